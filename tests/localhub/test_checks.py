@@ -1,17 +1,19 @@
-"""Check runs: who may write them, what fits, and their buttons."""
+"""Check runs, with their limits and buttons; artifacts and logs of workflow runs."""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pytest
 
+from localhub import EndedJob
 from localhub.api.auth import HubError
 from tests.hub_client import installation_token
-from tests.localhub.conftest import World
-from tests.localhub.test_threads import heard, listening
+from tests.localhub.conftest import World, payloads_of, record_deliveries
 
 R = "/repos/acme/widgets"
+ARTIFACTS = f"{R}/actions/artifacts"
 STOP = {"label": "Stop", "description": "Stop the run", "identifier": "stop"}
 NOTE = {"path": "src/a.py", "start_line": 1, "end_line": 1, "annotation_level": "notice", "message": "Here"}
 
@@ -27,7 +29,7 @@ def output(**more: object) -> dict[str, Any]:
 
 
 async def test_a_pressed_button_reaches_the_runs_own_app_only(world: World) -> None:
-    listening(world)
+    record_deliveries(world)
     other = world.hub.add_app("other", webhook_url="http://127.0.0.1:9/other", webhook_secret="s")
     world.hub.install(other, world.repo)
     body = run_on(world, external_id="job-7", actions=[STOP], output=output())
@@ -37,7 +39,7 @@ async def test_a_pressed_button_reaches_the_runs_own_app_only(world: World) -> N
     world.hub.rerun(run, by="mona")
     told = [each for each in world.hub.deliveries if each.action in {"requested_action", "rerequested"}]
     assert [each.app_id for each in told] == [world.app.id, world.app.id]
-    pressed, again = heard(world, "check_run")[-2:]
+    pressed, again = payloads_of(world, "check_run")[-2:]
     assert (pressed["requested_action"], pressed["sender"]["login"]) == ({"identifier": "stop"}, "eve")
     assert (pressed["check_run"]["external_id"], again["check_run"]["external_id"]) == ("job-7", "job-7")
     assert (again["sender"]["login"], again["check_run"]["conclusion"]) == ("mona", "action_required")
@@ -109,3 +111,50 @@ async def test_an_app_may_not_touch_the_run_of_another(world: World) -> None:
     token = await installation_token(world.nobody, other, world.hub.install(other, world.repo))
     refused = await world.nobody.with_token(token).ask("PATCH", f"{R}/check-runs/{made['id']}", {"name": "mine"})
     assert refused.status == 403
+
+
+async def test_artifacts_are_found_by_name_and_given_out_elsewhere(world: World) -> None:
+    old = world.hub.keep_artifact(world.repo, "session", {"a.txt": b"old"}, run_id=7)
+    new = world.hub.keep_artifact(world.repo, "session", {"a.txt": b"new"}, run_id=8)
+    world.hub.keep_artifact(world.repo, "report", {"b.txt": b"1 failed"}, run_id=8)
+    found = (await world.bot.ask("GET", f"{ARTIFACTS}?name=session")).body
+    assert (found["total_count"], [each["id"] for each in found["artifacts"]]) == (2, [new.id, old.id])
+    assert found["artifacts"][0]["digest"] == f"sha256:{hashlib.sha256(new.content).hexdigest()}"
+    led = await world.bot.staying().ask("GET", f"{ARTIFACTS}/{new.id}/zip")
+    assert (led.status, "localhost" in led.headers["Location"]) == (302, True)
+    assert (await world.bot.ask("GET", f"{ARTIFACTS}/{new.id}/tar")).status == 404
+    assert (await world.stranger.ask("DELETE", f"{ARTIFACTS}/{new.id}")).status == 403
+    assert [each.id for each in world.hub.artifacts(world.repo)][:2] == [old.id, new.id]
+
+
+async def test_an_expired_artifact_is_named_and_not_given_out(world: World) -> None:
+    kept = world.hub.keep_artifact(world.repo, "session", {"a.txt": b"x"}, run_id=7, days=0)
+    assert (await world.bot.ask("GET", f"{ARTIFACTS}/{kept.id}")).body["expired"] is True
+    gone = await world.bot.ask("GET", f"{ARTIFACTS}/{kept.id}/zip")
+    assert (gone.status, gone.body["message"]) == (410, "Artifact has expired")
+
+
+async def test_a_part_of_a_log_says_which_part_it_is(world: World) -> None:
+    sha = (await world.bot.ask("GET", "/repos/acme/widgets/commits/main")).body["sha"]
+    for log in ("0123456789", ""):
+        job = EndedJob(name="test", conclusion="failure", log=log)
+        world.hub.workflow_run(
+            world.repo, head_sha=sha, head_branch="main", conclusion="failure", actor="mona", jobs=[job]
+        )
+    jobs = [
+        (await world.bot.ask("GET", f"/repos/acme/widgets/actions/runs/{run.id}/jobs")).body["jobs"][0]["id"]
+        for run in world.hub.workflow_runs(world.repo)
+    ]
+    full, empty = [
+        (await world.bot.staying().ask("GET", f"/repos/acme/widgets/actions/jobs/{job}/logs")).headers["Location"]
+        for job in jobs
+    ]
+    for asked, body, told in (
+        ("0-3", "0123", "bytes 0-3/10"),
+        ("8-", "89", "bytes 8-9/10"),
+        ("-3", "789", "bytes 7-9/10"),
+    ):
+        part = await world.nobody.ask("GET", full, Range=f"bytes={asked}")
+        assert (part.status, part.body, part.headers["Content-Range"]) == (206, body, told)
+    none = await world.nobody.ask("GET", empty, Range="bytes=-3")
+    assert (none.status, none.headers["Content-Range"]) == (416, "bytes */0")

@@ -2,51 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import os
 from pathlib import Path
 
 import pytest
 
-from localhub import Repo
 from tests.hub_client import installation_token
-from tests.localhub.conftest import World
-
-ENVIRONMENT = {
-    "PATH": os.environ["PATH"],
-    "HOME": "/nonexistent",
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_CONFIG_GLOBAL": os.devnull,
-    "GIT_AUTHOR_NAME": "Mona",
-    "GIT_AUTHOR_EMAIL": "mona@example.com",
-    "GIT_COMMITTER_NAME": "Mona",
-    "GIT_COMMITTER_EMAIL": "mona@example.com",
-}
-
-
-async def git(folder: Path, *args: str) -> tuple[int, str]:
-    """Run git like a user; its exit code, and all it said."""
-    process = await asyncio.create_subprocess_exec(
-        "git", *args, cwd=folder, env=ENVIRONMENT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    out, _ = await process.communicate()
-    return process.returncode or 0, out.decode()
-
-
-async def done(folder: Path, *args: str) -> str:
-    code, out = await git(folder, *args)
-    assert code == 0, out
-    return out.strip()
-
-
-def address(world: World, repo: Repo, token: str) -> str:
-    return f"{world.hub.url.replace('://', f'://x-access-token:{token}@')}/{repo.full_name}.git"
+from tests.localhub.conftest import World, clone_url, git, git_output
 
 
 @pytest.mark.parametrize("protocol", ["0", "2"])
 async def test_a_public_repository_is_cloned_by_anybody(world: World, tmp_path: Path, protocol: str) -> None:
-    await done(tmp_path, "-c", f"protocol.version={protocol}", "clone", f"{world.hub.url}/acme/widgets.git", "copy")
+    await git_output(
+        tmp_path, "-c", f"protocol.version={protocol}", "clone", f"{world.hub.url}/acme/widgets.git", "copy"
+    )
     assert (tmp_path / "copy" / "src" / "a.py").read_text() == "x = 1\n"
 
 
@@ -54,12 +24,12 @@ async def test_a_private_repository_is_there_for_those_who_may(world: World, tmp
     code, said = await git(tmp_path, "clone", f"{world.hub.url}/acme/secret.git", "none")
     assert code != 0
     assert "Username" in said
-    code, said = await git(tmp_path, "clone", address(world, world.secret, world.eve.token), "none")
+    code, said = await git(tmp_path, "clone", clone_url(world, world.secret, world.eve.token), "none")
     assert code != 0
     assert "not found" in said
-    await done(tmp_path, "clone", address(world, world.secret, world.mona.token), "secret")
+    await git_output(tmp_path, "clone", clone_url(world, world.secret, world.mona.token), "secret")
     header = f"http.extraHeader=Authorization: Bearer {world.mona.token}"
-    await done(tmp_path, "-c", header, "clone", f"{world.hub.url}/acme/secret.git", "bearer")
+    await git_output(tmp_path, "-c", header, "clone", f"{world.hub.url}/acme/secret.git", "bearer")
 
 
 async def test_a_push_moves_the_pull_request_and_a_fetch_sees_it(world: World, tmp_path: Path) -> None:
@@ -67,18 +37,18 @@ async def test_a_push_moves_the_pull_request_and_a_fetch_sees_it(world: World, t
     hub.commit(repo, {"src/a.py": "x = 2\n"}, message="Two", author="mona", branch="fix")
     pull = hub.open_pull(repo, author="mona", head="fix", title="Two")
     token = await installation_token(world.nobody, world.app, world.installation)
-    await done(tmp_path, "clone", "--branch", "fix", address(world, repo, token), "copy")
+    await git_output(tmp_path, "clone", "--branch", "fix", clone_url(world, repo, token), "copy")
     copy = tmp_path / "copy"
     (copy / "big.bin").write_bytes(os.urandom(3_000_000))  # more than git sends in one piece, so the body is chunked
-    await done(copy, "add", ".")
-    await done(copy, "commit", "-m", "Three")
-    await done(copy, "push")
-    sha = await done(copy, "rev-parse", "HEAD")
+    await git_output(copy, "add", ".")
+    await git_output(copy, "commit", "-m", "Three")
+    await git_output(copy, "push")
+    sha = await git_output(copy, "rev-parse", "HEAD")
     moved = hub.issue(repo, pull.number)
     assert moved.pull is not None
     assert moved.pull.head_sha == sha
-    await done(copy, "fetch", "origin", f"refs/pull/{pull.number}/head")
-    assert await done(copy, "rev-parse", "FETCH_HEAD") == sha
+    await git_output(copy, "fetch", "origin", f"refs/pull/{pull.number}/head")
+    assert await git_output(copy, "rev-parse", "FETCH_HEAD") == sha
 
 
 async def test_who_may_not_write_cannot_push(world: World, tmp_path: Path) -> None:
@@ -86,8 +56,8 @@ async def test_who_may_not_write_cannot_push(world: World, tmp_path: Path) -> No
     narrow = await installation_token(world.nobody, world.app, world.installation, **read)
     for number, token in enumerate((world.eve.token, narrow)):
         name = f"copy{number}"
-        await done(tmp_path, "clone", address(world, world.repo, token), name)
-        await done(tmp_path / name, "commit", "--allow-empty", "-m", "Mine")
+        await git_output(tmp_path, "clone", clone_url(world, world.repo, token), name)
+        await git_output(tmp_path / name, "commit", "--allow-empty", "-m", "Mine")
         code, _ = await git(tmp_path / name, "push")
         assert code != 0
     assert len(world.hub.branches(world.repo)) == 1
@@ -96,12 +66,12 @@ async def test_who_may_not_write_cannot_push(world: World, tmp_path: Path) -> No
 async def test_a_local_repository_is_taken_in_with_its_branch(world: World, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
-    await done(source, "init", "--initial-branch=trunk")
+    await git_output(source, "init", "--initial-branch=trunk")
     (source / "a.txt").write_text("a\n")
-    await done(source, "add", ".")
-    await done(source, "commit", "-m", "First")
+    await git_output(source, "add", ".")
+    await git_output(source, "commit", "-m", "First")
     repo = world.hub.add_repo("acme/taken", source=source)
-    assert world.hub.branches(repo) == {"trunk": await done(source, "rev-parse", "HEAD")}
+    assert world.hub.branches(repo) == {"trunk": await git_output(source, "rev-parse", "HEAD")}
     assert (await world.owner.ask("GET", "/repos/acme/taken")).body["default_branch"] == "trunk"
 
 
@@ -126,14 +96,14 @@ async def test_a_compressed_request_is_understood(world: World) -> None:
 
 
 async def test_a_commit_with_a_time_that_git_cannot_read_is_shown_all_the_same(world: World, tmp_path: Path) -> None:
-    await done(tmp_path, "init", "--quiet", "--bare", "old.git")
+    await git_output(tmp_path, "init", "--quiet", "--bare", "old.git")
     old = tmp_path / "old.git"
-    tree = await done(old, "hash-object", "-t", "tree", "-w", "/dev/null")
+    tree = await git_output(old, "hash-object", "-t", "tree", "-w", "/dev/null")
     raw = tmp_path / "raw"
     raw.write_text(f"tree {tree}\nauthor M m@e> 0 +0000\ncommitter M <m@e> 1 +051800\n\nOld\n")
-    sha = await done(old, "hash-object", "-t", "commit", "-w", "--literally", str(raw))
-    await done(old, "update-ref", "refs/heads/main", sha)
-    await done(old, "symbolic-ref", "HEAD", "refs/heads/main")
+    sha = await git_output(old, "hash-object", "-t", "commit", "-w", "--literally", str(raw))
+    await git_output(old, "update-ref", "refs/heads/main", sha)
+    await git_output(old, "symbolic-ref", "HEAD", "refs/heads/main")
     world.hub.add_repo("acme/old", owner="mona", source=old)
     reply = await world.owner.ask("GET", f"/repos/acme/old/commits/{sha}")
     assert reply.body["commit"]["message"] == "Old"

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.localhub.conftest import World
-from tests.localhub.test_git import address, done, git
-from tests.localhub.test_threads import heard, listening
+from tests.localhub.conftest import World, clone_url, git, git_output, payloads_of, record_deliveries
 
 R = "/repos/acme/widgets"
 
 
 async def test_a_renamed_repository_is_found_under_its_number(world: World) -> None:
-    listening(world)
+    record_deliveries(world)
     world.hub.open_issue(world.repo, author="mona", title="Before")
     renamed = world.hub.rename(world.repo, "gadgets", by="mona")
     moved = await world.bot.staying().ask("GET", f"{R}/issues?state=all")
@@ -27,7 +25,7 @@ async def test_a_renamed_repository_is_found_under_its_number(world: World) -> N
     spelt = await world.bot.staying().ask("GET", f"{R}/labels/in%20need")
     assert spelt.headers["Location"].endswith(f"/repositories/{world.repo.id}/labels/in%20need")
     assert [each["title"] for each in (await world.bot.ask("GET", f"{R}/issues")).body] == ["After", "Before"]
-    payload = heard(world, "repository")[0]
+    payload = payloads_of(world, "repository")[0]
     assert (payload["action"], payload["changes"]) == ("renamed", {"repository": {"name": {"from": "widgets"}}})
     assert (payload["repository"]["id"], payload["repository"]["full_name"]) == (world.repo.id, "acme/gadgets")
     world.hub.commit(world.repo, {"n.txt": "n\n"}, message="N", author="mona")
@@ -36,7 +34,7 @@ async def test_a_renamed_repository_is_found_under_its_number(world: World) -> N
 
 async def test_git_follows_a_rename(world: World, tmp_path: Path) -> None:
     world.hub.rename(world.repo, "gadgets", by="mona")
-    await done(tmp_path, "clone", "--quiet", address(world, world.repo, world.mona.token), "clone")
+    await git_output(tmp_path, "clone", "--quiet", clone_url(world, world.repo, world.mona.token), "clone")
     assert (tmp_path / "clone" / "README.md").exists()
 
 
@@ -45,7 +43,7 @@ async def test_a_new_repository_takes_the_old_name_for_itself(world: World) -> N
     fresh = world.hub.add_repo("acme/widgets", owner="mona", files={"fresh.txt": "fresh\n"})
     reply = await world.owner.staying().ask("GET", R)
     assert (reply.status, reply.body["id"]) == (200, fresh.id)
-    assert "README.md" in await done(world.repo.path, "ls-tree", "--name-only", "main")
+    assert "README.md" in await git_output(world.repo.path, "ls-tree", "--name-only", "main")
     with pytest.raises(ValueError, match="there is a repository acme/gadgets already"):
         world.hub.rename(fresh, "gadgets", by="mona")
 
@@ -57,19 +55,19 @@ async def test_a_former_name_tells_a_stranger_nothing(world: World) -> None:
 
 
 async def test_a_transferred_repository_leaves_the_installation(world: World) -> None:
-    listening(world)
+    record_deliveries(world)
     moved = world.hub.transfer(world.repo, "newcorp", by="mona")
     assert moved.full_name == "newcorp/widgets"
-    payload = heard(world, "repository")[0]
+    payload = payloads_of(world, "repository")[0]
     assert payload["changes"]["owner"]["from"]["organization"]["login"] == "acme"
-    assert heard(world, "installation_repositories")[0]["repositories_removed"][0]["id"] == world.repo.id
+    assert payloads_of(world, "installation_repositories")[0]["repositories_removed"][0]["id"] == world.repo.id
     assert (await world.bot.ask("POST", "/repos/newcorp/widgets/issues", {"title": "x"})).status == 403
 
 
 async def test_an_archived_repository_takes_no_writes(world: World, tmp_path: Path) -> None:
-    listening(world)
+    record_deliveries(world)
     world.hub.open_issue(world.repo, author="mona", title="Before")
-    await done(tmp_path, "clone", "--quiet", address(world, world.repo, world.mona.token), "clone")
+    await git_output(tmp_path, "clone", "--quiet", clone_url(world, world.repo, world.mona.token), "clone")
     world.hub.archive(world.repo, by="mona")
     refused = await world.bot.ask("POST", f"{R}/issues/1/comments", {"body": "x"})
     assert (refused.status, refused.body["message"]) == (403, "Repository was archived so is read-only.")
@@ -85,7 +83,7 @@ async def test_an_archived_repository_takes_no_writes(world: World, tmp_path: Pa
     query = "mutation($input: CreateCommitOnBranchInput!) { createCommitOnBranch(input: $input) { commit { oid } } }"
     reply = await world.bot.ask("POST", world.hub.graphql_url, {"query": query, "variables": {"input": commit}})
     assert reply.body["errors"][0]["message"] == "Repository was archived so is read-only."
-    assert [each["action"] for each in heard(world, "repository")] == ["archived"]
+    assert [each["action"] for each in payloads_of(world, "repository")] == ["archived"]
     world.hub.unarchive(world.repo, by="mona")
     assert (await world.bot.ask("POST", f"{R}/issues/1/comments", {"body": "x"})).status == 201
 
@@ -102,7 +100,7 @@ async def test_the_organisations_own_settings_are_read_where_the_app_may(world: 
 
 
 async def test_an_ended_workflow_run_is_told_and_listed(world: World) -> None:
-    listening(world)
+    record_deliveries(world)
     hub, repo = world.hub, world.repo
     sha = hub.commit(repo, {"src/a.py": "x = 2\n"}, message="Two", author="mona", branch="topic")
     hub.open_pull(repo, author="mona", head="topic", title="Two")
@@ -115,7 +113,7 @@ async def test_an_ended_workflow_run_is_told_and_listed(world: World) -> None:
     hub.workflow_run(
         repo, head_sha=theirs, head_branch="three", conclusion="success", actor="eve", head_repository=fork
     )
-    own, foreign = heard(world, "workflow_run")
+    own, foreign = payloads_of(world, "workflow_run")
     assert (own["action"], own["sender"]["login"]) == ("completed", "eve")
     run = own["workflow_run"]
     assert (run["conclusion"], run["actor"]["login"], run["head_sha"]) == ("failure", "mona", sha)

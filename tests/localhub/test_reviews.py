@@ -8,8 +8,7 @@ import pytest
 
 from localhub import NewComment, UnplacedError
 from localhub.api.auth import HubError
-from tests.localhub.conftest import World
-from tests.localhub.test_threads import heard, listening
+from tests.localhub.conftest import World, payloads_of, record_deliveries
 
 R = "/repos/acme/widgets"
 OLD = "".join(f"line {number}\n" for number in range(1, 31))
@@ -23,13 +22,13 @@ def pull(world: World) -> World:
     hub.commit(repo, {"long.txt": OLD}, message="Long", author="mona")
     hub.commit(repo, {"long.txt": NEW}, message="Change", author="mona", branch="topic")
     hub.open_pull(repo, author="eve", head="topic", title="Change")
-    listening(world)
+    record_deliveries(world)
     return world
 
 
 async def test_a_comment_on_a_line_tells_the_line_and_its_hunk(pull: World) -> None:
     made = pull.hub.review_comment(pull.repo, 1, author="mona", path="long.txt", line=2, body="/codepilot why?")
-    told = heard(pull, "pull_request_review_comment")[0]
+    told = payloads_of(pull, "pull_request_review_comment")[0]
     assert told["action"] == "created"
     assert (told["comment"]["id"], told["comment"]["path"], told["comment"]["line"]) == (made.id, "long.txt", 2)
     assert told["comment"]["diff_hunk"] == "@@ -1,5 +1,5 @@\n line 1\n-line 2\n+line two"
@@ -39,7 +38,7 @@ async def test_a_comment_on_a_line_tells_the_line_and_its_hunk(pull: World) -> N
 
 async def test_every_comment_on_a_line_comes_with_a_review(pull: World) -> None:
     pull.hub.review_comment(pull.repo, 1, author="mona", path="long.txt", line=2, body="Why?")
-    review = heard(pull, "pull_request_review")[0]["review"]
+    review = payloads_of(pull, "pull_request_review")[0]["review"]
     assert (review["state"], review["body"]) == ("commented", None)
     listed = (await pull.bot.ask("GET", f"{R}/pulls/1/reviews")).body
     assert [(each["id"], each["state"], each["body"]) for each in listed] == [(review["id"], "COMMENTED", "")]
@@ -88,8 +87,8 @@ async def test_a_review_with_several_comments_is_one_review(pull: World) -> None
     span = {"path": "long.txt", "line": 5, "start_line": 3, "start_side": "RIGHT", "body": "All of these"}
     body = {"event": "COMMENT", "body": "Two remarks", "comments": [suggestion, span]}
     made = (await pull.bot.ask("POST", f"{R}/pulls/1/reviews", body)).body
-    assert [each["action"] for each in heard(pull, "pull_request_review")] == ["submitted"]
-    told = [each["comment"] for each in heard(pull, "pull_request_review_comment")]
+    assert [each["action"] for each in payloads_of(pull, "pull_request_review")] == ["submitted"]
+    told = [each["comment"] for each in payloads_of(pull, "pull_request_review_comment")]
     assert [each["pull_request_review_id"] for each in told] == [made["id"]] * 2
     assert [(each["start_line"], each["line"]) for each in told] == [(None, 2), (3, 5)]
     listed = (await pull.bot.ask("GET", f"{R}/pulls/1/reviews/{made['id']}/comments")).body
@@ -101,7 +100,7 @@ async def test_nobody_approves_their_own_work(pull: World) -> None:
         refused = await pull.stranger.ask("POST", f"{R}/pulls/1/reviews", {"event": event, "body": "Good"})
         assert refused.status == 422
     pull.hub.review(pull.repo, 1, author="mona", body="/codepilot fix these", state="CHANGES_REQUESTED")
-    told = heard(pull, "pull_request_review")[0]
+    told = payloads_of(pull, "pull_request_review")[0]
     assert (told["review"]["state"], told["review"]["body"]) == ("changes_requested", "/codepilot fix these")
     with pytest.raises(HubError, match="Unprocessable"):
         pull.hub.review(pull.repo, 1, author="eve", state="APPROVED")
@@ -112,7 +111,7 @@ async def test_nothing_of_a_review_is_kept_when_one_comment_has_no_place(pull: W
     with pytest.raises(UnplacedError, match="line could not be resolved"):
         pull.hub.review(pull.repo, 1, author="mona", comments=[good, bad])
     assert not pull.hub.review_comments(pull.repo, 1)
-    assert not heard(pull, "pull_request_review")
+    assert not payloads_of(pull, "pull_request_review")
 
 
 @pytest.mark.parametrize("body", [{"event": "COMMENT"}, {"event": "COMMENT", "body": " "}, {"event": "SHRUG"}])
@@ -129,7 +128,7 @@ async def test_a_comment_on_a_line_is_edited_reacted_to_and_deleted(pull: World)
     pull.hub.edit_review_comment(made, by="mona", body="Why two?")
     shown = (await pull.bot.ask("GET", one)).body
     assert (shown["body"], shown["reactions"]["eyes"]) == ("Why two?", 1)
-    assert heard(pull, "pull_request_review_comment")[-1]["changes"] == {"body": {"from": "Why?"}}
+    assert payloads_of(pull, "pull_request_review_comment")[-1]["changes"] == {"body": {"from": "Why?"}}
     pull.hub.delete_review_comment(made, by="mona")
     assert (await pull.bot.ask("PATCH", one, {"body": "Late"})).status == 404
 
@@ -161,13 +160,13 @@ async def test_only_its_author_knows_of_a_pending_review_until_it_is_submitted(p
     assert (await pull.bot.ask("GET", f"{R}/pulls/comments")).body == []
     assert (await pull.bot.ask("GET", f"{R}/pulls/comments/{own['id']}")).status == 404
     assert (await pull.bot.ask("POST", f"{R}/pulls/1/comments/{own['id']}/replies", {"body": "So"})).status == 404
-    assert heard(pull, "pull_request_review") == heard(pull, "pull_request_review_comment") == []
+    assert payloads_of(pull, "pull_request_review") == payloads_of(pull, "pull_request_review_comment") == []
     second = await pull.owner.ask("POST", reviews, {"event": "COMMENT", "body": "More"})
     assert (second.status, second.body["errors"]) == (422, ["User can only have one pending review per pull request"])
     done = (await pull.owner.ask("POST", f"{reviews}/{begun['id']}/events", {"event": "COMMENT"})).body
     assert (done["state"], done["body"]) == ("COMMENTED", "Draft")
     assert [each["body"] for each in (await pull.bot.ask("GET", f"{R}/pulls/1/comments")).body] == ["Why two?"]
-    assert [each["review"]["id"] for each in heard(pull, "pull_request_review")] == [begun["id"]]
+    assert [each["review"]["id"] for each in payloads_of(pull, "pull_request_review")] == [begun["id"]]
     assert (await pull.owner.ask("DELETE", f"{reviews}/{begun['id']}")).status == 422
 
 

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
-from tests.localhub.conftest import World
+from tests.localhub.conftest import World, payloads_of, record_deliveries
 
 R = "/repos/acme/widgets"
-
-
-def heard(world: World, event: str) -> list[dict[str, Any]]:
-    """The payloads of an event, oldest first."""
-    return [json.loads(each.body) for each in world.hub.deliveries if each.event == event]
-
-
-def listening(world: World) -> None:
-    """Let the App's deliveries be recorded; nobody answers them."""
-    world.hub.set_webhook(world.app, "http://127.0.0.1:9/hook", "s")
 
 
 def topic(world: World, *, draft: bool = False) -> None:
@@ -27,7 +14,7 @@ def topic(world: World, *, draft: bool = False) -> None:
 
 
 async def test_what_is_done_to_an_issue_is_told_with_who_did_it(world: World) -> None:
-    listening(world)
+    record_deliveries(world)
     hub, repo = world.hub, world.repo
     hub.add_collaborator(repo, "tria", "triage")
     hub.open_issue(repo, author="eve", title="It breaks", labels=["bug"])
@@ -37,7 +24,7 @@ async def test_what_is_done_to_an_issue_is_told_with_who_did_it(world: World) ->
     hub.edit_thread(repo, 1, by="eve", body="Really.")
     hub.close(repo, 1, by="mona")
     hub.reopen(repo, 1, by="mona")
-    told = [(each["action"], each["sender"]["login"]) for each in heard(world, "issues")]
+    told = [(each["action"], each["sender"]["login"]) for each in payloads_of(world, "issues")]
     assert told == [
         ("opened", "eve"),
         ("labeled", "eve"),
@@ -48,12 +35,12 @@ async def test_what_is_done_to_an_issue_is_told_with_who_did_it(world: World) ->
         ("closed", "mona"),
         ("reopened", "mona"),
     ]
-    labeled = heard(world, "issues")[2]
+    labeled = payloads_of(world, "issues")[2]
     assert (labeled["label"]["name"], [each["name"] for each in labeled["issue"]["labels"]]) == ("now", ["bug", "now"])
 
 
 async def test_what_is_done_to_a_pull_request_is_told_with_its_head(world: World) -> None:
-    listening(world)
+    record_deliveries(world)
     hub, repo = world.hub, world.repo
     topic(world, draft=True)
     hub.add_label(repo, 1, "codepilot:auto", by="mona")
@@ -63,7 +50,7 @@ async def test_what_is_done_to_a_pull_request_is_told_with_its_head(world: World
     hub.edit_thread(repo, 1, by="mona", title="Three")
     hub.close(repo, 1, by="mona")
     hub.reopen(repo, 1, by="mona")
-    told = heard(world, "pull_request")
+    told = payloads_of(world, "pull_request")
     assert [each["action"] for each in told] == [
         "opened",
         "labeled",
@@ -81,7 +68,7 @@ async def test_what_is_done_to_a_pull_request_is_told_with_its_head(world: World
 
 
 async def test_a_commit_through_graphql_moves_the_pull_requests_on_its_branch(world: World) -> None:
-    listening(world)
+    record_deliveries(world)
     topic(world)
     head = world.hub.branches(world.repo)["topic"]
     commit = {
@@ -93,17 +80,17 @@ async def test_a_commit_through_graphql_moves_the_pull_requests_on_its_branch(wo
     query = "mutation($input: CreateCommitOnBranchInput!) { createCommitOnBranch(input: $input) { commit { oid } } }"
     reply = await world.bot.ask("POST", world.hub.graphql_url, {"query": query, "variables": {"input": commit}})
     sha = reply.body["data"]["createCommitOnBranch"]["commit"]["oid"]
-    moved = heard(world, "pull_request")[-1]
+    moved = payloads_of(world, "pull_request")[-1]
     assert (moved["action"], moved["after"], moved["sender"]["login"]) == ("synchronize", sha, "codepilot[bot]")
 
 
 async def test_a_pull_request_can_change_its_base(world: World) -> None:
-    listening(world)
+    record_deliveries(world)
     topic(world)
     world.hub.commit(world.repo, {"n.txt": "n\n"}, message="N", author="mona", branch="next")
     reply = await world.owner.ask("PATCH", f"{R}/pulls/1", {"base": "next"})
     assert (reply.status, reply.body["base"]["ref"]) == (200, "next")
-    edited = heard(world, "pull_request")[-1]
+    edited = payloads_of(world, "pull_request")[-1]
     assert (edited["action"], edited["changes"]["base"]["ref"]["from"]) == ("edited", "main")
     assert (await world.owner.ask("PATCH", f"{R}/pulls/1", {"base": "gone"})).status == 422
 
@@ -166,7 +153,7 @@ async def test_an_account_keeps_its_number(world: World) -> None:
 
 
 async def test_an_installation_is_suspended_narrowed_and_removed(world: World) -> None:
-    listening(world)
+    record_deliveries(world)
     hub, at = world.hub, world.installation
     hub.install(world.app, world.secret)
     hub.suspend(at, by="mona")
@@ -179,13 +166,13 @@ async def test_an_installation_is_suspended_narrowed_and_removed(world: World) -
     assert (await world.bot.ask("POST", f"{R}/issues", {"title": "x"})).status == 403
     hub.uninstall(at, by="mona")
     assert (await world.bot.ask("GET", R)).status == 401
-    assert [each["action"] for each in heard(world, "installation")] == ["suspend", "unsuspend", "deleted"]
-    added, removed = heard(world, "installation_repositories")
+    assert [each["action"] for each in payloads_of(world, "installation")] == ["suspend", "unsuspend", "deleted"]
+    added, removed = payloads_of(world, "installation_repositories")
     assert (added["repositories_added"][0]["full_name"], removed["repositories_removed"][0]["full_name"]) == (
         "acme/secret",
         "acme/widgets",
     )
-    assert not heard(world, "issues")
+    assert not payloads_of(world, "issues")
 
 
 async def test_a_search_takes_apostrophes_and_quotes(world: World) -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from localhub.git import plumbing
 from tests.hub_client import Client, installation_token
-from tests.localhub.conftest import World
-from tests.localhub.test_git import address, done, git
+from tests.localhub.conftest import World, clone_url, git, git_output
 
 R = "/repos/acme/widgets"
 CI, JOBS = ".github/workflows/ci.yml", "on: push\njobs: {}\n"
@@ -28,15 +27,15 @@ async def a_token(world: World, permissions: Mapping[str, str]) -> str:
 
 async def pushed(world: World, folder: Path, token: str, files: Mapping[str, str | None]) -> tuple[int, str]:
     """Push one commit of these files to the branch `topic`."""
-    await done(folder, "clone", address(world, world.repo, token), "copy")
+    await git_output(folder, "clone", clone_url(world, world.repo, token), "copy")
     for name, content in files.items():
         file = folder / "copy" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.unlink(missing_ok=True)
         if content is not None:
             file.write_text(content)
-    await done(folder / "copy", "add", "--all")
-    await done(folder / "copy", "commit", "-m", "Change")
+    await git_output(folder / "copy", "add", "--all")
+    await git_output(folder / "copy", "commit", "-m", "Change")
     return await git(folder / "copy", "push", "origin", "HEAD:refs/heads/topic")
 
 
@@ -62,7 +61,7 @@ async def test_a_push_that_adds_one_needs_the_permission(world: World, tmp_path:
     assert code != 0
     assert REFUSED in said
     assert "topic" not in world.hub.branches(world.repo)
-    assert (await git(tmp_path / "copy", "push", address(world, world.repo, world.mona.token), "HEAD:topic"))[0] == 0
+    assert (await git(tmp_path / "copy", "push", clone_url(world, world.repo, world.mona.token), "HEAD:topic"))[0] == 0
 
 
 async def test_with_it_a_push_goes_through(world: World, tmp_path: Path) -> None:
@@ -73,8 +72,8 @@ async def test_with_it_a_push_goes_through(world: World, tmp_path: Path) -> None
 async def test_every_commit_of_a_push_counts_and_not_only_the_last(world: World, tmp_path: Path) -> None:
     token = await a_token(world, MAY_NOT)
     await pushed(world, tmp_path, token, {CI: JOBS})
-    await done(tmp_path / "copy", "rm", "--quiet", CI)
-    await done(tmp_path / "copy", "commit", "-m", "Gone")
+    await git_output(tmp_path / "copy", "rm", "--quiet", CI)
+    await git_output(tmp_path / "copy", "commit", "-m", "Gone")
     code, said = await git(tmp_path / "copy", "push", "origin", "HEAD:refs/heads/topic")
     assert code != 0
     assert REFUSED in said
