@@ -27,11 +27,11 @@ from agent_runtime.context.transcript import (
     length,
     mechanical,
     place,
-    sendable,
     usable,
 )
 from agent_runtime.core.errors import ModelError, ModelOutageError, ModelUnreachableError
 from agent_runtime.core.events import Observed, Recorded, Replied, Shrunk, Started, Summarised, ToolReturned
+from agent_runtime.core.text import sendable
 from agent_runtime.core.values import Usage, with_answers
 from agent_runtime.policy.policy import RunLimits
 from agent_runtime.prompts import notes

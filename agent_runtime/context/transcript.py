@@ -35,6 +35,7 @@ from agent_runtime.core.events import (
     Told,
     ToolReturned,
 )
+from agent_runtime.core.text import sendable
 from agent_runtime.core.values import IMAGE_TOKENS, Image, ToolAnswer, ToolRequest, Usage, with_answers, with_requests
 from agent_runtime.prompts import notes
 from agent_runtime.providers.protocol import Message
@@ -454,19 +455,6 @@ class _Mark:
 def messages(events: Sequence[Recorded]) -> tuple[Message, ...]:
     """The conversation that a log tells; see `Transcript`."""
     return Transcript().messages(events)
-
-
-def sendable(text: str) -> str:
-    r"""A text without halves of characters (lone surrogates), which no request can carry.
-
-    They come from `print("\ud83d")`, file names that are no UTF-8, and servers that stream an emoji in halves.
-    Two that belong together become the character, any other the sign for what cannot be shown.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 - `FenceScanner` finds fence lines in text that arrives in chunks, in linear time.
 - `without_binary` leaves binary data out of a text that is shown.
 - `parse` parses Python that may be newer than the running one.
+- `sendable` and `find_half_character` are about halves of surrogate pairs, which JSON can spell and UTF-8 cannot.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from dataclasses import dataclass
 _MIN_LENGTH = 3
 
 _MAX_INDENT = 3
+
+_HALF = re.compile(r"[\ud800-\udfff]")
+_SHOWN_PLACE = 200
 
 _FILENAME = re.compile(r"""(?:^|\s)filename=(?:"([^"]*)"|'([^']*)'|(\S+))""")
 
@@ -201,6 +205,43 @@ _TYPE = re.compile(r"^([ \t]*)type([ \t]+)(?=\w+[ \t]*=)", re.MULTILINE)
 _EXCEPT = re.compile(r"^([ \t]*except\*?[ \t]+[\w.]+(?:,[ \t]*[\w.]+)+)(?=[ \t]*:)", re.MULTILINE)
 
 _DEEPEST = 20
+
+
+def sendable(text: str) -> str:
+    r"""A text without halves of characters (lone surrogates), which no request can carry.
+
+    They come from `print("\ud83d")`, file names that are no UTF-8, and servers that stream an emoji in halves.
+    Two that belong together become the character, any other the sign for what cannot be shown.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def find_half_character(value: object, place: str = "") -> str | None:
+    """Return the place of a text in JSON data that holds half of a surrogate pair, e.g. `arguments.path`; else None.
+
+    Args:
+        value: the data.
+        place: the name of the data itself, with which the result begins.
+    """
+    waiting = [(place, value)]
+    while waiting:
+        name, part = waiting.pop()
+        match part:
+            case str() if _HALF.search(part):
+                return name
+            case dict():
+                if (key := next(filter(_HALF.search, part), None)) is not None:
+                    return f"the key {ascii(key[:_SHOWN_PLACE])} of {name or 'the message'}"
+                waiting += [(f"{name}.{key}".lstrip(".")[:_SHOWN_PLACE], part[key]) for key in reversed(part)]
+            case list():
+                waiting += [(f"{name}[{i}]"[:_SHOWN_PLACE], part[i]) for i in reversed(range(len(part)))]
+            case _:
+                pass
+    return None
 
 
 def parse(code: str) -> ast.Module:

@@ -8,14 +8,16 @@ operator says otherwise (`guarded_client`). The package `mcp` speaks the protoco
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import os
+import re
 import socket
 import struct
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,6 +27,7 @@ import httpx2
 from typing_extensions import override
 
 from agent_runtime.core.errors import McpServerError, SandboxError, SettingsError
+from agent_runtime.core.text import sendable
 from agent_runtime.core.values import Connection, Network
 from agent_runtime.mcp.settings import MAX_MESSAGE_BYTES, MAX_MESSAGE_VALUES, McpServer, values_in
 from agent_runtime.processes.spawn import end, finish_start
@@ -262,6 +265,8 @@ cd "{_PLACE}" && "$@"
 """
 _START_SECONDS, _END_SECONDS = 30.0, 10.0
 _LAST_WORDS = 2_000
+_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
+"""What may be half of a surrogate pair, which the package's parser refuses: a call would wait for its answer in vain."""
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -469,6 +474,10 @@ async def _messages(
                     message = SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
                 except ValueError as error:  # a server that prints; the session ignores it
                     message = error
+                    if _HALF_CHARACTER.search(line):
+                        with suppress(ValueError, RecursionError):
+                            line = sendable(json.dumps(json.loads(line), ensure_ascii=False)).encode()
+                            message = SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
                 await into.send(message)
 
     async def write() -> None:

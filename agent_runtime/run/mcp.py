@@ -7,7 +7,9 @@ serves the agent's own tools on standard input and output. The package `mcp` is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING
 from agent_runtime.agent.agent import Agent
 from agent_runtime.core.errors import McpServerError, SandboxError, SettingsError, Suspend, ToolError, ToolErrorKind
 from agent_runtime.core.events import SERVER_DOWN, NetworkUsed, ServedTool, ToolsListed
+from agent_runtime.core.text import find_half_character
 from agent_runtime.core.values import Plain, ToolResult
 from agent_runtime.interpreter.source import NotPlainError, plain
 from agent_runtime.run.approvals import Gate
@@ -25,8 +28,9 @@ from agent_runtime.tools.mcp import Serve, cleaned, result_of, tool_of, tools_of
 from agent_runtime.tools.tool import Registry, call_arguments, tool_schema
 
 if TYPE_CHECKING:  # the package is an extra, and a tenth of a second to import
+    from mcp.client._transport import TransportStreams
     from mcp.server.lowlevel import Server
-    from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult
+    from mcp_types import CallToolRequestParams, CallToolResult, JSONRPCError, ListToolsResult
 
     from agent_runtime.mcp.client import McpConnection
 
@@ -197,7 +201,6 @@ class ToolServer:
         """
         try:
             from mcp.server.lowlevel import Server  # noqa: PLC0415 - see TYPE_CHECKING above
-            from mcp.server.stdio import stdio_server  # noqa: PLC0415 - the same
             from mcp_types import CallToolResult as Result  # noqa: PLC0415 - the same
             from mcp_types import ListToolsResult, TextContent, Tool  # noqa: PLC0415 - the same
         except ImportError as error:
@@ -217,7 +220,7 @@ class ToolServer:
         server: Server[dict[str, object]] = Server(
             "codepilot", version=version("codepilot-bot"), on_list_tools=list_tools, on_call_tool=call_tool
         )
-        async with stdio_server() as (read, write):
+        async with _stdio() as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
     async def call(self, name: str, arguments: dict[str, object]) -> tuple[str, bool]:
@@ -237,3 +240,66 @@ class ToolServer:
                 waiting = self._gate.waiting
                 return f"{name} requires approval, and nobody is asked here: {waiting and waiting.reason}", False
             return self._calls.shown.take().text, True
+
+
+_FIELD = 2
+"""Parts of the place of a message's own field, as pydantic names it: the kind of message, and the field."""
+
+
+@asynccontextmanager
+async def _stdio() -> AsyncGenerator[TransportStreams]:
+    """Give the streams of standard input and output; a line that the package cannot read is answered with an error."""
+    import anyio  # noqa: PLC0415 - see TYPE_CHECKING above
+    from mcp.server.stdio import stdio_server  # noqa: PLC0415 - the same
+    from mcp.shared.message import SessionMessage  # noqa: PLC0415 - the same
+
+    into, requests = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    async with stdio_server() as (read, write), asyncio.TaskGroup() as tasks:
+
+        async def relay() -> None:
+            async with into:
+                async for item in read:
+                    if isinstance(item, SessionMessage):
+                        await into.send(item)
+                    elif (refusal := _refusal(item)) is not None:
+                        await write.send(SessionMessage(refusal))
+
+        task = tasks.create_task(relay())
+        try:
+            yield requests, write
+        finally:
+            task.cancel()
+
+
+def _refusal(error: Exception) -> JSONRPCError | None:
+    """Return the answer to a line that is no message; None for one that asks for no answer.
+
+    An answer without the request's id is for a line whose id cannot be read (https://www.jsonrpc.org/specification).
+    """
+    from mcp_types import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError  # noqa: PLC0415 - see above
+    from pydantic import ValidationError  # noqa: PLC0415 - the same
+
+    if not isinstance(error, ValidationError):
+        raise error
+    details = error.errors(include_url=False)
+    message: object = None
+    if details[0]["type"] == "json_invalid":
+        line = details[0]["input"]
+        if not line.strip():
+            return None
+        with suppress(ValueError, RecursionError):
+            message = json.loads(line)
+        code, reason = PARSE_ERROR, f"the message cannot be read: {details[0]['msg']}"
+        if (place := find_half_character(message)) is not None:
+            code = INVALID_PARAMS
+            reason = f"{place} is not valid Unicode: it holds half of a surrogate pair; send whole characters"
+    else:
+        code, reason = INVALID_REQUEST, "the message is not a JSON-RPC request, or its `params` are not an object"
+        whole = (each["input"] for each in details if each["type"] == "missing" and len(each["loc"]) == _FIELD)
+        message = next(whole, None)
+    if isinstance(message, dict) and not {"id", "method"} <= message.keys():
+        return None  # a notification, or an answer
+    request_id = message["id"] if isinstance(message, dict) else None
+    if type(request_id) not in {int, str} or find_half_character(request_id) is not None:
+        request_id = None
+    return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=code, message=reason))

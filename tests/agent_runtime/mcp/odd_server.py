@@ -79,6 +79,7 @@ WAYS: dict[str, Callable[[str], dict[str, Any]]] = {
     "dense": lambda word: {**text(word), "structuredContent": {"a": [[]] * 60_000}},
     "dies": die,
     "endless": lambda word: {**text(word), "structuredContent": {"word": "a" * 40 + "!"}},
+    "halves": lambda word: text(f"{word} \ud800 \ud83d\ude00"),
     "hidden": lambda _word: text("one\u202etwo\u200b three"),
     "hog": hog,
     "huge": lambda _word: text("x" * 50_000_000),
