@@ -207,6 +207,8 @@ def _parse_body(raw: bytes) -> Mapping[str, Any]:
         return {}
     try:
         body = json.loads(raw)
+        if b"\\ud" in raw.lower():
+            json.dumps(body, ensure_ascii=False).encode()  # half of a surrogate pair can be stored nowhere
     except ValueError as error:
         raise HubError(400, "Problems parsing JSON") from error
     if isinstance(body, list):  # labels may come as a bare list

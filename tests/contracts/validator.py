@@ -43,7 +43,9 @@ FORGOTTEN = frozenset({"user_view_type", "client_id"})
 
 _KEYWORDS_WITH_SCHEMAS = ("items", "additionalProperties", "not")
 _COMBINATIONS = ("allOf", "anyOf", "oneOf")
+NO_JSON = 400
 _TYPE_OF = {int: "integer", str: "string", bool: "boolean", list: "array", dict: "object"}
+
 
 
 class Description:
@@ -207,7 +209,7 @@ class Contract:
             yield from self._api.complaints(f"{name}?{key}", partial(dict, schema), instance)
 
     def _request(self, name: str, exchange: Exchange, operation: Schema) -> Iterator[str]:
-        if not exchange.request_body.strip() or name in LOOSER_REQUESTS:
+        if not exchange.request_body.strip() or name in LOOSER_REQUESTS or exchange.status == NO_JSON:
             return
         body = self._api.resolve(operation.get("requestBody", {})).get("content", {}).get("application/json")
         if body is None:
