@@ -235,7 +235,7 @@ def find_half_character(value: object, place: str = "") -> str | None:
                 return name
             case dict():
                 if (key := next(filter(_HALF.search, part), None)) is not None:
-                    return f"the key {ascii(key[:_SHOWN_PLACE])} of {name or 'the message'}"
+                    return f"the key {key[:_SHOWN_PLACE]!a} of {name or 'the message'}"
                 waiting += [(f"{name}.{key}".lstrip(".")[:_SHOWN_PLACE], part[key]) for key in reversed(part)]
             case list():
                 waiting += [(f"{name}[{i}]"[:_SHOWN_PLACE], part[i]) for i in reversed(range(len(part)))]

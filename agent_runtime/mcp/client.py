@@ -266,7 +266,7 @@ cd "{_PLACE}" && "$@"
 _START_SECONDS, _END_SECONDS = 30.0, 10.0
 _LAST_WORDS = 2_000
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
-"""What may be half of a surrogate pair, which the package's parser refuses: a call would wait for its answer in vain."""
+"""Perhaps half of a surrogate pair, which the package's parser refuses: a call would wait for its answer in vain."""
 _CREDENTIALS = struct.Struct("3i")
 
 

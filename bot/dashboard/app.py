@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import ipaddress
 import logging
 import re
 import secrets
@@ -25,7 +24,7 @@ import jinja2
 from aiohttp import web
 
 from bot.dashboard import views
-from bot.dashboard.auth import ATTEMPT_SECONDS, SIGN_IN_SECONDS, People, SignIn, SignIns
+from bot.dashboard.auth import ATTEMPT_SECONDS, SIGN_IN_SECONDS, People, Proxies, SignIn, SignIns, client_of
 from bot.dashboard.views import MOST_LIVE, DashboardReader
 from bot.domain.errors import BotError, QueueError
 from bot.domain.job import JobState
@@ -92,12 +91,19 @@ class Dashboard:
         sign_ins: who may see them.
         live: the pages that listen.
         people: signs people in with GitHub; None where only the operator signs in.
+        proxies: the proxies whose word on their client's address counts.
     """
 
     def __init__(
-        self, reader: DashboardReader, sign_ins: SignIns, live: LivePages, people: People | None = None
+        self,
+        reader: DashboardReader,
+        sign_ins: SignIns,
+        live: LivePages,
+        people: People | None = None,
+        proxies: Proxies = (),
     ) -> None:
         self._reader, self._sign_ins, self._live, self._people = reader, sign_ins, live, people
+        self._proxies = proxies
 
     def add_to(self, app: web.Application) -> None:
         """Have an application answer below `/dashboard`."""
@@ -235,8 +241,12 @@ class Dashboard:
         _set_cookie(request, answer, _FORM_COOKIE, form, seconds=3600, samesite="Strict")
         return answer
 
+    def _may_try(self, request: web.Request) -> bool:
+        forwarded = ",".join(request.headers.getall("X-Forwarded-For", []))
+        return self._sign_ins.may_try(client_of(request.remote or "", forwarded, self._proxies))
+
     async def _sign_in(self, request: web.Request) -> web.Response:
-        if not self._sign_ins.may_try(_address(request)):
+        if not self._may_try(request):
             return await self._sign_in_page(request, wrong="Too many attempts. Try again in a minute.", status=429)
         form = await _form(request)
         own = request.cookies.get(_FORM_COOKIE, "")
@@ -257,7 +267,7 @@ class Dashboard:
         return answer
 
     async def _from_github(self, request: web.Request) -> web.Response:
-        if not self._sign_ins.may_try(_address(request)):
+        if not self._may_try(request):
             return await self._sign_in_page(request, wrong="Too many attempts. Try again in a minute.", status=429)
         people, query = cast("People", self._people), request.query
         cookie = request.cookies.get(_GITHUB_COOKIE, "")
@@ -295,18 +305,10 @@ def _with_sign_in(request: web.Request, cookie: str, next_page: str) -> web.Resp
 def _set_cookie(
     request: web.Request, answer: web.Response, name: str, value: str, *, seconds: int, samesite: str
 ) -> None:
-    # The browser may speak TLS to the proxy before this process.
+    # The browser may speak TLS to the proxy before this process; who writes the header itself makes its own cookie
+    # stricter.
     secure = request.secure or request.headers.get("X-Forwarded-Proto", "").lower() == "https"
     answer.set_cookie(name, value, max_age=seconds, path=PREFIX, httponly=True, secure=secure, samesite=samesite)
-
-
-def _address(request: web.Request) -> str:
-    """Return the client's address; a proxy has a private address, and names its own client last."""
-    peer, named = request.remote or "", request.headers.getall("X-Forwarded-For", [""])[-1].rpartition(",")[2].strip()
-    try:
-        return str(ipaddress.ip_address(named)) if ipaddress.ip_address(peer).is_private else peer
-    except ValueError:
-        return peer
 
 
 def _own_page(address: str) -> str:

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import ipaddress
 import json
 import secrets
 import time
@@ -26,6 +27,9 @@ from bot.github.app import OAuthClient
 SIGN_IN_SECONDS = 8 * 3600
 """For how long a sign-in lasts; GitHub's tokens for people expire then, too."""
 
+Proxies = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
+_CUSTOMER_BITS = 64
+"""A provider gives each customer at least so many bits of IPv6 addresses to choose from (RFC 6177)."""
 _ATTEMPTS, _ATTEMPTS_SECONDS = 20, 60.0
 _MOST_ADDRESSES = 10_000
 _MOST_SIGNED_OUT = 10_000
@@ -132,6 +136,36 @@ class SignIns:
             return json.loads(self._sealed.decrypt(text.encode(errors="replace")))
         except (InvalidToken, ValueError):
             return None
+
+
+def client_of(peer: str, forwarded: str, proxies: Proxies) -> str:
+    """Return the address by which a client is counted: of IPv6, the network of the customer.
+
+    A client can write any `X-Forwarded-For`, so an address in it counts only if a proxy of the operator wrote it. Each
+    adds its own client at the end.
+
+    Args:
+        peer: the address of the connection.
+        forwarded: the header.
+        proxies: the operator's.
+    """
+    address = _address(peer)
+    for hop in reversed(forwarded.split(",")):
+        if address is None or not any(address in network for network in proxies) or (client := _address(hop)) is None:
+            break
+        address = client
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((int(address), _CUSTOMER_BITS), strict=False))
+    return peer if address is None else str(address)
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        address = ipaddress.ip_address(text.strip())
+    except ValueError:
+        return None
+    # A socket for both families shows IPv4 in IPv6.
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 ATTEMPT_SECONDS = 600

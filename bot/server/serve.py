@@ -304,4 +304,5 @@ def _add_dashboard(
             ca_file=settings.agent.ca_file,
         )
         people = People(github, sign_ins)
-    Dashboard(reader, sign_ins, LivePages(queue.pulse, reader.log_stamp), people).add_to(app)
+    live = LivePages(queue.pulse, reader.log_stamp)
+    Dashboard(reader, sign_ins, live, people, settings.trusted_proxies).add_to(app)

@@ -398,6 +398,7 @@ class StrangerLog(logging.Filter):
         return self._seen <= LINES
 
 
+_OF_PROXIES = ("X-Forwarded-For", "Forwarded", "X-Real-IP", "Via")
 _CLOSED = (
     "metrics are read with the header `Authorization: Bearer` and the token in CODEPILOT_METRICS_TOKEN; without a "
     "token, only from this machine at CODEPILOT_METRICS_PORT"
@@ -486,4 +487,6 @@ class Endpoints:
         if self._token is not None:
             shown = request.headers.get("Authorization", "").encode(errors="surrogateescape")
             return hmac.compare_digest(shown, f"Bearer {self._token.get_secret_value()}".encode())
+        if any(name in request.headers for name in _OF_PROXIES):  # a program on this machine sends none
+            return False
         return self._private and ipaddress.ip_address(request.remote or "::").is_loopback

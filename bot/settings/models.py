@@ -289,6 +289,9 @@ class Settings:
     dashboard_token: Annotated[SecretStr | None, Field(min_length=16), Written("$(openssl rand -hex 32)")] = None
     """The token with which an operator signs in at `/dashboard` and sees the runs of all repositories, at least 16
     characters. Without it, and without a client id and secret, there is no dashboard."""
+    trusted_proxies: Annotated[parsing.Proxies, Written("127.0.0.1, 10.0.0.0/8")] = ()
+    """The addresses and networks of your proxies, separated by commas. Only from these does `X-Forwarded-For` count, by
+    which the dashboard limits sign-in attempts for each client; without it, all clients of a proxy share one limit."""
     client_id: Annotated[str | None, Written("Iv23lixxxxxxxxxxxxxx")] = None
     """The client id of the GitHub App, from its settings page; with the client secret, people sign in to the dashboard
     with GitHub and see the runs of the repositories that they can reach."""

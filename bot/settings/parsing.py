@@ -5,6 +5,7 @@ The annotated types at the end are the kinds, for the fields in `models.py`.
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import re
@@ -101,6 +102,17 @@ def database_url(text: str) -> SecretStr:
 def names(text: str) -> tuple[str, ...]:
     """Names separated by commas, each once."""
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def proxies(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    """Addresses and networks of proxies, separated by commas."""
+    try:
+        networks = tuple(ipaddress.ip_network(each) for each in names(text))
+    except ValueError as error:
+        raise ValueError(f"must be addresses or networks such as 127.0.0.1, 10.0.0.0/8: {error}") from None
+    if everyone := next((each for each in networks if not each.prefixlen), None):
+        raise ValueError(f"must name the proxies; {everyone} would let every client choose its own address")
+    return networks
 
 
 def triggers(text: str) -> tuple[str, ...]:
@@ -335,6 +347,7 @@ Logins = Annotated[frozenset[str], PlainValidator(logins)]
 Names = Annotated[tuple[str, ...], PlainValidator(names)]
 NetworkWords = Annotated[Network, PlainValidator(network)]
 Patterns = Annotated[tuple[str, ...], PlainValidator(command_patterns)]
+Proxies = Annotated[tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...], PlainValidator(proxies)]
 RepoFile = Annotated[str, AfterValidator(repository_file)]
 RepoName = Annotated[str, AfterValidator(repository)]
 ReviewEvents = Annotated[frozenset[ReviewEvent], BeforeValidator(lambda text: names(text.lower()))]

@@ -47,7 +47,6 @@ NO_JSON = 400
 _TYPE_OF = {int: "integer", str: "string", bool: "boolean", list: "array", dict: "object"}
 
 
-
 class Description:
     """One OpenAPI file; validators are compiled when first needed and kept."""
 

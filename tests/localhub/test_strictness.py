@@ -218,7 +218,9 @@ async def test_many_files_are_looked_at_with_few_processes(world: World, monkeyp
     assert len(asked) < 12, asked
 
 
-@pytest.mark.parametrize("body", [{"title": "a\ud800"}, {"title": "a", "labels": ["\udfff"]}, {"title": "a", "\ud800": 1}])
+@pytest.mark.parametrize(
+    "body", [{"title": "a\ud800"}, {"title": "a", "labels": ["\udfff"]}, {"title": "a", "\ud800": 1}]
+)
 async def test_half_of_a_surrogate_pair_is_no_json(world: World, body: Mapping[str, object]) -> None:
     reply = await world.owner.ask("POST", f"{R}/issues", body)
     assert (reply.status, reply.body["message"]) == (400, "Problems parsing JSON")

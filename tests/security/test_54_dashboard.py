@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from ipaddress import ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,6 +12,7 @@ import pytest
 
 from agent_runtime import ToolReturned
 from bot.dashboard.app import POLICY
+from bot.dashboard.auth import client_of
 from bot.dashboard.views import DashboardReader, RunMaterial
 from bot.queue.records import Stored
 from tests.bot.dashboard.serving import SECRET, TOKEN, Served, served
@@ -121,20 +123,52 @@ async def test_attempts_to_sign_in_are_limited(site: Served) -> None:
     assert (await site.sign_in())[0] == 303
 
 
-async def test_attempts_of_one_client_of_a_proxy_keep_no_other_out(site: Served) -> None:
-    await site.get("/sign-in")
+async def _try_forwarded(site: Served, forwarded: str) -> int:
     form = {"form": site.cookie("codepilot_dashboard_form"), "token": "wrong"}
+    headers = {"X-Forwarded-For": forwarded}
+    async with site.client.post("/dashboard/sign-in", headers=headers, data=form) as answer:
+        return answer.status
 
-    async def tried(forwarded: str) -> int:
-        headers = {"X-Forwarded-For": forwarded}
-        async with site.client.post("/dashboard/sign-in", headers=headers, data=form) as answer:
-            return answer.status
 
-    # What a client writes itself stands before what the proxy adds.
-    answers = [await tried(f"198.51.100.{number}, 203.0.113.7") for number in range(21)]
+async def test_a_client_that_names_other_addresses_is_counted_by_its_own(site: Served) -> None:
+    await site.get("/sign-in")
+    answers = [await _try_forwarded(site, f"203.0.113.{number}") for number in range(21)]
     assert answers == [403] * 20 + [429]
-    assert await tried("203.0.113.8") == 403
-    assert await tried("no address") == 403
+
+
+async def test_attempts_of_one_client_of_a_proxy_keep_no_other_out(tmp_path: Path) -> None:
+    async with served(tmp_path, proxies=(ip_network("127.0.0.0/8"),)) as site:
+        await site.get("/sign-in")
+        # What a client writes itself stands before what the proxy adds.
+        answers = [await _try_forwarded(site, f"198.51.100.{number}, 203.0.113.7") for number in range(21)]
+        assert answers == [403] * 20 + [429]
+        assert await _try_forwarded(site, "203.0.113.8") == 403
+        assert await _try_forwarded(site, "no address") == 403
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "client"),
+    [
+        ("10.0.0.1", "203.0.113.7", "203.0.113.7"),
+        ("10.0.0.1", "198.51.100.1, 203.0.113.7 , 10.0.0.2", "203.0.113.7"),  # two proxies, one behind the other
+        ("10.0.0.1", "10.0.0.3,10.0.0.2", "10.0.0.3"),
+        ("::ffff:10.0.0.1", "203.0.113.7", "203.0.113.7"),
+        ("10.0.0.1", "", "10.0.0.1"),
+        ("10.0.0.1", "unknown", "10.0.0.1"),
+        ("203.0.113.9", "203.0.113.7", "203.0.113.9"),
+        ("192.168.0.1", "203.0.113.7", "192.168.0.1"),
+        ("127.0.0.1", "203.0.113.7", "127.0.0.1"),
+        ("", "203.0.113.7", ""),
+        ("2001:db8::1", "", "2001:db8::/64"),
+        ("2001:db8::ffff:1", "", "2001:db8::/64"),
+        ("10.0.0.1", "2001:db8:0:1::5", "2001:db8:0:1::/64"),
+        ("fe80::1%eth0", "", "fe80::/64"),
+    ],
+)
+def test_a_client_is_known_by_its_connection_or_by_a_proxy_of_the_operator(
+    peer: str, forwarded: str, client: str
+) -> None:
+    assert client_of(peer, forwarded, (ip_network("10.0.0.0/8"),)) == client
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from agent_runtime import Event
 from bot.dashboard.app import Dashboard, LivePages
-from bot.dashboard.auth import People, SignIns
+from bot.dashboard.auth import People, Proxies, SignIns
 from bot.dashboard.views import DashboardReader
 from bot.github.app import OAuthClient
 from bot.jobs.context import JobServices
@@ -68,7 +68,9 @@ class Served:
 
 
 @asynccontextmanager
-async def served(folder: Path, *, token: str | None = TOKEN, directory: object | None = None) -> AsyncIterator[Served]:
+async def served(
+    folder: Path, *, token: str | None = TOKEN, directory: object | None = None, proxies: Proxies = ()
+) -> AsyncIterator[Served]:
     store, clock = JobStore(f"sqlite:///{folder / 'jobs.sqlite'}"), Clock()
     clock.now = time.time()
     engine = DurableEngine(store)
@@ -88,7 +90,7 @@ async def served(folder: Path, *, token: str | None = TOKEN, directory: object |
     reader = DashboardReader(engine, cast("JobServices", services), list, trace_url="")
     live = LivePages(engine.pulse, reader.log_stamp, poll_seconds=0.02)
     people = None if directory is None else People(cast("OAuthClient", directory), sign_ins, clock=clock)
-    Dashboard(reader, sign_ins, live, people).add_to(app)
+    Dashboard(reader, sign_ins, live, people, proxies).add_to(app)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -315,6 +315,13 @@ async def test_without_a_token_this_machine_reads_them_on_the_port_for_them() ->
         assert answer.status == 200
 
 
+@pytest.mark.parametrize("name", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"])
+async def test_without_a_token_no_client_of_a_proxy_reads_them_on_the_port_for_them(name: str) -> None:
+    headers = {name: "127.0.0.1"}
+    async with _asked(token=None, private=True) as client, client.get("/metrics", headers=headers) as answer:
+        assert answer.status == 403
+
+
 async def test_without_a_token_a_proxy_on_this_machine_gets_none_and_is_told_the_remedy() -> None:
     async with _asked(token=None, private=False) as client, client.get("/metrics") as answer:
         assert answer.status == 403

@@ -82,6 +82,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
         "CODEPILOT_METRICS_PORT": "9090",
         "CODEPILOT_METRICS_TOKEN": "a-token-of-sixteen",
         "CODEPILOT_DASHBOARD_TOKEN": "another-token-of-sixteen",
+        "CODEPILOT_TRUSTED_PROXIES": "127.0.0.1, 10.0.0.0/8,::1",
         "CODEPILOT_CLIENT_ID": "Iv23li0123456789",
         "CODEPILOT_CLIENT_SECRET": "a-client-secret-of-the-app",
         "CODEPILOT_TRACE_URL": "https://traces.example.com/trace",
@@ -148,6 +149,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
     assert (settings.api_url, settings.server_url) == ("https://ghe.example.com/api/v3", "http://127.0.0.1:3000")
     assert (settings.host, settings.port, settings.jobs, settings.drain_seconds) == ("::1", 0, 9, 45)
     assert settings.jobs_per_repository == 3
+    assert [str(each) for each in settings.trusted_proxies] == ["127.0.0.1/32", "10.0.0.0/8", "::1/128"]
     assert not settings.schedules
     assert (settings.log_format, settings.metrics_port, settings.otlp_endpoint) == (
         "json",
@@ -240,6 +242,9 @@ def test_every_missing_and_wrong_setting_is_named_at_once_with_an_example() -> N
         ("CODEPILOT_ALLOWED_USERS", "renovate[bot]", "CODEPILOT_TRUSTED_BOTS"),
         ("CODEPILOT_REVIEW_ON", "opened, always", "push, not 'always'"),
         ("CODEPILOT_DATA_DIR", "~/data", "not expanded"),
+        ("CODEPILOT_TRUSTED_PROXIES", "proxy.example.com", "addresses or networks such as"),
+        ("CODEPILOT_TRUSTED_PROXIES", "10.0.0.1/8", "has host bits set"),
+        ("CODEPILOT_TRUSTED_PROXIES", "127.0.0.1, ::/0", "::/0 would let every client"),
         ("CODEPILOT_SPEED", "fast", "remove it"),
     ],
 )
