@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from bot.domain.job import Job, JobState, Lane
-from bot.queue import jobs
+from bot.queue import transitions
 from bot.queue.engine import DurableEngine, Leg
 from bot.queue.protocols import Disposition, JobAttempt, JobHandler, Owed
 from bot.queue.records import Signal
@@ -54,14 +54,14 @@ async def begun(engine: DurableEngine, job_id: str, worker: str = "w1") -> tuple
 
     def begin(tx: Transaction) -> tuple[Job, int, int] | None:
         leg = tx.rows.execute(sa.select(JOBS.c.leg).where(JOBS.c.id == job_id)).scalar_one()
-        return jobs.begin(tx, job_id, leg, worker)
+        return transitions.begin(tx, job_id, leg, worker)
 
     return await engine._store.run(begin)
 
 
 async def signals_of(engine: DurableEngine, job_id: str) -> list[Signal]:
     """What was sent to a job."""
-    return [each for _, each in await engine._store.run(lambda tx: jobs.signals(tx, job_id, 0))]
+    return [each for _, each in await engine._store.run(lambda tx: transitions.signals(tx, job_id, 0))]
 
 
 async def is_owed(engine: DurableEngine, job_id: str) -> bool:
@@ -122,7 +122,7 @@ class _Noticing:
 def _wake_due(tx: Transaction) -> None:
     due = sa.select(JOBS.c.id, JOBS.c.leg).where(JOBS.c.state == JobState.WAITING, JOBS.c.waits_until <= tx.now)
     for row in tx.rows.execute(due.order_by(JOBS.c.seq)).all():
-        jobs.wake(tx, row.id, row.leg)
+        transitions.wake(tx, row.id, row.leg)
 
 
 def _next(lane: Lane, tx: Transaction) -> Leg | None:

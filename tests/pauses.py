@@ -8,7 +8,7 @@ from typing import Any
 
 from agent_runtime import Network
 from bot.domain.job import TRANSITIONS, JobState
-from bot.jobs import approvals
+from bot.jobs import waiting
 from bot.queue.records import JobRecord, StoredRecord
 from localhub import CheckRun, Comment
 from tests.stage import Stage
@@ -62,7 +62,7 @@ async def pause_of_job(stage: Stage, job_id: str, number: int, *, after: str = "
         stored = await stage.queue.get(job_id)
         assert stored is not None
         assert TRANSITIONS[stored.state], f"{stored.state}: {stored.reason}"
-        asked = await approvals.asked(StoredRecord(stage.queue, job_id))
+        asked = await waiting.asked(StoredRecord(stage.queue, job_id))
         if stored.state is not JobState.WAITING or asked is None or asked.request_id == after:
             return None
         told = (await stage.queue.record(job_id)).comment.posted
@@ -76,15 +76,15 @@ async def still_waits(stage: Stage, pause: Pause) -> bool:
     """Whether a job waits, and has no answer."""
     stored = await stage.queue.get(pause.job_id)
     assert stored is not None
-    return stored.state is JobState.WAITING and not await approvals.is_answered(StoredRecord(stage.queue, pause.job_id))
+    return stored.state is JobState.WAITING and not await waiting.is_answered(StoredRecord(stage.queue, pause.job_id))
 
 
 async def out_of_time(stage: Stage, pause: Pause) -> None:
     """Let the time for an answer be over; the queue itself does not notice."""
     record = StoredRecord(stage.queue, pause.job_id)
-    asked = await approvals.asked(record)
+    asked = await waiting.asked(record)
     assert asked is not None
-    await approvals.ask(record, replace(asked, until=1.0))
+    await waiting.ask(record, replace(asked, until=1.0))
 
 
 async def shown_later(stage: Stage, pause: Pause) -> None:

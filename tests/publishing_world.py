@@ -18,7 +18,7 @@ from bot.github.types import PullDraft
 from bot.publishing.plan import CommitPlan, Publication, branch_name, commit_body, pull_body
 from bot.publishing.publish import Delivered, Target, publish
 from bot.publishing.redact import Redactor
-from bot.publishing.view import Published
+from bot.publishing.status_view import Published
 from localhub import Issue, LocalHub, Repo
 from tests.builders import a_job
 from tests.origin import git

@@ -24,7 +24,7 @@ from bot.jobs.context import Ending, ShortReply, artifact_name
 from bot.publishing.checks import Verdict
 from bot.publishing.markdown import Allowed, clean, code, duration, escape_markdown, fenced, one_line
 from bot.publishing.render import NO_FILE, annotations_of, in_inputs, reason, render_status
-from bot.publishing.view import StatusView
+from bot.publishing.status_view import StatusView
 from bot.queue.records import JobRecord
 
 

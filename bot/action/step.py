@@ -40,7 +40,8 @@ from bot.github.client import GitHub
 from bot.jobs.access import check_access
 from bot.jobs.context import Ending, Handover, JobContextFactory, JobServices, Listener, spot_of
 from bot.jobs.handover import save
-from bot.jobs.pipeline import Patience, Worker
+from bot.jobs.pipeline import Worker
+from bot.jobs.waiting import Patience
 from bot.publishing.markdown import Allowed, fenced
 from bot.publishing.redact import Redactor
 from bot.publishing.render import in_inputs, render_reply

@@ -20,7 +20,7 @@ from bot.domain.job import Job, JobState
 from bot.github.rate_limit import RequestBudget
 from bot.jobs.context import JobServices
 from bot.publishing.markdown import clean, duration, one_line
-from bot.publishing.view import RunEntry, RunLog, following, log_of, unpack_log
+from bot.publishing.status_view import RunEntry, RunLog, following, log_of, unpack_log
 from bot.queue.protocols import JobIndex, RunHistory
 from bot.queue.records import Backlog, JobRecord, JobRecords, RunQuery, Stored, WeekCost, week_begins, week_of
 from bot.queue.tracing import root_span_context

@@ -17,7 +17,7 @@ from bot.domain.commands import Bare, Fix, Undo, Work
 from bot.git.change import Change
 from bot.git.mirror import Source
 from bot.github.types import PullFacts
-from bot.jobs import approvals
+from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot, head_of
 from bot.jobs.context import JobContext
 from bot.jobs.setup import RepoSettings
@@ -95,7 +95,7 @@ async def decide(
 async def resume_base(context: JobContext) -> str | None:
     """The commit that an attempt before this worked on, when it left something to go on with; else None."""
     goes_on = (
-        await approvals.asked(context.record) is not None
+        await waiting.asked(context.record) is not None
         or await context.services.work.find(context.job.id, context.record) is not None
         or await asyncio.to_thread(context.services.has_session, context.job)
     )

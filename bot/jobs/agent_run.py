@@ -44,13 +44,13 @@ from bot.git.change import Change
 from bot.git.errors import MissingDirectoryError, WorkspaceGoneError
 from bot.git.tree import Tree
 from bot.git.workspace import Left
-from bot.jobs import approvals
 from bot.jobs import material as material_module
+from bot.jobs import waiting
 from bot.jobs.admission import Assignment
 from bot.jobs.candidates import Candidates
 from bot.jobs.context import AgentSpec, Ending, JobContext
-from bot.jobs.delivery import ResultDelivery
 from bot.jobs.material import gather
+from bot.jobs.results import ResultDelivery
 from bot.jobs.setup import SetupResult
 from bot.jobs.status import StatusReporter
 from bot.jobs.storage import opened
@@ -59,7 +59,7 @@ from bot.prompt.brief import Brief, brief_for
 from bot.publishing.checks import Rerun, is_other, reproduced
 from bot.publishing.markdown import fenced, one_line
 from bot.publishing.screening import denies_unshowable
-from bot.publishing.view import Activity, DeniedCall
+from bot.publishing.status_view import Activity, DeniedCall
 from bot.queue.records import ApprovalAnswer, JobRecords, RunResult, Signal, Waiting
 
 log = logging.getLogger(__name__)
@@ -97,20 +97,20 @@ class AgentRun:
     async def go(self) -> Ending:
         """Begin, go on, or publish, whatever comes next."""
         record, work = self._context.record, self._context.services.work
-        asked = await approvals.asked(record)
+        asked = await waiting.asked(record)
         done = await work.find(self._context.job.id, record)
         if done is not None:
             return await self._publish_again(done[0], done[1], asked)
         if asked is None:
             return await self._begin()
         await self._reporter.recall()
-        answer = await approvals.answered(record, asked)
+        answer = await waiting.answered(record, asked)
         if answer is not None and not self._stopped:
             return await self._go_on(asked, answer)
         if self._stopped:
             return await self._stop_waiting(self._stopped)
         if asked.until <= time.time():
-            return await self._stop_waiting(approvals.unanswered(asked))
+            return await self._stop_waiting(waiting.unanswered(asked))
         # Its worker died before it could tell that it waits.
         return await self._delivery.waits(asked)
 
@@ -302,8 +302,8 @@ class AgentRun:
         outcome = readable(settled)
         if outcome.pending is not None and context.can_ask:
             until = time.time() + context.services.bounds.approval_seconds
-            asked = approvals.request_for(outcome.pending, self._assignment.grant, until=until)
-            await approvals.ask(context.record, asked)
+            asked = waiting.request_for(outcome.pending, self._assignment.grant, until=until)
+            await waiting.ask(context.record, asked)
             self._parked = True
             return await self._delivery.waits(asked)
         change = await tree.change(unfinished=outcome.status is not Status.FINISHED)
@@ -488,18 +488,18 @@ async def parked(context: JobContext, reporter: StatusReporter, outcome: Outcome
     if not context.services.is_long_running:  # nobody tries again later
         return outcome
     patience = context.services.model_patience
-    outage = await approvals.record_outage(context.record, outcome, patience=patience)
+    outage = await waiting.record_outage(context.record, outcome, patience=patience)
     if outage is None:
-        return replace(outcome, reason=approvals.describe_exhausted_patience(outcome, patience))
+        return replace(outcome, reason=waiting.describe_exhausted_patience(outcome, patience))
     reporter.progress = replace(reporter.progress, awaits="")
-    reason = approvals.describe_outage(outage, outcome.reason or "", patience=patience)
+    reason = waiting.describe_outage(outage, outcome.reason or "", patience=patience)
     view = reporter.now(state="parked", reason=reason)
     return Ending(state=JobState.WAITING, reason=outcome.reason or "", view=view, until=outage.until)
 
 
 async def policy_of(context: JobContext, policy: Policy) -> Policy:
     """What a run may do and spend; one that waited for the model before does not hold a worker up by waiting again."""
-    if await approvals.last_outage(context.record) is None:
+    if await waiting.last_outage(context.record) is None:
         return policy
     return replace(policy, limits=replace(policy.limits, outage_seconds=0.0))
 
@@ -525,7 +525,7 @@ def approves_alike(context: JobContext, assignment: Assignment) -> Callable[...,
     moved = context.job.thread.kind == "pull" and assignment.here.thread.head_sha != grant.bound_to_sha
 
     async def approve(pending: PendingCall, **_: object) -> bool | None:
-        patterns = () if moved else await approvals.approved_alike(context.record)
+        patterns = () if moved else await waiting.approved_alike(context.record)
         return True if is_covered(grant.policy, patterns, pending) else None
 
     return approve

@@ -11,7 +11,7 @@ import logging
 import re
 from dataclasses import replace
 
-from bot.ci_logs.failures import FailedJob, RedFacts, Skip, skip_reason
+from bot.ci_logs.failed_run import FailedJob, RedFacts, Skip, skip_reason
 from bot.domain.commands import Explain, Review
 from bot.domain.job import Job, JobState
 from bot.events.ci_triggers import RED

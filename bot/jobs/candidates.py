@@ -24,7 +24,7 @@ from agent_runtime import (
 )
 from bot.jobs.status import StatusReporter
 from bot.publishing.checks import Edits, Verdict, verdict_of
-from bot.publishing.view import CandidateView, Progress
+from bot.publishing.status_view import CandidateView, Progress
 
 log = logging.getLogger(__name__)
 _ORDER = (Verdict.VERIFIED, Verdict.UNVERIFIED, Verdict.SETUP_FAILED, Verdict.RED, Verdict.UNCHANGED)

@@ -35,7 +35,7 @@ from bot.permissions.repo_config import RepoConfig
 from bot.publishing.markdown import Allowed
 from bot.publishing.redact import Redactor
 from bot.publishing.render import claimed_job, in_inputs, job_of, marker
-from bot.publishing.view import StatusView, following, log_of, pack_log, unpack_log
+from bot.publishing.status_view import StatusView, following, log_of, pack_log, unpack_log
 from bot.queue.protocols import JobEngine, Ledger, RunHistory, Schedules
 from bot.queue.records import StoredRecord
 

@@ -22,7 +22,7 @@ from bot.git.tree import Carried
 from bot.github.client import GitHub
 from bot.github.downloads import LogError, save_log
 from bot.github.types import ArtifactFacts, CommentFacts, GitHubError, Spot
-from bot.jobs import approvals
+from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.context import Ending, Handover, JobContext, spot_of
 from bot.jobs.steering import steer
@@ -46,7 +46,7 @@ async def save(context: JobContext) -> Path:
         WorkspaceError: its files cannot be kept.
         GitHubError: the comment could not be read.
     """
-    handover, asked = context.services.handover, await approvals.awaited(context.record)
+    handover, asked = context.services.handover, await waiting.awaited(context.record)
     record = await context.record.read()
     found = await comment_of(context.github, context.job, record.comment)
     if handover is None or asked is None or found is None:

@@ -21,8 +21,8 @@ from typing import Any, Self
 from urllib.parse import unquote
 
 from agent_runtime import BoundExceededError, Image, ImageError, Task, run_bounded
-from bot.ci_logs.excerpts import digest, digest_of_zip
-from bot.ci_logs.failures import FailedJob, FailedRun, Remark, Step
+from bot.ci_logs.failed_run import FailedJob, FailedRun, Remark, Step
+from bot.ci_logs.log_formats import digest, digest_of_zip
 from bot.ci_logs.workflow import describe_job
 from bot.domain.commands import Fix, Test
 from bot.events.ci_triggers import FAILED

@@ -1,9 +1,9 @@
 """The life of one job, top to bottom: taken from the queue, admitted, worked on, published, reported.
 
 `Worker.handle` gets each job from the queue and turns every way in which it can end into a disposition for the queue.
-In between, `JobPipeline.run` decides whether the job may be done (`admission`), has it done (`agent_run`, `delivery`)
-or answers it (`steering`, `events`, `recipes`). `Acknowledger` is a courtesy beside that path: it reacts to a command
-that still waits for others.
+In between, `JobPipeline.run` decides whether the job may be done (`admission`), has it done (`agent_run`, `results`)
+or answers it (`steering`, `repo_events`, `recipes`). `Acknowledger` is a courtesy beside that path: it sets the 👀 and
+posts the first comment of a command that still waits for others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from contextlib import AsyncExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from agent_runtime import (
     AgentError,
@@ -30,7 +30,7 @@ from bot.git.errors import WorkspaceError
 from bot.git.mirror import Source
 from bot.github.rate_limit import Urgency
 from bot.github.types import GitHubError
-from bot.jobs import approvals, endings
+from bot.jobs import reports, waiting
 from bot.jobs.access import AccessCheck, ThreadSnapshot, check_access, fetch_snapshot
 from bot.jobs.admission import (
     Assignment,
@@ -46,21 +46,22 @@ from bot.jobs.admission import (
 from bot.jobs.agent_run import AgentRun
 from bot.jobs.automatic import ci_skip_ending, early_skip_reason, review_skip_reason
 from bot.jobs.context import Ending, JobContext, JobContextFactory, ShortReply
-from bot.jobs.delivery import resolve_undo_target, undo
-from bot.jobs.events import handle_event
 from bot.jobs.handover import handle_steering
 from bot.jobs.recipes import recipes_text, start_recipe
+from bot.jobs.repo_events import handle_event
 from bot.jobs.repo_settings import fetch_repo_settings, on_default_branch, output_schema_of
+from bot.jobs.results import resolve_undo_target, undo
 from bot.jobs.setup import RepoSettings
 from bot.jobs.status import JobCheckRun, StatusComment, StatusReporter, notice_of, notify
 from bot.jobs.steering import answer_to
+from bot.jobs.waiting import Patience
 from bot.permissions.levels import Grant, Refusal
 from bot.permissions.permissions import NO_WRITE_ACCESS, resolved
 from bot.permissions.repo_config import Notify, RepoConfig, RepoConfigError
 from bot.publishing.markdown import code, one_line
-from bot.publishing.view import StatusView
+from bot.publishing.status_view import StatusView
 from bot.queue.protocols import MOST_DEATHS, Disposition, JobAttempt, JobEnded, JobParked, JobReleased, Owed
-from bot.queue.records import GitHubOutage, Signal, StoredRecord
+from bot.queue.records import Signal, StoredRecord
 from bot.queue.tracing import bind_job
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class Worker:
     async def tell(self, owed: Owed) -> bool:
         """See `JobHandler.tell`."""
         with bind_job(owed.job) if owed.job is not None else nullcontext():
-            return await endings.tell_late(self._contexts, owed)
+            return await reports.tell_late(self._contexts, owed)
 
     async def handle(self, attempt: JobAttempt) -> Disposition:
         """See `JobHandler.handle`."""
@@ -123,7 +124,7 @@ class Worker:
             except Exception as error:  # one job must not take the worker, and so all the others, with it
                 log.exception("given up")
                 reason = str(error) if isinstance(error, BotError) else "The bot has an internal error; see the log."
-                await endings.keep_fault(self._contexts, job, reason)
+                await reports.keep_fault(self._contexts, job, reason)
                 await self._contexts.services.keep_log(job)
                 disposition = JobEnded(state=JobState.FAILED, reason=reason, owed=0.0)
             span.set_attribute("codepilot.job.state", _state_after(disposition).value)
@@ -137,7 +138,7 @@ class Worker:
             pipeline = JobPipeline(context)
             if (ended := (await record.read()).ending) is not None:
                 context.phases.begin("publish")
-                owed = await endings.tell(context, comment=pipeline.comment)
+                owed = await reports.tell(context, comment=pipeline.comment)
                 return JobEnded(state=ended.state, reason="reported by a later attempt", owed=owed)
             context.phases.begin("admit")
             async with attempt.listening(pipeline.handle_signal, lambda: pipeline.steps):
@@ -154,10 +155,10 @@ class Worker:
                 self._contexts.ended(ending)
                 try:
                     await pipeline.show_check(ending)
-                    if (body := await endings.body_of(context, ending)) is not None:
+                    if (body := await reports.body_of(context, ending)) is not None:
                         await pipeline.comment.put(body)
                     if pipeline.comment.told_at:
-                        await approvals.note_shown(record, at=pipeline.comment.told_at)
+                        await waiting.note_shown(record, at=pipeline.comment.told_at)
                     await notify(context, f"waiting-{ending.request_id}", notice_of(ending, pipeline.notify))
                 except GitHubError as error:
                     if await self._patience.pause(record, error) is not None:
@@ -167,13 +168,13 @@ class Worker:
                     return JobReleased()
                 return JobParked(until=ending.until, request_id=ending.request_id)
             self._contexts.ended(ending)
-            final = await endings.recorded(context, ending, checked=await pipeline.checked(), wanted=pipeline.notify)
-            await endings.keep(record, final)
+            final = await reports.recorded(context, ending, checked=await pipeline.checked(), wanted=pipeline.notify)
+            await reports.keep(record, final)
             unpublished = ending.patch and not ending.partial
             if not unpublished and ending.view is not None and ending.state is not JobState.REFUSED:
                 await asyncio.to_thread(self._contexts.services.work.narrow, job.id, ending.patch)
             # What GitHub does not take now is told later.
-            owed = await endings.tell(context, comment=pipeline.comment, check=pipeline.check)
+            owed = await reports.tell(context, comment=pipeline.comment, check=pipeline.check)
             return JobEnded(state=ending.state, reason=ending.reason, owed=owed)
 
     async def _ending(self, pipeline: JobPipeline, context: JobContext, attempt: JobAttempt) -> Ending:
@@ -215,41 +216,6 @@ def _state_after(disposition: Disposition) -> JobState:
     if isinstance(disposition, JobEnded):
         return disposition.state
     return JobState.WAITING if isinstance(disposition, JobParked) else JobState.QUEUED
-
-
-PATIENCE_SECONDS = 6 * 3600.0
-"""Longer than a rate limit of GitHub's lasts, and most of its outages."""
-ACCESS_PATIENCE_SECONDS = 600.0
-"""For 401, 403 and 404, which GitHub also answers for seconds or minutes when nothing is wrong."""
-_FIRST_PAUSE_SECONDS = 2.0
-_FORGOTTEN_SECONDS = 1800.0
-"""After so much time without trouble, and more than any pause, the next trouble is another one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """When to ask again.
-
-    Attributes:
-        seconds: for how long GitHub is asked again in all.
-        longest_pause: between two times.
-    """
-
-    seconds: float = PATIENCE_SECONDS
-    longest_pause: float = 60.0
-
-    async def pause(self, record: StoredRecord, error: GitHubError) -> float | None:
-        """Seconds to put the job off, which grow with the time that it lasts; None when it has lasted for too long."""
-        if not (error.passing or error.unsettled):
-            return None
-        now = time.time()
-        met = (await record.read()).github_outage
-        begun = met.since if met is not None and now - met.last < _FORGOTTEN_SECONDS else now
-        await record.update(lambda kept: replace(kept, github_outage=GitHubOutage(since=begun, last=now)))
-        lasts = now - begun
-        if lasts > (self.seconds if error.passing else min(self.seconds, ACCESS_PATIENCE_SECONDS)):
-            return None
-        return max(error.retry_after, min(self.longest_pause, max(_FIRST_PAUSE_SECONDS, lasts / 2)))
 
 
 _SHORT_LINE = 3

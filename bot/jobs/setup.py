@@ -27,7 +27,7 @@ from bot.permissions.levels import Narrowed, narrowed, reach
 from bot.permissions.repo_config import RepoConfig, RepoConfigError, file_kinds, in_the_way
 from bot.prompt.sanitize import clean_code
 from bot.publishing.markdown import code, fenced, one_line
-from bot.publishing.view import Activity
+from bot.publishing.status_view import Activity
 
 log = logging.getLogger(__name__)
 _WENT_BY = "I used those of the base branch."

@@ -33,7 +33,7 @@ from bot.publishing.markdown import code, duration
 from bot.publishing.plan import asker_of, unasked_of
 from bot.publishing.render import RunReport, marker, render_check, render_notice, render_part, render_status
 from bot.publishing.screening import parts_of
-from bot.publishing.view import Activity, DeniedCall, Progress, RecordPart, StatusView
+from bot.publishing.status_view import Activity, DeniedCall, Progress, RecordPart, StatusView
 from bot.queue.records import CheckRecord, CommentRecord, Posted
 
 log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ from bot.domain.commands import (
 from bot.domain.grammar import help_text
 from bot.domain.job import Job, JobState
 from bot.events.delivery import job_id
-from bot.jobs import approvals
+from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot, check_access
 from bot.jobs.context import Ending, JobContext, ShortReply
 from bot.permissions.levels import Refusal
@@ -110,7 +110,7 @@ async def _continue(context: JobContext, jobs: tuple[Stored, ...], message: str)
     # A second attempt of this command must not answer the next question, nor say again what was an answer.
     before = (await context.record.read()).answering
     for each in (each for each in jobs if each.state is JobState.WAITING):
-        asked = await approvals.awaited(context.of(each.job))
+        asked = await waiting.awaited(context.of(each.job))
         if asked is not None and asked.kind == "question" and before in {None, asked.request_id}:
             await _give(context, each.job, asked, approved=True, note=message)
             return
@@ -124,7 +124,7 @@ async def _continue(context: JobContext, jobs: tuple[Stored, ...], message: str)
         record = context.of(each.job)
         # A job that waits for an answer reads nothing before that.
         if each.state is JobState.WAITING:
-            hears = await approvals.is_waiting_for_model(record, each.until)
+            hears = await waiting.is_waiting_for_model(record, each.until)
         else:
             hears = (await record.read()).ending is None
         if hears:
@@ -184,8 +184,8 @@ async def _wake_answered(context: JobContext, jobs: tuple[Stored, ...]) -> None:
     """Run what waits though it was answered: the one who answered died before that."""
     for each in jobs:
         record = context.of(each.job)
-        waits = each.state is JobState.WAITING and not await approvals.is_waiting_for_model(record, each.until)
-        if waits and await approvals.is_answered(record):
+        waits = each.state is JobState.WAITING and not await waiting.is_waiting_for_model(record, each.until)
+        if waits and await waiting.is_answered(record):
             await context.queue.wake(each.job.id)
 
 
@@ -222,7 +222,7 @@ async def _meant(context: JobContext, jobs: tuple[Stored, ...], request_id: str,
 
 async def _shown(context: JobContext, jobs: tuple[Stored, ...]) -> dict[str, ShownRequest]:
     """Every request that the thread has shown, by id."""
-    return {each.request_id: each for stored in jobs for each in await approvals.shown_by(context.of(stored.job))}
+    return {each.request_id: each for stored in jobs for each in await waiting.shown_by(context.of(stored.job))}
 
 
 def _lines_for(context: JobContext, waits: list[Waiting], verb: str) -> str:
@@ -239,7 +239,7 @@ async def _open_requests(context: JobContext, jobs: tuple[Stored, ...]) -> list[
         # A job that is about to wait has told so before it does.
         if each.state not in {JobState.WAITING, JobState.RUNNING}:
             continue
-        asked = await approvals.awaited(context.of(each.job))
+        asked = await waiting.awaited(context.of(each.job))
         if asked is not None:
             found.append((each.job, asked))
     return found
@@ -254,7 +254,7 @@ async def _give(
 ) -> None:
     await context.record.update(lambda record: replace(record, answering=asked.request_id))
     given = ApprovalAnswer(request_id=asked.request_id, approved=approved, note=note, by=context.job.actor, like=like)
-    counts = await approvals.answer(context.of(target), given)
+    counts = await waiting.answer(context.of(target), given)
     # Also for the process that answered first: it may have died before it could.
     await context.queue.wake(target.id)
     if not counts:
@@ -326,10 +326,10 @@ async def _line(context: JobContext, stored: Stored) -> str:
     job, record = stored.job, context.of(stored.job)
     comment = (await record.read()).comment.posted
     name = f"[{job.command.verb}]({comment.url})" if comment is not None else job.command.verb
-    if stored.state is JobState.WAITING and await approvals.is_waiting_for_model(record, stored.until):
+    if stored.state is JobState.WAITING and await waiting.is_waiting_for_model(record, stored.until):
         waits, state = None, "waiting for the model service"
     else:
-        waits, state = await approvals.asked(record) if stored.state is JobState.WAITING else None, stored.state.value
+        waits, state = await waiting.asked(record) if stored.state is JobState.WAITING else None, stored.state.value
     what = f", for `{job.trigger} approve {waits.request_id}` or `deny`" if waits else ""
     what = f", for `{job.trigger} continue` and an answer" if waits and waits.kind == "question" else what
     ago = duration(max(0.0, time.time() - stored.enqueued_at))

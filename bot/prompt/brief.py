@@ -17,7 +17,7 @@ from typing import Literal, TypeVar, assert_never, get_args
 from urllib.parse import urlsplit
 
 from agent_runtime import Image, Quote, Task
-from bot.ci_logs.failures import FailedJob, FailedRun, Remark, Step
+from bot.ci_logs.failed_run import FailedJob, FailedRun, Remark, Step
 from bot.domain.commands import Ask, Bare, Command, Explain, Fix, Plan, Review, Test, Work
 from bot.domain.grammar import parse_command
 from bot.domain.job import Job, Lines, OriginKind

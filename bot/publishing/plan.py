@@ -19,7 +19,7 @@ from bot.publishing.checks import Rerun, Verdict
 from bot.publishing.markdown import COMMENT_LIMIT, Allowed, Own, clean, code, escape_markdown, one_line, sealed
 from bot.publishing.render import RunReport
 from bot.publishing.screening import Objection, cautions, is_large, objections, settings_of_checks, tests_cut
-from bot.publishing.view import Withheld, WithheldCause
+from bot.publishing.status_view import Withheld, WithheldCause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

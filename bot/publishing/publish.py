@@ -36,7 +36,7 @@ from bot.publishing.checks import Verdict
 from bot.publishing.markdown import code, counted
 from bot.publishing.plan import CommitPlan, Publication, branch_name, pull_body
 from bot.publishing.redact import Redactor
-from bot.publishing.view import CommitRef, Published, RecordPart, Withheld, WithheldCause
+from bot.publishing.status_view import CommitRef, Published, RecordPart, Withheld, WithheldCause
 
 REPLAYS = 2
 """How often a change follows a branch that people push to, before it gets a branch of its own."""

@@ -46,7 +46,7 @@ from bot.publishing.markdown import (
     sealed,
 )
 from bot.publishing.screening import fits, spelled_out
-from bot.publishing.view import Activity, CandidateView, DeniedCall, PendingView, State, StatusView
+from bot.publishing.status_view import Activity, CandidateView, DeniedCall, PendingView, State, StatusView
 
 _STATES: dict[State, tuple[str, str]] = {
     "queued": ("🕐", "Waiting its turn"),

@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 
 from bot.domain.errors import OtherVersionError, QueueError
 from bot.domain.job import Job, JobState
-from bot.queue import jobs
+from bot.queue import transitions
 from bot.queue.protocols import MOST_ENDED, Owed
 from bot.queue.records import (
     Backlog,
@@ -90,7 +90,7 @@ class DurableEngine:
 
     async def unhold(self, job_id: str) -> None:
         """See `Inbox.unhold`."""
-        delayed = await self._run(lambda tx: jobs.unhold(tx, job_id))
+        delayed = await self._run(lambda tx: transitions.unhold(tx, job_id))
         if delayed is not None:
             with self._store.checked():
                 await self._store.client.set_workflow_delay_async(delayed, delay_seconds=0)
@@ -99,23 +99,23 @@ class DurableEngine:
 
     async def restore(self, job: Job, record: JobRecord, *, until: float) -> None:
         """See `Inbox.restore`."""
-        await self._run(lambda tx: jobs.restore(tx, job, record, until))
+        await self._run(lambda tx: transitions.restore(tx, job, record, until))
 
     async def cancel(self, job_id: str, state: JobState, reason: str, *, ending: RecordedEnding | None = None) -> bool:
         """See `Inbox.cancel`."""
-        return await self._run(lambda tx: jobs.cancel(tx, job_id, state, reason, ending))
+        return await self._run(lambda tx: transitions.cancel(tx, job_id, state, reason, ending))
 
     async def send(self, job_id: str, sent: Signal) -> bool:
         """See `Signals.send`."""
-        return await self._run(lambda tx: jobs.send(tx, job_id, sent))
+        return await self._run(lambda tx: transitions.send(tx, job_id, sent))
 
     async def wake(self, job_id: str) -> bool:
         """See `Signals.wake`."""
-        return await self._run(lambda tx: jobs.wake(tx, job_id))
+        return await self._run(lambda tx: transitions.wake(tx, job_id))
 
     async def record(self, job_id: str) -> JobRecord:
         """See `JobRecords.record`."""
-        return await self._run(lambda tx: jobs.record(tx, job_id))
+        return await self._run(lambda tx: transitions.record(tx, job_id))
 
     async def update(self, job_id: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
         """See `JobRecords.update`.
@@ -128,7 +128,7 @@ class DurableEngine:
         def changed(tx: Transaction) -> JobRecord:
             if work is not None and work.job_id == job_id:
                 _check(tx, work)
-            return jobs.update(tx, job_id, change)
+            return transitions.update(tx, job_id, change)
 
         return await self._run(changed)
 
@@ -378,9 +378,9 @@ def _sweep(tx: Transaction, before: float, most: int, limit: int) -> int:
 
 def _check(tx: Transaction, work: Leg | Owed) -> None:
     if isinstance(work, Owed):
-        jobs.check_owed(tx, work)
+        transitions.check_owed(tx, work)
     else:
-        jobs.check_ours(tx, work.job_id, work.number, work.worker)
+        transitions.check_ours(tx, work.job_id, work.number, work.worker)
 
 
 def _write_something(tx: Transaction) -> None:
@@ -406,11 +406,11 @@ class Arrivals:
         """See `Inbox.accept`."""
         stored = None
         # Where the jobs of a repository are bounded, storing one may change those of all its threads.
-        if not jobs.is_bounded(self._store, job.lane):
-            values = jobs.row_of(job, self._store.clock(), held_seconds)
+        if not transitions.is_bounded(self._store, job.lane):
+            values = transitions.row_of(job, self._store.clock(), held_seconds)
             stored = await self._waiting.put(Arrival(job=job, values=values, held_seconds=held_seconds))
         if stored is None:
-            return await self._store.run(lambda tx: jobs.accept(tx, job, held_seconds))
+            return await self._store.run(lambda tx: transitions.accept(tx, job, held_seconds))
         return stored
 
     def _accept(self, arrivals: Sequence[Arrival]) -> Sequence[bool | None]:
@@ -438,7 +438,7 @@ class Arrival:
 
     Attributes:
         job: the job.
-        values: its row, as `jobs.row_of` makes it.
+        values: its row, as `transitions.row_of` makes it.
         held_seconds: how long it is held back from the workers.
     """
 
@@ -449,17 +449,17 @@ class Arrival:
     @property
     def lock(self) -> str:
         """Name the lock on its thread."""
-        return jobs.lock_of(self.job.lane, self.job.repo.id, self.job.thread.key)
+        return transitions.lock_of(self.job.lane, self.job.repo.id, self.job.thread.key)
 
 
 def accept_together(tx: Transaction, arrivals: Sequence[Arrival]) -> list[bool | None]:
     """Store jobs, and have them run when it is their turn.
 
     The statements are few, however many the jobs: a receiver under load spends most of its time on statements, not on
-    the disk. Of two jobs that could conflict, one is left to `jobs.accept`.
+    the disk. Of two jobs that could conflict, one is left to `transitions.accept`.
 
     Returns:
-        For each whether it is new, as `jobs.accept` says it; None for one that has to be accepted by itself.
+        For each whether it is new, as `transitions.accept` says it; None for one that has to be accepted by itself.
     """
     apart = _apart(arrivals)
     free = try_locks(tx.rows, [each.lock for each in apart])
@@ -471,7 +471,7 @@ def accept_together(tx: Transaction, arrivals: Sequence[Arrival]) -> list[bool |
     tx.enqueue_all([_enqueued(each) for each in chosen if released.get(each.job.id)])
     for each in chosen:
         if released.get(each.job.id) is False:
-            jobs.release_next(tx, each.job.lane, each.job.repo.id, each.job.thread.key)
+            transitions.release_next(tx, each.job.lane, each.job.repo.id, each.job.thread.key)
     ours = {id(each) for each in chosen}
     return [each.job.id in released if id(each) in ours else None for each in arrivals]
 
@@ -490,10 +490,10 @@ def _apart(arrivals: Iterable[Arrival]) -> list[Arrival]:
 def _enqueued(arrival: Arrival) -> Enqueued:
     job = arrival.job
     return Enqueued(
-        workflow=jobs.RUN,
-        id=jobs.workflow_id(job.id, 1),
-        queue=jobs.queue_name(job.lane),
-        partition=jobs.share_of(job.lane, job.installation, job.actor.id),
+        workflow=transitions.RUN,
+        id=transitions.workflow_id(job.id, 1),
+        queue=transitions.queue_name(job.lane),
+        partition=transitions.share_of(job.lane, job.installation, job.actor.id),
         delay=arrival.held_seconds,
         args=(job.id, 1),
     )

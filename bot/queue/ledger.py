@@ -19,7 +19,7 @@ from bot.domain.job import Actor, Job, JobState, Origin, Repo, Thread
 from bot.events.delivery import job_id
 from bot.github.rate_limit import Reserve
 from bot.permissions.repo_config import RepoConfig, next_due
-from bot.queue import jobs
+from bot.queue import transitions
 from bot.queue.records import decode_job
 from bot.queue.store import CONFIGS, JOBS, LABELS, PACES, SCHEDULES, TOLD, JobStore, Transaction, insert
 
@@ -260,7 +260,7 @@ class DurableSchedules:
                     command=RecipeDue(name=name),
                     installation=row.installation,
                 )
-                jobs.accept(tx, job, 0.0)
+                transitions.accept(tx, job, 0.0)
                 # From now, not from then: what was due several times while no process ran is done once.
                 here = (SCHEDULES.c.repo_id == row.repo_id, SCHEDULES.c.recipe == name)
                 try:

@@ -20,7 +20,7 @@ from bot.domain.errors import OtherVersionError
 from bot.domain.job import Actor, Job, JobState
 from bot.github.types import CheckDraft
 from bot.publishing.checks import Verdict
-from bot.publishing.view import CommitRef, DeniedCall, Progress, Published, RecordPart
+from bot.publishing.status_view import CommitRef, DeniedCall, Progress, Published, RecordPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer
 from bot.domain.errors import LeaseLostError, QueueError
 from bot.domain.job import Job, Lane
 from bot.git.filesystem import try_lock
-from bot.queue import jobs
+from bot.queue import transitions
 from bot.queue.engine import UNDER_WAY, Leg
 from bot.queue.protocols import MOST_DEATHS, JobEnded, JobHandler, JobParked, JobReleased
 from bot.queue.records import Signal
@@ -183,20 +183,20 @@ class DurableWorker:
         }
         for lane, (at_once, of_one) in shares.items():
             await register(
-                jobs.queue_name(lane),
+                transitions.queue_name(lane),
                 worker_concurrency=at_once,
                 partition_worker_concurrency=of_one,
                 polling_interval_sec=_POLL_SECONDS[lane],
                 on_conflict="always_update",
             )
-        for name, at_once in ((jobs.TIMERS, 10), (jobs.ENDINGS, _TELLING_JOBS)):
+        for name, at_once in ((transitions.TIMERS, 10), (transitions.ENDINGS, _TELLING_JOBS)):
             await register(
                 name, worker_concurrency=at_once, polling_interval_sec=_POLL_LATER_SECONDS, on_conflict="always_update"
             )
 
     async def _recover(self, slot: int) -> int:
         """Take over the jobs of workers whose slot is vacant; return the number of other workers with jobs."""
-        others = await self._store.run(jobs.executors) - {_executor(slot)}
+        others = await self._store.run(transitions.executors) - {_executor(slot)}
         for executor in others:
             async with self._slots.vacant(int(executor.removeprefix(_executor("")))) as is_dead:
                 if is_dead:
@@ -205,9 +205,9 @@ class DurableWorker:
         return len(others)
 
     async def _release_left_out(self) -> None:
-        """Give jobs to the queue that wait for nothing; see `jobs.find_repositories_to_fill`."""
-        for repo_id in await self._store.read(jobs.find_repositories_to_fill):
-            await self._store.run(partial(jobs.fill_repository, repo_id=repo_id))
+        """Give jobs to the queue that wait for nothing; see `transitions.find_repositories_to_fill`."""
+        for repo_id in await self._store.read(transitions.find_repositories_to_fill):
+            await self._store.run(partial(transitions.fill_repository, repo_id=repo_id))
 
     async def run_leg(self, job_id: str, number: int) -> None:
         """Run one leg of a job; for the workflow."""
@@ -234,7 +234,7 @@ class DurableWorker:
             raise asyncio.CancelledError
 
     async def _run_leg(self, leg: Leg) -> None:
-        begin = self._store.run(lambda tx: jobs.begin(tx, leg.job_id, leg.number, leg.worker))
+        begin = self._store.run(lambda tx: transitions.begin(tx, leg.job_id, leg.number, leg.worker))
         beginning = asyncio.create_task(begin)
         try:
             begun = await asyncio.shield(beginning)
@@ -254,7 +254,7 @@ class DurableWorker:
             return
         with suppress(LeaseLostError):  # it had come to its end already, or another worker has it
             await self._store.run(
-                lambda tx: jobs.release(tx, jobs.check_ours(tx, leg.job_id, leg.number, leg.worker), 0.0)
+                lambda tx: transitions.release(tx, transitions.check_ours(tx, leg.job_id, leg.number, leg.worker), 0.0)
             )
 
     async def _handle(self, attempt: _Attempt) -> None:
@@ -262,15 +262,15 @@ class DurableWorker:
         leg = attempt.leg
 
         def apply(tx: Transaction) -> None:
-            row = jobs.check_ours(tx, leg.job_id, leg.number, leg.worker)
+            row = transitions.check_ours(tx, leg.job_id, leg.number, leg.worker)
             match disposition:
                 case JobEnded(state=state, reason=reason, owed=owed):
-                    jobs.finish(tx, row, state, reason, owed)
+                    transitions.finish(tx, row, state, reason, owed)
                 case JobReleased(held_seconds=seconds):
-                    jobs.release(tx, row, seconds)
+                    transitions.release(tx, row, seconds)
                 case JobParked(until=until, request_id=request_id):
-                    if not jobs.park(tx, row, until, attempt.heard, request_id):
-                        jobs.release(tx, row, 0.0)
+                    if not transitions.park(tx, row, until, attempt.heard, request_id):
+                        transitions.release(tx, row, 0.0)
                 case other:
                     assert_never(other)
 
@@ -281,19 +281,19 @@ class DurableWorker:
         await self._do(self._tell(job_id))
 
     async def _tell(self, job_id: str) -> None:
-        owed = await self._store.run(lambda tx: jobs.take_owed(tx, job_id))
+        owed = await self._store.run(lambda tx: transitions.take_owed(tx, job_id))
         if owed is None:
             return
         UNDER_WAY.set(owed)
         try:
-            then = jobs.settle if await self._handler.tell(owed) else jobs.postpone
+            then = transitions.settle if await self._handler.tell(owed) else transitions.postpone
             await self._store.run(lambda tx: then(tx, owed))
         except LeaseLostError:
             log.warning("job %s: another worker tells its ending; this one stops", job_id)
 
     async def wake(self, job_id: str, leg: int) -> None:
         """Queue a job whose wait is over; for the workflow."""
-        await self._do(self._store.run(lambda tx: jobs.wake(tx, job_id, leg)))
+        await self._do(self._store.run(lambda tx: transitions.wake(tx, job_id, leg)))
 
 
 class _Attempt:
@@ -326,10 +326,10 @@ class _Attempt:
         job_id, heard, made = self.job.id, self.heard, steps()
 
         def exchange(tx: Transaction) -> tuple[tuple[int, Signal], ...]:
-            jobs.check_ours(tx, job_id, self.leg.number, self.leg.worker)
+            transitions.check_ours(tx, job_id, self.leg.number, self.leg.worker)
             if made > self._steps:
-                jobs.record_steps(tx, job_id, made)
-            return jobs.signals(tx, job_id, heard)
+                transitions.record_steps(tx, job_id, made)
+            return transitions.signals(tx, job_id, heard)
 
         for number, signal in await self._store.run(exchange):
             hear(signal)
@@ -361,17 +361,17 @@ def _this_worker() -> DurableWorker:
     return _worker
 
 
-@DBOS.workflow(name=jobs.RUN, max_recovery_attempts=None)
+@DBOS.workflow(name=transitions.RUN, max_recovery_attempts=None)
 async def _run_job(job_id: str, leg: int) -> None:
     await _this_worker().run_leg(job_id, leg)
 
 
-@DBOS.workflow(name=jobs.TELL, max_recovery_attempts=None)
+@DBOS.workflow(name=transitions.TELL, max_recovery_attempts=None)
 async def _tell_ending(job_id: str) -> None:
     await _this_worker().tell(job_id)
 
 
-@DBOS.workflow(name=jobs.WAKE, max_recovery_attempts=None)
+@DBOS.workflow(name=transitions.WAKE, max_recovery_attempts=None)
 async def _wake_job(job_id: str, leg: int) -> None:
     await _this_worker().wake(job_id, leg)
 

@@ -28,8 +28,9 @@ from bot.github.app import OAuthClient, app_deliveries, installation_ids
 from bot.github.client import GitHub
 from bot.github.connection import SECONDS_BETWEEN_WRITES, AppSession
 from bot.jobs.context import JobContextFactory, JobServices, Listener
-from bot.jobs.events import Receipt
-from bot.jobs.pipeline import HELD_SECONDS, Acknowledger, Patience, Worker
+from bot.jobs.pipeline import HELD_SECONDS, Acknowledger, Worker
+from bot.jobs.repo_events import Receipt
+from bot.jobs.waiting import Patience
 from bot.publishing.markdown import quiet
 from bot.publishing.redact import Redactor
 from bot.queue.engine import DurableEngine

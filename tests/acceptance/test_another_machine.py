@@ -14,7 +14,7 @@ from agent_runtime import SessionUnavailableError
 from bot.domain.job import Job, JobState
 from bot.jobs import pipeline
 from bot.jobs.context import JobServices
-from bot.publishing.view import unpack_log
+from bot.publishing.status_view import unpack_log
 from localhub import LocalHub
 from tests import s3
 from tests.pauses import ASKING, Pause, pause_of

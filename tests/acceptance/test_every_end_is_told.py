@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from bot.domain.job import JobState
-from bot.queue import jobs
+from bot.queue import transitions
 from bot.queue.records import RecordedEnding
 from bot.queue.store import JOBS, Transaction
 from localhub import CheckRun, LocalHub
@@ -208,7 +208,7 @@ async def test_a_greeting_does_not_hide_that_its_job_was_cancelled_meanwhile(
                     .scalars()
                     .all()
                 ):
-                    jobs.cancel(tx, job_id, JobState.STOPPED, "The App is gone.", ending)
+                    transitions.cancel(tx, job_id, JobState.STOPPED, "The App is gone.", ending)
 
             if call.endswith(moment):
                 stage.queue._store.run_here(all_live)

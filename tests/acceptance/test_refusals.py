@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from bot.domain.job import JobState
-from bot.jobs import approvals
+from bot.jobs import waiting
 from bot.queue.records import GitHubOutage, StoredRecord, Waiting
 from localhub import LocalHub, Trouble
 from tests.builders import a_comment_event, signature
@@ -26,7 +26,7 @@ async def waits(stage: Stage, job_id: str) -> Waiting:
         stored = await stage.queue.get(job_id)
         if stored is None or stored.state is not JobState.WAITING:
             return None
-        return await approvals.asked(StoredRecord(stage.queue, job_id))
+        return await waiting.asked(StoredRecord(stage.queue, job_id))
 
     return await eventually(parked)
 

@@ -13,7 +13,7 @@ from bot.git.change import Change
 from bot.git.tree import Tree
 from bot.jobs.agent_run import AgentRun
 from bot.jobs.context import Ending, JobServices
-from bot.jobs.delivery import ResultDelivery
+from bot.jobs.results import ResultDelivery
 from bot.queue.records import Signal, Stored
 from localhub import Comment, LocalHub
 from tests.durable import signals_of

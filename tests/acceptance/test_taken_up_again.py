@@ -13,12 +13,12 @@ from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
 from bot.git.change import Change
 from bot.git.tree import Tree
-from bot.jobs import approvals, endings
 from bot.jobs import pipeline as pipeline_module
+from bot.jobs import reports, waiting
 from bot.jobs.agent_run import AgentRun
 from bot.jobs.context import Ending, JobContext
-from bot.jobs.delivery import ResultDelivery
 from bot.jobs.pipeline import JobPipeline
+from bot.jobs.results import ResultDelivery
 from bot.permissions.repo_config import Notify
 from bot.queue.records import RecordedEnding, Signal, Stored, StoredRecord, Waiting
 from localhub import LocalHub
@@ -37,7 +37,7 @@ NEEDS_A_YES = acting('write_file("calc.py")\nexecute("main", "make mischief")', 
 def unheard(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """GitHub does not answer any more once a job has ended well; set when it is asked."""
     asked = asyncio.Event()
-    recorded = endings.recorded
+    recorded = reports.recorded
 
     async def hang(
         context: JobContext, ending: Ending, *, checked: str | None, wanted: tuple[Notify, ...]
@@ -47,7 +47,7 @@ def unheard(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
             await asyncio.Event().wait()
         return await recorded(context, ending, checked=checked, wanted=wanted)
 
-    monkeypatch.setattr(endings, "recorded", hang)
+    monkeypatch.setattr(reports, "recorded", hang)
     return asked
 
 
@@ -106,7 +106,7 @@ async def test_a_stop_that_is_heard_while_a_job_begins_to_wait_ends_it(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[Signal] = []
-    hear, ask = AgentRun.handle_signal, approvals.ask
+    hear, ask = AgentRun.handle_signal, waiting.ask
 
     def overheard(agent_run: AgentRun, signal: Signal) -> None:
         hear(agent_run, signal)
@@ -121,7 +121,7 @@ async def test_a_stop_that_is_heard_while_a_job_begins_to_wait_ends_it(
             await eventually(lambda: heard)
 
         monkeypatch.setattr(AgentRun, "handle_signal", overheard)
-        monkeypatch.setattr(approvals, "ask", slowly)
+        monkeypatch.setattr(waiting, "ask", slowly)
         end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.STOPPED, end
         assert "Stopped by @mona." in end.status
@@ -397,7 +397,7 @@ async def test_a_request_that_was_not_told_yet_is_told_and_nobody_answers_it_bef
         await asyncio.Event().wait()
 
     with monkeypatch.context() as patched:
-        patched.setattr(approvals, "ask", hang)
+        patched.setattr(waiting, "ask", hang)
         async with staged(hub, tmp_path, [asks], operator=ASKING) as first:
             issue = first.issue()
             command = first.say(issue.number, "/codepilot fix")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent_runtime import RunLimits
-from bot.ci_logs.failures import RedFacts, skip_reason
+from bot.ci_logs.failed_run import RedFacts, skip_reason
 from bot.domain.access import Bounds, Caps, Tally, TrustedBots
 from bot.domain.job import Actor, Job
 from bot.permissions.levels import Grant, Refusal

@@ -8,7 +8,7 @@ import pytest
 
 from agent_runtime import Task
 from agent_runtime.context.first_message import Orientation, opening
-from bot.ci_logs.failures import FailedJob, FailedRun, Remark, Step
+from bot.ci_logs.failed_run import FailedJob, FailedRun, Remark, Step
 from bot.domain.commands import Fix
 from bot.permissions.levels import Grant
 from bot.permissions.permissions import grant_for

@@ -12,7 +12,7 @@ from bot.permissions.levels import Grant
 from bot.publishing.markdown import Allowed
 from bot.publishing.plan import CommitTarget, plan
 from bot.publishing.render import render_reply, render_status
-from bot.publishing.view import PendingView, StatusView
+from bot.publishing.status_view import PendingView, StatusView
 from tests.builders import a_job, task_for
 from tests.changes import BASE, a_change, a_file
 from tests.origin import git

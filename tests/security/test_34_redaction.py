@@ -12,7 +12,7 @@ from agent_runtime.providers.scripted import ScriptedReply
 from bot.github.client import GitHub
 from bot.github.types import PullDraft, Spot
 from bot.publishing.redact import Redactor
-from bot.publishing.view import Published
+from bot.publishing.status_view import Published
 from localhub import LocalHub
 from tests.changes import a_change, a_file
 from tests.origin import git

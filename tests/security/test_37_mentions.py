@@ -10,7 +10,7 @@ from bot.permissions.levels import Grant
 from bot.publishing.markdown import Allowed, escape_markdown, harmless
 from bot.publishing.plan import CommitTarget, plan
 from bot.publishing.render import marker, render_status
-from bot.publishing.view import StatusView
+from bot.publishing.status_view import StatusView
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file
 

@@ -13,7 +13,7 @@ from bot.github.types import CheckDraft
 from bot.jobs.status import JobCheckRun, StatusComment
 from bot.publishing.markdown import Allowed
 from bot.publishing.render import job_of, marker, render_check
-from bot.publishing.view import StatusView
+from bot.publishing.status_view import StatusView
 from bot.queue.records import CheckRecord, CommentRecord
 from localhub import LocalHub
 from tests.builders import a_job

@@ -12,7 +12,7 @@ from bot.github.types import Spot
 from bot.publishing.checks import Check
 from bot.publishing.markdown import Allowed
 from bot.publishing.render import marker, render_check, render_status
-from bot.publishing.view import Activity, StatusView
+from bot.publishing.status_view import Activity, StatusView
 from localhub import LocalHub
 from tests.builders import a_job
 from tests.changes import a_file

@@ -15,7 +15,7 @@ from bot.publishing.checks import Verdict
 from bot.publishing.markdown import Allowed
 from bot.publishing.plan import CommitTarget, plan
 from bot.publishing.render import RunReport, render_status
-from bot.publishing.view import StatusView
+from bot.publishing.status_view import StatusView
 from localhub import LocalHub
 from tests.publishing_world import Outlet, an_outlet
 

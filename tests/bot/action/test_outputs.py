@@ -31,7 +31,7 @@ from bot.jobs.context import Ending
 from bot.publishing.checks import Check, Verdict
 from bot.publishing.markdown import Allowed, harmless
 from bot.publishing.render import render_status
-from bot.publishing.view import StatusView
+from bot.publishing.status_view import StatusView
 from bot.queue.records import JobRecord, RecordedEnding
 from tests.builders import a_job
 from tests.changes import a_file

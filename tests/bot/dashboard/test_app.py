@@ -10,7 +10,7 @@ import pytest
 
 from agent_runtime import Event, Replied, Started, Task, Usage
 from bot.dashboard.app import render
-from bot.publishing.view import log_of, pack_log
+from bot.publishing.status_view import log_of, pack_log
 from bot.queue.records import JobRecord
 from tests.bot.dashboard.serving import Served, served
 from tests.builders import a_job

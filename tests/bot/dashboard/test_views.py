@@ -8,8 +8,8 @@ from agent_runtime import Outcome, Status, Usage
 from bot.dashboard.views import ENTRIES_ON_A_PAGE, LINES_ON_A_PAGE, RunMaterial, RunView, cost_weeks, run_row, run_view
 from bot.domain.job import Actor, JobState, Origin, Thread
 from bot.github.types import PullLink
-from bot.jobs import approvals
-from bot.publishing.view import CommitRef, Progress, Published, RunEntry, RunLog
+from bot.jobs import waiting
+from bot.publishing.status_view import CommitRef, Progress, Published, RunEntry, RunLog
 from bot.queue.memory import InMemoryEngine
 from bot.queue.records import (
     ApprovalAnswer,
@@ -134,7 +134,7 @@ async def test_approvals_are_shown_in_the_order_in_which_they_were_answered() ->
     record = StoredRecord(engine, "j1")
     for request_id in ("aa", "bb", "cc"):
         given = ApprovalAnswer(request_id=request_id, approved=True, note="", by=Actor(id=1, login="mona"))
-        assert await approvals.answer(record, given)
+        assert await waiting.answer(record, given)
     shown = _view(await record.read()).approvals
     assert [each.title for each in shown] == ["request aa", "request bb", "request cc"]
 

@@ -10,7 +10,7 @@ import pytest
 from bot.github.issues import Text
 from bot.github.types import GitHubError, ReviewDraft, ReviewNote, Spot
 from bot.publishing.publish import ReviewPlace, publish_review
-from bot.publishing.view import Published
+from bot.publishing.status_view import Published
 from tests.github_world import SECRET, World
 from tests.publishing_world import Remembered
 from tests.waiting import eventually

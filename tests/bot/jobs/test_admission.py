@@ -14,7 +14,7 @@ from bot.domain.commands import Ask, Bare, Command, Fix, Options, Review, Undo
 from bot.domain.job import Actor, Job, Origin, Thread
 from bot.git.errors import BranchGoneError
 from bot.github.types import PullFacts
-from bot.jobs import approvals
+from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import (
     at_base,
@@ -125,7 +125,7 @@ async def test_an_attempt_that_asked_or_finished_pins_the_later_ones() -> None:
     asked, finished = await _context(), await _context(work=object())
     for context in (asked, finished):
         await pin_base(context, FIRST)
-    await approvals.ask(asked.record, ASKED)
+    await waiting.ask(asked.record, ASKED)
     for context in (asked, finished):
         assert (await pin_base(context, replace(FIRST, bound_to_sha="b" * 40))).bound_to_sha == "a" * 40
 

@@ -34,7 +34,7 @@ from bot.git.errors import ChangeError, CloneError
 from bot.git.mirror import Source
 from bot.git.tree import Tree
 from bot.git.workspace import Left
-from bot.jobs import approvals
+from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import Assignment
 from bot.jobs.agent_run import (
@@ -49,13 +49,13 @@ from bot.jobs.agent_run import (
     reopened,
     set_up,
 )
-from bot.jobs.approvals import is_waiting_for_model
 from bot.jobs.context import Ending, JobContext
 from bot.jobs.setup import RepoSettings, SetupResult
 from bot.jobs.status import StatusReporter
+from bot.jobs.waiting import is_waiting_for_model
 from bot.permissions.levels import Conventions, Grant
 from bot.permissions.repo_config import RepoConfig
-from bot.publishing.view import Progress
+from bot.publishing.status_view import Progress
 from bot.queue.memory import InMemoryEngine
 from bot.queue.records import ApprovalAnswer, Signal
 from tests.builders import a_job
@@ -337,7 +337,7 @@ async def _approval_context(kind: str = "issue") -> JobContext:
     await engine.accept(job)
     context = context_of(engine, job)
     answer = ApprovalAnswer(request_id="7f3a", approved=True, note="", by=job.actor, like=("make *",))
-    await approvals.answer(context.record, answer)
+    await waiting.answer(context.record, answer)
     return context
 
 
@@ -361,7 +361,7 @@ async def test_what_fits_the_pattern_is_approved_and_nothing_else_is_answered() 
 async def test_a_push_voids_it_while_the_run_goes_on() -> None:
     context = await _approval_context()
     approve = approves_alike(context, _pull_assignment())
-    await approvals.void_alike(context.record)
+    await waiting.void_alike(context.record)
     assert await approve(_call("make lint")) is None
 
 

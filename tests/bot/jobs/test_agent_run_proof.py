@@ -24,7 +24,7 @@ from bot.jobs.status import StatusReporter
 from bot.permissions.levels import Conventions, Grant
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.checks import Check, Edits, Rerun
-from bot.publishing.view import Activity, Progress
+from bot.publishing.status_view import Activity, Progress
 from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file

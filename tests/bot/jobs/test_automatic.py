@@ -32,7 +32,7 @@ from bot.permissions.repo_config import RepoConfig
 from bot.publishing.markdown import Allowed
 from bot.publishing.plan import commit_body
 from bot.publishing.render import in_inputs, marker, render_reply
-from bot.publishing.view import CommitRef, Published
+from bot.publishing.status_view import CommitRef, Published
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from bot.queue.records import JobRecord, StoredRecord
 from tests.builders import a_job

@@ -8,7 +8,7 @@ from pathlib import Path
 from agent_runtime import Outcome, Status, Usage
 from bot.jobs.candidates import _Judged, _written
 from bot.publishing.checks import Verdict
-from bot.publishing.view import CandidateView, Progress
+from bot.publishing.status_view import CandidateView, Progress
 
 
 def test_a_changed_file_that_cannot_be_found_by_its_name_lets_no_check_count(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from bot.github.types import GitHubError
 from bot.jobs import pipeline
 from bot.jobs import pipeline as worker_module
 from bot.jobs.context import Ending, JobContext, JobContextFactory, JobServices
-from bot.jobs.pipeline import ACCESS_PATIENCE_SECONDS, Patience, Worker
+from bot.jobs.pipeline import Worker
+from bot.jobs.waiting import ACCESS_PATIENCE_SECONDS, Patience
 from bot.publishing.markdown import Allowed
 from bot.publishing.redact import Redactor
 from bot.queue.memory import InMemoryEngine

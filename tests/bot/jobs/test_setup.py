@@ -19,7 +19,7 @@ from bot.jobs.repo_settings import asked_by
 from bot.jobs.setup import Reach, RepoSettings, Setup, SetupResult, network_remedy, refused_hosts
 from bot.permissions.levels import narrowed
 from bot.permissions.repo_config import RepoConfigError, defaults_when_broken
-from bot.publishing.view import Activity
+from bot.publishing.status_view import Activity
 from tests.origin import Origin
 
 SANDBOX = pick_sandbox("bubblewrap", SandboxSettings())

@@ -18,13 +18,13 @@ from bot.github.rate_limit import Limits
 from bot.github.types import GitHubError
 from bot.jobs import status
 from bot.jobs.context import Ending, JobContext, spot_of
-from bot.jobs.endings import LATE_SECONDS, keep, tell
+from bot.jobs.reports import LATE_SECONDS, keep, tell
 from bot.jobs.status import JobCheckRun, StatusComment, background, edit_pause, lacking, notice_of, show_parts
 from bot.permissions.repo_config import Notify
 from bot.publishing.checks import Check
 from bot.publishing.markdown import Allowed
 from bot.publishing.render import render_check, render_notice
-from bot.publishing.view import PendingView, StatusView
+from bot.publishing.status_view import PendingView, StatusView
 from bot.queue.memory import InMemoryEngine
 from bot.queue.records import CheckRecord, CommentRecord, RecordedEnding
 from localhub import LocalHub

@@ -26,7 +26,7 @@ from bot.jobs.storage import (
     RunResults,
     opened,
 )
-from bot.publishing.view import Activity, Progress
+from bot.publishing.status_view import Activity, Progress
 from bot.queue.memory import InMemoryEngine
 from bot.queue.records import RunResult, StoredRecord, decode_record, encode_record
 from tests import s3

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runtime import Quote
-from bot.ci_logs.failures import FailedJob, FailedRun, Remark, Step
+from bot.ci_logs.failed_run import FailedJob, FailedRun, Remark, Step
 from bot.domain.commands import Ask, Bare, Command, Explain, Fix, Help, Plan, Retry, Review, Unknown, Work
 from bot.domain.job import Job, Lines, Origin
 from bot.jobs.steering import retry_of

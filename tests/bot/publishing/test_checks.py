@@ -21,7 +21,7 @@ from bot.publishing.checks import (
 from bot.publishing.markdown import Allowed
 from bot.publishing.plan import commit_body, pull_body
 from bot.publishing.render import RunReport, reason, render_check, render_status, table
-from bot.publishing.view import DeniedCall, StatusView
+from bot.publishing.status_view import DeniedCall, StatusView
 from tests.builders import a_job
 from tests.changes import a_file
 

@@ -16,7 +16,7 @@ from bot.github.rate_limit import Limits
 from bot.github.types import GitHubError
 from bot.publishing.plan import CommitPlan, Publication
 from bot.publishing.publish import Delivered, ForbiddenTargetError
-from bot.publishing.view import Withheld
+from bot.publishing.status_view import Withheld
 from localhub import LocalHub
 from tests.changes import a_change, a_file
 from tests.origin import git

@@ -16,7 +16,7 @@ from bot.github.types import ReviewDraft, ReviewNote
 from bot.publishing.checks import Check
 from bot.publishing.markdown import Allowed, duration, harmless
 from bot.publishing.render import answers, in_inputs, job_of, marker, render_check, render_reply, render_status
-from bot.publishing.view import Activity, DeniedCall, PendingView, StatusView
+from bot.publishing.status_view import Activity, DeniedCall, PendingView, StatusView
 from tests.builders import a_job
 from tests.changes import a_file
 

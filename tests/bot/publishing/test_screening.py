@@ -22,7 +22,7 @@ from bot.publishing.screening import (
     show_files,
     spelled_out,
 )
-from bot.publishing.view import PendingView
+from bot.publishing.status_view import PendingView
 from tests.bot.publishing.test_render import a_view
 from tests.changes import BASE, TREE, a_file
 

@@ -13,7 +13,7 @@ import pytest
 from bot.domain.commands import Stop
 from bot.domain.errors import QueueError, TransitionError
 from bot.domain.job import JobState
-from bot.queue import jobs
+from bot.queue import transitions
 from bot.queue.protocols import JobAttempt, JobEnded, JobParked, JobReleased, Owed
 from bot.queue.records import ApprovalAnswer, Backlog, RecordedEnding, Signal
 from bot.queue.store import Transaction
@@ -193,7 +193,7 @@ async def test_words_that_no_database_takes_are_kept_without_what_it_does_not_ta
 async def test_a_queued_job_can_be_ended_and_its_ending_is_told_until_it_is_taken(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "report_retry_delay", lambda _tries: 0.1)
+    monkeypatch.setattr(transitions, "report_retry_delay", lambda _tries: 0.1)
     running.handler.takes = [False, True]
     await running.engine.accept(a_job("a"), held_seconds=3600)
     await running.engine.accept(a_job("b"))

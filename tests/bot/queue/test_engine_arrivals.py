@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from bot.domain.errors import QueueError
 from bot.domain.job import Job
-from bot.queue import jobs
+from bot.queue import transitions
 from bot.queue.engine import Arrival, DurableEngine, accept_together
 from bot.queue.store import JOBS, Enqueued, JobStore, Transaction
 from tests.builders import a_job
@@ -49,7 +49,7 @@ async def accepted_together(store: JobStore, *arriving: Job) -> list[bool | Base
 
 
 def arrivals(*jobs_: Job) -> Sequence[Arrival]:
-    return [Arrival(job=job, values=jobs.row_of(job, 1.0, 0.0), held_seconds=0.0) for job in jobs_]
+    return [Arrival(job=job, values=transitions.row_of(job, 1.0, 0.0), held_seconds=0.0) for job in jobs_]
 
 
 def rows(tx: Transaction, table: str, key: str) -> dict[str, dict[str, object]]:
@@ -62,11 +62,11 @@ def rows(tx: Transaction, table: str, key: str) -> dict[str, dict[str, object]]:
 async def test_what_is_enqueued_with_others_is_as_dbos_itself_enqueues_it(
     store: JobStore, partition: str | None, delay: float
 ) -> None:
-    queue = "codepilot-work" if partition else jobs.TIMERS
+    queue = "codepilot-work" if partition else transitions.TIMERS
 
     def enqueue(tx: Transaction) -> None:
-        tx.enqueue(jobs.RUN, "alone", queue, partition, delay, "alone", 1)
-        one = Enqueued(workflow=jobs.RUN, id="a", queue=queue, partition=partition, delay=delay, args=("a", 1))
+        tx.enqueue(transitions.RUN, "alone", queue, partition, delay, "alone", 1)
+        one = Enqueued(workflow=transitions.RUN, id="a", queue=queue, partition=partition, delay=delay, args=("a", 1))
         tx.enqueue_all([one, replace(one, id="b", args=("b", 1))])
         tx.enqueue_all([one])  # known
 
@@ -89,7 +89,7 @@ async def test_what_is_enqueued_with_others_is_as_dbos_itself_enqueues_it(
 
 async def test_each_of_those_that_arrive_together_is_stored_as_if_it_were_alone(store: JobStore) -> None:
     known = a_job("known", number=1)
-    assert await store.run(lambda tx: jobs.accept(tx, known, 0.0))
+    assert await store.run(lambda tx: transitions.accept(tx, known, 0.0))
     first, second = a_job("first", number=2), a_job("second", number=2)
     same_delivery = replace(a_job("other", number=3), delivery_id=known.delivery_id)
     behind = a_job("behind", number=1)
@@ -124,9 +124,9 @@ async def test_no_job_of_another_thread_is_read_however_many_wait(store: JobStor
 
 
 async def test_a_job_that_comes_behind_one_that_was_left_lets_that_one_run(store: JobStore) -> None:
-    await store.run(lambda tx: jobs.accept(tx, a_job("left", number=1), 0.0))
+    await store.run(lambda tx: transitions.accept(tx, a_job("left", number=1), 0.0))
     # As a process leaves it that bounds the jobs of a repository, which this one does not.
-    await store.run(lambda tx: jobs.change(tx, "left", released=False, leg=0))
+    await store.run(lambda tx: transitions.change(tx, "left", released=False, leg=0))
     assert await store.run(lambda tx: accept_together(tx, arrivals(a_job("behind", number=1)))) == [True]
 
     def legs(tx: Transaction) -> dict[str, int]:
@@ -138,7 +138,7 @@ async def test_a_job_that_comes_behind_one_that_was_left_lets_that_one_run(store
 async def test_a_row_is_the_same_whether_it_was_stored_alone_or_with_others(store: JobStore) -> None:
     job = a_job("a", number=1, title='{"a": 1}', body="\0 \\u0000 \U0001f600 ' %s")
     odd = replace(job, actor=replace(job.actor, login='Ünï"%s\\'), delivery_id="d")
-    await store.run(lambda tx: jobs.accept(tx, odd, 30.0))
+    await store.run(lambda tx: transitions.accept(tx, odd, 30.0))
 
     def kept(tx: Transaction) -> dict[str, object]:
         row = dict(tx.rows.execute(sa.select(JOBS).where(JOBS.c.id == "a")).mappings().one())
@@ -146,7 +146,7 @@ async def test_a_row_is_the_same_whether_it_was_stored_alone_or_with_others(stor
 
     alone = await store.run(kept)
     await store.run(lambda tx: tx.rows.execute(JOBS.delete()))
-    together = [Arrival(job=odd, values=jobs.row_of(odd, 1.5, 30.0), held_seconds=30.0)]
+    together = [Arrival(job=odd, values=transitions.row_of(odd, 1.5, 30.0), held_seconds=30.0)]
     assert await store.run(lambda tx: accept_together(tx, together)) == [True]
     assert await store.run(kept) == alone
     held = sa.select(JOBS.c.enqueued_at, JOBS.c.held_until)
@@ -192,7 +192,7 @@ async def test_a_thread_that_another_transaction_changes_keeps_no_other_waiting(
     job = a_job("waits", number=1)
 
     def hold(tx: Transaction) -> None:
-        jobs.lock(tx, job.lane, job.repo.id, job.thread.key)
+        transitions.lock(tx, job.lane, job.repo.id, job.thread.key)
         held.set()
         gate.wait(SECONDS)
 

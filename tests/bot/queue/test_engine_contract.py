@@ -12,8 +12,8 @@ import pytest
 from bot.domain.commands import Stop
 from bot.domain.errors import QueueError, TransitionError
 from bot.domain.job import Actor, JobState, Lane
-from bot.jobs import approvals
-from bot.queue import jobs
+from bot.jobs import waiting
+from bot.queue import transitions
 from bot.queue.engine import DurableEngine
 from bot.queue.memory import InMemoryEngine
 from bot.queue.protocols import Disposition, JobAttempt, JobEnded, JobEngine, JobParked, JobReleased, Owed
@@ -96,7 +96,7 @@ class Endings:
             tx: Transaction, name: str, id_: str, queue: str, share: str | None, delay: float, *args: str | int
         ) -> None:
             enqueue(tx, name, id_, queue, share, delay, *args)
-            if name == jobs.TELL:
+            if name == transitions.TELL:
                 self._due.append((tx.now + delay, str(args[0])))
 
         patch.setattr(Transaction, "enqueue", recorded)
@@ -228,10 +228,10 @@ async def test_a_job_does_not_wait_for_what_was_answered_before_it_could(bench: 
     record = StoredRecord(bench.engine, "j1")
     given = ApprovalAnswer(request_id="7f3a", approved=True, note="", by=Actor(id=1, login="mona"))
     waits = Waiting(kind="permission", request_id="7f3a", reason="", preview="", bound_to="a" * 40, until=FOREVER)
-    await approvals.ask(record, waits)
-    assert await approvals.answer(record, given)
-    assert not await approvals.answer(record, replace(given, approved=False))
-    assert await approvals.answered(record, waits) == given
+    await waiting.ask(record, waits)
+    assert await waiting.answer(record, given)
+    assert not await waiting.answer(record, replace(given, approved=False))
+    assert await waiting.answered(record, waits) == given
     bench.handler.dispositions = [JobParked(until=FOREVER, request_id="7f3a")]
     assert await bench.run_next("work")
     assert await bench.state() is JobState.QUEUED

@@ -16,7 +16,7 @@ from bot.domain.commands import Labelled, RecipeDue, Review, Stop
 from bot.domain.job import Actor, Job, JobState, Lane, Origin, Repo
 from bot.github.rate_limit import RequestPace
 from bot.jobs.context import KnownConfigs
-from bot.jobs.events import Receipt
+from bot.jobs.repo_events import Receipt
 from bot.permissions.repo_config import LabelNames, RepoConfig, next_due
 from bot.queue.engine import DurableEngine
 from bot.queue.ledger import DurableLedger, DurableSchedules, reserve_write

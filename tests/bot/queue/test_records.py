@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from bot.domain.errors import OtherVersionError
 from bot.domain.job import Actor, JobState
-from bot.publishing.view import DeniedCall
-from bot.queue import jobs
+from bot.publishing.status_view import DeniedCall
+from bot.queue import transitions
 from bot.queue.records import (
     ApprovalAnswer,
     CommentRecord,
@@ -107,7 +107,7 @@ async def test_a_job_that_only_a_newer_version_can_read_is_left_to_it_and_then_r
     await engine.accept(a_job())
     readable = await store.run(lambda tx: tx.rows.execute(sa.select(JOBS.c.body)).scalar_one())
     await store.run(lambda tx: tx.rows.execute(JOBS.update().values(body='{"of": "a newer version"}')))
-    assert await store.run(lambda tx: jobs.begin(tx, "j1", 1, "older")) is None
+    assert await store.run(lambda tx: transitions.begin(tx, "j1", 1, "older")) is None
     await store.run(lambda tx: tx.rows.execute(JOBS.update().values(body=readable)))
     stored = await engine.get("j1")
     assert stored is not None

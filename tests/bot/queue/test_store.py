@@ -19,8 +19,8 @@ from typing_extensions import override
 
 from bot.domain.errors import LeaseLostError, QueueError
 from bot.domain.job import JobState
-from bot.queue import jobs
 from bot.queue import store as durable_store
+from bot.queue import transitions
 from bot.queue.engine import UNDER_WAY, DurableEngine, Leg
 from bot.queue.protocols import Owed
 from bot.queue.records import RecordedEnding
@@ -99,18 +99,20 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
 async def test_a_worker_that_was_taken_for_dead_changes_nothing_of_its_job_any_more(running: Running) -> None:
     engine, store = running.engine, running.store
     await engine.accept(a_job())
-    assert await store.run(lambda tx: jobs.begin(tx, "j1", 1, "w1")) is not None
+    assert await store.run(lambda tx: transitions.begin(tx, "j1", 1, "w1")) is not None
     # DBOS runs the workflow again, on another worker.
-    assert await store.run(lambda tx: jobs.begin(tx, "j1", 1, "w2")) is not None
+    assert await store.run(lambda tx: transitions.begin(tx, "j1", 1, "w2")) is not None
     with pytest.raises(LeaseLostError):
-        await store.run(lambda tx: jobs.check_ours(tx, "j1", 1, "w1"))
+        await store.run(lambda tx: transitions.check_ours(tx, "j1", 1, "w1"))
     token = UNDER_WAY.set(Leg(job_id="j1", number=1, worker="w1"))
     with pytest.raises(LeaseLostError):
         await engine.update("j1", lambda record: record)
     UNDER_WAY.reset(token)
     await engine.update("j1", lambda record: record)
-    await store.run(lambda tx: jobs.finish(tx, jobs.check_ours(tx, "j1", 1, "w2"), JobState.DONE, "", None))
-    assert await store.run(lambda tx: jobs.begin(tx, "j1", 1, "w1")) is None
+    await store.run(
+        lambda tx: transitions.finish(tx, transitions.check_ours(tx, "j1", 1, "w2"), JobState.DONE, "", None)
+    )
+    assert await store.run(lambda tx: transitions.begin(tx, "j1", 1, "w1")) is None
 
 
 async def test_a_worker_that_was_taken_for_dead_tells_no_ending_any_more(running: Running) -> None:
@@ -122,7 +124,7 @@ async def test_a_worker_that_was_taken_for_dead_tells_no_ending_any_more(running
         async def tell(self, owed: Owed) -> bool:
             await engine.check_work()
             # DBOS runs the workflow again, on another worker.
-            again = await store.run(lambda tx: jobs.take_owed(tx, owed.job_id))
+            again = await store.run(lambda tx: transitions.take_owed(tx, owed.job_id))
             tried.extend(each.tries for each in (owed, again) if each is not None)
             with pytest.raises(LeaseLostError):
                 await engine.check_work()
@@ -162,10 +164,10 @@ async def test_a_process_that_stands_still_in_a_transaction_holds_up_nobody(
     stopped, goes_on = threading.Event(), threading.Event()
 
     def stand_still(tx: Transaction) -> bool:
-        jobs.lock(tx, "work", a_job().repo.id, a_job().thread.key)
+        transitions.lock(tx, "work", a_job().repo.id, a_job().thread.key)
         stopped.set()
         goes_on.wait(20)
-        return jobs.accept(tx, a_job(), 0.0)
+        return transitions.accept(tx, a_job(), 0.0)
 
     standing = asyncio.create_task(still.run(stand_still))
     await asyncio.to_thread(stopped.wait, 20)

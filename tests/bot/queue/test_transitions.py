@@ -8,6 +8,7 @@ import stat
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from bot.domain.commands import Command, Fix, Help, Unknown
 from bot.domain.errors import LeaseLostError, QueueError, TransitionError
 from bot.domain.job import TRANSITIONS, JobState
 from bot.queue import engine as durable_engine
-from bot.queue import jobs
+from bot.queue import transitions
 from bot.queue.engine import DurableEngine
 from bot.queue.records import JobRecord, Signal
 from bot.queue.store import JOBS, JobStore, Transaction
@@ -31,14 +32,14 @@ _FOREVER = 10.0**12
 
 Ending = Callable[[Transaction, sa.Row[Any]], object]
 _ENDINGS: dict[str, Ending] = {
-    "finish": lambda tx, row: jobs.finish(tx, row, JobState.DONE, "", None),
-    "release": lambda tx, row: jobs.release(tx, row, 0.0),
-    "park": lambda tx, row: jobs.park(tx, row, _FOREVER, 0, ""),
+    "finish": lambda tx, row: transitions.finish(tx, row, JobState.DONE, "", None),
+    "release": lambda tx, row: transitions.release(tx, row, 0.0),
+    "park": lambda tx, row: transitions.park(tx, row, _FOREVER, 0, ""),
 }
 
 
 async def _end(running: Running, worker: str, ending: Ending, *, leg: int = 1) -> None:
-    await running.store.run(lambda tx: ending(tx, jobs.check_ours(tx, "j1", leg, worker)))
+    await running.store.run(lambda tx: ending(tx, transitions.check_ours(tx, "j1", leg, worker)))
 
 
 async def test_a_job_comes_out_as_it_went_in(running: Running) -> None:
@@ -84,7 +85,7 @@ async def test_a_job_can_end_only_in_a_last_state(running: Running, state: JobSt
     await running.engine.accept(a_job())
     await begun(running.engine, "j1")
     with pytest.raises(TransitionError, match=f"as {state}"):
-        await _end(running, "w1", lambda tx, row: jobs.finish(tx, row, state, "", None))
+        await _end(running, "w1", lambda tx, row: transitions.finish(tx, row, state, "", None))
 
 
 _SKIPPED = [state for state in JobState if state not in {JobState.QUEUED, *TRANSITIONS[JobState.QUEUED]}]
@@ -94,7 +95,7 @@ _SKIPPED = [state for state in JobState if state not in {JobState.QUEUED, *TRANS
 async def test_no_state_is_skipped(running: Running, to: JobState) -> None:
     await running.engine.accept(a_job())
     with pytest.raises(TransitionError, match=f"queued to {to}"):
-        await running.store.run(lambda tx: jobs._move(tx, jobs._locked(tx, "j1"), to))
+        await running.store.run(lambda tx: transitions._move(tx, transitions._locked(tx, "j1"), to))
 
 
 async def test_a_released_job_has_lost_no_attempt(running: Running) -> None:
@@ -125,8 +126,8 @@ async def test_every_attempt_hears_all_signals_and_each_job_its_own(running: Run
         assert await running.engine.send("j1", each)
     for _ in range(2):
         await begun(running.engine, "j1")
-        assert await running.store.run(lambda tx: jobs.signals(tx, "j1", 0)) == ((1, first), (2, second))
-        assert await running.store.run(lambda tx: jobs.signals(tx, "j1", 1)) == ((2, second),)
+        assert await running.store.run(lambda tx: transitions.signals(tx, "j1", 0)) == ((1, first), (2, second))
+        assert await running.store.run(lambda tx: transitions.signals(tx, "j1", 1)) == ((2, second),)
     await running.engine.accept(a_job("j2", number=8))
     assert await running.engine.send("j2", first)
     assert await signals_of(running.engine, "j2") == [first]
@@ -222,13 +223,17 @@ def _enqueue(database: str, life: int) -> None:
             await engine.update(job_id, lambda record: replace(record, base_sha="7f3a"))
             _tell("queued", job_id)
             await begun(engine, job_id)
-            await store.run(lambda tx: jobs.park(tx, jobs.check_ours(tx, job_id, 1, "w1"), _FOREVER, 0, ""))  # noqa: B023 - run at once
+            await store.run(partial(_park_for_ever, job_id=job_id))
             _tell("waiting", job_id)
             await engine.update(job_id, lambda record: replace(record, seen=True))
             await engine.wake(job_id)
             _tell("woken", job_id)
 
     asyncio.run(work())
+
+
+def _park_for_ever(tx: Transaction, *, job_id: str) -> bool:
+    return transitions.park(tx, transitions.check_ours(tx, job_id, 1, "w1"), _FOREVER, 0, "")
 
 
 def _tell(*words: str) -> None:

@@ -23,7 +23,7 @@ from bot.github.types import CommentFacts, GitHubError, ReviewCommentFacts, Revi
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import Assignment
 from bot.jobs.context import JobContext
-from bot.jobs.delivery import left_out, pending_view, publication_request, read_review, resolve_undo_target, send_review
+from bot.jobs.results import left_out, pending_view, publication_request, read_review, resolve_undo_target, send_review
 from bot.jobs.setup import RepoSettings
 from bot.permissions.levels import Conventions, Grant, Refusal
 from bot.permissions.repo_config import RepoConfig
@@ -31,7 +31,7 @@ from bot.publishing.markdown import Allowed
 from bot.publishing.plan import Publication
 from bot.publishing.publish import Delivered
 from bot.publishing.screening import Objection, ShownChange
-from bot.publishing.view import CommitRef
+from bot.publishing.status_view import CommitRef
 from bot.queue.memory import InMemoryEngine
 from bot.queue.records import StoredRecord, Waiting, WaitKind
 from tests.builders import a_job

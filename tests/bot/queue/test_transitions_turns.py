@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from bot.domain.job import Job, JobState
-from bot.queue import jobs
+from bot.queue import transitions
 from bot.queue.protocols import JobAttempt
 from bot.queue.store import JOBS, JobStore, Transaction
 from bot.queue.worker import slots_of
@@ -58,7 +58,7 @@ def _accept(store: JobStore, *names: str, held: float = 0.0) -> None:
     """Accept jobs of one repository, each of a thread of its own."""
     for name in names:
         number = int.from_bytes(name.encode())
-        assert store.run_here(partial(jobs.accept, job=a_job(name, number=number), held_seconds=held))
+        assert store.run_here(partial(transitions.accept, job=a_job(name, number=number), held_seconds=held))
 
 
 def _released(store: JobStore) -> list[str]:
@@ -70,7 +70,7 @@ def _released(store: JobStore) -> list[str]:
 def _begin(store: JobStore, job_id: str, worker: str = "w1") -> bool:
     def begin(tx: Transaction) -> bool:
         leg = tx.rows.execute(sa.select(JOBS.c.leg).where(JOBS.c.id == job_id)).scalar_one()
-        return jobs.begin(tx, job_id, leg, worker) is not None
+        return transitions.begin(tx, job_id, leg, worker) is not None
 
     return store.run_here(begin)
 
@@ -82,7 +82,7 @@ def _row(tx: Transaction, job_id: str) -> sa.Row[tuple[object, ...]]:
 def _finish(store: JobStore, job_id: str) -> None:
     def finish(tx: Transaction) -> None:
         row = _row(tx, job_id)
-        jobs.finish(tx, jobs.check_ours(tx, job_id, row.leg, row.worker), JobState.DONE, "", None)
+        transitions.finish(tx, transitions.check_ours(tx, job_id, row.leg, row.worker), JobState.DONE, "", None)
 
     store.run_here(finish)
 
@@ -90,7 +90,7 @@ def _finish(store: JobStore, job_id: str) -> None:
 def _pause(store: JobStore, job_id: str, seconds: float) -> None:
     def pause(tx: Transaction) -> None:
         row = _row(tx, job_id)
-        jobs.release(tx, jobs.check_ours(tx, job_id, row.leg, row.worker), seconds)
+        transitions.release(tx, transitions.check_ours(tx, job_id, row.leg, row.worker), seconds)
 
     store.run_here(pause)
 
@@ -101,14 +101,14 @@ def test_jobs_beyond_the_bound_follow_in_their_order_whatever_frees_a_place(stor
     assert all(_begin(store, each) for each in "ab")
     _finish(store, "b")
     assert _released(store) == ["a", "c"]
-    assert store.run_here(lambda tx: jobs.cancel(tx, "c", JobState.STOPPED, "", None))
+    assert store.run_here(lambda tx: transitions.cancel(tx, "c", JobState.STOPPED, "", None))
     assert _released(store) == ["a", "d"]
     assert store.run_here(
-        lambda tx: jobs.park(tx, jobs.check_ours(tx, "a", 1, "w1"), clock_end(tx), heard=0, request_id="")
+        lambda tx: transitions.park(tx, transitions.check_ours(tx, "a", 1, "w1"), clock_end(tx), heard=0, request_id="")
     )
     assert _released(store) == ["d", "e"]
-    assert store.run_here(lambda tx: jobs.cancel(tx, "f", JobState.STOPPED, "", None))
-    assert store.run_here(lambda tx: jobs.wake(tx, "a"))
+    assert store.run_here(lambda tx: transitions.cancel(tx, "f", JobState.STOPPED, "", None))
+    assert store.run_here(lambda tx: transitions.wake(tx, "a"))
     assert _released(store) == ["d", "e"]
     assert all(_begin(store, each) for each in "de")
     _finish(store, "d")
@@ -124,7 +124,7 @@ def clock_end(tx: Transaction) -> float:
 
 def test_other_repositories_other_lanes_and_a_threads_order_are_as_without_a_bound(store: JobStore) -> None:
     for job in (_of(1, "a1", 1), _of(1, "a2", 1), _of(1, "b", 2), _of(1, "c", 3), _of(2, "other", 1)):
-        assert store.run_here(partial(jobs.accept, job=job, held_seconds=0.0))
+        assert store.run_here(partial(transitions.accept, job=job, held_seconds=0.0))
     assert _released(store) == ["a1", "b", "other"]
     assert _begin(store, "a1")
     _finish(store, "a1")
@@ -135,7 +135,7 @@ def test_a_job_that_is_acknowledged_keeps_its_place_and_one_that_pauses_does_not
     _accept(store, "a", held=15.0)
     _accept(store, *"bcd")
     assert _released(store) == ["a", "b"]
-    store.run_here(partial(jobs.unhold, job_id="a"))
+    store.run_here(partial(transitions.unhold, job_id="a"))
     assert _begin(store, "a")
     _pause(store, "a", 60.0)
     assert _released(store) == ["a", "b", "c"]
@@ -171,10 +171,10 @@ def test_jobs_that_a_process_without_the_bound_released_wait_when_their_turn_com
         # It knows of the places of one thread alone; a look finds what it leaves.
         _finish(unbounded, "c")
         assert _released(store) == ["d"]
-        assert store.run_here(jobs.find_repositories_to_fill) == (10,)
-        store.run_here(partial(jobs.fill_repository, repo_id=10))
+        assert store.run_here(transitions.find_repositories_to_fill) == (10,)
+        store.run_here(partial(transitions.fill_repository, repo_id=10))
         assert _released(store) == ["a", "d"]
-        assert store.run_here(jobs.find_repositories_to_fill) == ()
+        assert store.run_here(transitions.find_repositories_to_fill) == ()
 
 
 def test_a_lower_bound_holds_for_jobs_whose_worker_died_and_none_lets_all_run(
@@ -184,10 +184,10 @@ def test_a_lower_bound_holds_for_jobs_whose_worker_died_and_none_lets_all_run(
     assert all(_begin(store, each) for each in "ab")
     with _opened(database, clock, 1) as lower:
         assert not _begin(lower, "a", "w2")
-        assert lower.run_here(jobs.find_repositories_to_fill) == ()
+        assert lower.run_here(transitions.find_repositories_to_fill) == ()
     with _opened(database, clock, None) as unbounded:
-        assert unbounded.run_here(jobs.find_repositories_to_fill) == (10,)
-        unbounded.run_here(partial(jobs.fill_repository, repo_id=10))
+        assert unbounded.run_here(transitions.find_repositories_to_fill) == (10,)
+        unbounded.run_here(partial(transitions.fill_repository, repo_id=10))
         assert _released(store) == [*"abc"]
 
 
@@ -227,8 +227,8 @@ def test_whose_turn_it_is_stands_in_indexes_of_what_has_not_ended(tmp_path: Path
         _accept(store, "a")
         asked: list[tuple[str, Any]] = []
         sa.event.listen(store.engine, "before_cursor_execute", lambda *args: asked.append(args[2:4]))
-        store.run_here(partial(jobs.fill_repository, repo_id=10))
-        assert store.run_here(jobs.find_repositories_to_fill) == ()
+        store.run_here(partial(transitions.fill_repository, repo_id=10))
+        assert store.run_here(transitions.find_repositories_to_fill) == ()
         questions = [each for each in asked if each[0].startswith("SELECT")]
 
         def plans(tx: Transaction) -> list[str]:

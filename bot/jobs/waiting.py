@@ -1,6 +1,8 @@
-"""Requests that a job waits for: a person's answer, or the model service's return.
+"""The things that a job waits for: a person's answer, the model service's return, GitHub's return.
 
-Both are kept in the job's record, so that they outlive the process. The first answer to a request counts.
+Requests and outages are kept in the job's record, so that they outlive the process. The first answer to a request
+counts. A job that waits for a person or a model is parked without a worker; one that waits for GitHub is queued again
+after a pause.
 """
 
 from __future__ import annotations
@@ -8,13 +10,14 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from agent_runtime import Outcome, PendingCall, alike_patterns
+from bot.github.types import GitHubError
 from bot.permissions.levels import Grant
 from bot.publishing.markdown import duration
-from bot.queue.records import ApprovalAnswer, ApprovalsRecord, Outage, ShownRequest, StoredRecord, Waiting
+from bot.queue.records import ApprovalAnswer, ApprovalsRecord, GitHubOutage, Outage, ShownRequest, StoredRecord, Waiting
 
 
 def request_for(pending: PendingCall, grant: Grant, *, until: float) -> Waiting:
@@ -168,3 +171,38 @@ def describe_exhausted_patience(outcome: Outcome, patience: float) -> str:
 def _clock(seconds: float) -> str:
     when = datetime.fromtimestamp(seconds, UTC)
     return f"{when:%H:%M} UTC on {when.day} {when:%B}"
+
+
+PATIENCE_SECONDS = 6 * 3600.0
+"""Longer than a rate limit of GitHub's lasts, and most of its outages."""
+ACCESS_PATIENCE_SECONDS = 600.0
+"""For 401, 403 and 404, which GitHub also answers for seconds or minutes when nothing is wrong."""
+_FIRST_PAUSE_SECONDS = 2.0
+_FORGOTTEN_SECONDS = 1800.0
+"""After so much time without trouble, and more than any pause, the next trouble is another one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """When to ask again.
+
+    Attributes:
+        seconds: for how long GitHub is asked again in all.
+        longest_pause: between two times.
+    """
+
+    seconds: float = PATIENCE_SECONDS
+    longest_pause: float = 60.0
+
+    async def pause(self, record: StoredRecord, error: GitHubError) -> float | None:
+        """Seconds to put the job off, which grow with the time that it lasts; None when it has lasted for too long."""
+        if not (error.passing or error.unsettled):
+            return None
+        now = time.time()
+        met = (await record.read()).github_outage
+        begun = met.since if met is not None and now - met.last < _FORGOTTEN_SECONDS else now
+        await record.update(lambda kept: replace(kept, github_outage=GitHubOutage(since=begun, last=now)))
+        lasts = now - begun
+        if lasts > (self.seconds if error.passing else min(self.seconds, ACCESS_PATIENCE_SECONDS)):
+            return None
+        return max(error.retry_after, min(self.longest_pause, max(_FIRST_PAUSE_SECONDS, lasts / 2)))

@@ -25,9 +25,9 @@ from bot.domain.commands import (
     Stop,
 )
 from bot.domain.job import Actor, Job, JobState, Origin, Thread
-from bot.jobs import approvals
+from bot.jobs import waiting
 from bot.jobs.context import CONFIG_SECONDS, KnownConfigs
-from bot.jobs.events import Receipt, handle_event, start_ci_fix
+from bot.jobs.repo_events import Receipt, handle_event, start_ci_fix
 from bot.permissions.repo_config import LabelNames, RepoConfig
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from bot.queue.protocols import Disposition, JobAttempt, JobEnded, Owed
@@ -95,7 +95,7 @@ async def _waiting(engine: InMemoryEngine, job_id: str = "waiting", *, bound_to:
     await engine.restore(a_job(job_id, kind="pull"), JobRecord(), until=FOREVER)
     record = StoredRecord(engine, job_id)
     asked = Waiting(kind="permission", request_id="7f3a", reason="", preview="rm x", bound_to=bound_to, until=FOREVER)
-    await approvals.ask(record, asked)
+    await waiting.ask(record, asked)
     return record
 
 
@@ -138,11 +138,11 @@ async def test_a_push_voids_what_was_approved_for_the_rest_of_a_run_and_the_bots
     engine = InMemoryEngine()
     record = await _waiting(engine, bound_to="a" * 40)
     like = ApprovalAnswer(request_id="7f3a", approved=True, note="", by=a_job().actor, like=("rm *",))
-    await approvals.answer(record, like)
+    await waiting.answer(record, like)
     await _happens(engine, Pushed(head_sha=HEAD), by=BOT)
-    assert await approvals.approved_alike(record) == ("rm *",)
+    assert await waiting.approved_alike(record) == ("rm *",)
     await _happens(engine, Pushed(head_sha=HEAD))
-    assert await approvals.approved_alike(record) == ()
+    assert await waiting.approved_alike(record) == ()
 
 
 async def test_a_push_is_reviewed_where_the_repository_wants_it_and_the_review_of_the_one_before_is_dropped() -> None:

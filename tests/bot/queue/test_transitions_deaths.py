@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from bot.domain.commands import Stop
 from bot.domain.job import JobState
-from bot.queue import jobs
+from bot.queue import transitions
 from bot.queue.engine import DurableEngine
 from bot.queue.protocols import ALONE_SECONDS, HOPELESS_DEATHS, MOST_DEATHS, death_retry_delay
 from bot.queue.store import JOBS, SUSPECTS, JobStore, Transaction
@@ -61,11 +61,11 @@ class Lives:
     async def _ours(self, job_id: str, worker: str, *, release: bool) -> None:
         def change(tx: Transaction) -> None:
             leg = tx.rows.execute(sa.select(JOBS.c.leg).where(JOBS.c.id == job_id)).scalar_one()
-            row = jobs.check_ours(tx, job_id, leg, worker)
+            row = transitions.check_ours(tx, job_id, leg, worker)
             if release:
-                jobs.release(tx, row, 0.0)
+                transitions.release(tx, row, 0.0)
             else:
-                jobs.finish(tx, row, JobState.DONE, "", None)
+                transitions.finish(tx, row, JobState.DONE, "", None)
 
         await self.store.run(change)
 
@@ -114,7 +114,7 @@ async def test_a_worker_takes_the_next_suspect_when_the_last_one_got_on_or_is_sl
     await lives.stored("a", "b", "c", "d")
     assert len(await lives.taken("w1")) == 4
     assert await lives.taken_over("w1", "w2") == {"a": 0}
-    await lives.store.run(lambda tx: jobs.record_steps(tx, "a", 1))
+    await lives.store.run(lambda tx: transitions.record_steps(tx, "a", 1))
     lives.clock.now += _PUT_OFF
     assert await lives.taken("w2") == {"b": 0}
     await lives.engine.update("b", lambda record: replace(record, base_sha="1234"))
@@ -144,11 +144,11 @@ async def test_steps_count_as_progress_only_when_they_are_new(lives: Lives) -> N
     await lives.stored("a")
     assert await lives.taken("w1") == {"a": 0}
     for steps, deaths in ((3, 0), (2, 1), (3, 2)):
-        await lives.store.run(lambda tx, steps=steps: jobs.record_steps(tx, "a", steps))  # type: ignore[misc]
+        await lives.store.run(lambda tx, steps=steps: transitions.record_steps(tx, "a", steps))  # type: ignore[misc]
         await lives.taken_over("w1", "w1")
         lives.clock.now += ALONE_SECONDS + 1
         await lives.taken("w1")
-        assert await lives.store.run(lambda tx: jobs.count_deaths(tx, "a")) == deaths
+        assert await lives.store.run(lambda tx: transitions.count_deaths(tx, "a")) == deaths
 
 
 async def test_three_restarts_in_a_bad_minute_take_nobody(lives: Lives) -> None:

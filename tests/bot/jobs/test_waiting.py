@@ -9,8 +9,8 @@ import pytest
 from agent_runtime import Outcome, Status
 from bot.domain.commands import Fix, Plan
 from bot.domain.job import Actor
-from bot.jobs import approvals
-from bot.jobs.delivery import job_from_plan
+from bot.jobs import waiting
+from bot.jobs.results import job_from_plan
 from bot.queue.memory import InMemoryEngine
 from bot.queue.records import (
     ApprovalAnswer,
@@ -35,10 +35,10 @@ async def test_what_waits_and_its_answer_are_found_as_they_were_kept() -> None:
     engine = InMemoryEngine()
     await engine.accept(a_job("j1"))
     record = StoredRecord(engine, "j1")
-    await approvals.ask(record, asked)
-    assert await approvals.asked(record) == asked
-    assert await approvals.answer(record, given)
-    assert await approvals.answered(record, asked) == given
+    await waiting.ask(record, asked)
+    assert await waiting.asked(record) == asked
+    assert await waiting.answer(record, given)
+    assert await waiting.answered(record, asked) == given
     kept = await engine.record("j1")
     assert decode_record(encode_record(kept)) == kept
 
@@ -79,7 +79,7 @@ def down(*, steps: int = 1, retry_after: float | None = None) -> Outcome:
 
 async def pause(record: StoredRecord, outcome: Outcome, patience: float = 6 * HOUR) -> float | None:
     """Minutes until the job is tried again."""
-    outage = await approvals.record_outage(record, outcome, patience=patience, chance=lambda: 0.5)
+    outage = await waiting.record_outage(record, outcome, patience=patience, chance=lambda: 0.5)
     return None if outage is None else round((outage.until - time.time()) / 60)
 
 
@@ -104,8 +104,8 @@ async def test_patience_ends(record: StoredRecord) -> None:
 
 
 async def test_only_a_job_that_waits_for_that_moment_waits_for_the_model(record: StoredRecord) -> None:
-    assert not await approvals.is_waiting_for_model(record, 1.0)
-    outage = await approvals.record_outage(record, down(), patience=HOUR)
+    assert not await waiting.is_waiting_for_model(record, 1.0)
+    outage = await waiting.record_outage(record, down(), patience=HOUR)
     assert outage is not None
-    assert await approvals.is_waiting_for_model(record, outage.until)
-    assert not await approvals.is_waiting_for_model(record, outage.until + 60)
+    assert await waiting.is_waiting_for_model(record, outage.until)
+    assert not await waiting.is_waiting_for_model(record, outage.until + 60)

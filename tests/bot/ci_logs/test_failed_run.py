@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bot.ci_logs.failures import FailedJob, RedFacts, Remark, Step, infrastructure_cause, skip_reason
+from bot.ci_logs.failed_run import FailedJob, RedFacts, Remark, Step, infrastructure_cause, skip_reason
 
 A, B = "a" * 40, "b" * 40
 SET_UP = Step(number=1, name="Set up job", conclusion="success")

@@ -21,7 +21,7 @@ from bot.jobs.status import JobCheckRun, StatusComment, StatusReporter, further_
 from bot.permissions.repo_config import Notify
 from bot.publishing.markdown import clip
 from bot.publishing.render import render_check, render_reply, render_status
-from bot.publishing.view import StatusView
+from bot.publishing.status_view import StatusView
 from bot.queue.protocols import KEEP_SECONDS, Owed
 from bot.queue.records import RecordedEnding, StoredRecord
 

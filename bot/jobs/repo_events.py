@@ -30,7 +30,7 @@ from bot.domain.commands import (
 )
 from bot.domain.job import TRANSITIONS, Actor, Job, JobState, Origin, Thread
 from bot.events.delivery import job_id
-from bot.jobs import approvals, endings
+from bot.jobs import reports, waiting
 from bot.jobs.access import PhaseReader, check_access
 from bot.jobs.admission import resume_base
 from bot.jobs.automatic import is_unasked_review
@@ -117,8 +117,8 @@ async def _pushed(context: JobContext, head_sha: str) -> Ending:
         return Ending(state=JobState.DONE)
     for each in await _working_on(context):
         if each.state in LIVE and await resume_base(context.about(each.job)) != head_sha:
-            await approvals.void_alike(context.of(each.job))
-        asked = await approvals.awaited(context.of(each.job)) if each.state is JobState.WAITING else None
+            await waiting.void_alike(context.of(each.job))
+        asked = await waiting.awaited(context.of(each.job)) if each.state is JobState.WAITING else None
         if asked is not None and not await _holds(context, asked.bound_to, head_sha):
             why = f"The pull request moved to {head_sha[:10]}, so the request is no longer valid."
             await context.queue.send(each.job.id, Signal(kind="stop", text=why, by=job.actor.login, id=job.id))
@@ -155,7 +155,7 @@ async def _end_or_stop(context: JobContext, live: Stored, why: str) -> None:
     if record.is_shown:
         view = StatusReporter(other).now(state="stopped", reason=why)
         stopped = Ending(state=JobState.STOPPED, reason=why, view=view)
-        ending = await endings.recorded(other, stopped, checked=record.check.head_sha)
+        ending = await reports.recorded(other, stopped, checked=record.check.head_sha)
     if await context.queue.cancel(live.job.id, JobState.STOPPED, why, ending=ending):
         await other.services.keep_log(other.job)
         await context.services.workspaces.discard(live.job.id)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.ci_logs.excerpts import FORMATS, digest, digest_of_zip, excerpt, failing_lines, is_signal
+from bot.ci_logs.log_formats import FORMATS, digest, digest_of_zip, excerpt, failing_lines, is_signal
 
 SAMPLES = Path(__file__).with_name("samples")
 LIMIT = 6_000

@@ -22,7 +22,7 @@ from agent_runtime import (
     Usage,
 )
 from bot.publishing.redact import Redactor
-from bot.publishing.view import RunLog, following, log_of, pack_log, unpack_log
+from bot.publishing.status_view import RunLog, following, log_of, pack_log, unpack_log
 
 SECRET = "the-secret-of-this-test"
 

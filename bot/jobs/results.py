@@ -26,7 +26,7 @@ from bot.git.mirror import Source
 from bot.git.tree import Tree
 from bot.github.rate_limit import Urgency
 from bot.github.types import ReviewDraft
-from bot.jobs import approvals
+from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot, check_access, fetch_snapshot
 from bot.jobs.admission import Assignment, branch_number, decide, still_open, with_own_pull
 from bot.jobs.context import Ending, JobContext
@@ -40,7 +40,7 @@ from bot.publishing.publish import Delivered, ReviewPlace, Target, publish, publ
 from bot.publishing.render import COMPLETION_LIMIT
 from bot.publishing.review import parse_review, prose_of, words_of
 from bot.publishing.screening import Objection, ShownChange, fits, sections, show_files
-from bot.publishing.view import CommitRef, PendingView, Withheld
+from bot.publishing.status_view import CommitRef, PendingView, Withheld
 from bot.queue.records import Waiting
 
 _LONG_PLAN = "The plan is too long to be shown in full, so it cannot be approved. Ask for a shorter one."
@@ -94,7 +94,7 @@ class ResultDelivery:
             shown = await asyncio.to_thread(show_files, change, paths, context.github.redacted)
             if not shown.hindrance:
                 asked = await publication_request(context, publication, change, shown)
-                await approvals.ask(context.record, asked)
+                await waiting.ask(context.record, asked)
                 return await self.waits(asked, patch=change.patch, completion=outcome.summary, files=change.files)
             publication = held_back(publication, "needs-approval", shown.hindrance)
         part = None
@@ -142,14 +142,14 @@ class ResultDelivery:
 
     async def verdict(self, asked: Waiting, stopped: str) -> ApprovalVerdict | None:
         """What was said about a change that waits to be published; None while it still waits."""
-        answer = await approvals.answered(self._context.record, asked)
+        answer = await waiting.answered(self._context.record, asked)
         if stopped:
             return ApprovalVerdict(approved=False, why=stopped)
         if answer is not None:
             said = f": {answer.note}" if answer.note else "."
             why = "" if answer.approved else f"@{answer.by.login} said no{said}"
             return ApprovalVerdict(approved=answer.approved, why=why, tree_sha=asked.tree_sha)
-        return ApprovalVerdict(approved=False, why=approvals.unanswered(asked)) if asked.until <= time.time() else None
+        return ApprovalVerdict(approved=False, why=waiting.unanswered(asked)) if asked.until <= time.time() else None
 
     async def planned(self, outcome: Outcome, asked: Waiting, stopped: str) -> Ending:
         """Go on from a plan: carry it out when somebody approved it."""
@@ -178,7 +178,7 @@ class ResultDelivery:
             bound_to=self._assignment.grant.bound_to_sha,
             until=time.time() + context.services.bounds.approval_seconds,
         )
-        await approvals.ask(context.record, asked)
+        await waiting.ask(context.record, asked)
         return await self.waits(asked, completion=outcome.summary, usage=outcome.usage, steps=outcome.steps)
 
     def _shown_plan(self, outcome: Outcome) -> str:

@@ -17,7 +17,7 @@ from agent_runtime import (
     Usage,
 )
 from bot.publishing.checks import Edits
-from bot.publishing.view import Activity, DeniedCall, Progress
+from bot.publishing.status_view import Activity, DeniedCall, Progress
 
 SET_UP = Activity(label="setup: make deps", state="done")
 
