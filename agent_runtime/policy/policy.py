@@ -2,23 +2,26 @@
 
 `Policy.decide` splits a call into parts (files, simple commands) and lets the first `Rule` about each part decide it.
 `exact_patterns` and `alike_patterns` make the patterns by which a person who was asked about a command can allow it, or
-others like it, for good. A pattern must be no broader than it looks: it never stands for another program, nor for
-further words at its end, and there is none for a program that runs its words or its files: what `python x.py` does
-depends on who may write `x.py` by then.
+others like it, for good. A pattern must be no broader than it looks: it never stands for another program or
+subcommand, nor for further words at its end. Patterns of others like it exist only for the programs and subcommands of
+`programs.toml`, whose grammar tells operands from all other words.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
 from typing import Literal
 
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.values import PendingCall, Plain
-from agent_runtime.policy.shell import RUNS_OTHERS, CommandPattern, Fit, ParsedCommand, PathGlob, commands_of
+from agent_runtime.policy.shell import PLACEHOLDERS, CommandPattern, Fit, ParsedCommand, PathGlob, commands_of
 
 Verdict = Literal["allow", "ask", "deny"]
 
@@ -368,9 +371,10 @@ def exact_patterns(policy: Policy, call: PendingCall) -> tuple[str, ...]:
 
 
 def alike_patterns(policy: Policy, call: PendingCall) -> tuple[str, ...]:
-    """Return the same, each for further commands of its kind: the last words, which name things, may be others.
+    """Return the same, each for further commands of its kind: the operands, which name things, may be others.
 
-    None if an approval of all of them would be broader than it looks.
+    None for a program or subcommand that is not in `programs.toml`, and for operands that may be a path or a URL where
+    a name is usual.
     """
     return _patterns(policy, call, _generalize)
 
@@ -388,6 +392,9 @@ _MOST_CHARS = 200
 
 _MOST_PATTERNS = 3
 
+_HAS_MEANING = re.compile(r"\*|<[a-z]+>")
+"""Parts of a word that a pattern would not take to the letter."""
+
 _READABLE = re.compile(r"[!-~]+(?: [!-~]+)*")
 
 
@@ -399,12 +406,16 @@ def _patterns(
         return ()
     found: dict[str, None] = {}
     for command in commands_of(text):
-        pattern = _pattern(command, shape)
-        if pattern is None:
+        words = [word for word in command.words or () if word is not None]
+        if command.doubt or not words or len(words) != len(command.words or ()):
             return ()
-        written = shlex.join([word or "" for word in command.words or ()])
-        if not isinstance(policy.decide(CallFacts(tool="execute", command=written)), Permitted):
-            found[pattern] = None
+        if isinstance(policy.decide(CallFacts(tool="execute", command=shlex.join(words))), Permitted):
+            continue
+        shaped = None if any(map(_HAS_MEANING.search, words)) else shape(words)
+        pattern = " ".join(word if word in PLACEHOLDERS else shlex.quote(word) for word in shaped or ())
+        if not _is_readable(pattern) or not CommandPattern.parse(pattern).covers(command):
+            return ()
+        found[pattern] = None
     return tuple(found) if len(found) <= _MOST_PATTERNS else ()
 
 
@@ -415,58 +426,81 @@ def _bash_command(call: PendingCall) -> str:
     return text if for_bash and isinstance(text, str) else ""
 
 
-def _pattern(command: ParsedCommand, shape: Callable[[Sequence[str]], Sequence[str] | None]) -> str | None:
-    """Return the pattern of one command; None if none covers it and can be read."""
-    words = command.words
-    if command.doubt or not words or any(word is None or "*" in word for word in words):
-        return None
-    shaped = shape([word or "" for word in words])
-    if shaped is None:
-        return None
-    pattern = " ".join(word if word == "**" else shlex.quote(word) for word in shaped)
-    readable = len(pattern) <= _MOST_CHARS and _READABLE.fullmatch(pattern) is not None and ";" not in pattern
-    return pattern if readable and CommandPattern.parse(pattern).covers(command) else None
+def _is_readable(pattern: str) -> bool:
+    """Whether people can see the whole of a pattern, and settings can hold it in a list."""
+    return len(pattern) <= _MOST_CHARS and ";" not in pattern and _READABLE.fullmatch(pattern) is not None
 
 
-_RUNS_FILES = frozenset(
-    {
-        "Rscript", "ansible", "ant", "awk", "bazel", "bun", "bundle", "bunx", "clojure", "cmake", "conda", "crystal",
-        "dart", "deno", "docker", "doit", "dotnet", "ed", "elixir", "emacs", "erl", "escript", "ex", "expect", "find",
-        "flask", "gawk", "gdb", "ghc", "ghci", "git", "gmake", "gnuplot", "gradle", "groovy", "guile", "gunicorn",
-        "hatch", "invoke", "ipython", "iex", "java", "julia", "jupyter", "just", "kotlin", "kubectl", "lldb", "lua",
-        "luajit", "m4", "make", "mawk", "meson", "mise", "mono", "mvn", "mysql", "nawk", "ninja", "nix", "node",
-        "nodejs", "nox", "ocaml", "octave", "osascript", "pdm", "perl", "php", "pipenv", "pipx", "podman", "poetry",
-        "psql", "pwsh", "pypy", "python", "racket", "rake", "rsync", "ruby", "runghc", "runhaskell", "sbt", "scala",
-        "scp", "sed", "sftp", "sqlite", "swift", "tar", "task", "tclsh", "tox", "ts-node", "tsx", "uvicorn", "vi",
-        "vim", "wish",
-    }
-)  # fmt: skip
-"""Programs that take code or commands from their words, or from files of the workspace that these name."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramGrammar:
+    """How the words of a program's commands are read.
 
-_RUNS_SCRIPTS = frozenset(
-    {
-        "alias", "config", "create", "dlx", "env", "eval", "exec", "explore", "generate", "init", "rebuild", "restart",
-        "run", "run-script", "script", "set", "shell", "start", "stop", "test", "tool", "x",
-    }
-)  # fmt: skip
-"""First arguments by which package managers and the like run what somebody wrote, or settle what they run later."""
+    Attributes:
+        commands: the placeholder for operands, by the words of the command; empty for a command without operands, so
+            that it matches none.
+        flags: options without a value.
+        values: options with one.
+        before: those of them that may precede the command.
+    """
 
-_SUBCOMMAND = re.compile(r"[a-z][a-z0-9_-]*")
+    commands: Mapping[tuple[str, ...], str]
+    flags: frozenset[str]
+    values: frozenset[str]
+    before: frozenset[str]
 
-_OPERAND = re.compile(r"(?![-.@/])[A-Za-z0-9@_%+=:,./-]+")
+    def generalize(self, words: Sequence[str]) -> Sequence[str] | None:
+        """Return the words after the program's name with placeholders for operands; None if no command is found.
 
-_VERSION = re.compile(r"[0-9.]+\Z")
+        An unknown option counts as an operand, which its placeholder does not match.
+        """
+        shaped: list[str] = []
+        command: tuple[str, ...] = ()
+        left = iter(words)
+        for word in left:
+            option = word.partition("=")[0] if word.startswith("--") else word
+            if option in self.flags | self.values:
+                if command not in self.commands and option not in self.before:
+                    return None
+                value = next(left, None) if word in self.values else ""
+                if value is None or (option in self.flags and option != word):
+                    return None
+                shaped += [word, value] if word in self.values else [word]
+            elif command in self.commands:
+                shaped.append(self.commands[command])
+            elif longer := self._extend(command, word):
+                command = longer
+                shaped.append(word)
+            else:
+                return None
+        return shaped if command in self.commands else None
+
+    def _extend(self, command: tuple[str, ...], word: str) -> tuple[str, ...]:
+        """Return the beginning of a command with one more word; empty if there is no such command."""
+        kinds = (word, "*") if PLACEHOLDERS["<name>"].fullmatch(word) else (word,)
+        longer = ((*command, kind) for kind in kinds)
+        return next((each for each in longer if any(full[: len(each)] == each for full in self.commands)), ())
+
+
+@cache
+def program_grammars() -> Mapping[str, ProgramGrammar]:
+    """Return the grammar of each program of `programs.toml`."""
+    table = tomllib.loads((files("agent_runtime.policy") / "programs.toml").read_text("utf-8"))
+    placeholders = {"names": "<name>", "paths": "<path>", "alone": ""}
+    grammars: dict[str, ProgramGrammar] = {}
+    for program, row in table.items():
+        grammar = ProgramGrammar(
+            commands={tuple(each.split()): word for key, word in placeholders.items() for each in row.get(key, ())},
+            flags=frozenset(row.get("flags", ())),
+            values=frozenset(row.get("values", ())),
+            before=frozenset(row.get("before", ())),
+        )
+        grammars |= dict.fromkeys((program, *row.get("also", ())), grammar)
+    return grammars
 
 
 def _generalize(words: Sequence[str]) -> Sequence[str] | None:
-    """Return the words of a command with `**` for its last operands; None if that may run other programs."""
+    """Return the words of a command with placeholders for its operands; None without a grammar that reads them all."""
     program, *rest = words
-    name = _VERSION.sub("", program)
-    if "/" in program or name in RUNS_OTHERS or name in _RUNS_FILES or (rest and rest[0] in _RUNS_SCRIPTS):
-        return None
-    fixed = 1 if rest and _SUBCOMMAND.fullmatch(rest[0]) else 0
-    start = len(rest)
-    # What follows right on an option may be its value, which may decide what the option does.
-    while start > fixed and _OPERAND.fullmatch(rest[start - 1]) and not (start > 1 and rest[start - 2].startswith("-")):
-        start -= 1
-    return [program, *rest[:start], *["**"] * (len(rest) - start)]
+    grammar = program_grammars().get(program)
+    shaped = grammar.generalize(rest) if grammar else None
+    return None if shaped is None else [program, *shaped]

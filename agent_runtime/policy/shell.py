@@ -312,15 +312,20 @@ class CommandPattern:
 
     It is split into words as a shell would. A word means itself; `*` as the last word stands for any further words,
     none included; a lone `*` before the end for any one word; `*` inside a word for any characters of it. A `*` of the
-    last two kinds stands for no `..` in a path, and a word that begins with it for no option.
+    last two kinds stands for no `..` in a path, and a word that begins with it for no option. `<name>` stands for one
+    word that names a package or the like, `<path>` for one path below the current directory; neither stands for an
+    option or a URL. `{-q,-v,<path>}*` as the last word stands for any number of further words, each one of these.
 
     Attributes:
         text: as it was given.
-        words: one a word; None for a `*` at the end.
+        words: one a word.
+        further: of each further word; None if there may be none.
+        named: whether it names its program.
     """
 
     text: str
-    words: tuple[re.Pattern[str] | None, ...]
+    words: tuple[re.Pattern[str], ...]
+    further: re.Pattern[str] | None
     named: bool
 
     @classmethod
@@ -329,7 +334,7 @@ class CommandPattern:
         """Read a pattern.
 
         Raises:
-            SettingsError: it is empty, or a quote in it is not closed.
+            SettingsError: it is empty, a quote in it is not closed, or it has an unknown placeholder.
         """
         try:
             words = shlex.split(text)
@@ -337,9 +342,16 @@ class CommandPattern:
             raise SettingsError(f"command pattern {text!r}: {error}; close it, or leave it out") from error
         if not words:
             raise SettingsError("a command pattern is empty; name a program, e.g. 'pytest *', or '*' for any command")
-        rest = words[-1] == "*"
-        wanted = [_word_expression(word) for word in (words[:-1] if rest else words)]
-        return cls(text=text, words=(*wanted, None) if rest else tuple(wanted), named="*" not in words[0])
+        further: re.Pattern[str] | None = None
+        if words[-1] == "*":
+            further = _ANY_WORD
+        elif found := _FURTHER_WORDS.fullmatch(words[-1]):
+            alternatives = dict.fromkeys(_word_expression(word).pattern for word in found[1].split(","))
+            further = re.compile("|".join(f"(?:{each})" for each in alternatives), re.DOTALL)
+        wanted = tuple(_word_expression(word) for word in (words if further is None else words[:-1]))
+        if wanted and words[0] in PLACEHOLDERS:
+            raise SettingsError(f"command pattern {text!r}: {words[0]} cannot stand for the program; write its name")
+        return cls(text=text, words=wanted, further=further, named="*" not in words[0])
 
     def covers(self, command: ParsedCommand) -> bool:
         """Whether the command is one of these, and nothing else happens: what an approval needs."""
@@ -361,15 +373,18 @@ class CommandPattern:
         if words is None:
             return Fit.MAYBE
         for index, wanted in enumerate(self.words):
-            if wanted is None:
-                return Fit.YES
             word = words[index] if index < len(words) else ""
             if word is None:
                 return Fit.MAYBE
             if index >= len(words) or not wanted.fullmatch(word):
                 return Fit.NO
         rest = set(words[len(self.words) :])
-        return Fit.YES if not rest else Fit.MAYBE if rest == {None} else Fit.NO
+        if not rest or self.further is _ANY_WORD:
+            return Fit.YES
+        known = [word for word in rest if word is not None]
+        if known and not (self.further and all(map(self.further.fullmatch, known))):
+            return Fit.NO
+        return Fit.MAYBE if None in rest else Fit.YES
 
 
 def _may_run_others(words: tuple[str | None, ...]) -> bool:
@@ -380,7 +395,37 @@ def _may_run_others(words: tuple[str | None, ...]) -> bool:
     return name in RUNS_OTHERS or (name == "find" and not _FIND_RUNS.isdisjoint(words))
 
 
+_ANY_WORD = re.compile("")
+
+_FURTHER_WORDS = re.compile(r"\{(.+)\}\*")
+
+_PLACEHOLDER = re.compile("<[a-z]+>")
+
+_PACKED = "whl|egg|zip|tar|gz|tgz|bz2|tbz2?|xz|txz|lz|tlz|lzma|zst|conda|deb|rpm|apk|gem|crate|txt|in|toml|cfg"
+"""Endings by which package managers tell a file of the current directory from a name: `pip install evil.whl`."""
+
+PLACEHOLDERS = {
+    # A package, with extras and versions. In a word with a slash or a colon, package managers see a path, a repository
+    # or a URL, except in `@scope/name`.
+    "<name>": re.compile(
+        rf"(?i:(?!.*\.(?:{_PACKED})(?![a-z0-9_-])))"
+        r"(?:@[a-z0-9][\w.-]*/[a-z0-9](?:[\w.-]*[a-z0-9])?(?:@[~^<>=]{0,2}[a-z0-9][\w.*+-]*)?"
+        r"|[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?(?:\[[\w.,-]*\])?(?:[@=<>!~^]{1,3}[A-Za-z0-9][\w.*+-]*,?)*+)(?<![,-])",
+        re.ASCII,
+    ),
+    # A relative path, also of a test in a file (`a.py::test_b`, `a.rb:12`). A colon may end a scheme, `@` may name a
+    # file of options, `+` a toolchain, and `X=1` may be a variable.
+    "<path>": re.compile(
+        r"(?![-/~@+]|\w+[+:?]?=|[\w+-]+:\d)(?!(?:.*/)?\.\.(?:/|\Z))(?:[^:]|::)++(?::\d+)*+", re.DOTALL | re.ASCII
+    ),
+}
+
+
 def _word_expression(word: str) -> re.Pattern[str]:
+    if word in PLACEHOLDERS:
+        return PLACEHOLDERS[word]
+    if _PLACEHOLDER.fullmatch(word):
+        raise SettingsError(f"command pattern: {word} is no placeholder; write {' or '.join(PLACEHOLDERS)}")
     if "*" not in word:
         return re.compile(re.escape(word))
     no_option = "(?!-)" if word.startswith("*") else ""

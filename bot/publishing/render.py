@@ -498,9 +498,13 @@ def like_line(pending: PendingView) -> str:
     if not pending.like or not may_be_approved(pending):
         return ""
     patterns = ", ".join(map(code, pending.like))
-    what = "the same again" if all("**" not in each for each in pending.like) else f"whatever fits {patterns}"
-    stars = ", where `**` matches any one word that is not an option" if "**" in patterns else ""
-    return f"Or approve it and, for the rest of this run, {what}{stars}:"
+    placeholders = {
+        "<name>": "`<name>` is any one name: no option, path or URL",
+        "<path>": "`<path>` is any one relative path",
+    }
+    meanings = [meaning for word, meaning in placeholders.items() if any(word in each for each in pending.like)]
+    what = f"whatever fits {patterns}, where {' and '.join(meanings)}" if meanings else "the same again"
+    return f"Or approve it and, for the rest of this run, {what}:"
 
 
 def links(view: StatusView) -> str:

@@ -571,9 +571,7 @@ async def test_an_approval_can_cover_others_like_it_until_something_is_pushed(hu
     async with staged(hub, tmp_path, [acting(calls)], operator=ASKING) as stage:
         pull = stage.pull()
         _, pause = await _paused(stage, pull.number)
-        assert (
-            "for the rest of this run, whatever fits `touch made **`, where `**` matches any one word" in pause.status
-        )
+        assert "for the rest of this run, whatever fits `touch <path> <path>`, where `<path>` is any" in pause.status
         stage.say(pull.number, f"/codepilot approve {pause.short_id} --like")
         pause = await next_pause(stage, pause)
         assert "until [ -e go ]" in pause.status, "another one of the kind was asked about"

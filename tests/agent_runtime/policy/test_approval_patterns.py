@@ -26,34 +26,48 @@ def _call(command: str, *, tool: str = "execute", read_by: str | None = None) ->
 @pytest.mark.parametrize(
     ("command", "exact", "alike"),
     [
-        ("npm install left-pad", "npm install left-pad", "npm install **"),
+        ("npm install left-pad", "npm install left-pad", "npm install <name>"),
         (
             "pip download -d out requests flask==2.0",
             "pip download -d out requests flask==2.0",
-            "pip download -d out ** **",
+            "pip download -d out <name> <name>",
         ),
-        ("curl https://example.org/a", "curl https://example.org/a", "curl **"),
-        ("cd src && npm view left-pad", "npm view left-pad", "npm view **"),
-        ("npm view a; npm view b", "npm view a; npm view b", "npm view **"),
-        # What follows an option may be its value.
-        ("curl -o out", "curl -o out", "curl -o out"),
-        ("pip install --target /tmp", "pip install --target /tmp", "pip install --target /tmp"),
-        # A path may be a file that the agent writes, and `@` may read one.
-        ("pip install ../other", "pip install ../other", "pip install ../other"),
-        ("curl @secret", "curl @secret", "curl @secret"),
-        # What runs others, or code of its words or of files, is never allowed but to the letter.
-        ("python3 -c 'import calc'", "python3 -c 'import calc'", ""),
-        ("python3.12 x.py", "python3.12 x.py", ""),
-        ("Rscript x.R", "Rscript x.R", ""),
-        ("ipython3 x.py", "ipython3 x.py", ""),
-        ("sh x.sh", "sh x.sh", ""),
-        ("timeout 5 curl x", "timeout 5 curl x", ""),
-        ("./x a", "./x a", ""),
+        ("npm install", "npm install", "npm install"),
+        ("cd src && npm view left-pad", "npm view left-pad", "npm view <name>"),
+        ("npm view a; npm view b", "npm view a; npm view b", "npm view <name>"),
+        (
+            "npm install --omit=dev @types/node@20",
+            "npm install --omit=dev @types/node@20",
+            "npm install --omit=dev <name>",
+        ),
+        ("mkdir -p a/b c", "mkdir -p a/b c", "mkdir -p <path> <path>"),
+        ("cargo +nightly add serde", "cargo +nightly add serde", "cargo +nightly add <name>"),
+        ("yarn workspace web add x", "yarn workspace web add x", "yarn workspace web add <name>"),
+        ("gh pr view 5", "gh pr view 5", "gh pr view <name>"),
+        # A program or a command that the table does not know.
+        ("curl https://example.org/a", "curl https://example.org/a", ""),
+        ("aws s3 ls a", "aws s3 ls a", ""),
         ("npm run e2e", "npm run e2e", ""),
         ("npm config set registry x", "npm config set registry x", ""),
+        ("gh pr merge 5", "gh pr merge 5", ""),
+        ("python3 -c 'import calc'", "python3 -c 'import calc'", ""),
+        ("timeout 5 pip install x", "timeout 5 pip install x", ""),
+        ("./pip install x", "./pip install x", ""),
+        # An option that it does not know, that has no value, or that stands where it may mean something else.
+        ("pip install -r x", "pip install -r x", ""),
+        ("pip install --index-url x y", "pip install --index-url x y", ""),
+        ("pip install --quiet=x y", "pip install --quiet=x y", ""),
+        ("pip install --target", "pip install --target", ""),
+        ("pip install -- x", "pip install -- x", ""),
+        ("npm --omit dev install x", "npm --omit dev install x", ""),
+        # An operand that is no name.
+        ("pip install ../other", "pip install ../other", ""),
+        ("pip install x ./y", "pip install x ./y", ""),
+        ("npm ci x", "npm ci x", ""),
         # What no pattern can mean to the letter.
         ("curl x > y", "", ""),
         ("curl $X", "", ""),
+        ("npm view '<name>'", "", ""),
         ("pip install '*'", "", ""),
         ("pip install 'a;b'", "", ""),
         ("pip install 'a\nb'", "", ""),
@@ -66,7 +80,7 @@ def test_patterns_of_a_call(command: str, exact: str, alike: str) -> None:
 
 def test_only_what_was_asked_about_is_in_a_pattern() -> None:
     assert alike_patterns(LISTED, _call("pytest -q")) == ()
-    assert alike_patterns(LISTED, _call("pytest -q && pip install x")) == ("pip install **",)
+    assert alike_patterns(LISTED, _call("pytest -q && pip install x")) == ("pip install <name>",)
 
 
 def test_there_is_no_pattern_for_what_is_typed_or_read_by_another_shell() -> None:
@@ -98,6 +112,6 @@ def test_a_pattern_of_others_like_it_covers_nothing_of_another_shape(command: st
     ],
 )
 def test_what_others_like_it_are(command: str, *, covered: bool) -> None:
-    assert is_covered(LISTED, ("npm install **",), _call(command)) is covered
-    assert not is_covered(LISTED, ("npm install **",), _call(command, tool="send_input"))
+    assert is_covered(LISTED, ("npm install <name>",), _call(command)) is covered
+    assert not is_covered(LISTED, ("npm install <name>",), _call(command, tool="send_input"))
     assert not is_covered(LISTED, (), _call(command))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from agent_runtime.core.errors import SettingsError
 from agent_runtime.policy.shell import CommandPattern, Fit, ParsedCommand, commands_of
 
 
@@ -35,10 +36,47 @@ def fits(pattern: str, command: str) -> bool:
         ("./scripts/*", "./scripts/lint", True),
         ("./scripts/*", "scripts/lint", False),
         ("a.c", "abc", False),
+        ("pytest {-q,--tb=*,<path>}*", "pytest", True),
+        ("pytest {-q,--tb=*,<path>}*", "pytest -q tests/a.py::test_b 'a b' --tb=short", True),
+        ("pytest {-q,--tb=*,<path>}*", "pytest -q -p evil", False),
+        ("pytest {-q,--tb=*,<path>}*", "pytest -q /dev/stdin", False),
+        ("pytest {-q,--tb=*,<path>}*", "pytest tests/*.py", False),
     ],
 )
 def test_a_pattern_means_its_words(pattern: str, command: str, *, fit: bool) -> None:
     assert fits(pattern, command) is fit
+
+
+@pytest.mark.parametrize(
+    ("placeholder", "words", "fit"),
+    [
+        ("<name>", "x left-pad @scope/x @scope/x@1.2 x@latest flask==2.0 flask>=2,<3 x[a,b]>=1 socket.io 5", True),
+        ("<name>", ". .. ~ ./x ../x /x x/y user/repo @a/b/c @scope/../x -e - x- x, @x file:x https://x x:y", False),
+        (
+            "<name>",
+            "x@./y x@file:y x@user/repo x@https://y git+ssh://x npm:x x.whl X.WHL x.zip[y] x.tar.gz x@y.tgz @a/b==c",
+            False,
+        ),
+        ("<path>", "x x/y ./x . ./... a.py::test_b a.rb:12 a.rb:12:13 a/b[c=d] example.com/x 0", True),
+        (
+            "<path>",
+            "/dev/stdin ../x a/../../x .. ~/x - -c @x +nightly X=1 X:=1 https://x file:x data:x npm:x npm:1",
+            False,
+        ),
+        ("<path>", "localhost:80 localhost:80/x a:b", False),
+    ],
+)
+def test_a_placeholder_means_one_kind_of_word(placeholder: str, words: str, *, fit: bool) -> None:
+    pattern = CommandPattern.parse(f"x {placeholder}")
+    parsed = [ParsedCommand(text="", words=("x", word)) for word in words.split()]
+    assert [each.words for each in parsed if pattern.covers(each) is not fit] == []
+
+
+def test_a_placeholder_is_known_and_stands_for_no_program() -> None:
+    with pytest.raises(SettingsError, match="<file> is no placeholder; write <name> or <path>"):
+        CommandPattern.parse("pip install <file>")
+    with pytest.raises(SettingsError, match="<path> cannot stand for the program"):
+        CommandPattern.parse("<path> --check")
 
 
 def test_a_word_that_only_the_run_can_tell_may_be_anything() -> None:
@@ -71,4 +109,12 @@ def test_a_very_long_or_deep_command_is_not_read_at_all() -> None:
 
 def test_patterns_do_not_backtrack() -> None:
     """With a matcher that does, this takes longer than the universe lasts."""
-    assert CommandPattern.parse("echo " + "*a" * 13 + "*b").words[1].fullmatch("a" * 10_000) is None  # type: ignore[union-attr]
+    assert CommandPattern.parse("echo " + "*a" * 13 + "*b").words[1].fullmatch("a" * 10_000) is None
+
+
+@pytest.mark.parametrize("piece", ["a", "a.", "::", "../", "a@", "a-", "a=1,", "1:", ".tar"])
+def test_placeholders_take_linear_time(piece: str) -> None:
+    """Quadratic time would be minutes."""
+    long = ParsedCommand(text="", words=("x", piece * 200_000 + "\n"))
+    for pattern in ("x <name>", "x <path>", "x {-q,--tb=*,<path>}*"):
+        CommandPattern.parse(pattern).covers(long)
