@@ -160,7 +160,14 @@ def run_workflow(
     """
     copy = directory / "project" / ".github" / "workflows" / workflow.name
     copy.parent.mkdir(parents=True)
-    copy.write_text(filled_in(workflow.read_text(encoding="utf-8"), inputs), encoding="utf-8")
+    text = filled_in(workflow.read_text(encoding="utf-8"), inputs)
+    copy.write_text(text, encoding="utf-8")
+    step = re.search(r"^ +id: (\w+)$", text, re.MULTILINE)
+    at_step = {
+        "RUNNER_ACTION": step[1] if step else "__acme_codepilot",
+        "RUNNER_ACTION_PATH": f"/runner/_actions/{_COPIED.replace('@', '/')}",
+        "GITHUB_WORKFLOW_REF": f"{repository}/.github/workflows/{workflow.name}@refs/heads/main",
+    }
     python = directory / "setup-python"
     python.mkdir()
     (python / "action.yml").write_text(_SETUP_PYTHON, encoding="utf-8")
@@ -176,7 +183,7 @@ def run_workflow(
         server_url=server_url,
         timeout=timeout,
         actions={_COPIED: action, _PINNED_SETUP: python},
-        variables=variables,
+        variables={**at_step, **variables},
     )
 
 
@@ -273,6 +280,12 @@ def with_packages_of_tests(action: Path) -> None:
     """Make a copy of the action that uses this very environment, for installing takes most of a short run's time."""
     copy_of_this(action, ".github", "scripts")
     environment = f'ln -s {shlex.quote(sys.prefix)} "$RUNNER_TEMP/codepilot-venv"'
+    # act gives the steps of a composite action the name of the inner step, and its directory another layout.
+    definition = (action / "action.yml").read_text(encoding="utf-8")
+    runs = '"$RUNNER_TEMP/codepilot-venv/bin/codepilot" act'
+    assert runs in definition
+    runner = 'GITHUB_ACTION="$RUNNER_ACTION" GITHUB_ACTION_PATH="$RUNNER_ACTION_PATH"'
+    (action / "action.yml").write_text(definition.replace(runs, f"{runner} {runs}"), encoding="utf-8")
     (action / "scripts" / "action-install").write_text(f"#!/bin/sh\n{environment}\n", encoding="utf-8")
 
 

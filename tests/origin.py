@@ -21,10 +21,20 @@ _ENVIRONMENT = {
 }
 
 
-def git(folder: Path, *args: str) -> str:
+def git(folder: Path, *args: str, stdin: str = "") -> str:
     """Run the ordinary git in `folder`; give back what it prints."""
     command = ["git", "-C", str(folder), *args]
-    return subprocess.run(command, env=_ENVIRONMENT, check=True, capture_output=True, text=True).stdout.strip()
+    done = subprocess.run(command, env=_ENVIRONMENT, input=stdin, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def commit_of(folder: Path, path: str, text: str) -> str:
+    """Make a commit with one file, on no branch; give back its id."""
+    node, tree = f"100644 blob {git(folder, 'hash-object', '-w', '--stdin', stdin=text)}", ""
+    for name in reversed(path.split("/")):
+        tree = git(folder, "mktree", stdin=f"{node}\t{name}\n")
+        node = f"040000 tree {tree}"
+    return git(folder, "commit-tree", "-m", "Add a file", tree)
 
 
 class Origin:

@@ -9,14 +9,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from bot.action.step import work_step
 from bot.domain.job import JobState
 from bot.events.delivery import IgnoredDelivery
 from bot.settings.load import load_action
 from localhub import LocalHub, Repo, User
+from tests.origin import commit_of
 from tests.stage import build
 
 _NUMBERS = itertools.count(41)
+
+ACTION = f"acme/codepilot@{'0' * 40}"
+_FILE = ".github/workflows/codepilot.yml"
+_OBEYED = ("prompt", "recipe", "output-schema")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +64,40 @@ class Workflows:
         hub.observe(sent=made.payloads.__setitem__)
         return made
 
+    def at_step(self, inputs: Mapping[str, str]) -> dict[str, str]:
+        """Commit a workflow file with one step, on no branch, and return what the runner says of that step."""
+        step = {"uses": ACTION, "with": {name: value for name, value in inputs.items() if value}}
+        return self.at_commit(yaml.safe_dump({"on": "push", "jobs": {"bot": {"steps": [{"run": "true"}, step]}}}))
+
+    def at_commit(self, workflow: str) -> dict[str, str]:
+        """Commit a workflow file on no branch, and return what the runner says of its step without an id."""
+        return {
+            "GITHUB_WORKFLOW_REF": f"{self.repo.full_name}/{_FILE}@refs/heads/main",
+            "GITHUB_WORKFLOW_SHA": commit_of(self.repo.path, _FILE, workflow),
+            "GITHUB_JOB": "bot",
+            "GITHUB_ACTION": "__acme_codepilot",
+            "GITHUB_ACTION_PATH": f"/home/runner/work/_actions/{ACTION.replace('@', '/')}",
+            "GITHUB_WORKSPACE": "/home/runner/work/calc/calc",
+        }
+
     async def run(
         self,
         event: str,
         script: Sequence[str | Mapping[str, Any]] = (),
+        in_file: Mapping[str, str] | None = None,
+        /,
         **variables: str,
     ) -> WorkflowRun:
-        """Run the Action on the newest event of this kind, with these replies of its model."""
+        """Run the Action on the newest event of this kind, with these replies of its model.
+
+        Args:
+            event: the event's name.
+            script: the replies.
+            in_file: the inputs as the workflow file has them, where that is not what they evaluate to.
+            variables: the runner's.
+        """
+        given = {name: variables.get(f"CODEPILOT_{name.upper().replace('-', '_')}", "") for name in _OBEYED}
+        variables = {**self.at_step({**given, **(in_file or {})}), **variables}
         number = next(_NUMBERS)
         folder = self.directory / f"run-{number}"
         folder.mkdir()

@@ -1,23 +1,24 @@
 """Read the event that started the workflow run, and make the job that it or the inputs ask for.
 
 `job_of_run` decides: with one of the inputs `prompt`, `command` and `recipe`, the workflow's file asks for the job, on
-any event; else a command in the event does, as on the server. The words of the file are the goal. The words of an event
-are quoted, never obeyed, and a prompt that contains them is refused.
+any event; else a command in the event does, as on the server. The words of the file are the goal. The values of
+expressions that a stranger can set are quoted, never obeyed.
 """
 
 from __future__ import annotations
 
 import json
-import re
+import logging
 import secrets
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+from bot.action.verified_inputs import verify_inputs
 from bot.domain.access import Listening
 from bot.domain.commands import WORK_VERBS, Fix, StartRecipe, Work
 from bot.domain.errors import InputProblem, InputsError, MalformedError
-from bot.domain.job import Actor, Job, Origin, Repo, Thread
+from bot.domain.job import Actor, InputValue, Job, Origin, Repo, Thread, UnverifiedInputs
 from bot.events.delivery import (
     Delivery,
     EventPayload,
@@ -35,7 +36,9 @@ from bot.events.delivery import (
     reject_sender,
 )
 from bot.events.triggers import job_from
+from bot.github.client import GitHub
 from bot.permissions.levels import OWN_PREFIX
+from bot.prompt.brief import MOST_GOAL_CHARS
 from bot.publishing.render import is_marked
 from bot.settings.models import ActionSettings
 
@@ -56,19 +59,36 @@ _SAID = frozenset({"issue_comment", "pull_request_review", "pull_request_review_
 _FROM_A_BRANCH = frozenset({"push", "workflow_run", *_FILE_OF_THE_HEAD, "pull_request_target"})
 """Events that the bot's own work may cause."""
 
+QUOTED_TASK = (
+    "Answer the quoted input of the workflow for the maintainers, as far as reading this repository does. It may be a "
+    "stranger's text."
+)
 
-def job_of_run(settings: ActionSettings) -> Job | IgnoredDelivery:
+
+log = logging.getLogger(__name__)
+
+
+async def job_of_run(settings: ActionSettings, github_for: Callable[[], GitHub]) -> Job | IgnoredDelivery:
     """Return the job that the inputs ask for, else the job of a command in the event.
+
+    Args:
+        settings: the step's.
+        github_for: makes a client that reads the workflow file.
 
     Raises:
         MalformedError: the event file is not what a runner writes.
         ConfigError: the inputs contradict each other or the event.
     """
     delivery, inputs, listening = delivery_from(settings), settings.inputs, listening_of(settings)
+    verified = await verify_inputs(settings, delivery, github_for)
+    if (unverified := verified.unverified) is not None:
+        log.warning("The job only reads, because %s. %s", unverified.because, unverified.remedy)
     if inputs.prompt or inputs.command or inputs.recipe:
         repo_id, login, number = settings.repository_id, settings.actor, settings.actor_id
         asked = PromptRequest(
-            prompt=inputs.prompt,
+            prompt=verified.goal,
+            values=verified.values,
+            unverified=verified.unverified,
             command=inputs.command,
             recipe=inputs.recipe,
             base=inputs.base,
@@ -87,7 +107,8 @@ def job_of_run(settings: ActionSettings) -> Job | IgnoredDelivery:
             reason=f"the event `{delivery.event}` contains no command, and the input `prompt` is not set. Write "
             "below `with:`: `prompt: What the agent is to do`"
         )
-    return job_from(delivery, listening)
+    job = job_from(delivery, listening)
+    return replace(job, origin=replace(job.origin, unverified=unverified)) if isinstance(job, Job) else job
 
 
 def delivery_from(settings: ActionSettings) -> Delivery:
@@ -146,6 +167,8 @@ class PromptRequest:
 
     Attributes:
         prompt: the request in words, or None.
+        values: the values in the prompt that are quoted.
+        unverified: set if the inputs may be a stranger's words.
         command: the verb, or None.
         recipe: the name of a recipe, or None.
         base: the branch to work on where the event has no thread, or None for the event's own.
@@ -167,6 +190,8 @@ class PromptRequest:
     branch_prefix: str = OWN_PREFIX
     unique: str = ""
     recipe: str | None = None
+    values: tuple[InputValue, ...] = ()
+    unverified: UnverifiedInputs | None = None
 
 
 def asked_by_workflow(delivery: Delivery, asked: PromptRequest, listening: Listening) -> Job | IgnoredDelivery:
@@ -178,12 +203,8 @@ def asked_by_workflow(delivery: Delivery, asked: PromptRequest, listening: Liste
     Raises:
         InputsError: the inputs contradict each other or the event.
     """
-    if name := quoted_in(asked.prompt or "", _public_parts(delivery)):
-        raise _wrong(
-            f"The input `prompt` contains the text of `{name}`, which anyone may have written. Remove the "
-            "expression. The agent sees the text of a thread as quotes.",
-            name="prompt",
-        )
+    if len(asked.prompt or "") > MOST_GOAL_CHARS:
+        raise _wrong(f"The input `prompt` must have at most {MOST_GOAL_CHARS:,} characters of its own.", name="prompt")
     place = _place(delivery, asked)
     if isinstance(place, IgnoredDelivery):
         return place
@@ -200,7 +221,14 @@ def asked_by_workflow(delivery: Delivery, asked: PromptRequest, listening: Liste
         repo=place.repo,
         thread=place.thread,
         actor=actor,
-        origin=Origin(kind="workflow", id=0, name=asked.workflow, vouched=delivery.event in WRITERS_ONLY),
+        origin=Origin(
+            kind="workflow",
+            id=0,
+            name=asked.workflow,
+            vouched=delivery.event in WRITERS_ONLY,
+            values=asked.values,
+            unverified=asked.unverified,
+        ),
         command=command,
         installation=None,
         trigger=listening.triggers[0],
@@ -301,6 +329,9 @@ def _command(delivery: Delivery, asked: PromptRequest, thread: Thread) -> Work |
         )
     if asked.recipe:
         return StartRecipe(name=asked.recipe, words=goal)
+    if asked.unverified is not None and (goal or asked.values):
+        verb = "ask" if verb in {"fix", "test"} else verb
+        goal = goal or ("" if verb in {"explain", "review"} else QUOTED_TASK)
     if not goal and (verb == "ask" or (thread.kind == "branch" and verb in {"fix", "plan"})):
         raise _wrong(
             f"The input `command` is `{verb}` and the input `prompt` is empty, and the event `{delivery.event}` does "
@@ -343,65 +374,6 @@ def _reason_to_ignore(
 
 def _wrong(text: str, *, name: str, line: str = "") -> InputsError:
     return InputsError((InputProblem(text=text, input=name, line=line),))
-
-
-# What strangers can fill in the payload of an event that they can cause.
-_WORDS = frozenset(
-    {
-        "body", "description", "display_title", "from", "head_branch", "label", "message", "page_name", "ref",
-        "summary", "text", "title",
-    }
-)  # fmt: skip
-_PEOPLE = frozenset({"author", "committer"})
-_LEAST_CHARS = 16
-"""Less may be in a prompt by chance."""
-# As `toJSON` writes them, too.
-_BREAKS = re.compile(r"(?:\\+[nrt]|\s)+")
-
-
-def quoted_in(prompt: str, payload: Mapping[str, Any]) -> str:
-    """Return the expression, such as `github.event.issue.body`, whose text a prompt contains; empty for none.
-
-    Args:
-        prompt: the request.
-        payload: of an event that strangers can cause.
-    """
-    flat = _flat(prompt)
-    for name, text in _words(payload, "github.event"):
-        # The whole as well, or a text of short lines alone would pass.
-        pieces = map(_flat, (text, *text.splitlines()))
-        if any(len(piece) >= _LEAST_CHARS and piece in flat for piece in pieces):
-            return name
-    return ""
-
-
-def _public_parts(delivery: Delivery) -> Mapping[str, Any]:
-    """Select the parts that strangers may have written: of events that only writers cause, the merged commits."""
-    payload = delivery.payload
-    if delivery.event not in WRITERS_ONLY:
-        return payload
-    return {name: payload[name] for name in ("head_commit", "commits", "merge_group") if name in payload}
-
-
-def _words(part: object, name: str) -> Iterator[tuple[str, str]]:
-    """Yield every text in the payload that people write, with its name in an expression."""
-    if isinstance(part, dict):
-        for key, value in part.items():
-            if isinstance(value, str) and key in _WORDS:
-                yield f"{name}.{key}", value
-            elif key in _PEOPLE and isinstance(value, dict):
-                yield from ((f"{name}.{key}.{each}", str(value.get(each) or "")) for each in ("name", "email"))
-            elif key not in {"repository", "organization", "sender", "user", "inputs", "client_payload"}:
-                yield from _words(value, f"{name}.{key}")
-    elif isinstance(part, list):
-        for value in part:
-            yield from _words(value, f"{name}.*")
-
-
-def _flat(text: str) -> str:
-    """Normalise the parts of a text that `toJSON` and a template change."""
-    line = _BREAKS.sub(" ", text).strip()
-    return " ".join(json.dumps(line, ensure_ascii=False)[1:-1].replace("\\", "").casefold().split())
 
 
 def _sender(delivery: Delivery) -> Sender | None:

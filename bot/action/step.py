@@ -140,7 +140,18 @@ async def work_step(
         InputsError: the inputs contradict each other or the event.
         SandboxError: the agent could not run safely here.
     """
-    job, begun, redactor = job_of_run(settings), time.monotonic(), redactor_for(settings)
+    begun, redactor = time.monotonic(), redactor_for(settings)
+
+    def github_for(_job: Job | None = None) -> GitHub:
+        return GitHub.for_token(
+            settings.token.get_secret_value(),
+            settings.api_url,
+            redact=redactor.redact,
+            max_wait_seconds=_WAIT_SECONDS,
+            ca_file=settings.agent.ca_file,
+        )
+
+    job = await job_of_run(settings, github_for)
     if isinstance(job, IgnoredDelivery):
         end = StepEnd(ended=job)
         _write(settings, redactor, outputs_of(end), summary(end))
@@ -154,13 +165,7 @@ async def work_step(
         queue=engine,
         ended=endings.append,
         ledger=InMemoryLedger(engine, trusted_bots=settings.agent.trusted_bots),
-        github_for=lambda _job: GitHub.for_token(
-            settings.token.get_secret_value(),
-            settings.api_url,
-            redact=redactor.redact,
-            max_wait_seconds=_WAIT_SECONDS,
-            ca_file=settings.agent.ca_file,
-        ),
+        github_for=github_for,
     )
     patience = 4 * longest_pause
     worker = Worker(contexts, Patience(seconds=patience, longest_pause=longest_pause))

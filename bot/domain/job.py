@@ -129,6 +129,34 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InputValue:
+    """The value of an expression in a workflow's input, which people without write access may have written.
+
+    Attributes:
+        source: the input and the expression.
+        text: the value.
+    """
+
+    source: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnverifiedInputs:
+    """The reason that a workflow's inputs may be a stranger's words, and that its job only reads.
+
+    Attributes:
+        because: the reason, as the end of a sentence.
+        remedy: the change that lets the job do more, as a sentence.
+        verb: the command that the workflow asks for.
+    """
+
+    because: str
+    remedy: str
+    verb: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """What on GitHub the job came from.
 
@@ -147,6 +175,8 @@ class Origin:
         conclusion: for `ci`: in GitHub's words.
         vouched: whether only people with write access can have started it, so that nobody's role is asked for: by a
             `workflow`'s event, or a `recipe` on the default branch.
+        values: for a `workflow`: the values in its prompt that are quoted.
+        unverified: for a job of a workflow: set if its inputs may be a stranger's words.
     """
 
     kind: OriginKind
@@ -158,6 +188,8 @@ class Origin:
     url: str = ""
     conclusion: str = ""
     vouched: bool = False
+    values: tuple[InputValue, ...] = ()
+    unverified: UnverifiedInputs | None = None
 
 
 class JobState(StrEnum):

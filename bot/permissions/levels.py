@@ -181,10 +181,10 @@ def level_for(request: AccessRequest) -> LevelDecision:
 
     A label that lowers it counts no matter who set it. One that raises it counts if its setter may write, for the head
     it was set on; in a pull request from a fork, not when its author did. The lowest of those that count wins. Nothing
-    raises what the operator has set to `read-only`.
+    raises what the operator has set to `read-only`, nor the level of a workflow whose inputs may be a stranger's.
     """
     usual = _usual(request)
-    if request.bounds.level == "read-only":
+    if request.bounds.level == "read-only" or request.job.origin.unverified is not None:
         return usual
     counting: list[SetLabel] = []
     notes: list[str] = []
@@ -232,6 +232,13 @@ def _usual(request: AccessRequest) -> LevelDecision:
             level="read-only",
             because=f"{request.job.actor.login}, whose action started this workflow, has no write access here",
             remedy="Use a command that only reads in the workflow: `command: ask`, `explain`, `plan` or `review`.",
+        )
+    if (unverified := request.job.origin.unverified) is not None:
+        return LevelDecision(
+            level="read-only",
+            because=unverified.because,
+            remedy=unverified.remedy,
+            notes=(f"The job only reads, because {unverified.because}. {unverified.remedy}",),
         )
     if is_fork(request):
         return LevelDecision(

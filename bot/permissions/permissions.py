@@ -122,12 +122,15 @@ def _work_refusal(request: AccessRequest, command: Work | Undo) -> Refusal | Non
 
 def _work(request: AccessRequest, command: Work | Undo, found: LevelDecision) -> Grant | Refusal:
     looks = isinstance(command, (Review, Explain, Plan, Ask))
-    if not looks and found.level == "read-only":
-        does = "run nothing" if command.verb == "test" else "change nothing"
+    unverified = request.job.origin.unverified
+    verb = (unverified.verb if unverified is not None and started_by_stranger(request) else "") or command.verb
+    if found.level == "read-only" and (not looks or verb in {"fix", "test"}):
+        does = "run nothing" if verb == "test" else "change nothing"
+        notes = found.notes if unverified is None else ()
         return Refusal(
             cause="read-only",
             because=found.because,
-            reason=" ".join([f"I {does} here, because {found.because}. {found.remedy}", *found.notes]),
+            reason=" ".join([f"I {does} here, because {found.because}. {found.remedy}", *notes]),
             # Of a workflow that strangers start, its author reads in the run's summary, not they in their threads.
             silent=started_by_stranger(request),
             voided=found.voided,

@@ -20,7 +20,7 @@ from agent_runtime import Image, Quote, Task
 from bot.ci_logs.failed_run import FailedJob, FailedRun, Remark, Step
 from bot.domain.commands import Ask, Bare, Command, Explain, Fix, Plan, Review, Test, Work
 from bot.domain.grammar import parse_command
-from bot.domain.job import Job, Lines, OriginKind
+from bot.domain.job import InputValue, Job, Lines, OriginKind
 from bot.prompt.sanitize import clean, clean_code, clean_line, clip, image_sources, shown_images, without_invisible
 
 BUDGET = 60_000
@@ -245,8 +245,14 @@ def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[Q
     failing = [*(job_quotes(failed) if failed is not None else []), *map(_check, others[:_MOST_CHECKS])]
     diff = clean_code(material.diff, limit=BUDGET)
     plan = clean(material.approved_plan, limit=_BODY_CHARS)
+    # A workflow is not about lines, and lines are not a workflow's.
+    first = (
+        ("commented lines", 4_000, [_lines(lines)])
+        if lines
+        else ("values of the workflow's inputs", 4_000, [_input_value(each) for each in job.origin.values])
+    )
     kinds: tuple[tuple[str, int, Iterable[Quote]], ...] = (
-        ("commented lines", 4_000, [_lines(lines)] if lines else []),
+        first,
         (
             "plan",
             8_000,
@@ -330,6 +336,10 @@ def _lines(lines: Lines) -> Quote:
     side = "after the change" if lines.side == "RIGHT" else "before the change"
     place = f"{_name(lines.path)}{_numbers(lines.start_line, lines.line)}, {side}, at commit {lines.commit_sha[:10]}"
     return Quote(source="the lines that the request is about", text=f"{place}\n\n{hunk}")
+
+
+def _input_value(value: InputValue) -> Quote:
+    return Quote(source=_name(value.source), text=clean(value.text, limit=_BODY_CHARS))
 
 
 def _numbers(first: int | None, last: int | None) -> str:

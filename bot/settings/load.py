@@ -307,7 +307,8 @@ class Reader:
             ValueError: the secret's file cannot be used.
         """
         names = spellings(setting) if self._inputs else (setting.name,)
-        given = next((text for text in (self._environ.get(each, "").strip() for each in names) if text), "")
+        given = next((text for text in (self._environ.get(each, "") for each in names) if text.strip()), "")
+        given = given if setting.verbatim else given.strip()
         file = self._file_of(setting)
         if place := self._environ.get(file, "").strip():
             if given:

@@ -27,7 +27,6 @@ from bot.domain.commands import DEFAULT_TRIGGER
 from bot.domain.errors import InputProblem
 from bot.permissions.levels import OWN_PREFIX, Conventions
 from bot.permissions.repo_config import PATH, BareVerb, Label
-from bot.prompt.brief import MOST_GOAL_CHARS
 from bot.settings import parsing
 
 PREFIX = "CODEPILOT_"
@@ -55,12 +54,14 @@ class Written:
         name: the environment variable, where it is not `CODEPILOT_` and the field's name.
         input: the action's input, where the variable's name does not say it; None for a setting that is no input.
         between: separates the entries of a list.
+        verbatim: whether space at the ends of its text is part of it.
     """
 
     example: str
     name: str = ""
     input: str | None = ""
     between: str = ","
+    verbatim: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,11 +379,9 @@ class Sources:
 class ActionInputs:
     """The inputs of the action that a server has no setting for; the docstring below each field is what users read."""
 
-    prompt: Annotated[
-        str | None, Field(max_length=MOST_GOAL_CHARS), Written("Update dependencies that have fixes.")
-    ] = None
-    """The task for the agent, on any event, without a command in a comment. Never insert text from an issue, a comment
-    or a pull request; the agent sees that text as quotes anyway."""
+    prompt: Annotated[str | None, Written("Update dependencies that have fixes.", verbatim=True)] = None
+    """The task for the agent, on any event, without a command in a comment. The text in the workflow file is the task;
+    the values of most expressions are quoted to the agent."""
     command: Annotated[BareVerb | None, parsing.Lower, Written("review")] = None
     """The command to run, with or without a prompt: `fix` (the default with a prompt), `review`, `explain`, `plan`,
     `ask` or `test`."""
@@ -453,6 +452,20 @@ class ActionSettings:
     """The ref of the run."""
     workflow: Annotated[str | None, Written("Maintenance", name="GITHUB_WORKFLOW")] = None
     """The workflow's name."""
+    workflow_ref: Annotated[
+        str, Written("octocat/hello-world/.github/workflows/fix.yml@refs/heads/main", name="GITHUB_WORKFLOW_REF")
+    ] = ""
+    """The workflow file and its ref."""
+    workflow_sha: Annotated[str, Written("ffac537e6cbbf934b08745a378932722df287a53", name="GITHUB_WORKFLOW_SHA")] = ""
+    """The commit of the workflow file."""
+    job: Annotated[str, Written("fix", name="GITHUB_JOB")] = ""
+    """The job's id in the workflow file."""
+    action: Annotated[str, Written("__octocat_codepilot", name="GITHUB_ACTION")] = ""
+    """The step's id, or the name that GitHub gives it."""
+    action_path: Annotated[str, Written("/work/_actions/octocat/codepilot/v1", name="GITHUB_ACTION_PATH")] = ""
+    """The directory of this action."""
+    workspace: Annotated[str, Written("/work/hello-world/hello-world", name="GITHUB_WORKSPACE")] = ""
+    """The directory of the workflow's checkout."""
     api_url: Annotated[parsing.Url, Written(_API, name="GITHUB_API_URL")] = _API
     """The address of GitHub's REST API."""
     server_url: Annotated[ServerUrl, Written(_ON_GITHUB, name="GITHUB_SERVER_URL")] = _ON_GITHUB
@@ -539,6 +552,7 @@ class Setting:
         input_name: its name among the action's inputs; empty where it is none of them.
         secret: whether the value itself is a secret, rather than the name of a file with one.
         between: separates the entries of a list.
+        verbatim: whether space at the ends of its text is part of it.
     """
 
     model: type
@@ -550,6 +564,7 @@ class Setting:
     input_name: str
     secret: bool
     between: str
+    verbatim: bool
 
     @property
     def key(self) -> str:
@@ -597,6 +612,7 @@ def settings_of(model: type) -> Mapping[str, Setting]:
                 input_name="" if written.input is None else written.input or derived,
                 secret=SecretStr in kinds and not name.endswith("_FILE"),
                 between=written.between,
+                verbatim=written.verbatim,
             )
     return found
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from localhub import Issue, LocalHub, Repo, User
-from tests.act import ActRun, run_workflow, with_packages_of_tests
-from tests.origin import git
+from tests.act import ActRun, filled_in, run_workflow, with_packages_of_tests
+from tests.origin import commit_of, git
 from tests.source_files import ROOT
 from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, SEE_IT_FAIL
 
@@ -48,20 +48,28 @@ class Runner:
         script.parent.mkdir(parents=True, exist_ok=True)
         script.write_text(json.dumps([{"reply": reply} for reply in replies]), encoding="utf-8")
         # The hub sends what an App is sent, which names its installation; a workflow's event does not.
+        inputs = {"provider": "scripted", "model": str(script), "allow-root": "yes"}
+        file = _WORKFLOWS / f"{name}.yml"
+        text = filled_in(file.read_text(encoding="utf-8"), inputs)
+        commit = commit_of(self.repo.path, f".github/workflows/{file.name}", text)
         sent = {key: value for key, value in self.sent.get(event, {}).items() if key != "installation"}
         run = await asyncio.to_thread(
             run_workflow,
             self.directory / name,
-            _WORKFLOWS / f"{name}.yml",
+            file,
             action=self.action,
             event=event,
             payload={**sent, **payload},
-            inputs={"provider": "scripted", "model": str(script), "allow-root": "yes"},
+            inputs=inputs,
             token=self.bot.token,
             repository=self.repo.full_name,
             api_url=self.hub.api_url,
             server_url=self.hub.url,
-            variables={"GITHUB_REPOSITORY_ID": str(self.repo.id), "GITHUB_ACTOR_ID": str(self.bot.id)},
+            variables={
+                "GITHUB_REPOSITORY_ID": str(self.repo.id),
+                "GITHUB_ACTOR_ID": str(self.bot.id),
+                "GITHUB_WORKFLOW_SHA": commit,
+            },
         )
         assert self.bot.token not in run.log
         return run

@@ -74,7 +74,6 @@ def test_what_is_written_becomes_the_value(name: str, written: str, value: objec
         ("command", "merge"),
         ("command", "fix --now"),
         ("dry_run", "maybe"),
-        ("prompt", "x" * 20_001),
     ],
 )
 def test_a_wrong_one_is_named_as_the_workflow_calls_it_with_what_to_write(name: str, written: str) -> None:
@@ -83,6 +82,11 @@ def test_a_wrong_one_is_named_as_the_workflow_calls_it_with_what_to_write(name: 
     assert named == setting.input_name
     assert text.startswith(f"The input `{named}` m")  # must be …, may have …
     assert line.startswith(f"{named}: ")
+
+
+def test_the_prompt_keeps_the_space_at_its_ends() -> None:
+    assert read(CODEPILOT_PROMPT=" Two lines\nof it.\n").prompt == " Two lines\nof it.\n"
+    assert read(CODEPILOT_BASE=" main ").base == "main"
 
 
 def test_config_is_the_repositorys_file_and_not_the_operators() -> None:
