@@ -395,7 +395,7 @@ _LOG_BYTES = 100_000_000
 _TAIL_BYTES = 4_000_000
 _ZIP_BYTES = 32_000_000
 _LOG_SECONDS = 60.0
-_SECONDS_TOGETHER = 120.0
+_LOGS_SECONDS = 120.0
 _GONE = frozenset({404, 410})
 _EXPIRED = "GitHub has no log of this job: it was deleted (by default after 90 days), or the runner was lost."
 
@@ -417,7 +417,7 @@ class FailedLogs:
     ) -> None:
         self._github, self._repo, self._run_id, self._attempt = github, repo, run_id, attempt
         self._save = partial(save_log, plain=plain, ca_file=ca_file)
-        self._until = time.monotonic() + _SECONDS_TOGETHER
+        self._until = time.monotonic() + _LOGS_SECONDS
         self._folder = Path()
         self._zip: Path | None = None
         self._no_zip = ""
@@ -489,7 +489,7 @@ class FailedLogs:
 
 _MOST_TRIES = 2 * MOST
 _SECONDS = 10.0
-_SECONDS_TOGETHER_PICTURES = 30.0
+_PICTURES_SECONDS = 30.0
 _BLIND = "this model does not support images"
 _OFF = "the operator has turned images off"
 _ENOUGH = f"a task has {MOST} images at most"
@@ -528,7 +528,7 @@ class _Look:
 
     async def at(self, brief: Brief) -> Task:
         """Fetch what may be fetched."""
-        until, tries = time.monotonic() + _SECONDS_TOGETHER_PICTURES, 0
+        until, tries = time.monotonic() + _PICTURES_SECONDS, 0
         for picture in brief.pictures:
             if not may_be_fetched(picture.address, self._server):
                 why = _ELSEWHERE

@@ -121,7 +121,7 @@ async def test_fifty_commands_at_once_in_one_thread_end_in_bounded_work(hub: Loc
         jobs = [await stage.job_of(each) for each in commands]
         # All are greeted while the first one works: nobody has used the thread's share up by then.
         await eventually(lambda: all(stage.reactions(each) for each in commands), within=300)
-        running = await eventually(lambda: [each for each in jobs if stage.files_of(each).is_dir()])
+        running = await eventually(lambda: [each for each in jobs if stage.files_of(each).is_dir()], within=300)
         await stage.let_go(running[0])
         ends = [await stage.ended(each, within=300) for each in jobs]
         assert sum(each.state is JobState.DONE for each in ends) == 3
