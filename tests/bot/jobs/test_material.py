@@ -351,7 +351,7 @@ async def test_github_that_is_silent_for_a_moment_is_asked_again_later(
 
 
 async def test_many_slow_logs_take_no_longer_than_all_may_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(material, "_SECONDS_TOGETHER", 0.0)
+    monkeypatch.setattr(material, "_LOGS_SECONDS", 0.0)
     logs = _Logs()
     [error] = await _read_log(logs, monkeypatch, "test (3.11)")
     assert isinstance(error, LogError)
@@ -497,7 +497,7 @@ async def test_a_large_one_leaves_room_for_smaller_ones(github: _GitHub) -> None
 async def test_those_that_there_is_no_time_for_are_not_asked_for(
     github: _GitHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(material, "_SECONDS_TOGETHER_PICTURES", 0.0)
+    monkeypatch.setattr(material, "_PICTURES_SECONDS", 0.0)
     task = await _shown(github, _several(2))
     assert (task.images, github.fetched) == ((), [])
     assert _noted(task).count("a picture of") == 2
