@@ -5,8 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Iterator
-from urllib.parse import quote
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import accumulate
 
 from typing_extensions import override
 
@@ -56,6 +59,103 @@ _ARMOUR = re.compile(r"-----(?:BEGIN|END) [A-Z0-9 ]+-----")
 _KEY_INTRODUCTION = 52
 # The exponent 65537 and what stands around it in an RSA key, at each of the three places in a group of base64.
 _EXPONENT = re.compile("AgMBAAECggEB?A?|IDAQABAoIBAQ?|CAwEAAQKCAQE?")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A way to read the parts of which a text consists.
+
+    Attributes:
+        part: its group is a part; a match without it is a gap.
+        spell: returns the text that a part stands for, of the part's length or one character.
+    """
+
+    part: re.Pattern[str]
+    spell: Callable[[str], str] = str
+
+    def join(self, text: str, start: int, end: int) -> str:
+        """Return the text that a run of parts stands for."""
+        return "".join(map(self.spell, self.part.findall(text, start, end)))
+
+    def locate(self, text: str, start: int, end: int, spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Yield where spans of a joined run stand in the text."""
+        parts = [found.span(1) for found in self.part.finditer(text, start, end) if found[1]]
+        sizes = [len(self.spell(text[first:last])) for first, last in parts]
+        ends = [*accumulate(sizes)]
+
+        def place(index: int) -> tuple[int, int]:
+            number = bisect_right(ends, index)
+            first, last = parts[number]
+            if last - first == sizes[number]:
+                first += index - ends[number] + sizes[number]
+                last = first + 1
+            return first, last
+
+        for begin, after in spans:
+            yield place(begin)[0], place(after - 1)[1]
+
+
+_HEX = "[0-9a-fA-F]"
+_ESCAPE = (
+    rf"(?:\\{{1,8}}+(?:[xX]{_HEX}{{2}}|u00{_HEX}{{2}}|U0{{6}}{_HEX}{{2}}|u\{{0{{0,4}}{_HEX}{{2}}\}}|[0-3][0-7]{{2}})"
+    rf"|%(?:u00)?{_HEX}{{2}}|&#(?:[xX]0{{0,4}}{_HEX}{{2}}|0{{0,4}}[0-9]{{2,3}});?)"
+)
+_IS_ESCAPE = re.compile(_ESCAPE)
+_OCTAL = re.compile(r"\\[0-3][0-7]{2}$")
+_DECIMAL = re.compile(r"&#([0-9]+)")
+_NUMBER = r"[0-9]{2,3}+"
+_LETTER = r"[A-Za-z0-9+/_-]"
+_COLOUR = r"\x1b\[[0-9;]{0,9}m"
+
+
+def _unescape(part: str) -> str:
+    if not _IS_ESCAPE.fullmatch(part):
+        return part
+    if decimal := _DECIMAL.match(part):
+        return chr(int(decimal[1]))
+    return chr(int(part[-3:], 8) if _OCTAL.search(part) else int(part.rstrip("};")[-2:], 16))
+
+
+def _character(base: int, digits: str) -> str:
+    try:
+        return chr(int(digits, base))
+    except ValueError:
+        return "\n"
+
+
+def _line_gap(margin: str) -> str:
+    """Return a pattern for what stands between the lines of a quotation, a listing, a diff, a terminal or a program.
+
+    Args:
+        margin: the characters that may stand before a line, besides numbers and colours, as a class.
+    """
+    return (
+        rf"(?:{_COLOUR}|[^A-Za-z0-9+/_\n\\-]){{0,12}}+(?:\\[rn]|\r?\n)"
+        rf"(?:\\[nrt]|{_COLOUR}|[0-9]{{1,7}}(?![A-Za-z0-9/=+_-])|{margin}){{0,40}}+"
+    )
+
+
+_PLAIN_GAP, _DIFF_GAP = map(_line_gap, (r"[^A-Za-z0-9+/_\\-]", r"[^A-Za-z0-9/_\\]"))
+# Each run begins where no earlier part can have begun, and each quantifier is possessive: that takes linear time.
+_SPELLINGS: dict[str, tuple[re.Pattern[str], tuple[Reading, ...]]] = {
+    "escapes": (
+        re.compile(rf"\A(?:[^\\%&]++|(?!{_ESCAPE}).)*+{_ESCAPE}.*+", re.DOTALL),
+        (Reading(re.compile(rf"({_ESCAPE}|[^\\%&]++|.)", re.DOTALL), _unescape),),
+    ),
+    "hexadecimal": (
+        re.compile(rf"(?<![0-9A-Za-z])(?:0[xX])?+{_HEX}{{2,}}+(?:[^0-9A-Za-z]{{1,16}}+(?:0[xX])?+{_HEX}{{2,}}+)++"),
+        (Reading(re.compile(rf"0[xX]|({_HEX}++)"), str.lower),),
+    ),
+    "numbers": (
+        re.compile(rf"(?<![0-9]){_NUMBER}(?:[^0-9]{{1,8}}+{_NUMBER}){{{_SHORTEST - 1},}}+"),
+        tuple(Reading(re.compile(rf"({_NUMBER})"), lru_cache(partial(_character, base))) for base in (8, 10)),
+    ),
+    "lines": (
+        re.compile(rf"(?<!{_LETTER}){_LETTER}{{4,}}+(?:{_DIFF_GAP}{_LETTER}++)++"),
+        tuple(Reading(re.compile(rf"{gap}|({_LETTER}++)")) for gap in (_PLAIN_GAP, _DIFF_GAP)),
+    ),
+}
+"""Besides the forms of a secret (`plain_forms`), ways to write it in parts, between which anything may stand."""
 
 
 class Redactor:
@@ -121,9 +221,10 @@ class Redactor:
         """The same for known secrets alone, where what only looks like one belongs, e.g. in the files of a test."""
         kept: list[str] = []
         position = 0
-        for start, end in self._spans(text):
-            kept += (text[position:start], MARK)
-            position = end
+        for start, end in sorted([*self._spans(text), *self._spelled(text)]):
+            if start > position or not kept:
+                kept += (text[position:start], MARK)
+            position = max(position, end)
         text = "".join((*kept, text[position:])) if kept else text
         return self._exact.sub(MARK, text) if self._exact is not None else text
 
@@ -131,12 +232,10 @@ class Redactor:
         """Whether a known secret, a form or a piece of one is in `text`; mere shapes of tokens do not count."""
         if next(self._found(text), None) is not None or bool(self._exact and self._exact.search(text)):
             return True
+        if next(self._spelled(text), None) is not None:
+            return True
         # A file in UTF-16, read byte by byte.
         return "\0" in text and self.holds(text.replace("\0", ""))
-
-    def stream(self) -> RedactedStream:
-        """A view of this redactor for text that arrives in chunks."""
-        return RedactedStream(self)
 
     def _learn(self, form: str, *, stride: int) -> None:
         if len(form) < _SHORTEST:
@@ -161,6 +260,16 @@ class Redactor:
         if end >= 0:
             yield start, end
 
+    def _spelled(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where secrets or their pieces stand in parts."""
+        for run, readings in _SPELLINGS.values() if self._secrets else ():
+            for start, end in (found.span() for found in run.finditer(text)):
+                for reading in readings:
+                    joined = reading.join(text, start, end)
+                    exact = self._exact.finditer(joined) if self._exact is not None else ()
+                    if spans := [*self._spans(joined), *(found.span() for found in exact)]:
+                        yield from reading.locate(text, start, end, spans)
+
     def _found(self, text: str) -> Iterator[int]:
         """Where pieces begin, in order."""
         pieces, grams = self._shared
@@ -173,36 +282,8 @@ class Redactor:
                     yield from (i for i, piece in cut if piece in pieces or piece in self._pieces)
 
 
-class RedactedStream:
-    """Redacts text that arrives in chunks, wherever a secret is cut: words are held back until they are whole."""
-
-    _HOLD = 4096
-
-    def __init__(self, redactor: Redactor) -> None:
-        self._redactor = redactor
-        self._held = ""
-
-    def feed(self, chunk: str) -> str:
-        """Take a chunk; give back what can be shown already."""
-        self._held += chunk
-        # No secret spans the place after the last white space, before a key block that is still open.
-        begun = self._held.rfind("-----BEGIN ")
-        limit = begun if begun >= 0 and "-----END " not in self._held[begun:] else len(self._held)
-        cut = max(self._held.rfind(space, 0, limit) for space in " \n\t") + 1
-        if len(self._held) - cut > self._HOLD and begun < 0:
-            # A word without end is no secret; showing none of it would hold back a whole binary file.
-            cut = len(self._held) - self._HOLD // 2
-        ready, self._held = self._held[:cut], self._held[cut:]
-        return self._redactor.redact(ready)
-
-    def close(self) -> str:
-        """Give back the rest."""
-        ready, self._held = self._held, ""
-        return self._redactor.redact(ready)
-
-
 def plain_forms(secret: str) -> Iterator[str]:
-    """The secret, turned round, in either case, in JSON, in hexadecimal, in an address, and in base64."""
+    """The secret, turned round, in either case, in JSON, in hexadecimal, and in base64."""
     raw = secret.encode()
     yield from {
         secret,
@@ -214,9 +295,6 @@ def plain_forms(secret: str) -> Iterator[str]:
     yield secret[::-1]
     yield raw.hex()
     yield raw.hex().upper()
-    yield quote(secret, safe="")
-    yield "".join(f"%{byte:02x}" for byte in raw)
-    yield "".join(f"%{byte:02X}" for byte in raw)
     yield from _base64(raw)
 
 
