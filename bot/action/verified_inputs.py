@@ -20,7 +20,7 @@ from bot.events.delivery import Delivery
 from bot.github.client import GitHub
 from bot.settings.models import ActionInputs, ActionSettings
 
-_MAX_FILE_BYTES = 500_000
+_MAX_FILE_BYTES = 200_000
 _FILE = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)/(?P<path>\.github/workflows/[^/@]+\.ya?ml)@.+", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _WORD = re.compile(r"\w")

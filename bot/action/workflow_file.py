@@ -217,7 +217,7 @@ def divide(template: str, value: str, trees: Iterable[str]) -> list[Piece] | Non
 
 
 def split_template(template: str) -> tuple[list[str], list[str]]:
-    """Split a text at its expressions: the literal parts, one more than the expressions; adjacent ones are one.
+    """Split a text at its expressions: the literal parts, one more than the expressions.
 
     Raises:
         ValueError: an expression has no end.
@@ -227,11 +227,8 @@ def split_template(template: str) -> tuple[list[str], list[str]]:
         found = _EXPRESSION.match(template, start)
         if found is None:
             raise ValueError("an expression in the workflow file has no end")
-        if start == place and expressions:
-            expressions[-1] += f", {found[1].strip()}"
-        else:
-            literals.append(template[place:start])
-            expressions.append(found[1].strip())
+        literals.append(template[place:start])
+        expressions.append(found[1].strip())
         place = found.end()
     return [*literals, template[place:]], expressions
 

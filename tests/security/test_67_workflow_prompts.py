@@ -145,7 +145,7 @@ async def test_what_only_people_with_write_access_can_set_stays_a_goal() -> None
     [
         (None, {}, "cannot be read at commit aaaaaaaaaa"),
         (FileTooLargeError("octo/calc", "fix.yml", 2_000_000), {}, "fix.yml"),
-        (b" " * 500_001, {}, "more than 500,000 bytes"),
+        (b" " * 200_001, {}, "more than 200,000 bytes"),
         (b"[", {}, "not YAML"),
         (_file(prompt="Another."), {}, "not what the workflow file says"),
         (_file(), {}, "not what the workflow file says"),

@@ -113,7 +113,7 @@ def test_expressions_end_where_the_runner_says() -> None:
         ["a ", " b ", "c"],
         ["format('}}{0}', vars.A)", "x"],
     )
-    assert split_template("${{ a }}${{ b }}") == (["", ""], ["a, b"])
+    assert split_template("${{ a }}${{ b }}") == (["", "", ""], ["a", "b"])
     with pytest.raises(ValueError, match="has no end"):
         split_template("Fix ${{ 'a }}")
 
