@@ -454,6 +454,7 @@ def agent_of(tape: Tape, *, provider: Provider, work_dir: Path, sandbox: Sandbox
     try:
         told = dict(cast("Mapping[str, Any]", tape.about["agent"]))
         policy, memory, tools = told.pop("policy"), told.pop("memory"), told.pop("tools")
+        rules = {each: _rules(policy.get(each, ())) for each in ("rules", "floor")}
         delegation = None
         if (bounds := told.pop("delegation", None)) is not None:
             personas = tuple(
@@ -466,7 +467,7 @@ def agent_of(tape: Tape, *, provider: Provider, work_dir: Path, sandbox: Sandbox
             work_dir=work_dir,
             sandbox=sandbox,
             memory=MemorySettings(**memory),
-            policy=Policy(**{**policy, "rules": _rules(policy["rules"]), "limits": RunLimits(**policy["limits"])}),
+            policy=Policy(**{**policy, **rules, "limits": RunLimits(**policy["limits"])}),
             tools=None if tools is None else tuple(tools),
             delegation=delegation,
             **told,

@@ -199,12 +199,16 @@ class Policy:
 
     Attributes:
         rules: in order; the first that is about a part of a call decides it.
+        floor: rules that `rules` cannot weaken, e.g. those of the user, if `rules` are from a repository's file. They
+            are evaluated by themselves, and the stricter decision counts; an `allow` there makes exceptions to later
+            rules of the floor only.
         default: for what no rule is about. Tools that reach no further than the conversation are never asked about.
         denied_tools: tool names to refuse, each with the reason the model is told; before all rules.
         limits: bounds of the run.
     """
 
     rules: tuple[Rule, ...] = ()
+    floor: tuple[Rule, ...] = ()
     default: Verdict = "allow"
     denied_tools: dict[str, str] = field(default_factory=dict)
     limits: RunLimits = field(default_factory=RunLimits)
@@ -224,12 +228,12 @@ class Policy:
 
     def always_allows(self, tool: str) -> bool:
         """Return whether every call of a tool may be made, so that no `CallFacts` are needed."""
-        is_restricted = self.refusal(tool) or any(rule.is_about(tool) for rule in self.rules)
+        is_restricted = self.refusal(tool) or any(rule.is_about(tool) for rule in (*self.rules, *self.floor))
         return self.default == "allow" and not is_restricted
 
     def looks_into(self, tool: str) -> bool:
         """Whether a rule decides calls of a tool by the files or commands that they name."""
-        return any(rule.is_about(tool) and not rule.is_sweeping for rule in self.rules)
+        return any(rule.is_about(tool) and not rule.is_sweeping for rule in (*self.rules, *self.floor))
 
     def withholds(self, tool: str, path: str) -> bool:
         """Whether a file is to be kept out of what a call shows that names only a directory above it, e.g. a search.
@@ -242,23 +246,27 @@ class Policy:
             path: of the file, canonical; see `CallFacts`.
         """
         part = _PathPart(path)
-        about = (rule for rule in self.rules if rule.is_about(tool))
-        rule = next((rule for rule in about if part.fit(rule) is Fit.YES), None)
-        return rule is not None and not rule.is_sweeping and rule.decision != "allow"
+        for rules in (self.rules, self.floor):
+            rule = next((each for each in rules if each.is_about(tool) and part.fit(each) is Fit.YES), None)
+            if rule is not None and not rule.is_sweeping and rule.decision != "allow":
+                return True
+        return False
 
     def decide(self, call: CallFacts) -> Decision:
         """Decide on a call."""
         if reason := self.refusal(call.tool):
             return Denied(reason=reason)
-        rules = [rule for rule in self.rules if rule.is_about(call.tool)]
+        rules, floor = ([each for each in rules if each.is_about(call.tool)] for rules in (self.rules, self.floor))
         default: Verdict = "allow" if call.tool in _HARMLESS_TOOLS else self.default
         if call.outside:
             default = max(default, "ask", key=_STRICTNESS.__getitem__)
         if call.typed is not None and _SIGNALS.issuperset(call.typed):
             # A person who let a program start need not be asked about ending it.
-            rules = [rule for rule in rules if rule.decision == "deny" and rule.is_sweeping]
+            rules, floor = ([x for x in each if x.decision == "deny" and x.is_sweeping] for each in (rules, floor))
             default = "allow"
-        decisions = [_decide_part(part, rules, default) for part in _parts(call, rules)]
+        parts = tuple(_parts(call, [*rules, *floor]))
+        decisions = [_decide_part(part, rules, default) for part in parts]
+        decisions += [each for part in parts if (each := _decide_part(part, floor, "allow"))[0] != "allow"]
         verdict = max((verdict for verdict, _ in decisions), key=_STRICTNESS.__getitem__)
         reasons = list(dict.fromkeys(why for each, why in decisions if each == verdict))
         rest = len(reasons) - _REASONS
