@@ -333,8 +333,7 @@ def setup_repo(repo: str) -> None:
     Also lists the permissions that the App is missing there. Acts as the App in the CODEPILOT_* variables, which must
     be installed in the repository.
     """
-    from bot.cli.app import describe  # noqa: PLC0415 - as above
-    from bot.cli.setup_repo import set_up  # noqa: PLC0415 - as above
+    from bot.cli.app import describe, set_up  # noqa: PLC0415 - as above
     from bot.settings import load, parsing  # noqa: PLC0415 - as above
 
     try:

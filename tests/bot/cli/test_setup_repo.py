@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.cli.app import PERMISSIONS
-from bot.cli.setup_repo import NotInstalledError, set_up
+from bot.cli.app import PERMISSIONS, NotInstalledError, set_up
 from bot.permissions.repo_config import RepoConfigError
 from bot.settings.load import load
 from bot.settings.models import Settings
