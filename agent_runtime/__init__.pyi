@@ -7,6 +7,8 @@ from .agent.delegation import Delegation as Delegation
 from .agent.delegation import Persona as Persona
 from .agent.document import read_settings as read_settings
 from .agent.document import schema_of as schema_of
+from .agent.trust import TrustRecord as TrustRecord
+from .agent.trust import TrustRequest as TrustRequest
 from .context.first_message import INSTRUCTION_FILES as INSTRUCTION_FILES
 from .context.first_message import read_instructions as read_instructions
 from .context.first_message import read_skills as read_skills

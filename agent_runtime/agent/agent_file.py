@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from agent_runtime.agent.delegation import Delegation
-from agent_runtime.agent.document import MAX_CHARS, read_document, read_settings, validate
+from agent_runtime.agent.document import read_document, read_settings, validate
+from agent_runtime.agent.trust import SourceFiles, TrustRequest, instruction_file, read_text, skill_files
 from agent_runtime.context.transcript import MemorySettings
 from agent_runtime.core.errors import SettingsError, did_you_mean
 from agent_runtime.core.values import EmbeddingService, Skill, TransportName
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_MOST_BYTES = 4 * MAX_CHARS  # what UTF-8 takes at most
 _QUICK = RetryPolicy(attempts=2)
 """For a model that another one stands in for: asking it again and again would only hold the run up."""
 
@@ -62,11 +62,11 @@ class ModelSettings:
     needs_key: bool = True
 
     @classmethod
-    def of(cls, section: Model, folder: Path, place: str) -> Self:
-        """The model of a section of an agent file in a folder.
+    def of(cls, section: Model, files: SourceFiles, place: str) -> Self:
+        """The model of a section of an agent file.
 
         Raises:
-            SettingsError: an option is out of range.
+            SettingsError: an option is out of range, or the script cannot be read.
         """
         return cls(
             provider=section.provider,
@@ -74,7 +74,7 @@ class ModelSettings:
             base_url=section.base_url,
             # A server of one's own must not be sent the key of the service that it stands in for.
             key_variable=section.api_key_env or (None if section.base_url else CATALOG[section.provider].key_variable),
-            options=section.options(folder),
+            options=section.options(files),
             place=place,
         )
 
@@ -232,8 +232,13 @@ class AgentFile:
     skills: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, path: Path | str) -> Self:
+    def load(cls, path: Path | str, *, review: Callable[[TrustRequest], object] | None = None) -> Self:
         """Read an agent file. No key is looked up for it; `provider` does that.
+
+        Args:
+            path: the file.
+            review: called before anything takes effect if the file has keys that need trust, e.g. in a clone of
+                somebody else's repository; raises an error to refuse it. By default the file is trusted.
 
         Raises:
             SettingsError: it cannot be read or does not fit; the text names file, line and key of everything that is
@@ -243,7 +248,8 @@ class AgentFile:
 
         path = Path(path)
         folder = path.absolute().parent
-        document = read_document(read_text(path), source=str(path))
+        files = SourceFiles(folder=folder)
+        document = read_document(files.text(path), source=str(path))
         agent = validate(document, AgentDocument).agent
         tools = None if agent.tools is None else [tool for tool in agent.tools if tool.enabled]
 
@@ -256,15 +262,22 @@ class AgentFile:
 
         def model(section: Model, *keys: str | int) -> ModelSettings:
             place = document.place(("agent", *keys, "api_key_env"))
-            return made(partial(ModelSettings.of, section, folder, place), *keys)
+            return made(partial(ModelSettings.of, section, files, place), *keys)
 
+        # All files are read, once, before the review; nothing is made before it.
+        instructions = made(lambda: _instructions(agent.system_prompt, files), "system_prompt")
+        main = model(agent.model, "model")
+        fallback = tuple(model(each, "model", "fallback", at) for at, each in enumerate(agent.model.fallback))
+        skills = made(lambda: _skills(agent.skills, files), "skills")
+        if review is not None and (request := files.request(path, document)) is not None:
+            review(request)
         return cls(
             path=path,
             name=agent.name,
             role=agent.role,
-            instructions=made(lambda: _instructions(agent.system_prompt, folder), "system_prompt"),
-            model=model(agent.model, "model"),
-            fallback=tuple(model(each, "model", "fallback", at) for at, each in enumerate(agent.model.fallback)),
+            instructions=instructions,
+            model=main,
+            fallback=fallback,
             work_dir=made(lambda: _directory(folder / agent.runtime.work_dir), "runtime", "work_dir"),
             unsafe_mode=agent.runtime.unsafe_mode,
             git_writable=agent.runtime.git_writable,
@@ -277,7 +290,7 @@ class AgentFile:
             transport=agent.model.transport,
             index=None if agent.index is None else IndexSettings(**agent.index.model_dump(exclude={"provider"})),
             delegation=made(agent.delegation_bounds, "delegation"),
-            skills=made(lambda: _skills(agent.skills, folder), "skills"),
+            skills=skills,
             mcp=tuple(made(each.server, "mcp", at) for at, each in enumerate(agent.mcp)),
             rules=(
                 *(made(each.rule, "permissions", at) for at, each in enumerate(agent.permissions)),
@@ -375,42 +388,22 @@ class AgentFile:
         return FallbackProvider(made) if len(made) > 1 else made[0]
 
 
-def read_text(path: Path) -> str:
-    """The text of a file that settings name.
-
-    Raises:
-        SettingsError: it cannot be read, is too large, or is not UTF-8; or the name is none.
-    """
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-        if len(data) > _MOST_BYTES:
-            raise SettingsError(f"{path}: is larger than {_MOST_BYTES:,} bytes.")
-        return data.decode("utf-8-sig")
-    except OSError as error:
-        raise SettingsError(f"{path}: cannot be read ({error.strerror}).") from error
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{path}: is not UTF-8 (byte {error.start}); save it as UTF-8.") from error
-    except ValueError as error:
-        raise SettingsError(f"{str(path)!r}: no file can have this name ({error}).") from error
-
-
-def _instructions(written: str, folder: Path) -> str:
+def _instructions(written: str, files: SourceFiles) -> str:
     """The system prompt: what is written, or what is in the file that is written there."""
-    named = written.strip()
-    return read_text(folder / named) if named.endswith(".md") and "\n" not in named else written
+    name = instruction_file(written)
+    return written if name is None else files.text(files.folder / name)
 
 
-def _skills(named: Sequence[str], folder: Path) -> dict[str, str]:
+def _skills(named: Sequence[str], files: SourceFiles) -> dict[str, str]:
     """The texts of all skills in the folders that are named."""
     found: dict[str, str] = {}
     for each in named:
-        files = sorted((folder / each).glob("*/SKILL.md"))
-        if not files:
-            raise SettingsError(f"`skills`: {folder / each} has no folder with a SKILL.md.")
-        for file in files:
-            found[file.as_posix()] = read_text(file)
-            Skill.parse(file.as_posix(), found[file.as_posix()])
+        paths = skill_files(files.folder / each)
+        if not paths:
+            raise SettingsError(f"`skills`: {files.folder / each} has no folder with a SKILL.md.")
+        for path in paths:
+            found[path.as_posix()] = files.text(path)
+            Skill.parse(path.as_posix(), found[path.as_posix()])
     return found
 
 

@@ -7,7 +7,6 @@ This module loads pydantic: import it only where a file is read or the schema is
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -23,6 +22,7 @@ from pydantic import (
 
 from agent_runtime.agent import delegation as values
 from agent_runtime.agent.document import schema_of
+from agent_runtime.agent.trust import SourceFiles
 from agent_runtime.context.transcript import MemorySettings
 from agent_runtime.core.errors import SettingsError, did_you_mean
 from agent_runtime.core.values import TransportName
@@ -150,16 +150,17 @@ class Model(_Section):
     images: bool | None = None
     """Whether the model supports images; by default determined from its name."""
 
-    def options(self, folder: Path) -> models.ModelOptions:
-        """Return the options of its requests; `folder` is that of the agent file.
+    def options(self, files: SourceFiles) -> models.ModelOptions:
+        """Return the options of its requests.
 
         Raises:
-            SettingsError: a number is out of range.
+            SettingsError: a number is out of range, or the script cannot be read.
         """
         same = {"max_tokens", "silence", "temperature", "reasoning_effort", "api", "images"}
         return models.ModelOptions(
             thinking=None if self.thinking is None else models.Thinking(**self.thinking.model_dump()),
-            script=None if self.script is None else folder / self.script,
+            script=None if self.script is None else files.folder / self.script,
+            script_text=None if self.script is None else files.text(files.folder / self.script),
             **self.model_dump(include=same),
         )
 

@@ -67,6 +67,7 @@ class ModelOptions:
         reasoning_effort: how hard to reason, for models that can; None leaves it to the service. `none` and `minimal`
             are words of `openai` only.
         script: for `scripted`: the file to replay.
+        script_text: its text, if it has been read already; it is not read again then.
         key_variable: the environment variable that the key came from, for error texts; None for the usual one.
         cloud: for `bedrock`, `vertex` and `azure`: region, project and credentials, by the names of the environment
             variables that their SDKs read.
@@ -83,6 +84,7 @@ class ModelOptions:
     thinking: Thinking | None = None
     reasoning_effort: ReasoningEffort | None = None
     script: Path | None = None
+    script_text: str | None = field(default=None, repr=False)
     key_variable: str | None = None
     cloud: Mapping[str, str] = field(default_factory=dict, repr=False)
     images: bool | None = None

@@ -184,7 +184,11 @@ def scripted_provider(
     """
     if options is None or options.script is None:
         raise SettingsError("The provider `scripted` needs a script to replay: set `script` to a YAML file.")
-    return ScriptedProvider.from_file(options.script, sees_images=bool(options.images))
+    if options.script_text is None:
+        return ScriptedProvider.from_file(options.script, sees_images=bool(options.images))
+    source = str(options.script)
+    replies = parse_script(options.script_text, source=source)
+    return ScriptedProvider(replies, source=source, sees_images=bool(options.images))
 
 
 class _PrefixCache:

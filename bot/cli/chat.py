@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -45,6 +46,8 @@ from agent_runtime import (
     SettingsError,
     Status,
     Summarised,
+    TrustRecord,
+    TrustRequest,
     Usage,
     create_session,
     import_session_file,
@@ -91,6 +94,7 @@ class ChatOptions:
         permissions: who approves what waits for approval.
         session: the session's id; None for one that ends with the program.
         record: the file that takes every request, reply and event, for `codepilot replay`.
+        trust: whether the agent file is trusted for this run.
     """
 
     agent: Path | None = None
@@ -104,6 +108,7 @@ class ChatOptions:
     permissions: Permissions = "auto"
     session: str | None = None
     record: Path | None = None
+    trust: bool = False
 
 
 def _require_name(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
@@ -155,6 +160,7 @@ _AGENT_OPTIONS = (
         "and command. all: approve everything. none: deny everything that requires approval.",
     ),
     click.option("--record", type=_NEW_FILE, help="Record every request and reply in this new file."),
+    click.option("--trust", is_flag=True, help="Trust the agent file, whatever it contains, for this run."),
 )
 
 
@@ -284,7 +290,7 @@ def run_task(options: ChatOptions, task: str | None, said: ChatAnswer | None = N
         if outcome.status is Status.PAUSED:
             return _paused(outcome, options, screen)
         if outcome.status is Status.MODEL_UNAVAILABLE and options.session is not None:
-            again = f"codepilot run --session {shlex.quote(options.session)}"
+            again = _resume_command(options, options.session)
             said_why = "The run has not finished. When the model service is available again, resume with:"
             screen.say(f"{said_why} {again}", style="yellow")
         return Exit.DONE if outcome.status in {Status.FINISHED, Status.ANSWERED} else Exit.NOT_DONE
@@ -422,11 +428,15 @@ def _print_answer(outcome: Outcome) -> None:
         sys.stdout.flush()
 
 
+def _resume_command(options: ChatOptions, session: str) -> str:
+    return f"codepilot run --session {shlex.quote(session)}{' --trust' if options.trust else ''}"
+
+
 def _paused(outcome: Outcome, options: ChatOptions, screen: ChatScreen) -> Exit:
     if options.session is None:
         screen.say("The run was not stored. With --session NAME it would wait for an answer.", style="yellow")
     else:
-        again = f"codepilot run --session {shlex.quote(options.session)}"
+        again = _resume_command(options, options.session)
         asked = outcome.pending is not None and outcome.pending.kind == "question"
         fitting = "--answer TEXT" if asked else "--approve | --deny [--note WHY]"
         screen.say(f"The run is waiting. Resume with: {again} {fitting}", style="yellow")
@@ -717,7 +727,7 @@ def agent_file(options: ChatOptions) -> AgentFile:
     """
     path = options.agent or (AGENT_FILE if AGENT_FILE.is_file() else None)
     if path is not None:
-        settings = AgentFile.load(path)
+        settings = AgentFile.load(path, review=partial(_require_trust, options=options))
         model = _chosen_model(options) or settings.model
     else:
         model = _chosen_model(options) or (ModelSettings.named("openai") if options.base_url else ModelSettings.found())
@@ -733,8 +743,42 @@ def agent_file(options: ChatOptions) -> AgentFile:
             max_steps=options.max_steps or limits.max_steps,
             max_cost_usd=options.budget or limits.max_cost_usd,
         ),
-        rules=(*_rules(settings, options.permissions),),
     )
+
+
+_MOST_SHOWN = 8_000
+"""Characters of keys that need trust; more than that is not read by anyone who is asked."""
+
+
+def _require_trust(request: TrustRequest, *, options: ChatOptions) -> None:
+    """Make sure that the user trusts an agent file with keys that need it; ask at a terminal.
+
+    Raises:
+        SettingsError: the user does not, or cannot be asked.
+    """
+    record = TrustRecord(reach=(request.file.parent, Path.cwd(), *filter(None, [options.directory])))
+    if options.trust or record.has(request):
+        return
+    keys = "\n".join(f"  {each.line}" for each in request.keys)
+    is_whole = len(keys) <= _MOST_SHOWN
+    reason = (
+        f"{visible(str(request.file))} is not trusted, or has changed since you trusted it. These of its keys can "
+        "weaken the sandbox or the permissions, name an address, a variable or a file outside its directory, or start "
+        f"a program:\n{keys if is_whole else f'{keys[:_MOST_SHOWN]}… [+{len(keys) - _MOST_SHOWN:,} characters]'}"
+    )
+    if not _has_person() or not is_whole:
+        raise SettingsError(f"{reason}\nRead the file. To trust it for this run, add --trust.")
+    sys.stdout.write(f"{reason}\n")
+    try:
+        is_trusted = _prompt("Trust this file with this content? [y/N] ").strip().lower() in {"y", "yes"}
+    except (EOFError, KeyboardInterrupt):
+        is_trusted = False
+    if not is_trusted:
+        raise SettingsError("The agent file is not trusted. Name one of your own with --agent FILE.")
+    try:
+        record.add(request)
+    except SettingsError as error:
+        sys.stdout.write(f"{error} It is trusted for this run only.\n")
 
 
 def agent(options: ChatOptions, settings: AgentFile | None = None) -> Agent:
@@ -765,6 +809,7 @@ def agent(options: ChatOptions, settings: AgentFile | None = None) -> Agent:
     own = Agent.from_file(settings)
     return replace(
         own,
+        policy=replace(own.policy, floor=(*_floor(settings, options.permissions),)),
         repository_instructions=read_instructions(settings.work_dir),
         skills={**own.skills, **read_skills(settings.work_dir)},
     )
@@ -777,14 +822,10 @@ def _chosen_model(options: ChatOptions) -> ModelSettings | None:
     return None if options.provider is None else ModelSettings.named(options.provider)
 
 
-def _rules(settings: AgentFile, permissions: Permissions) -> Iterator[Rule]:
-    """Yield the file's own rules and those of the command line; a denial of the file stays a denial."""
+def _floor(settings: AgentFile, permissions: Permissions) -> Iterator[Rule]:
+    """Yield the rules of the user and of this program, which the agent file's own cannot weaken."""
     if permissions == "ask":
-        yield from (rule for rule in settings.rules if rule.decision == "deny")
-        yield from (
-            Rule(decision="ask", tool=tool, reason="you chose to approve every one")
-            for tool in ("write_file", "execute")
-        )
-    yield from settings.rules
+        for tool in ("write_file", "execute"):
+            yield Rule(decision="ask", tool=tool, reason="you chose to approve every one")
     if settings.sandbox == "local":
         yield Rule(decision="ask", tool="execute", reason="no sandbox isolates it from this machine")

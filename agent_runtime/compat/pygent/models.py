@@ -534,22 +534,26 @@ def load_config(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """Read settings from a TOML file, and set the environment variables for those that have none yet.
 
     Args:
-        path: the file; None for `pygent.toml` here and `~/.pygent.toml`, where they exist.
+        path: the file; None for `pygent.toml` here and `~/.pygent.toml`, where they exist. `initial_files` of a
+            `pygent.toml` that was not named, which a clone may have brought, must lie in its directory.
 
     Returns:
         The settings.
 
     Raises:
-        SettingsError: a file cannot be read, or is not TOML.
+        SettingsError: a file cannot be read, or is not TOML; or names files outside the directory.
     """
     config: dict[str, Any] = {}
     files = [each.expanduser() for each in _DEFAULT_FILES] if path is None else [Path(path)]
     for file in files:
         if path is not None or file.is_file():
             try:
-                config |= tomllib.loads(file.read_text(encoding="utf-8"))
+                settings = tomllib.loads(file.read_text(encoding="utf-8"))
             except (OSError, ValueError) as error:
                 raise SettingsError(f"{file} cannot be read as TOML: {error}") from error
+            if path is None and file == _DEFAULT_FILES[0]:
+                _require_inside(_joined(settings.get("initial_files")))
+            config |= settings
     personas, files_ = config.get("task_personas"), config.get("initial_files")
     values: dict[str, str | None] = {name.upper(): config.get(name) for name in ("persona", "persona_name")}
     if isinstance(personas, list) and personas and all(isinstance(each, Mapping) for each in personas):
@@ -560,6 +564,22 @@ def load_config(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
         if value is not None:
             os.environ.setdefault(f"PYGENT_{name}", str(value))
     return config
+
+
+def _require_inside(initial_files: str | None) -> None:
+    """Refuse initial files outside the current directory.
+
+    Raises:
+        SettingsError: there is one.
+    """
+    here = Path.cwd().resolve()
+    for name in filter(None, (each.strip() for each in (initial_files or "").split(os.pathsep))):
+        # As `Runtime.upload_file` reads a name; links in the directory itself could lead to its neighbours.
+        if here not in Path(name).expanduser().resolve().parents:
+            raise SettingsError(
+                f"pygent.toml: initial_files: {name!r} is not below {here}. If the file is your own, read it with "
+                'load_config("pygent.toml").'
+            )
 
 
 def _joined(value: object) -> str | None:

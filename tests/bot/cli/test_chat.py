@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -33,6 +34,7 @@ from agent_runtime import (
     ToolCalled,
     pick_sandbox,
 )
+from agent_runtime.policy.policy import CallFacts, Decision, Denied, NeedsApproval, Permitted
 from agent_runtime.providers.scripted import ScriptedReply
 from bot.cli.chat import Chat, ChatModels, ChatOptions, LeftError, agent, agent_file
 from bot.cli.screen import PERMISSIONS, ChatAnswer, ChatScreen, Permissions
@@ -301,37 +303,41 @@ def write(folder: Path, name: str = "agent.yaml", *, sandbox: str = "auto") -> P
     return path
 
 
+def trusting(**options: Any) -> ChatOptions:  # noqa: ANN401 - of `ChatOptions`
+    return ChatOptions(**options, trust=True)
+
+
 def test_the_agent_file_beside_it_is_read_when_none_is_named(here: Path) -> None:
     write(here)
-    assert agent_file(ChatOptions()).model.name == "one"
+    assert agent_file(trusting()).model.name == "one"
 
 
 def test_a_named_agent_file_works_where_it_lies_unless_told_otherwise(here: Path) -> None:
     (here / "elsewhere").mkdir()
     path = write(here / "elsewhere", "mine.yaml")
-    assert agent_file(ChatOptions(agent=path)).work_dir == here / "elsewhere"
-    assert agent_file(ChatOptions(agent=path, directory=here)).work_dir == here
+    assert agent_file(trusting(agent=path)).work_dir == here / "elsewhere"
+    assert agent_file(trusting(agent=path, directory=here)).work_dir == here
 
 
 def test_without_a_file_the_model_is_the_one_whose_key_is_there(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError, match="No model: set "):
-        agent_file(ChatOptions())
+        agent_file(trusting())
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
-    settings = agent_file(ChatOptions(model="gpt-mine"))
+    settings = agent_file(trusting(model="gpt-mine"))
     assert (settings.model.provider, settings.model.name, settings.work_dir) == ("openai", "gpt-mine", here)
 
 
 def test_the_command_line_goes_before_the_file(here: Path) -> None:
     write(here)
-    settings = agent_file(ChatOptions(model="two", max_steps=3, budget=0.5))
+    settings = agent_file(trusting(model="two", max_steps=3, budget=0.5))
     assert (settings.model.provider, settings.model.name, len(settings.fallback)) == ("anthropic", "two", 1)
     assert (settings.limits.max_steps, settings.limits.max_cost_usd) == (3, 0.5)
-    assert agent_file(ChatOptions()).limits.max_steps == 7
+    assert agent_file(trusting()).limits.max_steps == 7
 
 
 def test_a_named_provider_stands_alone(here: Path) -> None:
     write(here)
-    settings = agent_file(ChatOptions(provider="openai"))
+    settings = agent_file(trusting(provider="openai"))
     assert (settings.model.provider, settings.model.name, settings.model.key_variable) == (
         "openai",
         None,
@@ -339,31 +345,31 @@ def test_a_named_provider_stands_alone(here: Path) -> None:
     )
     assert settings.fallback == ()
     with pytest.raises(SettingsError, match="'openai'"):
-        agent_file(ChatOptions(provider="openia"))
+        agent_file(trusting(provider="openia"))
 
 
 def test_an_address_is_that_of_a_compatible_server_which_needs_no_key(here: Path) -> None:
-    model = agent_file(ChatOptions(base_url="http://localhost:11434/v1", model="qwen3")).model
+    model = agent_file(trusting(base_url="http://localhost:11434/v1", model="qwen3")).model
     assert (model.provider, model.base_url, model.api_key()) == ("openai", "http://localhost:11434/v1", None)
     write(here)
-    model = agent_file(ChatOptions(base_url="http://localhost:8000")).model
+    model = agent_file(trusting(base_url="http://localhost:8000")).model
     assert (model.provider, model.base_url) == ("anthropic", "http://localhost:8000")
 
 
 def test_the_address_in_the_environment_is_for_its_own_service(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:11434/v1")
-    assert agent_file(ChatOptions()).model.base_url == "http://localhost:11434/v1"
-    assert agent_file(ChatOptions(base_url="http://localhost:1/v1")).model.base_url == "http://localhost:1/v1"
+    assert agent_file(trusting()).model.base_url == "http://localhost:11434/v1"
+    assert agent_file(trusting(base_url="http://localhost:1/v1")).model.base_url == "http://localhost:1/v1"
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-1")
-    model = agent_file(ChatOptions()).model
+    model = agent_file(trusting()).model
     assert (model.provider, model.base_url, model.key_variable) == ("anthropic", None, "ANTHROPIC_API_KEY")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
-    assert agent_file(ChatOptions(provider="openai")).model.api_key() == "sk-1"
+    assert agent_file(trusting(provider="openai")).model.api_key() == "sk-1"
 
 
 def test_a_key_goes_only_to_the_address_that_it_was_meant_for(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def key(base_url: str) -> str | None:
-        return agent_file(ChatOptions(base_url=base_url, provider="openai")).model.api_key()
+        return agent_file(trusting(base_url=base_url, provider="openai")).model.api_key()
 
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-openai")
     foreign = "http://localhost:1/v1", "https://api.openai.com.evil.example/v1", "http://api.openai.com/v1", "https://["
@@ -374,35 +380,40 @@ def test_a_key_goes_only_to_the_address_that_it_was_meant_for(here: Path, monkey
     (here / "agent.yaml").write_text(
         "agent: {name: A, model: {provider: openai, base_url: 'https://one.example/v1', api_key_env: OPENAI_API_KEY}}\n"
     )
-    assert agent_file(ChatOptions()).model.api_key() == "sk-of-openai"
-    assert agent_file(ChatOptions(base_url="https://two.example/v1")).model.api_key() == "sk-of-the-server"
+    assert agent_file(trusting()).model.api_key() == "sk-of-openai"
+    assert agent_file(trusting(base_url="https://two.example/v1")).model.api_key() == "sk-of-the-server"
 
 
 def test_a_script_needs_no_key(here: Path) -> None:
-    assert agent_file(ChatOptions(script=here / "script.yaml")).model.options.script == here / "script.yaml"
+    assert agent_file(trusting(script=here / "script.yaml")).model.options.script == here / "script.yaml"
 
 
 def test_the_file_s_rules_hold_and_a_sandbox_lets_commands_run(here: Path) -> None:
     write(here)
-    assert [rule.decision for rule in agent_file(ChatOptions()).rules] == ["allow", "deny"]
+    assert [rule.decision for rule in agent_file(trusting()).rules] == ["allow", "deny"]
+
+
+def decided(here: Path, call: CallFacts, permissions: Permissions) -> type[Decision]:
+    """The decision on a call of an agent that replays a script."""
+    (here / "script.yaml").write_text("- reply: x\n", encoding="utf-8")
+    return type(agent(trusting(permissions=permissions, script=here / "script.yaml")).policy.decide(call))
 
 
 @pytest.mark.parametrize("permissions", PERMISSIONS)
-def test_without_a_sandbox_what_no_rule_allows_is_asked_about(here: Path, permissions: Permissions) -> None:
+@pytest.mark.parametrize("command", ["make", "pytest -q"])
+def test_without_a_sandbox_every_command_is_asked_about(here: Path, permissions: Permissions, command: str) -> None:
     write(here, sandbox="local")
-    assert agent_file(ChatOptions(permissions=permissions)).rules[-1] == Rule(
-        decision="ask", tool="execute", reason="no sandbox isolates it from this machine"
-    )
+    assert decided(here, CallFacts(tool="execute", command=command), permissions) is NeedsApproval
 
 
 def test_asking_about_everything_leaves_denied_what_is_denied(here: Path) -> None:
     write(here)
-    rules = agent_file(ChatOptions(permissions="ask")).rules
-    assert [(rule.decision, rule.tool) for rule in rules[:3]] == [
-        ("deny", "*"),
-        ("ask", "write_file"),
-        ("ask", "execute"),
-    ]
+    written = {path: CallFacts(tool="write_file", paths=(path,), writes=True) for path in ("secrets/a", "a")}
+    assert decided(here, written["secrets/a"], "ask") is Denied
+    assert decided(here, written["a"], "ask") is NeedsApproval
+    assert decided(here, written["a"], "auto") is Permitted
+    assert decided(here, CallFacts(tool="execute", command="pytest -q"), "ask") is NeedsApproval
+    assert decided(here, CallFacts(tool="execute", command="pytest -q"), "auto") is Permitted
 
 
 def test_an_agent_does_not_get_at_its_own_session(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,18 +167,18 @@ def test_a_run_that_is_not_done_says_why(desk: Desk) -> None:
 def test_a_run_that_waits_is_answered_by_another_process(desk: Desk) -> None:
     desk.write("script.yaml", _TOUCH)
     desk.write("agent.yaml", _ASKING)
-    done = desk.codepilot("run", "--session", "my job", "Make a file")
+    done = desk.codepilot("run", "--trust", "--session", "my job", "Make a file")
     assert done.returncode == 3, done.stderr
     assert "touch made" in done.stderr
-    assert "codepilot run --session 'my job' --approve | --deny [--note WHY]\n" in done.stderr
+    assert "codepilot run --session 'my job' --trust --approve | --deny [--note WHY]\n" in done.stderr
     assert not (desk.work / "made").exists()
     assert "my job" in desk.codepilot("chat", "--list").stdout
-    again = desk.codepilot("run", "--session", "my job", "--approve")
+    again = desk.codepilot("run", "--trust", "--session", "my job", "--approve")
     assert again.returncode == 0, again.stderr
     assert again.stdout == "Made.\n"
     assert (desk.work / "made").exists()
-    assert "Nothing is waiting" in desk.codepilot("run", "--session", "my job").stderr
-    once_more = desk.codepilot("run", "--session", "my job", "--approve")
+    assert "Nothing is waiting" in desk.codepilot("run", "--trust", "--session", "my job").stderr
+    once_more = desk.codepilot("run", "--trust", "--session", "my job", "--approve")
     assert once_more.returncode == 2, once_more.stderr
     assert "Leave out --approve, --deny and --answer," in once_more.stderr
 
@@ -198,8 +198,8 @@ def test_a_task_that_was_not_begun_since_a_call_waits_is_said_not_to_have_been(d
 def test_an_answer_approves_no_call_and_an_approval_answers_no_question(desk: Desk) -> None:
     desk.write("script.yaml", _TOUCH)
     desk.write("agent.yaml", _ASKING)
-    assert desk.codepilot("run", "--session", "s", "Make a file").returncode == 3
-    done = desk.codepilot("run", "--session", "s", "--answer", "no, leave it")
+    assert desk.codepilot("run", "--trust", "--session", "s", "Make a file").returncode == 3
+    done = desk.codepilot("run", "--trust", "--session", "s", "--answer", "no, leave it")
     assert done.returncode == 2, done.stderr
     assert "--answer does not approve: use --approve or --deny." in done.stderr
     assert not (desk.work / "made").exists()
@@ -286,7 +286,7 @@ def test_a_second_interrupt_and_sigterm_leave_at_once(desk: Desk, signals: list[
 def test_a_call_that_was_left_open_is_offered_again(desk: Desk) -> None:
     desk.write("script.yaml", _TOUCH)
     desk.write("agent.yaml", _ASKING)
-    first = desk.at_a_terminal("chat", "--session", "s")
+    first = desk.at_a_terminal("chat", "--trust", "--session", "s")
     try:
         first.expect_exact("> ")
         first.sendline("Make a file")
@@ -297,7 +297,7 @@ def test_a_call_that_was_left_open_is_offered_again(desk: Desk) -> None:
     finally:
         first.close()
     assert first.exitstatus == 3
-    second = desk.at_a_terminal("run", "--session", "s")
+    second = desk.at_a_terminal("run", "--trust", "--session", "s")
     try:
         second.expect_exact("touch made")
         second.expect_exact("Allow? ")
