@@ -318,9 +318,11 @@ class _PathPart:
         return repr(self.path)
 
     def fit(self, rule: Rule) -> Fit:
-        globs = [PathGlob.parse(glob) for glob in rule.paths]
-        meant = any(glob.covers(self.path) if rule.decision == "allow" else glob.touches(self.path) for glob in globs)
-        return Fit.YES if meant or rule.is_sweeping else Fit.NO
+        if rule.is_sweeping:
+            return Fit.YES
+        if rule.decision == "allow":
+            return Fit.YES if any(PathGlob.parse(glob).covers(self.path) for glob in rule.paths) else Fit.NO
+        return Fit.YES if rule.paths and PathGlob.loose_union(rule.paths).fullmatch(self.path) else Fit.NO
 
 
 @dataclass(frozen=True, slots=True)

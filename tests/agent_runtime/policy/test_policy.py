@@ -279,4 +279,4 @@ def test_globs_of_rules_do_not_backtrack() -> None:
     """With a matcher that does, this takes longer than the universe lasts."""
     for glob, path in [("*a" * 13 + "*b", "a" * 200), ("**/*a*/" * 13 + "b", "a/" * 2000 + "a")]:
         assert not PathGlob.parse(glob).covers(path)
-        assert not PathGlob.parse(glob).touches(path)
+        assert not PathGlob.loose_union((glob,)).fullmatch(path)
