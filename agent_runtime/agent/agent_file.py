@@ -194,7 +194,7 @@ class AgentFile:
         fallback: asked instead, in this order, when the ones before cannot answer.
         work_dir: the directory that it reads and changes.
         unsafe_mode: whether file tools may leave `work_dir`.
-        git_writable: whether commands may change the `.git` of `work_dir`.
+        git_writable: whether commands may make and change git repositories in `work_dir`.
         sandbox: where commands run.
         docker_image: the image for the sandbox `docker`, or None.
         limits: bounds of one run.

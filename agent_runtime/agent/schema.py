@@ -185,7 +185,7 @@ class Runtime(_Section):
     unsafe_mode: bool = False
     """Whether file tools may leave `work_dir`. Commands stay in the sandbox."""
     git_writable: bool = False
-    """Whether commands may change the `.git` of `work_dir`, for example commit."""
+    """Whether commands may make and change git repositories in `work_dir`, for example commit."""
     sandbox: SandboxName = "auto"
     """The sandbox for commands; `local` does not isolate them at all."""
     docker_image: Text | None = None

@@ -17,6 +17,8 @@ from pathlib import Path
 from agent_runtime.core.errors import SettingsError, ToolError, UsageError
 from agent_runtime.processes.spawn import home
 from agent_runtime.sandbox.protocol import Sandbox
+from agent_runtime.sandbox.repositories import RepositoryGuard
+from agent_runtime.sandbox.select import guard_for
 from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.output import OutputLogs, Spool
 from agent_runtime.terminals.place import LiveTerminal, Place, place
@@ -39,6 +41,7 @@ class Commands:
         self._root = root
         self._logs = logs
         self._place: Place | None = None
+        self._guard: RepositoryGuard | None = None
         self._terminal: LiveTerminal | None = None
         self._turn = asyncio.Lock()
 
@@ -55,7 +58,9 @@ class Commands:
             if self._terminal is None:
                 sandbox = self._sandbox()
                 seen = self._logs.seen_in(sandbox)
-                self._place = place(sandbox, self._root, seen, Spool(self._logs.directory, seen_as=next(iter(seen))))
+                self._guard = guard_for(sandbox, self._root)
+                spool = Spool(self._logs.directory, seen_as=next(iter(seen)))
+                self._place = place(sandbox, self._root, seen, spool, guard=self._guard)
                 self._terminal = self._place.terminal("commands", self._place.shells[0])
             terminal = self._terminal
             try:
@@ -74,6 +79,8 @@ class Commands:
         if here is not None and terminal is not None:
             await here.close()
             await terminal.close()
+            if self._guard is not None:
+                await asyncio.to_thread(self._guard.close)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 - `FenceScanner` finds fence lines in text that arrives in chunks, in linear time.
 - `without_binary` leaves binary data out of a text that is shown.
 - `parse` parses Python that may be newer than the running one.
+- `is_git` and `is_repository` know git's names, in every spelling of a file system.
 - `sendable` and `find_half_character` are about halves of surrogate pairs, which JSON can spell and UTF-8 cannot.
 """
 
@@ -11,7 +12,9 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import unicodedata
 import warnings
+from collections.abc import Collection
 from dataclasses import dataclass
 
 _MIN_LENGTH = 3
@@ -361,3 +364,28 @@ def _format_end(code: str, place: int, pieces: list[str] | None, depth: int) -> 
             return place
         place = copied = _expression_end(code, place, pieces, depth + 1)
     raise _UnclosedError
+
+
+_SHORT_GIT = re.compile(r"git~\d+\Z")
+
+REPOSITORY_PARTS = ("HEAD", "objects", "refs", "commondir")
+"""The entries by which git recognises a repository's directory (`is_git_directory` in git's setup.c)."""
+
+
+def is_git(name: str) -> bool:
+    """Whether some file system would open `.git` under this name.
+
+    NTFS drops trailing dots and spaces, has short names and streams after a colon; HFS+ ignores case and invisible
+    characters. The rules are those of git's own `core.protectNTFS` and `core.protectHFS`.
+    """
+    if name.isascii() and "git" not in name.lower():  # nearly all; the rest takes ten times as long
+        return False
+    visible = "".join(char for char in name if unicodedata.category(char) != "Cf")
+    plain = visible.partition(":")[0].rstrip(". ").casefold()
+    return plain == ".git" or _SHORT_GIT.match(plain) is not None
+
+
+def is_repository(names: Collection[str]) -> bool:
+    """Whether git takes a directory with these entries for a repository, whatever its own name is."""
+    folded = {name.casefold() for name in names}
+    return "head" in folded and ("commondir" in folded or {"objects", "refs"} <= folded)

@@ -21,10 +21,11 @@ from functools import partial
 from pathlib import Path
 
 from agent_runtime.core.errors import ToolError
+from agent_runtime.core.text import is_git
 from agent_runtime.processes.bounded import run_bounded
 from agent_runtime.workspace import files as files_module
 from agent_runtime.workspace.diffs import decode, unified
-from agent_runtime.workspace.files import StagedFile, Workspace, in_line, is_git
+from agent_runtime.workspace.files import StagedFile, Workspace, in_line
 from agent_runtime.workspace.state import Manifest
 
 _MOST_FILE = 10_000_000  # bytes, as for every file that is replaced in one step

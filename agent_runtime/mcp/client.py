@@ -35,6 +35,7 @@ from agent_runtime.sandbox import egress as egress_module
 from agent_runtime.sandbox.bubblewrap import WITHOUT_GUARD
 from agent_runtime.sandbox.limits import Watcher
 from agent_runtime.sandbox.protocol import TMPFS, Launch, Sandbox
+from agent_runtime.sandbox.repositories import RepositoryGuard
 from agent_runtime.sandbox.select import open_egress
 
 if TYPE_CHECKING:
@@ -279,12 +280,14 @@ class ServerPlace:
         workspace: the agent's.
         network: what the agent's commands may reach, and its servers with them.
         told: of each connection that a server asks for.
+        guard: of the workspace's repositories; None where programs may make and change them.
     """
 
     sandbox: Sandbox
     workspace: Path
     network: Network
     told: Callable[[Connection], None]
+    guard: RepositoryGuard | None = None
 
 
 @asynccontextmanager
@@ -315,13 +318,14 @@ async def sandboxed(server: McpServer, place: ServerPlace, words: LastWords) -> 
             )
         guard = WITHOUT_GUARD if sandbox.apart else ()
         argv = ("bash", "--noprofile", "--norc", "-c", _SCRIPT, "mcp", *guard, *server.command)
-        launch = sandbox.launch(argv, workspace=place.workspace, first=True)
+        fixed = () if place.guard is None else await asyncio.to_thread(place.guard.begin)
+        launch = sandbox.launch(argv, workspace=place.workspace, fixed=fixed, first=True)
         process = await _started(launch, words)
         stack.push_async_callback(_ended, process)
         words.silence = partial(end, process)
         first = await words.first()
         if sandbox.apart:
-            words.watcher = _watch(first, sandbox, place.workspace)
+            words.watcher = _watch(first, place)
             egress = open_egress(sandbox, place.network, told=place.told, lost=words.add)
             if egress is not None:
                 namespace = os.open(f"/proc/{first}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
@@ -433,13 +437,20 @@ async def _started(launch: Launch, words: LastWords) -> asyncio.subprocess.Proce
         words.theirs.close()
 
 
-def _watch(first: int, sandbox: Sandbox, workspace: Path) -> Watcher:
+def _watch(first: int, place: ServerPlace) -> Watcher:
     """Have a sandbox ended when its programs together go over a limit."""
     held: list[int] = []
     try:
         held.append(os.open(f"/proc/{first}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
         held.append(os.pidfd_open(first))
-        return Watcher(root=held[0], first=held[1], workspace=workspace, tmpfs=TMPFS, limits=sandbox.limits)
+        return Watcher(
+            root=held[0],
+            first=held[1],
+            workspace=place.workspace,
+            tmpfs=TMPFS,
+            limits=place.sandbox.limits,
+            guard=place.guard,
+        )
     except OSError as error:
         raise SandboxError(f"The sandbox of an MCP server ended, or cannot be watched: {error}") from error
     finally:

@@ -23,6 +23,7 @@ from agent_runtime.interpreter.source import NotPlainError, plain
 from agent_runtime.run.approvals import Gate
 from agent_runtime.run.calls import Calls
 from agent_runtime.run.state import RunState
+from agent_runtime.sandbox.repositories import RepositoryGuard
 from agent_runtime.sessions.protocol import InMemorySession
 from agent_runtime.tools.mcp import Serve, cleaned, result_of, tool_of, tools_of
 from agent_runtime.tools.tool import Registry, call_arguments, tool_schema
@@ -50,13 +51,22 @@ class Servers:
     the list from the session.
     """
 
-    def __init__(self, agent: Agent, state: RunState, registry: Registry, *, sees_images: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        state: RunState,
+        registry: Registry,
+        *,
+        guard: RepositoryGuard | None,
+        sees_images: Callable[[], bool],
+    ) -> None:
         """Prepare; nothing is started yet.
 
         Args:
             agent: names them, and says where they run.
             state: the log that holds the lists.
             registry: takes the tools.
+            guard: of the workspace's repositories; None where programs may make and change them.
             sees_images: tells whether pictures in results reach the model.
 
         Raises:
@@ -73,6 +83,7 @@ class Servers:
                 sandbox=agent.sandbox,
                 workspace=agent.work_dir,
                 network=agent.network,
+                guard=guard,
                 told=lambda connection: state.emit(NetworkUsed(connection=connection)),
             )
             self._connections = {server.name: McpConnection(server, place) for server in agent.mcp}

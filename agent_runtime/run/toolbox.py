@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import TracebackType
-from typing import Self, get_args
+from typing import TYPE_CHECKING, Self, get_args
 
 from agent_runtime import prompts
 from agent_runtime.agent.agent import Agent
@@ -32,6 +32,7 @@ from agent_runtime.core.events import (
     NetworkUsed,
     Paused,
     Recorded,
+    Refused,
 )
 from agent_runtime.core.values import Connection, Network, Outcome, Plain, Status, Task, usable_skills
 from agent_runtime.delegation.children import Children, DelegatingRun, Spent, StartRuntime, TaskStatus, no_runtime
@@ -44,7 +45,7 @@ from agent_runtime.run.checkpoint import transport_of
 from agent_runtime.run.mcp import Servers
 from agent_runtime.run.state import RunState
 from agent_runtime.sandbox.protocol import Sandbox
-from agent_runtime.sandbox.select import enclosing, open_egress
+from agent_runtime.sandbox.select import enclosing, guard_for, open_egress
 from agent_runtime.terminals.command import ShellStart
 from agent_runtime.terminals.output import OutputLogs
 from agent_runtime.terminals.place import LiveTerminal, place
@@ -59,6 +60,9 @@ from agent_runtime.transports.native import NativeTransport
 from agent_runtime.transports.protocol import Transport, TransportLeg
 from agent_runtime.workspace.files import Scratch, Workspace
 from agent_runtime.workspace.state import Manifest
+
+if TYPE_CHECKING:
+    from agent_runtime.sandbox.egress import Egress
 
 _NAMED_FILES = 10
 _INTERRUPT_SECONDS = 1.0
@@ -102,11 +106,13 @@ class Toolbox:
         # In unsafe mode a path outside the workspace means the machine's own file.
         own = sandbox.apart and sys.platform == "linux" and not agent.unsafe_mode
         self._scratch = Scratch() if own else None
+        self._guard = guard_for(sandbox, place, lambda text: state.emit(Refused(error=text)))
         self.workspace = Workspace(
             place,
             seen_as=sandbox.seen_as(place),
             readable=self._logs.seen_in(sandbox),
             confined_to_root=not agent.unsafe_mode,
+            git_writable=sandbox.git_writable,
             scratch=self._scratch,
         )
         withholds = agent.policy.withholds
@@ -115,15 +121,15 @@ class Toolbox:
         self._search = SearchTools(
             self.workspace, sandbox, withholds=lambda _, path: withholds("find", path), index=self.index
         )
-        egress = open_egress(
-            sandbox,
-            agent.network,
-            told=lambda connection: state.emit(NetworkUsed(connection=connection)),
-            lost=self._note_lost,
-        )
-        gap = TICK_SECONDS if agent.separates_commands else 0.0
         self.shell = ShellTools(
-            sandbox, place, self._logs, egress, scratch=self._scratch, start_in=agent.start_in, gap=gap
+            sandbox,
+            place,
+            self._logs,
+            self._open_egress(),
+            scratch=self._scratch,
+            guard=self._guard,
+            start_in=agent.start_in,
+            gap=TICK_SECONDS if agent.separates_commands else 0.0,
         )
         self._python_path = state.progress.python_path
         self.shell.find_modules_in(self._python_path)
@@ -148,7 +154,7 @@ class Toolbox:
             self.registry.add_family(family, only=chosen)
         if self.skills:
             self.registry.add_family(SkillTools(self.skills))
-        self.servers = Servers(agent, state, self.registry, sees_images=self._sees_images)
+        self.servers = Servers(agent, state, self.registry, guard=self._guard, sees_images=self._sees_images)
 
     @property
     def system_prompt(self) -> str:
@@ -276,6 +282,9 @@ class Toolbox:
         await self.children.forget()
         await self.servers.close()
         await self.shell.close()
+        if self._guard is not None:
+            await asyncio.to_thread(self._guard.close)
+            self._guard.report()
         await self.index.close()
         self._search.close()
         self.workspace.close()
@@ -286,6 +295,19 @@ class Toolbox:
     async def _end_terminals(self) -> None:
         await self.shell.reset()
         self.network_lost = ""  # a new sandbox is served again, within what is left of the network's bounds
+
+    def _open_egress(self) -> Egress | None:
+        """Make the network of the sandbox; None without one.
+
+        Raises:
+            SettingsError: the sandbox cannot enforce it.
+        """
+        return open_egress(
+            self._agent.sandbox,
+            self._agent.network,
+            told=lambda connection: self._state.emit(NetworkUsed(connection=connection)),
+            lost=self._note_lost,
+        )
 
     def _note_lost(self, reason: str) -> None:
         self.network_lost = reason
@@ -416,7 +438,9 @@ class CommandRunner:
         """
         self._lost = ""
         egress = open_egress(sandbox, network or Network(), told=told, lost=self._note_lost)
-        self._place = place(sandbox, work_dir, {}, None, egress, start=ShellStart(directory=start_in))
+        self._guard = guard_for(sandbox, work_dir)
+        start = ShellStart(directory=start_in)
+        self._place = place(sandbox, work_dir, {}, None, egress, guard=self._guard, start=start)
         self._terminal: LiveTerminal = self._place.terminal("commands", self._place.shells[0])
 
     async def __aenter__(self) -> Self:
@@ -465,6 +489,8 @@ class CommandRunner:
         """End everything that was started; idempotent."""
         await self._place.close()
         await self._terminal.close()
+        if self._guard is not None:
+            await asyncio.to_thread(self._guard.close)
 
     def _note_lost(self, reason: str) -> None:
         self._lost = reason

@@ -29,6 +29,7 @@ from agent_runtime.sandbox.protocol import (
     HOME,
     TMPFS,
     WORKSPACE,
+    FixedPath,
     Launch,
     SandboxLimits,
     SandboxSettings,
@@ -75,12 +76,18 @@ class Bubblewrap:
         """The limits of the settings."""
         return self._settings.limits
 
+    @property
+    def git_writable(self) -> bool:
+        """Whether the settings say so."""
+        return self._settings.git_writable
+
     def launch(
         self,
         argv: Sequence[str],
         *,
         workspace: Path,
         readable: Mapping[str, Path] | None = None,
+        fixed: Sequence[FixedPath] = (),
         first: bool = False,
     ) -> Launch:
         """Prepare to start `argv` in `/workspace`, which is `workspace` and the only thing writable besides tmpfs.
@@ -89,6 +96,7 @@ class Bubblewrap:
             argv: the program and its arguments.
             workspace: the directory of the host to work in.
             readable: more files and directories of the host that may be read, by their absolute path inside.
+            fixed: paths in the workspace that stay in their place.
             first: make it the first process inside, which must start what it starts through `WITHOUT_GUARD` and reap
                 orphans: then nothing inside can read its memory, take its descriptors, stop or kill it.
 
@@ -102,6 +110,9 @@ class Bubblewrap:
         # A mount point can be neither renamed nor replaced.
         for name, place in self._settings.kept(workspace.resolve()).items():
             options += ["--ro-bind", str(place), f"{WORKSPACE}/{name}"]
+        for each in fixed:
+            option = "--bind" if each.writable else "--ro-bind"
+            options += [option, str(workspace.resolve() / each.path), f"{WORKSPACE}/{each.path}"]
         for inside, place in (readable or {}).items():
             options += ["--ro-bind", str(place), inside]
         options += ["--remount-ro", "/", "--chdir", WORKSPACE]

@@ -28,6 +28,7 @@ from agent_runtime.sandbox.protocol import (
     HOME,
     WORKSPACE,
     ContainerSettings,
+    FixedPath,
     Launch,
     SandboxLimits,
     SandboxSettings,
@@ -64,6 +65,7 @@ class Docker:
 
     Attributes:
         limits: bounds of each container.
+        git_writable: whether programs may make and change git repositories in the workspace.
     """
 
     level = "docker"
@@ -95,6 +97,7 @@ class Docker:
         self._settings = settings
         self._container: ContainerSettings = settings.container
         self.limits = settings.limits
+        self.git_writable = settings.git_writable
         self._user = user or caller
         self._known: tuple[Engine, str] | None = None
         self._good = False
@@ -107,6 +110,7 @@ class Docker:
         *,
         workspace: Path,
         readable: Mapping[str, Path] | None = None,
+        fixed: Sequence[FixedPath] = (),
         first: bool = False,  # noqa: ARG002 - it always is, below the engine's own
     ) -> Launch:
         """Prepare to start `argv` in a container of its own, in `/workspace`.
@@ -117,15 +121,17 @@ class Docker:
         Raises:
             SandboxError: the engine or the image is missing, or a directory does not exist.
         """
-        return self._command([*self._run(new_name(), workspace, readable or {}), *program(self._image, argv)])
+        return self._command([*self._run(new_name(), workspace, readable or {}, fixed), *program(self._image, argv)])
 
-    def hold(self, name: str, *, workspace: Path, readable: Mapping[str, Path]) -> Launch:
+    def hold(
+        self, name: str, *, workspace: Path, readable: Mapping[str, Path], fixed: Sequence[FixedPath] = ()
+    ) -> Launch:
         """Prepare to start a container to `execute` in; it says `READY`, and ends with its standard input.
 
         Raises:
             SandboxError: as for `launch`.
         """
-        return self._command([*self._run(name, workspace, readable), *program(self._image, _HOLD)])
+        return self._command([*self._run(name, workspace, readable, fixed), *program(self._image, _HOLD)])
 
     def execute(self, name: str, argv: Sequence[str], *, environment: Mapping[str, str], tty: bool) -> Launch:
         """Prepare to start a program in a container that is held, on a terminal of its own or not."""
@@ -221,10 +227,13 @@ class Docker:
     def _image(self) -> str:
         return self._container.image
 
-    def _run(self, name: str, workspace: Path, readable: Mapping[str, Path]) -> list[str]:
+    def _run(self, name: str, workspace: Path, readable: Mapping[str, Path], fixed: Sequence[FixedPath]) -> list[str]:
         self._settings.check(workspace)
         known, path = self._engine()
-        job = ContainerJob(name=name, owner=owner(), user=self._user, workspace=workspace.resolve(), readable=readable)
+        place = workspace.resolve()
+        job = ContainerJob(
+            name=name, owner=owner(), user=self._user, workspace=place, readable=readable, fixed=tuple(fixed)
+        )
         return run_words(self._settings, self._container, known, job, path)
 
     def _command(self, words: Sequence[str]) -> Launch:
@@ -375,6 +384,7 @@ class ContainerJob:
         user: ids of its user and group.
         workspace: the directory of the host to show at `WORKSPACE`, or None.
         readable: more files and directories of the host to show read-only, by their path inside.
+        fixed: paths in the workspace that stay in their place.
     """
 
     name: str
@@ -382,6 +392,7 @@ class ContainerJob:
     user: tuple[int, int]
     workspace: Path | None
     readable: Mapping[str, Path]
+    fixed: tuple[FixedPath, ...] = ()
 
 
 _TMPFS = "rw,exec,nosuid,nodev,mode=1777"
@@ -417,6 +428,8 @@ def run_words(
         words += [*_mount(job.workspace, WORKSPACE, read_only=False), "--workdir", WORKSPACE]
         for name, place in settings.kept(job.workspace).items():
             words += _mount(place, f"{WORKSPACE}/{name}", read_only=True)
+        for each in job.fixed:
+            words += _mount(job.workspace / each.path, f"{WORKSPACE}/{each.path}", read_only=not each.writable)
     for place in settings.read_only:
         words += _mount(place, str(place), read_only=True)
     for inside, place in job.readable.items():

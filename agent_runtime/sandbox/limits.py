@@ -25,6 +25,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from agent_runtime.sandbox.protocol import SandboxLimits
+from agent_runtime.sandbox.repositories import RepositoryGuard
 
 _GLANCE_SECONDS = 0.05
 """Between two times that processes are counted: what doubles itself must not have the time to do it often."""
@@ -48,6 +49,7 @@ class Watcher:
         tmpfs: Sequence[str],
         limits: SandboxLimits,
         cgroup: Cgroup | None = None,
+        guard: RepositoryGuard | None = None,
     ) -> None:
         """Begin to watch.
 
@@ -58,6 +60,7 @@ class Watcher:
             tmpfs: absolute paths inside of the file systems that live in memory.
             limits: what it may use.
             cgroup: the group it is in, which is removed at its end; None where there are no groups for us.
+            guard: of the workspace's repositories, which patrols now and then.
 
         Raises:
             OSError: the sandbox ended already.
@@ -65,6 +68,7 @@ class Watcher:
         self._started = time.monotonic()
         self._limits = fit_to_machine(limits, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
         self._cgroup = cgroup
+        self._guard = guard
         self._breach: Breach | None = None
         self._failed = 0
         self._census = Census(root, tmpfs)
@@ -105,6 +109,8 @@ class Watcher:
             self._breach = exceeded(
                 ResourceUsage(processes=self._census.count_processes(self._limits.processes)), self._limits
             )
+            if self._guard is not None and whole:
+                self._guard.patrol()
             if self._breach is None and whole:
                 limits, disk = self._limits, self._disk
                 counted = self._census.count(memory_limit=limits.memory_bytes, process_limit=limits.processes)

@@ -49,12 +49,18 @@ class Sandbox(Protocol):
         """Bounds of each start; where nothing is `apart`, nothing keeps them."""
         ...
 
+    @property
+    def git_writable(self) -> bool:
+        """Whether programs may make and change git repositories in the workspace."""
+        ...
+
     def launch(
         self,
         argv: Sequence[str],
         *,
         workspace: Path,
         readable: Mapping[str, Path] | None = None,
+        fixed: Sequence[FixedPath] = (),
         first: bool = False,
     ) -> Launch:
         """Prepare to start `argv` inside, in `workspace`, which is the only thing writable besides tmpfs.
@@ -63,6 +69,7 @@ class Sandbox(Protocol):
             argv: the program and its arguments.
             workspace: the directory of the host to work in.
             readable: more files and directories of the host that may be read, by their absolute path inside.
+            fixed: paths in the workspace that stay in their place, a directory before what is in it.
             first: make it the first process, out of the reach of what it starts; for sandboxes that are `apart`.
 
         Raises:
@@ -81,6 +88,19 @@ class Sandbox(Protocol):
             SandboxError: as for `launch`.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedPath:
+    """A path in the workspace that programs can neither rename nor replace, because it is mounted over itself.
+
+    Attributes:
+        path: from the workspace.
+        writable: whether they may write to it, for a directory above one that is read-only.
+    """
+
+    path: str
+    writable: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +168,8 @@ class SandboxSettings:
         environment: variables set inside; nothing is inherited.
         limits: bounds.
         container: for the sandbox `docker`, which requires it.
-        git_writable: whether programs may change the `.git` that the workspace has when they start. The next git
-            outside the sandbox runs the hooks and programs that they write there.
+        git_writable: whether programs may make and change git repositories in the workspace. The next git outside the
+            sandbox runs the hooks and programs that they write there.
     """
 
     read_only: tuple[Path, ...] = ()

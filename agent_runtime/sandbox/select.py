@@ -16,7 +16,8 @@ from agent_runtime.core.values import Connection, Network
 from agent_runtime.processes.spawn import home
 from agent_runtime.sandbox.bubblewrap import Bubblewrap, enclosed
 from agent_runtime.sandbox.container import Docker
-from agent_runtime.sandbox.protocol import Launch, Sandbox, SandboxLimits, SandboxSettings
+from agent_runtime.sandbox.protocol import FixedPath, Launch, Sandbox, SandboxLimits, SandboxSettings
+from agent_runtime.sandbox.repositories import RepositoryGuard
 
 if TYPE_CHECKING:
     from agent_runtime.sandbox.egress import Egress
@@ -104,6 +105,19 @@ def open_egress(
     return Egress(network, told=told, lost=lost)
 
 
+def guard_for(
+    sandbox: Sandbox, workspace: Path, tell: Callable[[str], None] = lambda _text: None
+) -> RepositoryGuard | None:
+    """Return the guard of a directory in which a sandbox runs programs, None where they may make repositories.
+
+    Args:
+        sandbox: without one, programs can change every repository of the user anyway.
+        workspace: the directory.
+        tell: called with a text for the user.
+    """
+    return None if sandbox.git_writable or not sandbox.apart else RepositoryGuard(workspace, tell=tell)
+
+
 _WINDOWS = (
     "APPDATA", "COMSPEC", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "NUMBER_OF_PROCESSORS", "PATHEXT",
     "PROCESSOR_ARCHITECTURE", "PROGRAMDATA", "PROGRAMFILES", "PROGRAMFILES(X86)", "PSMODULEPATH", "SYSTEMDRIVE",
@@ -128,12 +142,18 @@ class Local:
         """The limits of the settings; nothing enforces them here."""
         return self._settings.limits
 
+    @property
+    def git_writable(self) -> bool:
+        """Whether the settings say so; only file tools keep to it here."""
+        return self._settings.git_writable
+
     def launch(
         self,
         argv: Sequence[str],
         *,
         workspace: Path,
         readable: Mapping[str, Path] | None = None,  # noqa: ARG002 - everything can be read here, at its own path
+        fixed: Sequence[FixedPath] = (),  # noqa: ARG002 - nothing is mounted here
         first: bool = False,  # noqa: ARG002 - there is no first process here
     ) -> Launch:
         """Prepare to start `argv` in `workspace`, on the host itself; of the settings, only path and environment count.

@@ -30,7 +30,8 @@ from agent_runtime.core.errors import SandboxError, SandboxLimitError
 from agent_runtime.sandbox import limits as limits_module
 from agent_runtime.sandbox.container import READY, Docker, new_name
 from agent_runtime.sandbox.limits import Breach, Watcher, format_bytes
-from agent_runtime.sandbox.protocol import TMPFS, Launch, Sandbox, SandboxLimits, TemporaryFiles
+from agent_runtime.sandbox.protocol import TMPFS, FixedPath, Launch, Sandbox, SandboxLimits, TemporaryFiles
+from agent_runtime.sandbox.repositories import RepositoryGuard
 from agent_runtime.terminals import command, keeper, processes
 from agent_runtime.terminals.keeper import Keeper
 from agent_runtime.terminals.output import COLUMNS, ROWS
@@ -47,6 +48,8 @@ def backend(
     readable: Mapping[str, Path] | None = None,
     egress: Egress | None = None,
     scratch: TemporaryFiles | None = None,
+    *,
+    guard: RepositoryGuard | None = None,
 ) -> Backend:
     """Where shells on `workspace` are opened.
 
@@ -56,11 +59,12 @@ def backend(
         readable: more host files and directories that they may read, by their path inside.
         egress: the way out of a sandbox that is `apart`; None for no network there.
         scratch: informed of the `/tmp` of a sandbox that is `apart`.
+        guard: of the workspace's repositories; None where programs may make and change them.
     """
     if isinstance(sandbox, Docker):
-        return Contained(sandbox, workspace, command.ARGV, readable or {}, scratch)
+        return Contained(sandbox, workspace, command.ARGV, readable or {}, scratch, guard=guard)
     if sandbox.apart:
-        return Inside(sandbox, workspace, command.ARGV, readable or {}, egress, scratch=scratch)
+        return Inside(sandbox, workspace, command.ARGV, readable or {}, egress, scratch=scratch, guard=guard)
     return Outside(sandbox, workspace, command.ARGV, readable or {})
 
 
@@ -85,7 +89,9 @@ class Inside:
         egress: Egress | None = None,
         *,
         scratch: TemporaryFiles | None = None,
+        guard: RepositoryGuard | None = None,
     ) -> None:
+        self._guard = guard
         self._sandbox = sandbox
         self._workspace = workspace
         self._argv = keeper.argv(shell)
@@ -123,6 +129,11 @@ class Inside:
         """Kill the sandbox, and with it everything in it."""
         await self._end()
         self._breaches.clear()
+        await self.sweep()
+
+    async def sweep(self) -> str:
+        """Set aside the git repositories that programs made; return the report, empty for none."""
+        return await _sweep(self._guard)
 
     async def _end(self) -> None:
         if self._scratch is not None:
@@ -150,8 +161,9 @@ class Inside:
                 f"The sandbox was ended {len(breaches)} times because its programs exceeded its limits ({names}). "
                 "Raise the limits of the sandbox, or run less."
             )
+        fixed = await _begin(self._guard) if self._keeper is None else ()
         if self._keeper is None:
-            self._keeper, self._group = self._start()
+            self._keeper, self._group = self._start(fixed)
         keeper = self._keeper  # another terminal's `open` may take its place meanwhile
         await keeper.ready()
         if self._watcher is None:
@@ -163,6 +175,7 @@ class Inside:
                     tmpfs=TMPFS,
                     limits=self._sandbox.limits,
                     cgroup=self._group,
+                    guard=self._guard,
                 )
                 if self._scratch is not None:
                     self._scratch.attach(keeper.root, lambda: keeper.alive)
@@ -175,8 +188,10 @@ class Inside:
         mark = secrets.token_hex(16)
         return _InsidePty(await keeper.start(mark), keeper, mark, watcher, self._sandbox.limits)
 
-    def _start(self) -> tuple[Keeper, limits_module.Cgroup | None]:
-        launch = self._sandbox.launch(self._argv, workspace=self._workspace, readable=self._readable, first=True)
+    def _start(self, fixed: Sequence[FixedPath]) -> tuple[Keeper, limits_module.Cgroup | None]:
+        launch = self._sandbox.launch(
+            self._argv, workspace=self._workspace, readable=self._readable, fixed=fixed, first=True
+        )
         if self._egress is not None:
             launch = replace(launch, env={**launch.env, **self._egress.environment})
         group = limits_module.group(self._sandbox.limits)
@@ -269,6 +284,10 @@ class Outside:
         for pty in self._open:
             await pty.finish(ended=False)
         self._open = set()
+
+    async def sweep(self) -> str:
+        """Nothing: programs here can change every repository of the user."""
+        return ""
 
 
 class SpawnedPty(Pty):
@@ -411,7 +430,10 @@ class Contained:
         shell: Sequence[str],
         readable: Mapping[str, Path],
         scratch: TemporaryFiles | None = None,
+        *,
+        guard: RepositoryGuard | None = None,
     ) -> None:
+        self._guard = guard
         self._docker = docker
         self._workspace = workspace
         self._shell = shell
@@ -428,11 +450,12 @@ class Contained:
         """
         if self._container is not None and not self._container.alive:
             await self.close()
+        fixed = await _begin(self._guard) if self._container is None else ()
         if self._container is None:
-            self._container = _Container(self._docker, self._workspace, self._readable)
+            self._container = _Container(self._docker, self._workspace, self._readable, fixed)
         try:
             await self._container.ready()
-            await self._container.watch(self._scratch)
+            await self._container.watch(self._scratch, self._guard)
         except SandboxError:
             await self.close()
             raise
@@ -451,15 +474,22 @@ class Contained:
         for pty in self._open:
             await pty.finish(ended=False)
         self._open = set()
+        await self.sweep()
+
+    async def sweep(self) -> str:
+        """Set aside the git repositories that programs made; return the report, empty for none."""
+        return await _sweep(self._guard)
 
 
 class _Container:
     """A container that is held as long as this object lives and is not closed."""
 
-    def __init__(self, docker: Docker, workspace: Path, readable: Mapping[str, Path]) -> None:
+    def __init__(
+        self, docker: Docker, workspace: Path, readable: Mapping[str, Path], fixed: Sequence[FixedPath]
+    ) -> None:
         self.name = new_name()
         self._docker = docker
-        launch = docker.hold(self.name, workspace=workspace, readable=readable)
+        launch = docker.hold(self.name, workspace=workspace, readable=readable, fixed=fixed)
         try:
             self._process = subprocess.Popen(
                 launch.argv,
@@ -504,7 +534,7 @@ class _Container:
             if not data:
                 raise SandboxError(f"The container did not start. It said: {self._said.strip() or 'nothing'}")
 
-    async def watch(self, scratch: TemporaryFiles | None) -> None:
+    async def watch(self, scratch: TemporaryFiles | None, guard: RepositoryGuard | None) -> None:
         """Have it ended when its programs together go over a limit that the engine does not keep; idempotent. Linux.
 
         Raises:
@@ -518,7 +548,12 @@ class _Container:
             held.append(os.pidfd_open(first))
             held.append(os.open(f"/proc/{first}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
             self._watcher = Watcher(
-                root=held[1], first=held[0], workspace=self._workspace, tmpfs=TMPFS, limits=self._docker.limits
+                root=held[1],
+                first=held[0],
+                workspace=self._workspace,
+                tmpfs=TMPFS,
+                limits=self._docker.limits,
+                guard=guard,
             )
             if scratch is not None:
                 scratch.attach(held[1], lambda: self.alive)
@@ -612,6 +647,17 @@ class _ContainedPty(SpawnedPty):
             await self._container.close()  # it multiplies faster than it is killed, or the engine is stuck
         await super().finish(ended=True)
         self.ended_for = self._container.ended_for
+
+
+async def _begin(guard: RepositoryGuard | None) -> Sequence[FixedPath]:
+    return () if guard is None else await asyncio.to_thread(guard.begin)
+
+
+async def _sweep(guard: RepositoryGuard | None) -> str:
+    if guard is None:
+        return ""
+    await asyncio.to_thread(guard.sweep)
+    return guard.report()
 
 
 def _finished(launch: Launch) -> int | None:

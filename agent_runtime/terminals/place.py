@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from agent_runtime.sandbox.protocol import Sandbox, TemporaryFiles
+from agent_runtime.sandbox.repositories import RepositoryGuard
 from agent_runtime.terminals.command import ShellStart
 from agent_runtime.terminals.output import Spool
 
@@ -36,6 +37,7 @@ def place(
     egress: Egress | None = None,
     *,
     scratch: TemporaryFiles | None = None,
+    guard: RepositoryGuard | None = None,
     start: ShellStart | None = None,
 ) -> Place:
     """Where terminals that work in `workspace` live on this system.
@@ -47,6 +49,7 @@ def place(
         spool: where outputs too long to show whole are kept.
         egress: the way out of a sandbox that is `apart`; None for no network there.
         scratch: informed of the `/tmp` of a sandbox that is `apart`. Linux.
+        guard: of the workspace's repositories; None where programs may make and change them.
         start: how shells start. Not on Windows.
     """
     if sys.platform == "win32":
@@ -55,7 +58,9 @@ def place(
         return Windows(sandbox, workspace, spool)
     from agent_runtime.terminals.backends import backend  # noqa: PLC0415 - needs modules that Windows lacks
 
-    return BashTerminals(backend(sandbox, workspace, readable, egress, scratch), spool, start or ShellStart())
+    return BashTerminals(
+        backend(sandbox, workspace, readable, egress, scratch, guard=guard), spool, start or ShellStart()
+    )
 
 
 class BashTerminals:

@@ -107,6 +107,7 @@ class Terminal:
         self._update()
         with traced("sandbox command"):
             waits = await _followed(shell, command, timeout)
+        command.add(await self._backend.sweep())
         return command.report(output.take(), cwd=self.cwd, waits=waits)
 
     async def read(self, *, timeout: float) -> CommandReport | None:  # noqa: ASYNC109 - as for `run`
@@ -120,6 +121,7 @@ class Terminal:
         shell.attach()
         was_running = command.running
         waits = was_running and await _followed(shell, command, timeout)
+        command.add(await self._backend.sweep())
         if was_running or command.output.fresh:
             return command.report(command.output.take(), cwd=self.cwd, waits=waits)
         return command.report(command.output.whole(), cwd=self.cwd, late=_late_note(shell.late()))
@@ -148,6 +150,7 @@ class Terminal:
         waits = await _followed(shell, command, timeout, answered=before, asleep=asleep)
         if sent < len(data):
             command.note = f"the program took only {sent:,} of {len(data):,} bytes of the input"
+        command.add(await self._backend.sweep())
         return command.report(command.output.take(), cwd=self.cwd, waits=waits)
 
     async def interrupt(self, reason: str) -> None:

@@ -13,6 +13,7 @@ from agent_runtime.core.errors import ToolError
 from agent_runtime.core.values import Plain, ToolResult
 from agent_runtime.policy.policy import CallFacts
 from agent_runtime.sandbox.protocol import Sandbox
+from agent_runtime.sandbox.repositories import RepositoryGuard
 from agent_runtime.terminals.command import CommandReport, ShellStart
 from agent_runtime.terminals.output import OutputLogs, Spool
 from agent_runtime.terminals.place import LiveTerminal, place
@@ -67,6 +68,7 @@ class ShellTools:
         egress: Egress | None = None,
         *,
         scratch: Scratch | None = None,
+        guard: RepositoryGuard | None = None,
         start_in: str = "",
         gap: float = 0.0,
     ) -> None:
@@ -78,6 +80,7 @@ class ShellTools:
             logs: where outputs too long to show whole are kept.
             egress: the way out of a sandbox that is `apart`; None for no network there.
             scratch: the `/tmp` of a sandbox that is `apart`, as the file tools work on it.
+            guard: of the workspace's repositories; None where programs may make and change them.
             start_in: the directory below `workspace` in which terminals start.
             gap: seconds to wait before a command; see `Agent.separates_commands`.
         """
@@ -86,7 +89,9 @@ class ShellTools:
         self._spool = Spool(logs.directory, seen_as=next(iter(readable))) if logs is not None else None
         self._start = ShellStart(directory=start_in)
         self._home = "/".join(filter(None, (str(sandbox.seen_as(workspace)), start_in)))
-        self._place = place(sandbox, workspace, readable, self._spool, egress, scratch=scratch, start=self._start)
+        self._place = place(
+            sandbox, workspace, readable, self._spool, egress, scratch=scratch, guard=guard, start=self._start
+        )
         self._gap = gap
         self._shells: dict[str, str] = {}
         self._terminals: dict[str, LiveTerminal] = {MAIN: self._terminal(MAIN)}

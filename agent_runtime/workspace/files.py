@@ -12,7 +12,6 @@ import contextlib
 import ctypes
 import errno
 import os
-import re
 import secrets
 import stat
 import sys
@@ -28,6 +27,7 @@ from typing import Self
 from typing_extensions import override
 
 from agent_runtime.core.errors import ToolError, ToolErrorKind
+from agent_runtime.core.text import REPOSITORY_PARTS, is_git, is_repository
 from agent_runtime.sandbox.protocol import Temporary
 from agent_runtime.workspace.diffs import decode
 from agent_runtime.workspace.edits import with_lines
@@ -70,6 +70,7 @@ class Workspace:
         confined_to_root: bool = True,
         readable: Mapping[str, Path] | None = None,
         scratch: Scratch | None = None,
+        git_writable: bool = False,
     ) -> None:
         """Open the directory.
 
@@ -81,6 +82,8 @@ class Workspace:
             readable: directories elsewhere that may be read, too, by their absolute path in the agent's eyes, such as
                 `/logs`. Nothing writes there through here.
             scratch: the sandbox's own `/tmp`, which may be read and written, too; None where that is the machine's.
+            git_writable: whether files may be written that make a directory a git repository, or lie in such a
+                directory. A `.git` stays refused.
 
         Raises:
             OSError: it is not a directory that can be opened; or this is Windows, which cannot open a file beneath a
@@ -97,6 +100,7 @@ class Workspace:
         self._spellings = tuple(dict.fromkeys(name for name in spellings if name))
         self._home = () if confined_to_root else tuple(filter(None, os.path.realpath(root).split("/")))
         self.confined = confined_to_root
+        self._git_writable = git_writable
         self._seen_as = seen_as
         self._root = os.open(root if confined_to_root else "/", PATH_ONLY | os.O_DIRECTORY)
         # Also where nobody calls `close`: a sandbox's `/tmp` is closed after its last use.
@@ -116,7 +120,7 @@ class Workspace:
     @override
     def __reduce__(self) -> tuple[Callable[..., Workspace], tuple[object, ...]]:
         """For a worker process, which opens the same directory, and closes it; the sandbox's `/tmp` is not there."""
-        return _reopened, (self.root, self._seen_as, self.confined, self.readable)
+        return _reopened, (self.root, self._seen_as, self.confined, self.readable, self._git_writable)
 
     def __enter__(self) -> Self:
         return self
@@ -250,6 +254,7 @@ class Workspace:
         parts = self._resolve(path)
         if parts == self._home:
             raise ToolError(f"{path!r} is the workspace's own directory; name a file in it", kind="IsADirectoryError")
+        self._refuse_repository(parts, path)
         made: list[Sequence[str]] = []
         with _told(path):
             directory = self._directory(parts[:-1], made)
@@ -278,7 +283,8 @@ class Workspace:
         """
         if self.is_temporary(path) and self._scratch is not None:
             return self._scratch.files.delete(path)
-        *parents, name = self._resolve(path) or (".",)
+        *parents, name = parts = self._resolve(path) or (".",)
+        self._refuse_repository(parts, path)
         with _told(path), held(self._open(self._root, parents, os.O_RDONLY | os.O_DIRECTORY)) as directory:
             _require_regular(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode, path)
             os.unlink(name, dir_fd=directory)
@@ -374,6 +380,30 @@ class Workspace:
             except FileNotFoundError:
                 return None
 
+    def _refuse_repository(self, parts: Sequence[str], path: str) -> None:
+        """Keep out of directories that git takes for repositories by their entries, and make none.
+
+        Raises:
+            ToolError: a directory on the way is one, or would become one.
+        """
+        if self._git_writable:
+            return
+        for depth, part in enumerate(parts):
+            with _told(path):
+                try:
+                    with held(self._open(self._root, parts[:depth], PATH_ONLY | os.O_DIRECTORY)) as directory:
+                        names = [name for name in REPOSITORY_PARTS if standing(directory, name) is not None]
+                except FileNotFoundError:  # nor is there anything in it
+                    names = []
+            if is_repository([*names, part]):
+                place = "/".join(parts[:depth]) or "."
+                raise ToolError(
+                    f"{path!r} cannot be written: git takes {place!r} for a repository, because it has HEAD, objects "
+                    "and refs; the user's git would run programs of its configuration. Use other names, or /tmp; "
+                    "`runtime.git_writable: true` allows it",
+                    kind="PermissionError",
+                )
+
     def _directory(self, parts: Sequence[str], made: list[Sequence[str]]) -> int:
         """Open a directory for writing names into it; make it and its parents where they are missing."""
         flags = os.O_RDONLY | os.O_DIRECTORY
@@ -431,7 +461,7 @@ class Scratch:
             except OSError as error:
                 told = f"{self.prefix} cannot be used before a command has run: {error.strerror or error}"
                 raise ToolError(told, kind="OSError") from error
-            self._kept = Workspace(directory.path, seen_as=self.prefix), directory
+            self._kept = Workspace(directory.path, seen_as=self.prefix, git_writable=True), directory
         return self._kept[0]
 
     def attach(self, root: int, alive: Callable[[], bool]) -> None:
@@ -452,7 +482,7 @@ class Scratch:
         with held(os.open(self.prefix.removeprefix("/"), flags, dir_fd=root)) as directory:
             if os.path.samestat(os.fstat(directory), Path(self.prefix).stat()):
                 raise OSError(f"{self.prefix} in the sandbox is the machine's own")
-            live = Workspace(Path(f"/proc/self/fd/{directory}"), seen_as=self.prefix)
+            live = Workspace(Path(f"/proc/self/fd/{directory}"), seen_as=self.prefix, git_writable=True)
         if self._kept is not None:
             files, kept = self._kept
             for path in kept.path.rglob("*"):  # only we write there, so there are no links
@@ -476,8 +506,16 @@ class Scratch:
         self._kept = None
 
 
-def _reopened(root: Path, seen_as: str | None, confined_to_root: bool, readable: Mapping[str, Path]) -> Workspace:  # noqa: FBT001 - called by pickle
-    return Workspace(root, seen_as=seen_as, confined_to_root=confined_to_root, readable=readable)
+def _reopened(
+    root: Path,
+    seen_as: str | None,
+    confined_to_root: bool,  # noqa: FBT001 - called by pickle
+    readable: Mapping[str, Path],
+    git_writable: bool,  # noqa: FBT001 - the same
+) -> Workspace:
+    return Workspace(
+        root, seen_as=seen_as, confined_to_root=confined_to_root, readable=readable, git_writable=git_writable
+    )
 
 
 def _require_regular(mode: int, path: str) -> None:
@@ -693,9 +731,6 @@ def _write(descriptor: int, data: bytes) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-_SHORT_GIT = re.compile(r"git~\d+\Z")
-
-
 def parts_of(path: str, roots: Iterable[str], home: tuple[str, ...] | None = None) -> tuple[str, ...]:
     """Split a path that control code gave into its components, `.` and empty ones left out.
 
@@ -747,19 +782,6 @@ def refuse_git(parts: Iterable[str], path: str) -> None:
             f"{path!r} lies in a git directory, which belongs to the host; use git commands to look at history",
             kind="PermissionError",
         )
-
-
-def is_git(name: str) -> bool:
-    """Whether some file system would open `.git` under this name.
-
-    NTFS drops trailing dots and spaces, has short names and streams after a colon; HFS+ ignores case and invisible
-    characters. The rules are those of git's own `core.protectNTFS` and `core.protectHFS`.
-    """
-    if name.isascii() and "git" not in name.lower():  # nearly all; the rest takes ten times as long
-        return False
-    visible = "".join(char for char in name if unicodedata.category(char) != "Cf")
-    plain = visible.partition(":")[0].rstrip(". ").casefold()
-    return plain == ".git" or _SHORT_GIT.match(plain) is not None
 
 
 def _check_text(path: str) -> None:

@@ -16,9 +16,10 @@ from functools import cache
 from typing import Any
 
 from agent_runtime.core.errors import ToolError
+from agent_runtime.core.text import is_git
 from agent_runtime.processes.bounded import run_bounded
 from agent_runtime.workspace import files as files_module
-from agent_runtime.workspace.files import Workspace, is_git
+from agent_runtime.workspace.files import Workspace
 
 _MOST_SEEN = 100_000
 _MAX_RULES = 1_000_000  # bytes of one .gitignore

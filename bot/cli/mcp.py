@@ -84,4 +84,5 @@ async def serve_tools(directory: Path, *, level: Level, allow: tuple[str, ...], 
     )
     async with AsyncRuntime(agent) as runtime:
         runtime.hooks.register("permission_request", lambda **_call: _NOBODY)
+        runtime.hooks.register("security_error", lambda error, **_: click.echo(f"codepilot mcp: {error}", err=True))
         await runtime.serve_tools()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp_types import CallToolResult, TextContent
+
+from tests.waiting import eventually
 
 
 async def call(client: Client, name: str, **arguments: object) -> tuple[str, bool]:
@@ -44,6 +47,27 @@ async def test_another_agent_reads_writes_and_runs_in_the_sandbox(tmp_path: Path
         assert not ok
         text, ok = await call(client, "read_file", path=3)
         assert (text, ok) == ("read_file: argument path: Input should be a valid string", False)
+
+
+async def test_a_repository_that_a_command_makes_is_set_aside_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    directory = tmp_path / "work"
+    directory.mkdir()
+    async with served(directory) as client:
+        text, ok = await call(client, "execute", session_id="main", command="git init -q sub; ls -A sub")
+        assert ok
+        assert "Set aside: sub/.git" in text
+        assert not (directory / "sub/.git").exists()
+        (directory / "d/objects").mkdir(parents=True)
+        (directory / "d/refs").mkdir()
+        text, ok = await call(client, "write_file", path="d/HEAD", content="ref: refs/heads/main")
+        assert not ok
+        assert "git takes 'd' for a repository" in text
+        await call(client, "execute", session_id="main", command="(sleep 1; git init -q late; sleep 60) >&0 2>&0 &")
+        await eventually((directory / "late").exists)
+    assert not (directory / "late/.git").exists()
 
 
 async def test_what_would_need_an_approval_is_refused_with_what_to_do(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing_extensions import override
 from agent_runtime.interpreter.interpreter import InterpreterWorker
 from agent_runtime.interpreter.source import InterpreterLimits
 from agent_runtime.processes.spawn import finish_start, run_in_thread
-from agent_runtime.sandbox.protocol import Launch, SandboxSettings
+from agent_runtime.sandbox.protocol import FixedPath, Launch, SandboxSettings
 from agent_runtime.sandbox.resident import Resident
 from agent_runtime.sandbox.select import Local
 from agent_runtime.terminals.keeper import Keeper
@@ -37,6 +37,7 @@ class HalfStarted(Local):
         *,
         workspace: Path,
         readable: Mapping[str, Path] | None = None,
+        fixed: Sequence[FixedPath] = (),
         first: bool = False,
     ) -> Launch:
         return half_started("80811")
