@@ -17,6 +17,9 @@ import warnings
 from collections.abc import Collection
 from dataclasses import dataclass
 
+MAX_REPLY_CHARS = 2_000_000
+"""Characters of a reply that are read; longer than any model's longest."""
+
 _MIN_LENGTH = 3
 
 _MAX_INDENT = 3

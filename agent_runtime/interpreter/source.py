@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Self, TypeVar
 
 from agent_runtime.core import text as text_module
@@ -45,13 +45,30 @@ class CodeError(Exception):
         self.line = line
 
 
+MOST_TOKENS = 10_000
+"""Words and signs of one control block. The parser and what walks the tree take about 100 ms for ten times as many."""
+
+_TOKEN = re.compile(r"\w+|[^\w\s]|\n(?=.)")
+
+
+def is_readable(code: str) -> bool:
+    """Whether code is small enough to be parsed on the event loop."""
+    return len(code) <= MOST_TOKENS or sum(1 for _ in islice(_TOKEN.finditer(code), MOST_TOKENS + 1)) <= MOST_TOKENS
+
+
 @lru_cache(maxsize=1)  # a control block is parsed by the reader of the reply, for its writes, and to run it
 def parse_code(code: str) -> ast.Module:
     """Parse Python code; nobody may change the tree.
 
     Raises:
-        CodeError: it does not parse.
+        CodeError: it does not parse, or has more than `MOST_TOKENS`.
     """
+    if not is_readable(code):
+        raise CodeError(
+            f"it has more than {MOST_TOKENS:,} words and signs, and is not read. Divide it over several steps; what a "
+            "file is to hold belongs into the contents of a write",
+            None,
+        )
     try:
         return text_module.parse(code)
     except SyntaxError as error:

@@ -21,7 +21,16 @@ from typing import Literal
 
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.values import PendingCall, Plain
-from agent_runtime.policy.shell import PLACEHOLDERS, CommandPattern, Fit, ParsedCommand, PathGlob, commands_of
+from agent_runtime.policy.shell import (
+    PLACEHOLDERS,
+    CommandPattern,
+    CommandPatterns,
+    Fit,
+    ParsedCommand,
+    PathGlob,
+    commands_of,
+    excess,
+)
 
 Verdict = Literal["allow", "ask", "deny"]
 
@@ -274,6 +283,8 @@ class Policy:
         match verdict:
             case "allow":
                 return Permitted(reason=reason)
+            case "ask" if limit := _excess(call, rules):
+                return Denied(reason=f"its text is not read: {limit}. {_SMALLER}")
             case "ask":
                 return NeedsApproval(reason=reason)
             case "deny":
@@ -282,11 +293,25 @@ class Policy:
 
 _SHOWN = 120
 
+_SMALLER = "Divide it over several calls; write a file with write_file, and a long script to a file that a call runs."
+
+
+def _shell_text(call: CallFacts, rules: Sequence[Rule]) -> str | None:
+    """Return the text that rules about commands decide; None where there is no such text or rule."""
+    text = call.typed if call.command is None else call.command
+    return text if any(rule.commands for rule in rules) else None
+
+
+def _excess(call: CallFacts, rules: Sequence[Rule]) -> str:
+    """Return the limit beyond which a call's text for bash is not read; empty if it is within all."""
+    text = _shell_text(call, rules)
+    return excess(text) if text is not None and call.shell == "bash" else ""
+
 
 def _parts(call: CallFacts, rules: Sequence[Rule]) -> Iterator[_Part]:
     yield from (_PathPart(path) for path in call.paths)
-    text = call.typed if call.command is None else call.command
-    if text is not None and any(rule.commands for rule in rules):
+    text = _shell_text(call, rules)
+    if text is not None:
         if call.shell == "bash":
             commands = commands_of(text)
         else:
@@ -337,14 +362,13 @@ class _CommandPart:
         return f"`{self.command.text}`" + (f" ({self.command.doubt})" if self.command.doubt else "")
 
     def fit(self, rule: Rule) -> Fit:
-        patterns = [CommandPattern.parse(pattern) for pattern in rule.commands]
         if rule.is_sweeping:
             return Fit.YES
+        patterns = CommandPatterns.parse(rule.commands)
         if rule.decision == "allow":
-            return Fit.YES if not self.typed and any(each.covers(self.command) for each in patterns) else Fit.NO
-        fits = {each.touches(self.command) for each in patterns}
-        doubtful = Fit.MAYBE in fits or (self.typed and bool(patterns))
-        return Fit.YES if Fit.YES in fits else Fit.MAYBE if doubtful else Fit.NO
+            return Fit.YES if not self.typed and patterns.covers(self.command) else Fit.NO
+        fit = patterns.touches(self.command)
+        return Fit.MAYBE if fit is Fit.NO and self.typed and rule.commands else fit
 
 
 _Part = _WholeCall | _PathPart | _CommandPart

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
@@ -27,7 +27,11 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 
-_MOST_CHARS = 20_000
+_MOST_CHARS, _MOST_LINES, _MOST_JOINTS = 12_000, 1_000, 250
+"""Of one text. The time of the grammar's parser grows with the number of signs that open or join commands times the
+number of characters, and it holds the interpreter's lock: 3 s for 20,000 characters of `a|`."""
+
+_JOINT = re.compile(r"[;&|(`{]|<<")
 
 _MOST_DEPTH = 30
 
@@ -56,10 +60,9 @@ def commands_of(text: str) -> tuple[ParsedCommand, ...]:
     Raises:
         ImportError: the grammar is not installed.
     """
-    unprintable = next((char for char in text if not char.isprintable() and char not in "\n\t"), "")
-    odd = f"it holds the character U+{ord(unprintable):04X}" if unprintable else ""
-    if len(text) > _MOST_CHARS:
-        odd = f"it is longer than {_MOST_CHARS:,} characters"
+    odd = excess(text)
+    if not odd and (unprintable := next((char for char in text if not char.isprintable() and char not in "\n\t"), "")):
+        odd = f"it holds the character U+{ord(unprintable):04X}"
     if odd:
         return (ParsedCommand(text=_short(text), words=None, doubt=odd),)
     data = text.encode()
@@ -71,6 +74,17 @@ def commands_of(text: str) -> tuple[ParsedCommand, ...]:
     return tuple(found) or (ParsedCommand(text=_short(text), words=()),)
 
 
+def excess(text: str) -> str:
+    """Return the limit that a text exceeds and beyond which it is not read; empty if there is none."""
+    if len(text) > _MOST_CHARS:
+        return f"it is longer than {_MOST_CHARS:,} characters"
+    if text.count("\n") >= _MOST_LINES:
+        return f"it has more than {_MOST_LINES:,} lines"
+    if len(_JOINT.findall(text)) > _MOST_JOINTS:
+        return f"it has more than {_MOST_JOINTS} signs such as ; & | ( that open or join commands"
+    return ""
+
+
 @cache
 def _parser() -> Parser:
     import tree_sitter  # noqa: PLC0415 - see TYPE_CHECKING above
@@ -80,7 +94,7 @@ def _parser() -> Parser:
 
 
 def _short(text: str) -> str:
-    line = " ".join(text.split())
+    line = " ".join(text[: 4 * _SHOWN].split()) + ("…" if len(text) > 4 * _SHOWN else "")
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
 
 
@@ -159,7 +173,9 @@ class _Reader:
         if kind in _BODIES:
             yield from self.body(node, depth + 1)
         elif kind == "command":
-            yield from self._simple_command(node)
+            yield self._simple_command(node)
+            for child in node.children:
+                yield from self._nested(child, "it is substituted")
         elif kind == "redirected_statement":
             yield from self._redirected(node, depth)
         elif kind == "comment":
@@ -168,14 +184,14 @@ class _Reader:
                 yield self._unknown(node, "it may be no comment")
         elif kind in _COMPOUND:
             doubt = f"it is in {_COMPOUND[kind]}"
-            yield ParsedCommand(text=_short(self._text(node)), words=(), doubt=doubt)
+            yield ParsedCommand(text=self._shown(node), words=(), doubt=doubt)
             yield from self._nested(node, doubt)
         elif kind in {"declaration_command", "unset_command"}:
             name = node.children[0].type if node.children else ""
-            yield ParsedCommand(text=_short(self._text(node)), words=(name, None), doubt="it changes variables")
+            yield ParsedCommand(text=self._shown(node), words=(name, None), doubt="it changes variables")
             yield from self._nested(node, "it is substituted")
         elif kind in {"variable_assignment", "variable_assignments"}:
-            yield ParsedCommand(text=_short(self._text(node)), words=(), doubt="it sets a variable")
+            yield ParsedCommand(text=self._shown(node), words=(), doubt="it sets a variable")
             yield from self._nested(node, "it is substituted")
         else:
             yield self._unknown(node, f"{kind.replace('_', ' ')} is not understood")
@@ -190,11 +206,11 @@ class _Reader:
                 found += self._nested(child, "it is substituted")
             else:
                 found += self._statement(child, depth)
-        found = found or [ParsedCommand(text=_short(self._text(node)), words=())]
+        found = found or [ParsedCommand(text=self._shown(node), words=())]
         for command in found:
             yield replace(command, doubt=command.doubt or doubt)
 
-    def _simple_command(self, node: Node) -> Iterator[ParsedCommand]:
+    def _simple_command(self, node: Node) -> ParsedCommand:
         words: list[str | None] = []
         odd = doubt = self._gap_doubt(node)
         for child in node.children:
@@ -211,9 +227,7 @@ class _Reader:
             doubt = doubt or "only the run can tell which program it is"
         elif name in _RESERVED or "=" in name or name[:1] == "%":
             doubt = doubt or f"`{_short(name)}` names no program"
-        yield ParsedCommand(text=_short(self._text(node)), words=None if odd else tuple(words), doubt=doubt)
-        for child in node.children:
-            yield from self._nested(child, "it is substituted")
+        return ParsedCommand(text=self._shown(node), words=None if odd else tuple(words), doubt=doubt)
 
     def _nested(self, node: Node, doubt: str) -> Iterator[ParsedCommand]:
         """Yield the simple commands anywhere beneath a node; they run, but no rule can approve them."""
@@ -221,10 +235,8 @@ class _Reader:
         while pending:
             child = pending.pop()
             if child.type == "command":
-                for command in self._simple_command(child):
-                    yield replace(command, doubt=doubt)
-            else:
-                pending += reversed(child.children)
+                yield replace(self._simple_command(child), doubt=doubt)
+            pending += reversed(child.children)
 
     def _word(self, node: Node) -> tuple[str | None, str]:
         """Return a word's value, and the doubt about it."""
@@ -254,7 +266,7 @@ class _Reader:
         text = self._data[node.start_byte : node.end_byte]
         if node.type == "file_redirect" and _HARMLESS_REDIRECT.fullmatch(text):
             return ""
-        return f"`{_short(self._text(node))}` redirects"
+        return f"`{self._shown(node)}` redirects"
 
     def _gap_doubt(self, node: Node) -> str:
         """Return the doubt about the gaps between the words of a command: each must be blanks."""
@@ -272,7 +284,13 @@ class _Reader:
         return all(gap.fullmatch(self._data[start:end]) for start, end in zip(bounds[::2], bounds[1::2], strict=True))
 
     def _unknown(self, node: Node, doubt: str) -> ParsedCommand:
-        return ParsedCommand(text=_short(self._text(node)), words=None, doubt=doubt)
+        return ParsedCommand(text=self._shown(node), words=None, doubt=doubt)
+
+    def _shown(self, node: Node) -> str:
+        """Return the text of a node for people: of one that holds all others, not the whole is decoded for each."""
+        return _short(
+            self._data[node.start_byte : min(node.end_byte, node.start_byte + 8 * _SHOWN)].decode(errors="replace")
+        )
 
     def _text(self, node: Node) -> str:
         return self._data[node.start_byte : node.end_byte].decode(errors="replace")
@@ -320,13 +338,13 @@ class CommandPattern:
         text: as it was given.
         words: one a word.
         further: of each further word; None if there may be none.
-        named: whether it names its program.
+        program: the first word; empty where that has a `*`.
     """
 
     text: str
     words: tuple[re.Pattern[str], ...]
     further: re.Pattern[str] | None
-    named: bool
+    program: str
 
     @classmethod
     @cache
@@ -351,11 +369,12 @@ class CommandPattern:
         wanted = tuple(_word_expression(word) for word in (words if further is None else words[:-1]))
         if wanted and words[0] in PLACEHOLDERS:
             raise SettingsError(f"command pattern {text!r}: {words[0]} cannot stand for the program; write its name")
-        return cls(text=text, words=wanted, further=further, named="*" not in words[0])
+        program = words[0] if wanted and "*" not in words[0] else ""
+        return cls(text=text, words=wanted, further=further, program=program)
 
     def covers(self, command: ParsedCommand) -> bool:
         """Whether the command is one of these, and nothing else happens: what an approval needs."""
-        if command.doubt or (not self.named and _may_run_others(command.words or ())):
+        if command.doubt or (not self.program and _may_run_others(command.words or ())):
             return False
         return self._fit(command.words) is Fit.YES
 
@@ -385,6 +404,39 @@ class CommandPattern:
         if known and not (self.further and all(map(self.further.fullmatch, known))):
             return Fit.NO
         return Fit.MAYBE if None in rest else Fit.YES
+
+
+@dataclass(frozen=True, slots=True)
+class CommandPatterns:
+    """The patterns of one rule, by the program that they name: a list of hundreds costs as little as one of a few."""
+
+    by_program: Mapping[str, tuple[CommandPattern, ...]]
+
+    @classmethod
+    @cache
+    def parse(cls, texts: tuple[str, ...]) -> CommandPatterns:
+        """Read patterns; raises `SettingsError` as `CommandPattern.parse` does."""
+        by_program: dict[str, tuple[CommandPattern, ...]] = {}
+        for pattern in map(CommandPattern.parse, texts):
+            by_program[pattern.program] = (*by_program.get(pattern.program, ()), pattern)
+        return cls(by_program)
+
+    def covers(self, command: ParsedCommand) -> bool:
+        """Whether one of them covers the command; see `CommandPattern.covers`."""
+        return any(pattern.covers(command) for pattern in self._about(command))
+
+    def touches(self, command: ParsedCommand) -> Fit:
+        """Return how surely the command is one that the surest of them means; see `CommandPattern.touches`."""
+        words = command.words
+        least = Fit.MAYBE if self.by_program and (words is None or _may_run_others(words)) else Fit.NO
+        fits = {pattern.touches(command) for pattern in self._about(command)}
+        return Fit.YES if Fit.YES in fits else Fit.MAYBE if Fit.MAYBE in fits else least
+
+    def _about(self, command: ParsedCommand) -> Iterator[CommandPattern]:
+        """Yield the patterns that a command with a known first word can fit."""
+        first = (command.words[0] if command.words else None) or ""
+        for program in {"", first, _program_name(first)}:
+            yield from self.by_program.get(program, ())
 
 
 def _may_run_others(words: tuple[str | None, ...]) -> bool:
@@ -469,7 +521,7 @@ class PathGlob:
         """Read a glob.
 
         Raises:
-            SettingsError: it is empty or leaves the workspace.
+            SettingsError: it is empty, leaves the workspace, or a set of characters in it is none.
         """
         plain = text.removeprefix("./")
         names = plain.removeprefix("/").split("/")
@@ -485,11 +537,13 @@ class PathGlob:
         if names[-1] == "**" and len(names) > 1:
             loose = f"(?:{loose}|{root}{_path_expression(names[:-1])})"
         beneath = root or "(?!/)"
-        return cls(
-            text=text,
-            exact=re.compile(rf"{beneath}{inside}{body}", re.DOTALL),
-            loose=re.compile(loose, re.DOTALL | re.IGNORECASE),
-        )
+        try:
+            exact = re.compile(rf"{beneath}{inside}{body}", re.DOTALL)
+            return cls(text=text, exact=exact, loose=re.compile(loose, re.DOTALL | re.IGNORECASE))
+        except re.error as error:
+            raise SettingsError(
+                f"path glob {text!r}: what stands in `[…]` is no set of characters; write it as in `[a-z]` or `[!0-9]`"
+            ) from error
 
     @staticmethod
     @cache

@@ -152,7 +152,7 @@ class Calls:
             case NeedsApproval(reason=reason):
                 try:
                     preview = await run_in_thread(planned.preview)
-                    description = in_one_line(planned.facts)
+                    description = await run_in_thread(partial(in_one_line, planned.facts))
                     await self._gate.permit(
                         tool=tool, args=args, reason=reason, description=description, preview=preview
                     )

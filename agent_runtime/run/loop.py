@@ -8,6 +8,7 @@ the model should know of is an `Interrupt`, whose text becomes the next message.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -45,6 +46,8 @@ from agent_runtime.tools.files import FileTools
 from agent_runtime.transports.protocol import ReplyReader, ReplyStep, TransportLeg
 
 _MIN_REPEATS_TO_WARN = 3
+_TURN_CHARS = 64_000
+"""Characters of a reply that are read in one turn of the event loop, where a service sends it in one piece."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +113,7 @@ class Loop:
         """
         progress = self.state.progress
         self.calls.number = progress.calls
-        self._recall()
+        await run_in_thread(self._recall)
         for step in range(progress.step + 1, self.limits.max_steps + 1):
             outcome = self._check_limits() or await self._take_step(step)
             if outcome is not None:
@@ -127,7 +130,7 @@ class Loop:
             ModelError: the same.
             SandboxError: the same.
         """
-        reply = self._recall()[-1]
+        reply = (await run_in_thread(self._recall))[-1]
         if reply is None:
             raise AssertionError("a step is paused only after its reply was accepted")
         self.files.resume_step(checkpoint.files)
@@ -214,10 +217,13 @@ class Loop:
                         if attempt > 1:
                             reader, text = self.transport.reader(), []
                             self.state.emit(StreamReset(attempt=attempt))
-                    case TextChunk() | CallChunk():
-                        if isinstance(chunk, TextChunk):
-                            text.append(chunk.text)
+                    case CallChunk():
                         self._stream(reader.feed(chunk))
+                    case TextChunk(text=words):
+                        text.append(words)
+                        for start in range(0, len(words), _TURN_CHARS):
+                            await asyncio.sleep(0)
+                            self._stream(reader.feed(TextChunk(text=words[start : start + _TURN_CHARS])))
                     case ReplyFault():
                         pass  # reported and counted by the provider that waits for outages
                     case ReplyEnd():

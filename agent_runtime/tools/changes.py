@@ -38,7 +38,7 @@ from agent_runtime.workspace.syntax import SyntaxMemory
 
 T = TypeVar("T")
 
-_SMALL_CHARS = 32_000  # characters; parsing so many takes 40 ms
+_SMALL_CHARS = 16_000  # characters of Python; parsing so many takes up to 50 ms
 _PARSE_SECONDS = 5.0
 _MOST_WHOLE_CHARS = 1_000_000
 """More than a reply holds; contents that are kept can be written again and again."""
@@ -537,12 +537,13 @@ def parsed(source: str) -> list[int] | str | None:
 
 def fault_in(path: str, source: str) -> str | None:
     """Find a syntax error; see `syntax.fault_in`. None where it takes too long."""
-    return _parse(syntax.fault_in, source, path, source) if syntax.has_grammar(path) else syntax.fault_in(path, source)
+    # Always in a worker process: tree-sitter holds the interpreter's lock, for seconds in 6,000 characters of `*a**`.
+    return _parse(syntax.fault_in, source, path, source, small=0) if syntax.has_grammar(path) else None
 
 
-def _parse(parser: Callable[..., T], source: str, *args: object) -> T | None:
+def _parse(parser: Callable[..., T], source: str, *args: object, small: int = _SMALL_CHARS) -> T | None:
     """Call a parser, for a large source in a worker process; None where that takes too long."""
-    if len(source) <= _SMALL_CHARS:
+    if len(source) <= small:
         return parser(*args)
     try:
         return call_bounded(parser, *args, seconds=_PARSE_SECONDS)

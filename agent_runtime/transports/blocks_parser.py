@@ -10,7 +10,8 @@ Where the protocol leaves a choice, this is what was chosen:
   long. Other fence lines cannot be taken for the end of that block, so they are plain content: this is what lets a
   longer fence, or tildes, hold unbalanced fences. Nothing nests in a control block: its first bare fence ends it.
 * An unclosed payload is whole only if a check of its language says so: Python, JSON, TOML, told by the file's suffix or
-  the info string. There is no check for other languages and none for a blank payload, so these are `truncated`.
+  the info string. There is no check for other languages, for a blank payload and for much Python or TOML
+  (`source.is_readable`), so these are `truncated`.
 * An unclosed payload, or display block, inside which a `codepilot` or `completion` fence begins is `ambiguous`.
 * An unclosed control block that does not parse, or that takes payloads, is `truncated`.
 * No block may follow the completion (`completion_first`, a second completion too); prose may, and stays prose.
@@ -25,15 +26,17 @@ from __future__ import annotations
 import ast
 import json
 import tomllib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import PurePosixPath
 
 from agent_runtime.core.errors import FormatCode, FormatError
 from agent_runtime.core.events import Streamed
-from agent_runtime.core.text import FenceLine, FenceScanner, Token
-from agent_runtime.interpreter.source import CodeError, parse_code
+from agent_runtime.core.text import MAX_REPLY_CHARS, FenceLine, FenceScanner, Token
+from agent_runtime.interpreter.source import CodeError, is_readable, parse_code
 from agent_runtime.workspace.edits import contents_taken
 
 WRITE = "write_file"
@@ -45,8 +48,11 @@ _CHECKS: dict[str, Callable[[str], object]] = {
     "py": parse_code,
     "pyi": parse_code,
     "json": json.loads,
-    "toml": tomllib.loads,
+    "toml": tomllib.loads,  # its time grows with the square of a key's parts
 }
+
+_MOST_FENCES = 5_000
+"""Fence lines of one reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +137,7 @@ class ReplyParser:
         self._takes_payloads = payloads
         self._scanner = FenceScanner()
         self._flushed = False
+        self._chars = self._fences = 0
         self._undecided: FenceLine | None = None
         self._fault: FormatError | None = None
         self._open: _Open | None = None
@@ -155,7 +162,10 @@ class ReplyParser:
         """
         if self._flushed:
             raise RuntimeError("this reply has ended; use a new ReplyParser for the next one")
-        return self._take(self._scanner.feed(chunk))
+        self._chars += len(chunk)
+        if self._chars > MAX_REPLY_CHARS and self._fault is None:
+            self._fault = too_large(f"{MAX_REPLY_CHARS:,} characters")
+        return [] if self._fault is not None else self._take(self._scanner.feed(chunk))
 
     def flush(self) -> list[Streamed]:
         """Say that the text is over, and return the events of what was held back; `finish` does it unasked."""
@@ -213,6 +223,10 @@ class ReplyParser:
                 break
             if isinstance(token, str):
                 self._text(token, events)
+                continue
+            self._fences += 1
+            if self._fences > _MOST_FENCES:
+                self._fault = too_large(f"{_MOST_FENCES:,} fence lines")
             elif self._open is None:
                 self._begin(token, events)
             elif self._open.is_closed_by(token):
@@ -318,7 +332,7 @@ class ReplyParser:
         languages = [PurePosixPath(name).suffix[1:].lower() for name in names if name] + [payload.fence.word]
         check = next((_CHECKS[language] for language in languages if language in _CHECKS), None)
         text = "".join(payload.parts)
-        if check is None or not text.strip():
+        if check is None or not text.strip() or not (check is json.loads or is_readable(text)):
             return False
         try:
             check(text)
@@ -449,6 +463,8 @@ def expected_writes(code: str) -> tuple[ExpectedWrite, ...]:
     certain = True
     for node in _statements(tree.body):
         calls = _direct_writes(node)
+        if any(_position(call) < _end(before) for before, call in pairwise(calls)):
+            return ()  # one within the other
         certain = certain and (not writes or _is_harmless(node))
         for call in calls:
             write = _expected(call, certain=certain)
@@ -528,7 +544,15 @@ def _direct_writes(node: ast.AST) -> list[ast.Call]:
         for part in ast.walk(node)
         if isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id == WRITE
     ]
-    return sorted(calls, key=lambda call: (call.end_lineno or 0, call.end_col_offset or 0))
+    return sorted(calls, key=_end)
+
+
+def _position(call: ast.Call) -> tuple[int, int]:
+    return call.lineno, call.col_offset
+
+
+def _end(call: ast.Call) -> tuple[int, int]:
+    return call.end_lineno or 0, call.end_col_offset or 0
 
 
 def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
@@ -602,22 +626,69 @@ def _literal_text(node: ast.expr | None) -> str | None:
 
 def _new_writers(tree: ast.Module, known_writers: frozenset[str]) -> frozenset[str]:
     """Functions and aliases of the block that reach a write, directly or through each other."""
-    bindings: list[tuple[str, frozenset[str]]] = []  # names bound to code, and the names which that code mentions
-    for node in ast.walk(tree):
-        if isinstance(node, _DEFINITION):
-            bindings.append((node.name, frozenset(name.id for name, _ in _uses(node))))
+    mentioned_by = defaultdict[str, list[_Binding]](list)
+    for binding in _bindings(tree):
+        for name in binding.mentioned if binding.runs_later else binding.kept:
+            mentioned_by[name].append(binding)
+    writers = {*known_writers, WRITE}
+    pending = list(writers)
+    while pending:
+        for binding in mentioned_by.pop(pending.pop(), ()):
+            pending += binding.names - writers
+            writers |= binding.names
+            binding.names.clear()
+    return frozenset(writers - known_writers - {WRITE})
+
+
+@dataclass(slots=True, eq=False)
+class _Binding:
+    """Names that are bound to a piece of code.
+
+    Attributes:
+        names: the names.
+        around: the binding whose code this one is in.
+        runs_later: whether the code, or a lambda in it, runs when the names are used.
+        mentioned: the names in the code.
+        kept: those of them whose values live on in the code's own value: all but those merely called on the spot.
+    """
+
+    names: set[str]
+    around: _Binding | None
+    runs_later: bool
+    mentioned: set[str] = field(default_factory=set)
+    kept: set[str] = field(default_factory=set)
+
+
+def _bindings(tree: ast.Module) -> list[_Binding]:
+    """List the definitions and assignments of the code. Each node is looked at once, however deep they are nested."""
+    found: list[_Binding] = []
+    called = {part.func for part in ast.walk(tree) if isinstance(part, ast.Call)}
+    pending: list[tuple[ast.AST, _Binding | None]] = [(tree, None)]
+    while pending:
+        node, around = pending.pop()
+        within: ast.AST | None = None  # the child that is the code of a binding
+        inner = around
+        if isinstance(node, ast.Name) and around is not None:
+            around.mentioned.add(node.id)
+            if node not in called:
+                around.kept.add(node.id)
+        elif isinstance(node, ast.Lambda) and around is not None:
+            around.runs_later = True
+        elif isinstance(node, _DEFINITION):
+            around = inner = _Binding({node.name}, around, runs_later=True)
+            found.append(inner)
         elif isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and node.value is not None:
-            # Names whose value lives on in the expression: all but those merely called on the spot.
-            parts = list(ast.walk(node.value))
-            in_lambda = any(isinstance(part, ast.Lambda) for part in parts)
-            called = set() if in_lambda else {part.func for part in parts if isinstance(part, ast.Call)}
-            kept = frozenset(name.id for name, _ in _uses(node.value) if name not in called)
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            bindings += [(name.id, kept) for target in targets for name, _ in _uses(target)]
-    writers = known_writers | {WRITE}
-    while grown := {name for name, mentioned in bindings if name not in writers and mentioned & writers}:
-        writers |= grown
-    return writers - known_writers - {WRITE}
+            names = {name.id for target in targets for name, _ in _uses(target)}
+            within, inner = node.value, _Binding(names, around, runs_later=False)
+            found.append(inner)
+        pending += [(child, inner if child is within else around) for child in ast.iter_child_nodes(node)]
+    for binding in reversed(found):  # a binding stands behind the one around it
+        if (outer := binding.around) is not None:
+            outer.mentioned |= binding.mentioned
+            outer.kept |= binding.kept
+            outer.runs_later = outer.runs_later or binding.runs_later
+    return found
 
 
 _NOTHING_RAN = "Nothing in this reply was run."
@@ -630,6 +701,13 @@ def empty_reply() -> FormatError:
     return FormatError(
         "empty",
         "The reply was empty. Act with a ```codepilot block, or finish with a ```completion block.",
+    )
+
+
+def too_large(limit: str) -> FormatError:
+    """The reply has more than is read of one."""
+    return FormatError(
+        "truncated", f"The reply has more than {limit}, the most that is read. {_NOTHING_RAN} {_SHORTER}"
     )
 
 

@@ -27,6 +27,7 @@ from agent_runtime.core.errors import (
     ToolError,
 )
 from agent_runtime.core.events import Replied, Streamed
+from agent_runtime.core.text import MAX_REPLY_CHARS
 from agent_runtime.core.values import CallTool, Plain, ToolAnswer, ToolRequest
 from agent_runtime.interpreter.interpreter import Interpreter, require_readable
 from agent_runtime.interpreter.source import InterpreterLimits, InterpreterState, Suspended
@@ -50,6 +51,11 @@ ENDED = "[received]"
 OWN_TOOLS = "finish and script are tools, not functions of a script: call finish beside script."
 FORGOTTEN = "[This run was paused. The variables of its earlier scripts are gone.]"
 NOT_MADE = "[not made: an earlier call of this reply went over a limit]"
+
+TOO_LARGE = (
+    f"The reply has more than {MAX_REPLY_CHARS:,} characters, the most that is read. None of its calls was made. Send "
+    "a shorter reply: fewer calls at once, or write a large file in parts (mode='a')."
+)
 
 CUT_OFF = (
     "The reply reached the length limit, so its last call may be incomplete. None of its calls was made. Send a "
@@ -209,6 +215,7 @@ class NativeReader:
         self._accept = accept
         self._text: list[str] = []
         self._pieces: list[CallChunk] = []
+        self._chars = 0
 
     @property
     def requests(self) -> tuple[ToolRequest, ...]:
@@ -224,6 +231,9 @@ class NativeReader:
 
     def feed(self, chunk: TextChunk | CallChunk) -> list[Streamed]:
         """Take the next chunk; gives its prose."""
+        self._chars += len(chunk.text if isinstance(chunk, TextChunk) else chunk.arguments)
+        if self._chars > MAX_REPLY_CHARS:
+            return []
         if isinstance(chunk, TextChunk):
             self._text.append(chunk.text)
             return [Streamed(text=chunk.text)]
@@ -238,10 +248,12 @@ class NativeReader:
         """Judge the whole reply.
 
         Raises:
-            FormatError: it was cut off, or is empty; none of its calls may be made.
+            FormatError: it was cut off, is too large, or is empty; none of its calls may be made.
         """
         if stop == "length":
             raise FormatError("truncated", CUT_OFF)
+        if self._chars > MAX_REPLY_CHARS:
+            raise FormatError("truncated", TOO_LARGE)
         text, requests = "".join(self._text), self.requests
         if not text.strip() and not requests:
             raise FormatError("empty", NO_ACTION)

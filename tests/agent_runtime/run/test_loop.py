@@ -98,13 +98,14 @@ class Bench:
     session: InMemorySession = field(default_factory=InMemorySession)
     live: list[Event] = field(default_factory=list)
     requests: list[int] = field(default_factory=list)
+    chunk_chars: int = 5
 
     async def run(self, *replies: str | ScriptedReply, chat: bool = False, policy: Policy | None = None) -> Outcome:
         policy = policy or Policy()
         registry = Registry(self.diary.transport.adapt)
         registry.add_family(self.diary)
         transport = self.diary.transport.open(registry, policy.limits)
-        self.provider = ScriptedProvider(replies, chunk_chars=5)
+        self.provider = ScriptedProvider(replies, chunk_chars=self.chunk_chars)
         state = RunState(self.session, HookSystem(self.live.append))
         conversation = Conversation(
             log=state,
@@ -172,6 +173,12 @@ async def test_an_empty_completion_repeats_the_withdrawn_one(bench: Bench) -> No
 async def test_an_empty_completion_repeats_only_what_was_withdrawn(bench: Bench) -> None:
     outcome = await bench.run(RED, f"{GREEN}{AGAIN}")
     assert (outcome.status, outcome.summary) == (Status.FINISHED, "")
+
+
+async def test_a_reply_that_comes_in_one_piece_is_read_in_several_turns(bench: Bench) -> None:
+    bench.chunk_chars = 1_000_000
+    assert (await bench.run("a\n" * 100_000 + DONE)).summary == "Done."
+    assert max(len(event.text) for event in bench.live if isinstance(event, Streamed)) <= 64_000
 
 
 async def test_a_completion_alone_finishes(bench: Bench) -> None:

@@ -533,7 +533,7 @@ REJECTED = (
     Rejected(name="control code with a null character", text="```codepilot\nx = '\0'\n```\n", code="control_syntax"),
     Rejected(
         name="control code nested too deeply",
-        text="```codepilot\n" + "-" * 100_000 + "1\n```\n",
+        text="```codepilot\n" + "-" * 9_000 + "1\n```\n",
         code="control_syntax",
         told=("nested",),
     ),

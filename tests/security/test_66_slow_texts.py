@@ -1,0 +1,359 @@
+"""What a model, a stranger or a server writes is read in linear time, and in at most 100 ms of one turn of the loop."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from mcp_types import jsonrpc_message_adapter
+
+from agent_runtime import Policy, Rule
+from agent_runtime.agent.document import read_document
+from agent_runtime.context.relevant_code import clues
+from agent_runtime.core.errors import FormatError, SettingsError
+from agent_runtime.core.text import MAX_REPLY_CHARS, without_binary
+from agent_runtime.core.values import Skill
+from agent_runtime.interpreter.source import bound_names, discarded_calls, parse_code
+from agent_runtime.mcp.settings import MAX_MESSAGE_VALUES, McpServer, values_in
+from agent_runtime.policy.policy import CallFacts, Denied, Permitted
+from agent_runtime.policy.shell import PathGlob, commands_of
+from agent_runtime.providers.protocol import CallChunk
+from agent_runtime.run.output_schema import completion_fits, schema_problem
+from agent_runtime.terminals.output import Screen
+from agent_runtime.tools import changes
+from agent_runtime.tools.mcp import cleaned
+from agent_runtime.tools.tool import in_one_line, of_call, of_command, read_arguments
+from agent_runtime.transports.blocks_parser import expected_writes, parse
+from agent_runtime.transports.native import NativeReader
+from agent_runtime.workspace import syntax
+from agent_runtime.workspace.listing import IgnoreFile, Include
+from agent_runtime.workspace.patches import hunk_count, parse_patch
+from bot.ci_logs.log_formats import excerpt, failing_lines
+from bot.ci_logs.workflow import describe_job
+from bot.domain.grammar import parse_command
+from bot.permissions.levels import allowed_commands
+from bot.permissions.repo_config import parse_config, parse_recipe
+from bot.prompt import sanitize
+from bot.publishing import markdown, review, screening
+from bot.publishing.redact import Redactor
+from tests.security.hostile_texts import SHAPES, Read, faults
+
+_ALLOWED = markdown.Allowed(login="ann", number=1, server="https://github.com", repo="octo/repo")
+_REDACTOR = Redactor(["correct-horse-battery-staple"])
+_SERVER = McpServer(name="wiki", command=("wiki",), secrets=("correct-horse",))
+_ASKS = Policy(
+    default="ask",
+    rules=(
+        Rule(decision="deny", tool="execute", commands=("rm *", "git push *")),
+        Rule(decision="allow", tool="execute", commands=allowed_commands()),
+    ),
+)
+"""As at the level `ask` with a network: the built-in list has hundreds of patterns."""
+
+ON_THE_LOOP: dict[str, tuple[int, Read]] = {}
+"""Readers that do all of it in one turn, by name; with the characters that they are given."""
+IN_A_THREAD: dict[str, tuple[int, Read]] = {}
+"""Those that run in a thread and leave the interpreter to others every few milliseconds, or in a worker process."""
+
+
+def _on_the_loop(name: str, size: int) -> Callable[[Read], Read]:
+    def take(read: Read) -> Read:
+        ON_THE_LOOP[f"{name} {size}"] = (size, read)
+        return read
+
+    return take
+
+
+def _in_a_thread(name: str, size: int) -> Callable[[Read], Read]:
+    def take(read: Read) -> Read:
+        IN_A_THREAD[f"{name} {size}"] = (size, read)
+        return read
+
+    return take
+
+
+@_on_the_loop("prose of a reply", 64_000)
+def _(text: str) -> None:
+    parse(text)
+
+
+@_on_the_loop("control block", 10_000)
+@_on_the_loop("control block", 60_000)
+def _(text: str) -> None:
+    parse_code.cache_clear()
+    parse(f"```codepilot\n{text}\nwrite_file('a')\n```\n```\nx\n```\n")
+
+
+@_on_the_loop("unclosed control block", 60_000)
+def _(text: str) -> None:
+    parse_code.cache_clear()
+    parse(f"```codepilot\n{text}")
+
+
+@_on_the_loop("writes ahead", 10_000)
+def _(text: str) -> None:
+    parse_code.cache_clear()
+    expected_writes(f"write_file('a')\n{text}")
+
+
+@_on_the_loop("code of a script", 10_000)
+@_on_the_loop("code of a script", 60_000)
+def _(text: str) -> None:
+    parse_code.cache_clear()
+    nodes = [*ast.walk(parse_code(text))]
+    bound_names(nodes)
+    discarded_calls(nodes, text)
+
+
+@_on_the_loop("unclosed Python", 10_000)
+@_on_the_loop("unclosed Python", 60_000)
+def _(text: str) -> None:
+    parse_code.cache_clear()
+    parse(f"```codepilot\nwrite_file('a.py')\n```\n```\n{text}")
+
+
+@_on_the_loop("unclosed JSON", 60_000)
+def _(text: str) -> None:
+    parse(f"```codepilot\nwrite_file('a.json')\n```\n```\n{text}")
+
+
+@_on_the_loop("unclosed TOML", 10_000)
+@_on_the_loop("unclosed TOML", 60_000)
+def _(text: str) -> None:
+    parse(f"```codepilot\nwrite_file('a.toml')\n```\n```\n{text}")
+
+
+@_on_the_loop("arguments of a call", 1_000_000)
+def _(text: str) -> None:
+    read_arguments("execute", text)
+
+
+@_on_the_loop("command", 12_000)
+@_on_the_loop("command", 250_000)
+def _(text: str) -> None:
+    _ASKS.decide(CallFacts(tool="execute", command=text))
+
+
+@_on_the_loop("typed text", 12_000)
+def _(text: str) -> None:
+    _ASKS.decide(CallFacts(tool="send_input", typed=text))
+
+
+@_on_the_loop("path", 4_000)
+def _(text: str) -> None:
+    glob = PathGlob.parse("**/a*b*c/**/x*y/**")
+    glob.covers(text)
+    PathGlob.loose_union((glob.text, "docs/*", "*.md")).fullmatch(text)
+
+
+@_on_the_loop("glob", 200)
+def _(text: str) -> None:
+    PathGlob.loose_union((text, "docs/*")).fullmatch("a/" * 500)
+
+
+@_on_the_loop("message of an MCP server", 1_000_000)
+def _(text: str) -> None:
+    for body in (text, json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"content": text}}, ensure_ascii=False)):
+        if values_in(body.encode()) <= MAX_MESSAGE_VALUES:
+            _validate(body)
+
+
+def _validate(body: str) -> None:
+    with suppress(ValueError):
+        jsonrpc_message_adapter.validate_json(body, by_name=False)
+
+
+@_on_the_loop("text of an MCP server", 1_000_000)
+def _(text: str) -> None:
+    cleaned(_SERVER, text)
+
+
+@_on_the_loop("comment", 65_536)
+def _(text: str) -> None:
+    parse_command(text, triggers=("/codepilot",))
+    parse_command(f"/codepilot {text}", triggers=("/codepilot",))
+    parse_command(f"/codepilot fix --{text}", triggers=("/codepilot",))
+
+
+@_on_the_loop("secrets", 64_000)
+def _(text: str) -> None:
+    _REDACTOR.redact(text)
+    _REDACTOR.holds(text)
+
+
+@_on_the_loop("binary text", 250_000)
+def _(text: str) -> None:
+    without_binary(text)
+
+
+@_on_the_loop("output of a terminal", 16_000)
+def _(text: str) -> None:
+    Screen().feed(text.encode())
+
+
+@_on_the_loop("skill", 16_000)
+def _(text: str) -> None:
+    Skill.parse("skill.md", f"---\nname: a\ndescription: {text}\n---\n{text}")
+
+
+@_on_the_loop("small Python file", 16_000)
+def _(text: str) -> None:
+    changes.parsed(text)
+
+
+@_in_a_thread("patch", 30_000)
+def _(text: str) -> None:
+    patch = f"*** Begin Patch\n*** Update File: a\n{text}\n*** End Patch\n"
+    hunk_count(patch)
+    parse_patch(patch)
+
+
+@_in_a_thread("preview", 30_000)
+def _(text: str) -> None:
+    of_command(text, terminal="main", cwd=".", fresh=False)
+    of_call("tool", {"text": text})
+    in_one_line(CallFacts(tool="execute", command=text))
+
+
+@_in_a_thread("quoted text", 4_000)
+def _(text: str) -> None:
+    sanitize.clean(text, limit=20_000)
+    sanitize.clean_code(text, limit=20_000)
+    sanitize.shown_images(text)
+
+
+@_in_a_thread("published text", 4_000)
+def _(text: str) -> None:
+    markdown.harmless(markdown.escape_markdown(text, _ALLOWED), _ALLOWED)
+    markdown.fenced(markdown.one_line(text, 100))
+
+
+@_in_a_thread("diff", 16_000)
+def _(text: str) -> None:
+    section = f"diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n+{text}"
+    review.diff_lines(section)
+    [*screening.sections(section)]
+    screening.parts_of(section)
+    screening.adds_unseen(section)
+    screening.spelled_out(text)
+
+
+@_in_a_thread("review", 8_000)
+def _(text: str) -> None:
+    review.prose_of(text)
+
+
+@_in_a_thread("log of a check", 16_000)
+def _(text: str) -> None:
+    excerpt(failing_lines([text.encode()]), 8_000)
+
+
+@_in_a_thread("workflow file", 2_000)
+def _(text: str) -> None:
+    describe_job(text, "test (3.11)", [(1, "Run a", True)])
+
+
+@_in_a_thread("configuration", 4_000)
+def _(text: str) -> None:
+    parse_config(text.encode())
+
+
+@_in_a_thread("recipe", 3_000)
+def _(text: str) -> None:
+    parse_recipe(f"---\n{text}\n---\ntext".encode(), "recipe")
+
+
+@_in_a_thread("agent file", 3_000)
+def _(text: str) -> None:
+    read_document(text, source="agent.yaml")
+
+
+@_in_a_thread("ignore file", 8_000)
+def _(text: str) -> None:
+    ignores = IgnoreFile(text.encode())
+    for path in ("a/b/c.py", "a" * 200, "a/" * 100 + "b"):
+        ignores.says(path, directory=False)
+
+
+@_in_a_thread("included names", 1_000)
+def _(text: str) -> None:
+    Include.parse(text).matches("a/b/" + "a" * 200)
+
+
+@_in_a_thread("words of a task", 8_000)
+def _(text: str) -> None:
+    clues(text, [text])
+
+
+@_in_a_thread("schema", 8_000)
+def _(text: str) -> None:
+    schema_problem(text)
+    completion_fits(text, '{"type": "object"}')
+
+
+@_in_a_thread("outline", 8_000)
+def _(text: str) -> None:
+    syntax.outline("a.py", text, 0)
+
+
+@pytest.mark.parametrize("name", ON_THE_LOOP)
+def test_a_turn_of_the_loop_is_short_and_time_grows_with_the_text(name: str) -> None:
+    size, read = ON_THE_LOOP[name]
+    assert faults(read, size, turn=True) == []
+
+
+@pytest.mark.parametrize("name", IN_A_THREAD)
+def test_the_time_of_a_reader_in_a_thread_grows_with_the_text(name: str) -> None:
+    size, read = IN_A_THREAD[name]
+    assert faults(read, size, turn=False) == []
+
+
+def test_the_model_is_told_the_limits_of_a_reply() -> None:
+    with pytest.raises(FormatError, match="10,000 words and signs"):
+        parse("```codepilot\n" + SHAPES["chain"](60_000) + "```\n")
+    with pytest.raises(FormatError, match="2,000,000 characters"):
+        parse("a" * (MAX_REPLY_CHARS + 1))
+    with pytest.raises(FormatError, match="5,000 fence lines"):
+        parse("```\n" * 6_000)
+    reader = NativeReader(lambda _text, _requests: pytest.fail("it was accepted"))
+    reader.feed(CallChunk(index=0, name="execute", arguments="a" * (MAX_REPLY_CHARS + 1)))
+    with pytest.raises(FormatError, match="2,000,000 characters"):
+        reader.finish("stop")
+
+
+@pytest.mark.parametrize(
+    ("command", "limit"),
+    [("a;" * 300, "250 signs"), ("a " * 6_001, "12,000 characters"), ("a\n" * 1_001, "1,000 lines")],
+)
+def test_a_command_beyond_a_limit_is_refused_with_the_limit(command: str, limit: str) -> None:
+    decided = _ASKS.decide(CallFacts(tool="execute", command=command))
+    assert isinstance(decided, Denied)
+    assert limit in decided.reason
+
+
+def test_a_command_that_no_rule_has_to_read_has_no_limit() -> None:
+    allows = Policy(rules=(Rule(decision="allow", tool="execute"), Rule(decision="ask", commands=("rm *",))))
+    assert isinstance(allows.decide(CallFacts(tool="execute", command="a;" * 10_000)), Permitted)
+
+
+def test_commands_within_each_other_are_read_however_deep() -> None:
+    """A reader that calls itself for each ends the run with a `RecursionError`."""
+    commands = commands_of("$(a " * 240 + ")" * 240)
+    assert len(commands) == 241
+    assert all(command.doubt for command in commands)
+
+
+def test_a_file_of_another_language_is_parsed_in_a_worker_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parser holds the interpreter's lock, for seconds in a small file."""
+    pytest.importorskip("tree_sitter_javascript")
+    monkeypatch.setattr(syntax, "_parser", lambda *_: pytest.fail("it was parsed in this process"))
+    assert "syntax error" in (changes.fault_in("a.js", "let (") or "")
+
+
+@pytest.mark.parametrize("glob", ["[]", "[z-a]", "a[a-\\]"])
+def test_a_glob_that_names_no_characters_is_refused_by_its_name(glob: str) -> None:
+    with pytest.raises(SettingsError, match="no set of characters"):
+        PathGlob.parse(glob)
