@@ -204,7 +204,8 @@ class RepositoryGuard:
         stays = f".set-aside-{word}"
         for attempt in (_move_out, _give_rights, _move_out, _rename):
             try:
-                place = attempt(parent, name, word if attempt is _move_out else stays)
+                shelf = state_directory(self._workspace) / "set-aside" / word if attempt is _move_out else stays
+                place = attempt(parent, name, str(shelf))
             except FileNotFoundError:  # its maker was faster
                 return ""
             except (OSError, RuntimeError):  # RuntimeError: this user has no home
@@ -393,9 +394,9 @@ def _give_rights(parent: int, name: str, _word: str) -> str:
     return ""
 
 
-def _move_out(parent: int, name: str, word: str) -> str:
+def _move_out(parent: int, name: str, directory: str) -> str:
     """Move an entry to a directory of its own that cannot be entered, so that no git discovers a repository there."""
-    shelf = state_directory() / "set-aside" / word
+    shelf = Path(directory)
     shelf.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         os.rename(name, shelf / "entry", src_dir_fd=parent)
@@ -407,18 +408,21 @@ def _move_out(parent: int, name: str, word: str) -> str:
 
 
 def _rename(parent: int, name: str, stays: str) -> str:
-    """Give an entry a name that means nothing to git, where it lies on another disk than `state_directory`."""
+    """Give an entry a name that means nothing to git, where it cannot be moved out."""
     os.rename(name, stays, src_dir_fd=parent, dst_dir_fd=parent)
     return stays
 
 
-def state_directory() -> Path:
+def state_directory(workspace: Path) -> Path:
     """Return this user's directory for state that is to outlive a process.
 
     Raises:
-        OSError, RuntimeError: this user has no home.
+        OSError, RuntimeError: this user has no home, or programs in the workspace can write there.
     """
-    return Path.home().resolve(strict=True) / ".codepilot"
+    place = Path.home().resolve(strict=True) / ".codepilot"
+    if place.resolve().is_relative_to(workspace):
+        raise OSError(f"{place} lies in the workspace {workspace}")
+    return place
 
 
 class _Record:
@@ -437,7 +441,7 @@ class _Record:
         import fcntl  # noqa: PLC0415 - Windows lacks it
 
         try:
-            directory = state_directory() / "repositories"
+            directory = state_directory(workspace) / "repositories"
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             file = directory / f"{_key(workspace)}-{secrets.token_hex(4)}.json"
             lock = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -445,7 +449,7 @@ class _Record:
             with os.fdopen(os.dup(lock), "w", encoding="utf-8") as writer:
                 fields = {"links": dict(survey.links), "unwritable": sorted(survey.unwritable)}
                 json.dump({"workspace": _identity(workspace), **fields}, writer)
-        except (OSError, RuntimeError):  # RuntimeError: this user has no home
+        except (OSError, RuntimeError):  # see `state_directory`
             return None
         return cls(file, lock)
 
@@ -455,7 +459,7 @@ class _Record:
         import fcntl  # noqa: PLC0415 - Windows lacks it
 
         with suppress(OSError, RuntimeError):
-            for file in sorted((state_directory() / "repositories").glob(f"{_key(workspace)}-*.json")):
+            for file in sorted((state_directory(workspace) / "repositories").glob(f"{_key(workspace)}-*.json")):
                 with suppress(OSError), file.open(encoding="utf-8") as reader:
                     try:
                         record = json.load(reader)

@@ -18,7 +18,7 @@ from agent_runtime import CommandRunner, SandboxSettings, pick_sandbox
 from agent_runtime.core.errors import SandboxError, ToolError
 from agent_runtime.core.text import is_repository
 from agent_runtime.sandbox import repositories
-from agent_runtime.sandbox.repositories import RepositoryGuard, gitlinks_of, state_directory
+from agent_runtime.sandbox.repositories import RepositoryGuard, gitlinks_of
 from agent_runtime.workspace.files import Workspace
 from tests.waiting import eventually
 
@@ -45,7 +45,7 @@ def git(place: Path, *words: str, check: bool = True) -> str:
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of the user's state."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    return state_directory()
+    return tmp_path / ".codepilot"
 
 
 @pytest.fixture(scope="module")
@@ -322,12 +322,14 @@ async def test_what_a_killed_process_left_is_set_aside_at_the_next_start(
     assert (top / "own/.git").exists()
 
 
+@pytest.mark.parametrize("home", ["trap.sh", "top"], ids=["no directory", "in the workspace"])
 async def test_a_repository_that_cannot_be_moved_to_the_state_is_disarmed_in_place(
-    top: Path, trap: Path, monkeypatch: pytest.MonkeyPatch
+    top: Path, trap: Path, home: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", str(trap))  # no directory
+    monkeypatch.setenv("HOME", str(trap.with_name(home)))
     said = await run(top, evil(trap) + "repo dir/x; bare dir/y")
     assert "dir/x/.set-aside-" in said
+    assert not (top / ".codepilot").exists()
     judge(top)
     assert not (trap.parent / "sprung").exists()
 
