@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from itertools import count, islice, pairwise
+from itertools import pairwise
 
 from agent_runtime.core.errors import AgentError, Interrupt, ToolError
 from agent_runtime.interpreter.source import CodeError
@@ -81,8 +81,8 @@ def _repeat(unit: str, size: int) -> str:
 
 def _chain(size: int) -> str:
     """Each name is bound to the next one, which is bound below."""
-    lines = (f"n{number} = n{number + 1}\n" for number in count())
-    return "".join(islice(lines, size // 16)) + f"n{size // 16} = write_file\n"
+    number = size // 14
+    return "".join(f"n{each} = n{each + 1}\n" for each in range(number)) + f"n{number} = write_file\n"
 
 
 def _nested_blocks(size: int) -> str:

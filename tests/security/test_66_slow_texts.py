@@ -81,6 +81,8 @@ def _(text: str) -> None:
 
 
 @_on_the_loop("control block", 10_000)
+@_on_the_loop("control block", 20_000)
+@_on_the_loop("control block", 35_000)
 @_on_the_loop("control block", 60_000)
 def _(text: str) -> None:
     parse_code.cache_clear()
@@ -94,12 +96,14 @@ def _(text: str) -> None:
 
 
 @_on_the_loop("writes ahead", 10_000)
+@_on_the_loop("writes ahead", 35_000)
 def _(text: str) -> None:
     parse_code.cache_clear()
     expected_writes(f"write_file('a')\n{text}")
 
 
 @_on_the_loop("code of a script", 10_000)
+@_on_the_loop("code of a script", 35_000)
 @_on_the_loop("code of a script", 60_000)
 def _(text: str) -> None:
     parse_code.cache_clear()
