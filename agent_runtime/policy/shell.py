@@ -461,9 +461,8 @@ PLACEHOLDERS = {
     # or a URL, except in `@scope/name`.
     "<name>": re.compile(
         rf"(?i:(?!.*\.(?:{_PACKED})(?![a-z0-9_-])))"
-        r"(?:@[a-z0-9][\w.-]*/[a-z0-9](?:[\w.-]*[a-z0-9])?(?:@[~^<>=]{0,2}[a-z0-9][\w.*+-]*)?"
-        r"|[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?(?:\[[\w.,-]*\])?(?:[@=<>!~^]{1,3}[A-Za-z0-9][\w.*+-]*,?)*+)(?<![,-])",
-        re.ASCII,
+        r"(?a:@[a-z0-9][\w.-]*/[a-z0-9](?:[\w.-]*[a-z0-9])?(?:@[~^<>=]{0,2}[a-z0-9][\w.*+-]*)?"
+        r"|[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?(?:\[[\w.,-]*\])?(?:[@=<>!~^]{1,3}[A-Za-z0-9][\w.*+-]*,?)*+)(?<![,-])"
     ),
     # A relative path, also of a test in a file (`a.py::test_b`, `a.rb:12`). A colon may end a scheme, `@` may name a
     # file of options, `+` a toolchain, and `X=1` may be a variable.

@@ -343,10 +343,18 @@ def policy_for(level: Level, *, limits: RunLimits, commands: tuple[str, ...], be
 @cache
 def allowed_commands() -> tuple[str, ...]:
     """Patterns of commands that look, test, build or check, from `allowed_commands.toml`, which says what belongs."""
-    listed: dict[str, list[str]] = tomllib.loads(
+    listed: dict[str, list[str] | dict[str, list[str]]] = tomllib.loads(
         (files("bot.permissions") / "allowed_commands.toml").read_text("utf-8")
     )
-    return tuple(pattern for each in listed.values() for pattern in each)
+    patterns: list[str] = []
+    for section in listed.values():
+        if isinstance(section, list):
+            patterns += section
+        else:
+            words = ",".join(section["words"])
+            starts = section.get("starts", [""])
+            patterns += [f"{start}{command} {{{words}}}*" for start in starts for command in section["commands"]]
+    return tuple(patterns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
