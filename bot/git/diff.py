@@ -136,10 +136,12 @@ async def store(git: Git, staging: Path, staged: list[tuple[bytes, str]]) -> lis
     """
     if not staged:
         return []
-    if sum((staging / str(number)).stat().st_size for number in range(len(staged))) > MAX_COMMIT_BYTES:
+    names = [f"{staging}/{number}" for number in range(len(staged))]
+    # Each may wait for the disk.
+    if await asyncio.to_thread(lambda: sum(map(os.path.getsize, names))) > MAX_COMMIT_BYTES:
         raise _too_much(MAX_COMMIT_BYTES)
-    names = "".join(f"{staging}/{number}\n" for number in range(len(staged)))
-    answer = await git.run("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=names.encode())
+    paths = "".join(f"{name}\n" for name in names)
+    answer = await git.run("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=paths.encode())
     return [(path, mode, blob) for (path, mode), blob in zip(staged, answer.decode().split(), strict=True)]
 
 
@@ -164,8 +166,8 @@ async def described(git: Git, folder: Path, base: str, tree: str) -> Change:
         ChangeError: it is more than can be shown.
     """
     command = ("diff-tree", "-r", "--no-renames", "--no-ext-diff", "--no-textconv")
-    raw = parse_raw(await git.run(*command, "-z", "--raw", "--abbrev=40", base, tree))
-    counts = parse_numstat(await git.run(*command, "-z", "--numstat", base, tree))
+    raw = await asyncio.to_thread(parse_raw, await git.run(*command, "-z", "--raw", "--abbrev=40", base, tree))
+    counts = await asyncio.to_thread(parse_numstat, await git.run(*command, "-z", "--numstat", base, tree))
     whole = folder / "change.patch"
     bounded = replace(git, bounds=replace(git.bounds, file_bytes=MAX_DIFF_BYTES))
     try:
@@ -180,6 +182,21 @@ async def described(git: Git, folder: Path, base: str, tree: str) -> Change:
     patch = await asyncio.to_thread(lambda: whole.read_bytes().decode("utf-8", errors="surrogateescape"))
     wanted = [each.blob for each in raw if each.blob != NO_BLOB and each.new_mode != GITLINK]
     contents = await _contents(git, folder / "contents", wanted)
+    files = await asyncio.to_thread(_file_changes, raw, counts, contents)
+    change = Change(base_sha=base, tree_sha=tree, files=files, patch=patch, patch_file=whole)
+    if not change.changed_links:
+        return change
+    # Where the symbolic links of the tree point to.
+    listed = (await git.run("ls-tree", "-r", "-z", "--full-tree", tree)).split(b"\0")
+    found = [each.partition(b"\t") for each in listed if each.startswith(SYMLINK.encode())]
+    blobs = {path: entry.split(b" ")[2].decode() for entry, _, path in found}
+    targets = await _contents(git, folder / "links", sorted(set(blobs.values())))
+    return replace(change, links={os.fsdecode(path): os.fsdecode(targets[blob]) for path, blob in blobs.items()})
+
+
+def _file_changes(
+    raw: Iterable[RawChange], counts: Mapping[bytes, tuple[int, int] | None], contents: Mapping[str, bytes]
+) -> tuple[FileChange, ...]:
     files = []
     for each in raw:
         lines = counts.get(each.path, (0, 0))
@@ -196,15 +213,7 @@ async def described(git: Git, folder: Path, base: str, tree: str) -> Change:
                 content=contents.get(each.blob),
             )
         )
-    change = Change(base_sha=base, tree_sha=tree, files=tuple(files), patch=patch, patch_file=whole)
-    if not change.changed_links:
-        return change
-    # Where the symbolic links of the tree point to.
-    listed = (await git.run("ls-tree", "-r", "-z", "--full-tree", tree)).split(b"\0")
-    found = [each.partition(b"\t") for each in listed if each.startswith(SYMLINK.encode())]
-    blobs = {path: entry.split(b" ")[2].decode() for entry, _, path in found}
-    targets = await _contents(git, folder / "links", sorted(set(blobs.values())))
-    return replace(change, links={os.fsdecode(path): os.fsdecode(targets[blob]) for path, blob in blobs.items()})
+    return tuple(files)
 
 
 async def _contents(git: Git, answer: Path, blobs: list[str]) -> dict[str, bytes]:
@@ -310,11 +319,15 @@ class Attributes:
                 f"Git takes more than {self.bounds.cpu_seconds} s for the patterns in `.gitattributes`.",
                 "Simplify them.",
             ) from error
-        fields = said.split(b"\0")
-        found: dict[bytes, dict[str, str]] = {}
-        for i in range(0, len(fields) - 2, 3):
-            found.setdefault(fields[i], {})[fields[i + 1].decode()] = fields[i + 2].decode(errors="replace")
-        return found
+        return await asyncio.to_thread(_parse_attributes, said)
+
+
+def _parse_attributes(output: bytes) -> dict[bytes, dict[str, str]]:
+    fields = output.split(b"\0")
+    found: dict[bytes, dict[str, str]] = {}
+    for i in range(0, len(fields) - 2, 3):
+        found.setdefault(fields[i], {})[fields[i + 1].decode()] = fields[i + 2].decode(errors="replace")
+    return found
 
 
 def rule(attributes: Mapping[str, str]) -> str:

@@ -144,29 +144,38 @@ class Tree:
             await asyncio.to_thread(put_aside, staging, staged, large, self._objects)
             blobs = await store(git, staging, staged)
             # Convert line endings where git would do that.
-            modes = self.baseline.modes
-            texts = [
-                (n, path)
-                for n, (path, mode, blob) in enumerate(blobs)
-                # A file that was only touched is no change, whatever git would make of it.
-                if mode != SYMLINK and path not in large and blob != self.blobs.get(os.fsdecode(path))
-            ]
-            rules = {n: how for n, path in texts if (how := rule(told.get(path, {})))}
-            before = {n: self.blobs[os.fsdecode(path)] for n, path in texts if modes.get(path) in _FILES}
+            rules, before = await in_thread(self._ending_rules, blobs, told, large)
             endings = await converted(self._git, self._trusted / "endings.git", staging, rules, before)
             blobs = [(path, mode, endings.get(n, blob)) for n, (path, mode, blob) in enumerate(blobs)]
             await git.run("read-tree", self.base_sha)
             gone = {*found.gone, *vanished}
             gone |= await self._submodules_taken_out({path: blob for path, _, blob in blobs}, gone)
-            records = index_records(blobs, gone, self.baseline)
+            records = await in_thread(index_records, blobs, gone, self.baseline)
             await git.run("update-index", "-z", "--index-info", stdin=records)
             tree = await git.text("write-tree")
             change = await self._describe(self.base_sha, tree)
-            # When the files of a change were written, of which no program can set the time.
-            paths = [os.fsencode(each.path) for each in change.files]
-            changed = self.baseline.changed_ns
-            times = [changed(path, present[path].stamp) / 1e9 for path in paths if path in present]
-            return replace(change, notes=notes, touched=(min(times), max(times)) if times else None)
+            return replace(change, notes=notes, touched=await in_thread(self._touched, change, present))
+
+    def _ending_rules(
+        self, blobs: Iterable[tuple[bytes, str, str]], told: _Told, large: Collection[bytes]
+    ) -> tuple[dict[int, str], dict[int, str]]:
+        """Return the rules for line endings of copies, by number, and the blobs that stood in the places of copies."""
+        texts = [
+            (n, path)
+            for n, (path, mode, blob) in enumerate(blobs)
+            # A file that was only touched is no change, whatever git would make of it.
+            if mode != SYMLINK and path not in large and blob != self.blobs.get(os.fsdecode(path))
+        ]
+        rules = {n: how for n, path in texts if (how := rule(told.get(path, {})))}
+        known = self.baseline.modes
+        return rules, {n: self.blobs[os.fsdecode(path)] for n, path in texts if known.get(path) in _FILES}
+
+    def _touched(self, change: Change, present: Mapping[bytes, ScannedFile]) -> tuple[float, float] | None:
+        """Return when the files of a change were written first and last, of which no program can set the time."""
+        paths = [os.fsencode(each.path) for each in change.files]
+        changed = self.baseline.changed_ns
+        times = [changed(path, present[path].stamp) / 1e9 for path in paths if path in present]
+        return (min(times), max(times)) if times else None
 
     async def carried(self) -> Carried:
         """What changed in the files, in which no program may run, to be put back in another workspace of the commit.
@@ -382,7 +391,7 @@ class Tree:
 
     async def _describe(self, base: str, tree: str) -> Change:
         change = await described(self._git, self._trusted, base, tree)
-        found = pointers(change.files)
+        found = await in_thread(pointers, change.files)
         in_lfs = _in_lfs(await self._asker.of(base, [os.fsencode(each.path) for each in found], "filter"))
         return replace(change, large=tuple(each for each in found if os.fsencode(each.path) in in_lfs))
 
