@@ -347,8 +347,9 @@ def read_skills(root: Path, folders: Sequence[str] = SKILL_FOLDERS) -> dict[str,
     found: dict[str, str] = {}
     for folder in folders:
         try:
-            names = sorted(each.name for each in (root / folder).iterdir())[:MAX_SKILLS]
-        except OSError:  # there is no such folder
+            with Workspace(root) as files:  # follows no link out
+                names = [each.rstrip("/") for each in files.names(folder)][:MAX_SKILLS]
+        except (OSError, ToolError):  # there is no such folder
             continue
         found |= read_instructions(root, [f"{folder}/{name}/SKILL.md" for name in names])
     return found

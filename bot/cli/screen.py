@@ -235,7 +235,7 @@ class ChatScreen:
         if call.kind == "question":
             self._print(f"\n? {call.reason}", style="bold")
             return
-        self._print(f"\n{call.tool} requires approval ({call.reason})", style="bold")
+        self._print(f"\n{call.tool} requires approval ({one_line(call.reason)})", style="bold")
         # Whole: it says itself what it leaves out.
         for line in call.preview.splitlines():
             self._print(f"  {line}", style=_DIFF_STYLES.get(line[:1], ""))
@@ -329,6 +329,11 @@ def _last_lines(text: str, count: int) -> str:
 
 _HARMLESS = frozenset("\n\t\u00a0\u200d")
 """Not printable by Python's count, and harmless: line break, tab, the hard space, the joiner inside an emoji."""
+
+
+def one_line(text: str) -> str:
+    """Return a text in one line, in which every character can be seen."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def visible(text: str) -> str:

@@ -547,12 +547,14 @@ def load_config(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     files = [each.expanduser() for each in _DEFAULT_FILES] if path is None else [Path(path)]
     for file in files:
         if path is not None or file.is_file():
+            if path is None and file == _DEFAULT_FILES[0]:
+                _require_inside(str(file))
             try:
                 settings = tomllib.loads(file.read_text(encoding="utf-8"))
             except (OSError, ValueError) as error:
                 raise SettingsError(f"{file} cannot be read as TOML: {error}") from error
             if path is None and file == _DEFAULT_FILES[0]:
-                _require_inside(_joined(settings.get("initial_files")))
+                _require_inside(_joined(settings.get("initial_files")), key="initial_files: ")
             config |= settings
     personas, files_ = config.get("task_personas"), config.get("initial_files")
     values: dict[str, str | None] = {name.upper(): config.get(name) for name in ("persona", "persona_name")}
@@ -566,18 +568,18 @@ def load_config(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     return config
 
 
-def _require_inside(initial_files: str | None) -> None:
-    """Refuse initial files outside the current directory.
+def _require_inside(files: str | None, *, key: str = "") -> None:
+    """Refuse files outside the current directory.
 
     Raises:
         SettingsError: there is one.
     """
     here = Path.cwd().resolve()
-    for name in filter(None, (each.strip() for each in (initial_files or "").split(os.pathsep))):
+    for name in filter(None, (each.strip() for each in (files or "").split(os.pathsep))):
         # As `Runtime.upload_file` reads a name; links in the directory itself could lead to its neighbours.
         if here not in Path(name).expanduser().resolve().parents:
             raise SettingsError(
-                f"pygent.toml: initial_files: {name!r} is not below {here}. If the file is your own, read it with "
+                f"pygent.toml: {key}{name!r} is not below {here}. If the file is your own, read it with "
                 'load_config("pygent.toml").'
             )
 
