@@ -10,7 +10,7 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -237,8 +237,9 @@ class AgentFile:
 
         Args:
             path: the file.
-            review: called before anything takes effect if the file has keys that need trust, e.g. in a clone of
-                somebody else's repository; raises an error to refuse it. By default the file is trusted.
+            review: called before anything takes effect, and before any file that it names is read, if the file has keys
+                that need trust, e.g. in a clone of somebody else's repository; raises an error to refuse it. By default
+                the file is trusted.
 
         Raises:
             SettingsError: it cannot be read or does not fit; the text names file, line and key of everything that is
@@ -264,13 +265,19 @@ class AgentFile:
             place = document.place(("agent", *keys, "api_key_env"))
             return made(partial(ModelSettings.of, section, files, place), *keys)
 
-        # All files are read, once, before the review; nothing is made before it.
-        instructions = made(lambda: _instructions(agent.system_prompt, files), "system_prompt")
-        main = model(agent.model, "model")
-        fallback = tuple(model(each, "model", "fallback", at) for at, each in enumerate(agent.model.fallback))
-        skills = made(lambda: _skills(agent.skills, files), "skills")
-        if review is not None and (request := files.request(path, document)) is not None:
+        @cache
+        def named() -> tuple[str, ModelSettings, tuple[ModelSettings, ...], dict[str, str]]:
+            """Read the files that the agent file names: each once, and none before the review has come to them."""
+            return (
+                made(lambda: _instructions(agent.system_prompt, files), "system_prompt"),
+                model(agent.model, "model"),
+                tuple(model(each, "model", "fallback", at) for at, each in enumerate(agent.model.fallback)),
+                made(lambda: _skills(agent.skills, files), "skills"),
+            )
+
+        if review is not None and (request := files.request(path, document, named)) is not None:
             review(request)
+        instructions, main, fallback, skills = named()
         return cls(
             path=path,
             name=agent.name,
@@ -278,7 +285,7 @@ class AgentFile:
             instructions=instructions,
             model=main,
             fallback=fallback,
-            work_dir=made(lambda: _directory(folder / agent.runtime.work_dir), "runtime", "work_dir"),
+            work_dir=made(lambda: files.directory(folder / agent.runtime.work_dir), "runtime", "work_dir"),
             unsafe_mode=agent.runtime.unsafe_mode,
             git_writable=agent.runtime.git_writable,
             sandbox=agent.runtime.sandbox,
@@ -405,12 +412,3 @@ def _skills(named: Sequence[str], files: SourceFiles) -> dict[str, str]:
             found[path.as_posix()] = files.text(path)
             Skill.parse(path.as_posix(), found[path.as_posix()])
     return found
-
-
-def _directory(path: Path) -> Path:
-    """A directory, which is made if there is nothing of that name."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingsError(f"`work_dir`: {path} is no directory and cannot be made: {error.strerror}.") from error
-    return path.resolve()

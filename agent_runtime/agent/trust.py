@@ -7,6 +7,7 @@ them to its `review` before anything takes effect. `TrustRecord` remembers the c
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -16,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from agent_runtime.agent.delegation import Delegation
 from agent_runtime.agent.document import MAX_CHARS, Document, KeyPath
@@ -45,11 +46,13 @@ class GuardedKey:
         place: its file and line.
         key: the key, such as `runtime.sandbox`.
         value: its value as JSON; for a path also the real paths outside the directory that it leads to.
+        paths: these real paths.
     """
 
     place: str
     key: str
     value: str
+    paths: tuple[Path, ...] = ()
 
     @property
     def line(self) -> str:
@@ -64,12 +67,25 @@ class TrustRequest:
     Attributes:
         file: the file, below the real path of its directory.
         keys: the keys that need trust.
-        digest: SHA-256 of the file, of every file that it names, and of `keys`.
+        settings_digest: SHA-256 of the file and of `keys`, without the files that it names.
+        hash_contents: reads the files that it names, and hashes them.
     """
 
     file: Path
     keys: tuple[GuardedKey, ...]
-    digest: str
+    settings_digest: str
+    hash_contents: Callable[[], str] = field(repr=False, compare=False)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the file, of every file that it names, and of `keys`.
+
+        The first access reads these files, also outside the directory: only after trust in `settings_digest`.
+
+        Raises:
+            SettingsError: one of them cannot be read.
+        """
+        return self.hash_contents()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,40 +97,103 @@ class SourceFiles:
     """
 
     folder: Path
-    _digests: list[tuple[str, str]] = field(default_factory=list)
+    _texts: dict[Path, str] = field(default_factory=dict)
+    _real_folder: Path | None = None
+    _outside: frozenset[Path] = frozenset()
 
     def text(self, path: Path) -> str:
         """Return the text of a file.
 
         Raises:
-            SettingsError: it cannot be read, is too large, or is not UTF-8; no file can have this name; or the agent
-                file names a device.
+            SettingsError: it cannot be read, is too large, or is not UTF-8; no file can have this name; the agent file
+                names a device; or the path has come to lead out of the directory after the review of the agent file.
         """
-        if self._digests and path.exists() and not path.is_file():  # reading a terminal or a pipe could wait for ever
-            raise SettingsError(f"{path}: is not a regular file.")
-        text = read_text(path)
-        name = path.absolute().as_posix().removeprefix(self.folder.as_posix())
-        self._digests.append((name, hashlib.sha256(text.encode()).hexdigest()))
-        return text
+        if path not in self._texts:
+            if self._texts and path.exists() and not path.is_file():  # reading a terminal or a pipe could wait for ever
+                raise SettingsError(f"{path}: is not a regular file.")
+            self._texts[path] = read_text(path, check=self._require_reviewed)
+        return self._texts[path]
 
-    def request(self, path: Path, document: Document) -> TrustRequest | None:
-        """Return the request for trust in an agent file that was read here; None if no key needs it."""
-        folder = self.folder.resolve()
+    def directory(self, path: Path) -> Path:
+        """Return the real path of a directory, which is made if there is nothing of that name.
+
+        Raises:
+            SettingsError: it cannot be made; or the path has come to lead out of the directory after the review of the
+                agent file.
+        """
+        try:
+            real = path.resolve()
+            self._require_reviewed(path, real)
+            real.mkdir(parents=True, exist_ok=True)
+            self._require_reviewed(path, real.resolve())
+            return real.resolve()
+        except (OSError, RuntimeError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise SettingsError(f"`work_dir`: {path} is no directory and cannot be made: {reason}.") from error
+
+    def request(self, path: Path, document: Document, read: Callable[[], object]) -> TrustRequest | None:
+        """Return the request for trust in an agent file that was read here; None if no key needs it.
+
+        From here on, paths lead to nothing outside the directory but to the places that the request shows.
+
+        Args:
+            path: the agent file.
+            document: its content.
+            read: reads, by `text`, every file that it names.
+        """
+        folder = self._real_folder = self.folder.resolve()
         keys = guarded_keys(document, folder)
+        self._outside = frozenset(each for key in keys for each in key.paths)
         # A link that leads elsewhere now changes a key's value, and with it the digest.
-        hashed = json.dumps([self._digests, [[each.key, each.value] for each in keys]])
-        digest = hashlib.sha256(hashed.encode()).hexdigest()
-        return TrustRequest(file=folder / path.name, keys=keys, digest=digest) if keys else None
+        settings = _digest([self._hashes(), [[each.key, each.value] for each in keys]])
+
+        def hash_contents() -> str:
+            read()
+            return _digest([settings, self._hashes()])
+
+        request = TrustRequest(
+            file=folder / path.name, keys=keys, settings_digest=settings, hash_contents=hash_contents
+        )
+        return request if keys else None
+
+    def _hashes(self) -> list[list[str]]:
+        folder = self.folder.as_posix()
+        return [
+            [path.absolute().as_posix().removeprefix(folder), hashlib.sha256(text.encode()).hexdigest()]
+            for path, text in self._texts.items()
+        ]
+
+    def _require_reviewed(self, path: Path, real: Path) -> None:
+        """Refuse a path that leads out of the directory, to a place that the review did not show.
+
+        Raises:
+            SettingsError: it does.
+        """
+        folder = self._real_folder
+        reals = (real, path.parent.parent.resolve())  # a skill is in a folder of the one that was shown
+        if folder is not None and not _is_inside(str(real), {}, folder) and self._outside.isdisjoint(reals):
+            raise SettingsError(f"{path}: leads to {real} now, which it did not when the agent file was checked.")
 
 
-def read_text(path: Path) -> str:
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
+
+
+def read_text(path: Path, *, check: Callable[[Path, Path], object] = lambda _path, _real: None) -> str:
     """Return the text of a file that settings name.
+
+    Args:
+        path: the file.
+        check: called with the path and its real path before the file is opened, and again before it is read; raises an
+            error to refuse it.
 
     Raises:
         SettingsError: it cannot be read, is too large, or is not UTF-8; or no file can have this name.
     """
     try:
+        check(path, path.resolve())
         with path.open("rb") as file:
+            check(path, _real_path_of(file, path))
             data = file.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
             raise SettingsError(f"{path}: is larger than {_MAX_BYTES:,} bytes.")
@@ -123,8 +202,20 @@ def read_text(path: Path) -> str:
         raise SettingsError(f"{path}: cannot be read ({error.strerror}).") from error
     except UnicodeDecodeError as error:
         raise SettingsError(f"{path}: is not UTF-8 (byte {error.start}); save it as UTF-8.") from error
-    except ValueError as error:
+    except (RuntimeError, ValueError) as error:
         raise SettingsError(f"{str(path)!r}: no file can have this name ({error}).") from error
+
+
+def _real_path_of(file: IO[bytes], path: Path) -> Path:
+    """Return the real path of an open file.
+
+    Raises:
+        OSError: its path leads to another file already.
+    """
+    real = path.resolve()
+    if not os.path.samestat(os.fstat(file.fileno()), real.lstat()):
+        raise OSError(errno.ESTALE, "it is being replaced")
+    return real
 
 
 def instruction_file(system_prompt: str) -> str | None:
@@ -149,10 +240,13 @@ def guarded_keys(document: Document, folder: Path) -> tuple[GuardedKey, ...]:
     agent = data.get("agent") if isinstance(data, Mapping) else None
     if not isinstance(agent, Mapping):
         return ()
-    return tuple(
-        GuardedKey(place=document.place(("agent", *path)), key=_key_text(path), value=_value_text(value, path, folder))
-        for path, value in _guarded(agent, (), agent, folder)
-    )
+    found: list[GuardedKey] = []
+    for path, value in _guarded(agent, (), agent, folder):
+        reals = [_real(each) for each in _paths(value, path, folder) if not _is_inside(str(each), {}, folder)]
+        text = " → ".join([json.dumps(value, ensure_ascii=False, default=str), *map(str, reals)])
+        paths = tuple(each for each in reals if each is not None)
+        found.append(GuardedKey(place=document.place(("agent", *path)), key=_key_text(path), value=text, paths=paths))
+    return tuple(found)
 
 
 def _guarded(
@@ -177,14 +271,18 @@ def _key_text(path: KeyPath) -> str:
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).removeprefix(".")
 
 
-def _value_text(value: object, path: KeyPath, folder: Path) -> str:
-    paths: list[Path] = []
+def _paths(value: object, path: KeyPath, folder: Path) -> list[Path]:
+    """Return the paths that a value names."""
     if path[0] == "skills":
-        paths = [folder / str(value), *skill_files(folder / str(value))]
-    elif path == ("system_prompt",) or path[:1] + path[-1:] in {("runtime", "work_dir"), ("model", "script")}:
-        paths = [folder / str(value)]
-    places = [str(_real(each)) for each in paths if not _leads_into(each, folder)]
-    return " → ".join([json.dumps(value, ensure_ascii=False, default=str), *places])
+        return _skill_paths(folder / str(value), folder)
+    if path == ("system_prompt",) or path[:1] + path[-1:] in {("runtime", "work_dir"), ("model", "script")}:
+        return [folder / str(value)]
+    return []
+
+
+def _skill_paths(skills: Path, folder: Path) -> list[Path]:
+    """Return a folder of skills and its skills; of one outside the directory only itself, which is not listed."""
+    return [skills, *skill_files(skills)] if _is_inside(str(skills), {}, folder) else [skills]
 
 
 def _real(path: Path) -> Path | None:
@@ -193,11 +291,6 @@ def _real(path: Path) -> Path | None:
         return path.resolve()
     except (OSError, RuntimeError, ValueError):
         return None
-
-
-def _leads_into(path: Path, folder: Path) -> bool:
-    real = _real(path)
-    return real is not None and real.is_relative_to(folder)
 
 
 def _always(_value: object, _section: Mapping[str, Any], _folder: Path) -> bool:
@@ -233,11 +326,11 @@ def _is_plain_name(value: str, _section: Mapping[str, Any], _folder: Path) -> bo
 
 def _is_text_or_inside(value: str, _section: Mapping[str, Any], folder: Path) -> bool:
     name = instruction_file(value)
-    return name is None or _leads_into(folder / name, folder)
+    return name is None or _is_inside(name, {}, folder)
 
 
 def _is_inside(value: str, _section: Mapping[str, Any], folder: Path) -> bool:
-    """Whether a work directory is inside, and not in a `.git`, whose hooks the user's own git would execute."""
+    """Whether a path is inside, and not in a `.git`, whose hooks the user's own git would execute."""
     real = _real(folder / value)
     return (
         real is not None
@@ -247,7 +340,7 @@ def _is_inside(value: str, _section: Mapping[str, Any], folder: Path) -> bool:
 
 
 def _are_skills_inside(value: str, _section: Mapping[str, Any], folder: Path) -> bool:
-    return all(_leads_into(each, folder) for each in (folder / value, *skill_files(folder / value)))
+    return all(_is_inside(str(each), {}, folder) for each in _skill_paths(folder / value, folder))
 
 
 def _allows_nothing(value: Mapping[str, Any], _section: Mapping[str, Any], _folder: Path) -> bool:
@@ -323,8 +416,14 @@ class TrustRecord:
             descriptor = os.open(place, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
         except (OSError, SettingsError):
             return False
-        with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
-            return _is_private(os.fstat(descriptor), stat.S_ISREG) and file.read() == _entry(request)
+        try:
+            if not _is_private(os.fstat(descriptor), stat.S_ISREG):
+                return False
+            entry = os.read(descriptor, _MAX_BYTES)
+        finally:
+            os.close(descriptor)
+        # The settings first: files outside the directory are read only if the user has trusted the keys that name them.
+        return entry.startswith(request.settings_digest.encode()) and entry == _entry(request)
 
     def add(self, request: TrustRequest) -> None:
         """Record that the user trusts an agent file with this content, and no longer with another.
@@ -333,10 +432,10 @@ class TrustRecord:
             SettingsError: it cannot be recorded.
         """
         try:
-            folder = self._folder(make=True)
+            folder, entry = self._folder(make=True), _entry(request)
             descriptor, name = tempfile.mkstemp(dir=folder)  # with mode 0600
             with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
-                file.write(_entry(request))
+                file.write(entry)
             Path(name).replace(folder / _entry_name(request))
         except OSError as error:
             raise SettingsError(f"Trust cannot be recorded: {error}.") from error
@@ -364,7 +463,7 @@ def _entry_name(request: TrustRequest) -> str:
 
 
 def _entry(request: TrustRequest) -> bytes:
-    return b"%s  %s\n" % (request.digest.encode(), os.fsencode(request.file))
+    return f"{request.settings_digest} {request.digest}  ".encode() + os.fsencode(request.file) + b"\n"
 
 
 def _is_private(state: os.stat_result, is_kind: Callable[[int], bool]) -> bool:

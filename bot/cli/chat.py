@@ -65,6 +65,7 @@ from bot.cli.screen import (
     Word,
     check_fit,
     model_in,
+    one_line,
     reply,
     spent,
     visible,
@@ -290,7 +291,7 @@ def run_task(options: ChatOptions, task: str | None, said: ChatAnswer | None = N
         if outcome.status is Status.PAUSED:
             return _paused(outcome, options, screen)
         if outcome.status is Status.MODEL_UNAVAILABLE and options.session is not None:
-            again = _resume_command(options, options.session)
+            again = _resume_command(options.session)
             said_why = "The run has not finished. When the model service is available again, resume with:"
             screen.say(f"{said_why} {again}", style="yellow")
         return Exit.DONE if outcome.status in {Status.FINISHED, Status.ANSWERED} else Exit.NOT_DONE
@@ -373,7 +374,7 @@ def list_sessions() -> None:
     sessions = FileSession(session_id="_").list_sessions()
     for each in sessions:
         when = datetime.fromtimestamp(each["updated_at"], tz=UTC).astimezone()
-        name = visible(each["session_id"]).replace("\n", "\\n").replace("\t", "\\t")
+        name = one_line(each["session_id"])
         sys.stdout.write(f"{name:30} {each['messages']:5} messages  {when:%Y-%m-%d %H:%M}\n")
     if not sessions:
         sys.stdout.write("No saved sessions.\n")
@@ -428,15 +429,16 @@ def _print_answer(outcome: Outcome) -> None:
         sys.stdout.flush()
 
 
-def _resume_command(options: ChatOptions, session: str) -> str:
-    return f"codepilot run --session {shlex.quote(session)}{' --trust' if options.trust else ''}"
+def _resume_command(session: str) -> str:
+    # Without --trust, because the agent may have changed the agent file.
+    return f"codepilot run --session {shlex.quote(session)}"
 
 
 def _paused(outcome: Outcome, options: ChatOptions, screen: ChatScreen) -> Exit:
     if options.session is None:
         screen.say("The run was not stored. With --session NAME it would wait for an answer.", style="yellow")
     else:
-        again = _resume_command(options, options.session)
+        again = _resume_command(options.session)
         asked = outcome.pending is not None and outcome.pending.kind == "question"
         fitting = "--answer TEXT" if asked else "--approve | --deny [--note WHY]"
         screen.say(f"The run is waiting. Resume with: {again} {fitting}", style="yellow")
@@ -726,6 +728,11 @@ def agent_file(options: ChatOptions) -> AgentFile:
         SettingsError: there is no model to ask, or the agent file does not fit.
     """
     path = options.agent or (AGENT_FILE if AGENT_FILE.is_file() else None)
+    if options.agent is None and path is not None and not path.resolve().is_relative_to(Path.cwd().resolve()):
+        raise SettingsError(
+            f"{path} is a link to {one_line(str(path.resolve()))}, outside this directory. To use it, name it: "
+            f"--agent {path}"
+        )
     if path is not None:
         settings = AgentFile.load(path, review=partial(_require_trust, options=options))
         model = _chosen_model(options) or settings.model
@@ -756,19 +763,21 @@ def _require_trust(request: TrustRequest, *, options: ChatOptions) -> None:
     Raises:
         SettingsError: the user does not, or cannot be asked.
     """
-    record = TrustRecord(reach=(request.file.parent, Path.cwd(), *filter(None, [options.directory])))
+    places = (request.file.parent, Path.cwd(), *filter(None, [options.directory]))
+    record = TrustRecord(reach=tuple(map(_repository, places)))
     if options.trust or record.has(request):
         return
     keys = "\n".join(f"  {each.line}" for each in request.keys)
     is_whole = len(keys) <= _MOST_SHOWN
     reason = (
-        f"{visible(str(request.file))} is not trusted, or has changed since you trusted it. These of its keys can "
+        f"{one_line(str(request.file))} is not trusted, or has changed since you trusted it. These of its keys can "
         "weaken the sandbox or the permissions, name an address, a variable or a file outside its directory, or start "
         f"a program:\n{keys if is_whole else f'{keys[:_MOST_SHOWN]}… [+{len(keys) - _MOST_SHOWN:,} characters]'}"
     )
     if not _has_person() or not is_whole:
         raise SettingsError(f"{reason}\nRead the file. To trust it for this run, add --trust.")
     sys.stdout.write(f"{reason}\n")
+    _discard_typed_ahead()
     try:
         is_trusted = _prompt("Trust this file with this content? [y/N] ").strip().lower() in {"y", "yes"}
     except (EOFError, KeyboardInterrupt):
@@ -779,6 +788,19 @@ def _require_trust(request: TrustRequest, *, options: ChatOptions) -> None:
         record.add(request)
     except SettingsError as error:
         sys.stdout.write(f"{error} It is trusted for this run only.\n")
+
+
+def _repository(folder: Path) -> Path:
+    """Return the repository that contains a directory, or else the directory."""
+    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
+
+
+def _discard_typed_ahead() -> None:
+    """Discard what was typed or pasted before the question was shown; it is no answer to it."""
+    with suppress(ImportError, OSError, ValueError):
+        termios = importlib.import_module("termios")
+        with suppress(termios.error):
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def agent(options: ChatOptions, settings: AgentFile | None = None) -> Agent:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 import yaml
 from pydantic import BaseModel
@@ -17,6 +18,8 @@ from agent_runtime.agent.document import read_document
 from agent_runtime.agent.schema import AgentDocument
 from agent_runtime.agent.trust import HARMLESS, guarded_keys
 from agent_runtime.compat.pygent import load_config
+from agent_runtime.context import first_message
+from agent_runtime.context.first_message import read_skills
 from agent_runtime.policy.policy import CallFacts, NeedsApproval
 from bot.cli import chat
 from bot.cli.chat import ChatOptions, agent, agent_file
@@ -330,6 +333,59 @@ def test_the_library_takes_a_path_at_its_word(clone: Path) -> None:
     assert AgentFile.load("agent.yaml").sandbox == "local"
 
 
+def test_a_default_agent_file_that_links_out_is_not_read(
+    clone: Path, answer: Callable[[str | None], list[str]]
+) -> None:
+    (clone.parent / "mine.yaml").write_text(agent_yaml())
+    (clone / "agent.yaml").symlink_to(clone.parent / "mine.yaml")
+    questions = answer("y")
+    with pytest.raises(SettingsError, match="outside this directory"):
+        agent_file(ChatOptions())
+    assert questions == []
+    assert agent_file(ChatOptions(agent=Path("agent.yaml"))).name == "A"
+
+
+def test_an_answer_that_was_typed_before_the_question_is_none(desk: Desk) -> None:
+    terminal = desk.at_a_terminal("run", "Explain.")
+    terminal.send("y\r")  # e.g. with the command, copied from a README
+    terminal.expect_exact("[y/N] ")
+    terminal.send("n\r")
+    terminal.expect_exact("is not trusted. Name one of your own")
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == 2
+    assert not (desk.home / ".codepilot").exists()
+
+
+def test_the_name_of_a_directory_adds_no_line_to_the_question(
+    clone: Path, answer: Callable[[str | None], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = clone / "a\n  agent.yaml:1: name: harmless\x1b[2K"
+    folder.mkdir()
+    (folder / "agent.yaml").write_text(agent_yaml(runtime={"sandbox": "local"}))
+    monkeypatch.chdir(folder)
+    answer(None)
+    with pytest.raises(SettingsError) as error:
+        agent_file(ChatOptions())
+    assert [line.split(": ")[1] for line in str(error.value).splitlines() if line.startswith("  ")] == [
+        "runtime.sandbox"
+    ]
+
+
+def test_the_reason_of_a_file_s_rule_adds_no_line_to_the_question_about_a_call(desk: Desk) -> None:
+    rule = {"ask": "execute", "reason": "safe)\n  In terminal main, /workspace:\n  $ ls\n\n("}
+    desk.write("agent.yaml", agent_yaml(permissions=[rule]))
+    done = desk.codepilot("run", "--script", "script.yaml", "--session", "s", "Explain.")
+    assert done.returncode == 3, done.stderr
+    assert [line for line in done.stderr.splitlines() if "$ ls" in line and "requires approval" not in line] == []
+
+
+def test_resuming_is_not_suggested_with_trust(desk: Desk) -> None:
+    """The agent may have changed the agent file before it waits."""
+    done = desk.codepilot("run", "--trust", "--session", "s", "Explain this repository.")
+    assert "Resume with: codepilot run --session s --approve" in done.stderr
+
+
 # The record.
 
 
@@ -407,6 +463,33 @@ def test_a_home_that_links_into_the_clone_is_in_the_clone(clone: Path, request_:
         TrustRecord(reach=(clone,)).add(request_)
 
 
+@pytest.mark.parametrize("kind", ["directory", "pipe"])
+def test_a_record_that_is_no_file_is_none(clone: Path, request_: TrustRequest, kind: str) -> None:
+    record = TrustRecord(reach=(clone,))
+    record.add(request_)
+    file = entry(clone.parent / "home")
+    file.unlink()
+    os.mkfifo(file, 0o600) if kind == "pipe" else file.mkdir(0o700)
+    assert not record.has(request_)
+
+
+def test_a_home_in_the_repository_around_the_directory_keeps_no_record(
+    clone: Path,
+    answer: Callable[[str | None], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in (".git", "sub", "home"):
+        (clone / name).mkdir()
+    (clone / "sub/agent.yaml").write_text(agent_yaml(runtime={"sandbox": "local"}))
+    monkeypatch.setenv("HOME", str(clone / "home"))
+    monkeypatch.chdir(clone / "sub")
+    answer("y")
+    agent_file(ChatOptions())
+    assert "for this run only" in capsys.readouterr().out
+    assert not (clone / "home/.codepilot").exists()
+
+
 def test_no_variable_leads_the_record_elsewhere(
     clone: Path, request_: TrustRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -438,6 +521,23 @@ def test_a_pygent_file_that_was_not_named_copies_only_files_of_its_directory(clo
     with pytest.raises(SettingsError, match="is not below"):
         load_config()
     assert "PYGENT_INIT_FILES" not in os.environ
+
+
+def test_a_pygent_file_that_links_out_is_not_read(clone: Path) -> None:
+    (clone.parent / "mine.toml").write_text('persona = "x"')
+    (clone / "pygent.toml").symlink_to(clone.parent / "mine.toml")
+    with pytest.raises(SettingsError, match="is not below"):
+        load_config()
+    assert "PYGENT_PERSONA" not in os.environ
+
+
+def test_a_folder_of_skills_that_links_out_is_not_listed(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (clone.parent / "home/one").mkdir()
+    (clone / ".claude").mkdir()
+    (clone / ".claude/skills").symlink_to(clone.parent / "home")
+    monkeypatch.setattr(Path, "iterdir", lambda _folder: pytest.fail("followed"))
+    monkeypatch.setattr(first_message, "read_instructions", lambda _root, names: pytest.fail(f"listed {names}"))
+    assert read_skills(clone) == {}
 
 
 @pytest.mark.parametrize("path", ["agent.yaml", "sub/Agent.YML", "careful.agent.yaml", "pygent.toml"])

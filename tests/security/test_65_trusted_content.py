@@ -189,9 +189,9 @@ def test_what_was_hashed_is_what_is_used(clone: Path, monkeypatch: pytest.Monkey
     reads: list[str] = []
     read = trust.read_text
 
-    def read_and_change(path: Path) -> str:
+    def read_and_change(path: Path, **options: Any) -> str:  # noqa: ANN401 - those of `read_text`
         reads.append(path.name)
-        text = read(path)
+        text = read(path, **options)
         path.write_text("- reply: another\n")
         return text
 
@@ -213,6 +213,98 @@ def test_a_later_change_does_not_reach_a_run_that_was_allowed(clone: Path, recor
     write(clone, runtime={"unsafe_mode": True})
     assert not settings.unsafe_mode
     assert not record.has(request_for(clone / "agent.yaml"))
+
+
+@pytest.mark.parametrize("name", ["prompt.md", "script.yaml", "skills"])
+def test_nothing_outside_is_opened_before_trust(clone: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    private = outside(clone)
+    write(
+        clone,
+        system_prompt=str(private / "prompt.md"),
+        skills=[str(private / "skills")],
+        model={"provider": "scripted", "script": str(private / "script.yaml")},
+    )
+    listed: list[Path] = []
+    opened: list[Path] = []
+    read = trust.read_text
+
+    def read_first(path: Path, **options: Any) -> str:  # noqa: ANN401 - those of `read_text`
+        opened.append(path)
+        return read(path, **options)
+
+    def list_nothing(folder: Path, _pattern: str) -> list[Path]:
+        listed.append(folder)
+        return []
+
+    monkeypatch.setattr(Path, "glob", list_nothing)
+    monkeypatch.setattr(trust, "read_text", read_first)
+
+    def refuse(request: TrustRequest) -> None:
+        assert not TrustRecord(reach=(clone,)).has(request)
+        assert any(str(private / name) in each.line for each in request.keys)
+        raise SettingsError("refused")
+
+    with pytest.raises(SettingsError, match="refused"):
+        AgentFile.load(clone / "agent.yaml", review=refuse)
+    assert opened == [clone / "agent.yaml"]
+    assert listed == []
+
+
+def test_files_outside_are_read_only_for_trusted_settings(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record of trust in other settings does not have the files read that the new ones name."""
+    private = outside(clone)
+    write(clone, system_prompt=str(private / "prompt.md"))
+    kept = TrustRecord(reach=(clone,))
+    kept.add(request_for(clone / "agent.yaml"))
+    assert kept.has(request_for(clone / "agent.yaml"))
+    write(clone, system_prompt=str(private / "prompt.md"), model={"provider": "scripted", "script": "/proc/self/maps"})
+    read = trust.read_text
+
+    def read_inside(path: Path, **options: Any) -> str:  # noqa: ANN401 - those of `read_text`
+        assert path.is_relative_to(clone)
+        return read(path, **options)
+
+    monkeypatch.setattr(trust, "read_text", read_inside)
+
+    def refuse(request: TrustRequest) -> None:
+        assert not kept.has(request)
+        raise SettingsError("refused")
+
+    with pytest.raises(SettingsError, match="refused"):
+        AgentFile.load(clone / "agent.yaml", review=refuse)
+
+
+@pytest.mark.parametrize("name", ["prompt.md", "skills", "script.yaml", "work"])
+def test_a_path_that_leads_out_since_the_question_is_not_followed(clone: Path, name: str) -> None:
+    private = outside(clone)
+    (private / "work").mkdir()
+
+    def swap(_request: TrustRequest) -> None:
+        (clone / name).rename(clone / "before")
+        (clone / name).symlink_to(private / name)
+
+    with pytest.raises(SettingsError, match="which it did not"):
+        AgentFile.load(clone / "agent.yaml", review=swap)
+
+
+def test_a_work_dir_that_leads_into_git_since_the_question_is_not_used(clone: Path) -> None:
+    (clone / ".git/hooks").mkdir(parents=True)
+
+    def swap(_request: TrustRequest) -> None:
+        (clone / "work").rmdir()
+        (clone / "work").symlink_to(".git/hooks")
+
+    with pytest.raises(SettingsError, match="which it did not"):
+        AgentFile.load(clone / "agent.yaml", review=swap)
+
+
+def test_places_outside_that_were_shown_are_used(clone: Path) -> None:
+    private = outside(clone)
+    write(clone, system_prompt="../private/prompt.md", skills=["../private/skills"], runtime={"work_dir": "../new"})
+    settings = AgentFile.load(clone / "agent.yaml", review=lambda _request: None)
+    assert settings.instructions == "Be careful."
+    assert len(settings.skills) == 1
+    assert settings.work_dir == private.with_name("new")
 
 
 def test_a_named_file_that_is_a_device_is_not_read(clone: Path) -> None:

@@ -170,7 +170,7 @@ def test_a_run_that_waits_is_answered_by_another_process(desk: Desk) -> None:
     done = desk.codepilot("run", "--trust", "--session", "my job", "Make a file")
     assert done.returncode == 3, done.stderr
     assert "touch made" in done.stderr
-    assert "codepilot run --session 'my job' --trust --approve | --deny [--note WHY]\n" in done.stderr
+    assert "codepilot run --session 'my job' --approve | --deny [--note WHY]\n" in done.stderr
     assert not (desk.work / "made").exists()
     assert "my job" in desk.codepilot("chat", "--list").stdout
     again = desk.codepilot("run", "--trust", "--session", "my job", "--approve")
