@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from tests.origin import commit_of
 from tests.source_files import ROOT, repository_files
 
 OUTPUTS: tuple[str, ...] = tuple(yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["outputs"])
@@ -88,6 +89,7 @@ def run_action(
     server_url: str = "http://127.0.0.1:9",
     installs: bool = True,
     run_id: int = 7,
+    origin: Path | None = None,
     timeout: float = 240,
 ) -> ActRun:
     """Run a workflow of one job, a checkout and the action, in a fresh copy of this checkout.
@@ -103,6 +105,7 @@ def run_action(
         server_url: GitHub's address for people and git.
         installs: whether the action installs its packages; else it has those of the tests.
         run_id: the workflow run's, unique in the repository.
+        origin: the repository on the hub, for a run that reads its workflow's file there.
         timeout: seconds until the run is given up.
     """
     project = directory / "project"
@@ -111,7 +114,13 @@ def run_action(
     else:
         with_packages_of_tests(project)
     workflow = project / ".github" / "workflows" / "under-act.yml"
-    workflow.write_text(yaml.safe_dump(_workflow(inputs, event)), encoding="utf-8")
+    text = yaml.safe_dump(_workflow(inputs, event))
+    workflow.write_text(text, encoding="utf-8")
+    variables = {"GITHUB_RUN_ID": str(run_id)}
+    if origin is not None:
+        file = f".github/workflows/{workflow.name}"
+        variables["GITHUB_WORKFLOW_REF"] = f"{repository}/{file}@refs/heads/main"
+        variables["GITHUB_WORKFLOW_SHA"] = commit_of(origin, file, text)
     return _run(
         directory,
         project,
@@ -123,7 +132,7 @@ def run_action(
         api_url=api_url,
         server_url=server_url,
         timeout=timeout,
-        variables={"GITHUB_RUN_ID": str(run_id)},
+        variables=variables,
     )
 
 
@@ -284,7 +293,7 @@ def with_packages_of_tests(action: Path) -> None:
     definition = (action / "action.yml").read_text(encoding="utf-8")
     runs = '"$RUNNER_TEMP/codepilot-venv/bin/codepilot" act'
     assert runs in definition
-    runner = 'GITHUB_ACTION="$RUNNER_ACTION" GITHUB_ACTION_PATH="$RUNNER_ACTION_PATH"'
+    runner = 'GITHUB_ACTION="${RUNNER_ACTION:-bot}" GITHUB_ACTION_PATH="${RUNNER_ACTION_PATH:-$GITHUB_WORKSPACE}"'
     (action / "action.yml").write_text(definition.replace(runs, f"{runner} {runs}"), encoding="utf-8")
     (action / "scripts" / "action-install").write_text(f"#!/bin/sh\n{environment}\n", encoding="utf-8")
 

@@ -145,6 +145,7 @@ async def test_a_scheduled_prompt_becomes_a_pull_request_and_every_output_reache
             api_url=hub.api_url,
             server_url=hub.url,
             installs=False,
+            origin=repo.path,
         )
         assert run.succeeded, run.log[-6000:]
         (pull,) = hub.issues(repo)

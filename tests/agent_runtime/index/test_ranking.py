@@ -295,6 +295,7 @@ def test_rankings_are_fused_by_reciprocal_rank() -> None:
 
 
 def test_an_agent_file_names_the_service_and_the_variable_of_its_key(tmp_path: Path) -> None:
+    (tmp_path / "r").write_text("- reply: Hello.\n")
     (tmp_path / "agent.yaml").write_text(
         "agent:\n  name: a\n  model: {provider: scripted, script: r}\n  index: {api_key_env: VOYAGE_API_KEY}\n"
     )
