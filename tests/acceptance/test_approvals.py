@@ -75,12 +75,12 @@ async def test_a_run_waits_with_the_call_its_preview_and_two_lines_to_answer(hub
 async def test_a_command_that_nobody_could_be_shown_whole_is_refused_to_the_model(
     hub: LocalHub, tmp_path: Path
 ) -> None:
-    """Too long, or with a part that would be shown as `[redacted]`; one that is only tall is shown."""
+    """Too long to be read, or with a part that would be shown as `[redacted]`; one that is only tall is shown."""
     commands = ("touch " + "x" * 30_000, "echo -----BEGIN RSA PRIVATE KEY-----; touch evil", "\n" * 300 + "touch tail")
     calls = [
         f"try:\n    execute('main', {each!r})\nexcept PermissionError as error:\n    print(error)" for each in commands
     ]
-    told = ScriptedReply(text=NOTHING_LEFT, expect=("too long to approve", "like a secret"))
+    told = ScriptedReply(text=NOTHING_LEFT, expect=("its text is not read", "like a secret"))
     async with staged(hub, tmp_path, [acting("\n".join(calls))], [told], operator=ASKING) as stage:
         issue = stage.issue()
         command, pause = await _paused(stage, issue.number)
