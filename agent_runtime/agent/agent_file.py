@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from agent_runtime.agent.delegation import Delegation
 from agent_runtime.agent.document import read_document, read_settings, validate
-from agent_runtime.agent.trust import SourceFiles, TrustRequest, instruction_file, read_text, skill_files
+from agent_runtime.agent.trust import SourceFiles, TrustRequest, instruction_file, read_text
 from agent_runtime.context.transcript import MemorySettings
 from agent_runtime.core.errors import SettingsError, did_you_mean
 from agent_runtime.core.values import EmbeddingService, Skill, TransportName
@@ -237,9 +237,9 @@ class AgentFile:
 
         Args:
             path: the file.
-            review: called before anything takes effect, and before any file that it names is read, if the file has keys
-                that need trust, e.g. in a clone of somebody else's repository; raises an error to refuse it. By default
-                the file is trusted.
+            review: called before anything takes effect, and before any file outside the directory is opened, if the
+                file has keys that need trust, e.g. in a clone of somebody else's repository; raises an error to refuse
+                it. By default the file is trusted.
 
         Raises:
             SettingsError: it cannot be read or does not fit; the text names file, line and key of everything that is
@@ -267,7 +267,7 @@ class AgentFile:
 
         @cache
         def named() -> tuple[str, ModelSettings, tuple[ModelSettings, ...], dict[str, str]]:
-            """Read the files that the agent file names: each once, and none before the review has come to them."""
+            """Read the files that the agent file names, each once."""
             return (
                 made(lambda: _instructions(agent.system_prompt, files), "system_prompt"),
                 model(agent.model, "model"),
@@ -275,7 +275,14 @@ class AgentFile:
                 made(lambda: _skills(agent.skills, files), "skills"),
             )
 
-        if review is not None and (request := files.request(path, document, named)) is not None:
+        def request_for() -> TrustRequest | None:
+            names = (
+                instruction_file(agent.system_prompt),
+                *(each.script for each in (agent.model, *agent.model.fallback)),
+            )
+            return files.request(path, document, names=filter(None, names), skills=agent.skills, read=named)
+
+        if review is not None and (request := request_for()) is not None:
             review(request)
         instructions, main, fallback, skills = named()
         return cls(
@@ -405,7 +412,7 @@ def _skills(named: Sequence[str], files: SourceFiles) -> dict[str, str]:
     """The texts of all skills in the folders that are named."""
     found: dict[str, str] = {}
     for each in named:
-        paths = skill_files(files.folder / each)
+        paths = files.skills(files.folder / each)
         if not paths:
             raise SettingsError(f"`skills`: {files.folder / each} has no folder with a SKILL.md.")
         for path in paths:

@@ -14,7 +14,8 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -67,8 +68,8 @@ class TrustRequest:
     Attributes:
         file: the file, below the real path of its directory.
         keys: the keys that need trust.
-        settings_digest: SHA-256 of the file and of `keys`, without the files that it names.
-        hash_contents: reads the files that it names, and hashes them.
+        settings_digest: SHA-256 of the file, of `keys`, and of the files in the directory that it names.
+        hash_contents: reads the files outside that it names, too, and hashes them.
     """
 
     file: Path
@@ -98,6 +99,7 @@ class SourceFiles:
 
     folder: Path
     _texts: dict[Path, str] = field(default_factory=dict)
+    _skills: dict[Path, list[Path]] = field(default_factory=dict)
     _real_folder: Path | None = None
     _outside: frozenset[Path] = frozenset()
 
@@ -113,6 +115,12 @@ class SourceFiles:
                 raise SettingsError(f"{path}: is not a regular file.")
             self._texts[path] = read_text(path, check=self._require_reviewed)
         return self._texts[path]
+
+    def skills(self, folder: Path) -> list[Path]:
+        """Return the `SKILL.md` files of a folder of skills, which is listed once."""
+        if folder not in self._skills:
+            self._skills[folder] = skill_files(folder)
+        return self._skills[folder]
 
     def directory(self, path: Path) -> Path:
         """Return the real path of a directory, which is made if there is nothing of that name.
@@ -131,19 +139,30 @@ class SourceFiles:
             reason = error.strerror if isinstance(error, OSError) else error
             raise SettingsError(f"`work_dir`: {path} is no directory and cannot be made: {reason}.") from error
 
-    def request(self, path: Path, document: Document, read: Callable[[], object]) -> TrustRequest | None:
+    def request(
+        self, path: Path, document: Document, *, names: Iterable[str], skills: Iterable[str], read: Callable[[], object]
+    ) -> TrustRequest | None:
         """Return the request for trust in an agent file that was read here; None if no key needs it.
 
+        It reads the files in the directory, so that they cannot change while the user is asked, and opens no other.
         From here on, paths lead to nothing outside the directory but to the places that the request shows.
 
         Args:
             path: the agent file.
             document: its content.
+            names: the files that it names.
+            skills: the folders of skills that it names.
             read: reads, by `text`, every file that it names.
         """
         folder = self._real_folder = self.folder.resolve()
         keys = guarded_keys(document, folder)
         self._outside = frozenset(each for key in keys for each in key.paths)
+        folders = [self.folder / each for each in skills if _is_inside(each, {}, folder)]
+        files = [*(self.folder / each for each in names), *(file for each in folders for file in self.skills(each))]
+        for each in files:
+            if _is_inside(str(each), {}, folder):
+                with suppress(SettingsError):  # raised again, with its key, when the text is used
+                    self.text(each)
         # A link that leads elsewhere now changes a key's value, and with it the digest.
         settings = _digest([self._hashes(), [[each.key, each.value] for each in keys]])
 

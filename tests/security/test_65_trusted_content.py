@@ -274,14 +274,32 @@ def test_files_outside_are_read_only_for_trusted_settings(clone: Path, monkeypat
         AgentFile.load(clone / "agent.yaml", review=refuse)
 
 
-@pytest.mark.parametrize("name", ["prompt.md", "skills", "script.yaml", "work"])
-def test_a_path_that_leads_out_since_the_question_is_not_followed(clone: Path, name: str) -> None:
+def test_files_that_change_during_the_question_change_nothing(clone: Path) -> None:
+    kept = TrustRecord(reach=(clone,))
+
+    def change(request: TrustRequest) -> None:
+        write(clone, runtime={"unsafe_mode": True})
+        for name in ("prompt.md", "script.yaml", "skills/one/SKILL.md"):
+            (clone / name).write_text("- reply: another\n")
+        shutil.copytree(clone / "skills/one", clone / "skills/two")
+        kept.add(request)
+
+    settings = AgentFile.load(clone / "agent.yaml", review=change)
+    assert (settings.instructions, settings.unsafe_mode) == ("Be careful.", False)
+    assert settings.model.options.script_text == "- reply: first\n"
+    assert [text.endswith("Do it.") for text in settings.skills.values()] == [True]
+    shutil.rmtree(clone / "skills/two")
+    (clone / "skills/one/SKILL.md").write_text("---\nname: one\ndescription: d\n---\nDo it.")
+    assert not kept.has(request_for(clone / "agent.yaml"))
+
+
+def test_a_path_that_leads_out_since_the_question_is_not_followed(clone: Path) -> None:
     private = outside(clone)
     (private / "work").mkdir()
 
     def swap(_request: TrustRequest) -> None:
-        (clone / name).rename(clone / "before")
-        (clone / name).symlink_to(private / name)
+        (clone / "work").rmdir()
+        (clone / "work").symlink_to(private / "work")
 
     with pytest.raises(SettingsError, match="which it did not"):
         AgentFile.load(clone / "agent.yaml", review=swap)
