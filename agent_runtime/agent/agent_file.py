@@ -30,7 +30,7 @@ from agent_runtime.providers.retry import FallbackProvider, RetryPolicy
 from agent_runtime.sandbox.select import SandboxName
 
 if TYPE_CHECKING:
-    from agent_runtime.agent.schema import Model
+    from agent_runtime.agent.schema import Agent, Model
 
 
 T = TypeVar("T")
@@ -275,15 +275,10 @@ class AgentFile:
                 made(lambda: _skills(agent.skills, files), "skills"),
             )
 
-        def request_for() -> TrustRequest | None:
-            names = (
-                instruction_file(agent.system_prompt),
-                *(each.script for each in (agent.model, *agent.model.fallback)),
-            )
-            return files.request(path, document, names=filter(None, names), skills=agent.skills, read=named)
-
-        if review is not None and (request := request_for()) is not None:
-            review(request)
+        if review is not None:
+            request = files.request(path, document, names=_named_files(agent), skills=agent.skills, read=named)
+            if request is not None:
+                review(request)
         instructions, main, fallback, skills = named()
         return cls(
             path=path,
@@ -400,6 +395,12 @@ class AgentFile:
         quick = [replace(each, options=replace(each.options, retry=_QUICK)) for each in chain[:-1]]
         made = [each.made(environ) for each in (*quick, chain[-1])]
         return FallbackProvider(made) if len(made) > 1 else made[0]
+
+
+def _named_files(agent: Agent) -> list[str]:
+    """Return the files that an agent file names, without its skills."""
+    names = (instruction_file(agent.system_prompt), *(each.script for each in (agent.model, *agent.model.fallback)))
+    return [each for each in names if each]
 
 
 def _instructions(written: str, files: SourceFiles) -> str:

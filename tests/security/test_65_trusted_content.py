@@ -170,6 +170,26 @@ def test_a_link_out_of_the_directory_needs_trust_although_the_name_is_inside(
     assert not record.has(request_for(clone / "agent.yaml"))  # although every content is the same
 
 
+def test_a_file_outside_that_changes_ends_the_trust(clone: Path, record: TrustRecord) -> None:
+    private = outside(clone)
+    write(clone, system_prompt=str(private / "prompt.md"))
+    record.add(request_for(clone / "agent.yaml"))
+    assert record.has(request_for(clone / "agent.yaml"))
+    (private / "prompt.md").write_text("Be careless.")
+    assert not record.has(request_for(clone / "agent.yaml"))
+
+
+def test_a_link_that_leads_to_another_place_outside_ends_the_trust(clone: Path, record: TrustRecord) -> None:
+    private = outside(clone)
+    shutil.copytree(private, private.with_name("another"))
+    (clone / "prompt.md").unlink()
+    (clone / "prompt.md").symlink_to(private / "prompt.md")
+    record.add(request_for(clone / "agent.yaml"))
+    (clone / "prompt.md").unlink()
+    (clone / "prompt.md").symlink_to(private.with_name("another") / "prompt.md")
+    assert not record.has(request_for(clone / "agent.yaml"))
+
+
 def test_a_work_dir_that_becomes_a_link_ends_the_trust(clone: Path, record: TrustRecord) -> None:
     (clone / "work").rmdir()
     (clone / "work").symlink_to(clone.parent / "home")
