@@ -19,6 +19,7 @@ PARTS = {
     "E": range(37, 46),
     "F": range(46, 55),
     "G": range(55, 64),
+    "H": range(64, 70),
 }
 """The numbers of the threats, by the parts of their list."""
 
