@@ -134,9 +134,8 @@ def read(
     event: str, payload: Mapping[str, Any], *, delivery_id: str = "d1", installation: int | None = 30
 ) -> Job | IgnoredDelivery:
     """What the triggers make of a payload."""
-    action = str(payload.get("action", ""))
-    delivery = Delivery(id=delivery_id, event=event, action=action, payload=payload, installation=installation)
-    return job_from(delivery, LISTENING)
+    data = {**payload, "installation": {"id": installation}}
+    return job_from(Delivery(data, event=event, delivery_id=delivery_id), LISTENING)
 
 
 def job(event: str, /, *, delivery_id: str = "d1", **changes: object) -> Job:

@@ -134,10 +134,10 @@ def delivery_from(settings: ActionSettings) -> Delivery:
         run_id=str(settings.run_id),
         run_attempt=str(settings.run_attempt),
     )
-    if delivery.event == "schedule" and "repository" not in delivery.payload:
+    if delivery.event == "schedule" and "repository" not in delivery.data:
         return delivery  # GitHub tells a schedule of its cron line alone
     # The token is good for the workflow's repository alone, so an event about another one is no job of this run.
-    repository = delivery.payload.get("repository")
+    repository = delivery.data.get("repository")
     name = repository.get("full_name") if isinstance(repository, dict) else None
     if not isinstance(name, str) or name.lower() != settings.repository.lower():
         raise MalformedError(
@@ -216,8 +216,8 @@ def asked_by_workflow(delivery: Delivery, asked: PromptRequest, listening: Liste
     if actor is None:
         return IgnoredDelivery(reason="neither the event nor GITHUB_ACTOR names an account for this job")
     return Job(
-        id=job_id("workflow", place.repo.id, asked.unique or delivery.id),
-        delivery_id=delivery.id,
+        id=job_id("workflow", place.repo.id, asked.unique or delivery.delivery_id),
+        delivery_id=delivery.delivery_id,
         repo=place.repo,
         thread=place.thread,
         actor=actor,
@@ -249,7 +249,7 @@ class _Place:
 
 def _place(delivery: Delivery, asked: PromptRequest) -> _Place | IgnoredDelivery:
     """Return the thread that the event is about, else a branch."""
-    if "pull_request" in delivery.payload:
+    if "pull_request" in delivery.data:
         event = parse_payload(_OfPull, delivery)
         if isinstance(event, IgnoredDelivery):
             return event
@@ -261,7 +261,7 @@ def _place(delivery: Delivery, asked: PromptRequest) -> _Place | IgnoredDelivery
             head=head.ref,
             from_fork=head.repo is None or head.repo.id != event.repository.id,
         )
-    if "issue" in delivery.payload:
+    if "issue" in delivery.data:
         found = parse_payload(_OfIssue, delivery)
         return (
             found
@@ -269,7 +269,7 @@ def _place(delivery: Delivery, asked: PromptRequest) -> _Place | IgnoredDelivery
             else _Place(repo=found.repository.repo, thread=found.issue.thread)
         )
     repo: Repo | IgnoredDelivery
-    if "repository" in delivery.payload:
+    if "repository" in delivery.data:
         known = parse_payload(_OfRepository, delivery)
         repo = known if isinstance(known, IgnoredDelivery) else known.repository.repo
     else:  # as for a schedule
@@ -282,7 +282,7 @@ def _place(delivery: Delivery, asked: PromptRequest) -> _Place | IgnoredDelivery
 
 def _place_of_ref(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Place | IgnoredDelivery:
     """Return the branch that the workflow runs on, or another one that it names."""
-    if delivery.event == "push" and delivery.payload.get("deleted") is True:
+    if delivery.event == "push" and delivery.data.get("deleted") is True:
         return IgnoredDelivery(reason="the push deleted its branch")
     ref = asked.ref.removeprefix("refs/heads/") if asked.ref.startswith("refs/heads/") else ""
     branch = asked.base or ref or _default_branch(delivery)
@@ -312,7 +312,7 @@ def _place_of_run(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Plac
 
 def _default_branch(delivery: Delivery) -> str:
     """Return the default branch, for an event that is about no branch."""
-    repository: Mapping[str, Any] = delivery.payload.get("repository") or {}
+    repository: Mapping[str, Any] = delivery.data.get("repository") or {}
     branch = repository.get("default_branch")
     about_a_ref = delivery.event in {"push", "workflow_dispatch", "create", "delete"}
     return branch if isinstance(branch, str) and not about_a_ref else ""
@@ -364,7 +364,7 @@ def _reason_to_ignore(
     sender = _sender(delivery)
     if delivery.event in WRITERS_ONLY or sender is None:
         return None
-    said = delivery.payload.get("comment") or delivery.payload.get("review") or {}
+    said = delivery.data.get("comment") or delivery.data.get("review") or {}
     if is_marked(str(said.get("body") if isinstance(said, dict) else "")):
         return IgnoredDelivery(reason="the comment is the bot's own")
     if listening.is_own(sender.id, sender.login) or delivery.event in _SAID:
@@ -378,7 +378,7 @@ def _wrong(text: str, *, name: str, line: str = "") -> InputsError:
 
 def _sender(delivery: Delivery) -> Sender | None:
     """Return the account that caused the event; None for a schedule."""
-    if "sender" not in delivery.payload:
+    if "sender" not in delivery.data:
         return None
     event = parse_payload(_OfSender, delivery)
     return None if isinstance(event, IgnoredDelivery) else event.sender

@@ -293,7 +293,7 @@ async def report_problems(
     problems, job, why = list(problems), None, _NOT_STORED
     try:
         delivery = delivery_from(settings)
-        why = missing_secret_cause(delivery.event, delivery.payload)
+        why = missing_secret_cause(delivery.event, delivery.data)
         found = job_from(delivery, listening_of(settings))
         job = found if isinstance(found, Job) else None
     except BotError as error:

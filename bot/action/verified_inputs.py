@@ -123,7 +123,7 @@ async def _divide(
 
 def _has_person(delivery: Delivery) -> bool:
     """Return whether a person caused an event; a bot that starts a workflow may pass on a stranger's words."""
-    sender = delivery.payload.get("sender")
+    sender = delivery.data.get("sender")
     return isinstance(sender, dict) and sender.get("type") == "User" and not is_app(str(sender.get("login")))
 
 

@@ -21,6 +21,8 @@ from bot.events.delivery import (
     EventPayload,
     Id,
     IgnoredDelivery,
+    JobRouter,
+    ObjectId,
     PayloadPart,
     Repository,
     Sender,
@@ -34,6 +36,8 @@ FAILED = frozenset({"failure", "timed_out", "startup_failure"})
 """Conclusions of a check that went wrong by itself."""
 RED = FAILED | {"cancelled"}
 """Conclusions that are looked at; a cancelled check is only reported."""
+
+router = JobRouter()
 
 _ACTIONS = "github-actions"
 """The App whose checks `workflow_run` reports, with the run that they belong to."""
@@ -49,17 +53,13 @@ _BranchName = Annotated[Text, Field(max_length=500)] | None
 _Conclusion = Annotated[str, Field(max_length=40)] | None
 
 
-class _RepositoryId(PayloadPart):
-    id: Id
-
-
-class _HeadRepository(_RepositoryId):
+class _HeadRepository(ObjectId):
     full_name: Text = ""
 
 
 class _Branch(PayloadPart):
     sha: Sha
-    repo: _RepositoryId
+    repo: ObjectId
 
 
 class _PullRequest(PayloadPart):
@@ -78,20 +78,14 @@ class _CheckPayload(EventPayload):
     repository: _EventRepository
 
 
-class _OwnApp(PayloadPart):
-    id: Id
-
-
-class _App(PayloadPart):
-    id: Id
+class _App(ObjectId):
     slug: Text = ""
 
 
-class _OwnCheckRun(PayloadPart):
-    id: Id
+class _OwnCheckRun(ObjectId):
     head_sha: Sha
     external_id: Annotated[str, Field(max_length=400)]
-    app: _OwnApp | None
+    app: ObjectId | None
 
 
 class OwnCheckRunPayload(EventPayload):
@@ -114,8 +108,7 @@ class _CheckSuiteBranch(PayloadPart):
     head_branch: _BranchName = None
 
 
-class _CheckRun(PayloadPart):
-    id: Id
+class _CheckRun(ObjectId):
     name: Text
     head_sha: Sha
     conclusion: _Conclusion
@@ -132,8 +125,7 @@ class CheckRunPayload(_CheckPayload):
     check_run: _CheckRun
 
 
-class _CheckSuite(PayloadPart):
-    id: Id
+class _CheckSuite(ObjectId):
     head_sha: Sha
     head_branch: _BranchName = None
     conclusion: _Conclusion
@@ -148,8 +140,7 @@ class CheckSuitePayload(_CheckPayload):
     check_suite: _CheckSuite
 
 
-class _WorkflowRun(PayloadPart):
-    id: Id
+class _WorkflowRun(ObjectId):
     run_attempt: Id
     name: Text | None = None
     conclusion: _Conclusion
@@ -169,6 +160,8 @@ class WorkflowRunPayload(_CheckPayload):
     workflow_run: _WorkflowRun
 
 
+@router.register("check_run", ButtonPayload, action="requested_action")
+@router.register("check_run", OwnCheckRunPayload, action="rerequested")
 def job_from_button(delivery: Delivery, listening: Listening, payload: OwnCheckRunPayload) -> Job | IgnoredDelivery:
     """Return the job that a button of a check run asks for.
 
@@ -223,6 +216,7 @@ def _button_command(button: re.Match[str], place: re.Match[str]) -> Command | Ig
             return None
 
 
+@router.register("check_run", CheckRunPayload, action="completed")
 def job_from_check_run(delivery: Delivery, listening: Listening, payload: CheckRunPayload) -> Job | IgnoredDelivery:
     """Return the job that a failed check of another App than GitHub Actions may start."""
     run = payload.check_run
@@ -237,6 +231,7 @@ def job_from_check_run(delivery: Delivery, listening: Listening, payload: CheckR
     return _job_from_check(delivery, listening, payload, run, failure, at=run.started_at or "", unique=f"red:{run.id}")
 
 
+@router.register("check_suite", CheckSuitePayload, action="completed")
 def job_from_check_suite(delivery: Delivery, listening: Listening, payload: CheckSuitePayload) -> Job | IgnoredDelivery:
     """Return the job that the failed checks of another App than GitHub Actions may start."""
     suite = payload.check_suite
@@ -274,6 +269,7 @@ def _job_from_check(
     return _failure_job(delivery, listening, payload, replace(failure, pull=pull), at=at, unique=unique)
 
 
+@router.register("workflow_run", WorkflowRunPayload, action="completed")
 def job_from_workflow_run(
     delivery: Delivery, listening: Listening, payload: WorkflowRunPayload
 ) -> Job | IgnoredDelivery:

@@ -1,23 +1,23 @@
-"""Deliveries of GitHub's events: their proof, the parts of their payloads, and the job made of one.
+"""Deliveries of GitHub's events: verification, the parts of payloads, the router, and the job made of a delivery.
 
-`from_webhook` checks the signature before anything is parsed; `from_action` reads the event of a workflow run.
-`parse_payload` validates a payload with a model from here or from `triggers`. `reject_sender` keeps bots, and the bot
-itself, from giving commands. `make_job` fills in the parts that all jobs share.
+`from_webhook` verifies the signature before it parses the body; `from_action` reads the event of a workflow run. A
+function that is registered in a `JobRouter` makes the job.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import hmac
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
-from gidgethub.sansio import Event
+from gidgethub import ValidationFailure
+from gidgethub.routing import AsyncCallback, Router
+from gidgethub.sansio import Event, validate_event
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 from typing_extensions import override
@@ -33,23 +33,36 @@ _MAX_ID = 2**63
 _DELIVERY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
-    """One event from GitHub, proven genuine by the entry point that received it.
+class Delivery(Event):
+    """An event from GitHub that an entry point has verified.
+
+    Args:
+        data: the parsed JSON.
+        event: the event's name, e.g. `issue_comment`.
+        delivery_id: GitHub's GUID; for an Action, made of the run's id and attempt.
 
     Attributes:
-        id: GitHub's delivery GUID (`X-GitHub-Delivery`); for an Action, derived from its run id and attempt.
-        event: the event's name, e.g. `issue_comment`.
         action: the payload's `action`, or the empty string.
-        payload: the parsed JSON body.
         installation: the App installation's id, or None (an Action, or a repository webhook).
+
+    Raises:
+        MalformedError: the name, the id or the payload is not valid.
     """
 
-    id: str
-    event: str
-    action: str
-    payload: Mapping[str, Any]
-    installation: int | None
+    data: dict[str, Any]
+
+    def __init__(self, data: object, *, event: str, delivery_id: str) -> None:
+        if not _EVENT_NAME.fullmatch(event):
+            raise MalformedError("the event's name (header X-GitHub-Event) is missing or not valid")
+        if not _DELIVERY_ID.fullmatch(delivery_id):
+            raise MalformedError("the delivery's id (header X-GitHub-Delivery) is missing or not valid")
+        if not isinstance(data, dict):
+            raise MalformedError("the payload is not a JSON object")
+        super().__init__(data, event=event, delivery_id=delivery_id)
+        action, installation = data.get("action"), data.get("installation")
+        number = installation.get("id") if isinstance(installation, dict) else None
+        self.action: str = action if isinstance(action, str) else ""
+        self.installation = number if type(number) is int and 0 < number < _MAX_ID else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,72 +72,51 @@ class IgnoredDelivery:
     reason: str
 
 
-class Proof:
-    """Verification that bytes are signed with the webhook's secret; fed in chunks, so that they need not be in memory.
-
-    The rules of the signature:
-    https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries
-
-    Args:
-        headers: the request's headers, in any case.
-        secret: the webhook's secret; never empty.
+def signature_of(headers: Mapping[str, str], secret: str) -> str:
+    """Return the SHA-256 signature of a request; its headers may be in any case.
 
     Raises:
-        UnauthenticatedError: no SHA-256 signature.
+        UnauthenticatedError: no SHA-256 signature, or no secret.
     """
+    if not secret:
+        raise UnauthenticatedError("no webhook secret is configured, so deliveries cannot be verified")
+    # gidgethub also accepts a SHA-1 signature, which proves less, and an unsigned body if there is no secret.
+    signature = lower_names(headers).get("x-hub-signature-256", "")
+    if not _SIGNATURE.fullmatch(signature):
+        raise UnauthenticatedError(
+            "the header X-Hub-Signature-256 is missing or is not a SHA-256 signature; "
+            "set the same secret in the webhook's settings on GitHub and in CODEPILOT_WEBHOOK_SECRET"
+        )
+    return signature
 
-    def __init__(self, headers: Mapping[str, str], secret: str) -> None:
-        if not secret:
-            raise UnauthenticatedError("no webhook secret is configured, so deliveries cannot be verified")
-        # GitHub also sends a SHA-1 signature, which proves less.
-        self._signature = lower_names(headers).get("x-hub-signature-256", "")
-        if not _SIGNATURE.fullmatch(self._signature):
-            raise UnauthenticatedError(
-                "the header X-Hub-Signature-256 is missing or is not a SHA-256 signature; "
-                "set the same secret in the webhook's settings on GitHub and in CODEPILOT_WEBHOOK_SECRET"
-            )
-        self._digest = hmac.new(secret.encode(), digestmod="sha256")
 
-    def feed(self, piece: bytes) -> None:
-        """Hash the next bytes."""
-        self._digest.update(piece)
+def verify_signature(body: bytes, signature: str, secret: str) -> None:
+    """Verify that GitHub signed the raw bytes of a body.
 
-    def check(self) -> None:
-        """Compare the signatures in constant time.
-
-        Raises:
-            UnauthenticatedError: the signature is of other bytes, or made with another secret.
-        """
-        if not hmac.compare_digest(f"sha256={self._digest.hexdigest()}", self._signature):
-            raise UnauthenticatedError(
-                "the signature does not match the body; the secret on GitHub and CODEPILOT_WEBHOOK_SECRET differ"
-            )
+    Raises:
+        UnauthenticatedError: the signature is of other bytes, or made with another secret.
+    """
+    try:
+        validate_event(body, signature=signature, secret=secret)
+    except ValidationFailure as error:
+        raise UnauthenticatedError(
+            "the signature does not match the body; the secret on GitHub and CODEPILOT_WEBHOOK_SECRET differ"
+        ) from error
 
 
 def from_webhook(headers: Mapping[str, str], body: bytes, secret: str) -> Delivery:
-    """Prove that a request comes from GitHub, then parse it; nothing is parsed before the proof.
-
-    Args:
-        headers: the request's headers, in any case.
-        body: the raw bytes, exactly as received.
-        secret: the webhook's secret; never empty.
+    """Verify a request to the webhook, then parse it.
 
     Raises:
         UnauthenticatedError: no SHA-256 signature, or a wrong one.
         MalformedError: the signature is right, and the rest is not a delivery.
     """
-    proof = Proof(headers, secret)
-    proof.feed(body)
-    proof.check()
-    return from_proven(headers, body)
+    verify_signature(body, signature_of(headers, secret), secret)
+    return parse_delivery(headers, body)
 
 
-def from_proven(headers: Mapping[str, str], body: bytes) -> Delivery:
-    """Parse a request that is proven to come from GitHub's webhook.
-
-    Args:
-        headers: the request's headers, in any case.
-        body: the raw bytes.
+def parse_delivery(headers: Mapping[str, str], body: bytes) -> Delivery:
+    """Parse a verified request.
 
     Raises:
         MalformedError: it is not a delivery.
@@ -136,16 +128,16 @@ def from_proven(headers: Mapping[str, str], body: bytes) -> Delivery:
             f"the webhook sends {content_type or 'no content type'}; "
             "set its content type to application/json in the webhook's settings on GitHub"
         )
-    data = _parse_json(body)
-    event, delivery_id = names.get("x-github-event", ""), names.get("x-github-delivery", "")
-    return _make_delivery(Event(data, event=event, delivery_id=delivery_id))
+    return Delivery(
+        _parse_json(body), event=names.get("x-github-event", ""), delivery_id=names.get("x-github-delivery", "")
+    )
 
 
 def _parse_json(body: bytes) -> object:
-    # UTF-8 whatever charset the header claims (RFC 8259).
+    # UTF-8 for every charset that the header names (RFC 8259).
     with suppress(ValueError):
         return from_json(body, cache_strings="keys")
-    # It is twice as fast, and takes less: half a surrogate pair, for example, is JSON.
+    # It is twice as fast, and accepts less: half a surrogate pair, for example, is JSON.
     try:
         return json.loads(body.decode("utf-8"))
     except ValueError as error:
@@ -159,35 +151,15 @@ def lower_names(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
 
 
-def from_action(*, event: str, payload: Any, run_id: str, run_attempt: str) -> Delivery:  # noqa: ANN401 - any JSON
+def from_action(*, event: str, payload: object, run_id: str, run_attempt: str) -> Delivery:
     """Make a delivery of a workflow run's event; GitHub started the run, which is the proof.
 
     A re-run of the same run has another attempt number, and so counts as another delivery.
 
     Raises:
-        MalformedError: the payload or a name is not what GitHub's runner gives.
+        MalformedError: the payload or a name is not as GitHub's runner writes it.
     """
-    event_data = Event(payload, event=event, delivery_id=f"action-{run_id}-{run_attempt}")
-    return _make_delivery(event_data)
-
-
-def _make_delivery(event: Event) -> Delivery:
-    if not _EVENT_NAME.fullmatch(event.event):
-        raise MalformedError("the event's name (header X-GitHub-Event) is missing or not valid")
-    if not _DELIVERY_ID.fullmatch(event.delivery_id):
-        raise MalformedError("the delivery's id (header X-GitHub-Delivery) is missing or not valid")
-    payload = event.data
-    if not isinstance(payload, dict):
-        raise MalformedError("the payload is not a JSON object")
-    action, installation = payload.get("action"), payload.get("installation")
-    number = installation.get("id") if isinstance(installation, dict) else None
-    return Delivery(
-        id=event.delivery_id,
-        event=event.event,
-        action=action if isinstance(action, str) else "",
-        payload=payload,
-        installation=number if type(number) is int and 0 < number < _MAX_ID else None,
-    )
+    return Delivery(payload, event=event, delivery_id=f"action-{run_id}-{run_attempt}")
 
 
 # GitHub shows the account "ghost" for a deleted author, and sends null.
@@ -210,10 +182,15 @@ class PayloadPart(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True)
 
 
-class User(PayloadPart):
-    """An account."""
+class ObjectId(PayloadPart):
+    """An object that is referred to by its id."""
 
     id: Id
+
+
+class User(ObjectId):
+    """An account."""
+
     login: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}(\[bot\])?$")]
 
     @property
@@ -233,10 +210,9 @@ class Sender(User):
         return self.type == "Bot" or self.login.endswith("[bot]")
 
 
-class Repository(PayloadPart):
+class Repository(ObjectId):
     """A repository."""
 
-    id: Id
     full_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}$")]
     private: bool
 
@@ -311,12 +287,55 @@ Payload = TypeVar("Payload", bound=PayloadPart)
 
 
 def parse_payload(model: type[Payload], delivery: Delivery) -> Payload | IgnoredDelivery:
-    """Validate a payload; names the fields that are missing or malformed."""
+    """Validate a payload; the reason to ignore it names the missing or malformed fields."""
     try:
-        return model.model_validate(delivery.payload)
+        return model.model_validate(delivery.data)
     except ValidationError as error:
         fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors(include_input=False))
         return IgnoredDelivery(reason=f"these fields of the payload are missing or malformed: {fields}")
+
+
+MakeJob = TypeVar("MakeJob", bound=Callable[..., Job | IgnoredDelivery])
+
+
+class JobRouter(Router):
+    """A gidgethub router of functions that make a job; each event and action has one function and a payload model.
+
+    The functions are not coroutines: they await nothing, and a worker process without an event loop calls them.
+
+    Attributes:
+        actions: the registered actions of each event.
+    """
+
+    def __init__(self, *routers: JobRouter) -> None:
+        self.actions: dict[str, list[str]] = {}
+        super().__init__(*routers)
+
+    @override
+    def add(self, func: Callable[..., object], event_type: str, **data_detail: Any) -> None:
+        self.actions.setdefault(event_type, []).append(data_detail["action"])
+        super().add(cast("AsyncCallback[...]", func), event_type, **data_detail)
+
+    @override
+    def register(  # type: ignore[override]  # gidgethub's functions are coroutines, and parse the payload themselves
+        self, event_type: str, payload: type[PayloadPart], *, action: str
+    ) -> Callable[[MakeJob], MakeJob]:
+        def register(make_job: MakeJob) -> MakeJob:
+            def handle(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
+                parsed = parse_payload(payload, delivery)
+                return parsed if isinstance(parsed, IgnoredDelivery) else make_job(delivery, listening, parsed)
+
+            self.add(handle, event_type, action=action)
+            return make_job
+
+        return register
+
+    def route(self, delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery | None:
+        """Call the function that is registered for a delivery; return None without one."""
+        # `fetch` raises for an action that is not hashable.
+        for handle in self.fetch(delivery) if delivery.action else ():
+            return cast("Job | IgnoredDelivery", handle(delivery, listening))
+        return None
 
 
 def reject_sender(sender: Sender, listening: Listening) -> IgnoredDelivery | None:
@@ -353,17 +372,16 @@ def make_job(
         delivery: the event.
         listening: gives the trigger word unless `trigger` does.
         payload: gives the repository and the sender.
-        thread: as in `Job`.
-        origin: as in `Job`.
-        command: as in `Job`.
-        trigger: as in `Job`.
-        head_sha: as in `Job`.
-        unique: the number or name of the origin, unique for this event and repository; the delivery's id if empty, for
-            an event without a number of its own.
+        thread: as in `Job`, like all other arguments.
+        origin: see `thread`.
+        command: see `thread`.
+        trigger: see `thread`.
+        head_sha: see `thread`.
+        unique: the number or name of the origin, unique for this event and repository; the delivery's id if empty.
     """
     return Job(
-        id=job_id(delivery.event, payload.repository.id, unique or delivery.id),
-        delivery_id=delivery.id,
+        id=job_id(delivery.event, payload.repository.id, unique or delivery.delivery_id),
+        delivery_id=delivery.delivery_id,
         repo=payload.repository.repo,
         thread=thread,
         actor=payload.sender.actor,

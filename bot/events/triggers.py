@@ -1,15 +1,13 @@
 """Turn GitHub's events into jobs.
 
-`TRIGGERS` has an entry for each event and action that the bot handles: the model of the payload, and the function that
-makes the job or returns the reason that there is none. `job_from` looks up the entry. To handle another event, add one,
-and a payload to `tests/payloads.py`. The events about checks are in `ci_triggers`.
+`router` has a function for each event and action that the bot handles; `job_from` calls it. To handle another event,
+register a function, and add a payload to `tests/payloads.py`. The functions for events about checks are in
+`ci_triggers`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any, Generic, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 from typing_extensions import override
@@ -18,24 +16,15 @@ from bot.domain.access import Listening, text_binding
 from bot.domain.commands import AccessLost, Assigned, Closed, Command, Fix, Labelled, Pushed, Review
 from bot.domain.grammar import parse_command
 from bot.domain.job import Job, Lines, Origin, OriginKind, Repo, Thread
-from bot.events.ci_triggers import (
-    ButtonPayload,
-    CheckRunPayload,
-    CheckSuitePayload,
-    OwnCheckRunPayload,
-    WorkflowRunPayload,
-    job_from_button,
-    job_from_check_run,
-    job_from_check_suite,
-    job_from_workflow_run,
-)
+from bot.events import ci_triggers
 from bot.events.delivery import (
     Delivery,
     EventPayload,
     Id,
     IgnoredDelivery,
     Issue,
-    Payload,
+    JobRouter,
+    ObjectId,
     PayloadPart,
     PullRequest,
     Sender,
@@ -44,7 +33,6 @@ from bot.events.delivery import (
     User,
     job_id,
     make_job,
-    parse_payload,
     reject_sender,
 )
 
@@ -52,12 +40,7 @@ _RECHECKED = ("renamed", "transferred", "archived", "privatized", "publicized")
 """Actions on a repository that need no trigger, because the bot looks at it again before it publishes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trigger(Generic[Payload]):
-    """An entry of `TRIGGERS`: the model of a payload, and the function that makes a job of it."""
-
-    payload: type[Payload]
-    make_job: Callable[[Delivery, Listening, Payload], Job | IgnoredDelivery]
+router = JobRouter(ci_triggers.router)
 
 
 def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
@@ -66,13 +49,11 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     Events that only narrow the bot's work, such as a closed thread, count from all accounts, bots too. Everything else
     is asked for by people, and by the bots that the operator lists.
     """
-    actions = TRIGGERS.get(delivery.event)
+    if (job := router.route(delivery, listening)) is not None:
+        return job
+    actions = router.actions.get(delivery.event)
     if actions is None:
         return IgnoredDelivery(reason=f"no trigger handles the event {delivery.event}")
-    trigger = actions.get(delivery.action)
-    if trigger is not None:
-        payload = parse_payload(trigger.payload, delivery)
-        return payload if isinstance(payload, IgnoredDelivery) else trigger.make_job(delivery, listening, payload)
     if delivery.event == "repository" and delivery.action in _RECHECKED:
         return IgnoredDelivery(
             reason=f"a repository that was {delivery.action} is checked again before anything is published"
@@ -120,8 +101,7 @@ class AssignedIssuePayload(IssuePayload):
     assignee: Sender
 
 
-class _Comment(PayloadPart):
-    id: Id
+class _Comment(ObjectId):
     created_at: Text = ""
     body: Text
     user: User
@@ -154,8 +134,7 @@ class LabeledPullRequestPayload(PullRequestPayload):
     label: _Label
 
 
-class _Review(PayloadPart):
-    id: Id
+class _Review(ObjectId):
     submitted_at: Text | None = None
     body: Text | None = None
     user: User
@@ -210,20 +189,17 @@ class InstallationPayload(PayloadPart):
     sender: Sender
 
 
-class _RemovedRepository(PayloadPart):
-    id: Id
-
-
-class InstallationRepositoriesPayload(PayloadPart):
+class InstallationRepositoriesPayload(InstallationPayload):
     """The App was removed from repositories of an account."""
 
-    sender: Sender
-    repositories_removed: list[_RemovedRepository]
+    repositories_removed: list[ObjectId]
 
 
 ThreadPayload = IssuePayload | PullRequestPayload
 
 
+@router.register("issue_comment", IssueCommentPayload, action="created")
+@router.register("pull_request_review_comment", PullRequestReviewCommentPayload, action="created")
 def job_from_comment(
     delivery: Delivery, listening: Listening, payload: IssueCommentPayload | PullRequestReviewCommentPayload
 ) -> Job | IgnoredDelivery:
@@ -235,6 +211,7 @@ def job_from_comment(
     )
 
 
+@router.register("pull_request_review", PullRequestReviewPayload, action="submitted")
 def job_from_review(
     delivery: Delivery, listening: Listening, payload: PullRequestReviewPayload
 ) -> Job | IgnoredDelivery:
@@ -247,6 +224,7 @@ def job_from_review(
     )
 
 
+@router.register("issues", OpenedIssuePayload, action="opened")
 def job_from_opened_issue(
     delivery: Delivery, listening: Listening, payload: OpenedIssuePayload
 ) -> Job | IgnoredDelivery:
@@ -258,6 +236,7 @@ def job_from_opened_issue(
     return _job_from_description(delivery, listening, payload)
 
 
+@router.register("pull_request", PullRequestPayload, action="opened")
 def job_from_opened_pull_request(
     delivery: Delivery, listening: Listening, payload: PullRequestPayload
 ) -> Job | IgnoredDelivery:
@@ -268,6 +247,7 @@ def job_from_opened_pull_request(
     return _review_job(delivery, listening, payload, "opened")
 
 
+@router.register("pull_request", PullRequestPayload, action="ready_for_review")
 def job_from_ready_pull_request(
     delivery: Delivery, listening: Listening, payload: PullRequestPayload
 ) -> Job | IgnoredDelivery:
@@ -282,17 +262,26 @@ def _review_job(
     return refusal or _thread_job(delivery, listening, payload, "event", Review(on=on))
 
 
+@router.register("pull_request", PullRequestPayload, action="synchronize")
 def job_from_push(delivery: Delivery, listening: Listening, payload: PullRequestPayload) -> Job | IgnoredDelivery:
     """Return the job that notes commits pushed to a pull request, which a review may follow."""
     return _thread_job(delivery, listening, payload, "event", Pushed(head_sha=payload.pull_request.head.sha))
 
 
+@router.register("issues", IssuePayload, action="closed")
+@router.register("issues", IssuePayload, action="deleted")
+@router.register("issues", IssuePayload, action="transferred")
+@router.register("issues", IssuePayload, action="locked")
+@router.register("pull_request", PullRequestPayload, action="closed")
+@router.register("pull_request", PullRequestPayload, action="locked")
 def job_from_closed_thread(delivery: Delivery, listening: Listening, payload: ThreadPayload) -> Job | IgnoredDelivery:
     """Return the job that ends the work on a thread."""
     closed = Closed(how=delivery.action)
     return _thread_job(delivery, listening, payload, "event", closed, payload.about.thread.wordless)
 
 
+@router.register("issues", LabeledIssuePayload, action="labeled")
+@router.register("pull_request", LabeledPullRequestPayload, action="labeled")
 def job_from_label(
     delivery: Delivery, listening: Listening, payload: LabeledIssuePayload | LabeledPullRequestPayload
 ) -> Job | IgnoredDelivery:
@@ -311,6 +300,7 @@ def job_from_label(
     return _thread_job(delivery, listening, payload, "label", labelled, about.thread.wordless)
 
 
+@router.register("issues", AssignedIssuePayload, action="assigned")
 def job_from_assignment(
     delivery: Delivery, listening: Listening, payload: AssignedIssuePayload
 ) -> Job | IgnoredDelivery:
@@ -326,6 +316,8 @@ def job_from_assignment(
     return refusal or _thread_job(delivery, listening, payload, "assignment", command)
 
 
+@router.register("installation", InstallationPayload, action="deleted")
+@router.register("installation", InstallationPayload, action="suspend")
 def job_from_installation(
     delivery: Delivery, listening: Listening, payload: InstallationPayload
 ) -> Job | IgnoredDelivery:
@@ -333,6 +325,7 @@ def job_from_installation(
     return _job_for_uninstall(delivery, listening, sender=payload.sender)
 
 
+@router.register("installation_repositories", InstallationRepositoriesPayload, action="removed")
 def job_from_installation_repositories(
     delivery: Delivery, listening: Listening, payload: InstallationRepositoriesPayload
 ) -> Job | IgnoredDelivery:
@@ -343,6 +336,7 @@ def job_from_installation_repositories(
     return _job_for_uninstall(delivery, listening, sender=payload.sender, repo_ids=repo_ids)
 
 
+@router.register("repository", EventPayload, action="deleted")
 def job_from_deleted_repository(
     delivery: Delivery, listening: Listening, payload: EventPayload
 ) -> Job | IgnoredDelivery:
@@ -357,8 +351,8 @@ def _job_for_uninstall(
     if delivery.installation is None:
         return IgnoredDelivery(reason=f"the event {delivery.event} names no installation of the App")
     return Job(
-        id=job_id(delivery.event, delivery.installation, delivery.id),
-        delivery_id=delivery.id,
+        id=job_id(delivery.event, delivery.installation, delivery.delivery_id),
+        delivery_id=delivery.delivery_id,
         repo=Repo(id=0, full_name="", private=True),
         thread=Thread.numbered("issue", 0),
         actor=sender.actor,
@@ -416,7 +410,7 @@ def _job_from_text(
     )
 
 
-def _thread_job(  # noqa: PLR0917 - as `Trigger.make_job`, and the job
+def _thread_job(  # noqa: PLR0917 - as the registered functions, and the job
     delivery: Delivery,
     listening: Listening,
     payload: ThreadPayload,
@@ -433,36 +427,3 @@ def _thread_job(  # noqa: PLR0917 - as `Trigger.make_job`, and the job
         command=command,
         head_sha=payload.about.head_sha,
     )
-
-
-TRIGGERS: dict[str, dict[str, Trigger[Any]]] = {
-    "check_run": {
-        "requested_action": Trigger(ButtonPayload, job_from_button),
-        "rerequested": Trigger(OwnCheckRunPayload, job_from_button),
-        "completed": Trigger(CheckRunPayload, job_from_check_run),
-    },
-    "check_suite": {"completed": Trigger(CheckSuitePayload, job_from_check_suite)},
-    "installation": dict.fromkeys(("deleted", "suspend"), Trigger(InstallationPayload, job_from_installation)),
-    "installation_repositories": {
-        "removed": Trigger(InstallationRepositoriesPayload, job_from_installation_repositories)
-    },
-    "issue_comment": {"created": Trigger(IssueCommentPayload, job_from_comment)},
-    "issues": {
-        "opened": Trigger(OpenedIssuePayload, job_from_opened_issue),
-        "labeled": Trigger(LabeledIssuePayload, job_from_label),
-        "assigned": Trigger(AssignedIssuePayload, job_from_assignment),
-        **dict.fromkeys(("closed", "deleted", "transferred", "locked"), Trigger(IssuePayload, job_from_closed_thread)),
-    },
-    "pull_request": {
-        "labeled": Trigger(LabeledPullRequestPayload, job_from_label),
-        "opened": Trigger(PullRequestPayload, job_from_opened_pull_request),
-        "synchronize": Trigger(PullRequestPayload, job_from_push),
-        "ready_for_review": Trigger(PullRequestPayload, job_from_ready_pull_request),
-        **dict.fromkeys(("closed", "locked"), Trigger(PullRequestPayload, job_from_closed_thread)),
-    },
-    "pull_request_review": {"submitted": Trigger(PullRequestReviewPayload, job_from_review)},
-    "pull_request_review_comment": {"created": Trigger(PullRequestReviewCommentPayload, job_from_comment)},
-    "repository": {"deleted": Trigger(EventPayload, job_from_deleted_repository)},
-    "workflow_run": {"completed": Trigger(WorkflowRunPayload, job_from_workflow_run)},
-}
-"""By the event's name, then by its action."""

@@ -22,7 +22,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from bot.domain.errors import BotError
-from bot.events.triggers import TRIGGERS
+from bot.events.triggers import router
 from bot.git.filesystem import in_thread, try_lock
 from bot.github.app import AppDeliveries, Attempt
 from bot.github.types import GitHubError
@@ -142,7 +142,7 @@ def failed_deliveries(attempts: Iterable[Attempt]) -> list[Attempt]:
     for each in attempts:
         if not each.unheard:
             heard.add(each.guid)
-        elif each.event in TRIGGERS:
+        elif each.event in router.actions:
             newest.setdefault(each.guid, each)
     return [each for each in reversed(newest.values()) if each.guid not in heard]
 

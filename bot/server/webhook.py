@@ -11,14 +11,15 @@ import asyncio
 import hmac
 import ipaddress
 import logging
+import mmap
 import re
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -31,8 +32,15 @@ from agent_runtime import BoundExceededError, run_bounded
 from bot.domain.access import Listening
 from bot.domain.errors import ConfigError, MalformedError, QueueError, UnauthenticatedError
 from bot.domain.job import Job
-from bot.events.delivery import IgnoredDelivery, Proof, from_proven, from_webhook, lower_names
-from bot.events.triggers import TRIGGERS, job_from
+from bot.events.delivery import (
+    IgnoredDelivery,
+    from_webhook,
+    lower_names,
+    parse_delivery,
+    signature_of,
+    verify_signature,
+)
+from bot.events.triggers import job_from, router
 from bot.queue.protocols import EngineUpkeep, JobEngine
 from bot.queue.records import decode_job, encode_job
 from bot.queue.tracing import bind_job, trace_delivery
@@ -138,6 +146,8 @@ class _Webhook:
     _unneeded: Callable[[Job], Awaitable[str]]
     _answered: Callable[[str], None]
     _large_bytes: int = 0
+    _mapping: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One large body at a time is mapped into memory."""
 
     async def receive(self, request: web.Request) -> web.Response:
         """One delivery."""
@@ -192,12 +202,13 @@ class _Webhook:
             delivery = from_webhook(request.headers, body, secret)
             _check_sender(request)
             return _with_installation(job_from(delivery, listening))
-        proof = Proof(request.headers, secret)
+        signature = signature_of(request.headers, secret)
         with self._room_for(size):
             async with AsyncExitStack() as stack:
-                opened = receive_to_disk(options.folder, request.content, size, proof)
+                opened = receive_to_disk(options.folder, request.content, size)
                 path = await self._arrived(stack.enter_async_context(opened), options.read_seconds)
-                proof.check()
+                async with self._mapping:
+                    await asyncio.to_thread(_verify_file, path, signature, secret)
                 _check_sender(request)
                 return _with_installation(await read_delivery(path, request.headers, listening))
 
@@ -277,14 +288,13 @@ _HEADERS = ("content-type", "x-github-event", "x-github-delivery")
 
 
 @asynccontextmanager
-async def receive_to_disk(folder: Path | None, content: StreamReader, size: int, proof: Proof) -> AsyncIterator[Path]:
-    """Receive a body into a file that is removed afterwards; `proof` has seen all of it.
+async def receive_to_disk(folder: Path | None, content: StreamReader, size: int) -> AsyncIterator[Path]:
+    """Receive a body into a file that is removed afterwards.
 
     Args:
         folder: where the file is made; None for the system's own.
         content: what comes in.
         size: how many bytes.
-        proof: fed with them.
 
     Raises:
         asyncio.IncompleteReadError: there were fewer.
@@ -294,11 +304,15 @@ async def receive_to_disk(folder: Path | None, content: StreamReader, size: int,
         left = size
         while left:
             piece = await content.readexactly(min(left, _PIECE_BYTES))
-            await asyncio.to_thread(proof.feed, piece)
             await asyncio.to_thread(file.write, piece)
             left -= len(piece)
         await asyncio.to_thread(file.flush)
         yield Path(file.name)
+
+
+def _verify_file(path: Path, signature: str, secret: str) -> None:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as body:
+        verify_signature(cast("bytes", body), signature, secret)  # any buffer, of which no copy is made
 
 
 def sweep_deliveries(folder: Path) -> None:
@@ -325,7 +339,7 @@ async def read_delivery(
         TimeoutError: it took too long, which may be the machine's fault; what is refused for good never comes again.
     """
     names = {name: value for name, value in lower_names(headers).items() if name in _HEADERS}
-    if names.get("x-github-event") not in TRIGGERS:
+    if names.get("x-github-event") not in router.actions:
         return IgnoredDelivery(reason="no trigger handles this event")
     try:
         answer = await run_bounded(
@@ -354,7 +368,7 @@ async def read_delivery(
 def read_in_worker(path: str, headers: Mapping[str, str], listening: Listening) -> str:
     """Read a delivery in the worker; return `job:` and the job, or `ignored:` or `malformed:` and the reason."""
     try:
-        found = job_from(from_proven(headers, Path(path).read_bytes()), listening)
+        found = job_from(parse_delivery(headers, Path(path).read_bytes()), listening)
     except MalformedError as error:
         return f"malformed:{error}"
     return f"ignored:{found.reason}" if isinstance(found, IgnoredDelivery) else f"job:{encode_job(found)}"

@@ -112,7 +112,7 @@ def test_everybody_behind_a_job_must_have_write_access(roles: tuple[Role, ...]) 
 def test_author_association_raises_nobody(association: str) -> None:
     payload = a_comment_event()
     payload["comment"]["author_association"] = association
-    delivery = Delivery(id="d", event="issue_comment", action="created", payload=payload, installation=None)
+    delivery = Delivery(payload, event="issue_comment", delivery_id="d")
     job = job_from(delivery, Listening())
     assert isinstance(job, Job)
     assert association not in repr(job)

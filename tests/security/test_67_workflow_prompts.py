@@ -189,7 +189,7 @@ async def test_an_input_that_cannot_be_quoted_lets_the_job_only_read(name: str, 
 
 async def test_a_command_in_a_comment_with_a_strangers_schema_only_reads(tmp_path: Path) -> None:
     (tmp_path / "event.json").write_text(
-        json.dumps(a_delivery("issue_comment", comment__body="/codepilot fix", comment__user__id=20).payload)
+        json.dumps(a_delivery("issue_comment", comment__body="/codepilot fix", comment__user__id=20).data)
     )
     environment = {
         "GITHUB_TOKEN": "t",

@@ -40,7 +40,7 @@ def _settings(event: Path, *, attempt: str = "1", repository: str = "octo/calc",
 
 def test_the_event_file_becomes_the_same_job_as_the_webhook_would(event: Path) -> None:
     delivery = delivery_from(_settings(event))
-    assert (delivery.id, delivery.event, delivery.installation) == ("action-41-1", "issue_comment", 30)
+    assert (delivery.delivery_id, delivery.event, delivery.installation) == ("action-41-1", "issue_comment", 30)
     job = job_from(delivery, Listening())
     assert isinstance(job, Job)
     assert job.repo.full_name == "octo/calc"
@@ -59,7 +59,7 @@ def test_the_account_of_workflows_commands_nothing_though_bots_of_its_name_are_t
 
 
 def test_a_rerun_is_another_delivery(event: Path) -> None:
-    assert delivery_from(_settings(event)).id != delivery_from(_settings(event, attempt="2")).id
+    assert delivery_from(_settings(event)).delivery_id != delivery_from(_settings(event, attempt="2")).delivery_id
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from rich.console import Console
 from bot.cli import doctor
 from bot.cli.app import EVENTS, PERMISSIONS, AppEvent, AppPermission, describe, find_missing
 from bot.cli.doctor import Finding, examine, examine_app
-from bot.events.triggers import TRIGGERS
+from bot.events.triggers import router
 from bot.git.blobs import open_blobs
 from bot.github.app import Attempt
 from bot.queue.store import JobStore
@@ -464,7 +464,7 @@ def test_each_thing_that_the_app_lacks_is_named_with_what_goes_wrong_without(los
 
 
 def test_every_event_that_is_listened_to_is_asked_for() -> None:
-    assert {*HEARD, "installation", "installation_repositories"} == set(TRIGGERS)
+    assert {*HEARD, "installation", "installation_repositories"} == set(router.actions)
 
 
 def test_nothing_of_a_secret_is_shown() -> None:

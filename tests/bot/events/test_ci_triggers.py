@@ -82,7 +82,7 @@ def test_the_check_runs_of_others_are_left_alone(app: dict[str, int] | None) -> 
 
 def test_a_bot_that_is_no_app_has_no_buttons() -> None:
     payload = a_payload(CHECK_RUN)
-    delivery = Delivery(id="d", event=CHECK_RUN, action="requested_action", payload=payload, installation=None)
+    delivery = Delivery(payload, event=CHECK_RUN, delivery_id="d")
     assert isinstance(job_from(delivery, Listening(own_app_id=None)), IgnoredDelivery)
 
 

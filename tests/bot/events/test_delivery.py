@@ -20,9 +20,9 @@ def _signed(body: bytes, **changes: str) -> dict[str, str]:
 def test_a_signed_delivery_becomes_a_value() -> None:
     headers, body = a_request(a_comment_event())
     delivery = from_webhook(headers, body, SECRET)
-    assert delivery.id == "72d3162e-cc78-11e3-81ab-4c9367dc0958"
+    assert delivery.delivery_id == "72d3162e-cc78-11e3-81ab-4c9367dc0958"
     assert (delivery.event, delivery.action, delivery.installation) == ("issue_comment", "created", 30)
-    assert delivery.payload == a_comment_event()
+    assert delivery.data == a_comment_event()
 
 
 def test_githubs_own_example_of_a_signature_is_accepted() -> None:
@@ -102,7 +102,7 @@ def test_an_events_name_may_hold_a_digit() -> None:
 def test_the_charset_cannot_choose_a_decoder(charset: str) -> None:
     headers, body = a_request({"title": "ä"})
     headers["Content-Type"] = f"Application/JSON; charset={charset}"
-    assert from_webhook(headers, body, SECRET).payload == {"title": "ä"}
+    assert from_webhook(headers, body, SECRET).data == {"title": "ä"}
 
 
 def test_nothing_is_parsed_before_the_signature_is_checked() -> None:
@@ -115,8 +115,7 @@ def test_an_action_event_has_an_id_from_its_run_and_attempt() -> None:
     first = from_action(event="issue_comment", payload=a_comment_event(), run_id="41", run_attempt="1")
     again = from_action(event="issue_comment", payload=a_comment_event(), run_id="41", run_attempt="1")
     rerun = from_action(event="issue_comment", payload=a_comment_event(), run_id="41", run_attempt="2")
-    assert first == again
-    assert first.id != rerun.id
+    assert first.delivery_id == again.delivery_id != rerun.delivery_id
     assert first.action == "created"
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from gidgethub.sansio import Event
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.domain.commands import AccessLost, Ask, Fix
 from bot.domain.job import Actor, Job, Origin, Repo
 from bot.events.delivery import IgnoredDelivery
-from bot.events.triggers import TRIGGERS
+from bot.events.triggers import router
 from tests.payloads import EVENTS, HEAD, a_payload, job, read, reason
 
 COMMANDED = (
@@ -26,7 +27,21 @@ NAMELESS = ("installation", "installation_repositories", "repository")
 
 
 def test_there_is_a_payload_for_every_trigger() -> None:
-    assert set(EVENTS) == set(TRIGGERS)
+    assert set(EVENTS) == set(router.actions)
+
+
+def test_each_action_has_one_function() -> None:
+    pairs = [(event, action) for event, actions in router.actions.items() for action in actions]
+    assert len(pairs) == len(set(pairs))
+    assert [len(router.fetch(Event({"action": action}, event=event, delivery_id=""))) for event, action in pairs] == [
+        1
+    ] * len(pairs)
+
+
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("action", [None, [], {}, 3, True])
+def test_an_action_that_is_no_text_is_reported_as_missing(event: str, action: object) -> None:
+    assert "without an action" in reason(event, action=action)
 
 
 @pytest.mark.parametrize("event", sorted(set(EVENTS) - set(NAMELESS)))

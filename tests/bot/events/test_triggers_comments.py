@@ -10,7 +10,7 @@ from bot.domain.access import Listening, TrustedBots
 from bot.domain.commands import Fix, Unknown
 from bot.domain.job import Actor, Job, Lines, Origin, Repo, Thread
 from bot.events.delivery import Delivery, IgnoredDelivery
-from bot.events.triggers import TRIGGERS, job_from
+from bot.events.triggers import job_from, router
 from tests.builders import a_comment_event
 from tests.payloads import HEAD, job, reason
 
@@ -19,9 +19,7 @@ TRUSTED = frozenset({88})
 
 
 def _read(payload: dict[str, Any], *, event: str = "issue_comment", delivery_id: str = "d1") -> Job | IgnoredDelivery:
-    delivery = Delivery(
-        id=delivery_id, event=event, action=str(payload.get("action", "")), payload=payload, installation=30
-    )
+    delivery = Delivery(payload, event=event, delivery_id=delivery_id)
     return job_from(delivery, Listening(own_ids=OWN, trusted_bots=TrustedBots(ids=TRUSTED)))
 
 
@@ -78,9 +76,7 @@ def test_only_a_new_comment_acts(action: str) -> None:
 def test_any_of_the_triggers_may_be_said_and_the_one_that_was_is_kept() -> None:
     listening = Listening(triggers=("/codepilot", "@helper"))
     for body, trigger in (("@Helper fix it", "@helper"), ("/codepilot fix it", "/codepilot")):
-        delivery = Delivery(
-            id="d1", event="issue_comment", action="created", payload=a_comment_event(body), installation=30
-        )
+        delivery = Delivery(a_comment_event(body), event="issue_comment", delivery_id="d1")
         found = job_from(delivery, listening)
         assert isinstance(found, Job)
         assert (found.trigger, found.command) == (trigger, Fix(goal="it"))
@@ -164,7 +160,7 @@ def test_a_repository_name_is_a_repository_name(name: str) -> None:
 def test_an_event_without_a_trigger_is_ignored() -> None:
     found = _read({"zen": "Design for failure."}, event="ping")
     assert found == IgnoredDelivery(reason="no trigger handles the event ping")
-    assert "ping" not in TRIGGERS
+    assert "ping" not in router.actions
 
 
 REVIEW = "pull_request_review"
