@@ -1,9 +1,4 @@
-"""Facts and values of control blocks, for the interpreter that runs them. Pure.
-
-The facts of its source (`parse_code`, `discarded_calls`, `bound_names`), the findings of the type checker
-(`Diagnostic`), its bounds and what it has used of them (`BlockUsage`), the plain data that may cross between it and the
-host (`plain`), and a block that is suspended in the middle of a tool call (`InterpreterState`).
-"""
+"""Data types and checks of control blocks, without I/O."""
 
 from __future__ import annotations
 
@@ -23,20 +18,19 @@ from agent_runtime.core.errors import LimitError, ResumeCode, ResumeError
 from agent_runtime.core.values import Plain
 
 Span = tuple[int, int]
-"""Start and end of an expression as UTF-8 byte offsets into the source, the end exclusive."""
-_BINDING = (
+"""Start and end of an expression as UTF-8 byte offsets, the end exclusive."""
+_BINDING_NODES = (
     ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.alias,
     ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping,
 )  # fmt: skip
-"""What binds a name, besides the targets of assignments."""
+"""Nodes that bind a name, besides assignment targets."""
 
 
 class CodeError(Exception):
     """Python code that does not parse.
 
     Attributes:
-        line: 1-based line in the code, or None when the parser does not say.
-        reason: the parser's words.
+        line: 1-based, or None when the parser does not say.
     """
 
     def __init__(self, reason: str, line: int | None) -> None:
@@ -45,27 +39,27 @@ class CodeError(Exception):
         self.line = line
 
 
-MOST_TOKENS = 10_000
-"""Words and signs of one control block. The parser and what walks the tree take about 100 ms for ten times as many."""
+MAX_TOKENS = 10_000
+"""Tokens of one control block. Parsing and walking ten times as many takes about 100 ms."""
 
 _TOKEN = re.compile(r"\w+|[^\w\s]|\n(?=.)")
 
 
 def is_readable(code: str) -> bool:
-    """Whether code is small enough to be parsed on the event loop."""
-    return len(code) <= MOST_TOKENS or sum(1 for _ in islice(_TOKEN.finditer(code), MOST_TOKENS + 1)) <= MOST_TOKENS
+    """Whether the code is small enough to parse on the event loop."""
+    return len(code) <= MAX_TOKENS or sum(1 for _ in islice(_TOKEN.finditer(code), MAX_TOKENS + 1)) <= MAX_TOKENS
 
 
-@lru_cache(maxsize=1)  # a control block is parsed by the reader of the reply, for its writes, and to run it
+@lru_cache(maxsize=1)  # a control block is parsed three times: by the reply parser, for its writes, and to run it
 def parse_code(code: str) -> ast.Module:
-    """Parse Python code; nobody may change the tree.
+    """Parse Python code; the tree is cached, so callers must not change it.
 
     Raises:
-        CodeError: it does not parse, or has more than `MOST_TOKENS`.
+        CodeError: syntax error, or more than `MAX_TOKENS`.
     """
     if not is_readable(code):
         raise CodeError(
-            f"it has more than {MOST_TOKENS:,} words and signs, and is not read. Divide it over several steps; what a "
+            f"it has more than {MAX_TOKENS:,} words and signs, and is not read. Divide it over several steps; what a "
             "file is to hold belongs into the contents of a write",
             None,
         )
@@ -75,17 +69,12 @@ def parse_code(code: str) -> ast.Module:
         raise CodeError(f"{error.msg} ({text_module.DIALECT})", error.lineno) from None
     except ValueError as error:  # Null characters, before Python 3.12.
         raise CodeError(str(error), None) from None
-    except (RecursionError, MemoryError):  # How CPython's parser says that code is nested too deeply.
+    except (RecursionError, MemoryError):  # CPython's parser reports deep nesting so.
         raise CodeError("too deeply nested", None) from None
 
 
 def discarded_calls(nodes: Collection[ast.AST], source: str) -> frozenset[Span]:
-    """The calls whose value the code throws away: expression statements, wherever they stand.
-
-    Args:
-        nodes: all of the code's syntax tree.
-        source: the code.
-    """
+    """Return the calls that are expression statements, from a tree's nodes."""
     # Byte offset of each line's start, by the line ends that `ast` counts (not `str.splitlines`).
     starts = [0, *accumulate(len(line) + 1 for line in source.encode().split(b"\n"))]
     calls = [node.value for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
@@ -94,20 +83,16 @@ def discarded_calls(nodes: Collection[ast.AST], source: str) -> frozenset[Span]:
 
 
 def bound_names(nodes: Collection[ast.AST]) -> frozenset[str]:
-    """Every name that the code may bind: variables, functions, classes, imports, attributes, constant keys.
-
-    Args:
-        nodes: all of the code's syntax tree.
-    """
+    """Return the variables, functions, classes, imports, attributes and constant keys that the nodes may bind."""
     return frozenset(
         name
         for node in nodes
-        if (isinstance(node, _BINDING) or isinstance(getattr(node, "ctx", None), ast.Store))
-        for name in _bound(node)
+        if (isinstance(node, _BINDING_NODES) or isinstance(getattr(node, "ctx", None), ast.Store))
+        for name in _names_bound_by(node)
     )
 
 
-def _bound(node: ast.AST) -> Iterator[str]:
+def _names_bound_by(node: ast.AST) -> Iterator[str]:
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             yield name
@@ -125,7 +110,7 @@ def _bound(node: ast.AST) -> Iterator[str]:
             pass
 
 
-_ALWAYS = frozenset(
+_FATAL_RULES = frozenset(
     {
         "call-non-callable",
         "invalid-await",
@@ -136,21 +121,21 @@ _ALWAYS = frozenset(
         "unresolved-import",
     }
 )
-_ABOUT_A_NAME = (
+_NAME_PATTERNS = (
     re.compile(r"Name `(?P<name>\w+)` used when not defined"),
     re.compile(r"attribute `(?P<name>\w+)`", re.IGNORECASE),
     re.compile(r'Unknown key "(?P<name>[^"]*)"'),
 )
-_ARGUMENT = re.compile(
+_ARGUMENT_TYPE = re.compile(
     r"Argument to function `(?P<function>\w+)` is incorrect: Expected `(?P<wanted>.*)`, found `(?P<given>.*)`"
 )
-_OVER_A_TOOL = re.compile(r"is not assignable to `def (?P<name>\w+)\(")
-_MESSAGE_CHARS = 300
-_MOST_TOLD = 10
+_TOOL_REDEFINITION = re.compile(r"is not assignable to `def (?P<name>\w+)\(")
+_MAX_MESSAGE_CHARS = 300
+_MAX_FINDINGS = 10
 
 
 def parse_findings(report: str) -> list[Diagnostic]:
-    """Read the checker's JSON report (an array of objects with `name`, `message` and `location`)."""
+    """Parse the type checker's JSON report."""
     return [
         Diagnostic(line=item["location"]["row"], rule=item["name"], message=item["message"])
         for item in json.loads(report)
@@ -159,67 +144,59 @@ def parse_findings(report: str) -> list[Diagnostic]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnostic:
-    """One finding of the type checker, and its line, from 1."""
+    """A finding of the type checker; lines count from 1."""
 
     line: int
     rule: str
     message: str
 
-    def counts(self, *, tools: AbstractSet[str], bound: AbstractSet[str]) -> bool:
-        """Whether the code must fail, whatever values it meets; all else is for the run itself to show.
-
-        The checker is stricter than Python: it minds a `None` that cannot come, a list of mixed items, an annotation
-        that is only roughly right, a `*args` whose length it does not know. Refusing a program for such a thing
-        costs the model a turn for nothing.
+    def must_fail(self, *, tools: AbstractSet[str], bound: AbstractSet[str]) -> bool:
+        """Whether the code fails for any values; the checker's stricter findings would only cost a turn.
 
         Args:
-            tools: the names of the tools.
-            bound: names, attributes and keys that control code binds, in this block or an earlier one.
+            tools: tool names.
+            bound: names, attributes and keys bound by this or an earlier block.
         """
-        if self.rule in _ALWAYS:
+        if self.rule in _FATAL_RULES:
             return True
         if self.rule in {"unresolved-reference", "unresolved-attribute", "invalid-key"}:
             if "`None`" in self.message or "in union" in self.message:
                 return False
-            found = next((match for pattern in _ABOUT_A_NAME if (match := pattern.search(self.message))), None)
-            return found is not None and found["name"] not in bound
+            name_match = next((match for pattern in _NAME_PATTERNS if (match := pattern.search(self.message))), None)
+            return name_match is not None and name_match["name"] not in bound
         if self.rule == "invalid-argument-type":
-            match = _ARGUMENT.match(self.message)
+            match = _ARGUMENT_TYPE.match(self.message)
             if match is None or match["function"] not in tools:
                 return False
-            # Of a variable's type nothing is certain.
-            certain = match["given"].startswith("Literal[") or match["given"] == "None"
-            return certain and " | Literal[" not in match["given"]
-        taken = _OVER_A_TOOL.search(self.message)
-        return self.rule == "invalid-assignment" and taken is not None and taken["name"] in tools
+            # The type of a variable is not certain.
+            is_constant = match["given"].startswith("Literal[") or match["given"] == "None"
+            return is_constant and " | Literal[" not in match["given"]
+        redefinition = _TOOL_REDEFINITION.search(self.message)
+        return self.rule == "invalid-assignment" and redefinition is not None and redefinition["name"] in tools
 
 
-def render(findings: list[Diagnostic], source: str) -> str:
-    """Tell the model: the line it wrote under each finding, at most ten of them."""
+def render_findings(findings: list[Diagnostic], source: str) -> str:
+    """Format up to ten findings with their source lines, for the model."""
     lines = ["", *source.split("\n")]
-    told = []
-    for each in findings[:_MOST_TOLD]:
-        line = lines[each.line] if each.line < len(lines) else ""
-        told.append(f"line {each.line}: {each.message[:_MESSAGE_CHARS]}\n    {line.strip()[:200]}")
-    if len(findings) > len(told):
-        told.append(f"... and {len(findings) - len(told)} more")
-    return "\n".join(told)
+    entries = []
+    for finding in findings[:_MAX_FINDINGS]:
+        line = lines[finding.line] if finding.line < len(lines) else ""
+        entries.append(f"line {finding.line}: {finding.message[:_MAX_MESSAGE_CHARS]}\n    {line.strip()[:200]}")
+    if len(findings) > len(entries):
+        entries.append(f"... and {len(findings) - len(entries)} more")
+    return "\n".join(entries)
 
 
-_NAMES_A_CALL = 50
+_SUSPENSIONS_PER_CALL = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterpreterLimits:
-    """Bounds of one control block.
+    """Bounds of one control block; `seconds` and `calls` count separately.
 
     Attributes:
-        seconds: running time of the code itself; tool calls do not count.
         memory_bytes: heap of the worker.
-        calls: tool calls.
-        printed_chars: characters that `print` may produce.
-        recursion: depth of function calls.
-        snapshot_bytes: what the variables may take while a call waits for a person.
+        snapshot_bytes: variables, while a call waits for approval.
     """
 
     seconds: float = 10.0
@@ -232,48 +209,44 @@ class InterpreterLimits:
 
 @dataclass(slots=True, kw_only=True)
 class BlockUsage:
-    """What one control block has used so far: from zero, or from what it had used before it was frozen.
+    """Resources used by a control block, across suspensions.
 
     Attributes:
-        limits: what it may use.
-        show: is given what it prints.
-        calls: tool calls made.
-        suspensions: questions put to the host, be it a call or what a name means.
-        printed_chars: characters printed.
-        over_limit: which limit its printing went over, or "".
+        suspensions: tool calls and name lookups.
+        limit_message: set once it has printed too much.
     """
 
     limits: InterpreterLimits
-    show: Callable[[str], None]
+    emit: Callable[[str], None]
     calls: int = 0
     suspensions: int = 0
     printed_chars: int = 0
-    over_limit: str = ""
+    limit_message: str = ""
 
-    def printed(self, _stream: str, text: str) -> None:
-        """Take what the block prints; raising here is how the worker is told to stop."""
+    def take_output(self, _stream: str, text: str) -> None:
+        """Emit printed text up to the limit; raising MemoryError stops the worker."""
         room = max(0, self.limits.printed_chars - self.printed_chars)
         self.printed_chars += len(text)
-        self.show(text[:room])
+        self.emit(text[:room])
         if self.printed_chars > self.limits.printed_chars:
-            self.over_limit = f"The block printed more than {self.limits.printed_chars:,} characters."
-            raise MemoryError(self.over_limit)
+            self.limit_message = f"The block printed more than {self.limits.printed_chars:,} characters."
+            raise MemoryError(self.limit_message)
 
     def count_suspension(self) -> None:
-        """Count one question to the host; the worker's clock stands still then.
+        """Count a request to the host.
 
         Raises:
-            LimitError: it is one too many.
+            LimitError: over the limit.
         """
         self.suspensions += 1
-        if self.suspensions > self.limits.calls * _NAMES_A_CALL:
+        if self.suspensions > self.limits.calls * _SUSPENSIONS_PER_CALL:
             raise LimitError("The block asked for unknown names over and over and was stopped; its variables are gone.")
 
     def count_call(self) -> None:
-        """Count one tool call.
+        """Count a tool call.
 
         Raises:
-            LimitError: it is one too many.
+            LimitError: over the limit.
         """
         self.calls += 1
         if self.calls > self.limits.calls:
@@ -289,80 +262,72 @@ _MAX_BITS = 64
 
 
 class NotPlainError(TypeError):
-    """A value that may not cross; the text names what is wrong and where it stands."""
+    """A value that may not cross between control code and host."""
 
 
-def plain(value: object, where: str) -> Plain:
-    """Return `value` if it is plain data through and through, and little enough of it.
+def to_plain(value: object, label: str) -> Plain:
+    """Return `value` if it is plain data within the size limits.
 
-    Types are compared exactly: a subclass of `str` is an object with methods of its own, and no object of the
-    control block's making reaches the host. Every place counts, also where one list is in many places: thirty
-    lines of control code can make a list of a thousand million places that takes no memory until it is copied.
+    Types are compared exactly, as a subclass of `str` has its own methods. Shared lists count once per reference: a few
+    lines can build 10^9 items that take no memory until copied.
 
     Raises:
-        NotPlainError: `value`, or something inside it, is anything else; it nests deeper than `MAX_DEPTH`, has more
-            than `MAX_ITEMS` places or `MAX_CHARS` characters, or an integer of more than 64 bits.
+        NotPlainError: another type, or a value over the limits.
     """
-    return _Crossing(where).take(value, 0)
+    return _PlainCopy(label).copy(value, 0)
 
 
-class _Crossing:
-    """One value on its way: what has been counted of it so far."""
-
-    def __init__(self, where: str) -> None:
-        self._where = where
+class _PlainCopy:
+    def __init__(self, label: str) -> None:
+        self._label = label
         self._items = 0
         self._chars = 0
 
-    def take(self, value: object, depth: int) -> Plain:
+    def copy(self, value: object, depth: int) -> Plain:
         if depth > MAX_DEPTH:
-            raise NotPlainError(f"{self._where} nests deeper than {MAX_DEPTH} levels")
+            raise NotPlainError(f"{self._label} nests deeper than {MAX_DEPTH} levels")
         self._items += 1
         if self._items > MAX_ITEMS:
-            raise NotPlainError(f"{self._where} has more than {MAX_ITEMS:,} items; pass fewer")
+            raise NotPlainError(f"{self._label} has more than {MAX_ITEMS:,} items; pass fewer")
         match value:
             case None | bool() | float() if type(value) in {type(None), bool, float}:
                 return value
             case int() if type(value) is int:
                 if value.bit_length() > _MAX_BITS:
-                    raise NotPlainError(f"{self._where} has an integer of more than {_MAX_BITS} bits; pass it as a str")
+                    raise NotPlainError(f"{self._label} has an integer of more than {_MAX_BITS} bits; pass it as a str")
                 return value
             case str() if type(value) is str:
                 return self._text(value)
             case list() if type(value) is list:
-                return [self.take(item, depth + 1) for item in value]
+                return [self.copy(item, depth + 1) for item in value]
             case tuple() if type(value) is tuple:
-                return tuple(self.take(item, depth + 1) for item in value)
+                return tuple(self.copy(item, depth + 1) for item in value)
             case dict() if type(value) is dict:
-                return {self._key(key): self.take(item, depth + 1) for key, item in value.items()}
+                return {self._key(key): self.copy(item, depth + 1) for key, item in value.items()}
             case _:
                 raise NotPlainError(
-                    f"{self._where} {'holds' if depth else 'is'} a {type(value).__name__}; only None, bool, int, "
+                    f"{self._label} {'holds' if depth else 'is'} a {type(value).__name__}; only None, bool, int, "
                     "float, str, list, tuple and dict (with str keys) can cross between control code and tools"
                 )
 
     def _text(self, value: str) -> str:
         self._chars += len(value)
         if self._chars > MAX_CHARS:
-            raise NotPlainError(f"{self._where} has more than {MAX_CHARS:,} characters; pass less")
+            raise NotPlainError(f"{self._label} has more than {MAX_CHARS:,} characters; pass less")
         return value
 
     def _key(self, key: object) -> str:
         if type(key) is not str:
-            raise NotPlainError(f"{self._where} has a key of type {type(key).__name__}; keys must be str")
+            raise NotPlainError(f"{self._label} has a key of type {type(key).__name__}; keys must be str")
         return self._text(key)
 
 
 _T = TypeVar("_T")
-_COUNTS = ("blocks", "calls", "suspensions", "printed_chars")
+_COUNTERS = ("blocks", "calls", "suspensions", "printed_chars")
 
 
 class Suspended(Exception):  # noqa: N818 - not an error: the third way in which a block leaves the interpreter
-    """A block waits at a tool call; the interpreter's worker is gone.
-
-    Attributes:
-        state: what `Interpreter.resume` goes on from.
-    """
+    """A block waits at a tool call; its worker has ended."""
 
     def __init__(self, state: InterpreterState) -> None:
         super().__init__("the control block waits at a tool call")
@@ -371,20 +336,14 @@ class Suspended(Exception):  # noqa: N818 - not an error: the third way in which
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterpreterState:
-    """All that a control block in the middle of a tool call needs to go on, in any process that has the same tools.
-
-    Nothing in it is proof of where it comes from: who keeps it where others can write must sign it, and check the
-    signature before `Interpreter.resume`.
+    """A block suspended in a tool call. Check its signature before `Interpreter.resume`.
 
     Attributes:
-        version: of the interpreter that took the snapshot; no other reads it.
-        snapshot: the worker's memory at the call, opaque.
-        blocks: how many blocks the worker has started.
-        calls: tool calls answered before the one that waits.
-        suspensions: questions answered before the one that waits.
-        printed_chars: characters that the block has printed.
-        discarded: the spans of the calls whose value is thrown away, by the name of the block they stand in.
-        bound: every name that a block has bound.
+        version: interpreter version; no other can read the snapshot.
+        snapshot: the worker's memory.
+        blocks: blocks started.
+        discarded: spans of discarded calls by block name.
+        bound: names bound by any block.
     """
 
     version: str
@@ -397,43 +356,43 @@ class InterpreterState:
     bound: frozenset[str]
 
     def to_plain(self) -> dict[str, Plain]:
-        """The same as data for JSON; equal states give equal text."""
+        """Return JSON data; equal states give equal text."""
         return {
             "version": self.version,
             "snapshot": base64.b64encode(self.snapshot).decode("ascii"),
-            **{name: getattr(self, name) for name in _COUNTS},
+            **{name: getattr(self, name) for name in _COUNTERS},
             "discarded": {name: [list(span) for span in sorted(spans)] for name, spans in self.discarded.items()},
             "bound": [*sorted(self.bound)],
         }
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Plain]) -> Self:
-        """Read what `to_plain` gave.
+        """Parse the output of `to_plain`.
 
         Raises:
-            ResumeError: it is anything else.
+            ResumeError: malformed data.
         """
         try:
             return cls(
-                version=_of(data["version"], str),
-                snapshot=base64.b64decode(_of(data["snapshot"], str), validate=True),
-                **{name: _of(data[name], int) for name in _COUNTS},
+                version=_require(data["version"], str),
+                snapshot=base64.b64decode(_require(data["snapshot"], str), validate=True),
+                **{name: _require(data[name], int) for name in _COUNTERS},
                 discarded={
-                    name: frozenset(_span(span) for span in _of(spans, list))
-                    for name, spans in _of(data["discarded"], dict).items()
+                    name: frozenset(_span(span) for span in _require(spans, list))
+                    for name, spans in _require(data["discarded"], dict).items()
                 },
-                bound=frozenset(_of(name, str) for name in _of(data["bound"], list)),
+                bound=frozenset(_require(name, str) for name in _require(data["bound"], list)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ResumeError(ResumeCode.DAMAGED, error=f"{type(error).__name__}: {error}") from error
 
 
 def _span(value: object) -> Span:
-    start, end = _of(value, list)
-    return _of(start, int), _of(end, int)
+    start, end = _require(value, list)
+    return _require(start, int), _require(end, int)
 
 
-def _of(value: object, kind: type[_T]) -> _T:
+def _require(value: object, kind: type[_T]) -> _T:
     if type(value) is not kind:
         raise TypeError(f"expected {kind.__name__}, found {type(value).__name__}")
     return value

@@ -13,7 +13,7 @@ from functools import partial
 from agent_runtime.core.errors import FormatError, Interrupt, Suspend, ToolError
 from agent_runtime.core.events import Refused, ToolCalled, ToolProgressed, ToolReturned
 from agent_runtime.core.values import Plain
-from agent_runtime.interpreter.source import plain
+from agent_runtime.interpreter.source import to_plain
 from agent_runtime.policy.policy import Denied, NeedsApproval, Permitted, Policy
 from agent_runtime.processes.spawn import run_in_thread, traced
 from agent_runtime.run.approvals import Gate
@@ -120,7 +120,7 @@ class Calls:
             with traced(f"execute_tool {tool}", {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}):
                 result = await called.apply(planned, partial(self._report_progress, self.number, tool))
         except ToolError as error:
-            record(plain(error.value, f"the failure of {tool}"), str(error), ok=False)
+            record(to_plain(error.value, f"the failure of {tool}"), str(error), ok=False)
             raise
         except Suspend:  # a question without an answer; it will be asked again
             self.number -= 1

@@ -19,7 +19,7 @@ from agent_runtime.core.errors import McpServerError, SandboxError, SettingsErro
 from agent_runtime.core.events import SERVER_DOWN, NetworkUsed, ServedTool, ToolsListed
 from agent_runtime.core.text import find_half_character
 from agent_runtime.core.values import Plain, ToolResult
-from agent_runtime.interpreter.source import NotPlainError, plain
+from agent_runtime.interpreter.source import NotPlainError, to_plain
 from agent_runtime.run.approvals import Gate
 from agent_runtime.run.calls import Calls
 from agent_runtime.run.state import RunState
@@ -242,7 +242,7 @@ class ToolServer:
                 self._calls.number = 0
             self._calls.begin_step()
             try:
-                given = {key: plain(value, f"{name}: {key}") for key, value in arguments.items()}
+                given = {key: to_plain(value, f"{name}: {key}") for key, value in arguments.items()}
                 args, named = call_arguments(self._registry.get(name), given)
                 await self._calls(name, args, named, shown=True)
             except (ToolError, NotPlainError, SandboxError) as error:

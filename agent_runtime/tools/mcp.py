@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from agent_runtime.core.errors import McpServerError, ToolError
 from agent_runtime.core.events import ServedTool
 from agent_runtime.core.values import Image, ImageError, Plain, ToolResult
-from agent_runtime.interpreter.source import NotPlainError, plain
+from agent_runtime.interpreter.source import NotPlainError, to_plain
 from agent_runtime.mcp.settings import McpServer
 from agent_runtime.policy.policy import CallFacts
 from agent_runtime.tools.tool import Planned, Tool, of_call, visible
@@ -177,7 +177,7 @@ def result_of(
     value: Plain = text
     if result.structured_content is not None:
         try:
-            whole = plain(result.structured_content, served.name)
+            whole = to_plain(result.structured_content, served.name)
         except NotPlainError:  # the text alone then
             whole = None
         told = json.dumps(whole, ensure_ascii=False)

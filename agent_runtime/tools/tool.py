@@ -35,7 +35,7 @@ from typing import (
 
 from agent_runtime.core.errors import BoundExceededError, Interrupt, SandboxError, SettingsError, ToolError
 from agent_runtime.core.values import Plain, ToolResult
-from agent_runtime.interpreter.source import NotPlainError, plain
+from agent_runtime.interpreter.source import NotPlainError, to_plain
 from agent_runtime.policy.policy import CallFacts
 from agent_runtime.processes.spawn import run_in_daemon_thread, run_in_thread
 from agent_runtime.providers.protocol import ToolSchema
@@ -298,7 +298,7 @@ class Tool:
         if isinstance(answer, ToolResult):
             return answer
         try:  # a custom tool may return bare data; anything else would not survive the way to the control block
-            value = plain(answer, f"what {self.name} returned")
+            value = to_plain(answer, f"what {self.name} returned")
         except NotPlainError as error:
             raise ToolError(f"{error}. Return plain data from the tool.", kind="TypeError") from error
         if value is None:
@@ -680,7 +680,7 @@ def read_arguments(name: str, text: str) -> dict[str, Plain]:
                 f'{{"name": "value"}}, not {_excerpt(text)}',
                 kind="TypeError",
             )
-        values = {key: plain(item, f"{name}: {key}") for key, item in value.items()}
+        values = {key: to_plain(item, f"{name}: {key}") for key, item in value.items()}
         json.dumps(values, ensure_ascii=False).encode()  # JSON can escape half of an emoji, and models do when cut off
     except NotPlainError as error:
         raise ToolError(f"{name} was not called: {error}", kind="TypeError") from error

@@ -58,7 +58,7 @@ async def test_an_attack_fails_also_where_the_type_checker_does_not_see_it(
     desk = Desk()
     if not checked:
         await interpreter.run("pass", call=desk.call, show=desk.show)
-        monkeypatch.setattr(interpreter_module, "start", _start_unseen)
+        monkeypatch.setattr(interpreter_module, "start_block", _start_unseen)
     try:
         with pytest.raises((ControlError, FormatError, LimitError)):
             await interpreter.run(attack, call=desk.call, show=desk.show)
@@ -71,7 +71,7 @@ async def test_an_attack_fails_also_where_the_type_checker_does_not_see_it(
 
 async def _start_unseen(worker: InterpreterWorker, source: str, *, tools: object, **rest: Any) -> AsyncSnapshot:  # noqa: ANN401 - passed on
     """Starts a block that the type checker does not see."""
-    return await worker.feed(source, checked=False, **rest)
+    return await worker.feed(source, type_check=False, **rest)
 
 
 @pytest.mark.parametrize("attack", CONTAINED)

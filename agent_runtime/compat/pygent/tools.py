@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.interpreter.source import plain
+from agent_runtime.interpreter.source import to_plain
 from agent_runtime.providers.protocol import ToolSchema
 from agent_runtime.tools.tool import read_arguments
 
@@ -74,7 +74,7 @@ class Tools:
             raise ValueError(f"tool {name!r}: a name has at most 59 characters: ASCII letters, digits, '_' and '-'")
         if alike := next((each for each in self.functions if registered_name(each) == registered_name(name)), None):
             raise ValueError(f"tool {name!r}: the tool {alike!r} is called the same inside; choose another name")
-        schema = plain(parameters, f"the parameters of the tool {name!r}")
+        schema = to_plain(parameters, f"the parameters of the tool {name!r}")
         self.functions[name] = func
         function = {"name": name, "description": description, "parameters": schema}
         self.schemas.append({"type": "function", "function": function})
