@@ -38,7 +38,7 @@ from bot.events.delivery import (
 from bot.events.triggers import job_from
 from bot.github.client import GitHub
 from bot.permissions.levels import OWN_PREFIX
-from bot.prompt.brief import MOST_GOAL_CHARS
+from bot.prompt.brief import MAX_GOAL_CHARS
 from bot.publishing.render import is_marked
 from bot.settings.models import ActionSettings
 
@@ -203,8 +203,8 @@ def asked_by_workflow(delivery: Delivery, asked: PromptRequest, listening: Liste
     Raises:
         InputsError: the inputs contradict each other or the event.
     """
-    if len(asked.prompt or "") > MOST_GOAL_CHARS:
-        raise _wrong(f"The input `prompt` must have at most {MOST_GOAL_CHARS:,} characters of its own.", name="prompt")
+    if len(asked.prompt or "") > MAX_GOAL_CHARS:
+        raise _wrong(f"The input `prompt` must have at most {MAX_GOAL_CHARS:,} characters of its own.", name="prompt")
     place = _place(delivery, asked)
     if isinstance(place, IgnoredDelivery):
         return place

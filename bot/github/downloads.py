@@ -21,7 +21,7 @@ from opentelemetry.trace import SpanKind
 from agent_runtime import traced
 from bot.domain.errors import BotError
 from bot.git.process import AuthoritiesError, connector
-from bot.prompt.brief import may_be_fetched
+from bot.prompt.brief import is_fetchable
 
 _MOVED = frozenset(
     {HTTPStatus.MOVED_PERMANENTLY, HTTPStatus.FOUND, HTTPStatus.SEE_OTHER, HTTPStatus.TEMPORARY_REDIRECT}
@@ -181,7 +181,7 @@ class _Saving:
 
 async def _followed(client: aiohttp.ClientSession, address: str, server_url: str, limit: int) -> bytes:
     for hop in range(_REDIRECTS + 1):
-        if not may_be_fetched(address, server_url, redirected=hop > 0):
+        if not is_fetchable(address, server_url, redirected=hop > 0):
             raise ForeignAddressError("it is not an attachment on GitHub")
         async with client.get(address, allow_redirects=False, proxy=_proxy_for(address)) as response:
             if response.status not in _MOVED:

@@ -36,9 +36,9 @@ from bot.jobs.admission import Assignment
 from bot.jobs.context import JobContext
 from bot.jobs.status import lacking
 from bot.prompt.brief import (
-    LARGEST_BYTES,
-    MOST,
-    TOGETHER_BYTES,
+    MAX_PICTURE_BYTES,
+    MAX_PICTURES,
+    MAX_TOTAL_BYTES,
     Brief,
     FailingCheck,
     LineComment,
@@ -47,9 +47,9 @@ from bot.prompt.brief import (
     Picture,
     ReviewVerdict,
     ThreadComment,
-    may_be_fetched,
-    notes,
-    signed,
+    is_fetchable,
+    omission_notes,
+    signed_address,
 )
 
 log = logging.getLogger(__name__)
@@ -201,7 +201,7 @@ def _comment(facts: CommentFacts | ReviewFacts, me: int) -> ThreadComment:
         body=facts.body,
         created_at=created,
         updated_at=updated,
-        ours=facts.author_id == me,
+        is_own=facts.author_id == me,
     )
 
 
@@ -487,13 +487,13 @@ class FailedLogs:
         return left
 
 
-_MOST_TRIES = 2 * MOST
+_MOST_TRIES = 2 * MAX_PICTURES
 _SECONDS = 10.0
 _PICTURES_SECONDS = 30.0
 _BLIND = "this model does not support images"
 _OFF = "the operator has turned images off"
-_ENOUGH = f"a task has {MOST} images at most"
-_NO_ROOM = f"the images of a task have {TOGETHER_BYTES:,} bytes at most"
+_ENOUGH = f"a task has {MAX_PICTURES} images at most"
+_NO_ROOM = f"the images of a task have {MAX_TOTAL_BYTES:,} bytes at most"
 _ELSEWHERE = "it is not an attachment on GitHub"
 _NO_TIME = "fetching the other images took too long"
 
@@ -512,7 +512,7 @@ async def shown(context: JobContext, repo: str, brief: Brief, *, sees: bool) -> 
     if sees and context.services.pictures:
         return await _Look(context, repo).at(brief)
     why = _BLIND if context.services.pictures else _OFF
-    return brief.task(notes=notes((each, why) for each in brief.pictures))
+    return brief.task(notes=omission_notes((each, why) for each in brief.pictures))
 
 
 class _Look:
@@ -530,9 +530,9 @@ class _Look:
         """Fetch what may be fetched."""
         until, tries = time.monotonic() + _PICTURES_SECONDS, 0
         for picture in brief.pictures:
-            if not may_be_fetched(picture.address, self._server):
+            if not is_fetchable(picture.address, self._server):
                 why = _ELSEWHERE
-            elif len(self._found) >= MOST or tries >= _MOST_TRIES:
+            elif len(self._found) >= MAX_PICTURES or tries >= _MOST_TRIES:
                 why = _ENOUGH
             elif time.monotonic() >= until:
                 why = _NO_TIME
@@ -544,12 +544,12 @@ class _Look:
         for picture, why in self._left_out:
             log.info("an image of %s was not fetched: %s", picture.source, why)
         images = [image for _, image in sorted(self._found, key=lambda each: each[0].place)]
-        return brief.task(images, notes(self._left_out))
+        return brief.task(images, omission_notes(self._left_out))
 
     async def _taken(self, picture: Picture, seconds: float) -> str:
         """Why it is not available, or nothing if it is."""
-        room = TOGETHER_BYTES - self._bytes
-        words = picture.words
+        room = MAX_TOTAL_BYTES - self._bytes
+        words = picture.text
         shown = words.kind, words.id
         if shown not in self._pages:
             try:
@@ -560,18 +560,18 @@ class _Look:
                 log.warning("the images have no signed addresses: %s", error)
                 self._pages[shown] = ""
         # Off the event loop: a comment has a hundred thousand tags once its code is coloured.
-        address = await asyncio.to_thread(signed, picture.address, self._pages[shown], self._server)
+        address = await asyncio.to_thread(signed_address, picture.address, self._pages[shown], self._server)
         try:
             content = await fetch_picture(
                 address,
                 server_url=self._server,
-                limit=min(LARGEST_BYTES, room),
+                limit=min(MAX_PICTURE_BYTES, room),
                 seconds=max(0.0, seconds),
                 ca_file=self._context.services.ca_file,
             )
             self._found.append((picture, Image.of(picture.source, content)))
         except TooLargeError as error:
-            return _NO_ROOM if room < LARGEST_BYTES else str(error)
+            return _NO_ROOM if room < MAX_PICTURE_BYTES else str(error)
         except (PictureError, ImageError) as error:
             return str(error)
         self._bytes += len(content)

@@ -1,8 +1,6 @@
-"""The brief for the agent: the goal from the commander, and the thread's text as quotes, within one budget.
+"""Build the agent's brief: a goal, and the thread as quotes within one budget.
 
-`brief_for` chooses and cleans the quotes: nothing that was written or edited after the command is among them.
-`goal_for` gives the goal in the commander's words and ours, never in a stranger's. `job_quotes` quotes the failed jobs
-of a workflow run, and `pictures` chooses the pictures of the thread.
+`brief_for` chooses and cleans quotes, `goal_for` writes the goal, `choose_pictures` selects images.
 """
 
 from __future__ import annotations
@@ -21,10 +19,10 @@ from bot.ci_logs.failed_run import FailedJob, FailedRun, Remark, Step
 from bot.domain.commands import Ask, Bare, Command, Explain, Fix, Plan, Review, Test, Work
 from bot.domain.grammar import parse_command
 from bot.domain.job import InputValue, Job, Lines, OriginKind
-from bot.prompt.sanitize import clean, clean_code, clean_line, clip, image_sources, shown_images, without_invisible
+from bot.prompt.sanitize import clean, clean_code, clean_line, clip, image_sources, remove_invisible, visible_images
 
 BUDGET = 60_000
-"""Characters of all quotes together: about 15,000 tokens."""
+"""Characters of all quotes: about 15,000 tokens."""
 
 _TITLE_CHARS = 500
 _BODY_CHARS = 20_000
@@ -34,22 +32,17 @@ _CHECK_CHARS = 4_000
 _FILE_CHARS = 8_000
 _FRAME_CHARS = 100
 _BEGINNING_CHARS = 150
-_MOST_CHECKS = 20
+_MAX_CHECKS = 20
 
-_LEAST_CHARS = 300
+_MIN_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadComment:
-    """One comment of the thread, as GitHub has it now.
+    """A comment of the thread in its current state.
 
     Attributes:
-        id: GitHub's numeric id; later comments have higher ones.
-        author: login of its author.
-        body: its Markdown.
-        created_at: ISO 8601, UTC; may be empty where it is not known.
-        updated_at: the same; another than `created_at` when it was edited.
-        ours: whether the bot wrote it.
+        created_at: ISO 8601 in UTC, or empty if unknown.
     """
 
     id: int
@@ -57,19 +50,17 @@ class ThreadComment:
     body: str
     created_at: str = ""
     updated_at: str = ""
-    ours: bool = False
+    is_own: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineComment:
-    """One comment on lines of a pull request.
+    """A comment on lines of a pull request.
 
     Attributes:
-        comment: who says what, when.
-        root: the first comment of its thread.
-        path: the file.
-        line: the last line that it is about, or None when it is about the file, or outdated.
-        hunk: the part of the diff that ends there; shown with the first comment of a thread.
+        root: id of its thread's first comment.
+        line: the last line; None for a whole file or if outdated.
+        hunk: the diff up to that line.
     """
 
     comment: ThreadComment
@@ -81,7 +72,7 @@ class LineComment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewVerdict:
-    """The words above a review, and what it came to, e.g. `CHANGES_REQUESTED`; `comment.created_at` is when."""
+    """The text and the state of a review, e.g. `CHANGES_REQUESTED`."""
 
     comment: ThreadComment
     state: str
@@ -89,12 +80,7 @@ class ReviewVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailingCheck:
-    """A check that went wrong.
-
-    Attributes:
-        conclusion: in GitHub's words, e.g. `failure` or `timed_out`.
-        summary: what it says about it, Markdown or a log; may be empty.
-    """
+    """A failed check; `summary` is Markdown or a log."""
 
     name: str
     conclusion: str
@@ -104,7 +90,7 @@ class FailingCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedFile:
-    """A file, or some lines of it, that the thread links to, e.g. `src/a.py lines 3-9`."""
+    """A linked file or part of it, e.g. `src/a.py lines 3-9`."""
 
     place: str
     text: str
@@ -112,21 +98,14 @@ class LinkedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """What there is to read about a job, raw; all of it is cleaned and quoted.
+    """The raw texts about a job. Comments and verdicts are oldest first.
 
     Attributes:
-        comments: of the thread, oldest first.
-        line_comments: of the pull request, oldest first.
-        verdicts: of its reviews, oldest first.
-        diff: of the pull request, from the merge base to the head.
-        checks: that fail on its head.
-        files: that the thread links to.
-        workflow: for a job that red CI started: the name of the workflow that failed.
-        failed: what failed in it.
-        approved_plan: a plan of the agent's that a person has approved.
-        language: what the agent is to answer in, from the configuration.
-        continues: whether the work on an issue continues in a pull request, whose `diff` and `checks` these are.
-        unread: what could not be read of the failing checks that began the job, with the remedy, for people.
+        diff: from the merge base to the head of the pull request.
+        workflow: name of the failed workflow that started the job.
+        language: of the agent's answer.
+        continues: whether work on an issue continues in a pull request, which `diff` and `checks` are from.
+        unread: which failing checks could not be read, with the remedy, for users.
     """
 
     comments: tuple[ThreadComment, ...] = ()
@@ -144,20 +123,13 @@ class Material:
 
     @property
     def failing(self) -> tuple[str, ...]:
-        """The commands of the workflow's steps that failed."""
-        return tuple(each for job in self.failed.jobs for each in job.commands) if self.failed else ()
+        """Commands of the failed workflow steps."""
+        return tuple(command for job in self.failed.jobs for command in job.commands) if self.failed else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brief:
-    """What the agent is told, before anybody has looked at pictures.
-
-    Attributes:
-        goal: what to do.
-        quotes: what there is to read about it.
-        notes: what was left out of these.
-        pictures: what there is to look at, those that matter most first; none that is in what was left out.
-    """
+    """A task before its pictures are fetched; they are sorted, most important first."""
 
     goal: str
     quotes: tuple[Quote, ...]
@@ -165,7 +137,7 @@ class Brief:
     pictures: tuple[Picture, ...]
 
     def task(self, images: Iterable[Image] = (), notes: Iterable[str] = ()) -> Task:
-        """The task with these images; `notes` say which are left out."""
+        """Return the task with these images; `notes` list omitted ones."""
         left_out = "; ".join([*self.notes, *notes])
         note = (Quote(source="left out of this task", text=left_out),) if left_out else ()
         return Task(goal=self.goal, quotes=(*self.quotes, *note), images=tuple(images))
@@ -175,9 +147,7 @@ _Kind = Literal["comment", "review_comment", "review"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
-    """What somebody said, and how it is quoted; `kind` is what it is on GitHub."""
-
+class _Statement:
     quote: Quote
     comment: ThreadComment
     kind: _Kind
@@ -187,17 +157,12 @@ T = TypeVar("T")
 
 
 def brief_for(job: Job, command: Command | None = None, material: Material | None = None) -> Brief:
-    """What the agent is told: its goal in the asker's own words and ours, everything else quoted and cleaned.
+    """Build the agent's brief, without the command itself and any text that was written or edited after it.
 
-    What was written after the command, or edited after it, is not quoted, and neither is the command itself.
-
-    Args:
-        job: whose task it is.
-        command: what is to be done, when it is another thing than `job.command`, e.g. what a bare text means.
-        material: what there is to read beside the description that the delivery brought.
+    `command` replaces `job.command`, e.g. by the meaning of a bare text.
 
     Raises:
-        ValueError: the command needs no agent, which is a bug of the caller.
+        ValueError: the command needs no agent.
     """
     command, material = command or job.command, material or Material()
     if not isinstance(command, get_args(Work)):
@@ -211,45 +176,46 @@ def brief_for(job: Job, command: Command | None = None, material: Material | Non
         language=clean_line(material.language, limit=40),
     )
     left_out: Counter[str] = Counter()
-    parts, told = _parts(job, material, left_out)
-    quotes, notes = fitted(parts, BUDGET)
-    notes += [f"{what}: {number}" for what, number in left_out.items()]
-    kept = set(map(_beginning, quotes))
-    said = [each for each in told if not each.comment.ours and _beginning(each.quote) in kept]
-    return Brief(goal=goal, quotes=tuple(quotes), notes=tuple(notes), pictures=_pictures(job, command.goal, said))
+    parts, statements = _parts(job, material, left_out)
+    quotes, notes = fit_quotes(parts, BUDGET)
+    notes += [f"{label}: {number}" for label, number in left_out.items()]
+    quoted = set(map(_fingerprint, quotes))
+    foreign = [part for part in statements if not part.comment.is_own and _fingerprint(part.quote) in quoted]
+    return Brief(goal=goal, quotes=tuple(quotes), notes=tuple(notes), pictures=_pictures(job, command.goal, foreign))
 
 
-def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[QuoteShare], list[_Told]]:
-    """All kinds of quotes, those that matter most first; the shares add up to the budget. And what people said."""
+def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[QuoteShare], list[_Statement]]:
+    """Return the quotes by kind, most important first, with shares of the budget; and the statements."""
     comments = [
-        _said(each, "comment", _author(each))
-        for each in _before(job, material.comments, lambda each: each, "comment", left_out)
+        _statement(comment, "comment", _author(comment))
+        for comment in _select(job, material.comments, lambda comment: comment, "comment", left_out)
     ]
     verdicts = [
-        _said(each.comment, "review", f"review by @{_name(each.comment.author)}: {_name(each.state)}")
-        for each in _before(job, material.verdicts, lambda each: each.comment, "review", left_out)
+        _statement(verdict.comment, "review", f"review by @{_name(verdict.comment.author)}: {_name(verdict.state)}")
+        for verdict in _select(job, material.verdicts, lambda verdict: verdict.comment, "review", left_out)
     ]
-    # Comment by comment, thread by thread, in the order in which the threads began; code once a thread.
-    by_root: dict[int, list[_Told]] = {}
-    for each in _before(job, material.line_comments, lambda each: each.comment, "review_comment", left_out):
-        thread = by_root.setdefault(each.root, [])
-        hunk = "" if thread else clean_code(each.hunk, limit=_HUNK_CHARS)
-        source = f"{_author(each.comment)} on {_name(each.path)}{_numbers(None, each.line)}"
-        thread.append(_said(each.comment, "review_comment", source, above=hunk))
-    threads = [each for thread in by_root.values() for each in thread]
-    lines, described = job.origin.lines, job.thread.title or job.thread.body
+    # Threads in the order of their first comments; the code once a thread.
+    by_root: dict[int, list[_Statement]] = {}
+    for line_comment in _select(job, material.line_comments, lambda line: line.comment, "review_comment", left_out):
+        thread = by_root.setdefault(line_comment.root, [])
+        hunk = "" if thread else clean_code(line_comment.hunk, limit=_HUNK_CHARS)
+        comment, line = line_comment.comment, _line_range(None, line_comment.line)
+        source = f"{_author(comment)} on {_name(line_comment.path)}{line}"
+        thread.append(_statement(comment, "review_comment", source, above=hunk and f"{hunk}\n\n"))
+    threads = [statement for thread in by_root.values() for statement in thread]
+    lines, has_description = job.origin.lines, job.thread.title or job.thread.body
     failed = material.failed
-    # A failed job's own check says nothing more than the job.
-    jobs = {each.name for each in failed.jobs} if failed is not None else set()
-    others = [each for each in material.checks if each.name not in jobs]
-    failing = [*(job_quotes(failed) if failed is not None else []), *map(_check, others[:_MOST_CHECKS])]
+    # The check of a failed job adds nothing to the job.
+    jobs = {failed_job.name for failed_job in failed.jobs} if failed is not None else set()
+    other_checks = [check for check in material.checks if check.name not in jobs]
+    failing = [*(job_quotes(failed) if failed is not None else []), *map(_check, other_checks[:_MAX_CHECKS])]
     diff = clean_code(material.diff, limit=BUDGET)
     plan = clean(material.approved_plan, limit=_BODY_CHARS)
-    # A workflow is not about lines, and lines are not a workflow's.
+    # A job has commented lines or a workflow's inputs, never both.
     first = (
         ("commented lines", 4_000, [_lines(lines)])
         if lines
-        else ("values of the workflow's inputs", 4_000, [_input_value(each) for each in job.origin.values])
+        else ("values of the workflow's inputs", 4_000, [_input_value(value) for value in job.origin.values])
     )
     kinds: tuple[tuple[str, int, Iterable[Quote]], ...] = (
         first,
@@ -258,8 +224,8 @@ def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[Q
             8_000,
             [Quote(source="the plan that a maintainer approved", text=plan)] if material.approved_plan.strip() else [],
         ),
-        ("description", 9_000, [_description(job)] if described else []),
-        # The first job that failed is cut before it is left out, whatever the others take.
+        ("description", 9_000, [_description(job)] if has_description else []),
+        # The first failed job is cut before it is omitted.
         ("failing checks", 8_000, failing[:1]),
         ("further failing checks", 0, failing[1:]),
         ("diff", 17_000, [Quote(source="the pull request's diff", text=diff)] if material.diff.strip() else []),
@@ -269,72 +235,68 @@ def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[Q
         ("comments from the middle of the discussion", 5_000, _quotes(comments)),
         ("linked files", 2_000, map(_file, material.files)),
     )
-    parts = [QuoteShare(what=what, share=share, quotes=tuple(quotes)) for what, share, quotes in kinds]
+    parts = [QuoteShare(label=label, share=share, quotes=tuple(quotes)) for label, share, quotes in kinds]
     return parts, [*comments, *verdicts, *threads]
 
 
-def _pictures(job: Job, words: str, said: Iterable[_Told]) -> tuple[Picture, ...]:
-    """What the command, the description and the comments that are quoted show."""
+def _pictures(job: Job, words: str, statements: Iterable[_Statement]) -> tuple[Picture, ...]:
     origin, command = job.origin, None
     if origin.kind in {"comment", "review_comment", "review"}:
         command = PictureText(
             kind=origin.kind, id=origin.id, name=f"the command of @{_name(job.actor.login)}", text=words
         )
     description = PictureText(kind="thread", id=0, name=_thread(job), text=job.thread.body)
-    in_order = sorted(said, key=lambda each: (each.comment.created_at, each.comment.id))
-    spoken = []
-    for each in in_order:
-        comment, kind = each.comment, each.kind.replace("review_comment", "line comment")
+    texts = []
+    for statement in sorted(statements, key=lambda statement: (statement.comment.created_at, statement.comment.id)):
+        comment, kind = statement.comment, statement.kind.replace("review_comment", "line comment")
         name = f"{kind} {comment.id} by @{_name(comment.author)}"
-        spoken.append(PictureText(kind=each.kind, id=comment.id, name=name, text=comment.body))
-    return pictures(description, spoken, command)
+        texts.append(PictureText(kind=statement.kind, id=comment.id, name=name, text=comment.body))
+    return choose_pictures(description, texts, command)
 
 
-def _quotes(told: Iterable[_Told]) -> list[Quote]:
-    return [each.quote for each in told]
+def _quotes(statements: Iterable[_Statement]) -> list[Quote]:
+    return [statement.quote for statement in statements]
 
 
-def _beginning(quote: Quote) -> tuple[str, str]:
-    """What is the same of a quote when its middle was cut out."""
+def _fingerprint(quote: Quote) -> tuple[str, str]:
     return quote.source, quote.text[:_BEGINNING_CHARS]
 
 
-def _before(
+def _select(
     job: Job, items: Sequence[T], comment_of: Callable[[T], ThreadComment], kind: OriginKind, left_out: Counter[str]
 ) -> list[T]:
-    """Those that stood before the command as they stand now; `kind` is what the command is when it is one of them."""
-    kept = []
+    earlier = []
     for item in items:
         comment = comment_of(item)
-        # Within one kind ids grow with time; and times tell no order within a second.
+        # Within one kind ids grow with time; timestamps have whole seconds.
         if kind == job.origin.kind:
             if comment.id == job.origin.id:
                 continue
-            # The id of a command that is repeated stays, and `at` is when that was asked for.
+            # A repeated command keeps its id; `at` is the time of the repetition.
             is_later = comment.id > job.origin.id and not "" < comment.created_at < job.origin.at
         else:
             is_later = bool(job.origin.at) and comment.created_at >= job.origin.at
         if is_later:
-            if not comment.ours:  # as the answer to this very command is
+            if not comment.is_own:  # such as the answer to this command
                 left_out["comments made after the command"] += 1
         elif job.origin.at and comment.updated_at != comment.created_at and comment.updated_at >= job.origin.at:
             left_out["comments edited after the command was given"] += 1
         else:
-            kept.append(item)
-    # Only what may find room is cleaned at all: cleaning takes a while where it meets malice.
-    sizes = [min(len(comment_of(item).body), _COMMENT_CHARS) + _FRAME_CHARS for item in kept]
+            earlier.append(item)
+    # Drop what cannot fit before it is cleaned: cleaning hostile text is slow.
+    sizes = [min(len(comment_of(item).body), _COMMENT_CHARS) + _FRAME_CHARS for item in earlier]
     first = bisect_right(list(accumulate(sizes)), BUDGET // 3)
     last = bisect_right(list(accumulate(reversed(sizes))), BUDGET - BUDGET // 3)
-    if (too_many := len(kept) - first - last) > 0:
+    if (too_many := len(earlier) - first - last) > 0:
         left_out["comments from the middle of long threads"] += too_many
-        kept[first : first + too_many] = []
-    return kept
+        earlier[first : first + too_many] = []
+    return earlier
 
 
 def _lines(lines: Lines) -> Quote:
     hunk = clean_code(lines.hunk, limit=_HUNK_CHARS)
     side = "after the change" if lines.side == "RIGHT" else "before the change"
-    place = f"{_name(lines.path)}{_numbers(lines.start_line, lines.line)}, {side}, at commit {lines.commit_sha[:10]}"
+    place = f"{_name(lines.path)}{_line_range(lines.start_line, lines.line)}, {side}, at commit {lines.commit_sha[:10]}"
     return Quote(source="the lines that the request is about", text=f"{place}\n\n{hunk}")
 
 
@@ -342,20 +304,19 @@ def _input_value(value: InputValue) -> Quote:
     return Quote(source=_name(value.source), text=clean(value.text, limit=_BODY_CHARS))
 
 
-def _numbers(first: int | None, last: int | None) -> str:
+def _line_range(first: int | None, last: int | None) -> str:
     if last is None:
         return ""
     return f" line {last}" if first in {None, last} else f" lines {first}-{last}"
 
 
 def _description(job: Job) -> Quote:
-    body, asked = job.thread.body, job.command
-    found = parse_command(body, triggers=(job.trigger,)) if job.origin.kind == "description" else None
-    given = found.command if found is not None else None
-    # The goal says the command that it holds, and the words of that. Asked for once more by `retry`, it may have been
-    # edited since: then the goal does not say it.
-    if found and isinstance(given, Work | Bare) and isinstance(asked, Work | Bare) and given.goal == asked.goal:
-        body = found.above
+    body, command = job.thread.body, job.command
+    parsed = parse_command(body, triggers=(job.trigger,)) if job.origin.kind == "description" else None
+    quoted = parsed.command if parsed is not None else None
+    # The goal repeats the command in the description, unless the description was edited before a `retry`.
+    if parsed and isinstance(quoted, Work | Bare) and isinstance(command, Work | Bare) and quoted.goal == command.goal:
+        body = parsed.above
     title = clean_line(job.thread.title, limit=_TITLE_CHARS)
     return Quote(source=_thread(job), text=f"{title}\n\n{clean(body, limit=_BODY_CHARS)}".rstrip())
 
@@ -374,13 +335,13 @@ def _check(check: FailingCheck) -> Quote:
     )
 
 
-def _said(comment: ThreadComment, kind: _Kind, source: str, *, above: str = "") -> _Told:
-    said = clean(comment.body, limit=_COMMENT_CHARS)
-    return _Told(quote=Quote(source=source, text=f"{above}\n\n{said}" if above else said), comment=comment, kind=kind)
+def _statement(comment: ThreadComment, kind: _Kind, source: str, *, above: str = "") -> _Statement:
+    body = clean(comment.body, limit=_COMMENT_CHARS)
+    return _Statement(quote=Quote(source=source, text=above + body), comment=comment, kind=kind)
 
 
 def _author(comment: ThreadComment) -> str:
-    return "an earlier comment of yours" if comment.ours else f"comment by @{_name(comment.author)}"
+    return "an earlier comment of yours" if comment.is_own else f"comment by @{_name(comment.author)}"
 
 
 def _file(file: LinkedFile) -> Quote:
@@ -389,78 +350,74 @@ def _file(file: LinkedFile) -> Quote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuoteShare:
-    """Quotes of one kind.
+    """Quotes of one kind, in the order of time; the middle is omitted first.
 
     Attributes:
-        what: what they are, in the plural, for the note of what was left out.
-        share: of the budget, in characters, that no other kind can take from it.
-        quotes: in the order of time; the middle goes first.
+        label: a plural noun for the note about omitted quotes.
+        share: characters reserved for this kind.
     """
 
-    what: str
+    label: str
     share: int
     quotes: tuple[Quote, ...]
 
     @property
     def need(self) -> int:
-        """Characters that all of it would take."""
+        """Characters of all quotes."""
         return sum(map(_size, self.quotes))
 
 
-def fitted(parts: Sequence[QuoteShare], budget: int) -> tuple[list[Quote], list[str]]:
-    """The quotes that fit into `budget` characters, and notes of what was left out.
+def fit_quotes(parts: Sequence[QuoteShare], budget: int) -> tuple[list[Quote], list[str]]:
+    """Return the quotes that fit into `budget` characters, and notes about omitted ones.
 
-    Args:
-        parts: those that matter most first; their shares are together no more than the budget.
-        budget: for all texts, with something for the frame of each.
+    The sum of the shares must not exceed the budget.
     """
-    given = [min(part.need, part.share) for part in parts]
-    rest = budget - sum(given)
-    kept: list[Quote] = []
+    reserved = [min(part.need, part.share) for part in parts]
+    rest = budget - sum(reserved)
+    fitting: list[Quote] = []
     notes: list[str] = []
-    for part, sure in zip(parts, given, strict=True):
-        extra = min(part.need - sure, rest)
+    for part, minimum in zip(parts, reserved, strict=True):
+        extra = min(part.need - minimum, rest)
         rest -= extra
-        quotes = _within(part.quotes, sure + extra)
-        kept += quotes
+        quotes = _fit_share(part.quotes, minimum + extra)
+        fitting += quotes
         if missing := len(part.quotes) - len(quotes):
-            notes.append(f"{part.what}: {missing}")
-    return kept, notes
+            notes.append(f"{part.label}: {missing}")
+    return fitting, notes
 
 
 def _size(quote: Quote) -> int:
     return len(quote.text) + len(quote.source) + _FRAME_CHARS
 
 
-def _within(quotes: Sequence[Quote], budget: int) -> list[Quote]:
-    """From both ends inward, a third of the budget from the start; one that is too large for all of it is cut."""
+def _fit_share(quotes: Sequence[Quote], budget: int) -> list[Quote]:
+    """Select from both ends; cut a quote that exceeds the whole budget."""
     if sum(map(_size, quotes)) <= budget:
         return list(quotes)
     if len(quotes) == 1 or _size(quotes[-1]) > budget:
-        # The note of the cut takes some room, too.
+        # Leave room for the note about the cut.
         source, room = quotes[-1].source, budget - len(quotes[-1].source) - 2 * _FRAME_CHARS
-        return [Quote(source=source, text=clip(quotes[-1].text, limit=room))] if room >= _LEAST_CHARS else []
-    first = _taken(quotes, budget // 3)
-    last = _taken(quotes[: len(first) - 1 if first else None : -1], budget - sum(map(_size, first)))
+        return [Quote(source=source, text=clip(quotes[-1].text, limit=room))] if room >= _MIN_CHARS else []
+    first = _take_prefix(quotes, budget // 3)
+    last = _take_prefix(quotes[: len(first) - 1 if first else None : -1], budget - sum(map(_size, first)))
     return [*first, *reversed(last)]
 
 
-def _taken(quotes: Sequence[Quote], budget: int) -> list[Quote]:
-    taken: list[Quote] = []
+def _take_prefix(quotes: Sequence[Quote], budget: int) -> list[Quote]:
+    prefix: list[Quote] = []
     for quote in quotes:
         budget -= _size(quote)
         if budget < 0:
             break
-        taken.append(quote)
-    return taken
+        prefix.append(quote)
+    return prefix
 
 
 MAX_REVIEW_COMMENTS = 30
 
-MOST_GOAL_CHARS = 20_000
-"""Characters of a request that the agent is told."""
+MAX_GOAL_CHARS = 20_000
 
-# A workflow's name comes from the repository; one that could be more than a name is not told.
+# A workflow's name comes from the repository; the goal omits one that could be more than a name.
 _NAME = re.compile(r"[\w][\w .,/()-]{0,59}")
 
 _REVIEW = f"""\
@@ -501,7 +458,7 @@ _RECIPE = """\
 Do what is asked below. Nothing that you change is published: your completion is the answer, and all that people see.
 
 {goal}"""
-_GOING_ON = """\
+_CONTINUES = """\
 A pull request for this issue is open already. The workspace holds its branch, and what it changes so far is quoted as \
 its diff: go on from there."""
 _APPROVED = """\
@@ -517,21 +474,12 @@ def goal_for(
     continues: bool = False,
     language: str = "",
 ) -> str:
-    """The goal of a job.
-
-    Args:
-        job: whose it is.
-        command: what is to be done; `job.command`, or what its words were found to mean.
-        workflow: for a job that red CI started: the workflow's name.
-        approved_plan: whether a plan is quoted that a person approved.
-        continues: whether the work continues in a pull request that is open for the job's issue.
-        language: what the agent is to answer in; empty for that of the command.
-    """
+    """Return the goal of a job; `workflow` is the failed one that started it."""
     parts = [_goal(job, command, workflow)]
     if job.origin.lines is not None:
         parts.append("The request is about the quoted lines.")
     if continues:
-        parts.append(_GOING_ON)
+        parts.append(_CONTINUES)
     if approved_plan:
         parts.append(_APPROVED)
     if language:
@@ -540,9 +488,9 @@ def goal_for(
 
 
 def _goal(job: Job, command: Work, workflow: str) -> str:
-    words = without_invisible(command.goal)[0].strip()
-    if (cut := len(words) - MOST_GOAL_CHARS) > 0:  # at the end: a recipe's text stands before the words of its starter
-        words = f"{words[:MOST_GOAL_CHARS]}\n[… {cut:,} characters left out …]"
+    words = remove_invisible(command.goal)[0].strip()
+    if (cut := len(words) - MAX_GOAL_CHARS) > 0:  # at the end: a recipe's text comes before the user's words
+        words = f"{words[:MAX_GOAL_CHARS]}\n[… {cut:,} characters left out …]"
     recipe = _RECIPE.format(goal=words) if job.recipe is not None else ""
     match command:
         case Fix():
@@ -565,16 +513,16 @@ def _goal(job: Job, command: Work, workflow: str) -> str:
             assert_never(other)
 
 
-def _failed(job: Job, name: str) -> str:
+def _failed_check(job: Job, name: str) -> str:
     kind = "workflow" if job.origin.id else "check"
     return f'The {kind} "{name}"' if _NAME.fullmatch(name) else f"A {kind}, named below,"
 
 
 def _default_fix(job: Job, workflow: str) -> str:
     if job.origin.kind == "ci":
-        # Of another App's check that App chose the name.
+        # Another App chose the name of its own check.
         name = (workflow or job.origin.name) if job.origin.id else ""
-        return _CI.format(what=_failed(job, name), where=_this_thread(job))
+        return _CI.format(what=_failed_check(job, name), where=_this_thread(job))
     if job.origin.lines is not None:
         return "Fix what the discussion of the quoted lines is about."
     return f"Fix the problem described in {_this_thread(job)}."
@@ -582,15 +530,15 @@ def _default_fix(job: Job, workflow: str) -> str:
 
 def _explain_thread(job: Job) -> str:
     if job.origin.kind == "ci":
-        return _CI_OF_A_FORK.format(what=_failed(job, ""))  # a fork's file gives the name
+        return _CI_OF_A_FORK.format(what=_failed_check(job, ""))  # the name is from a fork's file
     if job.origin.lines is not None:
         return _EXPLAIN.format(what="the quoted lines")
-    what = {
+    subjects = {
         "issue": "what this issue is about",
         "pull": "what this pull request changes, and how",
         "branch": "what this project is, and how it is built",
     }
-    return _EXPLAIN.format(what=what[job.thread.kind])
+    return _EXPLAIN.format(what=subjects[job.thread.kind])
 
 
 def _this_thread(job: Job) -> str:
@@ -603,16 +551,16 @@ _VALUE_CHARS = 300
 _EXCERPT_CHARS = 6_000
 _REMARK_CHARS = 1_000
 _CHANGES_CHARS = 20_000
-_MOST_VALUES = 30
-_MOST_STEPS = 30
-_MOST_REMARKS = 20
+_MAX_VALUES = 30
+_MAX_STEPS = 30
+_MAX_REMARKS = 20
 
 
 def job_quotes(run: FailedRun) -> list[Quote]:
-    """A quote of each failed job, in the order of the run."""
+    """Quote each failed job, in the order of the run."""
     quotes: list[Quote] = []
     for job in run.jobs:
-        parts = [*map(_step, job.failed_steps), "\n".join(_circumstances(job)), _log(job)]
+        parts = [*map(_step, job.failed_steps), "\n".join(_environment(job)), _log(job)]
         if remarks := remark_lines(job.annotations):
             parts.append("\n".join(["Annotations:", *remarks]))
         source = f"failed job {_name(job.name)} of workflow {_name(run.name)}: {_name(job.conclusion)}"
@@ -625,7 +573,7 @@ def job_quotes(run: FailedRun) -> list[Quote]:
 
 
 def change_quotes(run: FailedRun) -> list[Quote]:
-    """What was changed since the workflow last succeeded."""
+    """Quote the changes since the last successful run."""
     if not run.changes.strip():
         return []
     source = f"the diff since commit {_name(run.green_sha[:10])}, on which this workflow last succeeded"
@@ -633,10 +581,10 @@ def change_quotes(run: FailedRun) -> list[Quote]:
 
 
 def remark_lines(remarks: Sequence[Remark]) -> list[str]:
-    """What a check says about lines, each on a line of its own."""
+    """Render annotations, one a line."""
     return [
-        f"{_name(each.path)}:{each.line}: {clean_code(each.message, limit=_REMARK_CHARS)}"
-        for each in remarks[:_MOST_REMARKS]
+        f"{_name(remark.path)}:{remark.line}: {clean_code(remark.message, limit=_REMARK_CHARS)}"
+        for remark in remarks[:_MAX_REMARKS]
     ]
 
 
@@ -646,26 +594,25 @@ def _step(step: Step) -> str:
         return f"{title}\nuses: {_uses(step)}"
     if not step.run:
         return title
-    how = [f"shell: {_name(step.shell)}"] if step.shell else []
-    how += [f"working-directory: {_name(step.working_directory)}"] if step.working_directory else []
-    return "\n".join([title, *how, "run:", _indented(clean_code(step.run, limit=_RUN_CHARS))])
+    details = [f"shell: {_name(step.shell)}"] if step.shell else []
+    details += [f"working-directory: {_name(step.working_directory)}"] if step.working_directory else []
+    return "\n".join([title, *details, "run:", _indent(clean_code(step.run, limit=_RUN_CHARS))])
 
 
-def _circumstances(job: FailedJob) -> Iterator[str]:
-    """Where it ran, after which steps, with which variables."""
-    if before := [_brief(each) for each in job.steps if not each.failed and (each.run or each.uses)]:
-        yield "\n".join(["Other steps of the job:", *(f"- {each}" for each in before[:_MOST_STEPS])])
+def _environment(job: FailedJob) -> Iterator[str]:
+    if other_steps := [_step_summary(step) for step in job.steps if not step.failed and (step.run or step.uses)]:
+        yield "\n".join(["Other steps of the job:", *(f"- {step}" for step in other_steps[:_MAX_STEPS])])
     if job.environment:
-        yield f"Environment:\n{_indented(_pairs(job.environment))}"
+        yield f"Environment:\n{_indent(_variables(job.environment))}"
     if job.services:
-        yield f"Services:\n{_indented(_pairs(job.services))}"
+        yield f"Services:\n{_indent(_variables(job.services))}"
     if job.container:
         yield f"Container: {_name(job.container)}"
     if job.runs_on:
         yield f"Runner: {_name(', '.join(job.runs_on))}"
 
 
-def _brief(step: Step) -> str:
+def _step_summary(step: Step) -> str:
     if step.uses:
         return f"uses {_uses(step)}"
     first, _, rest = clean_code(step.run, limit=_VALUE_CHARS).partition("\n")
@@ -673,15 +620,13 @@ def _brief(step: Step) -> str:
 
 
 def _uses(step: Step) -> str:
-    given = ", ".join(f"{_name(key)}: {_name(value)}" for key, value in list(step.inputs.items())[:_MOST_VALUES])
-    return f"{_name(step.uses)} ({given})" if given else _name(step.uses)
+    inputs = ", ".join(f"{_name(key)}: {_name(value)}" for key, value in list(step.inputs.items())[:_MAX_VALUES])
+    return f"{_name(step.uses)} ({inputs})" if inputs else _name(step.uses)
 
 
-def _pairs(pairs: Mapping[str, str]) -> str:
-    shown = [
-        f"{_name(key)}={clean_code(value, limit=_VALUE_CHARS)}" for key, value in list(pairs.items())[:_MOST_VALUES]
-    ]
-    return "\n".join(shown)
+def _variables(pairs: Mapping[str, str]) -> str:
+    variables = list(pairs.items())[:_MAX_VALUES]
+    return "\n".join(f"{_name(key)}={clean_code(value, limit=_VALUE_CHARS)}" for key, value in variables)
 
 
 def _log(job: FailedJob) -> str:
@@ -689,11 +634,11 @@ def _log(job: FailedJob) -> str:
         return f"No log: {clean_line(job.no_log, limit=_VALUE_CHARS)}"
     if not job.excerpt.strip():
         return "The log is empty."
-    more = f" ({job.more:,} more failures are left out)" if job.more else ""
-    return f"From the log{more}:\n{clean_code(job.excerpt, limit=_EXCERPT_CHARS)}"
+    omitted = f" ({job.more:,} more failures are left out)" if job.more else ""
+    return f"From the log{omitted}:\n{clean_code(job.excerpt, limit=_EXCERPT_CHARS)}"
 
 
-def _indented(text: str) -> str:
+def _indent(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.split("\n"))
 
 
@@ -701,29 +646,29 @@ def _name(text: str) -> str:
     return clean_line(text, limit=_NAME_CHARS)
 
 
-MOST = 5
-"""Pictures that one job shows."""
+MAX_PICTURES = 5
+"""Pictures in one job."""
 
-LARGEST_BYTES = 3_500_000
-"""Of one picture; `Image.of` takes no larger one."""
+MAX_PICTURE_BYTES = 3_500_000
+"""Of one picture; the limit of `Image.of`."""
 
-TOGETHER_BYTES = 8_000_000
-"""Of all pictures of one job."""
+MAX_TOTAL_BYTES = 8_000_000
+"""Of all pictures in one job."""
 
-MOST_NOTES = 10
+MAX_NOTES = 10
 
-# GitHub signs addresses at the second of these for a few minutes; the first is from before it did.
+# GitHub signs addresses of the second host for a few minutes; the first host is from before it did.
 _IMAGE_HOSTS = frozenset({"user-images.githubusercontent.com", "private-user-images.githubusercontent.com"})
 _SERVER = "https://github.com"
-# Where github.com redirects requests for an attachment of a public repository.
+# github.com redirects requests for an attachment of a public repository to this host.
 _STORE = "github-production-user-asset-6210df.s3.amazonaws.com"
 
-# Where an Enterprise Server keeps attachments. With subdomain isolation, `media.` before its name replaces `/media`:
+# Attachments of an Enterprise Server. With subdomain isolation, the host `media.…` replaces `/media`:
 # https://docs.github.com/enterprise-server@latest/admin/configuring-settings/hardening-security-for-your-enterprise/enabling-subdomain-isolation
 _MEDIA = re.compile(r"/media/user/[0-9]+/files/[0-9a-f-]{36}", re.ASCII)
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-# Also as they were until 2024: `/owner/name/assets/<account>/<uuid>`.
+# The second form was used until 2024.
 _ATTACHMENT = re.compile(rf"/(?:user-attachments/assets|[\w.-]+/[\w.-]+/assets/[0-9]+)/{_UUID}", re.ASCII)
 _ASSET = re.compile(_UUID)
 _ADDRESS = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+/[!#-;=?-\[\]_a-z~]*")
@@ -731,13 +676,11 @@ _ADDRESS = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+/[!#-;=?-\[\]_a-z~]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PictureText:
-    """A text of a thread in which pictures may stand.
+    """A text of a thread that may contain pictures.
 
     Attributes:
-        kind: what it is: the `thread`'s description, a `comment`, a comment on lines or the words of a `review`.
-        id: GitHub's id; of no use for the description.
-        name: where a picture comes from, for the agent, e.g. `comment 17 by @mona`; cleaned.
-        text: the Markdown.
+        id: GitHub's id; 0 for the description.
+        name: for the agent, e.g. `comment 17 by @mona`; cleaned.
     """
 
     kind: Literal["thread", "comment", "review_comment", "review"]
@@ -748,66 +691,51 @@ class PictureText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A picture that a text shows.
+    """A picture in a text.
 
     Attributes:
-        words: the text.
-        place: where it is in reading order: the number of the text, and its own within that.
-        address: as the text has it; empty where a definition elsewhere gives it.
+        place: numbers of the text in reading order, and of the picture in it.
+        address: empty if a link definition has it.
     """
 
-    words: PictureText
+    text: PictureText
     place: tuple[int, int]
     address: str
 
     @property
     def source(self) -> str:
-        """Where it comes from, for the agent."""
+        """The name of its text, and its number there."""
         number = self.place[1]
-        return self.words.name if number == 1 else f"{self.words.name}, picture {number}"
+        return self.text.name if number == 1 else f"{self.text.name}, picture {number}"
 
 
-def pictures(description: PictureText, said: Sequence[PictureText], command: PictureText | None) -> tuple[Picture, ...]:
-    """The pictures of a thread, those that matter most first, each address once.
-
-    The command's come first, then the description's, then those of what was said last. They are read in another order:
-    the description, what was said, the command.
-
-    Args:
-        description: the thread's.
-        said: in the thread, oldest first.
-        command: what the one who asked wrote, where the job came from words.
-    """
-    texts = [description, *said, *([command] if command else [])]
-    found = [
-        [Picture(words=words, place=(order, number), address=address) for number, address in enumerate(addresses, 1)]
-        for order, (words, addresses) in enumerate((words, shown(words.text)) for words in texts)
+def choose_pictures(
+    description: PictureText, comments: Sequence[PictureText], command: PictureText | None
+) -> tuple[Picture, ...]:
+    """Return a thread's pictures, most important first, each address once."""
+    texts = [description, *comments, *([command] if command else [])]
+    by_text = [
+        [Picture(text=words, place=(order, number), address=address) for number, address in enumerate(addresses, 1)]
+        for order, (words, addresses) in enumerate((words, picture_addresses(words.text)) for words in texts)
     ]
-    later = found[1 : 1 + len(said)]
-    once: dict[str, Picture] = {}
-    for group in [*found[1 + len(said) :], found[0], *reversed(later)]:
+    unique: dict[str, Picture] = {}
+    for group in [*by_text[1 + len(comments) :], by_text[0], *reversed(by_text[1 : 1 + len(comments)])]:
         for picture in group:
-            once.setdefault(picture.address or picture.source, picture)
-    return tuple(once.values())
+            unique.setdefault(picture.address or picture.source, picture)
+    return tuple(unique.values())
 
 
-def shown(text: str) -> list[str]:
-    """Addresses of the pictures that a reader of the page sees, in order."""
+def picture_addresses(text: str) -> list[str]:
+    """Return the addresses of visible pictures."""
     if "![" not in text and "<img" not in text.casefold():
         return []
-    return shown_images(text.replace("\r\n", "\n").replace("\r", "\n"))
+    return visible_images(text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-def may_be_fetched(address: str, server_url: str, *, redirected: bool = False) -> bool:
-    """Whether an address is one of an attachment at GitHub, or at the server that the bot works for.
+def is_fetchable(address: str, server_url: str, *, redirected: bool = False) -> bool:
+    """Whether an address is an attachment on GitHub or the configured server, or `redirected` from one.
 
-    Pictures are fetched from nowhere else.
     https://docs.github.com/get-started/writing-on-github/working-with-advanced-formatting/attaching-files
-
-    Args:
-        address: whole; nothing in it is repaired.
-        server_url: the configured server's.
-        redirected: whether another such address leads there.
     """
     if not _ADDRESS.fullmatch(address):
         return False
@@ -823,30 +751,19 @@ def may_be_fetched(address: str, server_url: str, *, redirected: bool = False) -
     return parts.scheme == "https" and parts.netloc in hosts
 
 
-def signed(address: str, page: str, server_url: str) -> str:
-    """The address at which GitHub gives out an attachment for the next minutes, from a text as it renders it.
-
-    Private attachments are given out nowhere else. The signed address names the same asset in its path.
-
-    Args:
-        address: as the text has it.
-        page: the text's `body_html`.
-        server_url: the configured server's.
-
-    Returns:
-        The address itself where the page has no other of that asset.
-    """
+def signed_address(address: str, page: str, server_url: str) -> str:
+    """Return an attachment's short-lived signed address from a text's `body_html`, or the address itself."""
     asset = _ASSET.search(urlsplit(address).path)
     if asset is None:
         return address
     for source in image_sources(page):
-        if asset[0] in source and may_be_fetched(source, server_url) and asset[0] in urlsplit(source).path:
+        if asset[0] in source and is_fetchable(source, server_url) and asset[0] in urlsplit(source).path:
             return source
     return address
 
 
-def notes(left_out: Iterable[tuple[Picture, str]]) -> list[str]:
-    """Notes for the agent about the pictures that it is not shown, up to `MOST_NOTES`."""
-    every = list(left_out)
-    told = [f"a picture of {picture.source}: {reason}" for picture, reason in every[:MOST_NOTES]]
-    return [*told, f"further pictures: {len(every) - MOST_NOTES}"] if len(every) > MOST_NOTES else told
+def omission_notes(omitted: Iterable[tuple[Picture, str]]) -> list[str]:
+    """Describe omitted pictures for the agent."""
+    pictures = list(omitted)
+    lines = [f"a picture of {picture.source}: {reason}" for picture, reason in pictures[:MAX_NOTES]]
+    return [*lines, f"further pictures: {len(pictures) - MAX_NOTES}"] if len(pictures) > MAX_NOTES else lines

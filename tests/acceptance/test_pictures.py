@@ -12,7 +12,7 @@ from typing_extensions import override
 from agent_runtime import Image, ScriptedProvider
 from agent_runtime.providers.protocol import Chunk, Request
 from bot.domain.job import JobState
-from bot.prompt.brief import LARGEST_BYTES, MOST
+from bot.prompt.brief import MAX_PICTURE_BYTES, MAX_PICTURES
 from localhub import LocalHub
 from tests.pictures import png
 from tests.stage import FIX, Stage, staged
@@ -100,7 +100,7 @@ async def test_what_is_elsewhere_too_large_gone_or_no_picture_is_left_out_and_sa
 ) -> None:
     models = Models()
     async with staged(hub, tmp_path, provider=models) as stage:
-        large = hub.attach(stage.repo, png(padding=LARGEST_BYTES), author="mona")
+        large = hub.attach(stage.repo, png(padding=MAX_PICTURE_BYTES), author="mona")
         text = hub.attach(stage.repo, b"<svg/>", author="mona", media_type="image/svg+xml")
         gone = f"{hub.url}/user-attachments/assets/00000000-0000-0000-0000-000000000000"
         shown = hub.attach(stage.repo, png(), author="mona")
@@ -109,7 +109,7 @@ async def test_what_is_elsewhere_too_large_gone_or_no_picture_is_left_out_and_sa
     assert [image.source for image in models.images] == ["issue #1 by @mona, picture 5"]
     for said in (
         "a picture of issue #1 by @mona: it is not an attachment on GitHub",
-        f"a picture of issue #1 by @mona, picture 2: it has more than {LARGEST_BYTES:,} bytes",
+        f"a picture of issue #1 by @mona, picture 2: it has more than {MAX_PICTURE_BYTES:,} bytes",
         "a picture of issue #1 by @mona, picture 3: it is not a PNG, JPEG, GIF or WebP image",
         "a picture of issue #1 by @mona, picture 4: it was deleted",
     ):
@@ -125,10 +125,10 @@ async def test_no_more_than_the_caps_are_shown_those_first_that_matter_most(hub:
         await fixed(stage, " ".join(f"![]({each})" for each in large), *(f"![]({each})" for each in small))
     sources = [image.source for image in models.images]
     assert sources[:2] == ["issue #1 by @mona", "issue #1 by @mona, picture 2"]
-    assert len(sources) == MOST
+    assert len(sources) == MAX_PICTURES
     assert [image.data for image in models.images[2:]] == [Image.of("", png(side)).data for side in (12, 13, 14)]
     assert "picture 3: the images of a task have 8,000,000 bytes at most" in models.text
-    assert models.text.count(f"a task has {MOST} images at most") == 2
+    assert models.text.count(f"a task has {MAX_PICTURES} images at most") == 2
 
 
 @pytest.mark.parametrize(("sees", "pictures"), [(False, "auto"), (True, "off")])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bot.domain.commands import Fix
-from bot.prompt.brief import Material, ThreadComment, brief_for, shown
+from bot.prompt.brief import Material, ThreadComment, brief_for, picture_addresses
 from tests.builders import a_job
 from tests.hiding_places import HIDING_PLACES
 
@@ -19,12 +19,12 @@ PLACES = [place for place in HIDING_PLACES if "EVIL" in place and not place.star
 @pytest.mark.parametrize("picture", TAGS)
 @pytest.mark.parametrize("hidden", PLACES, ids=ascii)
 def test_a_tag_that_a_reader_cannot_see_is_not_looked_at(hidden: str, picture: str) -> None:
-    assert URL not in shown(f"Body\n\n{hidden.replace('EVIL', picture)}")
+    assert URL not in picture_addresses(f"Body\n\n{hidden.replace('EVIL', picture)}")
 
 
 @pytest.mark.parametrize("hidden", [place for place in PLACES if not any(map(place.count, IN_BRACKETS))], ids=ascii)
 def test_a_picture_that_a_reader_cannot_see_is_not_looked_at(hidden: str) -> None:
-    assert URL not in shown(f"Body\n\n{hidden.replace('EVIL', MARKDOWN)}")
+    assert URL not in picture_addresses(f"Body\n\n{hidden.replace('EVIL', MARKDOWN)}")
 
 
 @pytest.mark.parametrize("room_taken", [0, 20_000])
@@ -33,7 +33,7 @@ def test_a_comment_that_is_not_quoted_is_not_looked_at_either(room_taken: int) -
     job = a_job(command=Fix(goal=""), body="")
     later = ThreadComment(id=901, author="eve", body=f"![]({URL}1)", created_at=at.format(6))
     edited = ThreadComment(id=1, author="eve", body=f"![]({URL}2)", created_at=at.format(1), updated_at=at.format(9))
-    ours = ThreadComment(id=2, author="codepilot[bot]", body=f"![]({URL}3)", ours=True)
+    ours = ThreadComment(id=2, author="codepilot[bot]", body=f"![]({URL}3)", is_own=True)
     many = tuple(
         ThreadComment(id=10 + n, author=f"u{n}", body=f"{'word ' * 900} ![]({URL}#{n})", created_at=at.format(2))
         for n in range(40)
@@ -46,5 +46,5 @@ def test_a_comment_that_is_not_quoted_is_not_looked_at_either(room_taken: int) -
 
 
 def test_where_hiding_places_never_end_nothing_is_looked_at() -> None:
-    assert shown(f"![]({URL})\n\n{'<b' * 3}{'>' * 3}") == [URL]
-    assert shown(f"![]({URL})\n\n{'<b' * 30}{'>' * 30}") == []
+    assert picture_addresses(f"![]({URL})\n\n{'<b' * 3}{'>' * 3}") == [URL]
+    assert picture_addresses(f"![]({URL})\n\n{'<b' * 30}{'>' * 30}") == []

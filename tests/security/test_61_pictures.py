@@ -11,7 +11,7 @@ import pytest
 from aiohttp import ClientError, web
 
 from bot.github.downloads import ForeignAddressError, PictureError, TooLargeError, fetch_picture
-from bot.prompt.brief import may_be_fetched
+from bot.prompt.brief import is_fetchable
 
 ASSET = "6f1c0f35-1f0e-4c5e-9c39-0a5d7a0f2b11"
 PATH = f"/user-attachments/assets/{ASSET}"
@@ -73,15 +73,15 @@ async def fetched(server: str, *, limit: int = 1000, seconds: float = 10.0) -> b
     ],
 )
 async def test_nothing_is_fetched_but_github_s_attachments(address: str) -> None:
-    assert not may_be_fetched(address, SERVER)
+    assert not is_fetchable(address, SERVER)
     with pytest.raises(ForeignAddressError):
         await fetch_picture(address, server_url=SERVER, limit=1000, seconds=1)
 
 
 def test_only_a_redirect_leads_to_github_s_store() -> None:
-    assert may_be_fetched(STORE, SERVER, redirected=True)
-    assert not may_be_fetched(STORE.replace("6210df", "evil"), SERVER, redirected=True)
-    assert not may_be_fetched(STORE.replace("https", "http"), SERVER, redirected=True)
+    assert is_fetchable(STORE, SERVER, redirected=True)
+    assert not is_fetchable(STORE.replace("6210df", "evil"), SERVER, redirected=True)
+    assert not is_fetchable(STORE.replace("https", "http"), SERVER, redirected=True)
 
 
 async def test_a_redirect_to_another_host_is_not_followed() -> None:

@@ -226,7 +226,7 @@ def _(text: str) -> None:
 def _(text: str) -> None:
     sanitize.clean(text, limit=20_000)
     sanitize.clean_code(text, limit=20_000)
-    sanitize.shown_images(text)
+    sanitize.visible_images(text)
 
 
 @_in_a_thread("published text", 4_000)

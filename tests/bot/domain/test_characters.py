@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from bot.domain import characters
-from bot.prompt.sanitize import with_invisible_shown, without_invisible, without_spelled
+from bot.prompt.sanitize import remove_invisible, remove_spelled_invisible, spell_out_invisible
 from bot.publishing.markdown import clean
 from bot.publishing.screening import adds_unseen, is_deceptive, spelled_out
 
@@ -32,9 +32,9 @@ def of(ranges: str) -> set[str]:
 @pytest.mark.parametrize(
     ("clears", "ranges"),
     [
-        (lambda text: without_invisible(text)[0], f"{UNSEEN} {SURROGATES} {PRIVATE}"),
-        (lambda text: without_spelled(text)[0], f"{UNSEEN} {SURROGATES}"),
-        (with_invisible_shown, f"{UNSEEN} {SURROGATES} {PRIVATE}"),
+        (lambda text: remove_invisible(text)[0], f"{UNSEEN} {SURROGATES} {PRIVATE}"),
+        (lambda text: remove_spelled_invisible(text)[0], f"{UNSEEN} {SURROGATES}"),
+        (spell_out_invisible, f"{UNSEEN} {SURROGATES} {PRIVATE}"),
         (clean, f"{UNSEEN} {SURROGATES}"),
         (spelled_out, f"{UNSEEN} {SURROGATES}"),
     ],

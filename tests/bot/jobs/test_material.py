@@ -27,7 +27,16 @@ from bot.jobs.material import FailedLogs, gather, linked, run_behind
 from bot.jobs.setup import RepoSettings
 from bot.permissions.levels import Grant
 from bot.permissions.repo_config import RepoConfig
-from bot.prompt.brief import LARGEST_BYTES, MOST, TOGETHER_BYTES, Brief, LinkedFile, Material, Picture, PictureText
+from bot.prompt.brief import (
+    MAX_PICTURE_BYTES,
+    MAX_PICTURES,
+    MAX_TOTAL_BYTES,
+    Brief,
+    LinkedFile,
+    Material,
+    Picture,
+    PictureText,
+)
 from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.job_contexts import RED_RUN, account, answering, context_of, on_a_line, snapshot
@@ -130,9 +139,9 @@ async def test_what_the_bot_said_itself_is_told_apart() -> None:
         line_comments=answering((on_lines,)),
         of_pull=answering((review,)),
     )
-    assert [each.ours for each in found.comments] == [False, True]
-    assert [each.comment.ours for each in found.line_comments] == [True]
-    assert [each.comment.ours for each in found.verdicts] == [False]
+    assert [each.is_own for each in found.comments] == [False, True]
+    assert [each.comment.is_own for each in found.line_comments] == [True]
+    assert [each.comment.is_own for each in found.verdicts] == [False]
     assert found.diff == "the diff"
 
 
@@ -369,7 +378,7 @@ def _address(number: int) -> str:
 def _several(count: int, words: PictureText = DESCRIPTION, order: int = 0) -> list[Picture]:
     """Pictures in the order of their places."""
     places = [(order, number) for number in range(1, count + 1)]
-    return [Picture(words=words, place=place, address=_address(100 * order + place[1])) for place in places]
+    return [Picture(text=words, place=place, address=_address(100 * order + place[1])) for place in places]
 
 
 @dataclass(slots=True)
@@ -428,7 +437,7 @@ async def test_what_github_shows_is_not_read_on_the_event_loop(
         threads.append(threading.current_thread())
         return address
 
-    monkeypatch.setattr(material, "signed", noted)
+    monkeypatch.setattr(material, "signed_address", noted)
     assert len((await _shown(github, _several(2))).images) == 2
     assert len(threads) == 2
     assert threading.main_thread() not in threads
@@ -459,12 +468,12 @@ async def test_a_private_picture_is_fetched_from_the_address_that_github_signed(
 
 @pytest.mark.parametrize("address", ["https://evil.example/p.png", "http://169.254.169.254/", "", "file:///etc/passwd"])
 async def test_nothing_is_asked_of_another_place_or_for_one_there(github: _GitHub, address: str) -> None:
-    task = await _shown(github, [Picture(words=DESCRIPTION, place=(0, 1), address=address)])
+    task = await _shown(github, [Picture(text=DESCRIPTION, place=(0, 1), address=address)])
     assert (task.images, github.fetched, github.rendered_texts) == ((), [], [])
     assert "issue #7 by @mona" in _noted(task)
 
 
-@pytest.mark.parametrize("wrong", [PictureError("it is gone"), b"<svg/>", b"", b"x" * (LARGEST_BYTES + 1)])
+@pytest.mark.parametrize("wrong", [PictureError("it is gone"), b"<svg/>", b"", b"x" * (MAX_PICTURE_BYTES + 1)])
 async def test_one_that_cannot_be_shown_is_noted_and_fails_no_other(github: _GitHub, wrong: bytes | Exception) -> None:
     github.content = {1: wrong}
     task = await _shown(github, _several(2))
@@ -473,8 +482,8 @@ async def test_one_that_cannot_be_shown_is_noted_and_fails_no_other(github: _Git
 
 
 async def test_no_more_are_shown_than_a_task_has_room_for(github: _GitHub) -> None:
-    task = await _shown(github, _several(MOST + 3))
-    assert len(task.images) == len(github.fetched) == MOST
+    task = await _shown(github, _several(MAX_PICTURES + 3))
+    assert len(task.images) == len(github.fetched) == MAX_PICTURES
     assert _noted(task).count("a picture of") == 3
 
 
@@ -482,16 +491,16 @@ async def test_a_thread_full_of_broken_pictures_costs_a_few_requests(github: _Gi
     github.content = {number: PictureError("it is gone") for number in range(1, 200)}
     task = await _shown(github, _several(200))
     assert task.images == ()
-    assert len(github.fetched) <= 2 * MOST
+    assert len(github.fetched) <= 2 * MAX_PICTURES
     assert len(_noted(task)) < 2_000
 
 
 async def test_a_large_one_leaves_room_for_smaller_ones(github: _GitHub) -> None:
-    large = png(padding=LARGEST_BYTES - 1_000)
+    large = png(padding=MAX_PICTURE_BYTES - 1_000)
     github.content = dict.fromkeys((1, 2, 3), large)
     task = await _shown(github, _several(4))
     assert [each.source.rpartition(" ")[2] for each in task.images] == ["@mona", "2", "4"]
-    assert github.limits[2] == TOGETHER_BYTES - 2 * len(large)
+    assert github.limits[2] == MAX_TOTAL_BYTES - 2 * len(large)
 
 
 async def test_those_that_there_is_no_time_for_are_not_asked_for(

@@ -22,7 +22,7 @@ from bot.prompt.brief import (
     ReviewVerdict,
     ThreadComment,
     change_quotes,
-    fitted,
+    fit_quotes,
     job_quotes,
 )
 from tests.builders import a_job, task_for
@@ -168,7 +168,7 @@ def test_threads_about_lines_stay_together_and_show_their_code_once() -> None:
     said = [
         LineComment(comment=comment(1, "why?"), root=1, path="a.py", line=3, hunk="+x"),
         LineComment(comment=comment(2, "and here?"), root=2, path="b.py", hunk="+y"),
-        LineComment(comment=replace(comment(3, "because"), ours=True), root=1, path="a.py", line=3, hunk="+x"),
+        LineComment(comment=replace(comment(3, "because"), is_own=True), root=1, path="a.py", line=3, hunk="+x"),
     ]
     quotes = task_for(at_lines(), material=Material(line_comments=tuple(said))).quotes[2:]
     assert quotes == (
@@ -210,7 +210,7 @@ def test_only_comments_that_stood_before_the_command_as_they_stand_now_are_quote
         comment(899, "in the same second", at=AT),
         comment(900, "/codepilot fix", at=AT),
         comment(901, "late", at=AT),
-        replace(comment(902, "At work.", at=AT), ours=True),
+        replace(comment(902, "At work.", at=AT), is_own=True),
     )
     quotes = task_for(a_job(), material=Material(comments=comments)).quotes[1:]
     assert [quote.text for quote in quotes] == [
@@ -295,10 +295,10 @@ def test_whatever_there_is_fits_the_budget_and_what_does_not_is_told(size: int) 
 @given(st.lists(st.tuples(st.integers(0, 500), st.lists(st.integers(0, 2_000), max_size=6)), max_size=5))
 def test_no_mixture_goes_over_the_budget(kinds: list[tuple[int, list[int]]]) -> None:
     parts = [
-        QuoteShare(what="x", share=share, quotes=tuple(Quote(source="s", text="x" * size) for size in sizes))
+        QuoteShare(label="x", share=share, quotes=tuple(Quote(source="s", text="x" * size) for size in sizes))
         for share, sizes in kinds
     ]
-    quotes, _ = fitted(parts, 2_500)
+    quotes, _ = fit_quotes(parts, 2_500)
     assert sum(len(quote.text) for quote in quotes) <= 2_500
 
 

@@ -6,15 +6,15 @@ from hypothesis import strategies as st
 
 from agent_runtime.core.values import MAX_IMAGE_BYTES
 from bot.prompt.brief import (
-    LARGEST_BYTES,
-    MOST_NOTES,
+    MAX_NOTES,
+    MAX_PICTURE_BYTES,
     Picture,
     PictureText,
-    may_be_fetched,
-    notes,
-    pictures,
-    shown,
-    signed,
+    choose_pictures,
+    is_fetchable,
+    omission_notes,
+    picture_addresses,
+    signed_address,
 )
 from tests.hiding_places import PARTS
 
@@ -43,7 +43,7 @@ def words(number: int, text: str) -> PictureText:
     ],
 )
 def test_a_picture_that_the_page_shows_is_found(text: str) -> None:
-    assert shown(text) == [URL]
+    assert picture_addresses(text) == [URL]
 
 
 @pytest.mark.parametrize(
@@ -61,20 +61,20 @@ def test_a_picture_that_the_page_shows_is_found(text: str) -> None:
     ],
 )
 def test_what_shows_no_picture_has_none(text: str) -> None:
-    assert URL not in shown(text)
+    assert URL not in picture_addresses(text)
 
 
 def test_pictures_stand_in_the_order_of_the_text() -> None:
-    assert shown("<img src=a> ![](b) <img src='c'>\n\n![](d)") == ["a", "b", "c", "d"]
+    assert picture_addresses("<img src=a> ![](b) <img src='c'>\n\n![](d)") == ["a", "b", "c", "d"]
 
 
 def test_a_picture_by_reference_is_one_without_an_address() -> None:
-    assert shown(f"![Shot][s]\n\n[s]: {URL}") == [""]
+    assert picture_addresses(f"![Shot][s]\n\n[s]: {URL}") == [""]
 
 
 @given(st.lists(st.sampled_from([*PARTS, f"![]({URL})", f"<img src='{URL}'>"]), max_size=30).map("".join))
 def test_no_text_breaks_it_and_no_address_is_made_up(text: str) -> None:
-    assert text.count(URL) >= shown(text).count(URL)
+    assert text.count(URL) >= picture_addresses(text).count(URL)
 
 
 @pytest.mark.parametrize(
@@ -89,29 +89,29 @@ def test_no_text_breaks_it_and_no_address_is_made_up(text: str) -> None:
     ],
 )
 def test_github_keeps_attachments_here(address: str) -> None:
-    assert may_be_fetched(address, SERVER)
+    assert is_fetchable(address, SERVER)
 
 
 def test_the_configured_server_may_be_this_machine() -> None:
     local = "http://127.0.0.1:8000"
-    assert may_be_fetched(f"{local}/user-attachments/assets/{ASSET}", f"{local}/")
-    assert not may_be_fetched(f"http://127.0.0.1:8001/user-attachments/assets/{ASSET}", local)
+    assert is_fetchable(f"{local}/user-attachments/assets/{ASSET}", f"{local}/")
+    assert not is_fetchable(f"http://127.0.0.1:8001/user-attachments/assets/{ASSET}", local)
 
 
 def test_an_enterprise_server_keeps_attachments_below_its_own_name() -> None:
     ghes, file = "https://ghe.example.com", f"user/7/files/{ASSET}"
-    assert may_be_fetched(f"{ghes}/media/{file}", ghes)
-    assert may_be_fetched(f"https://media.ghe.example.com/{file}", ghes)
+    assert is_fetchable(f"{ghes}/media/{file}", ghes)
+    assert is_fetchable(f"https://media.ghe.example.com/{file}", ghes)
     for address in (f"{ghes}/{file}", f"https://media.github.com/{file}", f"https://media.ghe.example.com/raw/{file}"):
-        assert not may_be_fetched(address, ghes)
-    assert not may_be_fetched(f"https://media.github.com/{file}", "https://github.com")
-    assert not may_be_fetched(f"https://github.com/media/{file}", "https://github.com")
+        assert not is_fetchable(address, ghes)
+    assert not is_fetchable(f"https://media.github.com/{file}", "https://github.com")
+    assert not is_fetchable(f"https://github.com/media/{file}", "https://github.com")
 
 
 def test_a_signed_address_is_found_by_its_asset() -> None:
     other = SIGNED.replace(ASSET, "00000000-0000-0000-0000-000000000000")
     page = f'<p><img src="{other}"><!-- <img src="x{SIGNED}"> --><img alt="a" src="{SIGNED}&amp;x=1"></p>'
-    assert signed(URL, page, SERVER) == f"{SIGNED}&x=1"
+    assert signed_address(URL, page, SERVER) == f"{SIGNED}&x=1"
 
 
 @pytest.mark.parametrize(
@@ -125,16 +125,18 @@ def test_a_signed_address_is_found_by_its_asset() -> None:
     ],
 )
 def test_without_a_signed_address_it_stays_what_it_is(page: str) -> None:
-    assert signed(URL, page, SERVER) == URL
+    assert signed_address(URL, page, SERVER) == URL
 
 
 def test_an_address_without_an_asset_is_not_looked_up() -> None:
     address = "https://user-images.githubusercontent.com/7/42-shot.png"
-    assert signed(address, f"<img src='{SIGNED}'>", SERVER) == address
+    assert signed_address(address, f"<img src='{SIGNED}'>", SERVER) == address
 
 
 def test_the_commands_pictures_come_first_then_the_description_then_what_was_said_last() -> None:
-    found = pictures(words(0, "![](a) ![](b)"), [words(1, "![](c)"), words(2, "![](d) ![](b)")], words(3, "![](e)"))
+    found = choose_pictures(
+        words(0, "![](a) ![](b)"), [words(1, "![](c)"), words(2, "![](d) ![](b)")], words(3, "![](e)")
+    )
     assert [each.address for each in found] == ["e", "a", "b", "d", "c"]
     in_order = sorted(found, key=lambda each: each.place)
     assert [each.address for each in in_order] == ["a", "b", "c", "d", "e"]
@@ -142,15 +144,15 @@ def test_the_commands_pictures_come_first_then_the_description_then_what_was_sai
 
 
 def test_a_job_that_no_words_asked_for_has_those_of_the_thread() -> None:
-    assert [each.address for each in pictures(words(0, "![](a)"), [words(1, "![](b)")], None)] == ["a", "b"]
+    assert [each.address for each in choose_pictures(words(0, "![](a)"), [words(1, "![](b)")], None)] == ["a", "b"]
 
 
 def test_of_very_many_left_out_the_last_are_counted() -> None:
-    picture = Picture(words=words(1, ""), place=(0, 1), address=URL)
-    assert notes([(picture, "it is gone")]) == ["a picture of comment 1 by @ann: it is gone"]
-    many = notes([(picture, "it is gone")] * (MOST_NOTES + 7))
-    assert (len(many), many[-1]) == (MOST_NOTES + 1, "further pictures: 7")
+    picture = Picture(text=words(1, ""), place=(0, 1), address=URL)
+    assert omission_notes([(picture, "it is gone")]) == ["a picture of comment 1 by @ann: it is gone"]
+    many = omission_notes([(picture, "it is gone")] * (MAX_NOTES + 7))
+    assert (len(many), many[-1]) == (MAX_NOTES + 1, "further pictures: 7")
 
 
 def test_no_more_is_read_than_a_model_can_be_shown() -> None:
-    assert LARGEST_BYTES == MAX_IMAGE_BYTES
+    assert MAX_PICTURE_BYTES == MAX_IMAGE_BYTES
