@@ -1,1 +1,1 @@
-"""Bytes to commands."""
+"""Conversion of GitHub events to jobs."""

@@ -1,8 +1,7 @@
-"""Turn GitHub's events about checks into jobs: failed workflows and checks, and the buttons of the bot's check runs.
+"""Functions that turn events about checks into jobs: failed workflows and checks, and buttons of check runs.
 
-A failed check becomes a job if its commit is the head of exactly one pull request, or of the default branch. The names
-of branches prove nothing, for a fork's may be the same. The sender of such an event commands nothing: the permission
-check decides about the accounts that started the run.
+A failed check becomes a job if its commit is the head of one pull request or of the default branch. Branch names prove
+nothing: a fork can have the same.
 """
 
 from __future__ import annotations
@@ -33,21 +32,21 @@ from bot.events.delivery import (
 )
 
 FAILED = frozenset({"failure", "timed_out", "startup_failure"})
-"""Conclusions of a check that went wrong by itself."""
+"""Conclusions of a failed check."""
 RED = FAILED | {"cancelled"}
-"""Conclusions that are looked at; a cancelled check is only reported."""
+"""Conclusions that are handled; a cancelled check is only reported."""
 
 router = JobRouter()
 
 _ACTIONS = "github-actions"
-"""The App whose checks `workflow_run` reports, with the run that they belong to."""
+"""The App whose checks `workflow_run` reports."""
 _NAME_CHARS, _URL_CHARS = 200, 500
 _EXTERNAL_ID = re.compile(
     r"(?P<job>[a-z0-9]{1,40}):(?:(?P<kind>issue|pull):(?P<number>[1-9][0-9]{0,17})|branch:(?P<branch>[^:\s]{1,250}))"
     r":(?P<request>-|[0-9a-f]{4,64})"
 )
 _BUTTON = re.compile(r"(?P<name>[a-z]{1,10})(?: (?P<request>[0-9a-f]{4,8}))?")
-"""`approve 7f3a91c0` names the request that the button was drawn for, which may not be the one that waits by now."""
+"""`approve 7f3a91c0` names the request that the button was shown for; another one may wait now."""
 
 _BranchName = Annotated[Text, Field(max_length=500)] | None
 _Conclusion = Annotated[str, Field(max_length=40)] | None
@@ -63,7 +62,7 @@ class _Branch(PayloadPart):
 
 
 class _PullRequest(PayloadPart):
-    """A pull request as events about checks name it; GitHub leaves those from forks out."""
+    """A pull request in an event about checks; GitHub omits those of forks."""
 
     number: Id
     head: _Branch
@@ -89,7 +88,7 @@ class _OwnCheckRun(ObjectId):
 
 
 class OwnCheckRunPayload(EventPayload):
-    """A check run of the bot is to be run again."""
+    """One of the bot's check runs was requested again."""
 
     check_run: _OwnCheckRun
 
@@ -99,7 +98,7 @@ class _Action(PayloadPart):
 
 
 class ButtonPayload(OwnCheckRunPayload):
-    """A button of one of the bot's check runs was pressed."""
+    """A button of a check run was pressed."""
 
     requested_action: _Action
 
@@ -135,7 +134,7 @@ class _CheckSuite(ObjectId):
 
 
 class CheckSuitePayload(_CheckPayload):
-    """The checks of an App on a commit ended."""
+    """An App's checks of a commit ended."""
 
     check_suite: _CheckSuite
 
@@ -163,30 +162,26 @@ class WorkflowRunPayload(_CheckPayload):
 @router.register("check_run", ButtonPayload, action="requested_action")
 @router.register("check_run", OwnCheckRunPayload, action="rerequested")
 def job_from_button(delivery: Delivery, listening: Listening, payload: OwnCheckRunPayload) -> Job | IgnoredDelivery:
-    """Return the job that a button of a check run asks for.
-
-    GitHub shows buttons to everyone who may write to the repository; the permission check still decides about the
-    sender.
-    """
+    """Return the job for a button of a check run."""
     run = payload.check_run
     if run.app is None or run.app.id != listening.own_app_id:
         return IgnoredDelivery(reason="the check run is not the bot's own")
     if (refusal := reject_sender(payload.sender, listening)) is not None:
         return refusal
-    place = _EXTERNAL_ID.fullmatch(run.external_id)
-    if place is None:
+    external_id = _EXTERNAL_ID.fullmatch(run.external_id)
+    if external_id is None:
         return IgnoredDelivery(reason="the check run's external id is not one of the bot's")
     button = _BUTTON.fullmatch(payload.requested_action.identifier if isinstance(payload, ButtonPayload) else "retry")
-    command = _button_command(button, place) if button is not None else None
+    command = _button_command(button, external_id) if button is not None else None
     if command is None:
         return IgnoredDelivery(reason="the bot's check runs have no such button")
     if isinstance(command, IgnoredDelivery):
         return command
-    # The thread of the check run's job; a check run knows no words of a thread.
-    if place["branch"]:
-        thread = Thread.of_branch(place["branch"])
+    # A check run does not contain the thread's text.
+    if external_id["branch"]:
+        thread = Thread.of_branch(external_id["branch"])
     else:
-        thread = Thread.numbered("issue" if place["kind"] == "issue" else "pull", int(place["number"]))
+        thread = Thread.numbered("issue" if external_id["kind"] == "issue" else "pull", int(external_id["number"]))
     return make_job(
         delivery,
         listening,
@@ -194,18 +189,18 @@ def job_from_button(delivery: Delivery, listening: Listening, payload: OwnCheckR
         thread=thread,
         origin=Origin(kind="button", id=run.id),
         command=command,
-        head_sha=run.head_sha if place["kind"] == "pull" else "",
+        head_sha=run.head_sha if external_id["kind"] == "pull" else "",
     )
 
 
-def _button_command(button: re.Match[str], place: re.Match[str]) -> Command | IgnoredDelivery | None:
-    request = button["request"] or place["request"]
+def _button_command(button: re.Match[str], external_id: re.Match[str]) -> Command | IgnoredDelivery | None:
+    request = button["request"] or external_id["request"]
     match button["name"]:
         case "stop":
             return Stop()
         case "retry":
-            return Retry(job_id=place["job"])
-        # "The only one that waits" may be another by now than the one that was looked at.
+            return Retry(job_id=external_id["job"])
+        # Without an id, the request that waits now may not be the one that was shown.
         case "approve" | "deny" if request == "-":
             return IgnoredDelivery(reason=f"no request was waiting when the button {button['name']} was pressed")
         case "approve":
@@ -218,7 +213,7 @@ def _button_command(button: re.Match[str], place: re.Match[str]) -> Command | Ig
 
 @router.register("check_run", CheckRunPayload, action="completed")
 def job_from_check_run(delivery: Delivery, listening: Listening, payload: CheckRunPayload) -> Job | IgnoredDelivery:
-    """Return the job that a failed check of another App than GitHub Actions may start."""
+    """Return the job for a failed check of another App."""
     run = payload.check_run
     failure = ChecksFailed(
         run_id=0,
@@ -233,7 +228,7 @@ def job_from_check_run(delivery: Delivery, listening: Listening, payload: CheckR
 
 @router.register("check_suite", CheckSuitePayload, action="completed")
 def job_from_check_suite(delivery: Delivery, listening: Listening, payload: CheckSuitePayload) -> Job | IgnoredDelivery:
-    """Return the job that the failed checks of another App than GitHub Actions may start."""
+    """Return the job for a failed check suite of another App."""
     suite = payload.check_suite
     failure = ChecksFailed(
         run_id=0,
@@ -273,12 +268,7 @@ def _job_from_check(
 def job_from_workflow_run(
     delivery: Delivery, listening: Listening, payload: WorkflowRunPayload
 ) -> Job | IgnoredDelivery:
-    """Return the job that a failed workflow may start.
-
-    The pull request of a fork is looked for later, by the fork's number and the commit. The accounts that started the
-    run, which often are bots, do not command: the permission check asks GitHub for their access, and counts the runs
-    that follow the bot's own pushes.
-    """
+    """Return the job for a failed workflow run; a fork's pull request is searched later."""
     run = payload.workflow_run
     if run.conclusion not in RED:
         return IgnoredDelivery(reason="the workflow did not fail")
@@ -291,8 +281,8 @@ def job_from_workflow_run(
         head_sha=run.head_sha,
         branch=run.head_branch or "",
     )
-    home = run.head_repository
-    if home is not None and home.id == payload.repository.id:
+    head_repository = run.head_repository
+    if head_repository is not None and head_repository.id == payload.repository.id:
         pull = _find_pull_request(payload, failure, run.pull_requests)
         if isinstance(pull, IgnoredDelivery):
             return pull
@@ -302,12 +292,12 @@ def job_from_workflow_run(
             if refusal is not None:
                 return refusal
         failure = replace(failure, pull=pull)
-    elif home is None or not home.full_name or not run.head_branch:
+    elif head_repository is None or not head_repository.full_name or not run.head_branch:
         return IgnoredDelivery(
             reason="the workflow ran for a fork, and the event does not say for which one, or for which branch"
         )
     else:
-        failure = replace(failure, fork=home.full_name, fork_id=home.id)
+        failure = replace(failure, fork=head_repository.full_name, fork_id=head_repository.id)
     unique = f"{run.id}:{run.run_attempt}"
     job = _failure_job(delivery, listening, payload, failure, at=run.created_at, unique=unique)
     others = () if run.triggering_actor.id == run.actor.id else (run.triggering_actor.actor,)
@@ -317,7 +307,7 @@ def job_from_workflow_run(
 def _find_pull_request(
     payload: _CheckPayload, failure: ChecksFailed, pulls: list[_PullRequest | None]
 ) -> int | IgnoredDelivery:
-    """Return the number of the one pull request whose head is the commit; 0 for a commit of the default branch."""
+    """Return the number of the one pull request with this head; 0 for the default branch."""
     repo_id = payload.repository.id
     head = (failure.head_sha, repo_id, repo_id)
     numbers = {

@@ -1,8 +1,4 @@
-"""Deliveries of GitHub's events: verification, the parts of payloads, the router, and the job made of a delivery.
-
-`from_webhook` verifies the signature before it parses the body; `from_action` reads the event of a workflow run. A
-function that is registered in a `JobRouter` makes the job.
-"""
+"""Deliveries of GitHub's events: verification, payloads and routing."""
 
 from __future__ import annotations
 
@@ -34,19 +30,14 @@ _DELIVERY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class Delivery(Event):
-    """An event from GitHub that an entry point has verified.
-
-    Args:
-        data: the parsed JSON.
-        event: the event's name, e.g. `issue_comment`.
-        delivery_id: GitHub's GUID; for an Action, made of the run's id and attempt.
+    """A verified event from GitHub.
 
     Attributes:
-        action: the payload's `action`, or the empty string.
-        installation: the App installation's id, or None (an Action, or a repository webhook).
+        action: empty if the payload has none.
+        installation: None for an Action or a repository webhook.
 
     Raises:
-        MalformedError: the name, the id or the payload is not valid.
+        MalformedError: name, id or payload are not valid.
     """
 
     data: dict[str, Any]
@@ -67,16 +58,16 @@ class Delivery(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IgnoredDelivery:
-    """A genuine delivery that asks for nothing; `reason` is for the log and for GitHub's delivery page."""
+    """The reason that a verified delivery starts no job."""
 
     reason: str
 
 
 def signature_of(headers: Mapping[str, str], secret: str) -> str:
-    """Return the SHA-256 signature of a request; its headers may be in any case.
+    """Return the SHA-256 signature of a request.
 
     Raises:
-        UnauthenticatedError: no SHA-256 signature, or no secret.
+        UnauthenticatedError: there is none, or no secret.
     """
     if not secret:
         raise UnauthenticatedError("no webhook secret is configured, so deliveries cannot be verified")
@@ -91,10 +82,10 @@ def signature_of(headers: Mapping[str, str], secret: str) -> str:
 
 
 def verify_signature(body: bytes, signature: str, secret: str) -> None:
-    """Verify that GitHub signed the raw bytes of a body.
+    """Verify the signature of a raw body.
 
     Raises:
-        UnauthenticatedError: the signature is of other bytes, or made with another secret.
+        UnauthenticatedError: body or secret are different.
     """
     try:
         validate_event(body, signature=signature, secret=secret)
@@ -108,8 +99,8 @@ def from_webhook(headers: Mapping[str, str], body: bytes, secret: str) -> Delive
     """Verify a request to the webhook, then parse it.
 
     Raises:
-        UnauthenticatedError: no SHA-256 signature, or a wrong one.
-        MalformedError: the signature is right, and the rest is not a delivery.
+        UnauthenticatedError: the signature is missing or wrong.
+        MalformedError: the request is not a delivery.
     """
     verify_signature(body, signature_of(headers, secret), secret)
     return parse_delivery(headers, body)
@@ -152,22 +143,20 @@ def lower_names(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def from_action(*, event: str, payload: object, run_id: str, run_attempt: str) -> Delivery:
-    """Make a delivery of a workflow run's event; GitHub started the run, which is the proof.
-
-    A re-run of the same run has another attempt number, and so counts as another delivery.
+    """Make a delivery of a workflow run's event.
 
     Raises:
-        MalformedError: the payload or a name is not as GitHub's runner writes it.
+        MalformedError: it is not as GitHub's runner writes it.
     """
     return Delivery(payload, event=event, delivery_id=f"action-{run_id}-{run_attempt}")
 
 
 # GitHub shows the account "ghost" for a deleted author, and sends null.
-_NOBODY = "ghost"
+_DELETED_ACCOUNT = "ghost"
 
 
 def _storable(text: str) -> str:
-    """Replace lone surrogates, which JSON can spell and UTF-8 cannot store, by question marks."""
+    """Replace lone surrogates, which UTF-8 cannot store, by question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -177,13 +166,13 @@ Sha = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")]
 
 
 class PayloadPart(BaseModel):
-    """Part of a payload; fields that are not named are passed over."""
+    """Part of a payload; unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
 
 class ObjectId(PayloadPart):
-    """An object that is referred to by its id."""
+    """A reference by id."""
 
     id: Id
 
@@ -195,7 +184,7 @@ class User(ObjectId):
 
     @property
     def actor(self) -> Actor:
-        """Return the account's id and login."""
+        """Return id and login."""
         return Actor(id=self.id, login=self.login)
 
 
@@ -206,7 +195,7 @@ class Sender(User):
 
     @property
     def is_bot(self) -> bool:
-        """Return whether the type, or the form of name that GitHub reserves for bots, is a bot's."""
+        """Return whether the type or the reserved suffix of the login is a bot's."""
         return self.type == "Bot" or self.login.endswith("[bot]")
 
 
@@ -218,7 +207,7 @@ class Repository(ObjectId):
 
     @property
     def repo(self) -> Repo:
-        """Return the repository as the domain's value."""
+        """Return the domain's value."""
         return Repo(id=self.id, full_name=self.full_name, private=self.private)
 
 
@@ -232,23 +221,20 @@ class _ThreadPart(PayloadPart):
 
     @property
     def kind(self) -> ThreadKind:
-        """Return the kind of the thread."""
         return "pull"
 
     @property
     def head_sha(self) -> str:
-        """Return the head commit of a pull request; empty for an issue."""
         return ""
 
     @property
     def thread(self) -> Thread:
-        """Return the thread with its words at the time of the delivery."""
-        author = self.user.login if self.user else _NOBODY
+        author = self.user.login if self.user else _DELETED_ACCOUNT
         return Thread(kind=self.kind, number=self.number, title=self.title, body=self.body or "", author=author)
 
 
 class Issue(_ThreadPart):
-    """An issue, or a pull request where GitHub shows it as one."""
+    """An issue, or a pull request in an issue event."""
 
     pull_request: dict[str, object] | None = None
 
@@ -259,7 +245,7 @@ class Issue(_ThreadPart):
 
 
 class Head(PayloadPart):
-    """The commit of a pull request's branch."""
+    """The head of a pull request."""
 
     sha: Sha
 
@@ -287,7 +273,7 @@ Payload = TypeVar("Payload", bound=PayloadPart)
 
 
 def parse_payload(model: type[Payload], delivery: Delivery) -> Payload | IgnoredDelivery:
-    """Validate a payload; the reason to ignore it names the missing or malformed fields."""
+    """Validate a payload; the reason to ignore it names the invalid fields."""
     try:
         return model.model_validate(delivery.data)
     except ValidationError as error:
@@ -299,9 +285,9 @@ MakeJob = TypeVar("MakeJob", bound=Callable[..., Job | IgnoredDelivery])
 
 
 class JobRouter(Router):
-    """A gidgethub router of functions that make a job; each event and action has one function and a payload model.
+    """A gidgethub router with one function for each event and action, which makes the job.
 
-    The functions are not coroutines: they await nothing, and a worker process without an event loop calls them.
+    The functions are synchronous, because worker processes have no event loop.
 
     Attributes:
         actions: the registered actions of each event.
@@ -331,7 +317,7 @@ class JobRouter(Router):
         return register
 
     def route(self, delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery | None:
-        """Call the function that is registered for a delivery; return None without one."""
+        """Call the registered function; return None without one."""
         # `fetch` raises for an action that is not hashable.
         for handle in self.fetch(delivery) if delivery.action else ():
             return cast("Job | IgnoredDelivery", handle(delivery, listening))
@@ -339,10 +325,7 @@ class JobRouter(Router):
 
 
 def reject_sender(sender: Sender, listening: Listening) -> IgnoredDelivery | None:
-    """Return the reason that an account may command nothing at all; None if the permission check is to decide.
-
-    Bots do not command, except those that the operator lists; the bot itself never does.
-    """
+    """Return the reason that an account may give no commands: an unlisted bot, or the bot itself."""
     if listening.is_own(sender.id, sender.login):
         return IgnoredDelivery(reason="the sender is the bot's own account, whose text is never a command")
     bots = listening.trusted_bots
@@ -366,19 +349,7 @@ def make_job(
     head_sha: str = "",
     unique: str = "",
 ) -> Job:
-    """Make a job in the delivery's repository.
-
-    Args:
-        delivery: the event.
-        listening: gives the trigger word unless `trigger` does.
-        payload: gives the repository and the sender.
-        thread: as in `Job`, like all other arguments.
-        origin: see `thread`.
-        command: see `thread`.
-        trigger: see `thread`.
-        head_sha: see `thread`.
-        unique: the number or name of the origin, unique for this event and repository; the delivery's id if empty.
-    """
+    """Make a job in the delivery's repository; `unique` identifies the origin, by default the delivery."""
     return Job(
         id=job_id(delivery.event, payload.repository.id, unique or delivery.delivery_id),
         delivery_id=delivery.delivery_id,
@@ -394,12 +365,6 @@ def make_job(
 
 
 def job_id(event: str, place: int, unique: str) -> str:
-    """Return an id of twelve characters, 60 bits: a clash among a million jobs has a chance of one in two million.
-
-    Args:
-        event: the event's name.
-        place: numeric id of the repository, or of the installation.
-        unique: the number or name of the origin, unique for the event and place.
-    """
+    """Return an id of twelve characters, 60 bits; `place` is a repository or an installation."""
     digest = hashlib.sha256(f"{event}:{place}:{unique}".encode()).digest()
     return base64.b32encode(digest[:10])[:12].decode().lower()

@@ -1,8 +1,6 @@
-"""Turn GitHub's events into jobs.
+"""Functions that turn GitHub's events into jobs; `ci_triggers` has those about checks.
 
-`router` has a function for each event and action that the bot handles; `job_from` calls it. To handle another event,
-register a function, and add a payload to `tests/payloads.py`. The functions for events about checks are in
-`ci_triggers`.
+To handle another event, register a function in `router`, and add a payload to `tests/payloads.py`.
 """
 
 from __future__ import annotations
@@ -37,17 +35,16 @@ from bot.events.delivery import (
 )
 
 _RECHECKED = ("renamed", "transferred", "archived", "privatized", "publicized")
-"""Actions on a repository that need no trigger, because the bot looks at it again before it publishes."""
+"""Actions without a trigger: the bot reads the repository again before it publishes."""
 
 
 router = JobRouter(ci_triggers.router)
 
 
 def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
-    """Return the job that a delivery asks for, or the reason that it asks for none. No payload makes it raise.
+    """Return the job for a delivery, or the reason that there is none. No payload makes it raise.
 
-    Events that only narrow the bot's work, such as a closed thread, count from all accounts, bots too. Everything else
-    is asked for by people, and by the bots that the operator lists.
+    Every account, a bot too, can end work; only people and listed bots can start it.
     """
     if (job := router.route(delivery, listening)) is not None:
         return job
@@ -65,13 +62,13 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
 
 
 class IssuePayload(EventPayload):
-    """An event of an issue, or of a pull request where GitHub shows it as one."""
+    """An event of an issue."""
 
     issue: Issue
 
     @property
     def about(self) -> Issue:
-        """Return the thread's payload."""
+        """Return the thread."""
         return self.issue
 
 
@@ -80,7 +77,7 @@ class _Changes(PayloadPart):
 
 
 class OpenedIssuePayload(IssuePayload):
-    """An issue was opened, perhaps by a transfer from another repository."""
+    """An issue was opened or transferred."""
 
     changes: _Changes | None = None
 
@@ -124,7 +121,7 @@ class PullRequestPayload(EventPayload):
 
     @property
     def about(self) -> PullRequest:
-        """Return the thread's payload."""
+        """Return the thread."""
         return self.pull_request
 
 
@@ -141,7 +138,7 @@ class _Review(ObjectId):
 
 
 class PullRequestReviewPayload(PullRequestPayload):
-    """A review; its comments on lines come as events of their own."""
+    """A review, without its comments on lines."""
 
     review: _Review
 
@@ -184,13 +181,13 @@ class PullRequestReviewCommentPayload(PullRequestPayload):
 
 
 class InstallationPayload(PayloadPart):
-    """The App was removed from an account, or suspended."""
+    """The App was uninstalled or suspended."""
 
     sender: Sender
 
 
 class InstallationRepositoriesPayload(InstallationPayload):
-    """The App was removed from repositories of an account."""
+    """The App was removed from repositories."""
 
     repositories_removed: list[ObjectId]
 
@@ -203,7 +200,7 @@ ThreadPayload = IssuePayload | PullRequestPayload
 def job_from_comment(
     delivery: Delivery, listening: Listening, payload: IssueCommentPayload | PullRequestReviewCommentPayload
 ) -> Job | IgnoredDelivery:
-    """Return the job that a new comment asks for, with the lines that it is about."""
+    """Return the job for a comment's command."""
     comment = payload.comment
     unique = str(comment.id)
     return _job_from_text(
@@ -215,7 +212,7 @@ def job_from_comment(
 def job_from_review(
     delivery: Delivery, listening: Listening, payload: PullRequestReviewPayload
 ) -> Job | IgnoredDelivery:
-    """Return the job that the text of a review asks for."""
+    """Return the job for a review's command."""
     review = payload.review
     origin = Origin(kind="review", id=review.id, at=review.submitted_at or "")
     unique = str(review.id)
@@ -228,7 +225,7 @@ def job_from_review(
 def job_from_opened_issue(
     delivery: Delivery, listening: Listening, payload: OpenedIssuePayload
 ) -> Job | IgnoredDelivery:
-    """Return the job that the description of a new issue asks for."""
+    """Return the job for a new issue's command."""
     if payload.changes is not None and payload.changes.old_issue is not None:
         return IgnoredDelivery(
             reason="the issue was transferred here: its description was written in another repository"
@@ -240,7 +237,7 @@ def job_from_opened_issue(
 def job_from_opened_pull_request(
     delivery: Delivery, listening: Listening, payload: PullRequestPayload
 ) -> Job | IgnoredDelivery:
-    """Return the job that the description asks for, or else the review that the repository may want."""
+    """Return the job for a new pull request's command, else a review."""
     job = _job_from_description(delivery, listening, payload)
     if isinstance(job, Job) or payload.pull_request.draft:
         return job
@@ -251,7 +248,7 @@ def job_from_opened_pull_request(
 def job_from_ready_pull_request(
     delivery: Delivery, listening: Listening, payload: PullRequestPayload
 ) -> Job | IgnoredDelivery:
-    """Return the review that the repository may want of a draft that became ready."""
+    """Return a review of a draft that became ready."""
     return _review_job(delivery, listening, payload, "ready")
 
 
@@ -264,7 +261,7 @@ def _review_job(
 
 @router.register("pull_request", PullRequestPayload, action="synchronize")
 def job_from_push(delivery: Delivery, listening: Listening, payload: PullRequestPayload) -> Job | IgnoredDelivery:
-    """Return the job that notes commits pushed to a pull request, which a review may follow."""
+    """Return the job that records new commits."""
     return _thread_job(delivery, listening, payload, "event", Pushed(head_sha=payload.pull_request.head.sha))
 
 
@@ -275,7 +272,7 @@ def job_from_push(delivery: Delivery, listening: Listening, payload: PullRequest
 @router.register("pull_request", PullRequestPayload, action="closed")
 @router.register("pull_request", PullRequestPayload, action="locked")
 def job_from_closed_thread(delivery: Delivery, listening: Listening, payload: ThreadPayload) -> Job | IgnoredDelivery:
-    """Return the job that ends the work on a thread."""
+    """Return the job that ends a thread's work."""
     closed = Closed(how=delivery.action)
     return _thread_job(delivery, listening, payload, "event", closed, payload.about.thread.wordless)
 
@@ -285,7 +282,7 @@ def job_from_closed_thread(delivery: Delivery, listening: Listening, payload: Th
 def job_from_label(
     delivery: Delivery, listening: Listening, payload: LabeledIssuePayload | LabeledPullRequestPayload
 ) -> Job | IgnoredDelivery:
-    """Return the job that the start label asks for, or that notes another label."""
+    """Return a fix for the start label, else the job that records the label."""
     name = payload.label.name
     if name.casefold() == listening.start_label.casefold():
         return reject_sender(payload.sender, listening) or _thread_job(delivery, listening, payload, "label", Fix())
@@ -304,7 +301,7 @@ def job_from_label(
 def job_from_assignment(
     delivery: Delivery, listening: Listening, payload: AssignedIssuePayload
 ) -> Job | IgnoredDelivery:
-    """Return the job that an assignment to the bot asks for, or that notes one to another bot."""
+    """Return a fix for an assignment to the bot, else the job that records another bot's."""
     command: Command
     if listening.is_own(payload.assignee.id, payload.assignee.login):
         command = Fix()
@@ -321,7 +318,7 @@ def job_from_assignment(
 def job_from_installation(
     delivery: Delivery, listening: Listening, payload: InstallationPayload
 ) -> Job | IgnoredDelivery:
-    """Return the job that ends all work of an installation."""
+    """Return the job that ends an installation's work."""
     return _job_for_uninstall(delivery, listening, sender=payload.sender)
 
 
@@ -329,7 +326,7 @@ def job_from_installation(
 def job_from_installation_repositories(
     delivery: Delivery, listening: Listening, payload: InstallationRepositoriesPayload
 ) -> Job | IgnoredDelivery:
-    """Return the job that ends the work in the removed repositories."""
+    """Return the job that ends the work in removed repositories."""
     if not payload.repositories_removed:
         return IgnoredDelivery(reason="no repository was removed")
     repo_ids = tuple(repository.id for repository in payload.repositories_removed)
@@ -347,7 +344,7 @@ def job_from_deleted_repository(
 def _job_for_uninstall(
     delivery: Delivery, listening: Listening, *, sender: Sender, repo_ids: tuple[int, ...] = ()
 ) -> Job | IgnoredDelivery:
-    """Return the job that ends the work in repositories, or of a whole installation; it has no thread itself."""
+    """Return the job that ends the work in `repo_ids`, or of the installation."""
     if delivery.installation is None:
         return IgnoredDelivery(reason=f"the event {delivery.event} names no installation of the App")
     return Job(
@@ -384,11 +381,7 @@ def _job_from_text(
     origin: Origin,
     unique: str,
 ) -> Job | IgnoredDelivery:
-    """Return the job that a text in a thread asks for.
-
-    Only the authenticated sender commands, in words of their own. The job's id comes from the text's own number, so
-    that another delivery of it is the same job.
-    """
+    """Return the job for the command in the sender's text; its id comes from the text."""
     refusal = reject_sender(payload.sender, listening)
     if refusal is not None:
         return refusal
