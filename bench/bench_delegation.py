@@ -50,7 +50,7 @@ async def _measured(root: Path, source: Path) -> tuple[list[float], list[float],
         await asyncio.to_thread(target.mkdir)
         begun = time.perf_counter()
         with Workspace(source) as workspace:
-            await copy_workspace(workspace, target, None, CopyBounds(size=10**9, files=10**5))
+            await copy_workspace(workspace, target, None, CopyBounds(bytes_left=10**9, files_left=10**5))
         copies.append(time.perf_counter() - begun)
         begun = time.perf_counter()
         with Workspace(target) as copy:

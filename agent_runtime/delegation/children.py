@@ -1,7 +1,6 @@
-"""Child runs of one agent: started on copies of its workspace, watched, collected, and ended with it.
+"""Child runs of an agent on copies of its workspace.
 
-Programs use them through `TaskManager` in `agent_runtime.run`, agents through `agent_runtime.delegation.tools`. A child
-run has the agent of its parent, never wider (`derive_agent`), and a share of the limits that are left (`share_limits`).
+Programs use them through `TaskManager`, agents through `agent_runtime.delegation.tools`.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from agent_runtime.delegation.copies import (
     canonical_paths,
     changed_paths,
     copy_workspace,
-    merge,
-    read_state,
+    plan_merge,
+    read_manifest,
     render_diff,
 )
 from agent_runtime.policy.policy import TOKENS_PER_USD, RunLimits
@@ -38,81 +37,66 @@ from agent_runtime.workspace.files import StagedFile, Workspace
 from agent_runtime.workspace.state import Manifest
 
 N = TypeVar("N", int, float)
-_MOST_CHANGES = 500
+_MAX_CHANGES = 500
 
-DELEGATED = (
+CHILD_RUN_FACT = (
     "You work on a task that another agent has delegated to you, in a copy of its workspace that is yours alone. It "
     "reads your completion, and can take over the files that you change."
 )
-"""The fact that a child run of an agent is told."""
+"""Fact in the first message of a child run."""
 
 
 class ChildRuntime(Protocol):
-    """The runtime of one child run."""
+    """Runtime of one child run."""
 
     async def run(self, task: Task, *, facts: Sequence[str]) -> Outcome:
-        """Work on a task."""
-        ...
+        """See `AsyncRuntime.run`."""
 
     async def resume(self, *, approve: bool | None, note: str, request_id: str | None) -> Outcome:
-        """Go on at the call that waits."""
-        ...
+        """See `AsyncRuntime.resume`."""
 
     @property
     def usage(self) -> Usage:
-        """What its model calls have used so far."""
-        ...
+        """Usage so far."""
 
     def send_message(self, message: str, *, id: str) -> None:  # noqa: A002 - as in the event
-        """Tell it something."""
-        ...
+        """See `AsyncRuntime.send_message`."""
 
     def abort(self) -> None:
-        """Stop it."""
-        ...
+        """See `AsyncRuntime.abort`."""
 
     async def close(self) -> None:
-        """Give everything back."""
-        ...
+        """See `AsyncRuntime.close`."""
 
 
 StartRuntime = Callable[[Agent, str, Callable[[Event], None]], ChildRuntime]
-"""Makes the runtime of a child run, given its agent, its task's name, and who hears its events."""
-Adopt = Callable[[Sequence[StagedFile]], None]
-"""Makes changes in the parent's workspace, all or none."""
+"""Create the runtime of a child run from its agent, its task id, and an event handler."""
+ApplyWrites = Callable[[Sequence[StagedFile]], None]
+"""Apply writes to the parent's workspace, all or none."""
 
 
-class Children:
-    """The child runs of one run, or of one caller."""
+class ChildRuns:
+    """The child runs of one parent. Methods raise ToolError for an unknown task."""
 
     def __init__(
-        self, agent: Agent, parent: DelegatingRun, workspace: Workspace, start: StartRuntime, adopt: Adopt
+        self, agent: Agent, parent: DelegatingRun, workspace: Workspace, factory: StartRuntime, apply: ApplyWrites
     ) -> None:
-        """Start nothing yet.
-
-        Args:
-            agent: the parent.
-            parent: its run.
-            workspace: its files.
-            start: makes runtimes.
-            adopt: changes its files.
-        """
-        self._agent, self._parent, self._workspace, self._start = agent, parent, workspace, start
-        self._adopt = adopt
+        self._agent, self._parent, self._workspace, self._factory = agent, parent, workspace, factory
+        self._apply = apply
         self._bounds = agent.delegation or Delegation()
-        self._children: dict[str, _Child] = {}
+        self._children: dict[str, _ChildRun] = {}
         self._starting: dict[asyncio.Task[str], RunLimits] = {}
 
     def __contains__(self, task: object) -> bool:
         return task in self._children
 
-    def use(self, provider: Provider) -> None:
-        """Give child runs that begin from now on another model, where they have their parent's."""
+    def set_provider(self, provider: Provider) -> None:
+        """Set the parent's provider for future child runs."""
         self._agent = replace(self._agent, provider=provider)
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The tasks, oldest first."""
+        """Task ids, oldest first."""
         return tuple(self._children)
 
     async def start(
@@ -123,33 +107,23 @@ class Children:
         persona: str | Persona | None = None,
         step_timeout: float | None = None,
         task_timeout: float | None = None,
-        facts: Sequence[str] = (DELEGATED,),
+        facts: Sequence[str] = (CHILD_RUN_FACT,),
         limits: RunLimits | None = None,
-        also: Collection[str] = (),
+        extra: Collection[str] = (),
     ) -> str:
-        """Begin a child run on a copy of the workspace as it is now.
+        """Start a child run on a copy of the workspace and return its task id.
 
-        Args:
-            task: what it is to do; a plain string is a goal without quotes and images.
-            files: the files and directories that it gets; None for all.
-            persona: as whom it works.
-            step_timeout: seconds that one of its steps may take.
-            task_timeout: seconds that it may take; never more than its parent has left.
-            facts: what it should know of its place, one line each.
-            limits: its limits in place of a share; of what is left, no more.
-            also: files whose changes are collected although git ignores them.
-
-        Returns:
-            The task's name.
+        By default all files are copied and limits are a share of the parent's; `limits` are reduced to what it has
+        left. Changes of `extra` paths are collected even if git ignores them.
 
         Raises:
-            ToolError: there are too many tasks, no budget is left for another, or the workspace cannot be copied.
+            ToolError: a limit on tasks is reached, no budget is left, or the workspace cannot be copied.
         """
         task = Task(goal=task) if isinstance(task, str) else task
         if not task.goal.strip():
             raise ToolError("delegate: prompt is empty; say what is to be done", kind="ValueError")
         if isinstance(persona, str):
-            personas = {each.name: each for each in self._bounds.personas}
+            personas = {option.name: option for option in self._bounds.personas}
             if persona not in personas:
                 close = get_close_matches(persona, personas, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(personas) or 'none'}"
@@ -162,143 +136,108 @@ class Children:
             raise ToolError(
                 f"delegate: {self._bounds.at_once} tasks are under way, and no more may be at once; collect one first"
             )
-        promised = [(child.limits, child.runtime.usage) for child in running]
-        promised += [(each, Usage()) for each in self._starting.values()]
+        reserved = [(child.limits, child.runtime.usage) for child in running]
+        reserved += [(bounds, Usage()) for bounds in self._starting.values()]
         share = self._bounds.share if limits is None else 1.0
-        left = share_limits(self._agent.policy.limits, self._parent.spent, promised, share)
-        given = left if limits is None else lower_limits(limits, left)
+        available = share_limits(self._agent.policy.limits, self._parent.consumption, reserved, share)
+        child_limits = available if limits is None else min_limits(limits, available)
         if task_timeout is not None:
-            given = replace(given, max_seconds=min(task_timeout, given.max_seconds))
-        begun = self._begun(task, given, files, persona, step_timeout=step_timeout, facts=facts, also=also)
-        starting = asyncio.create_task(begun)
-        self._starting[starting] = given
+            child_limits = replace(child_limits, max_seconds=min(task_timeout, child_limits.max_seconds))
+        launch = self._launch(task, child_limits, files, persona, step_timeout=step_timeout, facts=facts, extra=extra)
+        starting = asyncio.create_task(launch)
+        self._starting[starting] = child_limits
         try:
             return await starting
         except asyncio.CancelledError:
             if (current := asyncio.current_task()) is not None and current.cancelling():
                 raise
-            raise ToolError("delegate: what would have delegated the task has ended meanwhile") from None
+            raise ToolError("delegate: the run that delegates the task has ended") from None
         finally:
             del self._starting[starting]
 
     def status(self, task: str) -> TaskStatus:
-        """How a task is getting on.
-
-        Raises:
-            ToolError: there is no such task.
-        """
-        if task not in self._children and (past := self._parent.past(task)) is not None:
+        """Return the status of a current or past task."""
+        if task not in self._children and (past := self._parent.past_status(task)) is not None:
             return past
-        child = self._of(task)
+        child = self._child(task)
         state = "running" if child.pending is None else "waiting"
-        told = TaskStatus.of(task, child.task.goal, child.outcome, child.result, child.steps, child.runtime.usage)
-        return told if child.outcome else replace(told, state=state, pending=child.pending)
+        status = TaskStatus.build(task, child.task.goal, child.outcome, child.result, child.steps, child.runtime.usage)
+        return status if child.outcome else replace(status, state=state, pending=child.pending)
 
     async def wait(self, task: str) -> TaskStatus:
-        """Wait until a task has ended, or waits for an answer.
-
-        Raises:
-            ToolError: there is no such task.
-        """
-        await self._of(task).turned.wait()
+        """Wait until a task ends or waits for an answer."""
+        await self._child(task).settled.wait()
         return self.status(task)
 
     def answer(self, task: str, *, approve: bool | None = None, note: str = "") -> None:
-        """Answer the request that a task waits with; see `AsyncRuntime.resume`.
-
-        Raises:
-            UsageError: it waits for nothing.
-            ToolError: there is no such task.
-        """
-        child = self._of(task)
+        """Answer a task's pending request; see `AsyncRuntime.resume`."""
+        child = self._child(task)
         if child.answer is None or child.answer.done():
             raise UsageError(f"The task {task} waits for no answer.")
         child.pending = None
-        child.turned.clear()
+        child.settled.clear()
         child.answer.set_result((approve, note))
 
     def send_message(self, task: str, message: str, id_: str = "") -> None:
-        """Tell a child run something; see `AsyncRuntime.send_message`.
+        """Send a message to a child run; see `AsyncRuntime.send_message`."""
+        self._child(task).runtime.send_message(message, id=id_)
 
-        Raises:
-            ToolError: there is no such task.
-        """
-        self._of(task).runtime.send_message(message, id=id_)
+    def plan_merge(self, task: str, paths: Iterable[str] | None = None) -> Merge:
+        """Plan the merge of an ended task's files. Reads files: call it in a thread."""
+        child = self._child(task)
+        if child.final is None:
+            reason = child.error or "it has not ended"
+            raise ToolError(f"collect: the changes of {task} are not known: {reason}")
+        selected = None if paths is None else canonical_paths(self._workspace, paths)
+        return plan_merge(
+            child.files, self._workspace, child.base.entries, changed_paths(child.base, child.final, selected)
+        )
 
-    def merge(self, task: str, paths: Iterable[str] | None = None) -> Merge:
-        """Work out what collecting a task's files would do; in a thread, since it reads them.
-
-        Raises:
-            ToolError: there is no such task, or it has not ended.
-        """
-        child = self._of(task)
-        if child.now is None:
-            told = child.problem or "it has not ended"
-            raise ToolError(f"collect: the changes of {task} are not known: {told}")
-        wanted = None if paths is None else canonical_paths(self._workspace, paths)
-        return merge(child.files, self._workspace, child.base.entries, changed_paths(child.base, child.now, wanted))
-
-    def take(self, task: str, writes: Sequence[StagedFile]) -> None:
-        """Make the changes that `merge` has worked out, all or none; collecting them again changes nothing.
-
-        Raises:
-            ToolError: there is no such task, or a file is no longer as it was then.
-        """
-        child = self._of(task)
-        self._adopt(writes)
+    def apply_merge(self, task: str, writes: Sequence[StagedFile]) -> None:
+        """Apply planned writes and make them the new merge base."""
+        child = self._child(task)
+        self._apply(writes)
         entries = dict(child.base.entries)
-        for path in (each.path for each in writes):
+        for path in (write.path for write in writes):
             entries.pop(path, None)
-            if child.now is not None and path in child.now.entries:
-                entries[path] = child.now.entries[path]
+            if child.final is not None and path in child.final.entries:
+                entries[path] = child.final.entries[path]
         child.base = Manifest(entries, child.base.unread)
 
-    def copy_of(self, task: str) -> Workspace:
-        """The files of a task's copy.
+    def workspace_of(self, task: str) -> Workspace:
+        """Return the copy of a task's workspace."""
+        return self._child(task).files
 
-        Raises:
-            ToolError: there is no such task.
-        """
-        return self._of(task).files
-
-    async def stop(self, reason: str) -> list[str]:
-        """End the child runs that are under way; their copies stay. One that is only being copied is given up.
-
-        Returns:
-            Their tasks.
-        """
-        if starting := [*self._starting]:  # a copy that is still made belongs to nobody any more
-            for each in starting:
-                each.cancel()
+    async def stop_all(self, reason: str) -> list[str]:
+        """Stop active child runs, keep their copies, and return their task ids."""
+        if starting := [*self._starting]:
+            for launch in starting:
+                launch.cancel()
             await asyncio.wait(starting)
         stopped = [child for child in self._children.values() if child.outcome is None]
         for child in stopped:
             child.stop(reason)
         for child in stopped:
-            if child.work is not None:
-                await asyncio.wait([child.work])
+            if child.supervisor is not None:
+                await asyncio.wait([child.supervisor])
         return [child.id for child in stopped]
 
     async def cancel(self, task: str) -> None:
-        """End one child run; its copy stays.
+        """Stop one child run and keep its copy."""
+        child = self._child(task)
+        child.stop("it was cancelled")
+        if child.supervisor is not None:
+            await asyncio.wait([child.supervisor])
 
-        Raises:
-            ToolError: there is no such task.
-        """
-        child = self._of(task)
-        child.stop("somebody cancelled the task")
-        if child.work is not None:
-            await asyncio.wait([child.work])
-
-    async def forget(self) -> None:
-        """End what is under way, and remove all copies."""
-        await self.stop("what it was delegated by has ended")
+    async def close(self) -> None:
+        """Stop all child runs and remove their copies."""
+        await self.stop_all("the run that delegated it has ended")
         children, self._children = list(self._children.values()), {}
         for child in children:
             child.files.close()
             await asyncio.to_thread(child.directory.close)
 
-    async def _begun(
+    async def _launch(
         self,
         task: Task,
         limits: RunLimits,
@@ -307,35 +246,35 @@ class Children:
         *,
         step_timeout: float | None,
         facts: Sequence[str],
-        also: Collection[str],
+        extra: Collection[str],
     ) -> str:
         bounds = CopyBounds(
-            size=self._bounds.max_copy_bytes,
-            files=self._bounds.max_copy_files,
-            free=self._agent.sandbox.limits.free_bytes,
+            bytes_left=self._bounds.max_copy_bytes,
+            files_left=self._bounds.max_copy_files,
+            reserved_bytes=self._agent.sandbox.limits.free_bytes,
         )
-        names = None if paths is None else await run_in_thread(partial(canonical_paths, self._workspace, paths))
+        canonical = None if paths is None else await run_in_thread(partial(canonical_paths, self._workspace, paths))
         async with AsyncExitStack() as undo:
-            try:  # what a process that died has left is removed first, which may take long
-                made = asyncio.to_thread(Temporary, "codepilot-task-", self._bounds.copies)
-                directory = await finish_start(made, end=lambda unused: asyncio.to_thread(unused.close))
+            try:  # `Temporary` first removes the directories of dead processes, which may take long
+                creation = asyncio.to_thread(Temporary, "codepilot-task-", self._bounds.copies)
+                directory = await finish_start(creation, end=lambda unused: asyncio.to_thread(unused.close))
                 undo.push_async_callback(asyncio.to_thread, directory.close)
-                place = directory.path / "workspace"
-                place.mkdir(mode=0o700)
+                root = directory.path / "workspace"
+                root.mkdir(mode=0o700)
             except OSError as error:
                 raise ToolError(f"delegate: no directory for a copy can be made: {error}", kind="OSError") from error
-            await copy_workspace(self._workspace, place, names, bounds)
-            files = Workspace(place, seen_as=self._agent.sandbox.seen_as(place))
+            await copy_workspace(self._workspace, root, canonical, bounds)
+            files = Workspace(root, seen_as=self._agent.sandbox.seen_as(root))
             undo.callback(files.close)
-            base = await read_state(files, also)
-            name = self._parent.named()
-            agent = derive_agent(self._agent, tools=self._parent.tools, limits=limits, work_dir=place, persona=persona)
+            base = await read_manifest(files, extra)
+            task_id = self._parent.new_task_id()
+            agent = derive_agent(self._agent, tools=self._parent.tools, limits=limits, work_dir=root, persona=persona)
             try:
-                runtime = self._start(agent, name, lambda event: self._heard(child, event))
+                runtime = self._factory(agent, task_id, lambda event: self._handle_event(child, event))
             except AgentError as error:
                 raise ToolError(f"delegate: {error}") from error
-            child = _Child(
-                id=name,
+            child = _ChildRun(
+                id=task_id,
                 task=task,
                 limits=limits,
                 directory=directory,
@@ -343,97 +282,85 @@ class Children:
                 base=base,
                 runtime=runtime,
                 step_timeout=step_timeout,
-                also=also,
+                extra=extra,
             )
             undo.pop_all()
-        self._children[name] = child
-        child.work = asyncio.create_task(self._see(child, facts), name=f"delegated task {name}")
-        return name
+        self._children[task_id] = child
+        child.supervisor = asyncio.create_task(self._supervise(child, facts), name=f"delegated task {task_id}")
+        return task_id
 
-    async def _see(self, child: _Child, facts: Sequence[str]) -> None:
-        """See a child run to its end, and find out what it changed."""
+    async def _supervise(self, child: _ChildRun, facts: Sequence[str]) -> None:
         outcome = Outcome(status=Status.FAILED, reason="The child run broke off.")
         try:
-            outcome = await self._worked(child, facts)
+            outcome = await self._run_to_end(child, facts)
         except AgentError as error:
             outcome = Outcome(status=Status.FAILED, reason=str(error), usage=child.runtime.usage)
         finally:
-            child.time_step(None)
+            child.set_step_timeout(None)
             try:
                 await child.runtime.close()
-                child.result = await self._result(child)
-            finally:  # whatever failed, nobody waits for ever
+                child.result = await self._collect_result(child)
+            finally:  # `wait` must return after any error
                 child.outcome = outcome
-                child.turned.set()
-                self._parent.tell(child.id, Ended(outcome=outcome))
+                child.settled.set()
+                self._parent.handle_child_event(child.id, Ended(outcome=outcome))
                 if child.result is not None:
-                    self._parent.tell(child.id, child.result)
+                    self._parent.handle_child_event(child.id, child.result)
 
-    async def _worked(self, child: _Child, facts: Sequence[str]) -> Outcome:
-        """Let a child run work until it ends; it waits for answers for as long as it takes."""
+    async def _run_to_end(self, child: _ChildRun, facts: Sequence[str]) -> Outcome:
         outcome = Outcome(status=Status.STOPPED)
-        if not child.stopping:  # before its first step there is nothing that could be aborted
+        if not child.stop_reason:  # `abort` has no effect before the first step
             outcome = await child.runtime.run(child.task, facts=facts)
-        while outcome.status is Status.PAUSED and not child.stopping:
-            child.time_step(None)
+        while outcome.status is Status.PAUSED and not child.stop_reason:
+            child.set_step_timeout(None)
             child.pending, child.answer = outcome.pending, asyncio.get_running_loop().create_future()
-            child.turned.set()
+            child.settled.set()
             answer = await child.answer
             child.pending = child.answer = None
             if answer is not None:
                 approve, note = answer
-                child.time_step(child.step_timeout)
+                child.set_step_timeout(child.step_timeout)
                 outcome = await child.runtime.resume(approve=approve, note=note, request_id=None)
-        if child.stopping:
-            stopped = Outcome(status=Status.STOPPED, reason=f"The task was stopped: {child.stopping}.")
+        if child.stop_reason:
+            stopped = Outcome(status=Status.STOPPED, reason=f"The task was stopped: {child.stop_reason}.")
             return replace(stopped, steps=child.steps, usage=child.runtime.usage, seconds=outcome.seconds)
         return outcome
 
-    async def _result(self, child: _Child) -> ChildResult:
-        """What a child run that has ended changed in its copy."""
+    async def _collect_result(self, child: _ChildRun) -> ChildResult:
         try:
-            # What git ignores only since the child has said so is not deleted.
-            child.now = await read_state(child.files, {*child.also, *child.base.entries})
-            paths = changed_paths(child.base, child.now)
-            told = child.base.difference(child.now, limit=_MOST_CHANGES)
-            diff, lines = await render_diff(child.files, self._workspace, paths[:_MOST_CHANGES], self._hides)
+            # Include files of the base: a file that the child added to .gitignore was not deleted.
+            child.final = await read_manifest(child.files, {*child.extra, *child.base.entries})
+            paths = changed_paths(child.base, child.final)
+            changes = child.base.difference(child.final, limit=_MAX_CHANGES)
+            diff, lines = await render_diff(child.files, self._workspace, paths[:_MAX_CHANGES], self._is_hidden)
         except (BoundExceededError, ToolError) as error:
-            child.problem = str(error)
+            child.error = str(error)
             return ChildResult(task=child.id, changes=(), diff=f"What it changed cannot be determined: {error}")
-        known = len(paths) <= _MOST_CHANGES
-        return ChildResult(task=child.id, changes=tuple(told), diff=diff, lines=lines if known else None)
+        is_complete = len(paths) <= _MAX_CHANGES
+        return ChildResult(task=child.id, changes=tuple(changes), diff=diff, lines=lines if is_complete else None)
 
-    def _hides(self, path: str) -> bool:
-        """Whether nothing of a file's content is to be shown."""
+    def _is_hidden(self, path: str) -> bool:
         return any(self._agent.policy.withholds(tool, path) for tool in ("read_file", "find"))
 
-    def _heard(self, child: _Child, event: Event) -> None:
-        """Take in an event of a child run. How it ended is told by `_see`, and that it waits, by its status."""
-        if isinstance(event, Ended):
+    def _handle_event(self, child: _ChildRun, event: Event) -> None:
+        if isinstance(event, Ended):  # `_supervise` emits it after the result is collected
             return
         if isinstance(event, StepStarted):
             child.steps = event.step
-            child.time_step(child.step_timeout)
-        self._parent.tell(child.id, event)
+            child.set_step_timeout(child.step_timeout)
+        self._parent.handle_child_event(child.id, event)
 
-    def _of(self, task: str) -> _Child:
-        """The child run of a task.
-
-        Raises:
-            ToolError: there is none.
-        """
+    def _child(self, task: str) -> _ChildRun:
         if task not in self._children:
-            known = ", ".join(self._children) or "none"
+            task_ids = ", ".join(self._children) or "none"
             raise ToolError(
-                f"there is no task {task!r} with a copy of the workspace; there is {known}", kind="ValueError"
+                f"there is no task {task!r} with a copy of the workspace; there is {task_ids}", kind="ValueError"
             )
         return self._children[task]
 
 
 @dataclass(slots=True, kw_only=True)
-class _Child:
-    """One child run. Its copy stays until it is forgotten."""
-
+class _ChildRun:
     id: str
     task: Task
     limits: RunLimits
@@ -442,51 +369,48 @@ class _Child:
     base: Manifest
     runtime: ChildRuntime
     step_timeout: float | None
-    also: Collection[str]
+    extra: Collection[str]
     steps: int = 0
     pending: PendingCall | None = None
     answer: asyncio.Future[tuple[bool | None, str] | None] | None = None
-    turned: asyncio.Event = field(default_factory=asyncio.Event)
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
     outcome: Outcome | None = None
     result: ChildResult | None = None
-    now: Manifest | None = None
-    problem: str = ""
-    stopping: str = ""
+    final: Manifest | None = None
+    error: str = ""
+    stop_reason: str = ""
     timer: asyncio.TimerHandle | None = None
-    work: asyncio.Task[None] | None = None
+    supervisor: asyncio.Task[None] | None = None
 
     def stop(self, reason: str) -> None:
-        """Have it end; `work` is done when it has."""
-        if self.outcome is None and not self.stopping:
-            self.stopping = reason
+        if self.outcome is None and not self.stop_reason:
+            self.stop_reason = reason
             if self.answer is not None and not self.answer.done():
                 self.answer.set_result(None)
             self.runtime.abort()
 
-    def time_step(self, seconds: float | None) -> None:
-        """Bound how long the step under way may go on from here; None for no bound."""
+    def set_step_timeout(self, seconds: float | None) -> None:
+        """Replace the timeout of the current step; None removes it."""
         if self.timer is not None:
             self.timer.cancel()
         if seconds is not None:
-            late = partial(self.stop, f"step {self.steps} took longer than {seconds:g} seconds")
-            self.timer = asyncio.get_running_loop().call_later(seconds, late)
+            expire = partial(self.stop, f"step {self.steps} took longer than {seconds:g} seconds")
+            self.timer = asyncio.get_running_loop().call_later(seconds, expire)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStatus:
-    """How a delegated task is getting on.
+    """Status of a delegated task.
 
     Attributes:
-        id: names the task.
-        goal: what it was asked to do.
-        state: `running`; `waiting` for somebody's answer; or, once it has ended, the value of a `Status`.
-        outcome: how it ended; None before.
+        id: the task id.
+        goal: the task's goal.
+        state: `running`, `waiting`, or the value of the final `Status`.
+        outcome: None until the task ends.
         pending: the call that waits for an answer.
-        steps: steps taken.
-        usage: what its model calls used.
-        changes: each file that it changed in its copy, and how; empty before it has ended.
-        diff: the same as a unified diff, cut at 100,000 characters.
-        lines: how many lines it added and removed; None where that is not known, e.g. for what is no text.
+        changes: one line for each changed file, after the end.
+        diff: unified diff, cut at 100,000 characters.
+        lines: number of changed lines; None if unknown, for example for binary files.
     """
 
     id: str
@@ -501,10 +425,10 @@ class TaskStatus:
     lines: int | None = None
 
     @classmethod
-    def of(  # noqa: PLR0917 - all that a status is made of
+    def build(  # noqa: PLR0917 - one for each field
         cls, task: str, goal: str, outcome: Outcome | None, result: ChildResult | None, steps: int, usage: Usage
     ) -> Self:
-        """The status of a task by how it ended, if it did."""
+        """Create the status of an ended task."""
         return cls(
             id=task,
             goal=goal,
@@ -519,14 +443,8 @@ class TaskStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
-    """What a run has used of its limits.
-
-    Attributes:
-        usage: what its model calls used, those of its child runs included.
-        steps: steps taken.
-        seconds: wall time.
-    """
+class Consumption:
+    """Consumption of a run and its child runs."""
 
     usage: Usage = field(default_factory=Usage)
     steps: int = 0
@@ -534,71 +452,59 @@ class Spent:
 
 
 class DelegatingRun(Protocol):
-    """What child runs need of the one that they belong to."""
+    """The parent of child runs."""
 
     @property
-    def spent(self) -> Spent:
-        """What it has used of its limits."""
-        ...
+    def consumption(self) -> Consumption:
+        """Consumption so far."""
 
     @property
     def tools(self) -> Sequence[str]:
-        """The built-in tools that it has, as they were built in."""
-        ...
+        """Names of its built-in tools that were not replaced."""
 
-    def named(self) -> str:
-        """A name for another task."""
-        ...
+    def new_task_id(self) -> str:
+        """Return an unused task id."""
 
-    def past(self, task: str) -> TaskStatus | None:
-        """Return the status of a task of an earlier process from the log; None where it knows of none."""
-        ...
+    def past_status(self, task: str) -> TaskStatus | None:
+        """Return the logged status of a task of an earlier process."""
 
-    def tell(self, task: str, event: Event) -> None:
-        """Take in an event of a child run."""
-        ...
+    def handle_child_event(self, task: str, event: Event) -> None:
+        """Handle an event of a child run."""
 
 
-def no_runtime(_agent: Agent, task: str, _told: Callable[[Event], None]) -> ChildRuntime:
-    """Refuse to make one, where nothing is ever run."""
+def refuse_runtime(_agent: Agent, task: str, _handle_event: Callable[[Event], None]) -> ChildRuntime:
+    """Raise UsageError; for tools that are described but never run."""
     raise UsageError(f"The task {task} cannot be started: nothing is run here.")
 
 
 def derive_agent(
     parent: Agent, *, tools: Iterable[str], limits: RunLimits, work_dir: Path, persona: Persona | None
 ) -> Agent:
-    """The agent of a child run.
-
-    Sandbox, network, rules and hidden files are the parent's. It has no tool that the parent has not, and none that
-    somebody registered, because those may hold the parent's state.
-
-    Args:
-        parent: whose child it is.
-        tools: the built-in tools that the parent has, as they were built in.
-        limits: of the run.
-        work_dir: its copy of the workspace.
-        persona: as whom it works.
-    """
-    given = parent.delegation
-    deeper = given is not None and given.max_depth > 1
-    provider = Borrowed((given.provider if given else None) or parent.provider)
-    another = provider if given and given.provider else None
-    delegation = replace(given, max_depth=given.max_depth - 1, provider=another) if given and deeper else None
+    """Return the agent of a child run, which has no registered tools: they may hold the parent's state."""
+    settings = parent.delegation
+    may_delegate = settings is not None and settings.max_depth > 1
+    provider = ChildProvider((settings.provider if settings else None) or parent.provider)
+    child_provider = provider if settings and settings.provider else None
+    delegation = (
+        replace(settings, max_depth=settings.max_depth - 1, provider=child_provider)
+        if settings and may_delegate
+        else None
+    )
     policy = parent.policy
-    had = [each for each in tools if deeper or each not in DELEGATION_TOOLS]
+    tool_names = [tool for tool in tools if may_delegate or tool not in DELEGATION_TOOLS]
     if persona is not None:
-        had = [each for each in had if persona.tools is None or each in persona.tools]
+        tool_names = [tool for tool in tool_names if persona.tools is None or tool in persona.tools]
         policy = replace(policy, rules=(*persona.denied, *policy.rules))
-    told = (parent.instructions, persona.instructions if persona else "")
+    instructions = (parent.instructions, persona.instructions if persona else "")
     return replace(
         parent,
         provider=provider,
-        transport=None if given and given.provider else parent.transport,  # as suits another model
+        transport=None if settings and settings.provider else parent.transport,  # the default of the child's model
         work_dir=work_dir,
         policy=replace(policy, limits=limits),
         role=(persona.role if persona else "") or parent.role,
-        instructions="\n\n".join(text for text in told if text.strip()),
-        tools=tuple(had),
+        instructions="\n\n".join(text for text in instructions if text.strip()),
+        tools=tuple(tool_names),
         chat=False,
         logs=None,
         delegation=delegation,
@@ -606,71 +512,73 @@ def derive_agent(
     )
 
 
-class Borrowed(WrappedProvider):
-    """A provider of child runs, which is somebody else's to close."""
+class ChildProvider(WrappedProvider):
+    """The provider of child runs; its owner closes it."""
 
     def reply(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """Answer one request; see `Provider.reply`."""
+        """Mark the request as a child's; see `Provider.reply`."""
         return self._inner.reply(replace(request, child=True))
 
     async def close(self) -> None:
-        """Leave it open."""
+        """Do nothing."""
 
 
 def share_limits(
-    limits: RunLimits, spent: Spent, promised: Iterable[tuple[RunLimits, Usage]], share: float
+    limits: RunLimits, consumption: Consumption, reserved: Iterable[tuple[RunLimits, Usage]], share: float
 ) -> RunLimits:
-    """The limits of a child run: a share of what nobody has used yet, and no other child run may.
+    """Return a share of the parent's unused and unreserved limits.
 
-    Args:
-        limits: of the parent.
-        spent: what the parent has used, with all its child runs.
-        promised: the child runs that are under way: their limits, and what they have used of these.
-        share: the part that this one gets. Of time it gets all: it runs beside its parent.
+    Time is not divided: child runs are concurrent. `reserved` has limits and usage of active child runs.
 
     Raises:
-        ToolError: nothing is left.
+        ToolError: a limit is exhausted.
     """
-    open_ = tuple(promised)
-    left = {
-        "steps": share * (limits.max_steps - spent.steps),
-        "seconds": limits.max_seconds - spent.seconds,
+    active = tuple(reserved)
+    available = {
+        "steps": share * (limits.max_steps - consumption.steps),
+        "seconds": limits.max_seconds - consumption.seconds,
     }
     tokens = limits.max_tokens
     if tokens is not None:
-        promised_tokens = sum(max(0, (each.max_tokens or 0) - used.total_tokens) for each, used in open_)
-        left["tokens"] = share * (tokens - spent.usage.total_tokens - promised_tokens)
+        reserved_tokens = sum(
+            max(0, (child_limits.max_tokens or 0) - usage.total_tokens) for child_limits, usage in active
+        )
+        available["tokens"] = share * (tokens - consumption.usage.total_tokens - reserved_tokens)
     if (cost := limits.max_cost_usd) is not None:
-        promised_usd = sum(max(0.0, (each.max_cost_usd or 0.0) - cost_of(used)) for each, used in open_)
-        left["US dollars"] = share * (cost - cost_of(spent.usage) - promised_usd)
-    least = {"steps": 1.0, "tokens": 1.0}
-    if out := [name for name, amount in left.items() if amount <= 0 or amount < least.get(name, 0.0)]:
-        raise ToolError(f"delegate: no {' and no '.join(out)} of this run are left for another task; do it yourself")
+        reserved_usd = sum(
+            max(0.0, (child_limits.max_cost_usd or 0.0) - cost_of(usage)) for child_limits, usage in active
+        )
+        available["US dollars"] = share * (cost - cost_of(consumption.usage) - reserved_usd)
+    minimums = {"steps": 1.0, "tokens": 1.0}
+    if exhausted := [name for name, amount in available.items() if amount <= 0 or amount < minimums.get(name, 0.0)]:
+        raise ToolError(
+            f"delegate: no {' and no '.join(exhausted)} of this run are left for another task; do it yourself"
+        )
     return replace(
         limits,
-        max_steps=int(left["steps"]),
-        max_seconds=left["seconds"],
-        max_tokens=None if tokens is None else int(left["tokens"]),
-        max_cost_usd=left.get("US dollars"),
+        max_steps=int(available["steps"]),
+        max_seconds=available["seconds"],
+        max_tokens=None if tokens is None else int(available["tokens"]),
+        max_cost_usd=available.get("US dollars"),
     )
 
 
-def lower_limits(limits: RunLimits, left: RunLimits) -> RunLimits:
-    """Limits of a run that somebody has chosen, as far as so much is left."""
+def min_limits(limits: RunLimits, available: RunLimits) -> RunLimits:
+    """Return the lower of each limit."""
     return replace(
         limits,
-        max_steps=min(limits.max_steps, left.max_steps),
-        max_seconds=min(limits.max_seconds, left.max_seconds),
-        max_tokens=_least(limits.max_tokens, left.max_tokens),
-        max_cost_usd=_least(limits.max_cost_usd, left.max_cost_usd),
+        max_steps=min(limits.max_steps, available.max_steps),
+        max_seconds=min(limits.max_seconds, available.max_seconds),
+        max_tokens=_min_bound(limits.max_tokens, available.max_tokens),
+        max_cost_usd=_min_bound(limits.max_cost_usd, available.max_cost_usd),
     )
 
 
-def _least(one: N | None, other: N | None) -> N | None:
-    """The smaller bound; None is none."""
-    return one if other is None else other if one is None else min(one, other)
+def _min_bound(first: N | None, second: N | None) -> N | None:
+    """Return the smaller bound; None is unbounded."""
+    return first if second is None else second if first is None else min(first, second)
 
 
 def cost_of(usage: Usage) -> float:
-    """What a usage cost in US dollars; where the model's price is not known, as limits count it."""
+    """Return the cost in US dollars, estimated if the model's price is unknown."""
     return usage.total_tokens / TOKENS_PER_USD if usage.cost_usd is None else usage.cost_usd

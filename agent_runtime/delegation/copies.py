@@ -1,7 +1,6 @@
-"""Copies of a workspace for child runs: made within bounds, compared, and merged back.
+"""Workspace copies for child runs: copy within limits, compare, and merge back.
 
-`merge` is a three-way merge of whole files, all or nothing: a file is taken where the parent has it as it was when the
-child run began; one that both have changed, and not to the same, is a conflict. No link is followed.
+A merge is three-way, of whole files, all or nothing. No symbolic link is followed.
 """
 
 from __future__ import annotations
@@ -28,85 +27,72 @@ from agent_runtime.workspace.diffs import decode, unified
 from agent_runtime.workspace.files import StagedFile, Workspace, in_line
 from agent_runtime.workspace.state import Manifest
 
-_MOST_FILE = 10_000_000  # bytes, as for every file that is replaced in one step
-_MOST_BYTES = 100_000_000
+_MAX_FILE_BYTES = 10_000_000  # bytes, as for every file that is replaced in one step
+_MAX_MERGE_BYTES = 100_000_000
 _DIFF_CHARS = 100_000
-_SECONDS = 60.0
-_MEMORY = 300 * 1024**2
-_MOST_LEVELS = 100
-_CHUNK = 8 * 1024**2
-_NO_RANGES = frozenset({errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EBADF})
-"""Errors of copy_file_range(2) where the kernel, or a file system, cannot copy by itself."""
-_GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO})
-"""Errors of one name of the source: it went or became another kind of thing meanwhile, or is not ours to read."""
+_DIFF_SECONDS = 60.0
+_DIFF_MEMORY = 300 * 1024**2
+_MAX_DEPTH = 100
+_CHUNK_BYTES = 8 * 1024**2
+_UNSUPPORTED = frozenset({errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EBADF})
+"""Errors of copy_file_range(2) when the kernel or the file system cannot copy by itself."""
+_ENTRY_UNAVAILABLE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO})
+"""Errors of an entry that was removed or replaced during the copy, or that this user cannot read."""
 
 
-async def copy_workspace(source: Workspace, target: Path, names: Sequence[str] | None, bounds: CopyBounds) -> None:
-    """Copy a workspace in a thread, or parts of it; cancelled, it ends at once and leaves what it has copied.
+async def copy_workspace(source: Workspace, target: Path, paths: Sequence[str] | None, bounds: CopyBounds) -> None:
+    """Copy a workspace, or some of its canonical paths, into an empty directory.
 
-    Where the file system can, the copies share their bytes with the originals until either is changed. Files that git
-    ignores are copied, because builds and tests need them (`.venv`, `node_modules`), and so are directories named
-    `.git`, for `git log` and `git diff`. A file or link named `.git` is not: it leads to a git directory that both
-    would share.
-
-    Args:
-        source: the workspace.
-        target: an empty directory.
-        names: canonical paths of what to copy; None for everything.
-        bounds: how much.
+    Files that git ignores are copied, because builds and tests need them, and so are `.git` directories. A file or link
+    named `.git` is not: both workspaces would share its repository. On cancellation, a partial copy remains.
 
     Raises:
-        ToolError: it is too large, there is no room for it, or nothing stands under one of the names.
+        ToolError: the limits are exceeded, the disk is full, or a path does not exist.
     """
     stop = threading.Event()
-    copying = asyncio.ensure_future(asyncio.to_thread(partial(_copy, source, target, names, bounds, stop)))
+    copy_task = asyncio.ensure_future(asyncio.to_thread(partial(_copy, source, target, paths, bounds, stop)))
     try:
-        await asyncio.shield(copying)
+        await asyncio.shield(copy_task)
     except asyncio.CancelledError:
         stop.set()
-        while not copying.done():
-            with suppress(asyncio.CancelledError):  # it ends with the file that it is at
-                await asyncio.wait([copying])
-        copying.exception()
+        while not copy_task.done():
+            with suppress(asyncio.CancelledError):  # the thread stops after its current file
+                await asyncio.wait([copy_task])
+        copy_task.exception()
         raise
 
 
 @dataclass(slots=True, kw_only=True)
 class CopyBounds:
-    """What is left of the bounds of a copy.
+    """Remaining limits of a copy."""
 
-    Attributes:
-        size: bytes.
-        files: files, links and directories.
-        seconds: how long it may take.
-        free: bytes that stay free on the disk.
-    """
-
-    size: int
-    files: int
+    bytes_left: int
+    files_left: int
+    """Files, links and directories."""
     seconds: float = 120.0
-    free: int = 0
+    reserved_bytes: int = 0
+    """Bytes that stay free on the disk."""
 
 
 def _copy(
-    source: Workspace, target: Path, names: Sequence[str] | None, bounds: CopyBounds, stop: threading.Event
+    source: Workspace, target: Path, paths: Sequence[str] | None, bounds: CopyBounds, stop: threading.Event
 ) -> None:
-    if missing := next((name for name in names or () if not source.exists(name)), None):
+    if missing := next((path for path in paths or () if not source.exists(path)), None):
         raise ToolError(f"there is no {missing!r} in the workspace; name what is there", kind="FileNotFoundError")
-    copy = _Copy(bounds=bounds, stop=stop, deadline=time.monotonic() + bounds.seconds)
+    copier = _TreeCopier(bounds=bounds, stop=stop, deadline=time.monotonic() + bounds.seconds)
     try:
         with files_module.held(_open(target, os.O_DIRECTORY)) as root:
-            for name in ["."] if names is None else names:
-                if name == ".":
+            for path in ["."] if paths is None else paths:
+                if path == ".":
                     with files_module.held(source.open_directory(".")) as directory:
-                        copy.directory(directory, root, 1)
+                        copier.copy_directory(directory, root, 1)
                     continue
-                parent, _, last = name.rpartition("/")
+                parent, _, name = path.rpartition("/")
                 with (
                     files_module.held(source.open_directory(parent or ".")) as directory,
-                    _make_directories(root, tuple(filter(None, parent.split("/")))) as beside,
+                    _make_directories(root, tuple(filter(None, parent.split("/")))) as target_parent,
                 ):
-                    copy.entry(directory, beside, last, 1)
+                    copier.copy_entry(directory, target_parent, name, 1)
     except OSError as error:
         raise ToolError(
             f"the workspace cannot be copied: {error.strerror or error}; free some space, or name the `files` that the "
@@ -116,100 +102,86 @@ def _copy(
 
 
 @dataclass(slots=True, kw_only=True)
-class _Copy:
-    """One copy under way."""
-
+class _TreeCopier:
     bounds: CopyBounds
     stop: threading.Event
     deadline: float
 
-    def directory(self, source: int, target: int, level: int) -> None:
-        """Copy what a directory holds."""
-        room = os.fstatvfs(target)
-        if room.f_bavail * room.f_frsize < self.bounds.free:
-            raise _too_large(f"less than {self.bounds.free:,} bytes would stay free on the disk")
-        if level > _MOST_LEVELS:
-            raise _too_large(f"it has more than {_MOST_LEVELS} levels of directories")
-        found: list[str] = []
+    def copy_directory(self, source: int, target: int, level: int) -> None:
+        file_system = os.fstatvfs(target)
+        if file_system.f_bavail * file_system.f_frsize < self.bounds.reserved_bytes:
+            raise _copy_error(f"less than {self.bounds.reserved_bytes:,} bytes would stay free on the disk")
+        if level > _MAX_DEPTH:
+            raise _copy_error(f"it has more than {_MAX_DEPTH} levels of directories")
+        names: list[str] = []
         with os.scandir(source) as entries:
             for entry in entries:
-                self.bounds.files -= 1
-                if self.bounds.files < 0:
-                    raise _too_large("it has too many files and directories")
-                found.append(entry.name)
-        for name in found:
-            self.entry(source, target, name, level)
+                self.bounds.files_left -= 1
+                if self.bounds.files_left < 0:
+                    raise _copy_error("it has too many files and directories")
+                names.append(entry.name)
+        for name in names:
+            self.copy_entry(source, target, name, level)
 
-    def entry(self, source: int, target: int, name: str, level: int) -> None:
-        """Copy what stands under a name."""
+    def copy_entry(self, source: int, target: int, name: str, level: int) -> None:
         self._check_bounds()
         try:
-            found = _open_entry(source, name)
+            opened = _open_entry(source, name)
         except OSError as error:
-            if error.errno in _GONE:
+            if error.errno in _ENTRY_UNAVAILABLE:
                 return
             raise
-        if isinstance(found, str):
-            os.symlink(found, name, dir_fd=target)
-        if not isinstance(found, int):
+        if isinstance(opened, str):
+            os.symlink(opened, name, dir_fd=target)
+        if not isinstance(opened, int):
             return
-        with files_module.held(found) as old:
+        with files_module.held(opened) as old:
             status = os.fstat(old)
             mode = stat.S_IMODE(status.st_mode) & 0o777
             if stat.S_ISDIR(status.st_mode):
                 os.mkdir(name, 0o700, dir_fd=target)
-                with files_module.held(_open(name, os.O_DIRECTORY, within=target)) as new:
-                    self.directory(old, new, level + 1)
+                with files_module.held(_open(name, os.O_DIRECTORY, directory=target)) as new:
+                    self.copy_directory(old, new, level + 1)
                     os.fchmod(new, 0o700 | mode)
             elif stat.S_ISREG(status.st_mode):
-                with files_module.held(_open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, within=target)) as new:
+                with files_module.held(_open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, directory=target)) as new:
                     self._copy_content(old, new)
                     os.fchmod(new, mode)
                     os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def _copy_content(self, old: int, new: int) -> None:
-        """Copy a file's bytes; of one that somebody goes on writing, no more than there is room for."""
         while count := _copy_chunk(old, new):
-            self.bounds.size -= count
-            if self.bounds.size < 0:
-                raise _too_large("its files are too large")
+            self.bounds.bytes_left -= count
+            if self.bounds.bytes_left < 0:
+                raise _copy_error("its files are too large")
             self._check_bounds()
 
     def _check_bounds(self) -> None:
-        """Check the bounds that nothing counts down.
-
-        Raises:
-            ToolError: the time is over, or the copy is wanted no more.
-        """
         if self.stop.is_set() or time.monotonic() > self.deadline:
-            raise _too_large(f"copying it takes longer than {self.bounds.seconds:.0f} seconds")
+            raise _copy_error(f"copying it takes longer than {self.bounds.seconds:.0f} seconds")
 
 
 def _open_entry(source: int, name: str) -> int | str | None:
-    """What stands under a name: a descriptor of a file or directory, or where a link leads; None for all else.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
+    """Open a file or directory, or read a link's target; None for anything else."""
     mode = os.stat(name, dir_fd=source, follow_symlinks=False).st_mode
     if stat.S_ISDIR(mode):
-        return _open(name, os.O_DIRECTORY, within=source)
+        return _open(name, os.O_DIRECTORY, directory=source)
     if is_git(name):
         return None
     if stat.S_ISLNK(mode):
         return os.readlink(name, dir_fd=source)
-    return _open(name, os.O_NONBLOCK | os.O_NOCTTY, within=source) if stat.S_ISREG(mode) else None
+    return _open(name, os.O_NONBLOCK | os.O_NOCTTY, directory=source) if stat.S_ISREG(mode) else None
 
 
 def _copy_chunk(old: int, new: int) -> int:
-    """Copy some more of a file; gives how many bytes, 0 at its end."""
+    """Return the number of copied bytes, 0 at the end of the file."""
     if hasattr(os, "copy_file_range"):
         try:
-            return os.copy_file_range(old, new, _CHUNK)
+            return os.copy_file_range(old, new, _CHUNK_BYTES)
         except OSError as error:
-            if error.errno not in _NO_RANGES:
+            if error.errno not in _UNSUPPORTED:
                 raise
-    data = memoryview(os.read(old, _CHUNK))
+    data = memoryview(os.read(old, _CHUNK_BYTES))
     size = len(data)
     while data:
         data = data[os.write(new, data) :]
@@ -218,201 +190,167 @@ def _copy_chunk(old: int, new: int) -> int:
 
 @contextmanager
 def _make_directories(root: int, parts: Sequence[str]) -> Iterator[int]:
-    """The directory of a path beneath `root`, made where it is missing; no link is followed."""
     with ExitStack() as stack:
-        here = root
+        current = root
         for part in parts:
             with suppress(FileExistsError):
-                os.mkdir(part, 0o700, dir_fd=here)
-            here = stack.enter_context(files_module.held(_open(part, os.O_DIRECTORY, within=here)))
-        yield here
+                os.mkdir(part, 0o700, dir_fd=current)
+            current = stack.enter_context(files_module.held(_open(part, os.O_DIRECTORY, directory=current)))
+        yield current
 
 
-def _open(name: str | Path, flags: int, *, within: int | None = None) -> int:
-    """Open without following a link; what is new is its owner's alone."""
-    return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=within)
+def _open(name: str | Path, flags: int, *, directory: int | None = None) -> int:
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
 
 
-def _too_large(why: str) -> ToolError:
-    return ToolError(f"the workspace cannot be copied: {why}; name the `files` that the task needs", kind="ValueError")
+def _copy_error(reason: str) -> ToolError:
+    return ToolError(
+        f"the workspace cannot be copied: {reason}; name the `files` that the task needs", kind="ValueError"
+    )
 
 
-async def read_state(files: Workspace, also: Collection[str] = ()) -> Manifest:
-    """What all files of a copy hold.
-
-    Args:
-        files: the copy.
-        also: files that are looked at although git ignores them, as far as they are regular ones that are there.
+async def read_manifest(workspace: Workspace, extra: Collection[str] = ()) -> Manifest:
+    """Hash the files of a copy, including `extra` paths that git ignores.
 
     Raises:
-        ToolError: there are too many to be compared.
-        BoundExceededError: looking takes too long.
+        ToolError: there are too many files.
     """
-    manifest = await Manifest.bounded(files)
+    manifest = await Manifest.bounded(workspace)
     if manifest.unlisted:
         raise ToolError(
             f"the copy has more than {len(manifest.entries):,} files that git does not ignore, and their changes could "
-            "not be told; name the `files` that the task needs",
+            "not be determined; name the `files` that the task needs",
             kind="ValueError",
         )
-    ignored = await asyncio.to_thread(lambda: dict(_states_of(files, sorted(set(also) - manifest.entries.keys()))))
+    ignored = await asyncio.to_thread(
+        lambda: dict(_file_summaries(workspace, sorted(set(extra) - manifest.entries.keys())))
+    )
     return replace(manifest, entries={**manifest.entries, **ignored})
 
 
-def _states_of(files: Workspace, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _file_summaries(workspace: Workspace, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
     for path in paths:
         try:
-            found = _FileState.of(files, path).summary
+            summary = _FileState.read(workspace, path).summary
         except ToolError:  # a link, a directory or a very large file
             continue
-        if found is not None:
-            yield path, found
+        if summary is not None:
+            yield path, summary
 
 
 @dataclass(frozen=True, slots=True)
 class _FileState:
-    """A regular file, or that there is none."""
+    """The content of a regular file, or its absence."""
 
     data: bytes | None = None
     mode: int = 0
 
     @classmethod
-    def of(cls, workspace: Workspace, path: str) -> _FileState:
-        """What stands at a path.
-
-        Raises:
-            ToolError: something that is no regular file, is too large, or lies behind a link.
-        """
+    def read(cls, workspace: Workspace, path: str) -> _FileState:
         if workspace.resolve(path) != path:
             raise ToolError("it is behind a symbolic link, which is not collected")
         if not workspace.exists(path):
             return cls()
-        return cls(workspace.read_bytes(path, _MOST_FILE), (workspace.mode(path) or 0) & 0o777)
+        return cls(workspace.read_bytes(path, _MAX_FILE_BYTES), (workspace.mode(path) or 0) & 0o777)
 
     @property
-    def executable(self) -> bool:
-        """Whether it may be run."""
+    def is_executable(self) -> bool:
         return bool(self.mode & 0o111)
 
     @property
     def summary(self) -> str | None:
-        """The state in the form of a manifest's entry; None for no file."""
+        """The state as a manifest entry."""
         if self.data is None:
             return None
-        return f"{'program' if self.executable else 'file'} {hashlib.sha256(self.data).hexdigest()}"
+        return f"{'program' if self.is_executable else 'file'} {hashlib.sha256(self.data).hexdigest()}"
 
 
 def canonical_paths(workspace: Workspace, paths: Iterable[str]) -> list[str]:
-    """Paths of a workspace, without those that lie beneath others.
+    """Resolve paths of a workspace, without those below another one.
 
     Raises:
-        ToolError: one lies elsewhere.
+        ToolError: a path is outside the workspace.
     """
-    found = {workspace.resolve(path) for path in paths}
-    if outside := next((path for path in sorted(found) if path.startswith("/")), None):
+    names = {workspace.resolve(path) for path in paths}
+    if outside := next((path for path in sorted(names) if path.startswith("/")), None):
         raise ToolError(f"{outside!r} does not lie in the workspace; name files of the workspace", kind="ValueError")
-    return ["."] if "." in found else sorted(path for path in found if found.isdisjoint(_above(path)))
+    return ["."] if "." in names else sorted(path for path in names if names.isdisjoint(_parent_directories(path)))
 
 
-def changed_paths(base: Manifest, now: Manifest, paths: Iterable[str] | None = None) -> list[str]:
-    """The files that differ between two states of a child's copy.
-
-    Args:
-        base: as it began.
-        now: as it is.
-        paths: files and directories to look at, canonical; None for all.
-    """
-    wanted = None if paths is None else frozenset(path.rstrip("/") for path in paths)
+def changed_paths(base: Manifest, current: Manifest, paths: Iterable[str] | None = None) -> list[str]:
+    """Return the paths that differ between two manifests, at or below `paths` if given."""
+    selected = None if paths is None else frozenset(path.rstrip("/") for path in paths)
     return [
         path
-        for path in sorted(base.entries.keys() | now.entries.keys())
-        if base.entries.get(path) != now.entries.get(path)
-        and (wanted is None or not wanted.isdisjoint((".", path, *_above(path))))
+        for path in sorted(base.entries.keys() | current.entries.keys())
+        if base.entries.get(path) != current.entries.get(path)
+        and (selected is None or not selected.isdisjoint((".", path, *_parent_directories(path))))
     ]
 
 
-def _above(path: str) -> Iterator[str]:
-    """The directories above a canonical path, without the workspace itself."""
+def _parent_directories(path: str) -> Iterator[str]:
     return (path[:at] for at, char in enumerate(path) if char == "/")
 
 
-def merge(child: Workspace, parent: Workspace, base: Mapping[str, str], paths: Sequence[str]) -> Merge:
-    """Work out what collecting files would do; nothing is written.
-
-    Args:
-        child: the copy.
-        parent: the workspace that it was made of.
-        base: what the files were when it was made; see `Manifest.entries`.
-        paths: the files.
-    """
+def plan_merge(child: Workspace, parent: Workspace, base: Mapping[str, str], paths: Sequence[str]) -> Merge:
+    """Plan the merge of changed paths of a child's copy; `base` has the manifest entries of the original."""
     writes: list[StagedFile] = []
     conflicts: list[str] = []
-    room = _MOST_BYTES
+    bytes_left = _MAX_MERGE_BYTES
     for number, path in enumerate(paths, 1):
         try:
-            theirs, ours = _FileState.of(child, path), _FileState.of(parent, path)
+            theirs, ours = _FileState.read(child, path), _FileState.read(parent, path)
         except ToolError as error:
             conflicts.append(f"{in_line(path)}: {error}")
             continue
-        room -= len(theirs.data or b"") + len(ours.data or b"")
-        if room < 0:  # what follows is not read: it may be any number of files
-            which = f"{in_line(path)} and the {len(paths) - number:,} files after it"
-            conflicts.append(f"{which}: beyond {_MOST_BYTES:,} bytes in one call; name some of the files in `paths`")
+        bytes_left -= len(theirs.data or b"") + len(ours.data or b"")
+        if bytes_left < 0:  # any number of files may follow: do not read them
+            files = f"{in_line(path)} and the {len(paths) - number:,} files after it"
+            conflicts.append(
+                f"{files}: beyond {_MAX_MERGE_BYTES:,} bytes in one call; name some of the files in `paths`"
+            )
             break
         if theirs.summary == ours.summary:
             continue
         if ours.summary != base.get(path):
-            fate = "created" if base.get(path) is None else "deleted" if ours.data is None else "changed"
-            conflicts.append(f"{in_line(path)}: {fate} in the workspace since the task began")
+            change = "created" if base.get(path) is None else "deleted" if ours.data is None else "changed"
+            conflicts.append(f"{in_line(path)}: {change} in the workspace since the task began")
             continue
-        mode = None if theirs.executable == ours.executable or theirs.data is None else theirs.mode
+        mode = None if theirs.is_executable == ours.is_executable or theirs.data is None else theirs.mode
         writes.append(StagedFile(path=path, data=theirs.data, old=ours.data, mode=mode))
     return Merge(writes=tuple(writes), conflicts=tuple(conflicts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
-    """What collecting a child's work would do.
-
-    Attributes:
-        writes: what becomes of which file of the parent.
-        conflicts: why files cannot be taken, one line each; nothing is taken while there are any.
-    """
+    """The planned writes of a merge, and a line for each conflict."""
 
     writes: tuple[StagedFile, ...]
     conflicts: tuple[str, ...] = ()
 
 
 async def render_diff(
-    child: Workspace, parent: Workspace, paths: Sequence[str], hides: Callable[[str], bool] = lambda _path: False
+    child: Workspace, parent: Workspace, paths: Sequence[str], is_hidden: Callable[[str], bool] = lambda _path: False
 ) -> tuple[str, int | None]:
-    """What files of a child's copy would change in the parent's workspace, as a unified diff, cut at a bound.
+    """Return the unified diff of a copy against the workspace, and the number of changed lines.
 
-    Beside it, how many lines are added and removed in all these files; None where that is not known, since the diff is
-    cut or one of them is no text.
-
-    Args:
-        child: the copy.
-        parent: the workspace.
-        paths: the files.
-        hides: whether nothing of a file's content is to be shown.
+    The number is None if the diff is cut, at 100,000 characters, or contains a binary file.
 
     Raises:
-        BoundExceededError: it takes too long.
+        BoundExceededError: the time or memory limit was reached.
     """
-    hidden = [path for path in paths if hides(path)]
-    made = await run_bounded(
-        _diff, child, parent, paths, hidden, seconds=_SECONDS, memory=_MEMORY, what="Comparing files"
+    hidden = [path for path in paths if is_hidden(path)]
+    encoded = await run_bounded(
+        _diff, child, parent, paths, hidden, seconds=_DIFF_SECONDS, memory=_DIFF_MEMORY, what="Comparing files"
     )
-    text, lines = json.loads(made)
+    text, lines = json.loads(encoded)
     return text, lines
 
 
 def _diff(child: Workspace, parent: Workspace, paths: Sequence[str], hidden: Collection[str]) -> str:
-    """`render_diff` in a worker process, as JSON."""
     with child, parent:
         lines: list[str] = []
-        room, changed_lines = _DIFF_CHARS, 0
+        chars_left, changed_lines = _DIFF_CHARS, 0
         is_counted = True
         for number, path in enumerate(paths):
             head, hunks = _file_diff(child, parent, path)
@@ -421,8 +359,8 @@ def _diff(child: Workspace, parent: Workspace, paths: Sequence[str], hidden: Col
             if path in hidden:
                 continue
             for line in (*head, *(hunks or ())):
-                room -= len(line) + 1
-                if room < 0:
+                chars_left -= len(line) + 1
+                if chars_left < 0:
                     cut = f"… cut; {len(paths) - number} of {len(paths)} files are not shown whole"
                     return json.dumps(["\n".join([*lines, cut]), None])
                 lines.append(line)
@@ -430,19 +368,19 @@ def _diff(child: Workspace, parent: Workspace, paths: Sequence[str], hidden: Col
 
 
 def _file_diff(child: Workspace, parent: Workspace, path: str) -> tuple[list[str], list[str] | None]:
-    """The first line about a file, and its hunks; None where these are unknown."""
+    """Return the header and the hunks of a file's diff; None for hunks of a binary file."""
     try:
-        new, old = _FileState.of(child, path), _FileState.of(parent, path)
+        new, old = _FileState.read(child, path), _FileState.read(parent, path)
     except ToolError as error:
         return [f"{in_line(path)}: {error}"], None
     if new.summary == old.summary:
         return [], []
-    texts = [None if each.data is None else decode(each.data) for each in (old, new)]
+    texts = [None if state.data is None else decode(state.data) for state in (old, new)]
     head = [
         f"--- {in_line(f'a/{path}') if old.data is not None else '/dev/null'}",
         f"+++ {in_line(f'b/{path}') if new.data is not None else '/dev/null'}",
     ]
-    if any(text is None and each.data is not None for text, each in zip(texts, (old, new), strict=True)):
+    if any(text is None and state.data is not None for text, state in zip(texts, (old, new), strict=True)):
         sizes = f"Binary files differ: {len(old.data or b''):,} bytes before, {len(new.data or b''):,} after"
         return [*head, sizes], None
     before, after = ([] if text is None else list(text.lines) for text in texts)

@@ -1,4 +1,4 @@
-"""The tools with which an agent delegates tasks to child runs: `delegate`, `task_status` and `collect`."""
+"""The tools `delegate`, `task_status` and `collect`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any, ClassVar
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.values import Plain, Status, ToolResult
-from agent_runtime.delegation.children import Children, TaskStatus
+from agent_runtime.delegation.children import ChildRuns, TaskStatus
 from agent_runtime.policy.policy import CallFacts
 from agent_runtime.tools import changes as changes_module
 from agent_runtime.tools.changes import adopted
 from agent_runtime.tools.tool import Planned, of_call
 from agent_runtime.workspace.files import StagedFile
 
-_SHOWN = 30
+_MAX_LISTED = 30
 _SUMMARY_CHARS = 4_000
 
 
 class DelegationTools:
-    """`delegate`, `task_status` and `collect`."""
+    """The delegation tools of one run."""
 
     value_types: ClassVar[dict[str, str]] = {"delegate": "str", "task_status": "dict[str, Any]", "collect": "list[str]"}
     labels: ClassVar[dict[str, str]] = {
@@ -30,8 +30,7 @@ class DelegationTools:
     }
     stub_types: ClassVar[str] = ""
 
-    def __init__(self, tasks: Children) -> None:
-        """Delegate to the child runs of one run."""
+    def __init__(self, tasks: ChildRuns) -> None:
         self._tasks = tasks
 
     async def delegate(self, prompt: str, files: list[str] | None = None, persona: str | None = None) -> ToolResult:
@@ -59,7 +58,7 @@ class DelegationTools:
             "changes": [*status.changes],
             "diff": status.diff,
         }
-        lines = [f"[task_status {task}] {describe(status)}", *_listed(status.changes)]
+        lines = [f"[task_status {task}] {describe(status)}", *_shorten_list(status.changes)]
         return ToolResult(value=value, text="\n".join(lines))
 
     async def collect(self, task: str, paths: list[str] | None = None) -> ToolResult:
@@ -69,13 +68,13 @@ class DelegationTools:
         Raises:
             ToolError: a conflict, which names the files; or the task did not finish.
         """  # noqa: D205 - as above
-        return self._collect(task, self._tasks.merge(task, paths).writes)
+        return self._collect(task, self._tasks.plan_merge(task, paths).writes)
 
     async def prepare(self, tool: str, args: dict[str, Any]) -> None:
-        """Wait for the task that a call of `collect` is about; what it would do is known only then.
+        """Wait for the task of a `collect` call, because its changes are unknown until then.
 
         Raises:
-            ToolError: there is no such task; it waits for an answer, which may never come; or it did not finish.
+            ToolError: the task waits for an answer or did not finish.
         """
         if tool != "collect":
             return
@@ -83,13 +82,13 @@ class DelegationTools:
         if status.outcome is None:
             raise ToolError(f"collect: task {task} {describe(status)}")
         if status.outcome.status not in {Status.FINISHED, Status.ANSWERED} and args.get("paths") is None:
-            files = "\n".join(_listed(status.changes)) or "It changed no file."
+            files = "\n".join(_shorten_list(status.changes)) or "It changed no file."
             raise ToolError(
                 f"collect: task {task} {describe(status)}\n{files}\nTo take files of it, name them in paths."
             )
 
     def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
-        """Tell which files a call of `collect` would change; see `Tool.plan`.
+        """Plan the writes of a `collect` call; see `Tool.plan`.
 
         Raises:
             ToolError: there are conflicts.
@@ -97,48 +96,45 @@ class DelegationTools:
         facts = CallFacts(tool=tool, args=args)
         if tool != "collect":
             return Planned(facts=facts, preview=partial(of_call, tool, args), apply=call)
-        merged = self._tasks.merge(args["task"], args.get("paths"))
-        if merged.conflicts:
-            conflicts = "\n".join(merged.conflicts[:_SHOWN])
+        merge = self._tasks.plan_merge(args["task"], args.get("paths"))
+        if merge.conflicts:
+            conflicts = "\n".join(merge.conflicts[:_MAX_LISTED])
             raise ToolError(
                 f"collect: nothing was taken over from task {args['task']}, because of\n{conflicts}", kind="ValueError"
             )
         return Planned(
-            facts=CallFacts(tool=tool, args=args, paths=tuple(each.path for each in merged.writes), writes=True),
-            preview=partial(changes_module.preview, [adopted(each) for each in merged.writes], {}),
-            apply=partial(self._collect, args["task"], merged.writes),
+            facts=CallFacts(tool=tool, args=args, paths=tuple(write.path for write in merge.writes), writes=True),
+            preview=partial(changes_module.preview, [adopted(write) for write in merge.writes], {}),
+            apply=partial(self._collect, args["task"], merge.writes),
         )
 
     def _collect(self, task: str, writes: Sequence[StagedFile]) -> ToolResult:
-        """Take over files as it was planned.
-
-        Raises:
-            ToolError: one of them changed since.
-        """
-        self._tasks.take(task, writes)
+        self._tasks.apply_merge(task, writes)
         lines = [
-            f"{'created' if each.old is None else 'deleted' if each.data is None else 'modified'}: {each.path}"
-            for each in writes
+            f"{'created' if write.old is None else 'deleted' if write.data is None else 'modified'}: {write.path}"
+            for write in writes
         ]
         head = f"[collect {task}] {describe(self._tasks.status(task))}"
-        taken = ["Taken over:", *_listed(lines)] if lines else ["It changed no file that was not taken over already."]
-        return ToolResult(value=[each.path for each in writes], text="\n".join([head, *taken]))
+        summary = (
+            ["Taken over:", *_shorten_list(lines)] if lines else ["It changed no file that was not taken over already."]
+        )
+        return ToolResult(value=[write.path for write in writes], text="\n".join([head, *summary]))
 
 
 def describe(status: TaskStatus) -> str:
-    """Describe the progress of a task in a sentence."""
+    """Describe the progress of a task in one sentence."""
     used = f"{status.steps} steps, {status.usage.total_tokens:,} tokens"
     if status.outcome is not None:
         return f"ended as {status.state} ({used}): {str(status.outcome)[:_SUMMARY_CHARS]}"
     if status.pending is not None:
-        what = "an answer" if status.pending.kind == "question" else f"approval of {status.pending.tool}"
+        request = "an answer" if status.pending.kind == "question" else f"approval of {status.pending.tool}"
         return (
-            f"waits for {what} ({used}): {status.pending.reason[:_SUMMARY_CHARS]}\nNobody has answered. Make this call "
-            "yourself if it must be made, or go on without the task."
+            f"waits for {request} ({used}): {status.pending.reason[:_SUMMARY_CHARS]}\nNobody has answered. Make this "
+            "call yourself if it must be made, or go on without the task."
         )
     return f"is {status.state} ({used})"
 
 
-def _listed(lines: Sequence[str]) -> list[str]:
-    rest = len(lines) - _SHOWN
-    return [*lines[:_SHOWN], *([f"… and {rest:,} more"] if rest > 0 else [])]
+def _shorten_list(lines: Sequence[str]) -> list[str]:
+    omitted = len(lines) - _MAX_LISTED
+    return [*lines[:_MAX_LISTED], *([f"… and {omitted:,} more"] if omitted > 0 else [])]

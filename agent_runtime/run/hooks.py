@@ -210,7 +210,6 @@ class Hooked(Protocol):
     @property
     def hooks(self) -> HookSystem:
         """Its hooks."""
-        ...
 
 
 def _decorator(kind: EventType) -> Callable[[Hooked], Callable[[H], H]]:

@@ -87,7 +87,7 @@ class Run:
         return self._begin(task, facts)
 
     async def _begin(self, task: Task, facts: Sequence[str]) -> Outcome:
-        await self.toolbox.children.forget()
+        await self.toolbox.children.close()
         progress = self.state.progress
         if progress.is_open and progress.parked is None:
             self._note_death()
@@ -164,7 +164,7 @@ class Run:
                 try:
                     outcome = await work(loop)
                 finally:  # before a pause is signed: nothing may follow it in the log but its answer
-                    stopped += await self.toolbox.children.stop("the run that delegated it ended, or waits")
+                    stopped += await self.toolbox.children.stop_all("the run that delegated it ended, or waits")
                 return replace(outcome, usage=self.state.progress.usage)
         except StepSuspended as stop:
             if stopped:

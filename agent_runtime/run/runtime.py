@@ -34,7 +34,7 @@ from agent_runtime.sessions.protocol import InMemorySession, Session, StoredSess
 if TYPE_CHECKING:
     from agent_runtime.agent.agent_file import AgentFile
     from agent_runtime.context.conversation import Conversation
-    from agent_runtime.delegation.children import Children, DelegatingRun
+    from agent_runtime.delegation.children import ChildRuns, DelegatingRun
     from agent_runtime.run.run import Run
     from agent_runtime.tools.tool import Registry
 
@@ -381,7 +381,7 @@ class AsyncRuntime:
             self._require_usable(resets)
             await ToolServer(self.agent, self._toolbox.registry, self._state, self._gate).serve()
 
-    def children_of(self, caller: DelegatingRun, bounds: Delegation) -> Children:
+    def children_of(self, caller: DelegatingRun, bounds: Delegation) -> ChildRuns:
         """Child runs on this workspace that belong to a caller, who ends them; `TaskManager` is one."""
         return self._toolbox.children_of(caller, bounds)
 
@@ -450,7 +450,7 @@ class AsyncRuntime:
             self._work = None
         if outcome.status not in {Status.PAUSED, Status.MODEL_UNAVAILABLE}:
             await self._state.record_durably(Ended(outcome=outcome))
-            await self._toolbox.children.forget()  # removing copies takes time, in which the caller may be cancelled
+            await self._toolbox.children.close()  # removing copies takes time, in which the caller may be cancelled
         return outcome
 
     def _conversation(self) -> Conversation:

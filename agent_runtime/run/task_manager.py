@@ -25,7 +25,7 @@ from agent_runtime.agent.delegation import Delegation, Persona
 from agent_runtime.core.errors import ToolError, UsageError
 from agent_runtime.core.events import ChildWatched, Event
 from agent_runtime.core.values import Task, Usage
-from agent_runtime.delegation.children import DELEGATED, Children, Spent, TaskStatus
+from agent_runtime.delegation.children import CHILD_RUN_FACT, ChildRuns, Consumption, TaskStatus
 from agent_runtime.policy.policy import RunLimits
 from agent_runtime.processes.spawn import run_in_thread
 from agent_runtime.run.runtime import AsyncRuntime, Runtime
@@ -59,7 +59,7 @@ class TaskManager:
         task_timeout: float | None = None,
         persona: str | Persona | None = None,
         *,
-        facts: Sequence[str] = (DELEGATED,),
+        facts: Sequence[str] = (CHILD_RUN_FACT,),
         limits: RunLimits | None = None,
         also: Collection[str] = (),
     ) -> str:
@@ -101,7 +101,7 @@ class TaskManager:
                 task_timeout=task_timeout,
                 facts=facts,
                 limits=limits,
-                also=also,
+                extra=also,
             )
         self._tasks[task] = caller
         return task
@@ -167,11 +167,11 @@ class TaskManager:
         """
         with _told():
             children = self._of(task_id)
-            merged = await run_in_thread(partial(children.merge, task_id, paths))
+            merged = await run_in_thread(partial(children.plan_merge, task_id, paths))
             if merged.conflicts:
                 told = "\n".join(merged.conflicts)
                 raise UsageError(f"Nothing was taken over from the task {task_id}, because of\n{told}")
-            await run_in_thread(partial(children.take, task_id, merged.writes))
+            await run_in_thread(partial(children.apply_merge, task_id, merged.writes))
         return [each.path for each in merged.writes]
 
     async def collect_file(self, rt: AsyncRuntime, task_id: str, path: str, dest: str | None = None) -> list[str]:
@@ -190,7 +190,7 @@ class TaskManager:
             UsageError: there is no such task or file, or it is too large.
         """
         with _told():
-            source = self._of(task_id).copy_of(task_id)
+            source = self._of(task_id).workspace_of(task_id)
             return await run_in_thread(partial(_copied, source, rt.agent.work_dir, path, dest or path))
 
     def copy_of(self, task_id: str) -> Path:
@@ -200,7 +200,7 @@ class TaskManager:
             UsageError: there is no such task.
         """
         with _told():
-            return self._of(task_id).copy_of(task_id).root
+            return self._of(task_id).workspace_of(task_id).root
 
     async def close(self, parent_rt: AsyncRuntime | None = None) -> None:
         """End what is under way, and remove all copies, before the runtimes are closed; idempotent.
@@ -211,9 +211,9 @@ class TaskManager:
         for caller in [each for each in self._callers if parent_rt in {None, each.runtime}]:
             self._callers.remove(caller)
             self._tasks = {task: each for task, each in self._tasks.items() if each is not caller}
-            await caller.children.forget()
+            await caller.children.close()
 
-    def _of(self, task_id: str) -> Children:
+    def _of(self, task_id: str) -> ChildRuns:
         if task_id not in self._tasks:
             raise UsageError(f"There is no task {task_id!r}; there is {', '.join(self._tasks) or 'none'}.")
         return self._tasks[task_id].children
@@ -302,23 +302,23 @@ class _Caller:
         return (self.runtime, self._depth) == (runtime, depth)
 
     @property
-    def spent(self) -> Spent:
+    def consumption(self) -> Consumption:
         """What all its tasks have used."""
-        return Spent(usage=sum((self.children.status(each).usage for each in self.children.ids), Usage()))
+        return Consumption(usage=sum((self.children.status(each).usage for each in self.children.ids), Usage()))
 
     @property
     def tools(self) -> tuple[str, ...]:
         """The runtime's built-in tools."""
         return self.runtime.registry.unchanged
 
-    def named(self) -> str:
+    def new_task_id(self) -> str:
         """A name that no task of the manager has."""
         return f"t{next(self._numbers)}"
 
-    def past(self, task: str) -> None:
+    def past_status(self, task: str) -> None:
         """Nothing is known of tasks but what their copies tell."""
 
-    def tell(self, task: str, event: Event) -> None:
+    def handle_child_event(self, task: str, event: Event) -> None:
         """Tell the runtime's listeners; no run of its holds the event."""
         self.runtime.hooks.tell(ChildWatched(task=task, event=event))
 

@@ -35,7 +35,14 @@ from agent_runtime.core.events import (
     Refused,
 )
 from agent_runtime.core.values import Connection, Network, Outcome, Plain, Status, Task, usable_skills
-from agent_runtime.delegation.children import Children, DelegatingRun, Spent, StartRuntime, TaskStatus, no_runtime
+from agent_runtime.delegation.children import (
+    ChildRuns,
+    Consumption,
+    DelegatingRun,
+    StartRuntime,
+    TaskStatus,
+    refuse_runtime,
+)
 from agent_runtime.delegation.tools import DelegationTools
 from agent_runtime.index.index import WorkspaceIndex
 from agent_runtime.index.store import has_sources
@@ -84,7 +91,7 @@ class Toolbox:
         network_lost: why the sandbox has no network any more; empty while it has what it was given.
     """
 
-    def __init__(self, agent: Agent, state: RunState, *, ask: Ask, start_child: StartRuntime = no_runtime) -> None:
+    def __init__(self, agent: Agent, state: RunState, *, ask: Ask, start_child: StartRuntime = refuse_runtime) -> None:
         """Get everything ready; no program is started yet.
 
         Args:
@@ -135,7 +142,7 @@ class Toolbox:
         self.shell.find_modules_in(self._python_path)
         self.transport = _transport(agent, state)
         self.registry = Registry(self.transport.adapt, agent.policy.looks_into)
-        self.children = Children(agent, OwnRun(state, self.registry), self.workspace, start_child, self.files.adopt)
+        self.children = ChildRuns(agent, OwnRun(state, self.registry), self.workspace, start_child, self.files.adopt)
         context = ContextTools(state)
         families: list[ToolFamily] = [self.files, self._search, self.shell, QuestionTools(ask), context]
         if agent.delegation is not None:
@@ -187,7 +194,7 @@ class Toolbox:
         if isinstance(self.transport, NativeTransport):
             _require_calls(provider)
         self._agent = replace(self._agent, provider=provider)
-        self.children.use(provider)
+        self.children.set_provider(provider)
 
     async def orientation(self, task: Task, facts: Sequence[str]) -> Orientation:
         """What the model would otherwise have to find out about the place it works in; of that, only once."""
@@ -240,10 +247,10 @@ class Toolbox:
             seconds=self._agent.index_seconds,
         )
 
-    def children_of(self, caller: DelegatingRun, bounds: Delegation) -> Children:
+    def children_of(self, caller: DelegatingRun, bounds: Delegation) -> ChildRuns:
         """Child runs that do not belong to a run of this agent, but to a caller; theirs to end."""
         agent = replace(self._agent, delegation=bounds)
-        return Children(agent, caller, self.workspace, self._start_child, self.files.adopt)
+        return ChildRuns(agent, caller, self.workspace, self._start_child, self.files.adopt)
 
     async def manifest(self) -> Manifest:
         """The workspace's files and what is in them."""
@@ -270,7 +277,7 @@ class Toolbox:
     async def reset(self) -> None:
         """Forget everything about files, and end every terminal and what was started there."""
         self._oriented = False
-        await self.children.forget()
+        await self.children.close()
         self.files.reset()
         self.transport.reset()
         await self._end_terminals()
@@ -279,7 +286,7 @@ class Toolbox:
 
     async def close(self) -> None:
         """Give everything back; idempotent."""
-        await self.children.forget()
+        await self.children.close()
         await self.servers.close()
         await self.shell.close()
         if self._guard is not None:
@@ -365,40 +372,40 @@ class OwnRun:
         self._number = 0
 
     @property
-    def spent(self) -> Spent:
+    def consumption(self) -> Consumption:
         """What the run has used of its limits."""
         progress = self._state.progress
-        return Spent(usage=progress.usage, steps=progress.step, seconds=self._state.clock.seconds)
+        return Consumption(usage=progress.usage, steps=progress.step, seconds=self._state.clock.seconds)
 
     @property
     def tools(self) -> tuple[str, ...]:
         """The built-in tools that it has, as they were built in."""
         return self._registry.unchanged
 
-    def named(self) -> str:
+    def new_task_id(self) -> str:
         """A name that no task of the session has."""
         self._number = max(self._number, self._state.progress.delegated) + 1
         return f"t{self._number}"
 
-    def past(self, task: str) -> TaskStatus | None:
+    def past_status(self, task: str) -> TaskStatus | None:
         """Return the status of a task by the run's log."""
         if (record := self._state.progress.children.get(task)) is None:
             return None
         ended = record.outcome or Outcome(status=Status.STOPPED, reason="The process that ran it ended.")
-        return TaskStatus.of(task, record.goal, ended, record.result, ended.steps, ended.usage)
+        return TaskStatus.build(task, record.goal, ended, record.result, ended.steps, ended.usage)
 
-    def tell(self, task: str, event: Event) -> None:
+    def handle_child_event(self, task: str, event: Event) -> None:
         """Put an event of a child run into the log, and tell watchers.
 
         That a child paused is not recorded: what is signed for it is of no use to any other process.
         """
         if isinstance(event, get_args(Recorded)) and not isinstance(event, Paused):
-            known = (
+            recorded = (
                 event
                 if isinstance(event, ChildResult) and event.task == task
                 else ChildRecorded(task=task, event=event)
             )
-            self._state.record(known)
+            self._state.record(recorded)
         else:
             self._state.emit(ChildWatched(task=task, event=event))
 

@@ -562,7 +562,6 @@ class Plans(Protocol):
         Raises:
             ToolError: the call cannot succeed, and nothing else can be said about it.
         """
-        ...
 
 
 @runtime_checkable
@@ -585,7 +584,6 @@ class Judges(Protocol):
         Raises:
             ToolError: it cannot be told.
         """
-        ...
 
 
 @runtime_checkable
@@ -602,7 +600,6 @@ class Prepares(Protocol):
         Raises:
             ToolError: the call cannot succeed.
         """
-        ...
 
 
 def tool_schema(tool: Tool) -> ToolSchema:

@@ -38,7 +38,6 @@ class Transport(Protocol):
             tools: their declarations.
             chat: whether a reply that neither acts nor finishes is an answer.
         """
-        ...
 
     def schemas(self, tools: Registry) -> tuple[ToolSchema, ...]:
         """The tools as they are declared to the service; none where the guide declares them.
@@ -46,15 +45,12 @@ class Transport(Protocol):
         Raises:
             SettingsError: one of them cannot be declared to a service.
         """
-        ...
 
     def words(self, reply: str) -> str:
         """What a reply that was to be plain text says, without calls and marks that are in it anyway."""
-        ...
 
     def adapt(self, tool: Tool) -> Tool:
         """A built-in tool as the model calls it."""
-        ...
 
     def open(self, tools: Registry, limits: RunLimits, enclose: Callable[[Path], Path] | None = None) -> TransportLeg:
         """Begin a leg of a run; no program is started yet.
@@ -64,7 +60,6 @@ class Transport(Protocol):
             limits: bounds of the run.
             enclose: given a program that runs what the model wrote, the one to start in its place, in a sandbox.
         """
-        ...
 
     def require_resumable(self, calls: Mapping[str, Any]) -> None:
         """Make sure that `ReplyStep.resume` can go on from what a `StepSuspended` brought.
@@ -72,11 +67,9 @@ class Transport(Protocol):
         Raises:
             ResumeError: it cannot, e.g. because another version suspended the step.
         """
-        ...
 
     def reset(self) -> None:
         """Forget what is kept of earlier runs."""
-        ...
 
 
 class TransportLeg(Protocol):
@@ -85,17 +78,14 @@ class TransportLeg(Protocol):
     @property
     def no_action(self) -> str:
         """The message to the model about a reply that neither acts nor finishes."""
-        ...
 
     @property
     def no_output(self) -> str:
         """The message to the model about a step that showed nothing."""
-        ...
 
     @property
     def prose_finishes(self) -> bool:
         """Whether a reply of prose alone finishes a task; in conversation it is an answer while nothing was done."""
-        ...
 
     def unfit(self, problems: str, left: int) -> str:
         """The message to the model about a completion that does not match the task's output schema.
@@ -104,7 +94,6 @@ class TransportLeg(Protocol):
             problems: what is wrong with it, one line each.
             left: how many more completions are looked at after this.
         """
-        ...
 
     def unreadable(self, code: FormatCode, count: int) -> str:
         """What a person is told when so many replies in a row were not understood.
@@ -113,15 +102,12 @@ class TransportLeg(Protocol):
             code: what is wrong with the last one.
             count: how many.
         """
-        ...
 
     def recall(self, replies: Sequence[Replied]) -> Sequence[ReplyStep | None]:
         """Read the run's earlier replies again, for what later ones refer to; None for one that was not understood."""
-        ...
 
     def reader(self) -> ReplyReader:
         """Begin to read the next reply."""
-        ...
 
     def read(self, text: str, stop: StopReason, requests: Sequence[ToolRequest] = ()) -> ReplyStep:
         """Read a whole reply at once.
@@ -129,15 +115,12 @@ class TransportLeg(Protocol):
         Raises:
             FormatError: as for `ReplyReader.finish`.
         """
-        ...
 
     def state(self) -> dict[str, Plain]:
         """Where the present step stands, to be gone on with by `ReplyStep.resume`."""
-        ...
 
     async def close(self) -> None:
         """Give back what running its steps took; idempotent."""
-        ...
 
 
 class ReplyReader(Protocol):
@@ -146,18 +129,15 @@ class ReplyReader(Protocol):
     @property
     def requests(self) -> tuple[ToolRequest, ...]:
         """The calls that it asks for by the service's own tool calls, as far as it has come."""
-        ...
 
     def feed(self, chunk: TextChunk | CallChunk) -> Sequence[Streamed]:
         """Take the next chunk; gives the text that people are shown at once.
 
         The completion of a reply that makes calls is not among it: the calls have yet to prove it.
         """
-        ...
 
     def flush(self) -> Sequence[Streamed]:
         """The reply is over; gives the text that was held back."""
-        ...
 
     def finish(self, stop: StopReason) -> ReplyStep:
         """Judge the whole reply.
@@ -165,7 +145,6 @@ class ReplyReader(Protocol):
         Raises:
             FormatError: it does not follow the protocol; nothing of it may run.
         """
-        ...
 
 
 class ReplyStep(Protocol):
@@ -174,27 +153,22 @@ class ReplyStep(Protocol):
     @property
     def acts(self) -> bool:
         """Whether it asks for calls."""
-        ...
 
     @property
     def contents(self) -> tuple[str, ...]:
         """What it brings for its calls: their contents, or all that they are asked with."""
-        ...
 
     @property
     def answers(self) -> tuple[ToolAnswer, ...]:
         """The answers to the reply's requests, as far as it has run."""
-        ...
 
     @property
     def completion(self) -> str | None:
         """The text for the user, if the task is finished."""
-        ...
 
     @property
     def prose(self) -> str:
         """All other text."""
-        ...
 
     async def run(self, call: CallTool, output: StepOutput) -> None:
         """Make its calls.
@@ -205,7 +179,6 @@ class ReplyStep(Protocol):
             StepSuspended: a call waits for a person.
             SandboxError: the machine failed, not the model.
         """
-        ...
 
     async def resume(
         self, state: Mapping[str, Any], calls: Mapping[str, Any], call: CallTool, output: StepOutput
@@ -218,7 +191,6 @@ class ReplyStep(Protocol):
             call: answers its calls, the one that waited first.
             output: takes what it shows.
         """
-        ...
 
     def end(self, *, ok: bool) -> str:
         """End it, and tell what the model should know beside its results; empty for nothing.
@@ -226,7 +198,6 @@ class ReplyStep(Protocol):
         Args:
             ok: whether it ran to its end without an error.
         """
-        ...
 
 
 @cache

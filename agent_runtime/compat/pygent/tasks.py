@@ -27,7 +27,7 @@ from agent_runtime.core.errors import AgentError, ToolError, UsageError
 from agent_runtime.core.events import Event
 from agent_runtime.core.values import Outcome, Status, Usage
 from agent_runtime.core.values import Task as CoreTask
-from agent_runtime.delegation.children import Children, Spent, TaskStatus
+from agent_runtime.delegation.children import ChildRuns, Consumption, TaskStatus
 from agent_runtime.policy.policy import Policy, RunLimits
 from agent_runtime.processes.spawn import LoopThread, run_in_daemon_thread
 from agent_runtime.providers.scripted import ScriptedProvider
@@ -133,7 +133,7 @@ class TaskManager:
             agent.persona = as_whom
             id_ = secrets.token_hex(4)
             child = _Child(agent, parent_rt, partial(agent.run_until_stop, step_timeout=step, max_time=total), total)
-            children = Children(
+            children = ChildRuns(
                 CoreAgent(
                     provider=ScriptedProvider(()),  # never asked: the task's agent has a model of its own
                     work_dir=parent_rt.base_dir,
@@ -148,7 +148,7 @@ class TaskManager:
             )
             self._loop.see(partial(children.start, prompt, files=files or []))
             with ExitStack() as undo:
-                undo.callback(self._loop.see, children.forget)
+                undo.callback(self._loop.see, children.close)
                 undo.callback(self._loop.see, child.go)
                 child.prepare()  # here, since trying a container blocks
                 undo.pop_all()
@@ -187,7 +187,7 @@ class TaskManager:
         """
         if task_id not in self.tasks:
             return f"Task {task_id} not found"
-        source = self.tasks[task_id].children.copy_of(task_id)
+        source = self.tasks[task_id].children.workspace_of(task_id)
         name = source.resolve(path)
         if not source.exists(name):
             return f"file {path} not found"
@@ -199,7 +199,7 @@ class TaskManager:
         """End all tasks, and remove their workspaces; idempotent."""
         if not self._loop.stopped:
             for task in self.tasks.values():
-                self._loop.see(task.children.forget)
+                self._loop.see(task.children.close)
             self.tasks.clear()
             self._loop.stop()
 
@@ -232,7 +232,7 @@ class DelegatedTask:
     id: str
     agent: Any
     timeout: float
-    children: Children
+    children: ChildRuns
     loop: LoopThread
 
     @property
@@ -355,19 +355,19 @@ class _Child:
 class _Caller:
     """The delegating agent of one task, as child runs know it."""
 
-    spent, tools = Spent(), ()
+    consumption, tools = Consumption(), ()
 
     def __init__(self, task: str, told: Callable[[str, Event], object]) -> None:
         self._task, self._told = task, told
 
-    def named(self) -> str:
+    def new_task_id(self) -> str:
         """The name of the task."""
         return self._task
 
-    def past(self, task: str) -> None:
+    def past_status(self, task: str) -> None:
         """Nothing is known of earlier ones."""
 
-    def tell(self, task: str, event: Event) -> None:
+    def handle_child_event(self, task: str, event: Event) -> None:
         """Pass an event on."""
         self._told(task, event)
 

@@ -9,8 +9,8 @@ import pytest
 
 from agent_runtime import Delegation, Persona, Policy, Rule, RunLimits, SettingsError, Usage
 from agent_runtime.core.errors import ToolError
-from agent_runtime.delegation.children import Spent, lower_limits, share_limits
-from agent_runtime.delegation.copies import changed_paths, merge, render_diff
+from agent_runtime.delegation.children import Consumption, min_limits, share_limits
+from agent_runtime.delegation.copies import changed_paths, plan_merge, render_diff
 from agent_runtime.policy.policy import CallFacts, Denied, NeedsApproval, Permitted
 from agent_runtime.workspace.files import Workspace, apply_all
 from agent_runtime.workspace.state import Manifest
@@ -19,34 +19,36 @@ LIMITS = RunLimits(max_steps=20, max_tokens=1_000, max_cost_usd=4.0, max_seconds
 
 
 def test_a_child_gets_a_share_of_what_is_neither_used_nor_promised() -> None:
-    spent = Spent(usage=Usage(input_tokens=200, cost_usd=1.0), steps=4, seconds=30)
+    spent = Consumption(usage=Usage(input_tokens=200, cost_usd=1.0), steps=4, seconds=30)
     first = share_limits(LIMITS, spent, [], 0.5)
     assert (first.max_steps, first.max_tokens, first.max_cost_usd, first.max_seconds) == (8, 400, 1.5, 70)
     second = share_limits(LIMITS, spent, [(first, Usage())], 0.5)
     assert (second.max_tokens, second.max_cost_usd) == (200, 0.75)
     # What the first has used since is in the parent's usage, too, and is counted once.
     used = Usage(input_tokens=100, cost_usd=0.5)
-    third = share_limits(LIMITS, Spent(usage=spent.usage + used, steps=4, seconds=30), [(first, used)], 0.5)
+    third = share_limits(LIMITS, Consumption(usage=spent.usage + used, steps=4, seconds=30), [(first, used)], 0.5)
     assert (third.max_tokens, third.max_cost_usd) == (200, 0.75)
-    assert lower_limits(RunLimits(max_steps=50, max_cost_usd=9), first).max_steps == 8
-    assert lower_limits(RunLimits(max_steps=50, max_cost_usd=9), first).max_cost_usd == 1.5
+    assert min_limits(RunLimits(max_steps=50, max_cost_usd=9), first).max_steps == 8
+    assert min_limits(RunLimits(max_steps=50, max_cost_usd=9), first).max_cost_usd == 1.5
 
 
 def test_where_a_price_is_not_known_tokens_count_as_money() -> None:
-    found = share_limits(RunLimits(max_cost_usd=1.0), Spent(usage=Usage(input_tokens=200_000, cost_usd=None)), [], 1.0)
+    found = share_limits(
+        RunLimits(max_cost_usd=1.0), Consumption(usage=Usage(input_tokens=200_000, cost_usd=None)), [], 1.0
+    )
     assert found.max_cost_usd == 0.5
 
 
 @pytest.mark.parametrize(
     ("spent", "what"),
     [
-        (Spent(steps=20), "steps"),
-        (Spent(seconds=100), "seconds"),
-        (Spent(usage=Usage(input_tokens=1_000)), "tokens"),
-        (Spent(usage=Usage(cost_usd=4.0)), "US dollars"),
+        (Consumption(steps=20), "steps"),
+        (Consumption(seconds=100), "seconds"),
+        (Consumption(usage=Usage(input_tokens=1_000)), "tokens"),
+        (Consumption(usage=Usage(cost_usd=4.0)), "US dollars"),
     ],
 )
-def test_without_anything_left_nothing_is_delegated(spent: Spent, what: str) -> None:
+def test_without_anything_left_nothing_is_delegated(spent: Consumption, what: str) -> None:
     with pytest.raises(ToolError, match=f"no {what} of this run are left"):
         share_limits(LIMITS, spent, [], 0.5)
 
@@ -88,7 +90,7 @@ def test_files_are_taken_whole_from_where_the_parent_has_them_as_they_were(tmp_p
         (theirs / ".gitignore").write_text("hidden\n")  # is no reason to delete it elsewhere
         now = Manifest.of(child)
         paths = changed_paths(base, now)
-        merged = merge(child, parent, base.entries, paths)
+        merged = plan_merge(child, parent, base.entries, paths)
         assert [each.path for each in merged.writes] == [".gitignore", "gone", "new", "theirs"]
         assert [each.partition(": ")[0] for each in merged.conflicts] == ["both", "taken"]
         assert changed_paths(base, now, ["gone", "no"]) == ["gone"]
@@ -101,7 +103,7 @@ def test_a_file_that_came_to_be_after_the_merge_was_worked_out_is_not_replaced(t
         root.mkdir()
     (theirs / "new").write_text("1")
     with Workspace(theirs) as child, Workspace(ours) as parent:
-        merged = merge(child, parent, {}, ["new"])
+        merged = plan_merge(child, parent, {}, ["new"])
         (ours / "new").write_bytes(mine)
         with pytest.raises(ToolError, match="changed or removed by someone else"):
             apply_all(parent, merged.writes)
@@ -117,7 +119,7 @@ async def test_a_name_cannot_break_a_line_or_be_refused_by_an_encoding(tmp_path:
     with Workspace(theirs) as child, Workspace(ours) as parent:
         now = Manifest.of(child)
         names = changed_paths(Manifest({}), now)
-        told = [*merge(child, parent, {}, names).conflicts, (await render_diff(child, parent, names))[0]]
+        told = [*plan_merge(child, parent, {}, names).conflicts, (await render_diff(child, parent, names))[0]]
     assert len(told[-1].splitlines()) == 4
     assert all(each.isprintable() for each in [*told[:-1], *told[-1].splitlines(), *Manifest({}).difference(now)])
 
@@ -133,7 +135,7 @@ def test_beyond_a_bound_of_bytes_no_more_files_are_read(tmp_path: Path) -> None:
     (theirs / "f11").unlink()
     (theirs / "f11").mkdir()  # cannot be read, and is not
     with Workspace(theirs) as child, Workspace(ours) as parent:
-        merged = merge(child, parent, {}, names)
+        merged = plan_merge(child, parent, {}, names)
     assert [each.path for each in merged.writes] == names[:10]
     assert [each.partition(":")[0] for each in merged.conflicts] == ["f10 and the 9 files after it"]
 
@@ -145,7 +147,7 @@ def test_a_file_that_was_made_to_run_as_its_owner_is_only_made_executable(tmp_pa
     (theirs / "run").touch()
     (theirs / "run").chmod(0o6755)
     with Workspace(theirs) as child, Workspace(ours) as parent:
-        assert [each.mode for each in merge(child, parent, {}, ["run"]).writes] == [0o755]
+        assert [each.mode for each in plan_merge(child, parent, {}, ["run"]).writes] == [0o755]
 
 
 def test_a_path_lies_beneath_the_directories_of_its_name_alone() -> None:

@@ -26,7 +26,12 @@ async def copy_of(
 ) -> Path:
     await asyncio.to_thread(target.mkdir)
     with Workspace(root) as workspace:
-        await copy_workspace(workspace, target, names, CopyBounds(size=size, files=files, seconds=seconds, free=free))
+        await copy_workspace(
+            workspace,
+            target,
+            names,
+            CopyBounds(bytes_left=size, files_left=files, seconds=seconds, reserved_bytes=free),
+        )
     return target
 
 

@@ -109,7 +109,7 @@ async def test_a_task_whose_files_are_still_copied_ends_with_its_manager(project
         await eventually(lambda: [*copies.glob("*/workspace/huge")])
         await manager.close()
         assert not [*copies.iterdir()]
-        with pytest.raises(UsageError, match="has ended meanwhile"):
+        with pytest.raises(UsageError, match="the run that delegates the task has ended"):
             await starting
     assert not [*copies.iterdir()]
 
@@ -163,13 +163,13 @@ async def test_nobody_waits_for_ever_for_a_task_whose_end_cannot_be_recorded(
         if isinstance(event, Ended):
             raise OSError("the disk is full")
 
-    monkeypatch.setattr(task_manager._Caller, "tell", on_a_full_disk)
+    monkeypatch.setattr(task_manager._Caller, "handle_child_event", on_a_full_disk)
     manager = TaskManager(Delegation(provider=Children(ALPHA=[DONE])))
     async with AsyncRuntime(agent_in(project)) as runtime:
         task = await manager.start_task("ALPHA", runtime)
         async with asyncio.timeout(30):
             assert (await manager.wait(task)).state == "finished"
-        work = manager._tasks[task].children._children[task].work
+        work = manager._tasks[task].children._children[task].supervisor
         assert work is not None
         assert isinstance(work.exception(), OSError)
         await manager.close()

@@ -23,7 +23,7 @@ from agent_runtime import (
     TextChunk,
     on_tool_call,
 )
-from agent_runtime.delegation.children import Children
+from agent_runtime.delegation.children import ChildRuns
 from tests.agent_runtime.seed.parts import Model, files_in, reply, watch
 from tests.waiting import eventually
 
@@ -168,14 +168,14 @@ async def test_a_run_that_came_to_its_end_has_ended_though_its_caller_is_cancell
     runtime, _ = start(reply(done="Finished."), using={"resumable": True})
     begun = asyncio.Event()
 
-    async def forget(_: Children) -> None:
+    async def block_close(_: ChildRuns) -> None:
         if runtime.session.events:  # else it is what begins a run
             begun.set()
             await asyncio.Event().wait()
 
     running = asyncio.create_task(runtime.run("Go"))
     with monkeypatch.context() as patched:
-        patched.setattr(Children, "forget", forget)
+        patched.setattr(ChildRuns, "close", block_close)
         await begun.wait()
         running.cancel()
         await asyncio.wait([running])
