@@ -32,7 +32,7 @@ from pydantic import SecretStr
 
 from bench.measure import Figure, percentile
 from bench.stores import stores
-from bot.domain.access import Listening
+from bot.domain.access import BotProfile
 from bot.publishing.redact import Redactor
 from bot.queue.engine import DurableEngine
 from bot.queue.store import JobStore
@@ -127,7 +127,7 @@ def _serve(pipe: Connection, store: str, logs: bool) -> None:  # noqa: FBT001 - 
 
 async def _server(tell: Callable[[int], None], wait: Callable[[], object], url: str) -> None:
     store = JobStore(url)
-    options = WebhookOptions(secret=SecretStr(SECRET), listening=Listening())
+    options = WebhookOptions(secret=SecretStr(SECRET), listening=BotProfile())
     runner = make_runner(make_app(options, DurableEngine(store)))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

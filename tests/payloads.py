@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from bot.domain.access import Listening, TrustedBots
+from bot.domain.access import BotProfile, TrustedBots
 from bot.domain.job import Job
 from bot.events.delivery import Delivery, IgnoredDelivery
 from bot.events.triggers import job_from
@@ -14,7 +14,7 @@ from tests.builders import a_comment_event, changed
 
 OWN_ID, TRUSTED_ID, OWN_APP_ID = 77, 88, 500
 TRUSTED_NAME = "dependabot[bot]"
-LISTENING = Listening(
+LISTENING = BotProfile(
     own_ids=frozenset({OWN_ID}),
     own_app_id=OWN_APP_ID,
     trusted_bots=TrustedBots(ids=frozenset({TRUSTED_ID}), logins=frozenset({TRUSTED_NAME})),

@@ -26,7 +26,7 @@ from bot.__main__ import cli
 from bot.action.outputs import conclusions_table
 from bot.cli import app
 from bot.cli.chat import run
-from bot.domain.grammar import help_text
+from bot.domain.grammar import render_help
 from bot.domain.job import TRANSITIONS
 from bot.permissions.repo_config import file_kinds, recipe_schema
 from bot.permissions.repo_config import json_schema as repository_schema
@@ -209,7 +209,7 @@ _MAKERS: dict[str, Callable[[], str]] = {
     "appsteps": _app_steps,
     "apptable": _app_table,
     "commandline": _help,
-    "commands": help_text,
+    "commands": render_help,
     "conclusions": conclusions_table,
     "events": _events,
     "knownfiles": _known_files,

@@ -13,7 +13,7 @@ import aiohttp
 from aiohttp import web
 from pydantic import SecretStr
 
-from bot.domain.access import Listening
+from bot.domain.access import BotProfile
 from bot.github.connection import AppSession
 from bot.queue.protocols import JobEngine
 from bot.server.observability import Metrics
@@ -37,8 +37,8 @@ class Receiver:
 
 def webhook_options(**changes: Any) -> WebhookOptions:  # noqa: ANN401 - any field of WebhookOptions or Listening
     """Options for tests, with any field replaced."""
-    heard = {name: changes.pop(name) for name in Listening.__slots__ if name in changes}
-    listening = Listening(**{"own_ids": frozenset({77}), **heard})
+    heard = {name: changes.pop(name) for name in BotProfile.__slots__ if name in changes}
+    listening = BotProfile(**{"own_ids": frozenset({77}), **heard})
     return WebhookOptions(**{"secret": SecretStr(SECRET), "listening": listening, **changes})
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bot.action.verified_inputs import verify_inputs
-from bot.domain.access import Listening
+from bot.domain.access import BotProfile
 from bot.domain.commands import WORK_VERBS, Fix, StartRecipe, Work
 from bot.domain.errors import InputProblem, InputsError, MalformedError
 from bot.domain.job import Actor, InputValue, Job, Origin, Repo, Thread, UnverifiedInputs
@@ -151,9 +151,9 @@ def _malformed(settings: ActionSettings, fault: str) -> MalformedError:
     return MalformedError(f"The event file {settings.event_path} (GITHUB_EVENT_PATH) {fault}. {_FROM_RUNNER}")
 
 
-def listening_of(settings: ActionSettings) -> Listening:
+def listening_of(settings: ActionSettings) -> BotProfile:
     """Return the triggers and accounts that a workflow's step listens to."""
-    return Listening(
+    return BotProfile(
         triggers=settings.agent.triggers,
         own_login=_ACTIONS_LOGIN,
         trusted_bots=settings.agent.trusted_bots,
@@ -194,7 +194,7 @@ class PromptRequest:
     unverified: UnverifiedInputs | None = None
 
 
-def asked_by_workflow(delivery: Delivery, asked: PromptRequest, listening: Listening) -> Job | IgnoredDelivery:
+def asked_by_workflow(delivery: Delivery, asked: PromptRequest, listening: BotProfile) -> Job | IgnoredDelivery:
     """Make the job of a prompt, a command or a recipe in the workflow's file.
 
     The file is written by people with write access, so its words are the goal. The person who caused the event
@@ -350,7 +350,7 @@ def _command(delivery: Delivery, asked: PromptRequest, thread: Thread) -> Work |
 
 
 def _reason_to_ignore(
-    delivery: Delivery, asked: PromptRequest, place: _Place, command: Work | StartRecipe, listening: Listening
+    delivery: Delivery, asked: PromptRequest, place: _Place, command: Work | StartRecipe, listening: BotProfile
 ) -> IgnoredDelivery | None:
     """Return the reason to ignore the event although the inputs ask for work."""
     if place.from_fork and delivery.event in _FILE_OF_THE_HEAD:

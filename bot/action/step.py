@@ -316,7 +316,7 @@ async def _comment_problems(settings: ActionSettings, job: Job, told: str, redac
     Raises:
         GitHubError: GitHub did not answer, or refused.
     """
-    if job.lane == "event" or job.is_unasked or job.thread.kind == "branch" or settings.run_attempt > 1:
+    if job.lane == "event" or job.is_from_event or job.thread.kind == "branch" or settings.run_attempt > 1:
         return
     async with GitHub.for_token(
         settings.token.get_secret_value(), settings.api_url, redact=redactor.redact, ca_file=settings.agent.ca_file

@@ -341,7 +341,7 @@ def run_row(stored: Stored, *, now: float) -> RunRow:
         title=one_line(job.thread.title, _MOST_TITLE) or job.thread.branch or place,
         place=place,
         repository=job.repo.full_name,
-        person="" if job.is_unasked else job.actor.login,
+        person="" if job.is_from_event else job.actor.login,
         verb=job.command.verb,
         state=STATE_WORDS[stored.state],
         reason=reason,

@@ -1,1 +1,1 @@
-"""The values of the bot: jobs, commands, access, errors. Pure; imports nothing else of `bot`."""
+"""The bot's value types: jobs, commands, access, errors. Pure; imports nothing else of `bot`."""

@@ -1,8 +1,4 @@
-"""Facts that decide about a job: roles, the accounts and triggers to listen to, labels, counts, limits. Pure.
-
-`bot/permissions` makes the decisions. GitHub's answers become `Role` and `SetLabel`, the operator's settings become
-`Listening` and `Bounds`, and the queue's records become `LabelGrant` and `Tally`.
-"""
+"""Inputs of permission decisions: roles, trusted accounts, labels, counts, limits. Pure; `bot/permissions` decides."""
 
 from __future__ import annotations
 
@@ -18,63 +14,60 @@ Role = Literal["admin", "maintain", "write", "triage", "read", "none"]
 """GitHub's `role_name` of a collaborator, or `none`."""
 
 Level = Literal["read-only", "ask", "auto"]
-"""How much a run may do unasked: look only; write files, and run what reaches no network; anything in the sandbox."""
+"""`read-only`: no changes; `ask`: write files, run commands without network; `auto`: anything in the sandbox."""
 
 _MAY_WRITE: frozenset[Role] = frozenset({"admin", "maintain", "write"})
 
 
-def may_command(role: Role) -> bool:
-    """Whether someone of this role may ask the bot for anything at all."""
+def can_command(role: Role) -> bool:
+    """Whether a user with this role may give commands."""
     return role in _MAY_WRITE
 
 
-def commanded_by_workflow(job: Job) -> bool:
-    """Whether a workflow's file asks for work, no matter who started it; nothing else can be asked for like that."""
+def is_workflow_command(job: Job) -> bool:
+    """Whether a workflow file requests the work, regardless of who started the run."""
     return job.origin.kind == "workflow" and isinstance(job.command, Work | StartRecipe)
 
 
 def is_app(login: str) -> bool:
-    """Whether an account is an App's: GitHub gives these names, and takes square brackets from nobody else."""
+    """Whether an account is an App's; GitHub allows square brackets only there."""
     return login.endswith("[bot]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustedBots:
-    """The bots that the operator lets command.
+    """Bots that the operator allows to give commands.
 
     Attributes:
-        ids: numeric user ids.
-        logins: names of Apps' accounts, in lower case, each ending in `[bot]`.
+        logins: lower-case App logins, each ending in `[bot]`.
     """
 
     ids: frozenset[int] = frozenset()
     logins: frozenset[str] = frozenset()
 
-    def hold(self, account: int, login: str) -> bool:
-        """Whether an account is one of them."""
+    def has_account(self, account: int, login: str) -> bool:
+        """Whether the account is trusted."""
         return account in self.ids or (is_app(login) and login.casefold() in self.logins)
 
 
 def is_unattended(job: Job, trusted_bots: TrustedBots) -> bool:
-    """Whether no person asked for a job: CI went red, or a bot commanded."""
-    who = job.actor
-    # A recipe's schedule bounds how often it runs, and it answers nobody.
+    """Whether CI or a bot requested the job."""
+    actor = job.actor
+    # A schedule already limits a recipe's frequency, and recipes reply to nobody.
     if job.origin.kind == "recipe":
         return False
-    return job.origin.kind == "ci" or is_app(who.login) or trusted_bots.hold(who.id, who.login)
+    return job.origin.kind == "ci" or is_app(actor.login) or trusted_bots.has_account(actor.id, actor.login)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listening:
-    """What the triggers need to know of the operator's settings and of the bot itself.
+class BotProfile:
+    """Trigger words and the bot's own identity.
 
     Attributes:
-        triggers: the words that start a command, at least one; the first stands for commands that come without one.
-        own_ids: numeric user ids of the bot itself.
-        own_login: the name of its App's account, where the id is not known; empty where it is.
-        own_app_id: numeric id of the App, whose check runs have buttons; None when the bot is no App.
-        trusted_bots: other bots that may command.
-        start_label: the label that asks for a fix, in any case, as GitHub compares labels.
+        triggers: at least one; the first stands for commands without one.
+        own_login: for an unknown account id; else empty.
+        own_app_id: None if the bot is no App.
+        start_label: compared without case, as on GitHub.
     """
 
     triggers: tuple[str, ...] = (DEFAULT_TRIGGER,)
@@ -85,26 +78,21 @@ class Listening:
     start_label: str = "codepilot"
 
     def __post_init__(self) -> None:
-        """Refuse to listen for nothing."""
         if not all(self.triggers) or not self.triggers:
-            raise ValueError("Listening.triggers needs at least one word, and none of them empty")
+            raise ValueError("triggers needs at least one word, and none of them empty")
 
     def is_own(self, account: int, login: str) -> bool:
-        """Whether an account is the bot's own."""
+        """Whether the account is the bot's own."""
         return account in self.own_ids or (is_app(login) and login.casefold() == self.own_login)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelGrant:
-    """A label of ours that somebody set, as it is kept.
+    """A recorded setting of a permission label.
 
     Attributes:
-        repo_id: GitHub's numeric id of the repository.
-        number: of the issue or pull request.
-        name: of the label.
-        labeller: who set it.
-        bound_to: the head commit at that moment; for an issue a `text_binding`.
-        at: when, in seconds since the epoch.
+        bound_to: the head commit at that time; for an issue a `text_binding`.
+        at: seconds since the epoch.
     """
 
     repo_id: int
@@ -116,15 +104,13 @@ class LabelGrant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetLabel:
-    """A permission label that stands on the thread now.
+class ThreadLabel:
+    """A permission label on the thread now.
 
     Attributes:
-        name: as it is written on the thread.
-        level: what it stands for.
-        labeller: who set it; None when nobody can tell, and then it raises nothing.
-        role: the labeller's role now.
-        bound_to: see `LabelGrant`; empty when nothing is known of it.
+        labeller: None if unknown; the label then raises nothing.
+        role: the labeller's current role.
+        bound_to: see `LabelGrant`; empty if unknown.
     """
 
     name: str
@@ -135,22 +121,18 @@ class SetLabel:
 
 
 def text_binding(title: str, body: str) -> str:
-    """What a label on an issue is bound to, as a pull request's is to its head: `text:` and a hash of its words."""
-    # The length keeps ("ab", "c") and ("a", "bc") apart, whatever the texts hold.
-    words = f"{len(title)}:{title}{body}".encode("utf-8", "surrogatepass")
-    return f"text:{hashlib.sha256(words).hexdigest()}"
+    """Return a fingerprint of an issue's text, which a label is bound to like a pull request's to its head."""
+    # The length distinguishes ("ab", "c") from ("a", "bc").
+    content = f"{len(title)}:{title}{body}".encode("utf-8", "surrogatepass")
+    return f"text:{hashlib.sha256(content).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """How many pieces of work were begun in the last hour, the one that is decided about left out.
+    """Numbers of jobs started in the last hour, without the job to decide about.
 
     Attributes:
-        thread: in this issue or pull request.
-        user: asked for by this actor.
-        repository: in this repository.
-        installation: in this installation.
-        unattended: in this thread since a person last asked for one, however long ago.
+        unattended: jobs in the thread since a person's last request, without time limit.
     """
 
     thread: int = 0
@@ -162,7 +144,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """The most of each kind of `Tally`; the next one after that is refused."""
+    """Maximum of each count in `Tally`."""
 
     thread: int = 10
     user: int = 20
@@ -173,24 +155,14 @@ class Caps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """The most that the operator allows, and what holds where nobody says anything.
+    """The operator's limits and defaults.
 
     Attributes:
-        limits: bounds of one run; a repository and a command may only lower them.
-        level: what a run may do where neither configuration nor label says more or less.
-        models: what may be asked for beside `model`.
-        model: what a run uses when nothing else is asked for.
-        commands: patterns of commands that need no approval, beside the built-in ones.
-        caps: how much work an hour.
-        approval_seconds: how long a run waits for an answer.
-        sandbox: the level of the sandbox that commands run in; `none` where nothing holds them.
-        network: what commands may reach.
-        trusted_bots: bots that may command; they are no persons.
-        allowed_users: logins, in lower case, of the people who may command, of those with write access; empty for all.
-        review_on: what starts a review without a command, where a repository does not say.
-        servers: the MCP servers that the operator defines, by name.
-        max_candidates: how many attempts at one fix may be made at the same time.
-        dry_run: whether everything is made and nothing published, whatever a command says.
+        limits: of one run; a repository or command may only lower them.
+        models: allowed in addition to `model`.
+        commands: patterns that need no approval, besides the built-in ones.
+        allowed_users: lower-case logins; empty allows all users with write access.
+        servers: names of the operator's MCP servers.
     """
 
     limits: RunLimits
@@ -210,6 +182,6 @@ class Bounds:
 
     dry_run: bool = False
 
-    def hears(self, login: str) -> bool:
-        """Whether somebody with write access may command."""
+    def is_allowed_user(self, login: str) -> bool:
+        """Whether a user with write access may give commands."""
         return not self.allowed_users or login.casefold() in self.allowed_users

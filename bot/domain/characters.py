@@ -1,21 +1,20 @@
-r"""Characters that a reader cannot see, or that change the order in which others are drawn.
+"""Character ranges of invisible and direction-changing characters, for use inside a regular expression's `[…]`.
 
-Each constant holds the characters of one kind, as they are written inside a character class of a regular expression:
-`re.compile(f"[{TURNS}{BLANKS}]")`. No character is in two kinds. Tab and line feed are in none.
+No character is in two ranges. Tab and line feed are in none.
 """
 
 from __future__ import annotations
 
 CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f"
-"""Controls, which a terminal obeys: form feed, carriage return and escape among them."""
+"""Control characters, which a terminal obeys: form feed, carriage return and escape among them."""
 
-TURNS = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
-"""Characters that change the direction of the text: https://trojansource.codes"""
+BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+"""Bidirectional controls: https://trojansource.codes"""
 
 BLANKS = "\u115f\u1160\u2800\u3164\uffa0"
 """Fillers and the empty Braille pattern: letters and symbols that are drawn as a blank."""
 
-DRAWS_NOTHING = (
+ZERO_WIDTH = (
     "\u00ad\u034f\u17b4\u17b5\u180b-\u180f\u200b"  # soft hyphen, grapheme joiner, Khmer vowels, Mongolian selectors
     "\u2028\u2029\u2060-\u2065\u206a-\u206f"  # separators of lines and paragraphs, format characters
     "\ufe00-\ufe0d\ufeff\ufff0-\ufffb"  # variation selectors, byte order mark, annotations
@@ -24,13 +23,13 @@ DRAWS_NOTHING = (
 )
 
 JOINERS = "\u200c\u200d"
-"""The two that join or part letters in many scripts, and the parts of an emoji."""
+"""Zero-width joiner and non-joiner, used by many scripts and inside emoji."""
 
 EMOJI_SELECTORS = "\ufe0e\ufe0f"
-"""The two that choose between the black and the coloured form of a symbol."""
+"""Variation selectors for the text and the emoji form of a symbol."""
 
 SURROGATES = "\ud800-\udfff"
-"""Halves of a pair; Python puts a byte that is no text into one."""
+"""Surrogate halves; Python decodes an undecodable byte to one."""
 
-UNSEEN = CONTROLS + TURNS + BLANKS + DRAWS_NOTHING + JOINERS + EMOJI_SELECTORS
-"""All kinds but the surrogates, which cannot be sent."""
+INVISIBLE = CONTROLS + BIDI + BLANKS + ZERO_WIDTH + JOINERS + EMOJI_SELECTORS
+"""All ranges except the surrogates, which cannot be encoded."""

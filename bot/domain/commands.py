@@ -1,8 +1,6 @@
-"""The commands that people give, and the events of a thread that the bot works in. Pure values.
+"""Commands of people, and the repository events that the bot handles. Pure values; `grammar.py` parses commands.
 
-People give three kinds of commands: work, which an agent does; steering, which changes other jobs; talk, which is
-answered at once. GitHub reports events, which only ever narrow what the bot may do. `grammar.py` reads people's words.
-A recipe is a file of the repository with a task; `RecipeBounds` narrows what its job may do.
+Work runs an agent, steering changes other jobs, talk is answered immediately.
 """
 
 from __future__ import annotations
@@ -15,21 +13,17 @@ from typing import Literal, get_args
 DEFAULT_TRIGGER = "/codepilot"
 
 ReviewEvent = Literal["opened", "ready", "push"]
-"""What starts a review without a command: a pull request is opened, a draft becomes ready, commits are pushed."""
+"""Pull request events that start a review without a command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What one command may set for its own run; None leaves it to the configuration.
+    """Options of one command; None leaves the value to the configuration.
 
     Attributes:
-        model: one of the models that the operator offers.
-        budget_usd: US dollars the run may spend, at most the operator's bound.
-        max_steps: steps it may take, at most the operator's bound.
-        base: the branch that an issue's work begins at, and its pull request is for.
-        dry_run: show what would be published, and publish nothing.
-        new: open another pull request for an issue, where one of the bot's is open.
-        candidates: how many attempts are made at the same time, of which the best is published.
+        base: branch to start from and to open the pull request against, for an issue.
+        new: open another pull request even if the bot has one open for the issue.
+        candidates: number of parallel attempts, of which the best is published.
     """
 
     model: str | None = None
@@ -46,8 +40,7 @@ class Fix:
     """Change the code and publish the change.
 
     Attributes:
-        goal: the free text after the verb; may be empty, as in all work.
-        plan: the plan of an earlier `Plan` that somebody approved; an agent's words, so it is quoted to the next one.
+        plan: an approved plan, written by an agent and therefore quoted to the next one.
     """
 
     goal: str = ""
@@ -58,10 +51,10 @@ class Fix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """Comment on the lines of a pull request, with suggestions that can be committed; never approve.
+    """Review a pull request with line comments and suggestions.
 
     Attributes:
-        on: what started it where nobody gave a command.
+        on: the event that started it; None for a command.
     """
 
     goal: str = ""
@@ -72,7 +65,7 @@ class Review:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explain:
-    """Explain the code that the thread, or the commented lines, are about."""
+    """Explain the thread's or the commented code."""
 
     goal: str = ""
     options: Options = field(default_factory=Options)
@@ -81,7 +74,7 @@ class Explain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Say what would be changed and how; approving the plan starts the work."""
+    """Describe a change; approving the plan starts the work."""
 
     goal: str = ""
     options: Options = field(default_factory=Options)
@@ -99,9 +92,9 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Test:
-    """Run the tests and say what they show; nothing is published."""
+    """Run the tests and report the results."""
 
-    __test__ = False  # no test of ours: pytest collects classes of this name
+    __test__ = False  # pytest collects classes of this name
 
     goal: str = ""
     options: Options = field(default_factory=Options)
@@ -109,8 +102,8 @@ class Test:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bare:
-    """Text without a verb; the repository's configuration says what it means in an issue and in a pull request."""
+class BareCommand:
+    """Text without a verb; the repository's configuration selects the verb."""
 
     goal: str = ""
     options: Options = field(default_factory=Options)
@@ -119,19 +112,17 @@ class Bare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undo:
-    """Take the bot's own last commit of the thread back, by a new commit."""
+    """Revert the bot's last commit of the thread."""
 
     verb: Literal["undo"] = "undo"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRecipe:
-    """Start a recipe of the repository, as a job of its own.
+    """Start a recipe as a job of its own.
 
     Attributes:
-        name: the recipe's.
-        words: what the agent is told beside the recipe's text.
-        options: for that run.
+        words: text for the agent in addition to the recipe's.
     """
 
     name: str
@@ -142,7 +133,7 @@ class StartRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continue:
-    """Tell the job that is under way something, for its next step; or answer the question it waits with."""
+    """Send a message to the running job, or answer its question."""
 
     message: str
     verb: Literal["continue"] = "continue"
@@ -150,11 +141,11 @@ class Continue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approve:
-    """Let the call, the publication or the plan that waits go on.
+    """Approve a pending call, publication or plan.
 
     Attributes:
-        request_id: which; empty for the only one that waits.
-        like: whether further calls of the same run are approved with it, those that fit the pattern which was shown.
+        request_id: empty for the only pending request.
+        like: also approve the run's further calls that match the displayed pattern.
     """
 
     request_id: str = ""
@@ -164,7 +155,7 @@ class Approve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deny:
-    """Refuse what waits; `why` is told to the agent."""
+    """Deny a pending request; the agent receives `why`."""
 
     request_id: str = ""
     why: str = ""
@@ -173,17 +164,17 @@ class Deny:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """End the job that is under way, and keep what it did."""
+    """Stop the running job and keep its work."""
 
     verb: Literal["stop"] = "stop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """Do a piece of work again, from its start.
+    """Run a job again from its start.
 
     Attributes:
-        job_id: which, as a check run names it; empty for the thread's last.
+        job_id: empty for the thread's last job.
     """
 
     job_id: str = ""
@@ -192,25 +183,25 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowStatus:
-    """Say what is under way in the thread, and what waits."""
+    """List the thread's running and waiting jobs."""
 
     verb: Literal["status"] = "status"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Help:
-    """Say what the bot can do."""
+    """List the commands."""
 
     verb: Literal["help"] = "help"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unknown:
-    """A verb that does not exist, but is close to one that does.
+class UnknownVerb:
+    """A verb that does not exist.
 
     Attributes:
-        word: what was written, at most 40 characters of it.
-        nearest: the closest known verb, or None when nothing is close.
+        word: at most 40 characters.
+        nearest: the closest existing verb; None if none is close.
     """
 
     word: str
@@ -219,22 +210,21 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Malformed:
-    """A verb that exists, written as it cannot be meant; `reason` says what is wrong and how to write it."""
+class BadUsage:
+    """Invalid use of an existing verb; `reason` includes the remedy."""
 
     reason: str
     verb: Literal["malformed"] = "malformed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Labelled:
-    """Somebody set a label; the thread's words are not kept with it, for most labels mean nothing to the bot.
+class LabelEvent:
+    """A label was set. The thread's text is not stored with it, because most labels mean nothing to the bot.
 
     Attributes:
-        label: its name.
-        bound_to: the pull request's head commit at that moment; for an issue `text:` and a hash of title and body.
-        words: for a pull request: the hash of its title and body at that moment.
-        at: when, as GitHub writes it; empty where it does not say.
+        bound_to: the pull request's head commit at that time; for an issue a `text_binding`.
+        words: a pull request's `text_binding`.
+        at: ISO 8601; empty if GitHub sends none.
     """
 
     label: str
@@ -245,24 +235,24 @@ class Labelled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assigned:
-    """Somebody assigned the issue to an App's account; an entry point does not know whether it is the bot's own."""
+class AssignEvent:
+    """An App's account was assigned to the issue; it need not be this bot's."""
 
     assignee_id: int
     verb: Literal["assigned"] = "assigned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pushed:
-    """The pull request's head moved to `head_sha`."""
+class PushEvent:
+    """A pull request's head moved."""
 
     head_sha: str
     verb: Literal["pushed"] = "pushed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Closed:
-    """The thread came to an end; what is under way in it has no purpose any more.
+class CloseEvent:
+    """The thread ended, so its jobs have no purpose.
 
     Attributes:
         how: `closed`, `deleted`, `transferred` or `locked`.
@@ -274,10 +264,10 @@ class Closed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessLost:
-    """The App was taken off the account or the repository, or suspended: it may do nothing there any more.
+    """The App was uninstalled, suspended or removed from repositories.
 
     Attributes:
-        repo_ids: numeric ids of the repositories it lost; empty for all of the installation.
+        repo_ids: empty for the whole installation.
     """
 
     repo_ids: tuple[int, ...] = ()
@@ -286,7 +276,7 @@ class AccessLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeDue:
-    """A recipe's schedule says that it is time; the default branch's file is asked whether that is still so."""
+    """A recipe's scheduled time; the default branch's file decides whether it still applies."""
 
     name: str
     verb: Literal["due"] = "due"
@@ -294,19 +284,15 @@ class RecipeDue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChecksFailed:
-    """A check failed on a commit. Whether anything follows is for the repository's configuration, or a label, to say.
+    """A check failed on a commit; the repository's configuration or a label decides about a fix.
 
     Attributes:
-        run_id: the workflow run's; 0 for a check of another App than GitHub Actions.
-        attempt: which attempt of the run, from 1.
-        name: the workflow's or the check's; a stranger may have chosen it.
-        conclusion: in GitHub's words, e.g. `failure`.
-        url: its page; empty where GitHub does not say.
-        head_sha: the commit.
-        branch: the branch that it ran on.
-        pull: the number of the pull request whose head the commit is; 0 for the default branch and for a fork.
-        fork: `owner/name` of the fork that the commit is in; empty for the repository itself.
-        fork_id: the fork's numeric id; 0 for the repository itself.
+        run_id: the workflow run; 0 for a check that is not from GitHub Actions.
+        attempt: from 1.
+        name: of the workflow or check; a stranger may have chosen it.
+        pull: the number of the pull request with this head; 0 for the default branch and for a fork.
+        fork: `owner/name` of the commit's fork; empty for the repository itself.
+        fork_id: 0 for the repository itself.
     """
 
     run_id: int
@@ -323,47 +309,46 @@ class ChecksFailed:
 
 
 Work = Fix | Review | Explain | Plan | Ask | Test
-"""What an agent does."""
+"""Commands that run an agent."""
 
 WORK_VERBS: Mapping[str, type[Work]] = {kind().verb: kind for kind in get_args(Work)}
-"""The kinds of work by their verbs."""
+"""Work commands by verb."""
 
 Steering = Continue | Approve | Deny | Stop | Retry | ShowStatus
-"""What changes, or reports, other jobs of the thread; never waits behind them."""
+"""Commands that change or report other jobs of the thread; they never wait for them."""
 
-Talk = Help | Unknown | Malformed
-"""What is answered at once."""
+Talk = Help | UnknownVerb | BadUsage
+"""Commands that are answered immediately."""
 
-RepoEvent = Labelled | Assigned | Pushed | Closed | AccessLost | ChecksFailed | RecipeDue
-"""What GitHub reports, and what is due."""
+RepoEvent = LabelEvent | AssignEvent | PushEvent | CloseEvent | AccessLost | ChecksFailed | RecipeDue
+"""Events from GitHub and schedules."""
 
-Command = Work | Bare | Undo | StartRecipe | Steering | Talk | RepoEvent
-"""Everything a job can be about; unhandled kinds fail type checking."""
+Command = Work | BareCommand | Undo | StartRecipe | Steering | Talk | RepoEvent
+"""The content of a job; unhandled types fail type checking."""
 
-FOLDER = ".github/codepilot"
-"""Where the recipes of a repository are, on its default branch."""
+RECIPE_DIR = ".github/codepilot"
+"""The recipes' folder on the default branch."""
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+_RECIPE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 
 def is_recipe_name(text: str) -> bool:
-    """Whether a recipe can have this name: at most 40 lower-case letters, digits and `-`."""
-    return _NAME.fullmatch(text) is not None
+    """Whether a recipe can have this name."""
+    return _RECIPE_NAME.fullmatch(text) is not None
 
 
-def path_of(name: str) -> str:
-    """The file of a recipe."""
-    return f"{FOLDER}/{name}.md"
+def recipe_path(name: str) -> str:
+    """Return the path of a recipe's file."""
+    return f"{RECIPE_DIR}/{name}.md"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeBounds:
-    """What a recipe takes away from the permissions of its job; it adds none.
+    """Restrictions of a recipe on its job's permissions.
 
     Attributes:
-        name: the recipe's.
-        level: the highest level of the run; None leaves it to operator, repository and labels.
-        tools: the tools that the agent may have; None for all that the level gives.
+        level: maximum; None for no restriction.
+        tools: allowed tools; None for all of the level.
     """
 
     name: str
@@ -371,15 +356,15 @@ class RecipeBounds:
     tools: tuple[str, ...] | None = None
 
 
-# What git-check-ref-format(1) allows, without a leading dash. No shell reads these names: they reach git as whole
-# arguments after `refs/heads/`, GitHub as quoted parts of addresses, and people as code.
+# git-check-ref-format(1), without a leading dash. No shell parses these names: they are whole arguments of git after
+# `refs/heads/`, quoted parts of GitHub's addresses, and code in comments.
 _BRANCH = re.compile(
     r"(?![-./]|@$)(?:(?!\.\.|//|@\{|/\.|\.lock(?:/|$))[^\x00-\x20~^:?*\[\\\x7f\ud800-\udfff])+(?<![./])"
 )
 _BRANCH_BYTES = 244
-"""With `refs/heads/` before it, a name of a file that every file system takes."""
+"""With `refs/heads/` before it, a file name that every file system accepts."""
 
 
 def is_safe_branch(name: str) -> bool:
-    """Whether the bot handles branches of this name: those of every name that git takes."""
+    """Whether the bot accepts a branch name: any that git does, up to a length."""
     return _BRANCH.fullmatch(name) is not None and len(name.encode()) <= _BRANCH_BYTES

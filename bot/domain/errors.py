@@ -1,7 +1,6 @@
-"""Every error the bot raises on purpose, sorted by whose fault it was.
+"""All errors that the bot raises deliberately; any other exception is a bug.
 
-`ConfigError` is the operator's, `DeliveryError` the sender's, `QueueError` and `StorageError` the machine's. Anything
-else that escapes is a bug of ours. An error's text names the thing, the place and the remedy.
+`ConfigError` is the operator's fault, `DeliveryError` the sender's, `QueueError` and `StorageError` the machine's.
 """
 
 from __future__ import annotations
@@ -10,14 +9,14 @@ from dataclasses import dataclass
 
 
 class BotError(Exception):
-    """Base of all errors the bot raises on purpose."""
+    """Base class of the bot's errors."""
 
 
 class ConfigError(BotError):
-    """The operator's settings cannot work; the text names every wrong one at once.
+    """Invalid settings; the text lists all problems.
 
     Attributes:
-        problems: one sentence a setting, each with what to write instead.
+        problems: one sentence a setting, with the remedy.
     """
 
     def __init__(self, problems: tuple[str, ...]) -> None:
@@ -28,13 +27,12 @@ class ConfigError(BotError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputProblem:
-    """What is wrong with one input of the Action.
+    """A problem with an input of the Action.
 
     Attributes:
-        text: a sentence or two that name the input.
-        input: its name, e.g. `max-steps`; empty for what is no input.
-        line: what to write below `with:`, as YAML; empty where nothing there helps.
-        secret: whether the input is a secret, and empty.
+        input: empty if the problem is not about an input.
+        line: YAML to write below `with:`; empty if none helps.
+        secret: whether the input is an empty secret.
     """
 
     text: str
@@ -44,24 +42,19 @@ class InputProblem:
 
 
 class OutsideActionsError(BotError):
-    """What only a step of a workflow can do was started somewhere else."""
+    """The command works only inside a GitHub Actions step."""
 
 
 class WrongInputError(BotError):
-    """An input of the Action does not fit the repository; the text names it and what to do."""
+    """An input of the Action does not fit the repository."""
 
 
 class InputsError(ConfigError):
-    """The inputs of the Action cannot work; the text names every wrong one at once.
-
-    Attributes:
-        wrong: one for each.
-    """
+    """Invalid inputs of the Action; the text lists all problems."""
 
     def __init__(self, wrong: tuple[InputProblem, ...]) -> None:
-        super().__init__(
-            tuple(f"{each.text} Write below `with:`: `{each.line}`" if each.line else each.text for each in wrong)
-        )
+        texts = (f"{item.text} Write below `with:`: `{item.line}`" if item.line else item.text for item in wrong)
+        super().__init__(tuple(texts))
         self.wrong = wrong
 
 
@@ -70,11 +63,11 @@ class DeliveryError(BotError):
 
 
 class UnauthenticatedError(DeliveryError):
-    """The delivery does not prove that it comes from GitHub; its body was not parsed."""
+    """The delivery's signature is missing or wrong; its body was not parsed."""
 
 
 class MalformedError(DeliveryError):
-    """The delivery is genuine, but not one that GitHub would send."""
+    """The delivery is authentic, but invalid."""
 
 
 class QueueError(BotError):
@@ -82,24 +75,22 @@ class QueueError(BotError):
 
 
 class LeaseLostError(QueueError):
-    """Another worker has taken the job over; this one must stop and publish nothing more."""
+    """Another worker has claimed the job; stop and publish nothing more."""
 
 
 class OtherVersionError(QueueError):
-    """Another version of Codepilot wrote this; it is left as it is, for processes of that version."""
+    """Another version of Codepilot wrote this; leave it unchanged."""
 
 
 class TransitionError(QueueError):
-    """A job was to go from one state to another that may not follow it: a bug of ours."""
+    """Invalid transition of a job's state: a bug."""
 
 
 class StorageError(BotError):
-    """The blob store cannot be reached, or refuses; it may work again later.
+    """The blob store failed, perhaps temporarily.
 
     Args:
-        address: of the store, without credentials.
-        reason: what happened.
-        remedy: what the operator can do about it.
+        address: without credentials.
     """
 
     def __init__(self, address: str, reason: str, remedy: str) -> None:
@@ -107,7 +98,7 @@ class StorageError(BotError):
 
 
 class BlobTooLargeError(BotError):
-    """A blob is larger than what it can be; nothing of it was kept."""
+    """A blob exceeds its size limit; nothing of it was kept."""
 
     def __init__(self, name: str, address: str, limit: int) -> None:
         super().__init__(

@@ -1,12 +1,8 @@
-"""The grammar in which people ask for commands: triggers, verbs, options, and the help that lists them. Pure.
+"""Parse commands from comments and descriptions. Pure. Add verbs to `VERBS`, options to `OPTIONS`.
 
-A comment, or the description of a new thread, is a command when the first line that a reader sees as the author's own
-words begins with a trigger: `/codepilot <verb> …`. Quotes, fenced and indented code and HTML comments are not the
-author's words and are passed over; any other line before the command means that there is none. A line right below a
-quote still belongs to the quote, as Markdown draws it, until a blank line ends it. Where Markdown is in doubt, there is
-no command.
-
-After the trigger come the verb, its options and free text. To add a verb, add it to `VERBS`; an option, to `OPTIONS`.
+A text is a command if its first line in the author's own words begins with a trigger: `/codepilot <verb> …`. Quotes,
+code blocks and HTML comments before it are skipped. A line below a quote belongs to it until a blank line, as Markdown
+renders it. Where Markdown is ambiguous there is no command.
 """
 
 from __future__ import annotations
@@ -19,17 +15,17 @@ from typing import Any, Literal
 
 from bot.domain.commands import (
     DEFAULT_TRIGGER,
-    FOLDER,
+    RECIPE_DIR,
     Approve,
     Ask,
-    Bare,
+    BadUsage,
+    BareCommand,
     Command,
     Continue,
     Deny,
     Explain,
     Fix,
     Help,
-    Malformed,
     Options,
     Plan,
     Retry,
@@ -39,7 +35,7 @@ from bot.domain.commands import (
     Stop,
     Test,
     Undo,
-    Unknown,
+    UnknownVerb,
     Work,
     is_recipe_name,
     is_safe_branch,
@@ -47,18 +43,17 @@ from bot.domain.commands import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parsed:
-    """What a comment asks for.
+class ParsedCommand:
+    """A command in a comment.
 
     Attributes:
-        command: what was asked.
-        trigger: the trigger it was asked with, as it is configured.
-        above: what is written above the command: quotes, code and HTML comments.
+        trigger: as configured, not as written.
+        above: quotes, code and HTML comments above the command.
     """
 
     command: Command
     trigger: str
-    above: str = ""
+    text_above: str = ""
 
 
 _QUOTE = re.compile(r" {0,3}>")
@@ -73,65 +68,62 @@ _FIRST_WORD = re.compile(r"\s*(?P<word>\S+)(?P<rest>.*)")
 _MAX_WORD = 40
 
 
-def parse_command(comment_body: str, *, triggers: Sequence[str]) -> Parsed | None:
-    """Find the command in a comment, or None when it holds none.
+def parse_command(comment_body: str, *, triggers: Sequence[str]) -> ParsedCommand | None:
+    """Return the command in a comment, or None.
 
-    Trigger and verb are whole words in any case, of ASCII letters where they are configured so: a letter that only
-    looks alike is another one. A trigger alone is `Help`. A first word that is no verb makes the text `Bare`, save when
-    it is a verb mistyped, which is `Unknown`. The free text is what stands on the command's line and below, without its
-    options and the white space around it, and nothing else changed.
+    Triggers and verbs are whole words, matched without case. A trigger alone is `Help`; an unknown first word makes the
+    text `BareCommand`, or `UnknownVerb` if it is a mistyped verb.
     """
     lines = re.split(r"\r\n|\r|\n", comment_body)
-    start = _first_own_line(lines)
-    call = None if start is None else _CALL.fullmatch(lines[start])
-    if start is None or call is None:
+    start = _find_command_line(lines)
+    match = None if start is None else _CALL.fullmatch(lines[start])
+    if start is None or match is None:
         return None
-    word = call["trigger"]
-    # Some letters outside ASCII become ASCII ones in lower case, such as the Kelvin sign; they are no match.
-    same = (each for each in triggers if word == each or (word.isascii() and word.lower() == each.lower()))
-    trigger = next(same, None)
+    word = match["trigger"]
+    # Some non-ASCII letters, such as the Kelvin sign, become ASCII in lower case; they do not match.
+    matching = (text for text in triggers if word == text or (word.isascii() and word.lower() == text.lower()))
+    trigger = next(matching, None)
     if trigger is None:
         return None
     above = "\n".join(lines[:start])
-    return Parsed(command=_command(call["rest"], lines[start + 1 :]), trigger=trigger, above=above)
+    return ParsedCommand(command=_parse_verb(match["rest"], lines[start + 1 :]), trigger=trigger, text_above=above)
 
 
-def _command(line: str, below: list[str]) -> Command:
-    """Read the text after the trigger, on its line and below."""
+def _parse_verb(line: str, below: list[str]) -> Command:
     first = _FIRST_WORD.fullmatch(line)
     if first is None or first["word"] == "--help":
         return Help()
     word, rest = first["word"], first["rest"]
-    verb = _verb(word)
+    verb = _find_verb(word)
     if verb is None:
-        meant = _mistyped(word)
-        return _bare(line, below) if meant is None else Unknown(word=word[:_MAX_WORD], nearest=meant)
+        nearest = _find_similar_verb(word)
+        return _parse_bare(line, below) if nearest is None else UnknownVerb(word=word[:_MAX_WORD], nearest=nearest)
     if verb.options is None:
-        return verb.make(_text(rest, below), Options())
-    read = read_options(rest, allowed=verb.options, of=f"`{verb.name}`")
-    return read if isinstance(read, Malformed) else verb.make(_text(read.text, below), read.options)
+        return verb.make(_join_text(rest, below), Options())
+    parsed = parse_options(rest, allowed=verb.options, of=f"`{verb.name}`")
+    return parsed if isinstance(parsed, BadUsage) else verb.make(_join_text(parsed.text, below), parsed.options)
 
 
-def _bare(line: str, below: list[str]) -> Command:
-    read = read_options(line, allowed=OPTIONS_OF_WORK, of="a command without a verb")
-    if isinstance(read, Malformed):
-        return read
-    text = _text(read.text, below)
+def _parse_bare(line: str, below: list[str]) -> Command:
+    parsed = parse_options(line, allowed=OPTIONS_OF_WORK, of="a command without a verb")
+    if isinstance(parsed, BadUsage):
+        return parsed
+    text = _join_text(parsed.text, below)
     first = text.split(maxsplit=1)[:1]
-    verb = _verb(first[0]) if first else None
+    verb = _find_verb(first[0]) if first else None
     if verb is not None and line.lstrip().startswith("-"):
-        return Malformed(reason=f"Options follow the command: write `{verb.name}` first.")
+        return BadUsage(reason=f"Options follow the command: write `{verb.name}` first.")
     if not text:
-        return Malformed(reason="There are options, but no command word and no text. Add what to do.")
-    return Bare(goal=text, options=read.options)
+        return BadUsage(reason="There are options, but no command word and no text. Add what to do.")
+    return BareCommand(goal=text, options=parsed.options)
 
 
-def _text(line: str, below: list[str]) -> str:
+def _join_text(line: str, below: list[str]) -> str:
     return "\n".join([line, *below]).strip()
 
 
-def _first_own_line(lines: list[str]) -> int | None:
-    """The first line in the author's own words, by number; None when there is none or Markdown is in doubt."""
+def _find_command_line(lines: list[str]) -> int | None:
+    """Return the index of the first line in the author's own words; None if none or ambiguous."""
     number, below_quote = 0, False
     while number < len(lines):
         line = lines[number]
@@ -140,9 +132,9 @@ def _first_own_line(lines: list[str]) -> int | None:
         elif _QUOTE.match(line):
             below_quote = True
         elif fence := _FENCE.match(line):
-            number = _fence_end(lines, number, fence["mark"])
+            number = _find_fence_end(lines, number, fence["mark"])
         elif _COMMENT.match(line):
-            end = _comment_end(lines, number)
+            end = _find_comment_end(lines, number)
             if end is None:
                 return None
             number = end
@@ -156,18 +148,16 @@ def _first_own_line(lines: list[str]) -> int | None:
     return None
 
 
-def _fence_end(lines: list[str], start: int, mark: str) -> int:
-    """The line that closes the fence opened at `start`, or the last line when none does."""
+def _find_fence_end(lines: list[str], start: int, mark: str) -> int:
     closing = re.compile(rf" {{0,3}}{re.escape(mark[0])}{{{len(mark)},}}[ \t]*$")
     ends = (number for number in range(start + 1, len(lines)) if closing.match(lines[number]))
     return next(ends, len(lines) - 1)
 
 
-def _comment_end(lines: list[str], start: int) -> int | None:
-    """The line that closes the HTML comment opened at `start`; None when it is not clear where the comment ends.
+def _find_comment_end(lines: list[str], start: int) -> int | None:
+    """Return the index of the line that closes an HTML comment, or None if its end is ambiguous.
 
-    That is so when nothing closes it, when text follows on the closing line, and for `<!-->` and `<!--->`, which are
-    whole comments to some and the start of one to others.
+    It is ambiguous without an end, with text after the end, and for `<!-->` and `<!--->`, which parsers disagree about.
     """
     rest = lines[start].partition("<!--")[2]
     if rest.startswith((">", "->")):
@@ -183,13 +173,11 @@ def _comment_end(lines: list[str], start: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """The value that an option takes.
+    """The value of an option.
 
     Attributes:
-        name: as the help shows it.
-        example: as a remedy names it.
-        pattern: the texts that it can be; its only group, or the whole match, is the value.
-        type: converts the value; a result that is zero or empty is refused.
+        pattern: its only group, or the whole match, is the value.
+        type: converts the value; zero and empty results are refused.
     """
 
     name: str
@@ -197,20 +185,18 @@ class Argument:
     pattern: re.Pattern[str]
     type: Callable[[str], str | float]
 
-    def read(self, text: str) -> str | float | None:
-        """Return the value of a text, or None when the text cannot be one."""
-        found = self.pattern.fullmatch(text)
-        return (self.type(found[self.pattern.groups]) or None) if found else None
+    def parse(self, text: str) -> str | float | None:
+        """Return the value, or None if invalid."""
+        match = self.pattern.fullmatch(text)
+        return (self.type(match[self.pattern.groups]) or None) if match else None
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a command.
+    """An option of a command.
 
     Attributes:
         field: the attribute of `Options` that it sets.
-        meaning: one sentence for the help.
-        argument: its value, or None for an option that takes none.
     """
 
     field: str
@@ -240,12 +226,12 @@ OPTIONS: Mapping[str, Option] = {
     "dry-run": Option("dry_run", "Show what would be published without publishing it."),
     "new": Option("new", "Open another pull request even if one of mine is already open for the issue."),
 }
-"""Every option, by its name without the hyphens, in the order of the help."""
+"""Options by name without hyphens, in the order of the help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
-    """A command's line, read: its options, and the text without them."""
+class ParsedLine:
+    """A command line's options, and its text without them."""
 
     options: Options
     text: str
@@ -253,114 +239,109 @@ class Read:
 
 _WORD = re.compile(r"\S+")
 _TICKS = re.compile(r"`+")
-# Keyboards of telephones make one dash of two hyphens.
-_WRITTEN = re.compile(
+# Phone keyboards replace two hyphens by one dash.
+_OPTION = re.compile(
     r"(?P<dashes>-{1,2}|[\u2010-\u2015\u2212])(?P<name>[A-Za-z][A-Za-z0-9_-]{0,39})(?:=(?P<value>.*))?"
 )
-_OTHERWISE = "To mention an option without using it, put it in backticks, or put `--` before the text."
+_LITERAL_HINT = "To mention an option without using it, put it in backticks, or put `--` before the text."
 
 
-def read_options(line: str, *, allowed: Collection[str], of: str) -> Read | Malformed:
-    """Take the options out of a command's line.
-
-    An option counts wherever it stands on the line: a `--dry-run` that was taken for text would publish.
+def parse_options(line: str, *, allowed: Collection[str], of: str) -> ParsedLine | BadUsage:
+    """Parse the options of a command line, at any position: a `--dry-run` mistaken for text would publish.
 
     Args:
-        line: what stands on it after the verb.
-        allowed: names of the options that the command takes.
-        of: the command, as a remedy names it.
+        line: the text after the verb.
+        allowed: names of options.
+        of: the command's name for error texts.
     """
-    words = list(_WORD.finditer(_with_code_hidden(line)))
+    words = list(_WORD.finditer(_mask_code(line)))
     chosen: dict[str, Any] = {}
-    kept: list[str] = []
+    text_parts: list[str] = []
     number, end = 0, 0
     while number < len(words):
         word = words[number][0]
-        if word == "--" and not kept:
-            kept.append(line[words[number].end() :])
+        if word == "--" and not text_parts:
+            text_parts.append(line[words[number].end() :])
             break
-        name = _named(word, leading=not kept)
-        if isinstance(name, Malformed):
+        name = _parse_option_name(word, leading=not text_parts)
+        if isinstance(name, BadUsage):
             return name
         if name is None:
-            kept.append(line[end : words[number].end()])
+            text_parts.append(line[end : words[number].end()])
             width = 1
         else:
             following = words[number + 1][0] if number + 1 < len(words) else None
-            taken = _taken(name, word, following, allowed=allowed, of=of)
-            if isinstance(taken, Malformed):
-                return taken
-            value, width = taken
+            result = _parse_option_value(name, word, following, allowed=allowed, of=of)
+            if isinstance(result, BadUsage):
+                return result
+            value, width = result
             if OPTIONS[name].field in chosen:
-                return Malformed(reason=f"`--{name}` is given twice. Write it once.")
+                return BadUsage(reason=f"`--{name}` is given twice. Write it once.")
             chosen[OPTIONS[name].field] = value
         number += width
         end = words[number - 1].end()
-    return Read(options=Options(**chosen), text="".join(kept).strip())
+    return ParsedLine(options=Options(**chosen), text="".join(text_parts).strip())
 
 
-def _with_code_hidden(line: str) -> str:
-    """The line with backticks all over its code, which makes one long word of each that is no option.
-
-    As in Markdown, as many backticks as began the code end it, and where none do there is no code.
-    """
+def _mask_code(line: str) -> str:
+    """Replace code spans with backticks, so that they contain no options."""
     runs = list(_TICKS.finditer(line))
     closing: dict[int, re.Match[str] | None] = {}
     later: dict[int, re.Match[str]] = {}
     for run in reversed(runs):
         closing[run.start()] = later.get(len(run[0]))
         later[len(run[0])] = run
-    pieces, at = [], 0
+    parts, at = [], 0
     for run in runs:
         end = closing[run.start()]
         if end is not None and run.start() >= at:
-            pieces += [line[at : run.start()], "`" * (end.end() - run.start())]
+            parts += [line[at : run.start()], "`" * (end.end() - run.start())]
             at = end.end()
-    return "".join([*pieces, line[at:]])
+    return "".join([*parts, line[at:]])
 
 
-def _named(word: str, *, leading: bool) -> str | Malformed | None:
-    """The option that a word names, or what is wrong with it; None for a word of the text.
+def _parse_option_name(word: str, *, leading: bool) -> str | BadUsage | None:
+    """Return the option's name, or the error; None for a word of the text.
 
-    After the start of the text, only a word close to an option is taken for one mistyped.
+    After the start of the text, only a word close to an option's name counts as mistyped.
     """
-    found, known = _WRITTEN.fullmatch(word), _listed(OPTIONS)
-    if found is None:
-        unreadable = leading and word.startswith("--")
+    match, valid = _OPTION.fullmatch(word), _list_options(OPTIONS)
+    if match is None:
+        is_invalid = leading and word.startswith("--")
         return (
-            Malformed(reason=f"An option is not valid. The options are {known}. {_OTHERWISE}") if unreadable else None
+            BadUsage(reason=f"An option is not valid. The options are {valid}. {_LITERAL_HINT}") if is_invalid else None
         )
-    name, right = found["name"].lower(), found["dashes"] == "--"
-    if name in OPTIONS and right:
+    name, has_two_hyphens = match["name"].lower(), match["dashes"] == "--"
+    if name in OPTIONS and has_two_hyphens:
         return name
-    meant = [each for each in OPTIONS if name == each or is_typo(name, each)]
-    if not meant and not (leading and right):
+    similar = [option for option in OPTIONS if name == option or is_typo(name, option)]
+    if not similar and not (leading and has_two_hyphens):
         return None
-    nearest = meant or difflib.get_close_matches(name, OPTIONS, n=1)
+    nearest = similar or difflib.get_close_matches(name, OPTIONS, n=1)
     hint = f" Did you mean `--{nearest[0]}`?" if nearest else ""
-    return Malformed(
-        reason=f"There is no option `{found['dashes']}{found['name']}`.{hint} The options are {known}. {_OTHERWISE}"
+    return BadUsage(
+        reason=f"There is no option `{match['dashes']}{match['name']}`.{hint} The options are {valid}. {_LITERAL_HINT}"
     )
 
 
-def _taken(
+def _parse_option_value(
     name: str, word: str, following: str | None, *, allowed: Collection[str], of: str
-) -> tuple[object, int] | Malformed:
-    """An option's value, and how many words it took."""
+) -> tuple[object, int] | BadUsage:
+    """Return an option's value and the number of words consumed."""
     option = OPTIONS[name]
     if name not in allowed:
-        takes = f"only {_listed(allowed)}" if allowed else "no options"
-        return Malformed(reason=f"`--{name}` is not supported here: {of} takes {takes}. {_OTHERWISE}")
-    _, joined, text = word.partition("=")
+        takes = f"only {_list_options(allowed)}" if allowed else "no options"
+        return BadUsage(reason=f"`--{name}` is not supported here: {of} takes {takes}. {_LITERAL_HINT}")
+    _, has_equals, text = word.partition("=")
     if option.argument is None:
-        return Malformed(reason=f"`--{name}` takes no value. Write it without one.") if joined else (True, 1)
-    value = option.argument.read(text if joined else following or "")
+        return BadUsage(reason=f"`--{name}` takes no value. Write it without one.") if has_equals else (True, 1)
+    value = option.argument.parse(text if has_equals else following or "")
     if value is None:
-        return Malformed(reason=f"`--{name}` requires {option.argument.example}. {_OTHERWISE}")
-    return value, 1 if joined else 2
+        return BadUsage(reason=f"`--{name}` requires {option.argument.example}. {_LITERAL_HINT}")
+    return value, 1 if has_equals else 2
 
 
-def _listed(names: Collection[str]) -> str:
+def _list_options(names: Collection[str]) -> str:
     return ", ".join(f"`--{name}`" for name in names)
 
 
@@ -369,15 +350,11 @@ Group = Literal["work", "steering"]
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One word of the grammar.
+    """A verb and its parser.
 
     Attributes:
-        name: the word, in lower case.
-        group: whether it asks for work, or steers and asks about work.
-        arguments: what may follow it, as the help shows it; empty for nothing.
-        meaning: one sentence for the help.
-        make: the free text after the verb and its options to the command.
-        options: names of the options that it takes; None when the text after it is not searched for any.
+        arguments: usage for the help.
+        options: None if the text after the verb is not searched for options.
     """
 
     name: str
@@ -395,13 +372,13 @@ OPTIONS_OF_WORK = tuple(OPTIONS)
 _WITHOUT_PUBLISHING = tuple(name for name in OPTIONS if name not in {"dry-run", "new", "candidates"})
 
 
-def _work(kind: type[Work]) -> Callable[[str, Options], Command]:
+def _work_parser(kind: type[Work]) -> Callable[[str, Options], Command]:
     return lambda goal, options: kind(goal=goal, options=options)
 
 
 def _continue(text: str, _: Options) -> Command:
     if not text:
-        return Malformed(reason="`continue` requires a message for the running job. Write it after the command.")
+        return BadUsage(reason="`continue` requires a message for the running job. Write it after the command.")
     return Continue(message=text)
 
 
@@ -410,7 +387,7 @@ def _approve(text: str, _: Options) -> Command:
     like = _LIKE in words
     text = " ".join(word for word in words if word != _LIKE)
     if (text and not _REQUEST_ID.fullmatch(text)) or words.count(_LIKE) > 1:
-        return Malformed(
+        return BadUsage(
             reason="`approve` accepts only the id of a request, 4 to 8 hexadecimal digits, and `--like`. Without an "
             "id it applies to the only request in the thread. To approve under a condition, deny and say why."
         )
@@ -425,15 +402,15 @@ def _deny(text: str, _: Options) -> Command:
 
 
 def _without_text(command: Command, remedy: str) -> Callable[[str, Options], Command]:
-    return lambda text, _: Malformed(reason=remedy) if text else command
+    return lambda text, _: BadUsage(reason=remedy) if text else command
 
 
 def _run(text: str, options: Options) -> Command:
     name = next(iter(text.split(maxsplit=1)), "")
     if not is_recipe_name(name.lower()):
-        return Malformed(
-            reason=f"`run` starts a recipe of this repository: a file in `{FOLDER}/`, named without `.md`. For a task "
-            "in your own words, use `fix`, `ask` or `test`."
+        return BadUsage(
+            reason=f"`run` starts a recipe of this repository: a file in `{RECIPE_DIR}/`, named without `.md`. For "
+            "a task in your own words, use `fix`, `ask` or `test`."
         )
     return StartRecipe(name=name.lower(), words=text[len(name) :].strip(), options=options)
 
@@ -444,7 +421,7 @@ VERBS: tuple[Verb, ...] = (
         "work",
         "[what to do]",
         "Change the code and publish the change; without text, fix what the thread describes.",
-        _work(Fix),
+        _work_parser(Fix),
         OPTIONS_OF_WORK,
     ),
     Verb(
@@ -452,7 +429,7 @@ VERBS: tuple[Verb, ...] = (
         "work",
         "[what to look at]",
         "Comment on the lines of a pull request, with suggestions to commit; I never approve one.",
-        _work(Review),
+        _work_parser(Review),
         tuple(name for name in OPTIONS if name not in {"base", "new", "candidates"}),
     ),
     Verb(
@@ -460,7 +437,7 @@ VERBS: tuple[Verb, ...] = (
         "work",
         "[what]",
         "Explain the code that the thread or the commented lines are about.",
-        _work(Explain),
+        _work_parser(Explain),
         _WITHOUT_PUBLISHING,
     ),
     Verb(
@@ -468,16 +445,16 @@ VERBS: tuple[Verb, ...] = (
         "work",
         "[what to do]",
         "Describe what I would change and how; approving the plan starts the work.",
-        _work(Plan),
+        _work_parser(Plan),
         (*_WITHOUT_PUBLISHING, "new"),
     ),
-    Verb("ask", "work", "[question]", "Answer a question about the code.", _work(Ask), _WITHOUT_PUBLISHING),
+    Verb("ask", "work", "[question]", "Answer a question about the code.", _work_parser(Ask), _WITHOUT_PUBLISHING),
     Verb(
         "test",
         "work",
         "[what]",
         "Run the tests and report the results; nothing is published.",
-        _work(Test),
+        _work_parser(Test),
         _WITHOUT_PUBLISHING,
     ),
     Verb(
@@ -526,57 +503,56 @@ VERBS: tuple[Verb, ...] = (
     Verb("status", "steering", "", "Show which jobs are running or waiting in this thread.", lambda *_: ShowStatus()),
     Verb("help", "steering", "", "Show this list.", lambda *_: Help()),
 )
-"""Every verb, in the order of the help; to add one, add it here and to `Command`."""
+"""All verbs, in the order of the help. Add a new one here and to `Command`."""
 
-_BY_NAME = {verb.name: verb for verb in VERBS}
-_SHORT = 4
-
-
-def _verb(word: str) -> Verb | None:
-    return _BY_NAME.get(word.lower()) if word.isascii() else None
+_VERBS_BY_NAME = {verb.name: verb for verb in VERBS}
+_SHORT_VERB_LENGTH = 4
 
 
-def _mistyped(word: str) -> str | None:
-    """The verb that was meant, when it is plain that one was.
+def _find_verb(word: str) -> Verb | None:
+    return _VERBS_BY_NAME.get(word.lower()) if word.isascii() else None
 
-    A word of the language may be one letter away from a short verb (`tests`, `task`, `as`), so that only two letters
-    swapped, a letter doubled, or a stop after it make a short one mistyped.
+
+def _find_similar_verb(word: str) -> str | None:
+    """Return the verb that the word probably means.
+
+    Short verbs are one letter away from ordinary words (`tests`, `task`): for them only a transposition, a doubled
+    letter or trailing punctuation counts.
     """
     word = word.lower()
-    plain = word.rstrip(",.:;!?")
-    for name in _BY_NAME:
-        close = is_typo(plain, name) if len(name) > _SHORT else is_transposition(plain, name) or _doubled(plain, name)
-        if close or plain == name:
+    stripped = word.rstrip(",.:;!?")
+    for name in _VERBS_BY_NAME:
+        is_similar = is_transposition(stripped, name) or _has_doubled_letter(stripped, name)
+        if stripped == name or is_similar or (len(name) > _SHORT_VERB_LENGTH and is_typo(stripped, name)):
             return name
     return None
 
 
-def _doubled(word: str, name: str) -> bool:
+def _has_doubled_letter(word: str, name: str) -> bool:
     return len(word) == len(name) + 1 and any(name[:n] + name[n - 1 :] == word for n in range(1, len(name) + 1))
 
 
-def is_transposition(word: str, meant: str) -> bool:
-    """Whether two neighbouring letters changed places, and nothing else."""
-    start = _same_start(word, meant)
-    rest, other = word[start:], meant[start:]
-    return len(rest) > 1 and rest[:2] == other[1::-1] and rest[2:] == other[2:]
+def is_transposition(word: str, target: str) -> bool:
+    """Whether two adjacent letters were swapped, and nothing else."""
+    start = _common_prefix_length(word, target)
+    rest, tail = word[start:], target[start:]
+    return len(rest) > 1 and rest[:2] == tail[1::-1] and rest[2:] == tail[2:]
 
 
-def is_typo(word: str, meant: str) -> bool:
-    """Whether one letter is missing, too many or another one, or two neighbours changed places."""
-    if abs(len(word) - len(meant)) > 1:
+def is_typo(word: str, target: str) -> bool:
+    """Whether the words differ by one letter or a transposition."""
+    if abs(len(word) - len(target)) > 1:
         return False
-    start = _same_start(word, meant)
-    rest, other = word[start:], meant[start:]
-    return (rest or other) != "" and (
-        rest[1:] == other[1:] or rest == other[1:] or rest[1:] == other or is_transposition(word, meant)
+    start = _common_prefix_length(word, target)
+    rest, tail = word[start:], target[start:]
+    return (rest or tail) != "" and (
+        rest[1:] == tail[1:] or rest == tail[1:] or rest[1:] == tail or is_transposition(word, target)
     )
 
 
-def _same_start(word: str, other: str) -> int:
-    """How many letters are the same at the start of both."""
+def _common_prefix_length(word: str, target: str) -> int:
     return next(
-        (n for n, pair in enumerate(zip(word, other, strict=False)) if pair[0] != pair[1]), min(len(word), len(other))
+        (n for n, pair in enumerate(zip(word, target, strict=False)) if pair[0] != pair[1]), min(len(word), len(target))
     )
 
 
@@ -587,8 +563,8 @@ _BARE = (
 )
 
 
-def help_text(*, trigger: str = DEFAULT_TRIGGER) -> str:
-    """Every verb and every option with its meaning, as Markdown."""
+def render_help(*, trigger: str = DEFAULT_TRIGGER) -> str:
+    """Render the help as Markdown."""
     parts = []
     for group, heading in _HEADINGS.items():
         usages = (
@@ -597,8 +573,8 @@ def help_text(*, trigger: str = DEFAULT_TRIGGER) -> str:
         parts.append("\n".join([f"**{heading}**\n", *(f"- `{usage}`: {meaning}" for usage, meaning in usages)]))
     lines = ["**Options**, on the command's own line\n"]
     for name, option in OPTIONS.items():
-        takers = [f"`{verb.name}`" for verb in VERBS if name in (verb.options or ())]
+        verbs = [f"`{verb.name}`" for verb in VERBS if name in (verb.options or ())]
         usage = f"--{name} {option.argument.name}" if option.argument else f"--{name}"
-        named = " and ".join(filter(None, (", ".join(takers[:-1]), takers[-1])))
-        lines.append(f"- `{usage}`: {option.meaning} For {named}.")
+        verb_list = " and ".join(filter(None, (", ".join(verbs[:-1]), verbs[-1])))
+        lines.append(f"- `{usage}`: {option.meaning} For {verb_list}.")
     return "\n\n".join([*parts, "\n".join(lines), _BARE.format(trigger=trigger)])

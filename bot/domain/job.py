@@ -1,4 +1,4 @@
-"""The job: what was asked, by whom, where; and the table of its states. Pure."""
+"""The job: its command, actor, thread and origin; and its state machine. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from bot.domain.commands import DEFAULT_TRIGGER, Command, RecipeBounds, RepoEven
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repo:
-    """A repository as the delivery named it.
+    """A repository as named in the delivery.
 
     Attributes:
-        id: GitHub's numeric id; it survives renames, so caches are keyed by it.
-        full_name: `owner/name`.
-        private: whether it was private when the delivery was made.
+        id: survives renames, so caches use it as key.
+        private: at the time of the delivery.
     """
 
     id: int
@@ -27,7 +26,7 @@ class Repo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
-    """Who sent the delivery."""
+    """The account that sent the delivery."""
 
     id: int
     login: str
@@ -38,15 +37,11 @@ ThreadKind = Literal["issue", "pull", "branch"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thread:
-    """The issue or pull request, with its words as they stood when the command was given; or a branch, which has none.
+    """An issue or pull request with its text at the time of the command; or a branch, without text and comments.
 
     Attributes:
-        kind: `issue`, `pull`, or `branch` for a job without a thread: nobody is answered in a comment there.
-        number: its number in the repository; 0 for a branch.
-        title: snapshot of the title.
-        body: snapshot of the body.
-        author: login of its author.
-        branch: for a branch: its name, without `refs/heads/`; else empty.
+        number: 0 for a branch.
+        branch: name without `refs/heads/`; else empty.
     """
 
     kind: ThreadKind
@@ -57,7 +52,6 @@ class Thread:
     branch: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a branch without a name, and a thread with one."""
         if (self.kind == "branch") != bool(self.branch) or (self.branch and self.number):
             raise ValueError(
                 f"a thread of the kind {self.kind} cannot have branch {self.branch!r}, number {self.number}"
@@ -65,17 +59,17 @@ class Thread:
 
     @classmethod
     def of_branch(cls, name: str) -> Self:
-        """The place of a job without a thread."""
+        """Return the thread of a job without issue or pull request."""
         return cls(kind="branch", number=0, title="", body="", author="", branch=name)
 
     @classmethod
-    def numbered(cls, kind: Literal["issue", "pull"], number: int) -> Self:
-        """A thread of which nothing but the number is known."""
+    def from_number(cls, kind: Literal["issue", "pull"], number: int) -> Self:
+        """Return a thread without its text."""
         return cls(kind=kind, number=number, title="", body="", author="")
 
     @property
     def key(self) -> int:
-        """What jobs of the same place share in their repository: the number, or for a branch one below zero."""
+        """Key of the thread in its repository: the number, or a negative hash of the branch."""
         if self.kind != "branch":
             return self.number
         # 63 bits, which SQLite's integers hold.
@@ -83,12 +77,12 @@ class Thread:
 
     @property
     def has_comments(self) -> bool:
-        """Whether people can talk there, and so answer."""
+        """Whether people can comment."""
         return self.kind != "branch"
 
     @property
-    def wordless(self) -> Thread:
-        """The same without its words, for what is about none of them."""
+    def without_text(self) -> Thread:
+        """The same thread without its text."""
         return replace(self, title="", body="", author="")
 
 
@@ -108,16 +102,14 @@ OriginKind = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lines:
-    """The lines of a pull request that a review comment is about.
+class LineRange:
+    """The commented lines of a pull request.
 
     Attributes:
-        path: the file.
-        line: the last of the lines, as it stands on `side`; None when the comment is about the file, or outdated.
-        start_line: the first of them, or None for one line.
-        side: `RIGHT` for the file after the change, `LEFT` for before.
-        hunk: the part of the diff that ends there, as GitHub shows it above the comment.
-        commit_sha: the commit that the comment was made on.
+        line: the last line on `side`; None for a file comment or an outdated one.
+        start_line: None for one line.
+        side: `RIGHT` after the change, `LEFT` before.
+        hunk: the diff above the comment.
     """
 
     path: str
@@ -130,11 +122,10 @@ class Lines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputValue:
-    """The value of an expression in a workflow's input, which people without write access may have written.
+    """The value of an expression in a workflow's input; strangers may have written it.
 
     Attributes:
         source: the input and the expression.
-        text: the value.
     """
 
     source: str
@@ -143,12 +134,11 @@ class InputValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnverifiedInputs:
-    """The reason that a workflow's inputs may be a stranger's words, and that its job only reads.
+    """The reason that a workflow's inputs are not trusted, so that its job only reads.
 
     Attributes:
-        because: the reason, as the end of a sentence.
-        remedy: the change that lets the job do more, as a sentence.
-        verb: the command that the workflow asks for.
+        because: the end of a sentence.
+        remedy: a sentence.
     """
 
     because: str
@@ -158,32 +148,24 @@ class UnverifiedInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What on GitHub the job came from.
+    """The GitHub object that the job came from.
 
     Attributes:
-        kind: `comment` on an issue or pull request, `review_comment` on lines of a pull request, the words of a
-            `review`, the `description` that an issue or pull request was opened with, a `label`, an `assignment`, a
-            `button` of a check run, `ci` that went red, another `event`, a `recipe` that a schedule or a workflow run
-            started, or the `workflow` file whose input is the command.
-        id: GitHub's numeric id of the comment, review, check run or workflow run; 0 where there is none.
-        at: when it was made, as GitHub writes it (ISO 8601, UTC); empty where GitHub does not say.
-        root: for a review comment: the first comment of its thread, which answers go to; else 0.
-        lines: for a review comment: what it is about.
-        name: for `ci`: the workflow or the check that failed; a stranger may have chosen it. `id` is 0 for a check.
-            For a `workflow` or a `recipe`: what it is called.
-        url: for `ci`: its page; may be empty.
-        conclusion: for `ci`: in GitHub's words.
-        vouched: whether only people with write access can have started it, so that nobody's role is asked for: by a
-            `workflow`'s event, or a `recipe` on the default branch.
-        values: for a `workflow`: the values in its prompt that are quoted.
-        unverified: for a job of a workflow: set if its inputs may be a stranger's words.
+        kind: `ci` is a failed check, `button` one of a check run, `description` the text of a new thread; a `recipe` is
+            started by a schedule or workflow, a `workflow` has the command as its input.
+        id: of the comment, review, check run or workflow run; 0 if none.
+        at: ISO 8601, UTC; empty if GitHub sends none.
+        root: the first comment of a review comment's thread, for replies; else 0.
+        name: of the failed check, which a stranger may have chosen, or of the workflow or recipe.
+        vouched: whether only people with write access can have started it, so that no role is checked.
+        values: quoted values in a workflow's prompt.
     """
 
     kind: OriginKind
     id: int
     at: str = ""
     root: int = 0
-    lines: Lines | None = None
+    lines: LineRange | None = None
     name: str = ""
     url: str = ""
     conclusion: str = ""
@@ -193,53 +175,44 @@ class Origin:
 
 
 class JobState(StrEnum):
-    """Where a job stands."""
+    """States of a job."""
 
     QUEUED = "queued"
     RUNNING = "running"
     WAITING = "waiting"
-    """For a person to approve or answer; no worker has it."""
+    """For an approval or answer of a person; no worker has the job."""
     DONE = "done"
     REFUSED = "refused"
     FAILED = "failed"
     STOPPED = "stopped"
 
 
-_LAST = frozenset({JobState.DONE, JobState.REFUSED, JobState.FAILED, JobState.STOPPED})
+_FINAL_STATES = frozenset({JobState.DONE, JobState.REFUSED, JobState.FAILED, JobState.STOPPED})
 
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.RUNNING, JobState.STOPPED}),
-    # Back to QUEUED when its worker died: another one takes it up again.
-    JobState.RUNNING: _LAST | {JobState.QUEUED, JobState.WAITING},
-    # QUEUED when it was answered, or nobody answered in time: a worker tells it.
+    # QUEUED when the worker died: another one resumes the job.
+    JobState.RUNNING: _FINAL_STATES | {JobState.QUEUED, JobState.WAITING},
+    # QUEUED after an answer or the timeout: a worker continues the job.
     JobState.WAITING: frozenset({JobState.QUEUED, JobState.STOPPED}),
-    **dict.fromkeys(sorted(_LAST), frozenset()),
+    **dict.fromkeys(sorted(_FINAL_STATES), frozenset()),
 }
-"""Which state may follow which; anything else is a bug."""
+"""Allowed next states."""
 
 Lane = Literal["work", "steer", "event"]
-_STEERS = StartRecipe | Steering | Talk
+_IMMEDIATE_COMMANDS = StartRecipe | Steering | Talk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One piece of work, complete before it is stored.
+    """A unit of work, complete before it is stored.
 
     Attributes:
-        id: short and unique, derived from the comment that asked, so that every delivery of it is the same job; it
-            names branches and log lines.
-        delivery_id: GitHub's delivery GUID, of the first delivery that brought it.
-        repo: where.
-        thread: the issue or pull request it belongs to.
-        actor: who asked; every permission is decided about this person.
-        origin: what on GitHub it came from.
-        command: what was asked.
-        installation: the App installation, or None.
-        others: whose permissions count beside the actor's, e.g. who triggered a workflow that another one re-ran.
-        trigger: the word that the command began with.
-        head_sha: the pull request's head when the command was given; empty where the delivery does not say, and for an
-            issue.
-        recipe: the repository's recipe that the command carries out, or None.
+        id: derived from the origin, so that redeliveries yield the same job; used in branch names and logs.
+        delivery_id: of the first delivery.
+        actor: permissions are decided for this account.
+        others: accounts whose permissions count too, e.g. the one that triggered a re-run workflow.
+        head_sha: the pull request's head at the time of the command; empty if unknown, and for an issue.
     """
 
     id: str
@@ -256,13 +229,13 @@ class Job:
     recipe: RecipeBounds | None = None
 
     @property
-    def is_unasked(self) -> bool:
-        """Whether nobody gave a command: CI went red, or something else happened. Then nobody is owed an answer."""
+    def is_from_event(self) -> bool:
+        """Whether CI or another event started the job, so that nobody expects an answer."""
         return self.origin.kind in {"ci", "event"}
 
     @property
     def lane(self) -> Lane:
-        """Work waits until the thread's job before it has ended; a person's word waits for neither work nor events."""
+        """Work waits for the thread's previous job; steering never waits."""
         if isinstance(self.command, RepoEvent):
             return "event"
-        return "steer" if isinstance(self.command, _STEERS) else "work"
+        return "steer" if isinstance(self.command, _IMMEDIATE_COMMANDS) else "work"

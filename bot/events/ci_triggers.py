@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from bot.domain.access import Listening
+from bot.domain.access import BotProfile
 from bot.domain.commands import Approve, ChecksFailed, Command, Deny, Retry, Stop
 from bot.domain.job import Job, Origin, Thread
 from bot.events.delivery import (
@@ -161,7 +161,7 @@ class WorkflowRunPayload(_CheckPayload):
 
 @router.register("check_run", ButtonPayload, action="requested_action")
 @router.register("check_run", OwnCheckRunPayload, action="rerequested")
-def job_from_button(delivery: Delivery, listening: Listening, payload: OwnCheckRunPayload) -> Job | IgnoredDelivery:
+def job_from_button(delivery: Delivery, listening: BotProfile, payload: OwnCheckRunPayload) -> Job | IgnoredDelivery:
     """Return the job for a button of a check run."""
     run = payload.check_run
     if run.app is None or run.app.id != listening.own_app_id:
@@ -181,7 +181,7 @@ def job_from_button(delivery: Delivery, listening: Listening, payload: OwnCheckR
     if external_id["branch"]:
         thread = Thread.of_branch(external_id["branch"])
     else:
-        thread = Thread.numbered("issue" if external_id["kind"] == "issue" else "pull", int(external_id["number"]))
+        thread = Thread.from_number("issue" if external_id["kind"] == "issue" else "pull", int(external_id["number"]))
     return make_job(
         delivery,
         listening,
@@ -212,7 +212,7 @@ def _button_command(button: re.Match[str], external_id: re.Match[str]) -> Comman
 
 
 @router.register("check_run", CheckRunPayload, action="completed")
-def job_from_check_run(delivery: Delivery, listening: Listening, payload: CheckRunPayload) -> Job | IgnoredDelivery:
+def job_from_check_run(delivery: Delivery, listening: BotProfile, payload: CheckRunPayload) -> Job | IgnoredDelivery:
     """Return the job for a failed check of another App."""
     run = payload.check_run
     failure = ChecksFailed(
@@ -227,7 +227,9 @@ def job_from_check_run(delivery: Delivery, listening: Listening, payload: CheckR
 
 
 @router.register("check_suite", CheckSuitePayload, action="completed")
-def job_from_check_suite(delivery: Delivery, listening: Listening, payload: CheckSuitePayload) -> Job | IgnoredDelivery:
+def job_from_check_suite(
+    delivery: Delivery, listening: BotProfile, payload: CheckSuitePayload
+) -> Job | IgnoredDelivery:
     """Return the job for a failed check suite of another App."""
     suite = payload.check_suite
     failure = ChecksFailed(
@@ -242,7 +244,7 @@ def job_from_check_suite(delivery: Delivery, listening: Listening, payload: Chec
 
 def _job_from_check(
     delivery: Delivery,
-    listening: Listening,
+    listening: BotProfile,
     payload: _CheckPayload,
     check: _CheckRun | _CheckSuite,
     failure: ChecksFailed,
@@ -266,7 +268,7 @@ def _job_from_check(
 
 @router.register("workflow_run", WorkflowRunPayload, action="completed")
 def job_from_workflow_run(
-    delivery: Delivery, listening: Listening, payload: WorkflowRunPayload
+    delivery: Delivery, listening: BotProfile, payload: WorkflowRunPayload
 ) -> Job | IgnoredDelivery:
     """Return the job for a failed workflow run; a fork's pull request is searched later."""
     run = payload.workflow_run
@@ -326,7 +328,7 @@ def _find_pull_request(
 
 
 def _failure_job(
-    delivery: Delivery, listening: Listening, payload: _CheckPayload, failure: ChecksFailed, *, at: str, unique: str
+    delivery: Delivery, listening: BotProfile, payload: _CheckPayload, failure: ChecksFailed, *, at: str, unique: str
 ) -> Job:
     # The pull request of a fork is not known yet.
     on_branch = not failure.pull and not failure.fork
@@ -334,7 +336,7 @@ def _failure_job(
         delivery,
         listening,
         payload,
-        thread=Thread.of_branch(failure.branch) if on_branch else Thread.numbered("pull", failure.pull),
+        thread=Thread.of_branch(failure.branch) if on_branch else Thread.from_number("pull", failure.pull),
         origin=Origin(kind="event", id=failure.run_id, at=at),
         command=failure,
         head_sha=failure.head_sha,

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import from_json
 from typing_extensions import override
 
-from bot.domain.access import Listening, is_app
+from bot.domain.access import BotProfile, is_app
 from bot.domain.commands import Command
 from bot.domain.errors import MalformedError, UnauthenticatedError
 from bot.domain.job import Actor, Job, Origin, Repo, Thread, ThreadKind
@@ -307,7 +307,7 @@ class JobRouter(Router):
         self, event_type: str, payload: type[PayloadPart], *, action: str
     ) -> Callable[[MakeJob], MakeJob]:
         def register(make_job: MakeJob) -> MakeJob:
-            def handle(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
+            def handle(delivery: Delivery, listening: BotProfile) -> Job | IgnoredDelivery:
                 parsed = parse_payload(payload, delivery)
                 return parsed if isinstance(parsed, IgnoredDelivery) else make_job(delivery, listening, parsed)
 
@@ -316,7 +316,7 @@ class JobRouter(Router):
 
         return register
 
-    def route(self, delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery | None:
+    def route(self, delivery: Delivery, listening: BotProfile) -> Job | IgnoredDelivery | None:
         """Call the registered function; return None without one."""
         # `fetch` raises for an action that is not hashable.
         for handle in self.fetch(delivery) if delivery.action else ():
@@ -324,13 +324,13 @@ class JobRouter(Router):
         return None
 
 
-def reject_sender(sender: Sender, listening: Listening) -> IgnoredDelivery | None:
+def reject_sender(sender: Sender, listening: BotProfile) -> IgnoredDelivery | None:
     """Return the reason that an account may give no commands: an unlisted bot, or the bot itself."""
     if listening.is_own(sender.id, sender.login):
         return IgnoredDelivery(reason="the sender is the bot's own account, whose text is never a command")
     bots = listening.trusted_bots
     # A name is worth something only with GitHub's word that it is an App's.
-    listed = sender.id in bots.ids or (sender.type == "Bot" and bots.hold(sender.id, sender.login))
+    listed = sender.id in bots.ids or (sender.type == "Bot" and bots.has_account(sender.id, sender.login))
     if sender.is_bot and not listed:
         names = f"{sender.login} or its user id {sender.id}" if is_app(sender.login) else f"the user id {sender.id}"
         return IgnoredDelivery(reason=f"bots cannot give commands; list {names} in CODEPILOT_TRUSTED_BOTS to allow it")
@@ -339,7 +339,7 @@ def reject_sender(sender: Sender, listening: Listening) -> IgnoredDelivery | Non
 
 def make_job(
     delivery: Delivery,
-    listening: Listening,
+    listening: BotProfile,
     payload: EventPayload,
     *,
     thread: Thread,

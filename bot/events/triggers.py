@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from bot.domain.access import Listening, text_binding
-from bot.domain.commands import AccessLost, Assigned, Closed, Command, Fix, Labelled, Pushed, Review
+from bot.domain.access import BotProfile, text_binding
+from bot.domain.commands import AccessLost, AssignEvent, CloseEvent, Command, Fix, LabelEvent, PushEvent, Review
 from bot.domain.grammar import parse_command
-from bot.domain.job import Job, Lines, Origin, OriginKind, Repo, Thread
+from bot.domain.job import Job, LineRange, Origin, OriginKind, Repo, Thread
 from bot.events import ci_triggers
 from bot.events.delivery import (
     Delivery,
@@ -41,7 +41,7 @@ _RECHECKED = ("renamed", "transferred", "archived", "privatized", "publicized")
 router = JobRouter(ci_triggers.router)
 
 
-def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
+def job_from(delivery: Delivery, listening: BotProfile) -> Job | IgnoredDelivery:
     """Return the job for a delivery, or the reason that there is none. No payload makes it raise.
 
     Every account, a bot too, can end work; only people and listed bots can start it.
@@ -161,7 +161,7 @@ class _ReviewComment(_Comment):
     @override
     def origin(self) -> Origin:
         of_file = self.subject_type == "file"
-        lines = Lines(
+        lines = LineRange(
             path=self.path,
             line=None if of_file else self.line,
             start_line=None if of_file else self.start_line,
@@ -198,7 +198,7 @@ ThreadPayload = IssuePayload | PullRequestPayload
 @router.register("issue_comment", IssueCommentPayload, action="created")
 @router.register("pull_request_review_comment", PullRequestReviewCommentPayload, action="created")
 def job_from_comment(
-    delivery: Delivery, listening: Listening, payload: IssueCommentPayload | PullRequestReviewCommentPayload
+    delivery: Delivery, listening: BotProfile, payload: IssueCommentPayload | PullRequestReviewCommentPayload
 ) -> Job | IgnoredDelivery:
     """Return the job for a comment's command."""
     comment = payload.comment
@@ -210,7 +210,7 @@ def job_from_comment(
 
 @router.register("pull_request_review", PullRequestReviewPayload, action="submitted")
 def job_from_review(
-    delivery: Delivery, listening: Listening, payload: PullRequestReviewPayload
+    delivery: Delivery, listening: BotProfile, payload: PullRequestReviewPayload
 ) -> Job | IgnoredDelivery:
     """Return the job for a review's command."""
     review = payload.review
@@ -223,7 +223,7 @@ def job_from_review(
 
 @router.register("issues", OpenedIssuePayload, action="opened")
 def job_from_opened_issue(
-    delivery: Delivery, listening: Listening, payload: OpenedIssuePayload
+    delivery: Delivery, listening: BotProfile, payload: OpenedIssuePayload
 ) -> Job | IgnoredDelivery:
     """Return the job for a new issue's command."""
     if payload.changes is not None and payload.changes.old_issue is not None:
@@ -235,7 +235,7 @@ def job_from_opened_issue(
 
 @router.register("pull_request", PullRequestPayload, action="opened")
 def job_from_opened_pull_request(
-    delivery: Delivery, listening: Listening, payload: PullRequestPayload
+    delivery: Delivery, listening: BotProfile, payload: PullRequestPayload
 ) -> Job | IgnoredDelivery:
     """Return the job for a new pull request's command, else a review."""
     job = _job_from_description(delivery, listening, payload)
@@ -246,23 +246,23 @@ def job_from_opened_pull_request(
 
 @router.register("pull_request", PullRequestPayload, action="ready_for_review")
 def job_from_ready_pull_request(
-    delivery: Delivery, listening: Listening, payload: PullRequestPayload
+    delivery: Delivery, listening: BotProfile, payload: PullRequestPayload
 ) -> Job | IgnoredDelivery:
     """Return a review of a draft that became ready."""
     return _review_job(delivery, listening, payload, "ready")
 
 
 def _review_job(
-    delivery: Delivery, listening: Listening, payload: PullRequestPayload, on: Literal["opened", "ready"]
+    delivery: Delivery, listening: BotProfile, payload: PullRequestPayload, on: Literal["opened", "ready"]
 ) -> Job | IgnoredDelivery:
     refusal = reject_sender(payload.sender, listening)
     return refusal or _thread_job(delivery, listening, payload, "event", Review(on=on))
 
 
 @router.register("pull_request", PullRequestPayload, action="synchronize")
-def job_from_push(delivery: Delivery, listening: Listening, payload: PullRequestPayload) -> Job | IgnoredDelivery:
+def job_from_push(delivery: Delivery, listening: BotProfile, payload: PullRequestPayload) -> Job | IgnoredDelivery:
     """Return the job that records new commits."""
-    return _thread_job(delivery, listening, payload, "event", Pushed(head_sha=payload.pull_request.head.sha))
+    return _thread_job(delivery, listening, payload, "event", PushEvent(head_sha=payload.pull_request.head.sha))
 
 
 @router.register("issues", IssuePayload, action="closed")
@@ -271,16 +271,16 @@ def job_from_push(delivery: Delivery, listening: Listening, payload: PullRequest
 @router.register("issues", IssuePayload, action="locked")
 @router.register("pull_request", PullRequestPayload, action="closed")
 @router.register("pull_request", PullRequestPayload, action="locked")
-def job_from_closed_thread(delivery: Delivery, listening: Listening, payload: ThreadPayload) -> Job | IgnoredDelivery:
+def job_from_closed_thread(delivery: Delivery, listening: BotProfile, payload: ThreadPayload) -> Job | IgnoredDelivery:
     """Return the job that ends a thread's work."""
-    closed = Closed(how=delivery.action)
-    return _thread_job(delivery, listening, payload, "event", closed, payload.about.thread.wordless)
+    closed = CloseEvent(how=delivery.action)
+    return _thread_job(delivery, listening, payload, "event", closed, payload.about.thread.without_text)
 
 
 @router.register("issues", LabeledIssuePayload, action="labeled")
 @router.register("pull_request", LabeledPullRequestPayload, action="labeled")
 def job_from_label(
-    delivery: Delivery, listening: Listening, payload: LabeledIssuePayload | LabeledPullRequestPayload
+    delivery: Delivery, listening: BotProfile, payload: LabeledIssuePayload | LabeledPullRequestPayload
 ) -> Job | IgnoredDelivery:
     """Return a fix for the start label, else the job that records the label."""
     name = payload.label.name
@@ -291,22 +291,22 @@ def job_from_label(
     about = payload.about
     words = text_binding(about.thread.title, about.thread.body)
     if isinstance(about, PullRequest):
-        labelled = Labelled(label=name, bound_to=about.head.sha, words=words, at=about.updated_at)
+        labelled = LabelEvent(label=name, bound_to=about.head.sha, words=words, at=about.updated_at)
     else:
-        labelled = Labelled(label=name, bound_to=words, at=about.updated_at)
-    return _thread_job(delivery, listening, payload, "label", labelled, about.thread.wordless)
+        labelled = LabelEvent(label=name, bound_to=words, at=about.updated_at)
+    return _thread_job(delivery, listening, payload, "label", labelled, about.thread.without_text)
 
 
 @router.register("issues", AssignedIssuePayload, action="assigned")
 def job_from_assignment(
-    delivery: Delivery, listening: Listening, payload: AssignedIssuePayload
+    delivery: Delivery, listening: BotProfile, payload: AssignedIssuePayload
 ) -> Job | IgnoredDelivery:
     """Return a fix for an assignment to the bot, else the job that records another bot's."""
     command: Command
     if listening.is_own(payload.assignee.id, payload.assignee.login):
         command = Fix()
     elif payload.assignee.is_bot and listening.own_app_id is not None:
-        command = Assigned(assignee_id=payload.assignee.id)
+        command = AssignEvent(assignee_id=payload.assignee.id)
     else:
         return IgnoredDelivery(reason="the issue was assigned to somebody else")
     refusal = reject_sender(payload.sender, listening)
@@ -316,7 +316,7 @@ def job_from_assignment(
 @router.register("installation", InstallationPayload, action="deleted")
 @router.register("installation", InstallationPayload, action="suspend")
 def job_from_installation(
-    delivery: Delivery, listening: Listening, payload: InstallationPayload
+    delivery: Delivery, listening: BotProfile, payload: InstallationPayload
 ) -> Job | IgnoredDelivery:
     """Return the job that ends an installation's work."""
     return _job_for_uninstall(delivery, listening, sender=payload.sender)
@@ -324,7 +324,7 @@ def job_from_installation(
 
 @router.register("installation_repositories", InstallationRepositoriesPayload, action="removed")
 def job_from_installation_repositories(
-    delivery: Delivery, listening: Listening, payload: InstallationRepositoriesPayload
+    delivery: Delivery, listening: BotProfile, payload: InstallationRepositoriesPayload
 ) -> Job | IgnoredDelivery:
     """Return the job that ends the work in removed repositories."""
     if not payload.repositories_removed:
@@ -335,14 +335,14 @@ def job_from_installation_repositories(
 
 @router.register("repository", EventPayload, action="deleted")
 def job_from_deleted_repository(
-    delivery: Delivery, listening: Listening, payload: EventPayload
+    delivery: Delivery, listening: BotProfile, payload: EventPayload
 ) -> Job | IgnoredDelivery:
     """Return the job that ends the work in a deleted repository."""
     return _job_for_uninstall(delivery, listening, sender=payload.sender, repo_ids=(payload.repository.id,))
 
 
 def _job_for_uninstall(
-    delivery: Delivery, listening: Listening, *, sender: Sender, repo_ids: tuple[int, ...] = ()
+    delivery: Delivery, listening: BotProfile, *, sender: Sender, repo_ids: tuple[int, ...] = ()
 ) -> Job | IgnoredDelivery:
     """Return the job that ends the work in `repo_ids`, or of the installation."""
     if delivery.installation is None:
@@ -351,7 +351,7 @@ def _job_for_uninstall(
         id=job_id(delivery.event, delivery.installation, delivery.delivery_id),
         delivery_id=delivery.delivery_id,
         repo=Repo(id=0, full_name="", private=True),
-        thread=Thread.numbered("issue", 0),
+        thread=Thread.from_number("issue", 0),
         actor=sender.actor,
         origin=Origin(kind="event", id=0),
         command=AccessLost(repo_ids=repo_ids),
@@ -360,7 +360,7 @@ def _job_for_uninstall(
     )
 
 
-def _job_from_description(delivery: Delivery, listening: Listening, payload: ThreadPayload) -> Job | IgnoredDelivery:
+def _job_from_description(delivery: Delivery, listening: BotProfile, payload: ThreadPayload) -> Job | IgnoredDelivery:
     about = payload.about
     if about.user is None:
         return IgnoredDelivery(reason="the author of the description is unknown")
@@ -373,7 +373,7 @@ def _job_from_description(delivery: Delivery, listening: Listening, payload: Thr
 
 def _job_from_text(
     delivery: Delivery,
-    listening: Listening,
+    listening: BotProfile,
     payload: ThreadPayload,
     *,
     text: str,
@@ -405,7 +405,7 @@ def _job_from_text(
 
 def _thread_job(  # noqa: PLR0917 - as the registered functions, and the job
     delivery: Delivery,
-    listening: Listening,
+    listening: BotProfile,
     payload: ThreadPayload,
     kind: OriginKind,
     command: Command,

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from bot.domain.access import Bounds, Role, commanded_by_workflow, is_app, may_command
+from bot.domain.access import Bounds, Role, can_command, is_app, is_workflow_command
 from bot.domain.errors import BotError
 from bot.domain.job import Actor, Job
 from bot.git.errors import BranchGoneError
@@ -61,7 +61,7 @@ class AccessCheck:
     @property
     def may_command(self) -> bool:
         """Whether everybody who asked may command the bot at all; only who may write can change a workflow's file."""
-        return self.by_workflow or all(map(may_command, self.roles))
+        return self.by_workflow or all(map(can_command, self.roles))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ async def check_access(github: GitHub, job: Job, *, bounds: Bounds) -> AccessChe
         raise ReplacedRepositoryError(f"{name} is no longer the repository for which the command was given.")
     reader, people = PhaseReader(github), (job.actor, *job.others)
     roles = tuple([await _role(reader, snapshot.repo.full_name, job, each, bounds) for each in people])
-    return AccessCheck(snapshot=snapshot, roles=roles, reader=reader, by_workflow=commanded_by_workflow(job))
+    return AccessCheck(snapshot=snapshot, roles=roles, reader=reader, by_workflow=is_workflow_command(job))
 
 
 async def _role(reader: PhaseReader, repo: str, job: Job, who: Actor, bounds: Bounds) -> Role:
@@ -118,11 +118,11 @@ async def _role(reader: PhaseReader, repo: str, job: Job, who: Actor, bounds: Bo
     """
     if job.origin.kind in {"workflow", "recipe"} and job.origin.vouched:
         return "write"
-    if bounds.trusted_bots.hold(who.id, who.login):
+    if bounds.trusted_bots.has_account(who.id, who.login):
         return "write" if is_app(who.login) else await reader.role_of(repo, who.id, who.login)
     if is_app(who.login):
         return "write" if job.origin.kind == "ci" and who.id == (await reader.me()).id else "none"
-    return await reader.role_of(repo, who.id, who.login) if bounds.hears(who.login) else "none"
+    return await reader.role_of(repo, who.id, who.login) if bounds.is_allowed_user(who.login) else "none"
 
 
 def fetch_snapshot(job: Job, access: AccessCheck) -> ThreadSnapshot:

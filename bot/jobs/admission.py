@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-from bot.domain.access import SetLabel, Tally
-from bot.domain.commands import Bare, Fix, Undo, Work
+from bot.domain.access import Tally, ThreadLabel
+from bot.domain.commands import BareCommand, Fix, Undo, Work
 from bot.git.change import Change
 from bot.git.mirror import Source
 from bot.github.types import PullFacts
@@ -73,10 +73,10 @@ async def decide(
             continue
         grant = kept.get(name.casefold())
         who = grant.labeller if grant else None
-        heard = who is not None and context.services.bounds.hears(who.login)
+        heard = who is not None and context.services.bounds.is_allowed_user(who.login)
         role = await here.reader.role_of(here.repo.full_name, who.id, who.login) if who and heard else "none"
         labels.append(
-            SetLabel(name=name, level=level, labeller=who, role=role, bound_to=grant.bound_to if grant else "")
+            ThreadLabel(name=name, level=level, labeller=who, role=role, bound_to=grant.bound_to if grant else "")
         )
     return grant_for(
         AccessRequest(
@@ -135,7 +135,7 @@ def wanted_base(context: JobContext, asked: RepoSettings) -> str | None:
     command = context.job.command
     if context.job.thread.kind == "branch":  # it is for that branch, whatever the file wants for issues
         return None
-    named = command.options.base if isinstance(command, Work | Bare) else None
+    named = command.options.base if isinstance(command, Work | BareCommand) else None
     return named or context.services.conventions.base or asked.config.base
 
 

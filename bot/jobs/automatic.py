@@ -41,7 +41,7 @@ async def early_skip_reason(context: JobContext) -> str:
 
 def is_unasked_review(job: Job) -> bool:
     """Whether a job is a review that nobody gave a command for."""
-    return isinstance(job.command, Review) and job.command.on is not None and job.is_unasked
+    return isinstance(job.command, Review) and job.command.on is not None and job.is_from_event
 
 
 async def review_skip_reason(context: JobContext, here: ThreadSnapshot) -> str:

@@ -391,7 +391,7 @@ class JobContext:
         which = sha256(refusal.because.encode()).hexdigest()[:16] if refusal.because else ""  # it may be long
         told = (self.job.repo.id, self.job.thread.key, f"{refusal.cause} {which}".rstrip())
         await self.void(refusal.voided)
-        silent = refusal.silent or self.job.is_unasked
+        silent = refusal.silent or self.job.is_from_event
         if silent and self.job.origin.kind == "description":
             # A template may hold the command, and put it into every stranger's issue.
             return Ending(state=JobState.REFUSED, reason=refusal.reason)

@@ -308,7 +308,7 @@ class JobPipeline:
         return decision
 
     async def _work(self, here: ThreadSnapshot) -> Ending:
-        context, unasked = self._context, self._context.job.is_unasked
+        context, unasked = self._context, self._context.job.is_from_event
         if not unasked:
             # The greeter may not have done this.
             record = await context.record.read()
@@ -418,7 +418,7 @@ class JobPipeline:
         """
         may_command = self._access is not None and self._access.may_command
         proven = may_command or (await self._context.record.read()).is_shown
-        unproven = unproven and self._access is None and not self._context.job.is_unasked
+        unproven = unproven and self._access is None and not self._context.job.is_from_event
         if not (proven or unproven):
             return Ending(state=JobState.FAILED, reason=reason)
         done = await self._context.services.work.find(self._context.job.id, self._context.record)
@@ -480,7 +480,7 @@ class JobPipeline:
             What was asked of GitHub; None where nobody is to be answered.
         """
         context = self._context
-        if context.job.lane != "work" or context.job.is_unasked:
+        if context.job.lane != "work" or context.job.is_from_event:
             return None
         access = await self._check_access()
         if not access.may_command:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from difflib import get_close_matches
 
-from bot.domain.commands import FOLDER, ChecksFailed, Options, RecipeDue, StartRecipe, Work, path_of
+from bot.domain.commands import RECIPE_DIR, ChecksFailed, Options, RecipeDue, StartRecipe, Work, recipe_path
 from bot.domain.job import Actor, Job, JobState, Origin, OriginKind, Thread
 from bot.events.delivery import job_id
 from bot.jobs.access import ReplacedRepositoryError
@@ -36,10 +36,10 @@ async def start_recipe(context: JobContext, command: StartRecipe) -> Refusal | N
         known = [each.name for each in config.recipes]
         hint = "".join(f" Did you mean {code(each)}?" for each in get_close_matches(name, known, n=1, cutoff=0.5))
         more = f"{code(f'{job.trigger} help')} lists all; for a task in your own words, use `fix`, `ask` or `test`."
-        reason = f"There is no recipe {code(name)} in {code(FOLDER)} on the default branch.{hint} {more}"
+        reason = f"There is no recipe {code(name)} in {code(RECIPE_DIR)} on the default branch.{hint} {more}"
         return Refusal(cause="recipe-unknown", because=name, reason=reason)
     # Its own file is valid, but it is refused beside the repository's other files, as for its label.
-    if problems := [each for each in config.recipe_problems if each.startswith(f"{path_of(name)}:")]:
+    if problems := [each for each in config.recipe_problems if each.startswith(f"{recipe_path(name)}:")]:
         return _not_valid(name, problems)
     # Who wrote a workflow's file names the recipe there, and needs no event of the recipe's own.
     if job.origin.kind != "workflow" and not recipe.on.comment:
@@ -145,13 +145,13 @@ async def _where_it_reports(context: JobContext, recipe: Recipe, job: Job) -> Jo
     number = await context.github.threads.own_issue(repo, await context.github.accounts.me(), mark)
     if number is None:
         text = (
-            f"The recipe {code(recipe.name)} ({code(path_of(recipe.name))}) reports here. Close this issue to have the "
-            f"next report open a new one.\n\n{mark}"
+            f"The recipe {code(recipe.name)} ({code(recipe_path(recipe.name))}) reports here. Close this issue to have "
+            f"the next report open a new one.\n\n{mark}"
         )
         number = await context.github.threads.open_issue(repo, title=f"Codepilot recipe: {recipe.name}", body=text)
     # The branch stays the one that it is about.
     there = replace(command, options=replace(command.options, base=job.thread.branch))
-    return replace(job, thread=Thread.numbered("issue", number), command=there)
+    return replace(job, thread=Thread.from_number("issue", number), command=there)
 
 
 def recipe_job(
@@ -197,7 +197,7 @@ async def recipes_text(context: JobContext) -> str:
         said = f" {each.description.rstrip('.')}." if each.description else ""
         lines.append(f"{code(each.name)}:{said} Started by {', '.join(filter(None, starts))}.")
     lines += [f"Not valid: {code(line)}" for problem in config.recipe_problems for line in problem.splitlines()]
-    return f"**Recipes** in `{FOLDER}`\n\n{listed(lines)}" if lines else ""
+    return f"**Recipes** in `{RECIPE_DIR}`\n\n{listed(lines)}" if lines else ""
 
 
 def listed(lines: list[str]) -> str:

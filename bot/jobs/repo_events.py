@@ -13,16 +13,16 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Literal, assert_never
 
-from bot.domain.access import LabelGrant, may_command, text_binding
+from bot.domain.access import LabelGrant, can_command, text_binding
 from bot.domain.commands import (
     AccessLost,
-    Assigned,
+    AssignEvent,
     ChecksFailed,
-    Closed,
+    CloseEvent,
     Explain,
     Fix,
-    Labelled,
-    Pushed,
+    LabelEvent,
+    PushEvent,
     RecipeDue,
     RepoEvent,
     Review,
@@ -53,14 +53,14 @@ _RAISING = frozenset({"ask", "auto"})
 async def handle_event(context: JobContext, command: RepoEvent) -> Ending:
     """Take in what happened."""
     match command:
-        case Labelled():
+        case LabelEvent():
             return await _labelled(context, command)
-        case Assigned(assignee_id=assignee_id):
+        case AssignEvent(assignee_id=assignee_id):
             if assignee_id == (await context.github.accounts.me()).id:
                 await context.queue.accept(fix_for(context.job, "assignment"))
-        case Pushed(head_sha=head_sha):
+        case PushEvent(head_sha=head_sha):
             return await _pushed(context, head_sha)
-        case Closed(how=how):
+        case CloseEvent(how=how):
             await stop_all(context, await _jobs(context), f"The thread was {how}.")
         case AccessLost(repo_ids=repo_ids):
             installation = context.job.installation
@@ -75,7 +75,7 @@ async def handle_event(context: JobContext, command: RepoEvent) -> Ending:
     return Ending(state=JobState.DONE)
 
 
-async def _labelled(context: JobContext, command: Labelled) -> Ending:
+async def _labelled(context: JobContext, command: LabelEvent) -> Ending:
     """Keep who set a permission label on what.
 
     The repository's own start label asks for a fix in the thread's words, if these are still what it was set on.
@@ -266,10 +266,10 @@ async def _thread(context: JobContext, command: ChecksFailed, config: RepoConfig
                 branch=command.branch,
                 sha=command.head_sha,
             )
-        return None if number is None else Thread.numbered("pull", number)
+        return None if number is None else Thread.from_number("pull", number)
     if command.pull:
         wanted = pulls or await _is_labelled(context, command.pull, config)
-        return Thread.numbered("pull", command.pull) if wanted else None
+        return Thread.from_number("pull", command.pull) if wanted else None
     if not (everywhere or "default-branch" in config.fix_ci):
         return None
     return Thread.of_branch(command.branch)
@@ -285,7 +285,7 @@ async def _is_labelled(context: JobContext, number: int, config: RepoConfig) -> 
     if not any(map(config.labels.is_fix_ci, standing)):
         return False
     who = kept[0].labeller
-    return context.services.bounds.hears(who.login) and may_command(
+    return context.services.bounds.is_allowed_user(who.login) and can_command(
         await context.github.accounts.role_of(repo.full_name, who.id, who.login)
     )
 
@@ -337,18 +337,18 @@ class Receipt:
     async def _nothing_follows(self, job: Job, command: RepoEvent) -> str:
         repo_id, number = job.repo.id, job.thread.key
         match command:
-            case Labelled(label=label):
+            case LabelEvent(label=label):
                 config = await self._config(repo_id)
                 means_nothing = config is not None and not config.hears_label(label)
                 return "the label has no meaning for the bot" if means_nothing else ""
-            case Pushed():
+            case PushEvent():
                 idle = not await self._queue.is_live(repo_id, number) and not await self._ledger.labels(repo_id, number)
                 idle = idle and not await self._may_be_reviewed(repo_id, "push")
                 # Work of an issue may go on in this pull request.
                 live = await self._queue.live_of(job.installation or 0, (repo_id,)) if idle else ()
                 idle = idle and all(each.job.thread.kind != "issue" for each in live)
                 return "no request is bound to the head of this pull request" if idle else ""
-            case Closed():
+            case CloseEvent():
                 return "" if await self._queue.is_live(repo_id, number) else "no job is running in this thread"
             case AccessLost(repo_ids=repo_ids):
                 return "" if await self._queue.live_of(job.installation or 0, repo_ids) else "no job is running there"
@@ -358,7 +358,7 @@ class Receipt:
                     config is None or config.fix_ci or config.follows_runs or await self._ledger.labels(repo_id, number)
                 )
                 return "" if asked else "fixing failed checks is not enabled here"
-            case Assigned() | RecipeDue():
+            case AssignEvent() | RecipeDue():
                 return ""
             case other:
                 assert_never(other)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from agent_runtime import INSTRUCTION_FILES, SettingsError, require_output_schema
-from bot.domain.commands import FOLDER, path_of
+from bot.domain.commands import RECIPE_DIR, recipe_path
 from bot.domain.errors import WrongInputError
 from bot.git.errors import WorkspaceError
 from bot.git.mirror import Blob, Source
@@ -230,7 +230,7 @@ async def find_recipes(github: GitHub, repo: str) -> FoundRecipes:
     problems: list[str] = []
     files = {
         name: file
-        for name, file in (await github.repos.files_in(repo, FOLDER)).items()
+        for name, file in (await github.repos.files_in(repo, RECIPE_DIR)).items()
         if name.endswith(_SUFFIX) and name.casefold() != "readme.md"
     }
     looked_at = sorted(files)[:MAX_RECIPES]
@@ -252,11 +252,11 @@ async def find_recipes(github: GitHub, repo: str) -> FoundRecipes:
             continue
         label = recipe.on.label
         if label and (first := next((each.name for each in recipes if each.is_started_by(label)), "")):
-            problems.append(f"{path_of(name)}: `on.label`: {label!r} starts the recipe {first!r} already.")
+            problems.append(f"{recipe_path(name)}: `on.label`: {label!r} starts the recipe {first!r} already.")
         else:
             recipes.append(recipe)
     if len(files) > MAX_RECIPES:
-        problems.append(f"{FOLDER}: has {len(files)} recipes, and only the first {MAX_RECIPES} by name are read.")
+        problems.append(f"{RECIPE_DIR}: has {len(files)} recipes, and only the first {MAX_RECIPES} by name are read.")
     return FoundRecipes(recipes=tuple(recipes), problems=tuple(problems))
 
 
@@ -268,7 +268,7 @@ async def find_recipe(github: GitHub, repo: str, name: str) -> Recipe | None:
         GitHubError: GitHub failed in a way that may pass.
     """
     try:
-        content = await github.repos.file_at(repo, path_of(name))
+        content = await github.repos.file_at(repo, recipe_path(name))
     except FileTooLargeError as error:
         raise too_large(name, error.size) from error
     return None if content is None else await asyncio.to_thread(parse_recipe, content, name)

@@ -83,7 +83,7 @@ async def keep_fault(contexts: JobContextFactory, job: Job, reason: str) -> None
     """Keep an ending for a job that broke off where nothing should break, unless it has one."""
     record, services = StoredRecord(contexts.queue, job.id), contexts.services
     kept = await record.read()
-    if kept.ending is not None or (job.is_unasked and not kept.is_shown):
+    if kept.ending is not None or (job.is_from_event and not kept.is_shown):
         return
     text = f"❌ This job has failed. {reason} See the operator's log under this job id for details."
     body = await asyncio.to_thread(

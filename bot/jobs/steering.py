@@ -13,22 +13,22 @@ from typing import assert_never
 
 from bot.domain.commands import (
     Approve,
-    Bare,
+    BadUsage,
+    BareCommand,
     Continue,
     Deny,
     Explain,
     Fix,
     Help,
-    Malformed,
     Plan,
     Retry,
     ShowStatus,
     Steering,
     Stop,
     Talk,
-    Unknown,
+    UnknownVerb,
 )
-from bot.domain.grammar import help_text
+from bot.domain.grammar import render_help
 from bot.domain.job import Job, JobState
 from bot.events.delivery import job_id
 from bot.jobs import waiting
@@ -269,7 +269,7 @@ async def _retry(context: JobContext, jobs: tuple[Stored, ...], job_id: str) -> 
     for each in (each for each in jobs if job_id in {"", each.job.id}):
         job = replace(each.job, repo=context.job.repo)  # which may have another name by now
         # `retry` adopts no stranger's words unread: somebody with write access must have asked for the job.
-        if job.is_unasked or job.origin.kind == "recipe":
+        if job.is_from_event or job.origin.kind == "recipe":
             ours = each.state is not JobState.REFUSED
         else:
             ours = (await check_access(context.github, job, bounds=context.services.bounds)).may_command
@@ -302,12 +302,12 @@ def retry_of(old: Job, *, asked_by: Job, opened: bool = False) -> Job:
         opened: whether `old` has opened a pull request: the retry continues in it, even if `--new` was given.
     """
     command = old.command
-    if opened and isinstance(command, Fix | Bare | Plan):
+    if opened and isinstance(command, Fix | BareCommand | Plan):
         command = replace(command, options=replace(command.options, new=False))
     if old.origin.kind == "ci" and isinstance(command, Fix | Explain):  # what it is about was said by its origin alone
         command = replace(command, goal=_OF_RED_CI[command.verb])
     has_words = asked_by.origin.kind != "button"
-    origin = asked_by.origin if old.is_unasked else replace(old.origin, at=asked_by.origin.at or old.origin.at)
+    origin = asked_by.origin if old.is_from_event else replace(old.origin, at=asked_by.origin.at or old.origin.at)
     return replace(
         old,
         id=retry_id(asked_by),
@@ -346,12 +346,12 @@ def answer_to(command: Talk, *, trigger: str, recipes: str = "") -> str:
     """
     more = f"{code(f'{trigger} help')} lists all commands."
     match command:
-        case Unknown(word=word, nearest=nearest):
+        case UnknownVerb(word=word, nearest=nearest):
             hint = f" Did you mean {code(f'{trigger} {nearest}')}?" if nearest else ""
             return f"There is no command {code(word)}.{hint} {more}"
-        case Malformed(reason=reason):
+        case BadUsage(reason=reason):
             return f"{reason} {more}"
         case Help():
-            return "\n\n".join(filter(None, (help_text(trigger=trigger), recipes)))
+            return "\n\n".join(filter(None, (render_help(trigger=trigger), recipes)))
         case other:
             assert_never(other)

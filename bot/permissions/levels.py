@@ -15,8 +15,8 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from agent_runtime import Network, Policy, Rule, RunLimits
-from bot.domain.access import Bounds, Level, Role, SetLabel, Tally, commanded_by_workflow, may_command, text_binding
-from bot.domain.commands import Command, RecipeBounds, path_of
+from bot.domain.access import Bounds, Level, Role, Tally, ThreadLabel, can_command, is_workflow_command, text_binding
+from bot.domain.commands import Command, RecipeBounds, recipe_path
 from bot.domain.job import Job
 from bot.permissions.repo_config import PATH, RepoConfig
 
@@ -89,7 +89,7 @@ class AccessRequest:
     command: Command
     roles: tuple[Role, ...]
     facts: ThreadState
-    labels: tuple[SetLabel, ...]
+    labels: tuple[ThreadLabel, ...]
     config: RepoConfig
     bounds: Bounds
     tally: Tally
@@ -186,7 +186,7 @@ def level_for(request: AccessRequest) -> LevelDecision:
     usual = _usual(request)
     if request.bounds.level == "read-only" or request.job.origin.unverified is not None:
         return usual
-    counting: list[SetLabel] = []
+    counting: list[ThreadLabel] = []
     notes: list[str] = []
     voided: list[str] = []
     for label in request.labels:
@@ -214,7 +214,7 @@ def narrowed_by(recipe: RecipeBounds | None, found: LevelDecision) -> LevelDecis
     """The level under a recipe, which raises none."""
     if recipe is None or recipe.level is None or _RANK[recipe.level] >= _RANK[found.level]:
         return found
-    remedy = f"Change it in `{path_of(recipe.name)}`."
+    remedy = f"Change it in `{recipe_path(recipe.name)}`."
     return replace(found, level=recipe.level, because=f"the recipe `{recipe.name}` sets it", remedy=remedy)
 
 
@@ -256,7 +256,7 @@ def _usual(request: AccessRequest) -> LevelDecision:
     return LevelDecision(level=operator, because="the operator of this bot sets it", remedy="")
 
 
-def _void(request: AccessRequest, label: SetLabel) -> str:
+def _void(request: AccessRequest, label: ThreadLabel) -> str:
     if not label.bound_to:
         return f"I removed the label `{label.name}`, because I do not know who set it on what. Set it again."
     if request.job.thread.kind == "issue":
@@ -270,11 +270,11 @@ def _void(request: AccessRequest, label: SetLabel) -> str:
     )
 
 
-def _objection(request: AccessRequest, label: SetLabel) -> str:
+def _objection(request: AccessRequest, label: ThreadLabel) -> str:
     """Why somebody's label allows nothing, with what to do; empty when it does."""
     if label.labeller is None:
         return "I do not know who set it. Remove it and set it again."
-    if not may_command(label.role):
+    if not can_command(label.role):
         return f"{label.labeller.login}, who set it, has no write access here. Somebody with write access must set it."
     if is_fork(request) and request.facts.author_id in {None, label.labeller.id}:
         return "on a pull request from a fork, somebody other than its author must set it."
@@ -288,7 +288,7 @@ def is_fork(request: AccessRequest) -> bool:
 
 def started_by_stranger(request: AccessRequest) -> bool:
     """Whether a workflow's command was started by somebody who may not command, whose words it is about."""
-    return commanded_by_workflow(request.job) and not all(map(may_command, request.roles))
+    return is_workflow_command(request.job) and not all(map(can_command, request.roles))
 
 
 def binding(request: AccessRequest) -> str:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from agent_runtime import RunLimits
-from bot.domain.access import Bounds, Role, TrustedBots, commanded_by_workflow, is_app, is_unattended, may_command
+from bot.domain.access import Bounds, Role, TrustedBots, can_command, is_app, is_unattended, is_workflow_command
 from bot.domain.commands import (
     WORK_VERBS,
     Ask,
-    Bare,
+    BareCommand,
     Command,
     Explain,
     Fix,
@@ -74,7 +74,7 @@ def resolved(command: Command, *, kind: ThreadKind, config: RepoConfig) -> Comma
         kind: of the thread.
         config: the repository's.
     """
-    if not isinstance(command, Bare):
+    if not isinstance(command, BareCommand):
         return command
     verb = config.bare_pull if kind == "pull" else config.bare_issue
     return WORK_VERBS[verb](goal=command.goal, options=command.options)
@@ -90,7 +90,7 @@ def _people_refusal(request: AccessRequest) -> Refusal | None:
     A workflow's command has the authority of its file's author; see `levels` for who may have started it.
     """
     job, words = request.job, request.config.triggers
-    may = commanded_by_workflow(job) or all(map(may_command, request.roles))
+    may = is_workflow_command(job) or all(map(can_command, request.roles))
     if len(request.roles) != 1 + len(job.others) or not may:
         return NO_WRITE_ACCESS
     if words is None or job.origin.kind not in _SPOKEN or job.trigger.casefold() in map(str.casefold, words):
@@ -223,9 +223,9 @@ def approver_refusal(
         bound_to_sha: the commit that the request was made for; where it is empty, the head that the job names.
         trusted_bots: bots that may command; none of them may approve.
     """
-    if not may_command(role):
+    if not can_command(role):
         return NO_WRITE_ACCESS
-    if is_app(approver.login) or (trusted_bots and trusted_bots.hold(approver.id, approver.login)):
+    if is_app(approver.login) or (trusted_bots and trusted_bots.has_account(approver.id, approver.login)):
         return Refusal(cause="bot-approval", reason="Only a person can approve.", silent=True)
     pull = job.thread.kind == "pull"
     if pull and facts.head_repo_id != job.repo.id and author_id in {None, approver.id}:

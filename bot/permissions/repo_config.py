@@ -42,7 +42,7 @@ from bot.domain.commands import (
     Test,
     is_recipe_name,
     is_safe_branch,
-    path_of,
+    recipe_path,
 )
 from bot.domain.errors import BotError
 
@@ -531,8 +531,8 @@ class RepoConfig(FileKeys):
                 continue
             unset = "" if key in self.labels.model_fields_set else ", by default"
             found.append(
-                f"{path_of(each.name)}: `on.label`: {each.on.label!r} is `labels.{key}` of {self.path} already{unset}; "
-                "choose another label in one of the two files."
+                f"{recipe_path(each.name)}: `on.label`: {each.on.label!r} is `labels.{key}` of {self.path} "
+                f"already{unset}; choose another label in one of the two files."
             )
         return self.model_copy(update={"recipes": tuple(kept), "recipe_problems": tuple(found)})
 
@@ -641,7 +641,7 @@ def parse_recipe(data: bytes, name: str) -> Recipe:
     Raises:
         RecipeError: it is too large, no UTF-8, has no head or no text, or a head with keys or values that do not fit.
     """
-    source = path_of(name)
+    source = recipe_path(name)
     if not is_recipe_name(name):
         raise RecipeError(
             f"{source}: the name of a recipe has at most 40 lower-case letters, digits and `-`, e.g. `weekly.md`."
@@ -682,7 +682,7 @@ def next_due(cron: str, after: float, *, spread_by: str) -> float:
 
 def too_large(name: str, size: int) -> RecipeError:
     """The error of a recipe's file that has too many bytes."""
-    return RecipeError(f"{path_of(name)}: has {size:,} bytes; the limit is {MAX_RECIPE_BYTES:,}.")
+    return RecipeError(f"{recipe_path(name)}: has {size:,} bytes; the limit is {MAX_RECIPE_BYTES:,}.")
 
 
 def json_schema() -> dict[str, Any]:

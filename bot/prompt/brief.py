@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 from agent_runtime import Image, Quote, Task
 from bot.ci_logs.failed_run import FailedJob, FailedRun, Remark, Step
-from bot.domain.commands import Ask, Bare, Command, Explain, Fix, Plan, Review, Test, Work
+from bot.domain.commands import Ask, BareCommand, Command, Explain, Fix, Plan, Review, Test, Work
 from bot.domain.grammar import parse_command
-from bot.domain.job import InputValue, Job, Lines, OriginKind
+from bot.domain.job import InputValue, Job, LineRange, OriginKind
 from bot.prompt.sanitize import clean, clean_code, clean_line, clip, image_sources, remove_invisible, visible_images
 
 BUDGET = 60_000
@@ -293,7 +293,7 @@ def _select(
     return earlier
 
 
-def _lines(lines: Lines) -> Quote:
+def _lines(lines: LineRange) -> Quote:
     hunk = clean_code(lines.hunk, limit=_HUNK_CHARS)
     side = "after the change" if lines.side == "RIGHT" else "before the change"
     place = f"{_name(lines.path)}{_line_range(lines.start_line, lines.line)}, {side}, at commit {lines.commit_sha[:10]}"
@@ -315,8 +315,9 @@ def _description(job: Job) -> Quote:
     parsed = parse_command(body, triggers=(job.trigger,)) if job.origin.kind == "description" else None
     quoted = parsed.command if parsed is not None else None
     # The goal repeats the command in the description, unless the description was edited before a `retry`.
-    if parsed and isinstance(quoted, Work | Bare) and isinstance(command, Work | Bare) and quoted.goal == command.goal:
-        body = parsed.above
+    kinds = Work | BareCommand
+    if parsed and isinstance(quoted, kinds) and isinstance(command, kinds) and quoted.goal == command.goal:
+        body = parsed.text_above
     title = clean_line(job.thread.title, limit=_TITLE_CHARS)
     return Quote(source=_thread(job), text=f"{title}\n\n{clean(body, limit=_BODY_CHARS)}".rstrip())
 

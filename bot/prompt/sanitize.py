@@ -19,7 +19,7 @@ from markdown_it import MarkdownIt
 from markdown_it.common.utils import normalizeReference
 from typing_extensions import override
 
-from bot.domain.characters import SURROGATES, UNSEEN
+from bot.domain.characters import INVISIBLE, SURROGATES
 
 
 def clean(text: str, *, limit: int) -> str:
@@ -305,9 +305,9 @@ def _apply_counting(remove: Callable[[str], tuple[str, int]], text: str, kind: s
     return text
 
 
-_INVISIBLE_CHARACTER = re.compile(f"[{UNSEEN}{SURROGATES}]")
+_INVISIBLE_CHARACTER = re.compile(f"[{INVISIBLE}{SURROGATES}]")
 # Includes the private characters of this module's placeholders.
-_INVISIBLE_OR_MARK = re.compile(f"[{UNSEEN}{SURROGATES}\ue000-\ue003]")
+_INVISIBLE_OR_MARK = re.compile(f"[{INVISIBLE}{SURROGATES}\ue000-\ue003]")
 _INVISIBLE_RUN = re.compile(f"{_INVISIBLE_OR_MARK.pattern}+")
 _MAX_SPELLED_OUT = 4
 # ECMA-48 escape sequences, e.g. for colours.

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from cmarkgfm import _cmark
 
-from bot.domain.characters import UNSEEN
+from bot.domain.characters import INVISIBLE
 
 COMMENT_LIMIT = 65_536
 """Characters in a comment's body; GitHub answers 422 to more."""
@@ -32,7 +32,7 @@ _LONGEST_FENCE = 200
 
 # ECMA-48 escape sequences: CSI, OSC up to its terminator, and the two-character ones.
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b]*+(?:\x07|\x1b\\)?|[@-Z\\-_a-z0-9=>])")
-_UNSEEN = re.compile(f"[{UNSEEN}]")
+_UNSEEN = re.compile(f"[{INVISIBLE}]")
 
 
 def clean(text: str) -> str:

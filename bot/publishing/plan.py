@@ -485,6 +485,6 @@ def asker_of(job: Job) -> str:
 
 def unasked_of(job: Job) -> str:
     """What a review is and which event asked for it, where nobody gave a command; else empty."""
-    if not job.is_unasked or not isinstance(job.command, Review) or job.command.on is None:
+    if not job.is_from_event or not isinstance(job.command, Review) or job.command.on is None:
         return ""
     return f"Review of this pull request, {_ON[job.command.on]}"

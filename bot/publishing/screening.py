@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import Literal
 
 from agent_runtime import Policy, Rule
-from bot.domain.characters import BLANKS, CONTROLS, DRAWS_NOTHING, EMOJI_SELECTORS, JOINERS, SURROGATES, TURNS, UNSEEN
+from bot.domain.characters import BIDI, BLANKS, CONTROLS, EMOJI_SELECTORS, INVISIBLE, JOINERS, SURROGATES, ZERO_WIDTH
 from bot.git.change import Change, FileChange
 from bot.permissions.repo_config import file_kinds
 from bot.publishing.markdown import code, fenced
@@ -391,11 +391,11 @@ def _section_path(names: str) -> str | None:
 
 _PICTURES = "\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff"
 _JOINED = "\u0590-\u0dff\u0f00-\u109f\u1780-\u18aa\ufb1d-\ufefc\ufe0f" + _PICTURES
-_SPELLED = re.compile(f"[{UNSEEN}{SURROGATES}]")
+_SPELLED = re.compile(f"[{INVISIBLE}{SURROGATES}]")
 # A form feed stands between pages of old code, a carriage return ends a line. Selectors and joiners have their place
 # behind a picture and between letters of some scripts.
 _DECEIVES = re.compile(
-    rf"(?![\f\r])[{CONTROLS}{TURNS}{BLANKS}{DRAWS_NOTHING}]"
+    rf"(?![\f\r])[{CONTROLS}{BIDI}{BLANKS}{ZERO_WIDTH}]"
     f"|(?<![{_PICTURES}])[{EMOJI_SELECTORS}](?!\u20e3)|(?<![{_JOINED}])[{JOINERS}]"
 )
 # A lone carriage return lets a terminal draw a line over what stands before it.

@@ -254,7 +254,7 @@ class DurableSchedules:
                     delivery_id=f"schedule-{row.repo_id}-{name}-{at}",
                     # Whether it is private is asked of GitHub when the job begins.
                     repo=Repo(id=row.repo_id, full_name=row.repo, private=True),
-                    thread=Thread.numbered("issue", 0),
+                    thread=Thread.from_number("issue", 0),
                     actor=Actor(id=0, login=""),
                     origin=Origin(kind="event", id=0),
                     command=RecipeDue(name=name),

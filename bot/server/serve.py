@@ -20,7 +20,7 @@ from agent_runtime import Provider, preload
 from bot.dashboard.app import Dashboard, LivePages
 from bot.dashboard.auth import People, SignIns
 from bot.dashboard.views import DashboardReader
-from bot.domain.access import Listening
+from bot.domain.access import BotProfile
 from bot.domain.errors import ConfigError
 from bot.domain.job import Job
 from bot.git.process import PAUSES as GIT_PAUSES
@@ -233,7 +233,7 @@ async def service(
 def _webhook_options(settings: Settings) -> WebhookOptions:
     return WebhookOptions(
         secret=settings.webhook_secret,
-        listening=Listening(
+        listening=BotProfile(
             triggers=settings.agent.triggers,
             own_app_id=settings.app_id,
             trusted_bots=settings.agent.trusted_bots,

@@ -29,7 +29,7 @@ from structlog.contextvars import bind_contextvars, reset_contextvars
 from typing_extensions import override
 
 from agent_runtime import BoundExceededError, run_bounded
-from bot.domain.access import Listening
+from bot.domain.access import BotProfile
 from bot.domain.errors import ConfigError, MalformedError, QueueError, UnauthenticatedError
 from bot.domain.job import Job
 from bot.events.delivery import (
@@ -76,7 +76,7 @@ class WebhookOptions:
     """
 
     secret: SecretStr
-    listening: Listening
+    listening: BotProfile
     max_body_bytes: int = MAX_BODY_BYTES
     read_seconds: float = 10.0
     held_seconds: float = 0.0
@@ -324,7 +324,7 @@ def sweep_deliveries(folder: Path) -> None:
 
 
 async def read_delivery(
-    path: Path, headers: Mapping[str, str], listening: Listening, *, seconds: float = _READ_SECONDS
+    path: Path, headers: Mapping[str, str], listening: BotProfile, *, seconds: float = _READ_SECONDS
 ) -> Job | IgnoredDelivery:
     """Return the job that a proven delivery asks for, or the reason that it asks for none.
 
@@ -365,7 +365,7 @@ async def read_delivery(
             raise MalformedError(text)
 
 
-def read_in_worker(path: str, headers: Mapping[str, str], listening: Listening) -> str:
+def read_in_worker(path: str, headers: Mapping[str, str], listening: BotProfile) -> str:
     """Read a delivery in the worker; return `job:` and the job, or `ignored:` or `malformed:` and the reason."""
     try:
         found = job_from(parse_delivery(headers, Path(path).read_bytes()), listening)

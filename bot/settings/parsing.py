@@ -21,7 +21,7 @@ from pydantic import AfterValidator, BeforeValidator, PlainValidator, SecretStr
 
 from agent_runtime import Network, SandboxLimits
 from bot.domain.access import Caps, TrustedBots
-from bot.domain.commands import FOLDER, ReviewEvent, is_recipe_name, is_safe_branch
+from bot.domain.commands import RECIPE_DIR, ReviewEvent, is_recipe_name, is_safe_branch
 from bot.permissions.repo_config import command_pattern, trigger_word
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -298,7 +298,7 @@ def recipe(text: str) -> str:
     """The name of a recipe."""
     if not is_recipe_name(text):
         raise ValueError(
-            f"must be the name of a file in {FOLDER}/ without .md, at most 40 lower-case letters, digits and -, "
+            f"must be the name of a file in {RECIPE_DIR}/ without .md, at most 40 lower-case letters, digits and -, "
             f"such as weekly-update, not {text[:_MAX_PATH]!r}"
         )
     return text

@@ -83,7 +83,7 @@ async def test_an_undo_that_was_done_but_not_told_is_told(
         sent, checked = asyncio.Event(), JobPipeline.checked
 
         async def hang(pipeline: JobPipeline) -> str | None:
-            if pipeline._context.job.is_unasked:  # of the review that nobody wanted
+            if pipeline._context.job.is_from_event:  # of the review that nobody wanted
                 return await checked(pipeline)
             sent.set()
             await asyncio.Event().wait()

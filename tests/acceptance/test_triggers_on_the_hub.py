@@ -14,11 +14,11 @@ from bot.domain.commands import (
     AccessLost,
     Approve,
     ChecksFailed,
-    Closed,
+    CloseEvent,
     Explain,
     Fix,
-    Labelled,
-    Pushed,
+    LabelEvent,
+    PushEvent,
     Retry,
     Review,
     Stop,
@@ -123,8 +123,8 @@ async def test_labels_are_bound_to_what_stood_there(scene: Scene) -> None:
     scene.hub.add_label(scene.repo, issue.number, "codepilot:auto", by="mona")
     bound_to = text_binding("Off by one", "`add(1, 1)` gives 3.")
     labelled = (await scene.job("issues", "labeled")).command
-    assert isinstance(labelled, Labelled)
-    assert labelled == Labelled(label="codepilot:auto", bound_to=bound_to, at=labelled.at)
+    assert isinstance(labelled, LabelEvent)
+    assert labelled == LabelEvent(label="codepilot:auto", bound_to=bound_to, at=labelled.at)
     assert datetime.fromisoformat(labelled.at).tzinfo is not None
     scene.hub.edit_thread(scene.repo, issue.number, by="mona", body="Delete everything.")
     scene.hub.add_label(scene.repo, issue.number, "codepilot", by="mona")
@@ -135,7 +135,7 @@ async def test_labels_are_bound_to_what_stood_there(scene: Scene) -> None:
     number, head = scene.pull()
     scene.hub.add_label(scene.repo, number, "codepilot:auto", by="mona")
     labelled = (await scene.job("pull_request", "labeled")).command
-    assert isinstance(labelled, Labelled)
+    assert isinstance(labelled, LabelEvent)
     assert (labelled.label, labelled.bound_to) == ("codepilot:auto", head)
 
 
@@ -144,13 +144,13 @@ async def test_the_life_of_a_pull_request(scene: Scene) -> None:
     scene.hub.commit(scene.repo, {"more.txt": "More.\n"}, message="More", author="mona", branch="topic")
     moved = scene.hub.branches(scene.repo)["topic"]
     job = await scene.job("pull_request", "synchronize")
-    assert (job.command, job.lane) == (Pushed(head_sha=moved), "event")
+    assert (job.command, job.lane) == (PushEvent(head_sha=moved), "event")
     scene.hub.set_draft(scene.repo, number, draft=True, by="mona")
     assert "converted_to_draft" in (await scene.answer("pull_request", "converted_to_draft"))["reason"]
     scene.hub.set_draft(scene.repo, number, draft=False, by="mona")
     assert (await scene.job("pull_request", "ready_for_review")).command == Review(on="ready")
     scene.hub.close(scene.repo, number, by="mona")
-    assert (await scene.job("pull_request", "closed")).command == Closed()
+    assert (await scene.job("pull_request", "closed")).command == CloseEvent()
 
 
 @pytest.mark.parametrize(("button", "command"), [("stop", Stop()), ("approve", Approve(request_id="7f3a9c21"))])

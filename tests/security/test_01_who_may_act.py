@@ -7,25 +7,25 @@ from typing import get_args
 
 import pytest
 
-from bot.domain.access import Listening, Role
+from bot.domain.access import BotProfile, Role
 from bot.domain.commands import (
     AccessLost,
     Approve,
     Ask,
-    Assigned,
-    Bare,
+    AssignEvent,
+    BadUsage,
+    BareCommand,
     ChecksFailed,
-    Closed,
+    CloseEvent,
     Command,
     Continue,
     Deny,
     Explain,
     Fix,
     Help,
-    Labelled,
-    Malformed,
+    LabelEvent,
     Plan,
-    Pushed,
+    PushEvent,
     RecipeDue,
     Retry,
     Review,
@@ -34,7 +34,7 @@ from bot.domain.commands import (
     Stop,
     Test,
     Undo,
-    Unknown,
+    UnknownVerb,
 )
 from bot.domain.job import Actor, Job, OriginKind
 from bot.events.delivery import Delivery
@@ -51,7 +51,7 @@ COMMANDS: tuple[Command, ...] = (
     Plan(),
     Ask(),
     Test(),
-    Bare(goal="x"),
+    BareCommand(goal="x"),
     Undo(),
     Continue(message="x"),
     Approve(request_id="7f3a"),
@@ -62,13 +62,13 @@ COMMANDS: tuple[Command, ...] = (
     StartRecipe(name="weekly"),
     RecipeDue(name="weekly"),
     Help(),
-    Unknown(word="fxi", nearest="fix"),
-    Malformed(reason="x"),
-    Labelled(label="codepilot:auto", bound_to="a" * 40),
-    Pushed(head_sha="b" * 40),
+    UnknownVerb(word="fxi", nearest="fix"),
+    BadUsage(reason="x"),
+    LabelEvent(label="codepilot:auto", bound_to="a" * 40),
+    PushEvent(head_sha="b" * 40),
     ChecksFailed(run_id=1, name="CI", conclusion="failure", head_sha="c" * 40, branch="main"),
-    Assigned(assignee_id=1),
-    Closed(),
+    AssignEvent(assignee_id=1),
+    CloseEvent(),
     AccessLost(),
 )
 
@@ -113,7 +113,7 @@ def test_author_association_raises_nobody(association: str) -> None:
     payload = a_comment_event()
     payload["comment"]["author_association"] = association
     delivery = Delivery(payload, event="issue_comment", delivery_id="d")
-    job = job_from(delivery, Listening())
+    job = job_from(delivery, BotProfile())
     assert isinstance(job, Job)
     assert association not in repr(job)
     assert isinstance(grant_for(a_request_for(job, roles=("none",), facts=thread_facts())), Refusal)

@@ -95,5 +95,5 @@ def test_a_name_on_the_list_is_an_apps_and_nobody_elses(event: str, changes: dic
 def test_the_list_takes_numbers_and_names_of_apps_only(text: str) -> None:
     with pytest.raises(ValueError, match="numeric user ids"):
         parsing.trusted_bots(text)
-    assert parsing.trusted_bots("88, CI[bot]").hold(1, "ci[bot]")
-    assert not TrustedBots(ids=frozenset(), logins=frozenset({"ci"})).hold(1, "ci")
+    assert parsing.trusted_bots("88, CI[bot]").has_account(1, "ci[bot]")
+    assert not TrustedBots(ids=frozenset(), logins=frozenset({"ci"})).has_account(1, "ci")

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from bot.domain.access import Level, Role, SetLabel, text_binding
+from bot.domain.access import Level, Role, ThreadLabel, text_binding
 from bot.domain.job import Actor
 from bot.permissions.levels import Grant, level_for
 from bot.permissions.permissions import grant_for
@@ -16,8 +16,8 @@ OLD, NEW = "a" * 40, "b" * 40
 RITA = Actor(id=40, login="rita")
 
 
-def _label(level: Level, *, role: Role = "write", bound_to: str = OLD) -> SetLabel:
-    return SetLabel(name=f"codepilot:{level}", level=level, labeller=RITA, role=role, bound_to=bound_to)
+def _label(level: Level, *, role: Role = "write", bound_to: str = OLD) -> ThreadLabel:
+    return ThreadLabel(name=f"codepilot:{level}", level=level, labeller=RITA, role=role, bound_to=bound_to)
 
 
 @pytest.mark.parametrize("role", get_args(Role))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.domain.access import Role, SetLabel, TrustedBots
+from bot.domain.access import Role, ThreadLabel, TrustedBots
 from bot.domain.job import Actor
 from bot.permissions.levels import Refusal, ThreadState, level_for
 from bot.permissions.permissions import approver_refusal
@@ -38,7 +38,7 @@ def test_the_author_of_a_fork_does_not_approve_even_with_write_access() -> None:
 
 def test_the_author_of_a_fork_does_not_raise_it_by_a_label() -> None:
     def level(labeller: Actor) -> str:
-        label = SetLabel(name="x", level="auto", labeller=labeller, role="admin", bound_to=FORK.head_sha)
+        label = ThreadLabel(name="x", level="auto", labeller=labeller, role="admin", bound_to=FORK.head_sha)
         return level_for(a_request_for(JOB, facts=FORK, labels=(label,))).level
 
     assert (level(AUTHOR), level(RITA)) == ("read-only", "auto")

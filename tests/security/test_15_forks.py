@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from agent_runtime import RunLimits
-from bot.domain.access import Bounds, Level, Role, SetLabel
+from bot.domain.access import Bounds, Level, Role, ThreadLabel
 from bot.domain.commands import Ask, Command, Explain, Fix, Plan, Review, Test, Undo
 from bot.domain.job import Actor
 from bot.permissions.levels import Grant, Refusal
@@ -20,9 +20,9 @@ LOOKS: tuple[Command, ...] = (Review(), Explain(), Plan(), Ask())
 WORKS: tuple[Command, ...] = (Fix(), Test(), Undo())
 
 
-def _label(level: Level, *, bound_to: str = FORK.head_sha, by: int = 40, role: Role = "write") -> SetLabel:
+def _label(level: Level, *, bound_to: str = FORK.head_sha, by: int = 40, role: Role = "write") -> ThreadLabel:
     labeller = Actor(id=by, login="rita")
-    return SetLabel(name=f"codepilot:{level}", level=level, labeller=labeller, role=role, bound_to=bound_to)
+    return ThreadLabel(name=f"codepilot:{level}", level=level, labeller=labeller, role=role, bound_to=bound_to)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_maintainers_label_for_this_commit_lets_code_run_and_still_nothing_is_
     ],
     ids=["another commit", "unseen", "its author's", "no write access", "read-only"],
 )
-def test_no_other_label_does(label: SetLabel) -> None:
+def test_no_other_label_does(label: ThreadLabel) -> None:
     verdict = grant_for(a_request_for(a_job(kind="pull"), facts=FORK, labels=(label,)))
     assert isinstance(verdict, Refusal)
     assert verdict.cause == "read-only"

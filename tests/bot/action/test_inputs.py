@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bot.action.inputs import delivery_from, listening_of
-from bot.domain.access import Listening
+from bot.domain.access import BotProfile
 from bot.domain.errors import MalformedError
 from bot.domain.job import Job
 from bot.events.delivery import IgnoredDelivery, Sender, reject_sender
@@ -41,7 +41,7 @@ def _settings(event: Path, *, attempt: str = "1", repository: str = "octo/calc",
 def test_the_event_file_becomes_the_same_job_as_the_webhook_would(event: Path) -> None:
     delivery = delivery_from(_settings(event))
     assert (delivery.delivery_id, delivery.event, delivery.installation) == ("action-41-1", "issue_comment", 30)
-    job = job_from(delivery, Listening())
+    job = job_from(delivery, BotProfile())
     assert isinstance(job, Job)
     assert job.repo.full_name == "octo/calc"
 

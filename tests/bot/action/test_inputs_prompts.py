@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from bot.action.inputs import QUOTED_TASK, asked_by_workflow
-from bot.domain.access import Listening, TrustedBots
+from bot.domain.access import BotProfile, TrustedBots
 from bot.domain.commands import Ask, Explain, Fix, Review, StartRecipe, Test, Work
 from bot.domain.errors import InputsError
 from bot.domain.job import InputValue, Job, UnverifiedInputs
 from bot.events.delivery import IgnoredDelivery
 from tests.bot.action.action_events import PAYLOADS, a_delivery, asked
 
-LISTENING = Listening(own_ids=frozenset({77}), trusted_bots=TrustedBots(ids=frozenset({88})))
+LISTENING = BotProfile(own_ids=frozenset({77}), trusted_bots=TrustedBots(ids=frozenset({88})))
 
 
 def the_job(event: str, *, of: object = None, **changes: object) -> Job:

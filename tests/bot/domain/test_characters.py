@@ -14,7 +14,7 @@ from bot.prompt.sanitize import remove_invisible, remove_spelled_invisible, spel
 from bot.publishing.markdown import clean
 from bot.publishing.screening import adds_unseen, is_deceptive, spelled_out
 
-KINDS = ("CONTROLS", "TURNS", "BLANKS", "DRAWS_NOTHING", "JOINERS", "EMOJI_SELECTORS", "SURROGATES")
+KINDS = ("CONTROLS", "BIDI", "BLANKS", "ZERO_WIDTH", "JOINERS", "EMOJI_SELECTORS", "SURROGATES")
 ALL = [chr(number) for number in range(sys.maxunicode + 1)]
 UNSEEN = (
     "0-8 B-1F 7F-9F AD 34F 61C 115F-1160 17B4-17B5 180B-180F 200B-200F 2028-202E 2060-206F 2800 3164 FE00-FE0F FEFF "

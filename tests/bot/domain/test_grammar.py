@@ -10,14 +10,14 @@ from markdown_it import MarkdownIt
 from bot.domain.commands import (
     Approve,
     Ask,
-    Bare,
+    BadUsage,
+    BareCommand,
     Command,
     Continue,
     Deny,
     Explain,
     Fix,
     Help,
-    Malformed,
     Options,
     Plan,
     Retry,
@@ -28,19 +28,19 @@ from bot.domain.commands import (
     Stop,
     Test,
     Undo,
-    Unknown,
+    UnknownVerb,
     Work,
 )
 from bot.domain.grammar import (
     OPTIONS,
     VERBS,
-    Parsed,
-    Read,
-    help_text,
+    ParsedCommand,
+    ParsedLine,
     is_transposition,
     is_typo,
     parse_command,
-    read_options,
+    parse_options,
+    render_help,
 )
 
 TRIGGER = "/codepilot"
@@ -106,7 +106,7 @@ def test_a_command_is_found(comment: str, command: Command) -> None:
         ("stop", Stop()),
         ("stop it --now please", Stop()),
         ("retry", Retry()),
-        ("status?", Unknown(word="status?", nearest="status")),
+        ("status?", UnknownVerb(word="status?", nearest="status")),
         ("status of this", ShowStatus()),
     ],
 )
@@ -135,7 +135,7 @@ def test_every_verb_takes_what_belongs_to_it(words: str, command: Command) -> No
 )
 def test_what_cannot_be_meant_is_answered_with_the_remedy(words: str, remedy: str) -> None:
     command = _said(words)
-    assert isinstance(command, Malformed)
+    assert isinstance(command, BadUsage)
     assert remedy in command.reason
 
 
@@ -156,7 +156,7 @@ def test_what_cannot_be_meant_is_answered_with_the_remedy(words: str, remedy: st
     ],
 )
 def test_a_mistyped_verb_is_answered_with_the_one_that_was_meant(words: str, nearest: str) -> None:
-    assert _said(words) == Unknown(word=words.split(maxsplit=1)[0], nearest=nearest)
+    assert _said(words) == UnknownVerb(word=words.split(maxsplit=1)[0], nearest=nearest)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_mistyped_verb_is_answered_with_the_one_that_was_meant(words: str, nea
     ],
 )
 def test_text_without_a_verb_is_a_bare_wish(words: str) -> None:
-    assert _said(words) == Bare(goal=words)
+    assert _said(words) == BareCommand(goal=words)
 
 
 @pytest.mark.parametrize(
@@ -250,8 +250,10 @@ def test_no_command_is_found(comment: str) -> None:
 
 def test_any_of_the_triggers_counts_and_is_taken_literally() -> None:
     triggers = (TRIGGER, "@bot.x")
-    assert parse_command("@Bot.X fix it", triggers=triggers) == Parsed(command=Fix(goal="it"), trigger="@bot.x")
-    assert parse_command("/codepilot fix it", triggers=triggers) == Parsed(command=Fix(goal="it"), trigger=TRIGGER)
+    assert parse_command("@Bot.X fix it", triggers=triggers) == ParsedCommand(command=Fix(goal="it"), trigger="@bot.x")
+    assert parse_command("/codepilot fix it", triggers=triggers) == ParsedCommand(
+        command=Fix(goal="it"), trigger=TRIGGER
+    )
     assert parse_command("@botax fix it", triggers=triggers) is None
     assert parse_command("/codepilot fix it", triggers=("@bot.x",)) is None
 
@@ -341,7 +343,7 @@ _OPTION_WORDS = st.sampled_from(
 @given(st.lists(_OPTION_WORDS, max_size=8))
 def test_no_option_on_the_commands_line_is_passed_over(words: list[str]) -> None:
     command = _said(" ".join(["fix", *words]))
-    if not isinstance(command, Malformed):
+    if not isinstance(command, BadUsage):
         assert isinstance(command, Fix)
         assert command.options.dry_run == ("--dry-run" in words)
         assert (command.options.model is not None) == ("--model" in words or "--model=x" in words)
@@ -356,13 +358,13 @@ def test_what_stands_after_two_hyphens_is_kept_word_for_word(text: str) -> None:
     assert _said(f"fix --dry-run -- {line}") == Fix(goal=line.strip(), options=Options(dry_run=True))
 
 
-def _read(line: str, *, allowed: tuple[str, ...] = tuple(OPTIONS)) -> Read | Malformed:
-    return read_options(line, allowed=allowed, of="`fix`")
+def _read(line: str, *, allowed: tuple[str, ...] = tuple(OPTIONS)) -> ParsedLine | BadUsage:
+    return parse_options(line, allowed=allowed, of="`fix`")
 
 
 def _remedy(line: str, *, allowed: tuple[str, ...] = tuple(OPTIONS)) -> str:
     found = _read(line, allowed=allowed)
-    assert isinstance(found, Malformed), found
+    assert isinstance(found, BadUsage), found
     return found.reason
 
 
@@ -387,7 +389,7 @@ def _remedy(line: str, *, allowed: tuple[str, ...] = tuple(OPTIONS)) -> str:
     ],
 )
 def test_options_are_taken_out_of_the_line(line: str, options: Options, text: str) -> None:
-    assert _read(line) == Read(options=options, text=text)
+    assert _read(line) == ParsedLine(options=options, text=text)
 
 
 @pytest.mark.parametrize(
@@ -404,13 +406,13 @@ def test_options_are_taken_out_of_the_line(line: str, options: Options, text: st
     ],
 )
 def test_text_that_only_speaks_of_options_stays_as_it_is(line: str) -> None:
-    assert _read(line) == Read(options=Options(), text=line)
+    assert _read(line) == ParsedLine(options=Options(), text=line)
 
 
 @pytest.mark.parametrize("line", ["--dry-run it", "the --model x", "--", "-- a", "\u2014dry-run"])
 def test_two_hyphens_before_the_text_end_the_options(line: str) -> None:
-    assert _read(f" -- {line}") == Read(options=Options(), text=line)
-    assert _read(f"--dry-run -- {line}") == Read(options=Options(dry_run=True), text=line)
+    assert _read(f" -- {line}") == ParsedLine(options=Options(), text=line)
+    assert _read(f"--dry-run -- {line}") == ParsedLine(options=Options(dry_run=True), text=line)
 
 
 @pytest.mark.parametrize(
@@ -501,7 +503,7 @@ def test_a_letter_more_is_a_slip(word: str, place: int) -> None:
 
 
 def test_the_help_names_every_verb_with_the_trigger_and_every_option_once() -> None:
-    lines = help_text(trigger="@bot").splitlines()
+    lines = render_help(trigger="@bot").splitlines()
     for verb in VERBS:
         usage = f"@bot {verb.name} {verb.arguments}".strip()
         assert lines.count(f"- `{usage}`: {verb.meaning}") == 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bot.domain.access import Listening
+from bot.domain.access import BotProfile
 from bot.domain.commands import Approve, ChecksFailed, Command, Deny, Retry, Stop
 from bot.domain.job import Actor, Job, Origin, Thread
 from bot.events.delivery import Delivery, IgnoredDelivery
@@ -83,7 +83,7 @@ def test_the_check_runs_of_others_are_left_alone(app: dict[str, int] | None) -> 
 def test_a_bot_that_is_no_app_has_no_buttons() -> None:
     payload = a_payload(CHECK_RUN)
     delivery = Delivery(payload, event=CHECK_RUN, delivery_id="d")
-    assert isinstance(job_from(delivery, Listening(own_app_id=None)), IgnoredDelivery)
+    assert isinstance(job_from(delivery, BotProfile(own_app_id=None)), IgnoredDelivery)
 
 
 def test_a_check_run_that_begins_asks_for_nothing() -> None:

@@ -176,7 +176,7 @@ def test_a_command_that_opens_a_thread_is_heard(event: str, part: str) -> None:
     assert (found.actor.login, found.thread.author) == ("octo-owner", "octo-owner")
     assert found.thread.body.startswith("/codepilot fix --max-steps 5")
     assert found.head_sha == (HEAD if part == "pull_request" else "")
-    assert (found.lane, found.is_unasked) == ("work", False)
+    assert (found.lane, found.is_from_event) == ("work", False)
 
 
 @pytest.mark.parametrize(("event", "part"), PLACES)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bot.domain.access import Listening, TrustedBots
-from bot.domain.commands import Fix, Unknown
-from bot.domain.job import Actor, Job, Lines, Origin, Repo, Thread
+from bot.domain.access import BotProfile, TrustedBots
+from bot.domain.commands import Fix, UnknownVerb
+from bot.domain.job import Actor, Job, LineRange, Origin, Repo, Thread
 from bot.events.delivery import Delivery, IgnoredDelivery
 from bot.events.triggers import job_from, router
 from tests.builders import a_comment_event
@@ -20,7 +20,7 @@ TRUSTED = frozenset({88})
 
 def _read(payload: dict[str, Any], *, event: str = "issue_comment", delivery_id: str = "d1") -> Job | IgnoredDelivery:
     delivery = Delivery(payload, event=event, delivery_id=delivery_id)
-    return job_from(delivery, Listening(own_ids=OWN, trusted_bots=TrustedBots(ids=TRUSTED)))
+    return job_from(delivery, BotProfile(own_ids=OWN, trusted_bots=TrustedBots(ids=TRUSTED)))
 
 
 def _job(payload: dict[str, Any], *, delivery_id: str = "d1") -> Job:
@@ -65,7 +65,7 @@ def test_the_jobs_id_is_short_and_comes_from_the_comment_alone() -> None:
 
 
 def test_an_unknown_verb_is_a_job_too_for_it_is_answered() -> None:
-    assert _job(a_comment_event("/codepilot fxi")).command == Unknown(word="fxi", nearest="fix")
+    assert _job(a_comment_event("/codepilot fxi")).command == UnknownVerb(word="fxi", nearest="fix")
 
 
 @pytest.mark.parametrize("action", ["edited", "deleted", "pinned", ""])
@@ -74,7 +74,7 @@ def test_only_a_new_comment_acts(action: str) -> None:
 
 
 def test_any_of_the_triggers_may_be_said_and_the_one_that_was_is_kept() -> None:
-    listening = Listening(triggers=("/codepilot", "@helper"))
+    listening = BotProfile(triggers=("/codepilot", "@helper"))
     for body, trigger in (("@Helper fix it", "@helper"), ("/codepilot fix it", "/codepilot")):
         delivery = Delivery(a_comment_event(body), event="issue_comment", delivery_id="d1")
         found = job_from(delivery, listening)
@@ -85,7 +85,7 @@ def test_any_of_the_triggers_may_be_said_and_the_one_that_was_is_kept() -> None:
 @pytest.mark.parametrize("triggers", [(), ("",), ("/codepilot", "")])
 def test_a_bot_listens_for_something(triggers: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="one word"):
-        Listening(triggers=triggers)
+        BotProfile(triggers=triggers)
 
 
 def test_a_comment_without_a_command_is_ignored() -> None:
@@ -202,7 +202,9 @@ def test_a_command_on_lines_becomes_a_job_that_knows_them() -> None:
         id=901,
         at="2026-01-02T03:04:05Z",
         root=890,
-        lines=Lines(path="calc.py", line=3, start_line=2, side="LEFT", hunk="@@ -1,3 +1,3 @@\n a\n-b", commit_sha=HEAD),
+        lines=LineRange(
+            path="calc.py", line=3, start_line=2, side="LEFT", hunk="@@ -1,3 +1,3 @@\n a\n-b", commit_sha=HEAD
+        ),
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from agent_runtime import Policy, RunLimits
 from bot.domain.access import Bounds, LabelGrant, Role, Tally
-from bot.domain.commands import Ask, Bare, Command, Fix, Options, Review, Undo
+from bot.domain.commands import Ask, BareCommand, Command, Fix, Options, Review, Undo
 from bot.domain.job import Actor, Job, Origin, Thread
 from bot.git.errors import BranchGoneError
 from bot.github.types import PullFacts
@@ -208,7 +208,7 @@ async def test_a_base_branch_that_is_gone_is_said_by_its_name() -> None:
     ("command", "operator", "file", "wanted"),
     [
         (Fix(options=Options(base="named")), "operators", "files", "named"),
-        (Bare(goal="Please", options=Options(base="named")), "operators", "files", "named"),
+        (BareCommand(goal="Please", options=Options(base="named")), "operators", "files", "named"),
         (Fix(), "operators", "files", "operators"),
         (Fix(), "", "files", "files"),
         (Fix(), "", None, None),

@@ -11,15 +11,15 @@ from agent_runtime import RunLimits
 from bot.domain.access import Bounds, LabelGrant, Role
 from bot.domain.commands import (
     AccessLost,
-    Assigned,
+    AssignEvent,
     ChecksFailed,
-    Closed,
+    CloseEvent,
     Command,
     Explain,
     Fix,
     Help,
-    Labelled,
-    Pushed,
+    LabelEvent,
+    PushEvent,
     RepoEvent,
     Review,
     Stop,
@@ -109,28 +109,28 @@ async def test_a_closed_thread_stops_what_is_queued_and_what_waits() -> None:
     engine = InMemoryEngine()
     await engine.accept(a_job("queued", kind="pull"))
     await _waiting(engine, bound_to=HEAD)
-    await _happens(engine, Closed())
+    await _happens(engine, CloseEvent())
     assert await _states(engine) == {"queued": (JobState.DONE, "stop"), "waiting": (JobState.DONE, "stop")}
 
 
 async def test_a_push_ends_the_request_that_was_shown_for_another_commit() -> None:
     engine = InMemoryEngine()
     await _waiting(engine, bound_to="a" * 40)
-    await _happens(engine, Pushed(head_sha=HEAD))
+    await _happens(engine, PushEvent(head_sha=HEAD))
     assert await _states(engine) == {"waiting": (JobState.DONE, "stop")}
 
 
 async def test_a_request_for_the_commit_that_was_pushed_still_waits() -> None:
     engine = InMemoryEngine()
     await _waiting(engine, bound_to=HEAD)
-    await _happens(engine, Pushed(head_sha=HEAD))
+    await _happens(engine, PushEvent(head_sha=HEAD))
     assert await _states(engine) == {"waiting": (JobState.WAITING, "")}
 
 
 async def test_a_request_for_the_head_outlasts_the_late_delivery_of_an_earlier_push() -> None:
     engine = InMemoryEngine()
     await _waiting(engine, bound_to=HEAD)
-    await _happens(engine, Pushed(head_sha="a" * 40))
+    await _happens(engine, PushEvent(head_sha="a" * 40))
     assert await _states(engine) == {"waiting": (JobState.WAITING, "")}
 
 
@@ -139,16 +139,16 @@ async def test_a_push_voids_what_was_approved_for_the_rest_of_a_run_and_the_bots
     record = await _waiting(engine, bound_to="a" * 40)
     like = ApprovalAnswer(request_id="7f3a", approved=True, note="", by=a_job().actor, like=("rm *",))
     await waiting.answer(record, like)
-    await _happens(engine, Pushed(head_sha=HEAD), by=BOT)
+    await _happens(engine, PushEvent(head_sha=HEAD), by=BOT)
     assert await waiting.approved_alike(record) == ("rm *",)
-    await _happens(engine, Pushed(head_sha=HEAD))
+    await _happens(engine, PushEvent(head_sha=HEAD))
     assert await waiting.approved_alike(record) == ()
 
 
 async def test_a_push_is_reviewed_where_the_repository_wants_it_and_the_review_of_the_one_before_is_dropped() -> None:
     engine, wanted = InMemoryEngine(), RepoConfig(review_on=("push",))
-    first = await engine.record((await _happens(engine, Pushed(head_sha=HEAD), config=wanted)).id)
-    await _happens(engine, Pushed(head_sha="c" * 40), config=wanted, job_id="next")
+    first = await engine.record((await _happens(engine, PushEvent(head_sha=HEAD), config=wanted)).id)
+    await _happens(engine, PushEvent(head_sha="c" * 40), config=wanted, job_id="next")
     reviews = {each.job.id: each for each in await engine.of_thread(10, 7)}
     assert {each.state for each in reviews.values()} == {JobState.STOPPED, JobState.QUEUED}
     assert first.leads_to is not None
@@ -157,10 +157,10 @@ async def test_a_push_is_reviewed_where_the_repository_wants_it_and_the_review_o
 
 async def test_a_push_back_to_a_commit_whose_review_was_dropped_is_reviewed() -> None:
     engine, wanted = InMemoryEngine(), RepoConfig(review_on=("push",))
-    await _happens(engine, Pushed(head_sha=HEAD), config=wanted)
-    await _happens(engine, Pushed(head_sha="c" * 40), config=wanted, job_id="next")
-    await _happens(engine, Pushed(head_sha=HEAD), config=wanted, job_id="back")
-    back = await _happens(engine, Pushed(head_sha=HEAD), config=wanted, job_id="back")  # its worker had died
+    await _happens(engine, PushEvent(head_sha=HEAD), config=wanted)
+    await _happens(engine, PushEvent(head_sha="c" * 40), config=wanted, job_id="next")
+    await _happens(engine, PushEvent(head_sha=HEAD), config=wanted, job_id="back")
+    back = await _happens(engine, PushEvent(head_sha=HEAD), config=wanted, job_id="back")  # its worker had died
     alive = [each.job.id for each in await engine.of_thread(10, 7) if each.state is JobState.QUEUED]
     assert alive == [(await engine.record(back.id)).leads_to]
 
@@ -179,9 +179,9 @@ async def test_a_lost_installation_ends_what_waits_in_its_repositories_and_nothi
 
 async def test_only_an_assignment_of_the_bot_itself_begins_work() -> None:
     engine = InMemoryEngine()
-    await _happens(engine, Assigned(assignee_id=BOT + 1))
+    await _happens(engine, AssignEvent(assignee_id=BOT + 1))
     assert await engine.of_thread(10, 7) == ()
-    await _happens(engine, Assigned(assignee_id=BOT))
+    await _happens(engine, AssignEvent(assignee_id=BOT))
     [begun] = await engine.of_thread(10, 7)
     assert begun.job.origin.kind == "assignment"
 
@@ -290,7 +290,7 @@ def desk() -> Desk:
 
 
 async def test_a_label_is_kept_until_somebody_has_looked_what_labels_are_called(desk: Desk) -> None:
-    noise = Labelled(label="bug", bound_to=HEAD)
+    noise = LabelEvent(label="bug", bound_to=HEAD)
     assert await desk.kept(noise)
     desk.configs.learn(11, RepoConfig())
     assert await desk.kept(noise)
@@ -305,20 +305,20 @@ async def test_a_label_is_kept_until_somebody_has_looked_what_labels_are_called(
 
 async def test_a_push_is_kept_where_work_is_alive_or_a_label_is_bound_to_a_commit(desk: Desk) -> None:
     desk.configs.learn(10, RepoConfig())
-    assert not await desk.kept(Pushed(head_sha=HEAD))
+    assert not await desk.kept(PushEvent(head_sha=HEAD))
     grant = LabelGrant(repo_id=10, number=7, name="n", labeller=Actor(id=1, login="a"), bound_to="c" * 40, at=1.0)
     await desk.ledger.keep_label(replace(grant, number=8))
-    assert not await desk.kept(Pushed(head_sha=HEAD))
+    assert not await desk.kept(PushEvent(head_sha=HEAD))
     await desk.ledger.keep_label(grant)
-    assert await desk.kept(Pushed(head_sha=HEAD))
+    assert await desk.kept(PushEvent(head_sha=HEAD))
 
 
 async def test_a_push_is_kept_while_there_is_work_of_an_issue_that_may_go_on_in_the_pull_request(desk: Desk) -> None:
     desk.configs.learn(10, RepoConfig())
     await desk.queue.accept(a_job("other", kind="pull", number=8))
-    assert not await desk.kept(Pushed(head_sha=HEAD))
+    assert not await desk.kept(PushEvent(head_sha=HEAD))
     await desk.queue.accept(a_job("work", kind="issue", number=9))
-    assert await desk.kept(Pushed(head_sha=HEAD))
+    assert await desk.kept(PushEvent(head_sha=HEAD))
 
 
 async def test_failed_checks_are_kept_where_they_may_be_wanted(desk: Desk) -> None:
@@ -334,7 +334,7 @@ async def test_failed_checks_are_kept_where_they_may_be_wanted(desk: Desk) -> No
 
 
 async def test_a_push_and_a_review_are_kept_where_a_review_may_be_wanted(desk: Desk) -> None:
-    commands = (Pushed(head_sha=HEAD), Review(on="push"), Review(on="opened"), Review(on="ready"))
+    commands = (PushEvent(head_sha=HEAD), Review(on="push"), Review(on="opened"), Review(on="ready"))
     assert [await desk.kept(each) for each in commands] == [True] * 4
     desk.configs.learn(10, RepoConfig())
     assert [await desk.kept(each) for each in commands] == [False] * 4
@@ -343,7 +343,7 @@ async def test_a_push_and_a_review_are_kept_where_a_review_may_be_wanted(desk: D
     assert await desk.kept(Review())
 
 
-@pytest.mark.parametrize("command", [Pushed(head_sha=HEAD), Closed(), AccessLost(), AccessLost(repo_ids=(10,))])
+@pytest.mark.parametrize("command", [PushEvent(head_sha=HEAD), CloseEvent(), AccessLost(), AccessLost(repo_ids=(10,))])
 async def test_what_ends_or_voids_work_is_kept_while_there_is_some(desk: Desk, command: Command) -> None:
     desk.configs.learn(10, RepoConfig())
     await desk.queue.accept(replace(a_job("other", number=8), installation=31, repo=replace(a_job().repo, id=11)))
@@ -357,7 +357,7 @@ async def test_what_ends_or_voids_work_is_kept_while_there_is_some(desk: Desk, c
     assert not await desk.kept(command)
 
 
-@pytest.mark.parametrize("command", [Stop(), Help(), Assigned(assignee_id=1)])
+@pytest.mark.parametrize("command", [Stop(), Help(), AssignEvent(assignee_id=1)])
 async def test_a_persons_word_is_always_kept(desk: Desk, command: Command) -> None:
     desk.configs.learn(10, RepoConfig())
     assert await desk.kept(command)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from agent_runtime import Outcome, Status
-from bot.domain.commands import path_of
+from bot.domain.commands import recipe_path
 from bot.domain.errors import WrongInputError
 from bot.git.mirror import Blob, Source
 from bot.github.client import GitHub
@@ -39,7 +39,7 @@ async def test_a_file_that_is_costly_to_read_holds_up_nothing_else() -> None:
 
 async def test_files_that_github_gives_out_by_their_blobs_alone_are_too_large() -> None:
     async def file_at(repo: str, path: str) -> None:
-        if path in {PATH, path_of("large")}:
+        if path in {PATH, recipe_path("large")}:
             raise FileTooLargeError(repo, path, 99_000_000)
 
     github = cast("GitHub", SimpleNamespace(repos=SimpleNamespace(file_at=file_at)))

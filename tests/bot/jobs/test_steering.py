@@ -10,7 +10,7 @@ import pytest
 
 from agent_runtime import RunLimits
 from bot.domain.access import Bounds, TrustedBots
-from bot.domain.commands import Continue, Deny, Help, Malformed, Retry, ShowStatus, Steering, Stop, Unknown
+from bot.domain.commands import BadUsage, Continue, Deny, Help, Retry, ShowStatus, Steering, Stop, UnknownVerb
 from bot.domain.grammar import VERBS
 from bot.domain.job import Actor, JobState, Origin
 from bot.github.types import Snapshot
@@ -216,15 +216,15 @@ async def test_a_denial_of_a_question_that_was_answered_denies_no_other_request(
 
 
 def test_a_slip_is_answered_on_one_line_with_what_to_write() -> None:
-    said = answer_to(Unknown(word="fxi", nearest="fix"), trigger="@bot")
+    said = answer_to(UnknownVerb(word="fxi", nearest="fix"), trigger="@bot")
     assert said == "There is no command `fxi`. Did you mean `@bot fix`? `@bot help` lists all commands."
-    assert answer_to(Unknown(word="dance", nearest=None), trigger="@bot").startswith(
+    assert answer_to(UnknownVerb(word="dance", nearest=None), trigger="@bot").startswith(
         "There is no command `dance`. `@bot"
     )
 
 
 def test_a_wrong_option_is_answered_with_what_is_wrong() -> None:
-    said = answer_to(Malformed(reason="`--cost` needs an amount."), trigger="@bot")
+    said = answer_to(BadUsage(reason="`--cost` needs an amount."), trigger="@bot")
     assert said == "`--cost` needs an amount. `@bot help` lists all commands."
 
 

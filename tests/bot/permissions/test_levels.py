@@ -9,7 +9,7 @@ import pytest
 
 from agent_runtime import Network, NetworkLimits, Policy, RunLimits
 from agent_runtime.policy.policy import CallFacts, Denied, NeedsApproval, Permitted
-from bot.domain.access import Bounds, Level, SetLabel, text_binding
+from bot.domain.access import Bounds, Level, ThreadLabel, text_binding
 from bot.domain.job import Actor
 from bot.permissions.levels import allowed_commands, level_for, narrowed, policy_for, reachable, tools_for, unkept
 from bot.permissions.repo_config import LabelNames, RepoConfig, command_pattern
@@ -20,7 +20,7 @@ RITA = Actor(id=40, login="rita")
 BOUNDS = Bounds(limits=RunLimits())
 
 
-def _label(level: Level, **changes: Any) -> SetLabel:  # noqa: ANN401 - whatever a label takes
+def _label(level: Level, **changes: Any) -> ThreadLabel:  # noqa: ANN401 - whatever a label takes
     usual: dict[str, Any] = {
         "name": f"codepilot:{level}",
         "level": level,
@@ -28,7 +28,7 @@ def _label(level: Level, **changes: Any) -> SetLabel:  # noqa: ANN401 - whatever
         "role": "write",
         "bound_to": HEAD,
     }
-    return SetLabel(**{**usual, **changes})
+    return ThreadLabel(**{**usual, **changes})
 
 
 @pytest.mark.parametrize("operator", ["read-only", "ask", "auto"])

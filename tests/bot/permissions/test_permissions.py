@@ -13,7 +13,7 @@ from bot.domain.access import Bounds, Caps, Role, Tally, TrustedBots, is_unatten
 from bot.domain.commands import (
     Approve,
     Ask,
-    Bare,
+    BareCommand,
     Command,
     Explain,
     Fix,
@@ -24,7 +24,7 @@ from bot.domain.commands import (
     ShowStatus,
     Test,
     Undo,
-    Unknown,
+    UnknownVerb,
 )
 from bot.domain.job import Actor, Job, OriginKind, Thread
 from bot.permissions.levels import Grant, Refusal, ThreadState
@@ -39,10 +39,10 @@ FORK = thread_facts(head_repo_id=11)
 COMMANDS: list[Command] = [
     Fix(goal="x"),
     Help(),
-    Unknown(word="fxi", nearest="fix"),
+    UnknownVerb(word="fxi", nearest="fix"),
     ShowStatus(),
     Undo(),
-    Bare(goal="x"),
+    BareCommand(goal="x"),
 ]
 
 
@@ -130,7 +130,7 @@ def test_ordinary_branch_names_are_taken(ref: str) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [Help(), Unknown(word="x", nearest=None), ShowStatus(), Approve(request_id="7f3a")],
+    [Help(), UnknownVerb(word="x", nearest=None), ShowStatus(), Approve(request_id="7f3a")],
     ids=lambda command: command.verb,
 )
 @pytest.mark.parametrize("facts", [PULL, FORK, replace(PULL, is_open=False, locked=True)])
@@ -206,7 +206,7 @@ def test_a_closed_thread_can_still_be_asked_about(command: Command) -> None:
 def test_text_without_a_verb_means_what_the_repository_says(
     kind: Literal["issue", "pull"], config: RepoConfig, verb: str
 ) -> None:
-    bare = Bare(goal="look here", options=Options(max_steps=2))
+    bare = BareCommand(goal="look here", options=Options(max_steps=2))
     command = resolved(bare, kind=kind, config=config)
     assert (command.verb, getattr(command, "goal", ""), getattr(command, "options", None)) == (
         verb,

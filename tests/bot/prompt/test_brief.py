@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from agent_runtime import Quote
 from bot.ci_logs.failed_run import FailedJob, FailedRun, Remark, Step
-from bot.domain.commands import Ask, Bare, Command, Explain, Fix, Help, Plan, Retry, Review, Unknown, Work
-from bot.domain.job import Job, Lines, Origin
+from bot.domain.commands import Ask, BareCommand, Command, Explain, Fix, Help, Plan, Retry, Review, UnknownVerb, Work
+from bot.domain.job import Job, LineRange, Origin
 from bot.jobs.steering import retry_of
 from bot.prompt.brief import (
     BUDGET,
@@ -29,7 +29,7 @@ from tests.builders import a_job, task_for
 
 AT = "2026-01-02T03:04:05Z"
 EARLIER = "2026-01-02T03:04:04Z"
-LINES = Lines(path="src/a.py", line=9, start_line=7, side="RIGHT", hunk="@@ -1 +1 @@\n+x = 1", commit_sha="c" * 40)
+LINES = LineRange(path="src/a.py", line=9, start_line=7, side="RIGHT", hunk="@@ -1 +1 @@\n+x = 1", commit_sha="c" * 40)
 
 
 def comment(number: int, body: str, *, author: str = "ann", at: str = EARLIER, edited: str = "") -> ThreadComment:
@@ -113,7 +113,7 @@ def test_a_review_is_told_how_its_comments_are_written() -> None:
 
 
 def test_what_a_bare_text_means_is_for_the_caller_to_say() -> None:
-    assert task_for(a_job(command=Bare(goal="why?")), Ask(goal="why?")).goal.endswith("why?")
+    assert task_for(a_job(command=BareCommand(goal="why?")), Ask(goal="why?")).goal.endswith("why?")
 
 
 def test_a_comment_on_lines_brings_them() -> None:
@@ -307,7 +307,7 @@ def test_what_one_kind_does_not_use_the_others_may() -> None:
     assert len(task_for(a_job(kind="pull"), material=Material(diff=diff)).quotes[1].text) == len(diff) - 1
 
 
-@pytest.mark.parametrize("command", [Help(), Unknown(word="x", nearest=None), Bare(goal="x")])
+@pytest.mark.parametrize("command", [Help(), UnknownVerb(word="x", nearest=None), BareCommand(goal="x")])
 def test_a_command_that_needs_no_agent_has_no_task(command: Command) -> None:
     with pytest.raises(ValueError, match="needs no agent"):
         task_for(a_job(command=command))

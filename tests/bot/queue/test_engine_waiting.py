@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.domain.commands import Closed, Stop
+from bot.domain.commands import CloseEvent, Stop
 from bot.domain.errors import QueueError, TransitionError
 from bot.domain.job import JobState
 from bot.queue.engine import DurableEngine
@@ -147,7 +147,7 @@ async def test_steering_that_runs_holds_up_neither_work_nor_events(bench: Bench)
     assert await bench.jobs.begin("steer") == "s1"
     await bench.engine.accept(a_job("work"))
     assert await bench.jobs.begin() == "work"
-    await bench.engine.accept(a_job("e1", command=Closed()))
+    await bench.engine.accept(a_job("e1", command=CloseEvent()))
     assert await bench.jobs.begin("event") == "e1"
 
 

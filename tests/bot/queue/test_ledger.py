@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from bot.domain.access import LabelGrant, Tally, TrustedBots
-from bot.domain.commands import Labelled, RecipeDue, Review, Stop
+from bot.domain.commands import LabelEvent, RecipeDue, Review, Stop
 from bot.domain.job import Actor, Job, JobState, Lane, Origin, Repo
 from bot.github.rate_limit import RequestPace
 from bot.jobs.context import KnownConfigs
@@ -290,11 +290,11 @@ async def test_what_another_version_kept_is_asked_for_anew(tmp_path: Path) -> No
 async def test_a_receiver_without_a_worker_drops_what_means_nothing(database: str) -> None:
     worker, receiver = JobStore(database), JobStore(database)
     receipt = Receipt(DurableEngine(receiver), DurableLedger(receiver), KnownConfigs())
-    noise = a_job(command=Labelled(label="noise", bound_to=""))
+    noise = a_job(command=LabelEvent(label="noise", bound_to=""))
     assert await receipt.unneeded(noise) == ""
     await DurableLedger(worker).keep_config(noise.repo.id, CONFIG, seconds=60)
     assert await receipt.unneeded(noise)
-    assert await receipt.unneeded(a_job(command=Labelled(label="bot: go", bound_to=""))) == ""
+    assert await receipt.unneeded(a_job(command=LabelEvent(label="bot: go", bound_to=""))) == ""
     for store in (worker, receiver):
         await store.close()
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from bot.domain.commands import Command, Fix, Help, Unknown
+from bot.domain.commands import Command, Fix, Help, UnknownVerb
 from bot.domain.errors import LeaseLostError, QueueError, TransitionError
 from bot.domain.job import TRANSITIONS, JobState
 from bot.queue import engine as durable_engine
@@ -46,8 +46,8 @@ async def test_a_job_comes_out_as_it_went_in(running: Running) -> None:
     commands: list[Command] = [
         Fix(goal="ä\n\x00"),
         Help(),
-        Unknown(word="x", nearest=None),
-        Unknown(word="x", nearest="fix"),
+        UnknownVerb(word="x", nearest=None),
+        UnknownVerb(word="x", nearest="fix"),
     ]
     for number, command in enumerate(commands):
         job = a_job(f"j{number}", number=number, command=command)
