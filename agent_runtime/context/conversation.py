@@ -31,8 +31,8 @@ from agent_runtime.context.transcript import (
 )
 from agent_runtime.core.errors import ModelError, ModelOutageError, ModelUnreachableError
 from agent_runtime.core.events import Observed, Recorded, Replied, Shrunk, Started, Summarised, ToolReturned
-from agent_runtime.core.text import sendable
-from agent_runtime.core.values import Usage, with_answers
+from agent_runtime.core.text import replace_surrogates
+from agent_runtime.core.values import Usage, join_answers
 from agent_runtime.policy.policy import RunLimits
 from agent_runtime.prompts import notes
 from agent_runtime.providers.models import load_prices
@@ -143,7 +143,7 @@ class Conversation:
             while await self._summarise(self._memory.max_context_tokens) and self.tokens >= threshold:
                 pass
             self._shrink(cached=0)  # only now, so that the request for the summary found its prefix in the cache
-        status = sendable(status)  # it names what runs in terminals
+        status = replace_surrogates(status)  # it names what runs in terminals
         self._sent, self._status = self._estimated(), estimate(status)
         return Request(system=self.system, messages=self._messages(), status=status, tools=self.tools)
 
@@ -514,7 +514,7 @@ class Results:
         return [step.position for step in self._steps.values() if step.reply <= last and not step.is_superseded]
 
     def _observed(self, event: Observed) -> None:
-        told = with_answers(event.text, event.answers)
+        told = join_answers(event.text, event.answers)
         step = _Step(position=self._taken, reply=self._replies, chars=len(told))
         if estimate(told) >= _WORTH:
             self._steps[step.position] = step

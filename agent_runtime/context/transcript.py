@@ -35,8 +35,8 @@ from agent_runtime.core.events import (
     Told,
     ToolReturned,
 )
-from agent_runtime.core.text import sendable
-from agent_runtime.core.values import IMAGE_TOKENS, Image, ToolAnswer, ToolRequest, Usage, with_answers, with_requests
+from agent_runtime.core.text import replace_surrogates
+from agent_runtime.core.values import IMAGE_TOKENS, Image, ToolAnswer, ToolRequest, Usage, append_requests, join_answers
 from agent_runtime.prompts import notes
 from agent_runtime.providers.protocol import Message
 
@@ -293,7 +293,7 @@ class Transcript:
 
     def _replied(self, event: Replied) -> None:
         if event.requests and self._calls_tools:
-            requests, reasoning = tuple(map(self._named, event.requests)), sendable(event.reasoning)
+            requests, reasoning = tuple(map(self._named, event.requests)), replace_surrogates(event.reasoning)
             if (share := self._share([each.arguments for each in requests])) is not None:
                 requests = tuple(replace(each, arguments=notes.cut(each.arguments, share)) for each in requests)
             if self._max is not None and len(reasoning) > self._max:
@@ -302,7 +302,7 @@ class Transcript:
                 Message(role="assistant", text=event.text, requests=requests, reasoning=reasoning), part=True
             )
             return
-        text = with_requests(event.text, event.requests)
+        text = append_requests(event.text, event.requests)
         self._add("assistant", text if text.strip() else notes.EMPTY_REPLY, part=True)
 
     def _named(self, request: ToolRequest) -> ToolRequest:
@@ -311,7 +311,7 @@ class Transcript:
         while name in self._ids:
             name, number = f"{request.id[:_ID_CHARS]}_{number}", number + 1
         self._ids[name] = request.id
-        arguments = sendable(request.arguments)
+        arguments = replace_surrogates(request.arguments)
         is_same = name == request.id and arguments is request.arguments
         return request if is_same else replace(request, id=name, arguments=arguments)
 
@@ -319,16 +319,16 @@ class Transcript:
         """What a step of these calls showed, unless it is left out."""
         text, answers = event.text, event.answers
         if position in self._outputs:
-            text = notes.left_out(len(with_answers(text, answers)), calls)
+            text = notes.left_out(len(join_answers(text, answers)), calls)
             answers = tuple(replace(each, text=notes.ANSWER_LEFT_OUT, images=()) for each in answers)
         if not self._calls_tools:
-            return Message(role="user", text=with_answers(text, answers))
+            return Message(role="user", text=join_answers(text, answers))
         if not self._sees_images:
             answers = tuple(
                 replace(each, text=notes.without_images(each.text, each.images), images=()) for each in answers
             )
         # What can be sent of them; those of a step that told too much are cut.
-        sent = [sendable(each.text) for each in answers]
+        sent = [replace_surrogates(each.text) for each in answers]
         if (share := self._share(sent)) is not None:
             sent = [notes.cut(text, share) for text in sent]
         both = zip(answers, sent, strict=True)
@@ -389,7 +389,7 @@ class Transcript:
         Providers want an answer to each request, in the next message: one that has none, because its step was cut off,
         gets a note.
         """
-        text, answers = sendable(message.text), message.answers
+        text, answers = replace_surrogates(message.text), message.answers
         text = text if self._max is None else notes.cut(text, self._max)
         if last is not None and last.requests:
             known = {each.id: each for each in answers}
@@ -397,7 +397,7 @@ class Transcript:
             both = [(known.get(self._ids[each.id], nothing), each.id) for each in last.requests]
             answers = tuple(each if each.id == name else replace(each, id=name) for each, name in both)
         elif answers:
-            text, answers = with_answers(text, answers), ()
+            text, answers = join_answers(text, answers), ()
         is_same = text is message.text and answers == message.answers
         return message if is_same else replace(message, text=text, answers=answers)
 
@@ -722,7 +722,7 @@ def estimate_message(message: Message) -> int:
     """About how many tokens a message has, its frame aside; of each image the most that one has."""
     images = len(message.images) + sum(len(each.images) for each in message.answers)
     calls = [*(f"{each.name}{each.arguments}" for each in message.requests), message.reasoning]
-    beside = with_answers("\n\n".join(filter(None, calls)), message.answers)
+    beside = join_answers("\n\n".join(filter(None, calls)), message.answers)
     return sum(estimate(each) for each in (message.text, beside) if each.strip()) + IMAGE_TOKENS * images
 
 

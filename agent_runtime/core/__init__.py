@@ -1,1 +1,1 @@
-"""The values that every part of the library speaks of: events, outcomes, tasks, policies, errors. Pure."""
+"""Values of every layer: events, outcomes, tasks, errors. Pure."""

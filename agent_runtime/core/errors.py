@@ -1,7 +1,7 @@
-"""The errors that the library raises on purpose.
+"""The library's error classes.
 
-`SettingsError` is the caller's fault, `ModelError` the model service's, `SandboxError` the machine's. An `Interrupt` is
-no fault: its text is the next message that the model reads. Anything else that escapes a run is a bug.
+`SettingsError` is the caller's fault, `ModelError` the model service's, `SandboxError` the machine's. Any other
+exception that escapes a run is a bug.
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ from typing import Literal
 
 
 class AgentError(Exception):
-    """Base of all errors that leave the library."""
+    """Base class of the library's errors."""
 
 
 class SettingsError(AgentError):
-    """The caller's settings cannot work; the text names the setting and the remedy."""
+    """Invalid settings; the text names the setting and the remedy."""
 
 
 class UsageError(AgentError):
-    """A call in a place where it cannot work, e.g. a blocking one inside an event loop."""
+    """A call in an unsupported context, e.g. a blocking one inside an event loop."""
 
 
 class SessionError(AgentError):
-    """The store of a session cannot be read or written, or another process works on the session."""
+    """The session's store cannot be read or written."""
 
 
 class SessionInUseError(SessionError):
-    """Another process works on the session, or this one does elsewhere."""
+    """Another runtime works on the session."""
 
 
 class SessionUnavailableError(SessionError):
-    """The database of the session cannot be used now; nothing in it was changed."""
+    """The session's database is unavailable."""
 
 
 class SessionNewerError(SessionError):
-    """A newer version wrote the session; nothing of it was changed."""
+    """A newer version wrote the session."""
 
 
 class SessionDamagedError(SessionError):
-    """The stored session cannot be read; nothing of it was changed."""
+    """The stored session is unreadable."""
 
 
 class ResumeCode(Enum):
-    """Why a paused run cannot be resumed, with the text of the error."""
+    """Reason that a paused run cannot be resumed, with its error text."""
 
     NOTHING_WAITS = "Nothing is waiting in this session: start a task with run()."
     UNANSWERED = "Request {request} ({tool}) waits for an answer. Call resume(approve=True or False) or reset() first."
@@ -63,12 +63,7 @@ class ResumeCode(Enum):
 
 
 class ResumeError(AgentError):
-    """A paused run cannot be resumed: nothing waits, it was answered already, or something was altered since.
-
-    Attributes:
-        code: why.
-        values: what its text names.
-    """
+    """A paused run cannot be resumed; `values` fill the text of `code`."""
 
     def __init__(self, code: ResumeCode, **values: object) -> None:
         super().__init__(code.value.format(**values))
@@ -77,19 +72,15 @@ class ResumeError(AgentError):
 
 
 class SandboxError(AgentError):
-    """No sandbox, or it broke; the text names what is missing and the command that fixes it."""
+    """No usable sandbox; the text names the missing part and a remedy."""
 
 
 class SandboxLimitError(SandboxError):
-    """Programs in the sandbox exceeded its limits again and again; the text says which and how often."""
+    """Programs in the sandbox exceeded its limits repeatedly."""
 
 
 class McpServerError(AgentError):
-    """An MCP server cannot be used, or a call of it failed; the text names the server and may quote it.
-
-    Attributes:
-        down: whether the server was not there to answer the call.
-    """
+    """An MCP server failed, or was unreachable (`down`); the text may quote it."""
 
     def __init__(self, message: str, *, down: bool = False) -> None:
         super().__init__(message)
@@ -97,11 +88,7 @@ class McpServerError(AgentError):
 
 
 class BoundExceededError(AgentError):
-    """Work on untrusted bytes exceeded its bound of time or memory; the text names the work and the bound.
-
-    Attributes:
-        bound: the bound; `result` if the result was too large.
-    """
+    """Work on untrusted bytes exceeded its bound."""
 
     def __init__(self, message: str, *, bound: Literal["seconds", "memory", "result"]) -> None:
         super().__init__(message)
@@ -109,19 +96,15 @@ class BoundExceededError(AgentError):
 
 
 class ModelError(AgentError):
-    """The model service failed and trying again did not help."""
+    """The model service failed after all retries."""
 
 
 class ModelUnreachableError(ModelError):
-    """The service gave no whole reply, and every retry failed too."""
+    """The service sent no complete reply."""
 
 
 class ModelOutageError(ModelUnreachableError):
-    """The service is down, overloaded or limits its callers: waiting may help, and the same request may be sent again.
-
-    Attributes:
-        retry_after: seconds the service asked to be left alone, if it said.
-    """
+    """The service is down, overloaded or rate-limited; retry after so many seconds."""
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -129,23 +112,23 @@ class ModelOutageError(ModelUnreachableError):
 
 
 class ModelRejectedError(ModelError):
-    """The service refused the request for good: a bad key, an unknown model, too long a context, no credit."""
+    """The service refused the request permanently: bad key, unknown model, no credit."""
 
 
 class ModelRefusedError(ModelError):
-    """The model declined to answer (a content filter or a refusal)."""
+    """The model declined to answer, or a content filter stopped it."""
 
 
 class ContextOverflowError(ModelRejectedError):
-    """The conversation is longer than the model takes."""
+    """The conversation exceeds the model's context window."""
 
 
 class ScriptError(ModelError):
-    """A conversation left the script that a `scripted` provider replays."""
+    """A conversation left the script of a `scripted` provider."""
 
 
 class Interrupt(Exception):  # noqa: N818 - not an error: a message to the model that travels as an exception
-    """Stops a step; its text is the next message the model reads."""
+    """Stops a step; its text is the model's next message."""
 
 
 FormatCode = Literal[
@@ -161,11 +144,7 @@ FormatCode = Literal[
 
 
 class FormatError(Interrupt):
-    """A reply that does not follow the protocol; nothing in it was run.
-
-    Attributes:
-        code: which rule was broken, one of `FormatCode`.
-    """
+    """A reply that violates the protocol."""
 
     def __init__(self, code: FormatCode, message: str) -> None:
         super().__init__(message)
@@ -173,23 +152,22 @@ class FormatError(Interrupt):
 
 
 class ControlError(Interrupt):
-    """The control block raised and did not catch it; the text is its traceback."""
+    """Traceback of an exception that the control block did not catch."""
 
 
 class LimitError(Interrupt):
-    """A step went over a limit (time, memory, calls, bytes); the text names which and its value."""
+    """A step exceeded a limit; the text names it."""
 
 
 class Suspend(Exception):  # noqa: N818 - not an error: an answer that is still missing
-    """Raised by `CallTool` in place of an answer: suspend the step at this call. Control code never sees it."""
+    """Raised by `CallTool` to suspend the step at this call."""
 
 
 class ToolError(Exception):
-    """A failed tool call, raised in the control block, which may catch it.
+    """A failed tool call, which the control block may catch as an exception of `kind`.
 
     Attributes:
-        kind: the name of the Python exception that the control block sees.
-        value: plain data about the failure for the host's record, e.g. a failed command's exit code.
+        value: plain data for the host's record.
     """
 
     def __init__(self, message: str, *, kind: ToolErrorKind = "RuntimeError", value: object = None) -> None:
@@ -212,8 +190,8 @@ ToolErrorKind = Literal[
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint for an unknown word: the most similar known one, then all of them."""
+    """Return a hint for an unknown word: the closest known one, then all."""
     names = sorted(known)
-    close = get_close_matches(word, names, n=1, cutoff=0.5)
-    hint = f"Did you mean {close[0]!r}? " if close else ""
+    matches = get_close_matches(word, names, n=1, cutoff=0.5)
+    hint = f"Did you mean {matches[0]!r}? " if matches else ""
     return f"{hint}Known: {', '.join(names)}."

@@ -1,7 +1,7 @@
-"""The events of a run.
+"""Events of a run.
 
-The log of a session is a list of `Recorded` events, which `agent_runtime.sessions.codec` writes and reads; watchers
-of a run get these and the `Live` ones. A field that is added to a recorded event needs a default.
+A session's log holds `Recorded` events (`agent_runtime.sessions.codec`); watchers also get `Live` ones. A new field of
+a recorded event needs a default.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from agent_runtime.core.values import Connection, Outcome, PendingCall, Plain, T
 Role = Literal["user", "assistant"]
 
 TICK_SECONDS = 0.01
-"""How far the times that the kernel gives to files may lag behind its clock, in seconds. Where a command begins that
-much later than what was written before it (`Agent.separates_commands`), the time of a file tells whether it saw it."""
+"""Maximum lag of file times behind the kernel's clock. After a pause of this length (`Agent.separates_commands`), a
+file's time shows whether a command saw a write.
+"""
 
 SERVER_DOWN = "server_down"
-"""The key of a failed call's value that names the MCP server which was not there to answer it."""
+"""Key in a failed call's value: the name of the unreachable MCP server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +27,10 @@ class Started:
     """A run began. Recorded.
 
     Attributes:
-        task: the task.
-        opening: the first message of the run as the model reads it: goal, quotes, orientation.
-        run_id: names the run; random. A paused run keeps it when it goes on.
-        facts: the caller's statements about the workspace, one line each.
-        indexed: whether the code index was ready for the first message.
-        python_path: the directory, from where commands start, in which Python has to look for the project's modules.
+        opening: first message to the model.
+        run_id: kept across pauses.
+        facts: caller's statements about the workspace.
+        python_path: import root of the project, relative to the commands' directory.
     """
 
     task: Task
@@ -44,14 +43,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedTool:
-    """A tool of an MCP server, as the model knows it.
-
-    Attributes:
-        name: how it is called.
-        served_as: the server's own name for it.
-        description: what the server says of it: one line, cleaned and cut.
-        parameters: the JSON schema of its arguments, cleaned and cut.
-    """
+    """A tool of an MCP server, named `served_as` there; texts are cleaned and cut."""
 
     name: str
     served_as: str
@@ -61,12 +53,7 @@ class ServedTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsListed:
-    """The tools of an MCP server, for the rest of the session. Recorded.
-
-    Attributes:
-        server: its name.
-        tools: those that the agent has.
-    """
+    """The tools of an MCP server for the rest of the session. Recorded."""
 
     server: str
     tools: tuple[ServedTool, ...]
@@ -74,7 +61,7 @@ class ToolsListed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStarted:
-    """A model request is about to be sent. Live only."""
+    """A model request is about to be sent. Live."""
 
     step: int
     max_steps: int
@@ -82,10 +69,7 @@ class StepStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streamed:
-    """Some text for people: prose before the control block, or completion text. Live only.
-
-    The completion of a reply that makes calls is told after them, whole, and only if it counts.
-    """
+    """Text for people, a completion only if it counts. Live."""
 
     text: str
     completion: bool = False
@@ -93,18 +77,17 @@ class Streamed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamReset:
-    """The text streamed in this step is void: the reply broke off and is being asked for again. Live only."""
+    """The reply broke off and is requested again; discard the step's streamed text. Live."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replied:
-    """The model's whole reply, verbatim. Recorded.
+    """The model's complete reply. Recorded.
 
     Attributes:
-        requests: the calls that it asks for by the service's own tool calls.
-        reasoning: what the service wants back with it, opaque; see `ReplyEnd`.
+        reasoning: opaque data to send back; see `ReplyEnd`.
     """
 
     step: int
@@ -116,12 +99,7 @@ class Replied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAwaited:
-    """The model service does not answer, and is asked again in a while. Live only.
-
-    Attributes:
-        reason: what went wrong last.
-        seconds: how long the pause is.
-    """
+    """The model service does not answer; the next attempt follows after a pause. Live."""
 
     reason: str
     seconds: float
@@ -129,12 +107,7 @@ class ModelAwaited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyBroken:
-    """A reply broke off after the service had begun to work on it; it is asked for again. Recorded.
-
-    Attributes:
-        reason: what went wrong.
-        usage: an estimate of what the service has charged for it.
-    """
+    """A reply broke off and is requested again; `usage` is an estimate. Recorded."""
 
     reason: str
     usage: Usage
@@ -142,7 +115,7 @@ class ReplyBroken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCalled:
-    """A tool is about to run. Live only."""
+    """A tool is about to run. Live."""
 
     number: int
     tool: str
@@ -152,7 +125,7 @@ class ToolCalled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolProgressed:
-    """A tool that is running says how far it is. Live only."""
+    """Progress of a running tool. Live."""
 
     number: int
     tool: str
@@ -161,14 +134,12 @@ class ToolProgressed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReturned:
-    """A tool has run. Recorded: the host's own account of what was done, with the middle of long texts left out.
+    """The host's record of a tool call, with long texts cut. Recorded.
 
     Attributes:
-        value: what the control block got; when the call raised, what is known of the failure, or None.
-        text: the result as the model would read it, or the error's text.
-        ok: False when the call raised.
-        label: a few words for people watching.
-        ended: when, in seconds since 1970.
+        value: result in the control block, or details of a failure.
+        text: result for the model.
+        ended: Unix time.
     """
 
     number: int
@@ -183,25 +154,24 @@ class ToolReturned:
 
     @property
     def server_down(self) -> str:
-        """The MCP server that was not there to answer the call; empty for every other call."""
-        known = self.value if isinstance(self.value, dict) and not self.ok else {}
-        return str(known.get(SERVER_DOWN, ""))
+        """Name of the MCP server that was unreachable; else empty."""
+        details = self.value if isinstance(self.value, dict) and not self.ok else {}
+        return str(details.get(SERVER_DOWN, ""))
 
     @property
     def file_time(self) -> float:
-        """When it ended, to be compared with the times of files: none that is written later has an earlier one."""
+        """Lower bound of the times of files that are written later."""
         return self.ended - TICK_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """The output of a step, as the model reads it next. Recorded.
+    """The output of a step for the model. Recorded.
 
     Attributes:
-        ok: whether nothing was raised.
-        unfit: whether the step would have ended the task, but its completion does not fit the output schema.
-        withdrew: whether its completion was withdrawn because it failed; an empty one repeats that.
-        answers: to the reply's requests; the text stands behind them.
+        unfit: the completion violates the output schema.
+        withdrew: the completion was withdrawn since the step failed.
+        answers: before `text`.
     """
 
     step: int
@@ -214,20 +184,14 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageQueued:
-    """Someone sent a message to the agent; it is not in the conversation yet. Live only."""
+    """A message for the agent that is not yet in the conversation. Live."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageInjected:
-    """A message that was sent to the agent entered the conversation, at the start of a step. Recorded.
-
-    Attributes:
-        step: at whose start.
-        text: the message.
-        id: what its sender calls it; empty when they did not say.
-    """
+    """A queued message entered the conversation. Recorded."""
 
     step: int
     text: str
@@ -236,7 +200,7 @@ class MessageInjected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """A message of an imported history, which no run of this library made. Recorded."""
+    """A message of an imported history. Recorded."""
 
     role: Role
     text: str
@@ -244,13 +208,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paused:
-    """The run waits for a person. Recorded.
-
-    Attributes:
-        pending: the call that waits, and how it is shown to people.
-        state: all that is needed to go on at that call in another process; opaque text.
-        signature: HMAC over `state`, hexadecimal; a state without its signature is never gone on with.
-    """
+    """The run waits for a person; `signature` is an HMAC over the opaque `state`. Recorded."""
 
     pending: PendingCall
     state: str
@@ -259,13 +217,7 @@ class Paused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
-    """The person has answered; the run goes on. Recorded, before the call is made.
-
-    Attributes:
-        request_id: which request was answered.
-        approved: whether the call may be made; for a question, whether there is an answer.
-        note: what the person said with it: the answer to a question, or the reason of a denial.
-    """
+    """The person answered, by `note` for a question. Recorded."""
 
     request_id: str
     approved: bool
@@ -274,14 +226,12 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parked:
-    """The run waits for a model service that is down, between two steps. Recorded.
+    """The run waits between steps for an unavailable model service. Recorded.
 
     Attributes:
-        reason: what the service said last, or that it said nothing.
-        retry_after: seconds it asked to be left alone, if it said.
-        seconds: wall time that the run has used.
-        files: the files that the agent knows, and their versions.
-        terminals: names of the terminals that were alive.
+        seconds: used so far.
+        files: versions of the files known to the agent.
+        terminals: live ones.
     """
 
     reason: str
@@ -293,23 +243,14 @@ class Parked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """The run went on after its process had died in the middle of a step. Recorded.
-
-    Attributes:
-        text: what the model is told.
-    """
+    """The run resumed after its process died during a step; `text` tells the model. Recorded."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archived:
-    """The agent put a finished task aside. Recorded.
-
-    Attributes:
-        task: the task's number: the first `Started` of a session is task 1.
-        summary: what stands in its place from now on.
-    """
+    """A summary replaced a finished task, the session's nth `Started`. Recorded."""
 
     task: int
     summary: str
@@ -317,21 +258,18 @@ class Archived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revealed:
-    """The agent took an archived task back into the conversation. Recorded."""
+    """The agent restored an archived task to the conversation. Recorded."""
 
     task: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shrunk:
-    """The conversation was made shorter; requests after this one begin with another prefix. Recorded.
-
-    What is left out is decided once and kept here, so that a log always tells the same conversation.
+    """The conversation was shortened; recorded, so that it replays the same.
 
     Attributes:
-        tasks: numbers of the archived tasks whose summaries replace them from now on.
-        outputs: positions in the log of `Observed` events whose text is replaced by a note of what they held.
-        reason: why it was worth it, for people.
+        tasks: archived tasks that become their summaries.
+        outputs: log positions of `Observed` events that become a note.
     """
 
     tasks: tuple[int, ...] = ()
@@ -341,13 +279,7 @@ class Shrunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summarised:
-    """The oldest part of the conversation was replaced by a summary that the model wrote. Recorded.
-
-    Attributes:
-        upto: position in the log; events before it are told by `text` alone.
-        text: the summary.
-        usage: what the request for it used.
-    """
+    """A summary replaced the conversation up to a log position. Recorded."""
 
     upto: int
     text: str
@@ -356,12 +288,7 @@ class Summarised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildRecorded:
-    """An event in the log of a child run, except that it paused. Recorded.
-
-    Attributes:
-        task: the delegated task that the child run works on.
-        event: the event; of a child's own child, another one of this kind.
-    """
+    """An event of a child run's log, nested for deeper children. Recorded."""
 
     task: str
     event: Recorded
@@ -369,13 +296,10 @@ class ChildRecorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildResult:
-    """A child run is over, and this is what it changed in its copy of the workspace. Recorded.
+    """Changes of a finished child run in its workspace copy. Recorded.
 
     Attributes:
-        task: the delegated task.
-        changes: each file that it changed, and how.
-        diff: the same as a unified diff, cut at a bound.
-        lines: how many lines it added and removed; None where that is not known, e.g. for what is no text.
+        lines: added plus removed; None if unknown.
     """
 
     task: str
@@ -386,7 +310,7 @@ class ChildResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildWatched:
-    """An event of a child run that is not recorded. Live only."""
+    """A live event of a child run. Live."""
 
     task: str
     event: Event
@@ -394,60 +318,54 @@ class ChildWatched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionAsked:
-    """A call waits for approval, and handlers are asked. Live only."""
+    """A call waits for approval by the handlers. Live."""
 
     pending: PendingCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionAsked:
-    """The agent asks the user something, and handlers are asked for the answer. Live only."""
+    """A question to the user waits for the handlers. Live."""
 
     pending: PendingCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """An attempt that is not allowed: a call that the policy denies, a block that is not run. Live only."""
+    """A call denied by the policy, or a rejected block. Live."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faulted:
-    """A failure that does not end the run, e.g. a control block that raised. Live only."""
+    """A failure that does not end the run, e.g. of a control block. Live."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkUsed:
-    """A connection that a program in the sandbox asked for is over, or was refused. Live only."""
+    """A connection of a sandboxed program ended or was refused. Live."""
 
     connection: Connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkLost:
-    """The network of the sandbox has gone away; what programs ask for there is refused by the kernel. Live only.
-
-    The run ends with its step: as `finished` when that finishes the task, else as `network_lost`.
-
-    Attributes:
-        reason: why, for people.
-    """
+    """The sandbox's network is gone; the run ends after its step. Live."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionReset:
-    """The session was emptied. Live only."""
+    """The session was emptied. Live."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionWithdrawn:
-    """A completion does not count: its step failed, or it does not fit the output schema. Live only."""
+    """A completion was rejected: its step failed, or its output is invalid. Live."""
 
     step: int
 
@@ -480,7 +398,7 @@ Recorded = (
     | ChildResult
     | Ended
 )
-"""The events of a session's log."""
+"""Events of a session's log."""
 
 Live = (
     StepStarted
@@ -500,6 +418,6 @@ Live = (
     | SessionReset
     | CompletionWithdrawn
 )
-"""The events that only watchers get."""
+"""Events for watchers only."""
 
 Event = Recorded | Live

@@ -1,11 +1,4 @@
-"""Text that is read piece by piece or by another Python: fences, binary data, newer syntax. Pure.
-
-- `FenceScanner` finds fence lines in text that arrives in chunks, in linear time.
-- `without_binary` leaves binary data out of a text that is shown.
-- `parse` parses Python that may be newer than the running one.
-- `is_git` and `is_repository` know git's names, in every spelling of a file system.
-- `sendable` and `find_half_character` are about halves of surrogate pairs, which JSON can spell and UTF-8 cannot.
-"""
+"""Text in chunks or other dialects: fences, binary data, newer Python, surrogates, git's names. Pure."""
 
 from __future__ import annotations
 
@@ -18,28 +11,28 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 MAX_REPLY_CHARS = 2_000_000
-"""Characters of a reply that are read; longer than any model's longest."""
+"""Bound of a reply, above any model's output limit."""
 
-_MIN_LENGTH = 3
+_MIN_FENCE_LENGTH = 3
 
 _MAX_INDENT = 3
 
-_HALF = re.compile(r"[\ud800-\udfff]")
-_SHOWN_PLACE = 200
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_MAX_PATH_CHARS = 200
 
 _FILENAME = re.compile(r"""(?:^|\s)filename=(?:"([^"]*)"|'([^']*)'|(\S+))""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceLine:
-    """A line that opens or closes a fence, decided once the whole line is known.
+    """A line that opens or closes a fence.
 
     Attributes:
-        text: the line verbatim, with its newline unless the text ended without one.
-        char: a backtick or a tilde.
-        length: how many of them.
-        info: the info string without surrounding blanks; empty for a bare fence.
-        line: 1-based line number in the text.
+        text: verbatim, with its newline if present.
+        char: backtick or tilde.
+        length: of the fence.
+        info: info string, stripped.
+        line: number in the text, from 1.
     """
 
     text: str
@@ -49,28 +42,26 @@ class FenceLine:
     line: int
 
     @property
-    def word(self) -> str:
-        """The first word of the info string, in lower case; it decides what the block is."""
+    def language(self) -> str:
+        """First word of the info string in lower case."""
         return self.info.split(maxsplit=1)[0].lower() if self.info else ""
 
     @property
     def filename(self) -> str | None:
-        """The value of ``filename=`` (bare or in quotes), else None."""
+        """The value of ``filename=``, else None."""
         match = _FILENAME.search(self.info)
         return next((value for value in match.groups() if value), None) if match else None
 
 
 Token = str | FenceLine
-"""A run of ordinary text, or one fence line. Together they are the text, BOM dropped and CRLF read as LF."""
+"""Ordinary text, or one fence line. Joined, they are the text without BOM and with CRLF as LF."""
 
 
 class FenceScanner:
-    """Cuts a stream of chunks into ordinary text and fence lines.
+    """Splits a stream of chunks into ordinary text and fence lines, in linear time.
 
-    A fence line has at most 3 spaces, then 3 or more backticks or tildes, then an info string, which for backticks
-    holds no backtick (CommonMark 0.31, section 4.5; blanks after a bare fence do not count). Ordinary text is passed
-    on at once: what is held back is the prefix of a line that may yet be a fence, and a carriage return that may
-    be half of a CRLF.
+    A fence line: at most 3 spaces, 3 or more backticks or tildes, an info string, for backticks without a backtick
+    (CommonMark 0.31, section 4.5). Only the start of a possible fence line and a trailing carriage return are buffered.
     """
 
     def __init__(self) -> None:
@@ -78,16 +69,16 @@ class FenceScanner:
         self._carriage_return = False
         self._line = 1
         self._in_text = False
-        self._clear()
+        self._reset_line()
 
     def feed(self, chunk: str) -> list[Token]:
-        """Take the next chunk, of any length, and return what it settles."""
+        """Scan the next chunk and return the completed tokens."""
         if self._in_text and not self._carriage_return and "\n" not in chunk and "\r" not in chunk:
-            return [chunk] if chunk else []  # The hot path: the middle of an ordinary line.
+            return [chunk] if chunk else []  # hot path: the middle of an ordinary line
         if chunk and not self._started:
             self._started = True
             chunk = chunk.removeprefix("\ufeff")
-        # CRLF is read as LF, also where a chunk border cuts the pair.
+        # CRLF becomes LF, also when split between chunks.
         if self._carriage_return and chunk:
             chunk = "\r" + chunk
             self._carriage_return = False
@@ -97,11 +88,11 @@ class FenceScanner:
         return self._scan(chunk.replace("\r\n", "\n"))
 
     def close(self) -> list[Token]:
-        """Say that the text is over, and return what was held back."""
+        """End the text and return the buffered tokens."""
         tokens = self._scan("\r") if self._carriage_return else []
         self._carriage_return = False
-        if self._held:
-            tokens.append(self._held_line())
+        if self._pending:
+            tokens.append(self._take_line())
         return tokens
 
     def _scan(self, chunk: str) -> list[Token]:
@@ -112,32 +103,31 @@ class FenceScanner:
             end = chunk.find("\n", position) + 1
             piece = chunk[position : end or len(chunk)]
             position += len(piece)
-            if self._in_text or (not self._held and piece[0] not in " `~"):
+            if self._in_text or (not self._pending and piece[0] not in " `~"):
                 texts.append(piece)
                 self._in_text = not end
             elif self._is_text(piece):
-                texts += [*self._held, piece]
-                self._clear()
+                texts += [*self._pending, piece]
+                self._reset_line()
                 self._in_text = not end
             else:
-                self._held.append(piece)
+                self._pending.append(piece)
                 if end:
                     _flush(texts, tokens)
-                    tokens.append(self._held_line())
+                    tokens.append(self._take_line())
             self._line += bool(end)
         _flush(texts, tokens)
         return tokens
 
-    def _clear(self) -> None:
-        """Forget the held line; the next piece begins a new one."""
-        self._held: list[str] = []
+    def _reset_line(self) -> None:
+        self._pending: list[str] = []
         self._indent = 0
         self._char = ""
         self._length = 0
         self._in_info = False
 
     def _is_text(self, piece: str) -> bool:
-        """Read on in a line that may be a fence; True as soon as it cannot be one."""
+        """Scan more of a possible fence line; True once it cannot be one."""
         rest = piece
         if not self._char:
             rest = piece.lstrip(" ")
@@ -151,43 +141,40 @@ class FenceScanner:
             self._length += run - len(rest)
             if not rest:
                 return False
-            if self._length < _MIN_LENGTH:
+            if self._length < _MIN_FENCE_LENGTH:
                 return True
             self._in_info = True
         return self._char == "`" and "`" in rest
 
-    def _held_line(self) -> Token:
-        """End the held line: a fence if it got as far as one, else text."""
-        text = "".join(self._held)
+    def _take_line(self) -> Token:
+        text = "".join(self._pending)
         char, length = self._char, self._length
-        self._clear()
-        if length < _MIN_LENGTH:
+        self._reset_line()
+        if length < _MIN_FENCE_LENGTH:
             return text
         info = text.strip()[length:].strip()
         return FenceLine(text=text, char=char, length=length, info=info, line=self._line)
 
 
 def _flush(texts: list[str], tokens: list[Token]) -> None:
-    """Move the gathered text into the tokens, as one run."""
     if texts:
         tokens.append("".join(texts))
         texts.clear()
 
 
-_STRETCH = re.compile(r"\ufffd(?:[^\ufffd]{0,8}\ufffd){11,}")
-"""A dozen characters or more that could not be decoded, with little between them. A text in another encoding has fewer;
-where it has as many, nobody can read it either."""
+_BINARY_RUN = re.compile(r"\ufffd(?:[^\ufffd]{0,8}\ufffd){11,}")
+"""At least a dozen undecodable characters, close together; text in another encoding has fewer."""
 
 
-def without_binary(text: str) -> str:
-    """Return a text in which a note of its length replaces each stretch of binary data."""
+def replace_binary(text: str) -> str:
+    """Replace each stretch of binary data by a note of its length."""
     if "\ufffd" not in text:
         return text
-    return _STRETCH.sub(lambda stretch: f"[{len(stretch[0]):,} characters of binary data]", text)
+    return _BINARY_RUN.sub(lambda stretch: f"[{len(stretch[0]):,} characters of binary data]", text)
 
 
 DIALECT = f"as Python {sys.version_info.major}.{sys.version_info.minor} reads it"
-"""The Python that judges code which does not parse."""
+"""For syntax errors: the Python version that parses."""
 
 _IS_NEWEST = sys.version_info >= (3, 14)
 
@@ -210,14 +197,13 @@ _TYPE = re.compile(r"^([ \t]*)type([ \t]+)(?=\w+[ \t]*=)", re.MULTILINE)
 
 _EXCEPT = re.compile(r"^([ \t]*except\*?[ \t]+[\w.]+(?:,[ \t]*[\w.]+)+)(?=[ \t]*:)", re.MULTILINE)
 
-_DEEPEST = 20
+_MAX_DEPTH = 20
 
 
-def sendable(text: str) -> str:
-    r"""A text without halves of characters (lone surrogates), which no request can carry.
+def replace_surrogates(text: str) -> str:
+    r"""Join split surrogate pairs; replace lone surrogates, which UTF-8 cannot encode.
 
-    They come from `print("\ud83d")`, file names that are no UTF-8, and servers that stream an emoji in halves.
-    Two that belong together become the character, any other the sign for what cannot be shown.
+    Sources: `print("\ud83d")`, file names that are not UTF-8, servers that split an emoji between chunks.
     """
     try:
         text.encode()
@@ -226,123 +212,120 @@ def sendable(text: str) -> str:
     return text
 
 
-def find_half_character(value: object, place: str = "") -> str | None:
-    """Return the place of a text in JSON data that holds half of a surrogate pair, e.g. `arguments.path`; else None.
+def find_surrogate(value: object, path: str = "") -> str | None:
+    """Return the path of a lone surrogate in JSON data, e.g. `arguments.path`, or None.
 
     Args:
         value: the data.
-        place: the name of the data itself, with which the result begins.
+        path: prefix of the result.
     """
-    waiting = [(place, value)]
-    while waiting:
-        name, part = waiting.pop()
+    queue = [(path, value)]
+    while queue:
+        name, part = queue.pop()
         match part:
-            case str() if _HALF.search(part):
+            case str() if _SURROGATE.search(part):
                 return name
             case dict():
-                if (key := next(filter(_HALF.search, part), None)) is not None:
-                    return f"the key {key[:_SHOWN_PLACE]!a} of {name or 'the message'}"
-                waiting += [(f"{name}.{key}".lstrip(".")[:_SHOWN_PLACE], part[key]) for key in reversed(part)]
+                if (key := next(filter(_SURROGATE.search, part), None)) is not None:
+                    return f"the key {key[:_MAX_PATH_CHARS]!a} of {name or 'the message'}"
+                queue += [(f"{name}.{key}".lstrip(".")[:_MAX_PATH_CHARS], part[key]) for key in reversed(part)]
             case list():
-                waiting += [(f"{name}[{i}]"[:_SHOWN_PLACE], part[i]) for i in reversed(range(len(part)))]
+                queue += [(f"{name}[{i}]"[:_MAX_PATH_CHARS], part[i]) for i in reversed(range(len(part)))]
             case _:
                 pass
     return None
 
 
 def parse(code: str) -> ast.Module:
-    """Parse code for its positions and errors, never to run it; newer syntax is rewritten for this Python first.
+    """Parse Python for positions and errors; rewrite syntax newer than this Python's first.
 
-    Control code and files are written for other Pythons than the one that checks them. Each rewriting keeps the number
-    of characters and of lines, so that positions in the tree are positions in the code.
+    Rewrites keep every position:
 
-    - Inside an f-string's braces (PEP 701, Python 3.12): quotes of the f-string itself, backslashes, comments. There,
-      strings become names of the same length.
-    - Type parameters of functions and classes, and `type` statements (PEP 695, 3.12): become blanks and names.
-    - Template strings (PEP 750, 3.14): become f-strings.
-    - `except A, B:` (PEP 758, 3.14): becomes `except A. B:`.
+    - PEP 701 (3.12), braces of an f-string: inner strings become names.
+    - PEP 695 (3.12), type parameters and `type` statements: become blanks and names.
+    - PEP 750 (3.14), template strings: become f-strings.
+    - PEP 758 (3.14), `except A, B:`: becomes `except A. B:`.
 
     Raises:
-        SyntaxError: the code does not parse, rewritten or not.
+        SyntaxError: also after the rewrite.
         ValueError, RecursionError, MemoryError: as from `ast.parse`.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about the agent's code, which is no concern of this process
+        warnings.simplefilter("ignore")  # about the agent's code
         try:
             return ast.parse(code)
         except SyntaxError as error:
-            older = None if _IS_NEWEST else _rewritten(code)
-            if older is None:
+            rewritten = None if _IS_NEWEST else _rewrite(code)
+            if rewritten is None:
                 raise
             try:
-                return ast.parse(older)
+                return ast.parse(rewritten)
             except SyntaxError:
                 raise error from None
 
 
-def _rewritten(code: str) -> str | None:
-    """Return the code as this Python may parse it; None if no newer syntax is in it."""
+def _rewrite(code: str) -> str | None:
     try:
-        pieces, place = [], 0
-        while (token := _TOKEN.search(code, place)) is not None:
+        pieces, position = [], 0
+        while (token := _TOKEN.search(code, position)) is not None:
             end = token.end()
             if token["quote"]:
                 prefix = token["prefix"].replace("t", "f").replace("T", "F")
-                pieces += [code[place : token.start()], prefix, token["quote"]]
-                place = _string_end(code, token, pieces, 0)
+                pieces += [code[position : token.start()], prefix, token["quote"]]
+                position = _find_string_end(code, token, pieces, 0)
             else:
-                pieces.append(code[place:end])
-                place = end
+                pieces.append(code[position:end])
+                position = end
     except _UnclosedError:
         return None
-    written = "".join([*pieces, code[place:]])
-    written = _PARAMETERS.sub(lambda match: match[1] + " " * len(match[2]), written)
-    written = _TYPE.sub(lambda match: f"{match[1]}type{'_' * len(match[2])}", written)
-    written = _EXCEPT.sub(lambda match: match[1].replace(",", "."), written)
-    return written if written != code else None
+    rewritten = "".join([*pieces, code[position:]])
+    rewritten = _PARAMETERS.sub(lambda match: match[1] + " " * len(match[2]), rewritten)
+    rewritten = _TYPE.sub(lambda match: f"{match[1]}type{'_' * len(match[2])}", rewritten)
+    rewritten = _EXCEPT.sub(lambda match: match[1].replace(",", "."), rewritten)
+    return rewritten if rewritten != code else None
 
 
 class _UnclosedError(Exception):
-    """A string or brace is not closed."""
+    pass
 
 
-def _string_end(code: str, opened: re.Match[str], pieces: list[str] | None, depth: int) -> int:
-    """Return the end of the string that opens there; add its text, rewritten, to `pieces`."""
-    quote, place = opened["quote"], opened.end()
-    formatted = bool({"f", "t"} & set(opened["prefix"].lower()))
+def _find_string_end(code: str, opening: re.Match[str], pieces: list[str] | None, depth: int) -> int:
+    """Return the end of an opened string; append its rewritten text to `pieces`."""
+    quote, position = opening["quote"], opening.end()
+    formatted = bool({"f", "t"} & set(opening["prefix"].lower()))
     pattern = _LITERAL if formatted else _PLAIN
-    copied = place
-    while (token := pattern.search(code, place)) is not None:
-        place = token.end()
+    copied_to = position
+    while (token := pattern.search(code, position)) is not None:
+        position = token.end()
         if token[0] == quote or (len(quote) == 1 and token[0] == quote * 3):
-            place = token.start() + len(quote)
+            position = token.start() + len(quote)
             if pieces is not None:
-                pieces.append(code[copied:place])
-            return place
+                pieces.append(code[copied_to:position])
+            return position
         if token[0] == "{" and formatted:
             if pieces is not None:
-                pieces.append(code[copied:place])
-            place = copied = _expression_end(code, place, pieces, depth + 1)
+                pieces.append(code[copied_to:position])
+            position = copied_to = _find_expression_end(code, position, pieces, depth + 1)
     raise _UnclosedError
 
 
-def _expression_end(code: str, place: int, pieces: list[str] | None, depth: int) -> int:
-    """Return the end of the braces of an f-string that open there; see `_string_end`."""
-    if depth > _DEEPEST:
+def _find_expression_end(code: str, position: int, pieces: list[str] | None, depth: int) -> int:
+    """Return the end of an f-string expression; see `_string_end`."""
+    if depth > _MAX_DEPTH:
         raise _UnclosedError
-    brackets, copied = 0, place
-    written: list[str] = []
-    while (token := _TOKEN.search(code, place)) is not None:
-        place = token.end()
+    brackets, copied_to = 0, position
+    rewritten: list[str] = []
+    while (token := _TOKEN.search(code, position)) is not None:
+        position = token.end()
         if token["quote"]:
-            place = _string_end(code, token, None, depth)
-            text = code[token.start() : place]
-            # A name as long as the string; one of several lines stays what it is, which no older Python takes.
-            written += [code[copied : token.start()], text if "\n" in text else "_" * len(text)]
-            copied = place
+            position = _find_string_end(code, token, None, depth)
+            text = code[token.start() : position]
+            # A name of the string's length. A multi-line string stays, and fails to parse.
+            rewritten += [code[copied_to : token.start()], text if "\n" in text else "_" * len(text)]
+            copied_to = position
         elif token["comment"]:
-            written += [code[copied : token.start()], " " * len(token[0])]
-            copied = place
+            rewritten += [code[copied_to : token.start()], " " * len(token[0])]
+            copied_to = position
         elif token["open"]:
             brackets += 1
         elif token["close"] and brackets:
@@ -352,43 +335,42 @@ def _expression_end(code: str, place: int, pieces: list[str] | None, depth: int)
     if token is None:
         raise _UnclosedError
     if pieces is not None:
-        pieces += [*written, code[copied:place]]
-    return place if token["close"] else _format_end(code, place, pieces, depth)
+        pieces += [*rewritten, code[copied_to:position]]
+    return position if token["close"] else _find_format_end(code, position, pieces, depth)
 
 
-def _format_end(code: str, place: int, pieces: list[str] | None, depth: int) -> int:
-    """Return the end of the braces whose conversion or format begins there."""
-    copied = place
-    while (token := re.compile("[{}]").search(code, place)) is not None:
-        place = token.end()
+def _find_format_end(code: str, position: int, pieces: list[str] | None, depth: int) -> int:
+    copied_to = position
+    while (token := re.compile("[{}]").search(code, position)) is not None:
+        position = token.end()
         if pieces is not None:
-            pieces.append(code[copied:place])
+            pieces.append(code[copied_to:position])
         if token[0] == "}":
-            return place
-        place = copied = _expression_end(code, place, pieces, depth + 1)
+            return position
+        position = copied_to = _find_expression_end(code, position, pieces, depth + 1)
     raise _UnclosedError
 
 
 _SHORT_GIT = re.compile(r"git~\d+\Z")
 
-REPOSITORY_PARTS = ("HEAD", "objects", "refs", "commondir")
-"""The entries by which git recognises a repository's directory (`is_git_directory` in git's setup.c)."""
+REPOSITORY_ENTRIES = ("HEAD", "objects", "refs", "commondir")
+"""Entries that make a directory a repository (`is_git_directory` in git's setup.c)."""
 
 
-def is_git(name: str) -> bool:
+def is_dot_git(name: str) -> bool:
     """Whether some file system would open `.git` under this name.
 
-    NTFS drops trailing dots and spaces, has short names and streams after a colon; HFS+ ignores case and invisible
-    characters. The rules are those of git's own `core.protectNTFS` and `core.protectHFS`.
+    NTFS drops trailing dots and spaces, has short names and streams; HFS+ ignores case and invisible characters:
+    git's `core.protectNTFS` and `core.protectHFS`.
     """
-    if name.isascii() and "git" not in name.lower():  # nearly all; the rest takes ten times as long
+    if name.isascii() and "git" not in name.lower():  # fast path: ten times as fast
         return False
     visible = "".join(char for char in name if unicodedata.category(char) != "Cf")
     plain = visible.partition(":")[0].rstrip(". ").casefold()
     return plain == ".git" or _SHORT_GIT.match(plain) is not None
 
 
-def is_repository(names: Collection[str]) -> bool:
-    """Whether git takes a directory with these entries for a repository, whatever its own name is."""
+def is_git_directory(names: Collection[str]) -> bool:
+    """Whether git accepts a directory with these entries as a repository."""
     folded = {name.casefold() for name in names}
     return "head" in folded and ("commondir" in folded or {"objects", "refs"} <= folded)

@@ -1,8 +1,4 @@
-"""The values that callers, runs, models and tools exchange. Pure.
-
-In this order: a `Task` with its quotes and images; tool calls and their results; the `Outcome` of a run with its
-`Usage`; skills (https://agentskills.io); the network of a sandbox; the service of a semantic index.
-"""
+"""Values that callers, runs, models and tools exchange. Pure."""
 
 from __future__ import annotations
 
@@ -23,24 +19,23 @@ from typing_extensions import TypeAliasType, override
 from agent_runtime.core.errors import AgentError, SettingsError
 
 Plain = TypeAliasType("Plain", "bool | int | float | str | list[Plain] | tuple[Plain, ...] | dict[str, Plain] | None")
-"""The only data that crosses between the control block and the tools."""
+"""Data that may cross between the control block and the tools."""
 
 MediaType = Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
 
 MAX_IMAGE_BYTES = 3_500_000
-"""Anthropic takes 5 MB of an image as base64, which is four thirds of its bytes; OpenAI takes more."""
+"""Anthropic's limit of 5 MB of base64; OpenAI's is higher."""
 
 MAX_IMAGE_SIDE = 8_000
-"""Pixels; Anthropic refuses the request when an image has a longer side."""
+"""Pixels; Anthropic's limit."""
 
 IMAGE_TOKENS = 4_784
-"""What an estimate counts for a picture: the most that Anthropic's models count since Claude 4.7, which shrink a larger
-one to 3.75 megapixels. Those before count up to 1,600, most of OpenAI's up to 1,536 times a factor of the model's:
+"""Estimate per image: the maximum of Anthropic's models since Claude 4.7, which shrink to 3.75 megapixels.
 https://platform.claude.com/docs/en/build-with-claude/vision, https://developers.openai.com/api/docs/guides/images-vision.
 """
 
 _HEAD_BYTES = 1024 * 1024
-"""In which a picture's size is looked for; all profiles of colours and small copies that stand before it fit in."""
+"""Enough to pass colour profiles and thumbnails before the size."""
 
 _MAGIC: tuple[tuple[re.Pattern[bytes], MediaType], ...] = (
     (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
@@ -48,22 +43,22 @@ _MAGIC: tuple[tuple[re.Pattern[bytes], MediaType], ...] = (
     (re.compile(rb"GIF8"), "image/gif"),
     (re.compile(rb"RIFF.{4}WEBP", re.DOTALL), "image/webp"),
 )
-"""How files of each kind begin; the four kinds are those that every service takes. No other kind may begin like one: to
-find the size of some takes minutes, where somebody wants it to."""
+"""File signatures of the formats that every service accepts. Keep other formats out: parsing a crafted header of some
+takes minutes.
+"""
 
 
 class ImageError(AgentError):
-    """Bytes that cannot be shown to a model; the text says why."""
+    """Bytes that are no usable image."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """A picture.
+    """An image for the model.
 
     Attributes:
-        source: where it came from, e.g. `issue #12 by @mona`; the model is told it.
-        media_type: its kind, found out from its bytes.
-        data: its bytes as base64, as the services take them and as sessions keep them.
+        source: for the model, e.g. `issue #12 by @mona`.
+        data: base64.
     """
 
     source: str
@@ -72,12 +67,12 @@ class Image:
 
     @classmethod
     def of(cls, source: str, content: bytes) -> Self:
-        """Make a picture of a file's bytes. Only its head is read: nothing is decoded here.
+        """Create an image from a file's bytes; reads the header, decodes nothing.
 
         Raises:
-            ImageError: it is of no known kind, larger than `MAX_IMAGE_BYTES`, or longer than `MAX_IMAGE_SIDE`.
+            ImageError: unknown format, more than `MAX_IMAGE_BYTES` or `MAX_IMAGE_SIDE`.
         """
-        import imagesize  # noqa: PLC0415 - loads an HTTP client, for which only who shows images pays
+        import imagesize  # noqa: PLC0415 - loads an HTTP client, which only images need
 
         if len(content) > MAX_IMAGE_BYTES:
             raise ImageError(f"it has {len(content):,} bytes, and {MAX_IMAGE_BYTES:,} are the most")
@@ -94,12 +89,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """Text from people who may not command the agent, e.g. an issue's body.
-
-    Attributes:
-        source: where it came from, e.g. `issue #12 by @mona`.
-        text: the text, already cleaned by the quote's creator.
-    """
+    """Cleaned text by people without command rights, e.g. an issue's body."""
 
     source: str
     text: str
@@ -107,14 +97,10 @@ class Quote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """The trusted request, and untrusted quotes; they stay apart all the way into the prompt.
+    """The trusted request with its untrusted quotes and images.
 
     Attributes:
-        goal: what to do, in the words of someone who may ask for it.
-        quotes: material to read, never instructions.
-        images: material to look at, e.g. screenshots; for a provider whose model sees.
-        output_schema: a JSON schema that the result must fit; `Outcome.structured_output` then holds that result. None
-            for a result in words.
+        output_schema: JSON schema of `Outcome.structured_output`; None for prose.
     """
 
     goal: str
@@ -124,18 +110,12 @@ class Task:
 
 
 TransportName = Literal["blocks", "tools"]
-"""The way in which a model calls tools: by a control block in its reply, or by its service's native tool calls."""
+"""Protocol of tool calls: control blocks in the reply, or the service's native tool calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRequest:
-    """A call as a model asks for it through its service's own tool calls.
-
-    Attributes:
-        id: names the call in its answer; unique in its reply.
-        name: the tool's name, as the model wrote it.
-        arguments: the JSON text of the arguments, as the model wrote it; it may be no JSON.
-    """
+    """A native tool call of a reply; `arguments` are unvalidated JSON."""
 
     id: str
     name: str
@@ -144,14 +124,7 @@ class ToolRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolAnswer:
-    """The answer to a `ToolRequest`.
-
-    Attributes:
-        id: of the request.
-        text: the result, or why there is none.
-        ok: False when the call was refused or failed.
-        images: pictures beside the text; only for a provider that sees.
-    """
+    """The answer to a `ToolRequest`."""
 
     id: str
     text: str
@@ -161,12 +134,10 @@ class ToolAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedLines:
-    """The lines of a file, from 1, that a text lists: one a line, below a line of its own.
+    """The lines of a file that a text lists, one a line below a heading.
 
     Attributes:
-        path: the file, as the call named it.
-        first: the first of them.
-        last: the last of them, or of those that the call asked for.
+        last: or the last requested line.
     """
 
     path: str
@@ -176,13 +147,12 @@ class ListedLines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """The result of a tool: a value for the code that called it, a text for the model.
+    """The result of a tool.
 
     Attributes:
-        value: what the call evaluates to in the control block.
-        text: what the model is shown when the code throws the value away.
-        lines: those that the text lists, for the result of a read.
-        images: pictures for a model that accepts them, beside the text; only the transport `tools` shows them.
+        value: for the control block.
+        text: for the model if the code discards `value`.
+        images: for the transport `tools`.
     """
 
     value: Plain
@@ -192,83 +162,78 @@ class ToolResult:
 
 
 class CallTool(Protocol):
-    """Answers one tool call of a step."""
+    """Executes a tool call of a step."""
 
-    def __call__(
-        self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool
-    ) -> Awaitable[Plain]:
-        """Run the tool.
+    def __call__(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Awaitable[Plain]:
+        """Call the tool and return its value.
 
         Args:
             tool: its name.
-            args: positional arguments, plain data.
-            kwargs: keyword arguments, plain data.
-            shown: whether the caller throws the value away, so that the result must be shown.
+            args: positional.
+            kwargs: by name.
+            show: whether to show the result to the model, since the code discards it.
 
         Raises:
-            ToolError: told to the caller, which may go on.
-            Suspend: not now: the step is suspended at this call.
+            ToolError: catchable by the caller.
+            Suspend: suspend the step at this call.
         """
         ...
 
 
-def with_requests(text: str, requests: Sequence[ToolRequest]) -> str:
-    """Return a reply as one text: its words, then each call on a line of its own."""
-    calls = (f"[call] {each.name}({each.arguments})" for each in requests)
+def append_requests(text: str, requests: Sequence[ToolRequest]) -> str:
+    """Append a line per call to a reply's text."""
+    calls = (f"[call] {request.name}({request.arguments})" for request in requests)
     return "\n".join([*filter(None, [text]), *calls])
 
 
-def with_answers(text: str, answers: Sequence[ToolAnswer]) -> str:
-    """Return the answers to a reply's calls and the text behind them as one text."""
-    return "\n\n".join(filter(None, [*(each.text for each in answers), text]))
+def join_answers(text: str, answers: Sequence[ToolAnswer]) -> str:
+    """Join the answers to a reply's calls and the text after them."""
+    return "\n\n".join(filter(None, [*(answer.text for answer in answers), text]))
 
 
 class Status(StrEnum):
-    """How a run ended."""
+    """The end of a run."""
 
     FINISHED = "finished"
-    """A completion block, and its step succeeded."""
+    """A completion block in a successful step."""
     ANSWERED = "answered"
     """A conversational reply without a control block (chat only)."""
     PAUSED = "paused"
-    """A call waits for a person; `pending` says which, and `resume` goes on at it."""
+    """A call waits for a person; `resume` continues at `pending`."""
     STOPPED = "stopped"
-    """Someone stopped it."""
+    """Stopped by the caller."""
     MAX_STEPS = "max_steps"
-    """The step limit was reached first."""
+    """Step limit."""
     MAX_TOKENS = "max_tokens"
-    """The token budget was reached first."""
+    """Token budget."""
     MAX_COST = "max_cost"
-    """The budget of money was reached first."""
+    """Cost budget."""
     TIMEOUT = "timeout"
-    """The time limit was reached first."""
+    """Time limit."""
     REPEATED_CALLS = "repeated_calls"
-    """The same call was made over and over, to the same end."""
+    """The same calls with the same results, repeated."""
     FORMAT_ERRORS = "format_errors"
-    """Several replies in a row could not be understood."""
+    """Several malformed replies in a row."""
     INVALID_OUTPUT = "invalid_output"
-    """The completion did not fit the task's output schema, however often it was asked for again."""
+    """The completion never fit the output schema."""
     FAILED = "failed"
-    """The model service failed; `reason` says how."""
+    """The model service failed; see `reason`."""
     SANDBOX_FAILED = "sandbox_failed"
-    """The sandbox could not be started, or its programs went over its limits again and again; `reason` says which."""
+    """The sandbox did not start, or its programs exceeded the limits repeatedly; see `reason`."""
     MODEL_UNAVAILABLE = "model_unavailable"
-    """The model service is down; `reason` says how. The run is not over: `resume` asks it again."""
+    """The model service is down; `resume` continues the run."""
     NETWORK_LOST = "network_lost"
-    """The network that the run was given went away; `reason` says why."""
+    """The sandbox lost its network; see `reason`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """The tokens and the cost of model calls, summed over a run.
+    """Tokens and cost of model calls.
 
     Attributes:
-        requests: model requests answered.
-        input_tokens: tokens sent that were neither read from nor written to the provider's cache.
-        cached_tokens: tokens read from the provider's cache.
-        cache_write_tokens: tokens written to the provider's cache.
-        output_tokens: tokens received, reasoning included.
-        cost_usd: US dollars, or None when a model's price is not known.
+        input_tokens: outside the provider's cache.
+        output_tokens: with reasoning.
+        cost_usd: None for an unknown price.
     """
 
     requests: int = 0
@@ -279,20 +244,19 @@ class Usage:
     cost_usd: float | None = 0.0
 
     def __add__(self, other: Usage) -> Usage:
-        """Sum two usages; an unknown cost makes the sum unknown."""
-        known = self.cost_usd is not None and other.cost_usd is not None
+        priced = self.cost_usd is not None and other.cost_usd is not None
         return Usage(
             requests=self.requests + other.requests,
             input_tokens=self.input_tokens + other.input_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
             cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
-            cost_usd=(self.cost_usd or 0.0) + (other.cost_usd or 0.0) if known else None,
+            cost_usd=(self.cost_usd or 0.0) + (other.cost_usd or 0.0) if priced else None,
         )
 
     @property
     def total_tokens(self) -> int:
-        """All tokens, sent and received."""
+        """Tokens sent and received."""
         return self.input_tokens + self.cached_tokens + self.cache_write_tokens + self.output_tokens
 
 
@@ -301,17 +265,12 @@ PendingKind = Literal["permission", "question"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingCall:
-    """The one tool call that waits for a person.
+    """The tool call that waits for a person.
 
     Attributes:
-        request_id: names this request in answers to it; random, 8 hexadecimal digits.
-        kind: `permission` for a call that may only be made when somebody approves, `question` for `ask_user`.
-        tool: the tool's name.
-        args: by parameter name, whole; plain data.
-        reason: why it waits, e.g. the rule that asks; for a question, the question.
-        preview: what the call would do, whole, as text for people: a diff for a write, the command for a shell. Empty
-            where that is too long; such a call never waits.
-        workspace: a hash over the workspace's files, as they were when the call was shown.
+        reason: e.g. the rule that requires approval, or the question.
+        preview: complete effect for people, e.g. a diff.
+        workspace: hash of the files when the preview was made.
     """
 
     request_id: str
@@ -325,18 +284,10 @@ class PendingCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The end of one run, or of one leg of a run that paused. As text it is the summary, or else the reason.
+    """The end of a run, or of a paused run's segment. `str` gives the summary or the reason.
 
     Attributes:
-        status: how it ended.
-        summary: the completion or answer, else None.
-        reason: for every ending but `finished` and `answered`: why, and what to do.
-        pending: for `paused`: the call that waits.
-        steps: steps taken.
-        usage: what the model calls used.
-        seconds: wall time.
-        retry_after: for `model_unavailable`: the seconds that the service asked to be left alone, if it said.
-        output_json: for a task with an output schema that is `finished`: the result as compact JSON, else empty.
+        output_json: compact JSON of a task with an output schema.
     """
 
     status: Status
@@ -351,30 +302,29 @@ class Outcome:
 
     @property
     def structured_output(self) -> Plain:
-        """The result of a task with an output schema, as data; None without one."""
+        """Parsed `output_json`; None without an output schema."""
         output: Plain = json.loads(self.output_json) if self.output_json else None
         return output
 
     def to_dict(self) -> dict[str, Plain]:
-        """All of it as plain data, which JSON takes."""
+        """Return all fields as JSON data."""
         data: dict[str, Plain] = asdict(self)
         return data | {"status": self.status.value}
 
     @override
     def __str__(self) -> str:
-        """The text for the person who asked."""
         return self.summary or self.reason or ""
 
     @override
     def __eq__(self, other: object) -> bool:
-        """Whether all fields are equal. A text is never equal, and who compares with one is warned."""
+        """Compare all fields; warn on a comparison with a string."""
         if isinstance(other, str):
             warning = (
                 "An Outcome never equals a text; compare its `summary`, which is None unless the run has finished."
             )
             warnings.warn(warning, stacklevel=2)
         return isinstance(other, Outcome) and all(
-            getattr(self, each.name) == getattr(other, each.name) for each in fields(self)
+            getattr(self, item.name) == getattr(other, item.name) for item in fields(self)
         )
 
     __hash__ = None  # type: ignore[assignment]  # `pending` has a dictionary
@@ -388,22 +338,20 @@ _FRONT_MATTER = re.compile(
 
 _SKILL_NAME = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
 
-_MOST_BRACKETS = 64
-"""They take several times as long as any other text, and heads are read where everything else waits."""
+_MAX_BRACKETS = 64
+"""Brackets are the slowest part to parse, and parsing blocks the event loop."""
 
-_DESCRIPTION_CHARS = 300
-"""The format allows 1,024; all descriptions together stand in the first message."""
+_MAX_DESCRIPTION_CHARS = 300
+"""Less than the format's 1,024: all descriptions share the first message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skill:
-    """One skill.
+    """An agent skill (https://agentskills.io).
 
     Attributes:
-        name: of its folder, too.
-        description: its purpose, and when to read it: one line, cut.
         path: of its `SKILL.md`.
-        text: the text below the head of that file.
+        text: body of that file.
     """
 
     name: str
@@ -413,27 +361,23 @@ class Skill:
 
     @classmethod
     def parse(cls, path: str, content: str) -> Self:
-        """Read a `SKILL.md`.
-
-        Args:
-            path: of the file, with the folder that it is in.
-            content: the file's.
+        """Parse a `SKILL.md`.
 
         Raises:
-            SettingsError: it has no head with a name and a description, or another name than its folder.
+            SettingsError: invalid front matter, or a name other than the folder's.
         """
         import yaml  # noqa: PLC0415 - few agents have skills
 
-        found = _FRONT_MATTER.match(content)
-        if found is None:
+        front_matter = _FRONT_MATTER.match(content)
+        if front_matter is None:
             raise SettingsError(f"{path}:1: must begin with front matter: `---`, `name:`, `description:`, `---`.")
-        if found["head"].count("[") + found["head"].count("{") > _MOST_BRACKETS:
-            raise SettingsError(f"{path}: its front matter has more than {_MOST_BRACKETS} `[` and `{{`; use fewer.")
-        # That in C takes a tenth of the time; not every build of PyYAML has it.
+        if front_matter["head"].count("[") + front_matter["head"].count("{") > _MAX_BRACKETS:
+            raise SettingsError(f"{path}: its front matter has more than {_MAX_BRACKETS} `[` and `{{`; use fewer.")
+        # Ten times as fast, but missing in some builds of PyYAML.
         loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
         try:
-            # Texts, lists and mappings, and nothing else. No merge keys: a few lines of them unfold into gigabytes.
-            head = yaml.load(found["head"], Loader=loader)  # noqa: S506 - see above
+            # Only strings, lists and mappings. No merge keys: a few lines of them expand to gigabytes.
+            head = yaml.load(front_matter["head"], Loader=loader)  # noqa: S506 - see above
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise SettingsError(f"{path}: its front matter is not valid YAML: {type(error).__name__}.") from error
         name, description = (head.get(key) if isinstance(head, dict) else None for key in ("name", "description"))
@@ -442,29 +386,26 @@ class Skill:
             raise SettingsError(f"{path}: `name` must be the folder's: lower-case letters, digits and single hyphens.")
         if not isinstance(description, str) or not description.strip():
             raise SettingsError(f"{path}: `description` must say what the skill is for.")
-        line = "".join(char if char.isprintable() else " " for char in description[: 4 * _DESCRIPTION_CHARS])
-        return cls(name=name, description=" ".join(line.split())[:_DESCRIPTION_CHARS], path=path, text=found["text"])
+        line = "".join(char if char.isprintable() else " " for char in description[: 4 * _MAX_DESCRIPTION_CHARS])
+        return cls(
+            name=name, description=" ".join(line.split())[:_MAX_DESCRIPTION_CHARS], path=path, text=front_matter["text"]
+        )
 
 
-def usable_skills(files: Mapping[str, str]) -> dict[str, Skill]:
-    """Return the valid skills among files by name: the first of each name, and a bounded number.
-
-    Args:
-        files: contents by path.
-    """
-    found: dict[str, Skill] = {}
+def parse_skills(files: Mapping[str, str]) -> dict[str, Skill]:
+    """Return up to `MAX_SKILLS` valid skills by name, given contents by path."""
+    skills: dict[str, Skill] = {}
     for path, content in files.items():
         try:
             skill = Skill.parse(path, content)
-        except SettingsError:  # a file for another agent's dialect of the format
+        except SettingsError:  # written for another agent's dialect
             continue
-        if len(found) < MAX_SKILLS:
-            found.setdefault(skill.name, skill)
-    return found
+        if len(skills) < MAX_SKILLS:
+            skills.setdefault(skill.name, skill)
+    return skills
 
 
-# Names as certificates have them (RFC 1123 with the dots of RFC 5280): at least two labels, the last of them no number,
-# so that no spelling of an address is one.
+# Host names of certificates (RFC 1123, RFC 5280): at least two labels, the last not numeric, which excludes addresses.
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 
 _HOST = re.compile(rf"(?=.{{4,253}}\Z)(?:{_LABEL}\.)+(?=[a-z]){_LABEL}")
@@ -478,12 +419,7 @@ OFF, REGISTRIES = "off", "registries"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Destination:
-    """A host and a port.
-
-    Attributes:
-        host: a name in lower case, without a dot at its end.
-        port: a TCP port.
-    """
+    """A lower-case host name without trailing dot, and a TCP port."""
 
     host: str
     port: int = 443
@@ -494,10 +430,10 @@ class Destination:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `host` or `host:port`.
+        """Parse `host` or `host:port`.
 
         Raises:
-            ValueError: it is neither; the text says what it must be.
+            ValueError: with the expected form.
         """
         host, colon, port = text.strip().lower().partition(":")
         if colon and not _PORT.fullmatch(port):
@@ -511,20 +447,17 @@ class Destination:
 
     @override
     def __str__(self) -> str:
-        """As it is written in settings."""
         return self.host if self.port == 443 else f"{self.host}:{self.port}"  # noqa: PLR2004 - HTTPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkLimits:
-    """Bounds of the connections of one sandbox.
+    """Limits of a sandbox's connections.
 
     Attributes:
-        total_bytes: sent and received together, over all connections.
-        connections: over the whole life of the sandbox, the refused ones included.
-        at_once: connections open at a time; more have to wait.
-        handshake_seconds: for each step up to the first byte of content: request, name, connection, TLS greeting.
-        idle_seconds: without a byte in either direction.
+        connections: in total, refused ones included.
+        at_once: open ones; more have to wait.
+        handshake_seconds: per step before the first byte of content.
     """
 
     total_bytes: int = 2 * 1024**3
@@ -536,45 +469,39 @@ class NetworkLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """The hosts that programs in a sandbox may reach: by default none.
-
-    Attributes:
-        allowed: where to, exactly; TLS only.
-        limits: bounds.
-    """
+    """The hosts that a sandbox may reach over TLS; none by default."""
 
     allowed: frozenset[Destination] = frozenset()
     limits: NetworkLimits = field(default_factory=NetworkLimits)
 
     @classmethod
     def of(cls, *words: str) -> Self:
-        """The network that words describe: `off`, `registries`, hosts as `example.org` or `example.org:8443`.
+        """Parse `off`, `registries`, `example.org` or `example.org:8443`.
 
         Raises:
-            ValueError: a word is none of these, or `off` does not stand alone; the text says what it must be.
+            ValueError: unknown word, or `off` with others.
         """
-        given = [word.strip().lower() for word in words if word.strip()]
-        if OFF in given and len(given) > 1:
-            raise ValueError(f"must be `{OFF}` alone or hosts, not both: {', '.join(given)}")
+        names = [word.strip().lower() for word in words if word.strip()]
+        if OFF in names and len(names) > 1:
+            raise ValueError(f"must be `{OFF}` alone or hosts, not both: {', '.join(names)}")
         allowed: set[Destination] = set()
-        for word in given:
+        for word in names:
             if word == REGISTRIES:
                 allowed |= registries()
             elif word != OFF:
                 allowed.add(Destination.parse(word))
         return cls(allowed=frozenset(allowed))
 
-    def narrowed(self, wanted: Network) -> Network:
-        """Return the hosts that both allow, within these bounds."""
-        return replace(self, allowed=self.allowed & wanted.allowed)
+    def intersect(self, network: Network) -> Network:
+        """Return the hosts that both allow, with this network's limits."""
+        return replace(self, allowed=self.allowed & network.allowed)
 
     def __bool__(self) -> bool:
-        """Whether anything can be reached."""
         return bool(self.allowed)
 
     @override
     def __str__(self) -> str:
-        """As it is written in settings, for reports."""
+        """Format as in settings."""
         whole = bool(self.allowed) and registries() <= self.allowed
         hosts = sorted(self.allowed - registries() if whole else self.allowed)
         return ", ".join([*([REGISTRIES] if whole else []), *map(str, hosts)]) or OFF
@@ -582,16 +509,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """A connection that a program in a sandbox asked for, once it is over or was refused.
-
-    Attributes:
-        host: the host that was asked for, in lower case; empty when the request could not be read.
-        port: the port that was asked for, or 0.
-        allowed: whether content could pass.
-        reason: why it was refused or broken off; empty when it simply ended.
-        sent: bytes that the other side got.
-        received: bytes that came back.
-    """
+    """A finished or refused connection of a sandboxed program; host and port are empty for an unreadable request."""
 
     host: str
     port: int
@@ -602,7 +520,6 @@ class Connection:
 
     @override
     def __str__(self) -> str:
-        """One line for logs."""
         verdict = "allowed" if self.allowed else "refused"
         why = f": {self.reason}" if self.reason else ""
         return f"{self.host or '?'}:{self.port} {verdict}, {self.sent} bytes out, {self.received} in{why}"
@@ -610,34 +527,31 @@ class Connection:
 
 @functools.cache
 def registries() -> frozenset[Destination]:
-    """Return the hosts from which packages of well-known languages are fetched and which take no uploads."""
-    return frozenset(Destination(host) for host in _listed("downloads"))
+    """Return download-only hosts of well-known package registries."""
+    return frozenset(Destination(host) for host in _load_hosts("downloads"))
 
 
 @functools.cache
-def taking_uploads() -> frozenset[str]:
-    """Return hosts of well-known registries that `registries` leaves out, because one can publish there, too."""
-    return frozenset(_listed("also_takes_uploads"))
+def upload_hosts() -> frozenset[str]:
+    """Return registry hosts that also accept uploads."""
+    return frozenset(_load_hosts("also_takes_uploads"))
 
 
-def _listed(table: str) -> Iterable[str]:
-    import tomllib  # noqa: PLC0415 - with the next one 10 ms, for a list that few runs need
+def _load_hosts(table: str) -> Iterable[str]:
+    import tomllib  # noqa: PLC0415 - 10 ms with the next, for a list that few runs need
     from importlib.resources import files  # noqa: PLC0415 - the same
 
     hosts: dict[str, list[str]] = tomllib.loads((files("agent_runtime") / "registries.toml").read_text("utf-8"))[table]
-    return [host for each in hosts.values() for host in each]
+    return [host for group in hosts.values() for host in group]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingService:
-    """A service that makes vectors of texts, for semantic search.
+    """An embedding service for semantic search.
 
     Attributes:
-        model: its name at the service.
-        base_url: the service's address.
-        api_key: the key; None for a server without one.
-        seconds: how long one request may take, with all its attempts.
-        most: how many definitions one search gives at most.
+        seconds: timeout of a request with its retries.
+        most: maximum results of a search.
     """
 
     model: str
@@ -647,10 +561,5 @@ class EmbeddingService:
     most: int = 50
 
     def __post_init__(self) -> None:
-        """Check that vectors can be compared here.
-
-        Raises:
-            SettingsError: numpy is not installed.
-        """
         if importlib.util.find_spec("numpy") is None:
             raise SettingsError("`index` needs numpy: install codepilot-bot[embeddings], or remove the section")

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.core.text import is_git
+from agent_runtime.core.text import is_dot_git
 from agent_runtime.processes.bounded import run_bounded
 from agent_runtime.workspace import files as files_module
 from agent_runtime.workspace.diffs import decode, unified
@@ -166,7 +166,7 @@ def _open_entry(source: int, name: str) -> int | str | None:
     mode = os.stat(name, dir_fd=source, follow_symlinks=False).st_mode
     if stat.S_ISDIR(mode):
         return _open(name, os.O_DIRECTORY, directory=source)
-    if is_git(name):
+    if is_dot_git(name):
         return None
     if stat.S_ISLNK(mode):
         return os.readlink(name, dir_fd=source)

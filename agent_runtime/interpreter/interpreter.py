@@ -214,7 +214,7 @@ class Interpreter:
         try:
             args = tuple(to_plain(value, f"{name}: argument {i}") for i, value in enumerate(snapshot.args, 1))
             kwargs = {key: to_plain(value, f"{name}: {key}") for key, value in snapshot.kwargs.items()}
-            value: Any = await call(name, args, kwargs, shown=is_statement)
+            value: Any = await call(name, args, kwargs, show=is_statement)
         except NotPlainError as error:
             return await snapshot.resume({"exc_type": "TypeError", "message": str(error)})
         except ToolError as error:

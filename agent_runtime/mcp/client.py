@@ -27,7 +27,7 @@ import httpx2
 from typing_extensions import override
 
 from agent_runtime.core.errors import McpServerError, SandboxError, SettingsError
-from agent_runtime.core.text import sendable
+from agent_runtime.core.text import replace_surrogates
 from agent_runtime.core.values import Connection, Network
 from agent_runtime.mcp.settings import MAX_MESSAGE_BYTES, MAX_MESSAGE_VALUES, McpServer, values_in
 from agent_runtime.processes.spawn import end, finish_start
@@ -487,7 +487,7 @@ async def _messages(
                     message = error
                     if _HALF_CHARACTER.search(line):
                         with suppress(ValueError, RecursionError):
-                            line = sendable(json.dumps(json.loads(line), ensure_ascii=False)).encode()
+                            line = replace_surrogates(json.dumps(json.loads(line), ensure_ascii=False)).encode()
                             message = SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
                 await into.send(message)
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from opentelemetry.trace import Span, SpanKind, StatusCode, get_tracer
 
-from agent_runtime.core.values import Image, Plain, ToolAnswer, ToolRequest, Usage, with_answers, with_requests
+from agent_runtime.core.values import Image, Plain, ToolAnswer, ToolRequest, Usage, append_requests, join_answers
 
 StopReason = Literal["stop", "length"]
 """Why a reply ended: by itself, or because the token limit was reached."""
@@ -44,7 +44,7 @@ class Message:
     @property
     def worded(self) -> str:
         """The message as one text, without its images."""
-        return with_answers(with_requests(self.text, self.requests), self.answers)
+        return join_answers(append_requests(self.text, self.requests), self.answers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

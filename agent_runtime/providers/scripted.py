@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Self, get_args
 
 from agent_runtime.core.errors import ScriptError, SettingsError, did_you_mean
-from agent_runtime.core.values import IMAGE_TOKENS, ToolRequest, Usage, with_answers
+from agent_runtime.core.values import IMAGE_TOKENS, ToolRequest, Usage, join_answers
 from agent_runtime.providers.models import ModelOptions
 from agent_runtime.providers.protocol import (
     CallChunk,
@@ -137,7 +137,7 @@ class ScriptedProvider:
             ScriptError: there is none, or the newest message is not as it expects.
         """
         newest = request.messages[-1]
-        message = with_answers(newest.text, newest.answers)
+        message = join_answers(newest.text, newest.answers)
         if not self.remaining:
             count = len(self._replies)
             raise ScriptError(

@@ -91,7 +91,7 @@ class Calls:
             failure, ok = clipped(str(error), _FAILURE_CHARS), False
         return "\n\n".join(filter(None, (self.shown.text(), failure))), ok
 
-    async def __call__(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+    async def __call__(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
         """Answer one call: check it against the policy, run it, record it.
 
         Raises:
@@ -99,11 +99,11 @@ class Calls:
             Suspend: the call waits for a person, and has not been made.
         """
         try:
-            return await self._answer(tool, args, kwargs, shown=shown)
+            return await self._answer(tool, args, kwargs, show=show)
         finally:
             self._gate.forget()
 
-    async def _answer(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+    async def _answer(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
         called = self._registry.get(tool)
         bound = called.bind(args, kwargs)
         planned = await called.plan(bound)
@@ -125,7 +125,7 @@ class Calls:
         except Suspend:  # a question without an answer; it will be asked again
             self.number -= 1
             raise
-        if shown:
+        if show:
             most = self._max_output_chars.get(tool)
             self.shown.add_result(result.text, call=label, lines=result.lines, most=most, images=result.images)
         record(result.value, result.text, ok=True)

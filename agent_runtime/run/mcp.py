@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from agent_runtime.agent.agent import Agent
 from agent_runtime.core.errors import McpServerError, SandboxError, SettingsError, Suspend, ToolError, ToolErrorKind
 from agent_runtime.core.events import SERVER_DOWN, NetworkUsed, ServedTool, ToolsListed
-from agent_runtime.core.text import find_half_character
+from agent_runtime.core.text import find_surrogate
 from agent_runtime.core.values import Plain, ToolResult
 from agent_runtime.interpreter.source import NotPlainError, to_plain
 from agent_runtime.run.approvals import Gate
@@ -244,7 +244,7 @@ class ToolServer:
             try:
                 given = {key: to_plain(value, f"{name}: {key}") for key, value in arguments.items()}
                 args, named = call_arguments(self._registry.get(name), given)
-                await self._calls(name, args, named, shown=True)
+                await self._calls(name, args, named, show=True)
             except (ToolError, NotPlainError, SandboxError) as error:
                 return str(error), False
             except Suspend:
@@ -301,7 +301,7 @@ def _refusal(error: Exception) -> JSONRPCError | None:
         with suppress(ValueError, RecursionError):
             message = json.loads(line)
         code, reason = PARSE_ERROR, f"the message cannot be read: {details[0]['msg']}"
-        if (place := find_half_character(message)) is not None:
+        if (place := find_surrogate(message)) is not None:
             code = INVALID_PARAMS
             reason = f"{place} is not valid Unicode: it holds half of a surrogate pair; send whole characters"
     else:
@@ -311,6 +311,6 @@ def _refusal(error: Exception) -> JSONRPCError | None:
     if isinstance(message, dict) and not {"id", "method"} <= message.keys():
         return None  # a notification, or an answer
     request_id = message["id"] if isinstance(message, dict) else None
-    if type(request_id) not in {int, str} or find_half_character(request_id) is not None:
+    if type(request_id) not in {int, str} or find_surrogate(request_id) is not None:
         request_id = None
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=code, message=reason))

@@ -141,7 +141,7 @@ def _json_in(completion: str) -> str:
             elif opened is None:
                 opened, body = token, []
             elif not token.info and token.char == opened.char and token.length >= opened.length:
-                if opened.word == "json":
+                if opened.language == "json":
                     blocks.append("".join(body))
                 opened = None
             else:

@@ -34,7 +34,7 @@ from agent_runtime.core.events import (
     Recorded,
     Refused,
 )
-from agent_runtime.core.values import Connection, Network, Outcome, Plain, Status, Task, usable_skills
+from agent_runtime.core.values import Connection, Network, Outcome, Plain, Status, Task, parse_skills
 from agent_runtime.delegation.children import (
     ChildRuns,
     Consumption,
@@ -147,7 +147,7 @@ class Toolbox:
         families: list[ToolFamily] = [self.files, self._search, self.shell, QuestionTools(ask), context]
         if agent.delegation is not None:
             families.append(DelegationTools(self.children))
-        self.skills = usable_skills(agent.skills)
+        self.skills = parse_skills(agent.skills)
         known = [*(name for family in families for name in family.value_types), *IndexTools.value_types]
         if agent.indexed or (agent.indexed is None and has_sources(self.workspace)):
             families.insert(2, IndexTools(self.index))

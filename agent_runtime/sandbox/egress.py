@@ -25,7 +25,7 @@ from typing import Literal
 import h11
 
 from agent_runtime.core.errors import SandboxError
-from agent_runtime.core.values import Connection, Destination, Network, taking_uploads
+from agent_runtime.core.values import Connection, Destination, Network, upload_hosts
 
 log = logging.getLogger(__name__)
 
@@ -484,7 +484,7 @@ async def close(writer: asyncio.StreamWriter) -> None:
 
 def _describe(target: tuple[str, int]) -> str:
     host, port = target
-    if host in taking_uploads():
+    if host in upload_hosts():
         return f"{host} takes uploads, so `registries` leaves it out: it"
     try:
         return str(Destination(host, port))

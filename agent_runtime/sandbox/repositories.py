@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent_runtime.core.errors import SandboxError
-from agent_runtime.core.text import is_git, is_repository
+from agent_runtime.core.text import is_dot_git, is_git_directory
 from agent_runtime.sandbox.protocol import FixedPath
 
 _MOST_MOUNTS = 300
@@ -331,14 +331,14 @@ def _list(
         now = time.time_ns()
         with os.scandir(descriptor) as entries:
             names = [(each.name, each.is_dir(follow_symlinks=False)) for each in entries]
-        git = tuple(name for name, _ in names if is_git(name))
+        git = tuple(name for name, _ in names if is_dot_git(name))
         heads = [name for name, _ in names if name.casefold() == "head"]
         listing = _Listing(
             # A change in the same tick of the kernel's clock would not show.
             changed=status.st_ctime_ns if now - status.st_ctime_ns > _GRAIN else 0,
             folders=tuple(name for name, is_folder in names if is_folder and name not in git),
             git=git,
-            heads=tuple(heads) if heads and is_repository([name for name, _ in names]) else (),
+            heads=tuple(heads) if heads and is_git_directory([name for name, _ in names]) else (),
         )
     if listing.changed:
         seen[key] = listing

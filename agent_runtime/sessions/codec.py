@@ -29,7 +29,7 @@ from agent_runtime.core.events import (
     Started,
     Told,
 )
-from agent_runtime.core.values import Plain, Status, with_answers, with_requests
+from agent_runtime.core.values import Plain, Status, append_requests, join_answers
 
 FORMAT = 1
 """The format that this version reads and writes."""
@@ -314,9 +314,9 @@ def message_of(event: Recorded) -> ChatMessage | None:
         case Started(opening=text) | MessageInjected(text=text) | Recovered(text=text):
             return {"role": "user", "content": text}
         case Observed():
-            return {"role": "user", "content": with_answers(event.text, event.answers)}
+            return {"role": "user", "content": join_answers(event.text, event.answers)}
         case Replied():
-            return {"role": "assistant", "content": with_requests(event.text, event.requests)}
+            return {"role": "assistant", "content": append_requests(event.text, event.requests)}
         case Told(role=role, text=text):
             return {"role": role, "content": text}
         case _:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from agent_runtime.core.text import without_binary
+from agent_runtime.core.text import replace_binary
 from agent_runtime.sandbox.protocol import Sandbox, Temporary
 
 if TYPE_CHECKING:
@@ -154,13 +154,13 @@ class Capture:
         Binary data is left out of either.
         """
         if not self.cut:
-            return without_binary(self.kept())
+            return replace_binary(self.kept())
         missing = self.characters - len(self._head) - len(self._tail)
         first = self._head_lines + 1
         last = self.lines - self._tail.count("\n") + 1
         where = f"; all of it: {whole}" if whole else ""
         left_out = f"[… {missing:,} characters left out, lines {first:,}-{last:,}{where} …]"
-        return f"{without_binary(self._head)}\n{left_out}\n{without_binary(self._tail)}"
+        return f"{replace_binary(self._head)}\n{left_out}\n{replace_binary(self._tail)}"
 
 
 COLUMNS, ROWS = 120, 40

@@ -242,8 +242,8 @@ class ReplyParser:
 
     def _begin(self, fence: FenceLine, events: list[Streamed]) -> None:
         """Open the block that a fence line outside all blocks begins."""
-        if fence.word in (_CONTROL, _COMPLETION):
-            block = Block(fence.word)
+        if fence.language in (_CONTROL, _COMPLETION):
+            block = Block(fence.language)
         else:
             block = Block.DISPLAY if self._plan.slots == () else Block.PAYLOAD
         self._fault = self._refusal(block, fence)
@@ -262,7 +262,7 @@ class ReplyParser:
     def _refusal(self, block: Block, fence: FenceLine) -> FormatError | None:
         """Why a block may not stand here, or None."""
         if self._completion is not None:
-            return block_after_completion(fence.word, fence.line, self._completion.fence.line)
+            return block_after_completion(fence.language, fence.line, self._completion.fence.line)
         if block is Block.CONTROL and self._control is not None:
             return second_control(fence.line, self._control.fence.line)
         if block is not Block.PAYLOAD or self._plan.slots is None:
@@ -320,7 +320,7 @@ class ReplyParser:
             if self._plan.slots != ():
                 raise unclosed_control(line, "it writes files, but no payload can follow inside it")
         elif opened.block is not Block.COMPLETION and opened.swallowed is not None:
-            raise unclosed_block(opened.block, line, opened.swallowed.word, opened.swallowed.line)
+            raise unclosed_block(opened.block, line, opened.swallowed.language, opened.swallowed.line)
         elif opened.block is Block.PAYLOAD and not self._is_whole(opened):
             raise unclosed_payload(line)
         self._settle(opened)
@@ -329,7 +329,7 @@ class ReplyParser:
         """Whether an unclosed payload passes the check of its language."""
         slot = self._next_slot()
         names = [payload.fence.filename, slot.path if slot else None]
-        languages = [PurePosixPath(name).suffix[1:].lower() for name in names if name] + [payload.fence.word]
+        languages = [PurePosixPath(name).suffix[1:].lower() for name in names if name] + [payload.fence.language]
         check = next((_CHECKS[language] for language in languages if language in _CHECKS), None)
         text = "".join(payload.parts)
         if check is None or not text.strip() or not (check is json.loads or is_readable(text)):
@@ -358,7 +358,7 @@ class _Open:
 
     def is_closed_by(self, fence: FenceLine) -> bool:
         """Take note of a fence line inside the block; True if it ends the block."""
-        if self.swallowed is None and fence.word in (_CONTROL, _COMPLETION):
+        if self.swallowed is None and fence.language in (_CONTROL, _COMPLETION):
             self.swallowed = fence
         if fence.char != self.fence.char or fence.length < self.lengths[-1]:
             return False

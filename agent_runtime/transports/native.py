@@ -389,7 +389,7 @@ class NativeStep:
         else:
             values = read_arguments(request.name, request.arguments)
             args, kwargs = call_arguments(self.tools.get(request.name), values)
-            await call(request.name, args, kwargs, shown=True)
+            await call(request.name, args, kwargs, show=True)
 
     def _standing(self, call: _Counted, script: dict[str, Plain] | None) -> dict[str, Plain]:
         answers: list[Plain] = [asdict(each) for each in self.given]
@@ -420,13 +420,13 @@ class _Counted:
         self.made, self.is_over = made, False
         self._call, self._most = call, most
 
-    async def __call__(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+    async def __call__(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
         if self.made >= self._most:
             self.is_over = True
             raise LimitError(f"The reply made more than {self._most} calls and was stopped.")
         self.made += 1
         try:
-            return await self._call(tool, args, kwargs, shown=shown)
+            return await self._call(tool, args, kwargs, show=show)
         except Suspend:  # it counts when it is put again
             self.made -= 1
             raise

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from agent_runtime.core.errors import FormatCode
 from agent_runtime.core.events import Replied, Streamed
-from agent_runtime.core.text import without_binary
+from agent_runtime.core.text import replace_binary
 from agent_runtime.core.values import CallTool, Image, ListedLines, Plain, ToolAnswer, ToolRequest
 from agent_runtime.policy.policy import RunLimits
 from agent_runtime.providers.protocol import CallChunk, StopReason, TextChunk, ToolSchema
@@ -262,7 +262,7 @@ class StepOutput:
 
     def add_print(self, text: str) -> None:
         """Add what the control block printed."""
-        text = without_binary(text)
+        text = replace_binary(text)
         kept = text[: max(0, self._max - self._used)]
         self._used += len(kept)
         self._dropped += len(text) - len(kept)
@@ -288,7 +288,7 @@ class StepOutput:
             images: pictures beside it.
         """
         self._images += images
-        text = without_binary(text)
+        text = replace_binary(text)
         room, why = max(0, self._max - self._used), f"a step shows {self._max:,} characters"
         if most is not None and most < room:
             room, why = most, f"of such a result {most:,} characters are shown"

@@ -27,7 +27,7 @@ from typing import Self
 from typing_extensions import override
 
 from agent_runtime.core.errors import ToolError, ToolErrorKind
-from agent_runtime.core.text import REPOSITORY_PARTS, is_git, is_repository
+from agent_runtime.core.text import REPOSITORY_ENTRIES, is_dot_git, is_git_directory
 from agent_runtime.sandbox.protocol import Temporary
 from agent_runtime.workspace.diffs import decode
 from agent_runtime.workspace.edits import with_lines
@@ -192,7 +192,7 @@ class Workspace:
             os.scandir(descriptor) as entries,
         ):
             found = [f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name for e in entries]
-        return sorted(name for name in found if not is_git(name.rstrip("/")))
+        return sorted(name for name in found if not is_dot_git(name.rstrip("/")))
 
     def read_bytes(self, path: str, limit: int) -> bytes:
         """The whole content of a regular file.
@@ -392,10 +392,10 @@ class Workspace:
             with _told(path):
                 try:
                     with held(self._open(self._root, parts[:depth], PATH_ONLY | os.O_DIRECTORY)) as directory:
-                        names = [name for name in REPOSITORY_PARTS if standing(directory, name) is not None]
+                        names = [name for name in REPOSITORY_ENTRIES if standing(directory, name) is not None]
                 except FileNotFoundError:  # nor is there anything in it
                     names = []
-            if is_repository([*names, part]):
+            if is_git_directory([*names, part]):
                 place = "/".join(parts[:depth]) or "."
                 raise ToolError(
                     f"{path!r} cannot be written: git takes {place!r} for a repository, because it has HEAD, objects "
@@ -777,7 +777,7 @@ def refuse_git(parts: Iterable[str], path: str) -> None:
     Raises:
         ToolError: a component names a git directory.
     """
-    if any(is_git(piece) for part in parts for piece in part.split("\\")):
+    if any(is_dot_git(piece) for part in parts for piece in part.split("\\")):
         raise ToolError(
             f"{path!r} lies in a git directory, which belongs to the host; use git commands to look at history",
             kind="PermissionError",

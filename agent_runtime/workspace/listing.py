@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.core.text import is_git
+from agent_runtime.core.text import is_dot_git
 from agent_runtime.processes.bounded import run_bounded
 from agent_runtime.workspace import files as files_module
 from agent_runtime.workspace.files import Workspace
@@ -131,7 +131,7 @@ def entries(
                 rules = (*rules, *rules_in(workspace, prefix))
             for entry in names:
                 name = prefix + entry.name
-                if is_git(entry.name):
+                if is_dot_git(entry.name):
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     if not is_ignored(rules, name, directory=True):

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.core.text import without_binary
+from agent_runtime.core.text import replace_binary
 from agent_runtime.processes.spawn import end, started
 from agent_runtime.sandbox.protocol import Launch
 from agent_runtime.workspace.files import Workspace
@@ -216,7 +216,7 @@ class Hits:
             head = f"[{start} characters]…" if start else ""
             tail = f"…[{len(text) - end} characters]" if end < len(text) else ""
             text = f"{head}{text[start:end]}{tail}"
-        text = without_binary(text)
+        text = replace_binary(text)
         return Hit(name=name, line=number, text=text, matched=matched, cut=cut)
 
     def _take(self, data: bytes, start: int, end: int) -> None:

@@ -383,7 +383,7 @@ def narrowed(operator: Network, wanted: str | Sequence[str] | None) -> Narrowed:
     if wanted is None:
         return Narrowed(network=operator)
     asked = Network.of(*([wanted] if isinstance(wanted, str) else wanted))
-    network = operator.narrowed(asked)
+    network = operator.intersect(asked)
     left_out = sorted(asked.allowed - network.allowed)
     return Narrowed(network=network, left_out=tuple(map(str, left_out)))
 

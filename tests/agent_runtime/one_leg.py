@@ -28,12 +28,12 @@ class Answers:
         self.told: list[str] = []
         self._left = calls
 
-    async def call(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+    async def call(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
         if not self._left:
             raise Suspend
         self._left -= 1
         (question,) = (*args, *kwargs.values())
-        self.told.append(f"{tool}{'!' if shown else ''}({question!r})")
+        self.told.append(f"{tool}{'!' if show else ''}({question!r})")
         return f"answer to {question}"
 
 

@@ -14,7 +14,7 @@ import pytest
 from mcp_types import TextContent
 
 from agent_runtime import Network
-from agent_runtime.core.text import find_half_character
+from agent_runtime.core.text import find_surrogate
 from agent_runtime.mcp.client import McpConnection, ServerPlace
 from tests.agent_runtime.mcp.parts import odd, python_sandbox
 
@@ -120,13 +120,13 @@ async def test_an_answer_of_a_server_arrives_with_a_sign_for_the_half(tmp_path: 
     ],
 )
 def test_the_place_of_a_half_is_named(value: object, place: str | None) -> None:
-    assert find_half_character(value, "whole" if isinstance(value, str) else "") == place
+    assert find_surrogate(value, "whole" if isinstance(value, str) else "") == place
 
 
 def test_the_place_is_bounded_however_long_the_keys_are() -> None:
     value: object = "\ud800"
     for _ in range(200):
         value = {"k" * 10_000: [value] * 3}
-    place = find_half_character(value)
+    place = find_surrogate(value)
     assert place is not None
     assert len(place) <= 200

@@ -27,7 +27,7 @@ class Desk:
         self.calls: list[tuple[str, tuple[Plain, ...], dict[str, Plain]]] = []
         self.printed = ""
 
-    async def call(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+    async def call(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
         self.calls.append((tool, args, kwargs))
         return args[0] if args else None
 

@@ -26,7 +26,7 @@ STUBS = "def ask(question: str) -> str: ..."
 SECRET = "hunter2-of-the-host"
 
 
-async def answer(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+async def answer(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
     return "answer"
 
 
@@ -135,7 +135,7 @@ async def test_limits_and_a_killed_worker_are_told_as_ever(interpreter: Interpre
         with pytest.raises(LimitError):
             await interpreter.run(bomb, call=answer, show=print)
 
-    async def kill(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+    async def kill(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
         for place in workers():
             os.kill(int(place.name), signal.SIGKILL)
         return "answer"

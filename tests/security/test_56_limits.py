@@ -99,7 +99,7 @@ class Desk:
         self.calls = 0
         self.shown = 0
 
-    async def call(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+    async def call(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
         self.calls += 1
         return None
 

@@ -14,7 +14,7 @@ from agent_runtime import Policy, Rule
 from agent_runtime.agent.document import read_document
 from agent_runtime.context.relevant_code import clues
 from agent_runtime.core.errors import FormatError, SettingsError
-from agent_runtime.core.text import MAX_REPLY_CHARS, without_binary
+from agent_runtime.core.text import MAX_REPLY_CHARS, replace_binary
 from agent_runtime.core.values import Skill
 from agent_runtime.interpreter.source import bound_names, discarded_calls, parse_code
 from agent_runtime.mcp.settings import MAX_MESSAGE_VALUES, McpServer, values_in
@@ -190,7 +190,7 @@ def _(text: str) -> None:
 
 @_on_the_loop("binary text", 250_000)
 def _(text: str) -> None:
-    without_binary(text)
+    replace_binary(text)
 
 
 @_on_the_loop("output of a terminal", 16_000)

@@ -16,7 +16,7 @@ import pytest
 
 from agent_runtime import CommandRunner, SandboxSettings, pick_sandbox
 from agent_runtime.core.errors import SandboxError, ToolError
-from agent_runtime.core.text import is_repository
+from agent_runtime.core.text import is_git_directory
 from agent_runtime.sandbox import repositories
 from agent_runtime.sandbox.repositories import RepositoryGuard, gitlinks_of
 from agent_runtime.workspace.files import Workspace
@@ -360,7 +360,7 @@ def test_file_tools_do_not_complete_a_repository(tmp_path: Path) -> None:
                 files.write_bytes(path, b"x")
         with pytest.raises(ToolError, match="git directory"):
             files.write_bytes("a/.GIT/config", b"x")
-    assert not is_repository(["HEAD", "objects"])
+    assert not is_git_directory(["HEAD", "objects"])
 
 
 @pytest.mark.parametrize("version", ["2", "3", "4"])

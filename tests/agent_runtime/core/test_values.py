@@ -27,9 +27,9 @@ from agent_runtime.core.values import (
     Skill,
     Status,
     Usage,
+    parse_skills,
     registries,
-    taking_uploads,
-    usable_skills,
+    upload_hosts,
 )
 from tests.agent_runtime.image_files import gif, jpeg, png, webp
 
@@ -136,8 +136,8 @@ def test_registries_are_hosts_that_take_no_uploads() -> None:
     network = Network.of("registries", "a.example")
     assert Destination("files.pythonhosted.org") in network.allowed
     assert all(each.port == 443 for each in registries())
-    assert not {each.host for each in registries()} & taking_uploads()
-    assert "registry.npmjs.org" in taking_uploads()
+    assert not {each.host for each in registries()} & upload_hosts()
+    assert "registry.npmjs.org" in upload_hosts()
     assert str(network) == "registries, a.example"
     assert Network.of(*str(network).split(",")) == network
 
@@ -165,11 +165,11 @@ def test_off_stands_alone() -> None:
 def test_narrowing_never_adds_anything(operator: set[str], wanted: set[str]) -> None:
     limits = NetworkLimits(total_bytes=7)
     most = Network(allowed=Network.of(*operator).allowed, limits=limits)
-    narrowed = most.narrowed(Network.of(*wanted))
+    narrowed = most.intersect(Network.of(*wanted))
     assert narrowed.allowed <= most.allowed
     assert narrowed.allowed <= Network.of(*wanted).allowed
     assert narrowed.limits == limits
-    assert narrowed.narrowed(Network.of(*wanted)) == narrowed
+    assert narrowed.intersect(Network.of(*wanted)) == narrowed
 
 
 def test_a_connection_fits_on_a_line() -> None:
@@ -239,4 +239,4 @@ def test_what_does_not_fit_is_named(content: str, why: str) -> None:
 
 def test_of_many_files_a_bounded_number_of_those_that_fit_counts() -> None:
     files = {f"s/n{number}/SKILL.md": f"---\nname: n{number}\ndescription: x\n---\n" for number in range(50)}
-    assert usable_skills({"s/bad/SKILL.md": "no", **files}).keys() == {f"n{number}" for number in range(MAX_SKILLS)}
+    assert parse_skills({"s/bad/SKILL.md": "no", **files}).keys() == {f"n{number}" for number in range(MAX_SKILLS)}

@@ -28,8 +28,8 @@ class Desk:
         self.seen: list[str] = []
         self.got: list[Plain] = []
 
-    async def call(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
-        self.seen.append(f"{tool}{'!' if shown else ''}")
+    async def call(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
+        self.seen.append(f"{tool}{'!' if show else ''}")
         self.got.extend([*args, *kwargs.values()])
         if tool == "read_file":
             if args and args[0] == "missing":
@@ -68,7 +68,7 @@ async def test_prints_and_calls_come_in_order(interpreter: Interpreter, desk: De
 
 
 @pytest.mark.parametrize(
-    ("source", "shown"),
+    ("source", "show"),
     [
         ("read_file('x')", True),
         ("y = read_file('x')", False),
@@ -83,10 +83,10 @@ async def test_prints_and_calls_come_in_order(interpreter: Interpreter, desk: De
     ],
 )
 async def test_a_result_is_shown_only_when_thrown_away(
-    interpreter: Interpreter, desk: Desk, source: str, *, shown: bool
+    interpreter: Interpreter, desk: Desk, source: str, *, show: bool
 ) -> None:
     calls = [entry for entry in await run(interpreter, desk, source) if entry.startswith("read_file")]
-    assert calls == ["read_file!" if shown else "read_file"]
+    assert calls == ["read_file!" if show else "read_file"]
 
 
 async def test_a_block_may_be_newer_than_the_python_of_the_host(interpreter: Interpreter, desk: Desk) -> None:
@@ -220,7 +220,7 @@ async def test_nothing_of_the_host_can_be_read(interpreter: Interpreter, desk: D
 async def test_a_call_that_breaks_the_host_side_leaves_a_usable_interpreter(
     interpreter: Interpreter, desk: Desk
 ) -> None:
-    async def broken(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+    async def broken(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
         raise ConnectionError("the host's own trouble")
 
     with pytest.raises(ConnectionError):
@@ -229,8 +229,8 @@ async def test_a_call_that_breaks_the_host_side_leaves_a_usable_interpreter(
 
 
 async def test_a_refusal_that_quotes_half_a_character_is_a_refusal(interpreter: Interpreter, desk: Desk) -> None:
-    async def refuse(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
-        raise ToolError(f"no file caf\udce9 (shown: {shown})", kind="FileNotFoundError")
+    async def refuse(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
+        raise ToolError(f"no file caf\udce9 (shown: {show})", kind="FileNotFoundError")
 
     source = "try:\n    read_file('x')\nexcept FileNotFoundError as error:\n    print(error)"
     await interpreter.run(source, call=refuse, show=desk.show)

@@ -32,7 +32,7 @@ class Desk:
         self.printed = ""
         self._may_call = False
 
-    async def call(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+    async def call(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
         self.calls.append(tool)
         try:
             answer: Plain = getattr(Answers(), tool)(*args, **kwargs)
@@ -40,15 +40,15 @@ class Desk:
             raise ToolError(str(error), kind=type(error).__name__) from error  # type: ignore[arg-type] # both are kinds
         return answer
 
-    async def freeze(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+    async def freeze(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
         self._may_call = True
         raise Suspend
 
-    async def call_once(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+    async def call_once(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
         if not self._may_call:
-            return await self.freeze(tool, args, kwargs, shown=shown)
+            return await self.freeze(tool, args, kwargs, show=show)
         self._may_call = False
-        return await self.call(tool, args, kwargs, shown=shown)
+        return await self.call(tool, args, kwargs, show=show)
 
     def show(self, text: str) -> None:
         self.printed += text
@@ -152,8 +152,8 @@ async def test_a_generator_gives_its_items_one_by_one(interpreter: Interpreter) 
 async def test_line_ends_of_other_systems_do_not_move_what_is_shown(interpreter: Interpreter) -> None:
     flags: list[bool] = []
 
-    async def call(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
-        flags.append(shown)
+    async def call(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
+        flags.append(show)
         return ""
 
     source = "read_file('a')\rx = 'ü'\r\nread_file('b')\r\ny = read_file('c')"

@@ -219,7 +219,7 @@ async def test_a_denial_is_an_exception_that_the_block_may_catch() -> None:
     )
     seen: list[str] = []
 
-    async def deny(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+    async def deny(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
         raise ToolError(f"denied {args[0]}", kind="PermissionError")
 
     interpreter = Interpreter(tools=["ask"], stubs=STUBS)
@@ -248,7 +248,7 @@ async def test_the_same_state_can_be_taken_up_again() -> None:
 async def test_the_worker_is_gone_once_a_block_is_frozen() -> None:
     workers: set[str] = set()
 
-    async def call(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+    async def call(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
         workers.update(children())
         raise Suspend
 
@@ -263,7 +263,7 @@ async def test_a_run_can_be_stopped_while_a_resumed_call_is_made() -> None:
     state = await suspended("ask('q')")
     begun = asyncio.Event()
 
-    async def hang(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+    async def hang(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
         begun.set()
         await asyncio.Event().wait()
         return None
@@ -322,7 +322,7 @@ async def test_variables_too_large_to_keep_end_the_block_and_say_so(size: int) -
     interpreter = Interpreter(tools=["ask"], stubs=STUBS, limits=LIMITS)
     seen: list[str] = []
 
-    async def call(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+    async def call(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
         raise Suspend
 
     with pytest.raises(LimitError, match=r"ask .* 500,000 bytes"):
@@ -347,7 +347,7 @@ async def test_a_tool_that_is_gone_is_named() -> None:
 async def resumed(interpreter: Interpreter, state: InterpreterState) -> list[str]:
     seen: list[str] = []
 
-    async def answer(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+    async def answer(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
         seen.append(tool)
         return "answer"
 

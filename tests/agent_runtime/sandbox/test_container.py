@@ -113,7 +113,7 @@ def test_a_process_that_has_our_number_only_is_another_one() -> None:
     assert is_dead(f"{owner()}0")
 
 
-async def _answer(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+async def _answer(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
     return "answer"
 
 
