@@ -6,29 +6,33 @@ https://docs.github.com/webhooks/using-webhooks/automatically-redelivering-faile
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 from urllib.parse import parse_qs, quote, urlsplit
 
-from github import Auth, GithubException
 from jwt.exceptions import InvalidKeyError
+from pydantic import AliasPath, BeforeValidator, Field
 
-from bot.github.auth import Anonymous, AppIdentity, InstallationAuth
+from bot.github.auth import AppIdentity, InstallationAuth
 from bot.github.connection import PAGE, GitHubConnection
-from bot.github.types import GitHubError, unreadable
+from bot.github.types import Answer, Facts, GitHubError, unreadable
 
 CALLBACK_PATH = "/dashboard/github/back"
 """Where GitHub sends people back to, whom it has signed in: the path of the App's callback URL."""
 MOST_REPOSITORIES = 5_000
 """Of a person who can reach more, the others are not known."""
 _NEXT = re.compile(r'<([^>]*)>; rel="next"')
+
+
+def _timestamp(value: object) -> object:
+    return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,33 +53,31 @@ class AppAccess:
 
     @property
     def identity(self) -> AppIdentity:
-        """What signs the requests."""
+        """The identity that signs the requests."""
         return AppIdentity(self.app_id, self.private_key)
 
-    def connected(self, identity: AppIdentity | None = None) -> closing[GitHubConnection]:
-        """A connection, closed at the end of a `with` block."""
-        return _connected(identity or self.identity, self.api_url, self.ca_file)
+    def connection(self) -> GitHubConnection:
+        """Return a connection as the App itself."""
+        return GitHubConnection(self.identity, self.api_url, ca_file=self.ca_file)
 
 
 async def describe_app(access: AppAccess) -> AppDescription:
     """Sign in as the App itself (`GET /app`)."""
-    identity = access.identity
     try:
-        identity.create_jwt()
+        access.identity.sign()
     except InvalidKeyError as error:
         return AppDescription(permissions={}, clock=None, refused=f"the private key cannot be used: {error}")
-    with access.connected(identity) as connection:
+    async with access.connection() as connection:
         try:
-            headers, app = await connection.request("sign in as the App", "GET", "/app")
+            answer = await connection.request("sign in as the App", "GET", "/app")
         except GitHubError as error:
-            said = error.__cause__
-            answered = said.headers if isinstance(said, GithubException) else None
-            return AppDescription(permissions={}, clock=_clock(answered or {}), refused=str(error))
+            return AppDescription(permissions={}, clock=_clock(error.answer), refused=str(error))
+    app = answer.data
     return AppDescription(
         slug=str(app.get("slug") or app.get("name")),
         permissions={str(name): str(level) for name, level in (app.get("permissions") or {}).items()},
         events=tuple(map(str, app.get("events") or ())),
-        clock=_clock(headers),
+        clock=_clock(answer),
     )
 
 
@@ -105,14 +107,14 @@ async def app_use(access: AppAccess) -> AppUse:
         GitHubError: GitHub did not answer, or does not know the App.
     """
     what, newest = "list the deliveries to the App's webhook", {"per_page": PAGE}
-    with access.connected() as connection:
+    async with access.connection() as connection:
         hook = await connection.json("read where the App's webhook points", "GET", "/app/hook/config")
-        attempts = _attempts(what, await connection.json(what, "GET", "/app/hook/deliveries", query=newest))
+        attempts = await connection.read(what, "/app/hook/deliveries", newest)
         installed = [each async for each in connection.entries("list the App's installations", "/app/installations")]
     return AppUse(
         webhook=str(hook.get("url") or ""),
         checks_certificate=str(hook.get("insecure_ssl", "0")) == "0",
-        attempts=tuple(attempts),
+        attempts=tuple(Attempt.parse(what, each) for each in attempts),
         installations=len(installed),
     )
 
@@ -145,21 +147,15 @@ async def installation_of(repo: str, access: AppAccess) -> Installation | None:
         GitHubError: GitHub did not answer, or does not know the App.
     """
     what, path = f"find the App's installation on {repo}", f"/repos/{repo}/installation"
-    with access.connected() as connection:
+    async with access.connection() as connection:
         found = await connection.find(what, path)
-    if found is None:
-        return None
-    return Installation(
-        id=int(found["id"]), permissions=dict(found["permissions"]), events=tuple(map(str, found.get("events") or ()))
-    )
+    return None if found is None else Installation.parse(what, found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Installation:
+class Installation(Facts):
     """An App on an account.
 
     Attributes:
-        id: GitHub's.
         permissions: what the account's owner lets the App do there, `read` or `write` by name: what an App wants anew
             has to be accepted first.
         events: the events that the App receives from there.
@@ -167,7 +163,7 @@ class Installation:
 
     id: int
     permissions: Mapping[str, str]
-    events: tuple[str, ...]
+    events: tuple[str, ...] = ()
 
 
 async def installation_ids(access: AppAccess) -> tuple[int, ...]:
@@ -176,7 +172,7 @@ async def installation_ids(access: AppAccess) -> tuple[int, ...]:
     Raises:
         GitHubError: GitHub did not answer, or does not know the App.
     """
-    with access.connected() as connection:
+    async with access.connection() as connection:
         entries = connection.entries("list the App's installations", "/app/installations")
         return tuple([int(each["id"]) async for each in entries if not each.get("suspended_at")])
 
@@ -184,7 +180,7 @@ async def installation_ids(access: AppAccess) -> tuple[int, ...]:
 @asynccontextmanager
 async def app_deliveries(access: AppAccess) -> AsyncIterator[AppDeliveries]:
     """The deliveries of an App."""
-    with access.connected() as connection:
+    async with access.connection() as connection:
         yield AppDeliveries(connection)
 
 
@@ -208,10 +204,10 @@ class AppDeliveries:
         while True:
             query = {"per_page": PAGE, **({"cursor": cursor} if cursor else {})}
             what = "list the deliveries to the App's webhook"
-            headers, found = await self._connection.request(what, "GET", "/app/hook/deliveries", query=query)
-            for each in _attempts(what, found):
-                yield each
-            link = _NEXT.search(headers.get("link", ""))
+            answer = await self._connection.request(what, "GET", "/app/hook/deliveries", query=query)
+            for each in answer.data:
+                yield Attempt.parse(what, each)
+            link = _NEXT.search(answer.headers.get("link", ""))
             cursor = parse_qs(urlsplit(link[1]).query).get("cursor", [""])[0] if link else ""
             if not cursor:
                 return
@@ -226,44 +222,26 @@ class AppDeliveries:
         await self._connection.json(f"redeliver {attempt}", "POST", path, as_app=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(Facts):
     """One attempt to deliver an event.
 
     Attributes:
-        id: of the attempt.
         guid: of the delivery, the same for all its attempts.
         event: the event's name.
-        at: when, in seconds since the epoch.
+        at: in seconds since the epoch.
         status: the HTTP status that came back; 0 when nothing did.
     """
 
     id: int
     guid: str
     event: str
-    at: float
-    status: int
+    at: Annotated[float, BeforeValidator(_timestamp)] = Field(validation_alias="delivered_at")
+    status: int = Field(validation_alias="status_code")
 
     @property
     def unheard(self) -> bool:
-        """Whether nobody has taken it in: no answer, or a server's failure. A refusal was heard."""
+        """Whether the receiver did not accept it: no answer, or a server's failure. A refusal was heard."""
         return self.status < HTTPStatus.OK or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-
-
-def _attempts(what: str, found: Iterable[Mapping[str, Any]]) -> list[Attempt]:
-    try:
-        return [
-            Attempt(
-                id=int(each["id"]),
-                guid=str(each["guid"]),
-                event=str(each["event"]),
-                at=datetime.fromisoformat(str(each["delivered_at"])).timestamp(),
-                status=int(each["status_code"]),
-            )
-            for each in found
-        ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise unreadable(what, HTTPStatus.OK, f"a malformed delivery: {error!r}") from error
 
 
 async def register_app(code: str, api_url: str, ca_file: Path | None = None) -> RegisteredApp:
@@ -280,46 +258,31 @@ async def register_app(code: str, api_url: str, ca_file: Path | None = None) -> 
         GitHubError: GitHub did not answer, or does not know the code.
     """
     what, path = "exchange the code for the new App", f"/app-manifests/{quote(code, safe='')}/conversions"
-    with _connected(Anonymous(), api_url, ca_file) as connection:
+    async with GitHubConnection("", api_url, ca_file=ca_file) as connection:
         found = await connection.json(what, "POST", path, repeat=False)
-    try:
-        return RegisteredApp(
-            id=int(found["id"]),
-            slug=str(found["slug"]),
-            owner=str(found["owner"]["login"]),
-            html_url=str(found["html_url"]),
-            private_key=str(found["pem"]),
-            webhook_secret=str(found["webhook_secret"] or ""),
-            client_id=str(found["client_id"]),
-            client_secret=str(found["client_secret"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise unreadable(what, HTTPStatus.CREATED, f"a malformed App: {error!r}") from error
+    return RegisteredApp.parse(what, found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisteredApp:
+class RegisteredApp(Facts):
     """An App that was made of a manifest.
 
     Attributes:
-        id: GitHub's.
         slug: its name in addresses.
         owner: the account that it belongs to.
-        html_url: its page.
         private_key: its key, in PEM; GitHub tells it once.
-        webhook_secret: what signs its deliveries; GitHub tells it once.
+        webhook_secret: the key of its deliveries' signatures; GitHub tells it once.
         client_id: its name where people sign in.
         client_secret: its password there.
     """
 
     id: int
     slug: str
-    owner: str
+    owner: str = Field(validation_alias=AliasPath("owner", "login"))
     html_url: str
-    private_key: str = field(repr=False)
-    webhook_secret: str = field(repr=False)
+    private_key: str = Field(validation_alias="pem", repr=False)
+    webhook_secret: Annotated[str, BeforeValidator(lambda secret: secret or "")] = Field(repr=False)
     client_id: str
-    client_secret: str = field(repr=False)
+    client_secret: str = Field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,10 +323,9 @@ class Tokens:
     async def _token(self, repo: str, permissions: Mapping[str, str]) -> str:
         auth = self.connection.auth
         if not isinstance(auth, InstallationAuth):
-            return auth.token
+            return (await self.connection.token())[1]
         scope = (repo, *(f"{name}: {level}" for name, level in sorted(permissions.items())))
-        get = partial(auth.tokens.get, scope, partial(auth.mint, repo, permissions))
-        token = await self.connection.call(f"create a token for {repo}", get)
+        token = await auth.tokens.get(scope, partial(self.connection.mint, auth, repo, permissions))
         self.minted(token)
         return token
 
@@ -403,7 +365,7 @@ class OAuthClient:
             "code": code,
             "code_verifier": verifier,
         }
-        with _connected(Anonymous(), self.server_url, self.ca_file) as connection:
+        async with GitHubConnection("", self.server_url, ca_file=self.ca_file) as connection:
             found = await connection.json(
                 what, "POST", "/login/oauth/access_token", body, accept="application/json", repeat=False
             )
@@ -419,7 +381,7 @@ class OAuthClient:
         Raises:
             GitHubError: GitHub did not answer, or refuses the token.
         """
-        with _connected(Auth.Token(token), self.api_url, self.ca_file) as connection:
+        async with GitHubConnection(token, self.api_url, ca_file=self.ca_file) as connection:
             return str((await connection.read("see who signs in", "/user"))["login"])
 
     async def repositories(self, token: str) -> frozenset[int] | None:
@@ -429,7 +391,7 @@ class OAuthClient:
             GitHubError: GitHub did not answer.
         """
         found = set[int]()
-        with _connected(Auth.Token(token), self.api_url, self.ca_file) as connection:
+        async with GitHubConnection(token, self.api_url, ca_file=self.ca_file) as connection:
             try:
                 async for each in connection.entries(
                     "list a person's installations", "/user/installations", within="installations"
@@ -452,13 +414,8 @@ class OAuthClient:
         return frozenset(found)
 
 
-def _connected(auth: Auth.Auth, url: str, ca_file: Path | None) -> closing[GitHubConnection]:
-    return closing(GitHubConnection(auth, url, ca_file=ca_file))
-
-
-def _clock(headers: Mapping[str, str]) -> datetime | None:
-    written = next((value for name, value in headers.items() if name.lower() == "date"), "")
+def _clock(answer: Answer | None) -> datetime | None:
     try:
-        return parsedate_to_datetime(written)
+        return parsedate_to_datetime(answer.headers.get("date", "")) if answer else None
     except ValueError:
         return None

@@ -258,8 +258,8 @@ class Runs:
 
     async def _address(self, what: str, path: str) -> str:
         """Where a redirection leads; the token stays here."""
-        headers, _ = await self.connection.request(what, "GET", path, may_be_absent=True)
-        place = headers.get("location", "")
+        answer = await self.connection.request(what, "GET", path, may_be_absent=True)
+        place = answer.headers.get("location", "")
         if not place:
             raise types.unreadable(what, _FOUND, "a redirection to nowhere")
         return place

@@ -5,18 +5,14 @@ Repository, number and branch always come from the job, never from a model's wor
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from github import Auth
 from typing_extensions import override
 
-from bot.github.app import (
-    Tokens,
-)
+from bot.github.app import Tokens
 from bot.github.auth import AppIdentity, InstallationAuth
 from bot.github.checks import Checks, Runs
 from bot.github.connection import (
@@ -105,7 +101,7 @@ class GitHub:
         """
         shared = session or AppSession(seconds_between_writes).of(installation_id)
         identity = AppIdentity(app_id, private_key)
-        auth = InstallationAuth(identity, installation_id, tokens=shared.tokens, minted=minted)
+        auth = InstallationAuth(app=identity, installation_id=installation_id, tokens=shared.tokens, minted=minted)
         connection = GitHubConnection(auth, base_url, ca_file=ca_file, session=shared, before_write=before_write)
         return cls(connection, redact=redact, minted=minted)
 
@@ -122,7 +118,7 @@ class GitHub:
     ) -> Self:
         """Act with a plain token, e.g. a workflow's; `max_wait_seconds` is the longest pause that one call may cost."""
         connection = GitHubConnection(
-            Auth.Token(token),
+            token,
             base_url,
             ca_file=ca_file,
             max_wait_seconds=max_wait_seconds,
@@ -162,7 +158,7 @@ class GitHub:
 
     async def close(self) -> None:
         """Close the connections."""
-        await asyncio.to_thread(self._connection.close)
+        await self._connection.close()
 
     @override
     def __repr__(self) -> str:

@@ -1,75 +1,108 @@
-"""Connections to GitHub: PyGithub in a thread, one request at a time, waiting and asking again where that is safe.
+"""Connections to GitHub: gidgethub's client on an aiohttp session, with limits, pace and repeats.
 
 `GitHubConnection` signs as one identity. `InstallationSession` is shared by the connections of an installation's jobs:
-its tokens, its turns to write and GitHub's limits. `AppSession` keeps these sessions for as long as the process lives.
+tokens, turns to write and GitHub's limits. `AppSession` keeps these sessions for as long as the process lives.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
+import os
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, nullcontext
-from contextvars import copy_context
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from http import HTTPStatus
+from io import BytesIO
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack
+from types import TracebackType
+from typing import Any, Self, TypedDict, Unpack
+from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 from weakref import WeakValueDictionary
 
-import requests
-from github import Auth, Github, GithubException
-from github.Requester import Requester, RequestsResponse
-from urllib3.util import Retry
+import aiohttp
+from gidgethub import HTTPException
+from gidgethub.abc import GitHubAPI
+from gidgethub.sansio import accept_format
+from opentelemetry.trace import SpanKind
+from typing_extensions import override
+from yarl import URL
 
-from bot.git.process import FOREIGN_CERTIFICATE, NO_AUTHORITIES, PUT_BACK
-from bot.github.auth import AppIdentity, InstallationAuth, TokenStore, checked
+from agent_runtime import traced
+from bot.git.process import FOREIGN_CERTIFICATE, NO_AUTHORITIES, PUT_BACK, AuthoritiesError, connector
+from bot.github.auth import AppIdentity, Identity, InstallationAuth, Token, TokenStore
 from bot.github.rate_limit import Limits, RequestBudget, RequestPace, Reserve, Urgency
-from bot.github.types import BotIdentity, GitHubError, details, remedy_for, unreadable
+from bot.github.types import Answer, BotIdentity, GitHubError, details, explained, parsed, remedy_for, unreadable
 
-T = TypeVar("T")
+USER_AGENT = "codepilot-bot"
 SECONDS_BETWEEN_WRITES = 1.0
 WAIT_SECONDS = 30.0
 """A longer pause is left to the caller, which can do something else: the worker defers the job, and takes another."""
 PAGE = 100
 """The most entries that GitHub puts on a page."""
 MOST_INSTALLATIONS = 1_000
-"""Of how many installations tokens and limits are kept while none of their jobs is run."""
+"""Tokens and limits are kept for so many installations without a running job."""
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
 _TRIES = 4
 _FIRST_PAUSE_SECONDS = 0.5
+_SILENCE_SECONDS = 30.0
+"""The longest wait for a connection, and for the next part of an answer."""
+_REQUEST_SECONDS = 600.0
+_PIECE_BYTES = 64 * 1024
 _REDIRECTION = frozenset({"message", "url", "documentation_url"})
 _RATE_LIMITED = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS})
 _SECONDARY_LIMIT_SECONDS = 60.0
 _GRAPHQL_TROUBLE = ("Something went wrong while executing your query", "We couldn't respond to your request in time")
-_CONNECTIONS = "_Requester__connectionClass"
-"""What makes a requester's connections. PyGithub lets nobody choose it for one requester."""
+
+
+class RequestOptions(TypedDict, total=False):
+    """Options of a request.
+
+    Attributes:
+        repeat: whether a second request has the same effect as one; True for all but POST.
+        accept: another media type than the usual one.
+        as_app: whether to sign as the App itself rather than as its installation, where the connection has an App.
+        urgency: of a write; without one that of the connection.
+        may_be_absent: whether 404 is a regular answer.
+        needs: the field of a GraphQL answer without which it is an error. Others may be missing; GitHub does each part
+            of a mutation that it can.
+        writes: whether it changes anything on GitHub, and has to wait its turn; without it whether it is no GET.
+    """
+
+    repeat: bool
+    accept: str
+    as_app: bool
+    urgency: Urgency | None
+    may_be_absent: bool
+    needs: str
+    writes: bool
 
 
 class GitHubConnection:
-    """One identity's way to GitHub, in a thread of its own: who waits for a silent server holds up nobody else.
+    """One identity's connection to GitHub. It sends one request at a time, as GitHub asks.
 
-    PyGithub's requester keeps a request's parts in itself, so calls go one by one.
+    https://docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api#avoid-concurrent-requests
 
     Args:
-        auth: who we are.
+        auth: the identity.
         base_url: of the REST API, e.g. `https://api.github.com`.
-        ca_file: the authorities that may have signed its certificate; None for the usual ones.
+        ca_file: the authorities that may have signed its certificate, beside the system's.
         max_wait_seconds: the longest wait for a rate limit that one call may cost.
-        session: what it shares with the other connections of the installation.
-        before_write: awaited immediately before each request that changes anything; what it raises prevents that.
+        session: shared with the other connections of the installation.
+        before_write: awaited immediately before each request that changes anything; its error prevents that.
 
     Attributes:
-        urgency: of the writes that say nothing else.
-        before_write: as given.
+        urgency: of the writes without one of their own.
     """
 
     def __init__(
         self,
-        auth: Auth.Auth,
+        auth: Identity,
         base_url: str,
         *,
         ca_file: Path | None = None,
@@ -77,147 +110,33 @@ class GitHubConnection:
         session: InstallationSession | None = None,
         before_write: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        # At DEBUG PyGithub logs whole answers, and an answer can be an installation token.
-        logging.getLogger("github.Requester").setLevel(logging.INFO)
-        self._base_url, self._ca_file = base_url.rstrip("/"), ca_file
-        settings: dict[str, Any] = {
-            "base_url": self._base_url,
-            "verify": True if ca_file is None else str(ca_file),
-            "timeout": 30,
-            "per_page": PAGE,
-            "retry": Retry(0, respect_retry_after_header=False, raise_on_status=False),
-            "seconds_between_requests": 0,
-            "seconds_between_writes": 0,
-            "user_agent": "codepilot-bot",
-        }
-        self.github = Github(auth=auth, lazy=True, **settings)
         self.auth = auth
-        # PyGithub has given the installation's identity a requester that signs as the App.
-        self.app = auth.requester if isinstance(auth, InstallationAuth) else None
-        for requester in filter(None, (self.github.requester, self.app)):
-            follow_nothing(requester)
-        self._max_wait = max_wait_seconds
+        self.base_url = base_url.rstrip("/")
+        self.max_wait_seconds = max_wait_seconds
         self.before_write = before_write or _nothing
         self.session = session or AppSession(SECONDS_BETWEEN_WRITES).of(0)
         self.urgency = Urgency.BEGINNING
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="github")
+        self._ca_file = ca_file
+        self._client: aiohttp.ClientSession | None = None
+        self._sending = asyncio.Lock()
 
-    def close(self) -> None:
-        """Close the connections to the server; a request that is under way ends by itself."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
-        self.github.close()
-        if self.app is not None:
-            self.app.close()
+    async def __aenter__(self) -> Self:
+        return self
 
-    async def call(
-        self,
-        what: str,
-        ask: Callable[[], T],
-        *,
-        repeat: bool = True,
-        writes: bool = False,
-        urgency: Urgency | None = None,
-        may_be_absent: bool = False,
-    ) -> T:
-        """Run `ask` in the connection's thread and give back its answer.
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
-        A rate limit is waited for, since GitHub has not acted then; so is one that another client of the installation
-        met. A server error or a broken connection leaves open whether it has: only what may happen twice is asked
-        again. A token that GitHub rejects is replaced once: it may have been revoked, or this machine's clock
-        be wrong, or what it may do be out of date.
+    async def close(self) -> None:
+        """Close the connections to the server."""
+        if self._client is not None:
+            await self._client.close()
 
-        Args:
-            what: for the error's text, e.g. `read o/r#1`.
-            ask: makes the requests.
-            repeat: whether doing it twice is the same as once.
-            writes: whether it changes anything on GitHub, and has to wait its turn.
-            urgency: of a write; without one that of all this connection does.
-            may_be_absent: whether 404 is an answer as good as another.
-
-        Raises:
-            GitHubError: it was refused, or the tries or the time are used up.
-        """
-        waited, renewed, attempt = 0.0, False, 1
-        cause: BaseException | None
-        while True:
-            waited += await self._until_open(what, self._max_wait - waited)
-            try:
-                async with self._turn(what, urgency or self.urgency) if writes else nullcontext():
-                    run = copy_context().run
-                    answer = await asyncio.get_running_loop().run_in_executor(self._thread, run, ask)
-            except GitHubError as error:  # e.g. an answer that nobody can read
-                failure, cause = error, error.__cause__
-            except GithubException as error:
-                if not renewed and self._renewed(error, may_be_absent=may_be_absent):
-                    renewed = True
-                    continue
-                failure, cause = self._failure(what, error, attempt), error
-            except OSError as error:
-                failure, cause = self._unanswered(what, error), error
-            else:
-                if writes and isinstance(self.auth, InstallationAuth):
-                    self.auth.wrote()
-                return answer
-            pause = failure.retry_after
-            if not failure.limited:
-                pause = _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)
-            may_help = failure.limited or (repeat and failure.passing)
-            if not may_help or attempt == _TRIES or waited + pause > self._max_wait:
-                raise failure from cause
-            attempt += 1
-            waited += pause
-            await asyncio.sleep(pause)
-
-    @asynccontextmanager
-    async def _turn(self, what: str, urgency: Urgency) -> AsyncIterator[None]:
-        async with self.session.pace.turn(urgency):
-            await self._until_open(what, 0.0)  # another one may have met a limit while this one waited in line
-            await self.before_write()
-            yield
-
-    async def _until_open(self, what: str, most: float) -> float:
-        """Wait while GitHub wants to be left alone; the seconds that it took.
-
-        Raises:
-            GitHubError: that is longer than `most`.
-        """
-        seconds = self.session.limits.closed_for
-        if seconds > most:
-            said = f"GitHub asked for a pause, {seconds:.0f} s of it remain"
-            status = HTTPStatus.TOO_MANY_REQUESTS
-            raise GitHubError(what, status, said, remedy_for(status, "rate limit"), limited=True, retry_after=seconds)
-        await asyncio.sleep(seconds)
-        return seconds
-
-    def _unanswered(self, what: str, error: OSError) -> GitHubError:
-        """What it means that no answer came; raises what has nothing to do with that."""
-        if isinstance(error, requests.exceptions.SSLError):
-            return GitHubError(what, 0, _plain(error), FOREIGN_CERTIFICATE)
-        if isinstance(error, requests.RequestException | ConnectionError):
-            return GitHubError(what, 0, _plain(error), remedy_for(0, ""))
-        # So says requests that the file is gone, and names its path, which is nobody else's business.
-        if self._ca_file is not None and error.errno is None:
-            return GitHubError(what, 0, NO_AUTHORITIES, PUT_BACK)
-        raise error
-
-    def _failure(self, what: str, error: GithubException, attempt: int) -> GitHubError:
-        """What an answer means; a limit closes GitHub to all clients of the installation."""
-        failure = refusal(what, error, attempt, in_workflow=self.app is None)
-        self.session.limits.note(headers_of(error))
-        if failure.limited:
-            self.session.limits.close(failure.retry_after)
-        return failure
-
-    def _renewed(self, refused: GithubException, *, may_be_absent: bool) -> bool:
-        """Whether there is a new token to replace the one that GitHub rejected."""
-        auth, status = self.auth, refused.status
-        if status == HTTPStatus.UNAUTHORIZED:
-            app = auth.app if isinstance(auth, InstallationAuth) else auth
-            corrected = isinstance(app, AppIdentity) and app.correct_clock(headers_of(refused).get("date", ""))
-            return (isinstance(auth, InstallationAuth) and auth.refused(outright=True)) or corrected
-        absent = status == HTTPStatus.NOT_FOUND and not may_be_absent
-        denied = absent or (status == HTTPStatus.FORBIDDEN and limit_pause(refused) is None)
-        return denied and isinstance(auth, InstallationAuth) and auth.refused(outright=False)
+    @property
+    def app(self) -> AppIdentity | None:
+        """The App of the installation that the connection signs as; None for any other identity."""
+        return self.auth.app if isinstance(self.auth, InstallationAuth) else None
 
     async def request(
         self,
@@ -225,25 +144,25 @@ class GitHubConnection:
         verb: str,
         path: str,
         body: Mapping[str, Any] | None = None,
+        *,
+        query: Mapping[str, Any] | None = None,
         **options: Unpack[RequestOptions],
-    ) -> tuple[Mapping[str, str], Any]:
-        """Make one REST request and give back the headers, their names in lower case, and the parsed answer."""
-        as_app, accept = options.get("as_app", False), options.get("accept", "")
-        requester = self.app if as_app and self.app else self.github.requester
-        parts = {
-            "parameters": dict(options.get("query") or {}),
-            "headers": {"Accept": accept} if accept else None,
-            "input": body,
-        }
-        return await self.call(
-            what,
-            partial(self._asked, what, requester, verb, path, **parts),
-            repeat=options.get("repeat", verb != "POST"),
-            # What is asked as the App changes nothing that anybody reads, so it waits for no turn.
-            writes=verb != "GET" and not as_app,
-            urgency=options.get("urgency"),
-            may_be_absent=options.get("may_be_absent", False),
-        )
+    ) -> Answer:
+        """Make one REST request.
+
+        Args:
+            what: for the error's text, e.g. `read o/r#1`.
+            verb: the HTTP method.
+            path: below the REST address.
+            body: sent as JSON.
+            query: parameters of the address.
+            options: see `RequestOptions`.
+
+        Raises:
+            GitHubError: it was refused, or the tries or the time are used up.
+        """
+        address = f"{path}?{urlencode(query)}" if query else path
+        return await _Request(self, what, verb, options).send(address, body)
 
     async def json(
         self,
@@ -251,18 +170,19 @@ class GitHubConnection:
         verb: str,
         path: str,
         body: Mapping[str, Any] | None = None,
+        *,
+        query: Mapping[str, Any] | None = None,
         **options: Unpack[RequestOptions],
     ) -> Any:  # noqa: ANN401 - parsed JSON
-        """Make one REST request and give back the parsed answer."""
-        _, answer = await self.request(what, verb, path, body, **options)
-        return answer
+        """Make one REST request and return the parsed answer."""
+        return (await self.request(what, verb, path, body, query=query, **options)).data
 
     async def read(self, what: str, path: str, query: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
-        """What GET answers."""
+        """Return the answer to a GET request."""
         return await self.json(what, "GET", path, query=query)
 
     async def find(self, what: str, path: str, query: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
-        """What GET answers, or None for 404."""
+        """Return the answer to a GET request, or None for 404."""
         try:
             return await self.json(what, "GET", path, query=query, may_be_absent=True)
         except GitHubError as error:
@@ -279,14 +199,14 @@ class GitHubConnection:
         within: str = "",
         most: int | None = None,
     ) -> AsyncIterator[Any]:
-        """The entries of a list, page by page; the next page is asked for when it is needed.
+        """Yield the entries of a list; the next page is requested when it is needed.
 
         Args:
             what: for an error's text.
             path: of the list.
             query: beside the paging.
             within: the field of the answer that holds the list; empty when the answer is the list.
-            most: how many entries are given at most; None for all.
+            most: the number of entries at most; None for all.
         """
         for page in itertools.count(1):
             answer = await self.read(what, path, {**(query or {}), "per_page": PAGE, "page": page})
@@ -301,88 +221,253 @@ class GitHubConnection:
     async def graphql(
         self, what: str, query: str, variables: Mapping[str, Any], *, needs: str, writes: bool = True
     ) -> Any:  # noqa: ANN401 - parsed JSON
-        """Make one GraphQL request, and give back its `data`.
+        """Make one GraphQL request and return its `data`; see `RequestOptions` for `needs` and `writes`."""
+        url, body = f"{self.base_url.removesuffix('/v3')}/graphql", {"query": query, "variables": variables}
+        return (await self.json(what, "POST", url, body, needs=needs, writes=writes, repeat=True))["data"]
 
-        Args:
-            what: for the error's text.
-            query: or mutation.
-            variables: of the query.
-            needs: the field of the answer without which it is an error. Others may be missing; GitHub does each part
-                of a mutation that it can.
-            writes: whether it is a mutation.
+    async def token(self, *, as_app: bool = False) -> tuple[str, str]:
+        """Return the scheme and the token that sign a request; both empty for an anonymous one."""
+        auth = self.app if as_app and self.app else self.auth
+        if isinstance(auth, AppIdentity):
+            return "bearer", auth.sign()
+        if isinstance(auth, InstallationAuth):
+            return "token", await auth.token(partial(self.mint, auth))
+        return "token", auth
+
+    async def mint(self, auth: InstallationAuth, repo: str = "", permissions: Mapping[str, str] | None = None) -> Token:
+        """Request a token for one repository and some permissions, or for the whole installation."""
+        answer = await self.json(
+            f"create a token for {repo or 'the installation'}",
+            "POST",
+            f"/app/installations/{auth.installation_id}/access_tokens",
+            {**({"repositories": [repo.partition("/")[2]]} if repo else {}), "permissions": dict(permissions or {})},
+            as_app=True,
+            repeat=True,
+        )
+        expires_at = datetime.fromisoformat(answer["expires_at"])  # by GitHub's clock
+        return Token.lasting((expires_at - auth.app.now()).total_seconds(), str(answer["token"]))
+
+    async def exchange(
+        self, verb: str, url: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Send one request over the network and read its answer.
+
+        Raises:
+            AuthoritiesError: the file of certificate authorities cannot be read.
+            OSError: no answer came; or an `aiohttp.ClientError`.
         """
-        requester = self.github.requester
-        body = {"query": query, "variables": variables}
-
-        def ask() -> Any:  # noqa: ANN401 - parsed JSON
-            headers, answer = checked(what, requester, "POST", requester.graphql_url, input=body)
-            self.session.limits.note(headers)
-            data = answer.get("data")
-            if data is not None and data.get(needs) is not None:
-                return data
-            # GitHub answers 200 whatever went wrong: https://docs.github.com/graphql/guides/forming-calls-with-graphql
-            if answer.get("errors"):
-                raise requester.createException(graphql_status(answer["errors"]), headers, answer)
-            raise unreadable(what, HTTPStatus.OK, f"an answer without `{needs}`")
-
-        return await self.call(what, ask, writes=writes)
-
-    def _asked(self, what: str, requester: Requester, verb: str, path: str, **parts: Any) -> tuple[dict[str, Any], Any]:  # noqa: ANN401 - PyGithub's
-        """One request; where the repository has another name by now, the same request there.
-
-        PyGithub takes a redirection for the answer:
-        https://docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api#follow-redirects
-        """
-        told, answer = checked(what, requester, verb, path, **parts)
-        if requester is self.github.requester:
-            self.session.limits.note(told)
-        place = told.get("location", "")
-        # A thing that was made has its place in the headers, too, and other words in its answer.
-        if place.startswith(f"{self._base_url}/") and isinstance(answer, dict) and answer.keys() <= _REDIRECTION:
-            return checked(what, requester, verb, place.partition("?")[0], **parts)
-        return told, answer
+        async with self._sending:
+            if self._client is None:
+                self._client = aiohttp.ClientSession(
+                    connector=connector(self._ca_file),
+                    timeout=aiohttp.ClientTimeout(
+                        total=_REQUEST_SECONDS, sock_connect=_SILENCE_SECONDS, sock_read=_SILENCE_SECONDS
+                    ),
+                    cookie_jar=aiohttp.DummyCookieJar(),
+                )
+            # The proxy is named here because `trust_env` would also send passwords from `.netrc`.
+            async with self._client.request(
+                verb,
+                URL(url, encoded=True),
+                headers=headers,
+                data=BytesIO(body) if body else None,
+                allow_redirects=False,
+                proxy=proxy_for(url),
+            ) as response:
+                content = bytearray()
+                async for piece in response.content.iter_chunked(_PIECE_BYTES):
+                    content += piece
+                    if len(content) > MAX_ANSWER_BYTES:
+                        raise aiohttp.ClientPayloadError(f"an answer of more than {MAX_ANSWER_BYTES:,} bytes")
+                received = {name.lower(): value for name, value in response.headers.items()}
+                return response.status, received, bytes(content)
 
 
-class RequestOptions(TypedDict, total=False):
-    """How a REST request is made.
+class _Request(GitHubAPI):
+    """One request in gidgethub's loop, with the waits before it and its repeats.
 
-    Attributes:
-        query: its parameters.
-        repeat: whether doing it twice is the same as once; True for all but POST.
-        accept: another media type than the usual one.
-        as_app: whether to ask as the App itself rather than as its installation, where the connection has an App.
-        urgency: see `GitHubConnection.call`, as for the next.
-        may_be_absent: whether 404 is an answer as good as another.
+    A rate limit is waited for, since GitHub has not acted then; so is one that another connection of the installation
+    met. A server error or a broken connection leaves open whether it has: only requests that may happen twice are
+    repeated. A token that GitHub rejects is replaced once: it may have been revoked, this machine's clock may be wrong,
+    or its permissions out of date.
+
+    The body is read here: gidgethub's errors lose a refusal's details, and an odd body raises errors outside its hooks.
     """
 
-    query: Mapping[str, Any] | None
-    repeat: bool
-    accept: str
-    as_app: bool
-    urgency: Urgency | None
-    may_be_absent: bool
+    def __init__(self, connection: GitHubConnection, what: str, verb: str, options: RequestOptions) -> None:
+        super().__init__(USER_AGENT, base_url=connection.base_url)
+        self._connection, self._what, self._verb = connection, what, verb
+        self._as_app = options.get("as_app", False)
+        self._repeat = options.get("repeat", verb != "POST")
+        # A request as the App changes nothing that people read, so it waits for no turn.
+        self._writes = options.get("writes", verb != "GET") and not self._as_app
+        self._urgency = options.get("urgency") or connection.urgency
+        self._accept = options.get("accept") or accept_format()
+        self._may_be_absent = options.get("may_be_absent", False)
+        self._needs = options.get("needs", "")
+        self._waited, self._attempt, self._renewed = 0.0, 0, False
+        self._token = ""
+        self._outcome: Answer | GitHubError = GitHubError(what, 0, "the request was not sent", "")
+
+    async def send(self, address: str, body: Mapping[str, Any] | None) -> Answer:
+        """Send the request until its answer is accepted.
+
+        Raises:
+            GitHubError: it was refused, or the tries or the time are used up.
+        """
+        with suppress(HTTPException):
+            await self._make_request(self._verb, address, None, b"" if body is None else body, self._accept)
+        if isinstance(self._outcome, GitHubError):
+            raise self._outcome
+        return self._outcome
+
+    @override
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    @override
+    async def manage_rate_limit(self, *, method: str, url: str) -> None:
+        self._waited += await self._wait_until_open(self._connection.max_wait_seconds - self._waited)
+
+    @override
+    async def _request(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        connection, session = self._connection, self._connection.session
+        self._attempt += 1
+        async with session.pace.turn(self._urgency) if self._writes else nullcontext():
+            if self._writes:
+                await self._wait_until_open(0.0)  # another request may have met a limit while this one waited in line
+                await connection.before_write()
+            scheme, self._token = await connection.token(as_app=self._as_app)
+            signed = {**headers, "authorization": f"{scheme} {self._token}"} if self._token else headers
+            try:
+                answer = await self._follow(method, url, signed, body)
+                self._outcome = self._refusal(answer) or answer
+            except GitHubError as error:
+                self._outcome = error
+            except (aiohttp.ClientError, OSError, AuthoritiesError) as error:
+                self._outcome = _unanswered(self._what, error)
+                self._outcome.__cause__ = error
+        if isinstance(self._outcome, GitHubError):
+            return HTTPStatus.BAD_GATEWAY, {}, b""
+        if self._writes and isinstance(connection.auth, InstallationAuth):
+            connection.auth.proven = self._token
+        return HTTPStatus.NO_CONTENT, {}, b""
+
+    @override
+    async def handle_rate_limit_error(self, *, method: str, url: str, exception: HTTPException, attempt: int) -> bool:
+        failure = self._outcome
+        if not isinstance(failure, GitHubError):
+            return False
+        if not self._renewed and self._replace_token(failure):
+            self._renewed = True
+            return True
+        attempt -= self._renewed
+        pause = failure.retry_after if failure.limited else _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)
+        if failure.limited:
+            self._connection.session.limits.close(pause)
+        may_help = failure.limited or (self._repeat and failure.passing)
+        if not may_help or attempt == _TRIES or self._waited + pause > self._connection.max_wait_seconds:
+            return False
+        self._waited += pause
+        await self.sleep(pause)
+        return True
+
+    async def _wait_until_open(self, most: float) -> float:
+        """Wait for the end of a rate limit that any request of the installation met; return the seconds that it took.
+
+        Raises:
+            GitHubError: that is longer than `most`.
+        """
+        seconds = self._connection.session.limits.closed_for
+        if seconds > most:
+            said = f"GitHub asked for a pause, {seconds:.0f} s of it remain"
+            status = HTTPStatus.TOO_MANY_REQUESTS
+            remedy = remedy_for(status, "rate limit")
+            raise GitHubError(self._what, status, said, remedy, limited=True, retry_after=seconds)
+        await asyncio.sleep(seconds)
+        return seconds
+
+    async def _follow(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        """Send the request; where its repository was renamed, send it there, with its parameters.
+
+        https://docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api#follow-redirects
+        """
+        answer = await self._send_once(method, url, headers, body)
+        place = answer.headers.get("location", "")
+        # A thing that was made has its place in the headers, too, and other words in its answer.
+        known = isinstance(answer.data, dict) and answer.data.keys() <= _REDIRECTION
+        if known and place.startswith(f"{self.base_url}/"):
+            parameters = urlsplit(url).query
+            place = place.partition("?")[0] + (f"?{parameters}" if parameters else "")
+            answer = await self._send_once(method, place, headers, body)
+        return answer
+
+    async def _send_once(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        # The part of the address that is the same for all: no name that a stranger chose.
+        first, *rest = urlsplit(url.removeprefix(self.base_url)).path.strip("/").split("/")
+        route = "/graphql" if self._needs else f"/{first}"
+        if first == "repos":
+            route = "/".join(("/repos/{owner}/{repo}", *rest[2:3]))
+        attributes = {"http.request.method": method, "url.template": route}
+        with traced(f"{method} {route}", attributes, kind=SpanKind.CLIENT) as span:
+            status, received, content = await self._connection.exchange(method, url, headers, body)
+            span.set_attribute("http.response.status_code", status)
+        if not self._as_app or status >= HTTPStatus.BAD_REQUEST:
+            self._connection.session.limits.note(received)
+        text = content.decode(errors="replace")
+        refused = status >= HTTPStatus.BAD_REQUEST
+        data = explained(text) if refused else parsed(self._what, text, status=status)
+        return Answer(status=status, headers=received, data=data)
+
+    def _refusal(self, answer: Answer) -> GitHubError | None:
+        """Return the error for an answer without the requested data; None for any other."""
+        in_workflow = self._connection.app is None
+        if answer.status >= HTTPStatus.BAD_REQUEST:
+            return refusal(self._what, answer, self._attempt - self._renewed, in_workflow=in_workflow)
+        if not self._needs or (answer.data.get("data") or {}).get(self._needs) is not None:
+            return None
+        # GitHub's status is 200 for any failure: https://docs.github.com/graphql/guides/forming-calls-with-graphql
+        if errors := answer.data.get("errors"):
+            answer = replace(answer, status=graphql_status(errors))
+            return refusal(self._what, answer, self._attempt - self._renewed, in_workflow=in_workflow)
+        return unreadable(self._what, HTTPStatus.OK, f"an answer without `{self._needs}`")
+
+    def _replace_token(self, failure: GitHubError) -> bool:
+        """Return whether another token may be accepted: a new one, or one signed for GitHub's time."""
+        auth, answer = self._connection.auth, failure.answer
+        if answer is None:
+            return False
+        if answer.status == HTTPStatus.UNAUTHORIZED:
+            app = self._connection.app or auth
+            corrected = isinstance(app, AppIdentity) and app.correct_clock(answer.headers.get("date", ""))
+            return (isinstance(auth, InstallationAuth) and auth.refuse(self._token, outright=True)) or corrected
+        absent = answer.status == HTTPStatus.NOT_FOUND and not self._may_be_absent
+        denied = absent or (answer.status == HTTPStatus.FORBIDDEN and not failure.limited)
+        return denied and isinstance(auth, InstallationAuth) and auth.refuse(self._token, outright=False)
 
 
 class AppSession:
-    """What is known of an App for as long as the process lives.
+    """Facts about an App that are kept for as long as the process lives.
 
     Args:
         seconds: between two writes of one installation; see `RequestPace`.
         reserve_for: makes the `Reserve` of an installation; None where no other process writes.
 
     Attributes:
-        identity: who the App is, once somebody has asked.
+        identity: the App's account, after the first request for it.
     """
 
     def __init__(self, seconds: float, reserve_for: Callable[[int], Reserve] | None = None) -> None:
         self._seconds, self._reserve_for = seconds, reserve_for
-        # Whose clients live must be the same one for all of them; of the others only the last ones stay.
+        # A session in use must be the same one for all its connections; of the others only the last ones stay.
         self._used = WeakValueDictionary[int, InstallationSession]()
         self._last = OrderedDict[int, InstallationSession]()
         self.identity: BotIdentity | None = None
 
     def of(self, installation: int) -> InstallationSession:
-        """The same one for the same installation."""
+        """Return the session of an installation, always the same one."""
         session = self._used.get(installation)
         if session is None:
             own = () if self._reserve_for is None else (self._reserve_for(installation),)
@@ -394,21 +479,14 @@ class AppSession:
         return session
 
     def budgets(self) -> Iterator[tuple[int, str, RequestBudget]]:
-        """What GitHub has reported about each installation's limits, and still holds."""
+        """Yield each installation's current budgets: installation, resource, budget."""
         for installation, session in tuple(self._used.items()):
             for resource, budget in session.limits.budgets.items():
                 yield installation, resource, budget
 
 
 class InstallationSession:
-    """One installation of the App, shared by the clients of all its jobs.
-
-    Attributes:
-        app: the App.
-        pace: whose turn it is to write.
-        tokens: those that were minted and still serve.
-        limits: what GitHub says of its limits.
-    """
+    """One installation of the App, shared by the connections of all its jobs: tokens, turns to write, and limits."""
 
     def __init__(self, app: AppSession, pace: RequestPace) -> None:
         self.app = app
@@ -417,93 +495,73 @@ class InstallationSession:
         self.limits = Limits()
 
 
-def refusal(what: str, error: GithubException, attempt: int = 1, *, in_workflow: bool = False) -> GitHubError:
-    """The error for an answer that says no.
+def proxy_for(address: str) -> str | None:
+    """Return the proxy that the environment names for an address; None for a direct connection."""
+    parts, proxies = urlsplit(address), getproxies()
+    return None if proxy_bypass(parts.hostname or "") else proxies.get(parts.scheme) or proxies.get("all")
+
+
+def refusal(what: str, answer: Answer, attempt: int = 1, *, in_workflow: bool = False) -> GitHubError:
+    """Return the error for a refusal.
 
     Args:
-        what: what was asked.
-        error: PyGithub's account of the answer.
-        attempt: how often it was asked; a limit without a time is waited for longer each time.
+        what: the request, e.g. `read o/r#1`.
+        answer: GitHub's.
+        attempt: counts the requests; the pause of a limit without a time doubles with each.
         in_workflow: see `remedy_for`.
     """
-    data = error.data if isinstance(error.data, dict) else {}
-    general = data.get("message") or error.message
-    said = "; ".join(filter(None, (general, *details(data.get("errors"))))) or "no reason given"
-    # Where GraphQL came to nothing by a fault of GitHub's own, the status is 200.
-    troubled = any(str(each.get("message")).startswith(_GRAPHQL_TROUBLE) for each in _graphql_errors(error))
-    status = HTTPStatus.BAD_GATEWAY if troubled else error.status
-    pause = limit_pause(error, attempt)
-    needs = headers_of(error).get("x-accepted-github-permissions", "")
+    general = answer.data.get("message")
+    said = "; ".join(filter(None, (general and str(general), *details(answer.data.get("errors"))))) or "no reason given"
+    # The status of a GraphQL answer is 200 even where GitHub itself failed.
+    troubled = any(str(each.get("message")).startswith(_GRAPHQL_TROUBLE) for each in _graphql_errors(answer))
+    status = HTTPStatus.BAD_GATEWAY if troubled else answer.status
+    pause = limit_pause(answer, attempt)
+    needs = answer.headers.get("x-accepted-github-permissions", "")
     remedy = remedy_for(status, said, needs=needs, in_workflow=in_workflow)
-    return GitHubError(what, status, said, remedy, limited=pause is not None, retry_after=pause or 0.0)
+    return GitHubError(what, status, said, remedy, limited=pause is not None, retry_after=pause or 0.0, answer=answer)
 
 
-def limit_pause(error: GithubException, attempt: int = 1) -> float | None:
-    """Seconds that GitHub wants us to wait, or None when this is no rate limit.
+def limit_pause(answer: Answer, attempt: int = 1) -> float | None:
+    """Return the seconds of a rate limit, or None for any other refusal.
 
     The rules: https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api
     """
-    in_graphql = any(each.get("type") == "RATE_LIMITED" for each in _graphql_errors(error))
-    if error.status not in _RATE_LIMITED and not in_graphql:
+    in_graphql = any(each.get("type") == "RATE_LIMITED" for each in _graphql_errors(answer))
+    if answer.status not in _RATE_LIMITED and not in_graphql:
         return None
-    headers = headers_of(error)
+    headers = answer.headers
     if (after := headers.get("retry-after", "")).isdecimal():
         return float(after)
     if headers.get("x-ratelimit-remaining") == "0" and (reset := headers.get("x-ratelimit-reset", "")).isdecimal():
         return max(0.0, int(reset) - time.time()) + 1
-    message = str((error.data or {}).get("message", "")) if isinstance(error.data, dict) else ""
-    return (
-        _SECONDARY_LIMIT_SECONDS * 2 ** (attempt - 1)
-        if in_graphql or error.status == HTTPStatus.TOO_MANY_REQUESTS or "secondary rate limit" in message.lower()
-        else None
-    )
-
-
-def headers_of(error: GithubException) -> dict[str, str]:
-    """The headers of an answer that says no, their names in lower case."""
-    return {name.lower(): value for name, value in (error.headers or {}).items()}
+    secondary = "secondary rate limit" in str(answer.data.get("message", "")).lower()
+    if in_graphql or secondary or answer.status == HTTPStatus.TOO_MANY_REQUESTS:
+        return _SECONDARY_LIMIT_SECONDS * 2.0 ** (attempt - 1)
+    return None
 
 
 def graphql_status(errors: object) -> int:
-    """The status that REST would have answered with."""
+    """Return the status with which REST would have answered."""
     kinds = {each.get("type") for each in errors if isinstance(each, dict)} if isinstance(errors, list) else set()
     if "FORBIDDEN" in kinds:
         return HTTPStatus.FORBIDDEN
     return HTTPStatus.NOT_FOUND if kinds == {"NOT_FOUND"} else HTTPStatus.BAD_REQUEST
 
 
-def _graphql_errors(error: GithubException) -> list[dict[str, Any]]:
-    """What GraphQL answered with status 200, which PyGithub makes a 400 of."""
-    data = error.data if isinstance(error.data, dict) else {}
-    found = data.get("errors") if "data" in data or "message" not in data else None
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+def _graphql_errors(answer: Answer) -> list[dict[str, Any]]:
+    errors = answer.data.get("errors") if "data" in answer.data or "message" not in answer.data else None
+    return [each for each in errors if isinstance(each, dict)] if isinstance(errors, list) else []
 
 
-def follow_nothing(requester: Requester) -> None:
-    """Have PyGithub follow no 301: it would leave out the query, so `GitHubConnection` does that."""
-    usual = getattr(requester, _CONNECTIONS)
-
-    def connected(*place: object, **settings: object) -> object:
-        connection = usual(*place, **settings)
-        asked = connection.getresponse
-        connection.getresponse = lambda: _unfollowed(asked())
-        return connection
-
-    setattr(requester, _CONNECTIONS, connected)
-
-
-def _unfollowed(answer: RequestsResponse) -> RequestsResponse:
-    if answer.status == HTTPStatus.MOVED_PERMANENTLY:
-        answer.status = HTTPStatus.PERMANENT_REDIRECT
-    return answer
+def _unanswered(what: str, error: Exception) -> GitHubError:
+    """Return the error for a request without an answer."""
+    if isinstance(error, AuthoritiesError):
+        return GitHubError(what, 0, NO_AUTHORITIES, PUT_BACK)
+    remedy = FOREIGN_CERTIFICATE if isinstance(error, aiohttp.ClientSSLError) else remedy_for(0, "")
+    errno = getattr(error, "errno", None) or 0
+    reason = os.strerror(errno) if errno > 0 else str(error)
+    return GitHubError(what, 0, f"{type(error).__name__}: {reason}".rstrip(": "), remedy)
 
 
 async def _nothing() -> None:
     pass
-
-
-def _plain(error: Exception) -> str:
-    # requests names the pool and its retries first, and the reason last.
-    cause = getattr(error.args[0], "reason", None) if error.args else None
-    found = cause if isinstance(cause, Exception) else error
-    return f"{type(found).__name__}: {found}".split(" object at 0x")[0]

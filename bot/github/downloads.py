@@ -13,7 +13,6 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urljoin, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from opentelemetry.trace import SpanKind
@@ -21,6 +20,7 @@ from opentelemetry.trace import SpanKind
 from agent_runtime import traced
 from bot.domain.errors import BotError
 from bot.git.process import AuthoritiesError, connector
+from bot.github.connection import proxy_for
 from bot.prompt.brief import is_fetchable
 
 _MOVED = frozenset(
@@ -143,7 +143,7 @@ class _Saving:
             parts = urlsplit(address)
             if parts.scheme not in self._schemes or not parts.hostname or parts.username is not None:
                 raise LogError("GitHub gave an invalid address for the log.")
-            async with self._client.get(address, allow_redirects=False, proxy=_proxy_for(address)) as response:
+            async with self._client.get(address, allow_redirects=False, proxy=proxy_for(address)) as response:
                 if response.status == HTTPStatus.OK:
                     yield response
                     return
@@ -158,7 +158,7 @@ class _Saving:
         """The last bytes, if the server gives out parts."""
         headers = {"Range": f"bytes={size - tail}-"}
         async with self._client.get(
-            address, allow_redirects=False, proxy=_proxy_for(address), headers=headers
+            address, allow_redirects=False, proxy=proxy_for(address), headers=headers
         ) as response:
             if response.status != HTTPStatus.PARTIAL_CONTENT:
                 return b""
@@ -183,7 +183,7 @@ async def _followed(client: aiohttp.ClientSession, address: str, server_url: str
     for hop in range(_REDIRECTS + 1):
         if not is_fetchable(address, server_url, redirected=hop > 0):
             raise ForeignAddressError("it is not an attachment on GitHub")
-        async with client.get(address, allow_redirects=False, proxy=_proxy_for(address)) as response:
+        async with client.get(address, allow_redirects=False, proxy=proxy_for(address)) as response:
             if response.status not in _MOVED:
                 return await _body(response, limit)
             address = urljoin(address, response.headers.get("Location", ""))
@@ -220,9 +220,3 @@ def _anonymous_session(*, accept: str, seconds: float, ca_file: Path | None) -> 
         headers={"User-Agent": "codepilot-bot", "Accept": accept, "Accept-Encoding": "identity"},
         trust_env=False,
     )
-
-
-def _proxy_for(address: str) -> str | None:
-    """The proxy that the machine's other clients use for such an address."""
-    parts = urlsplit(address)
-    return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)

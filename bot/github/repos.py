@@ -193,7 +193,7 @@ class Commits:
             done = await self.repos.commit(repo, head)
             if is_made(done, parent=parent, tree_sha=tree_sha, message=f"{message['headline']}\n\n{message['body']}"):
                 return done
-            if types.is_stale(error.said) or types.is_stale(str(error.__cause__)):
+            if types.is_stale(error.said) or (error.answer and types.is_stale(str(error.answer.data))):
                 raise types.HeadMovedError(
                     what, error.status, error.said, "Somebody pushed in the meantime: try again."
                 ) from error

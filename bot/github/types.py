@@ -12,7 +12,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Literal, Never, cast
+from typing import Any, Literal, Never, Self, cast
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bot.domain.access import Role
 from bot.domain.errors import BotError
@@ -33,6 +35,26 @@ TITLE_LIMIT = 255
 """Characters of a headline."""
 ANNOTATION_LIMIT = 16_384
 """Characters of an annotation's message; GitHub takes 64 KB, and a character may be four bytes."""
+
+
+class Facts(BaseModel):
+    """A thing as GitHub describes it; other fields of the answer are ignored."""
+
+    model_config = ConfigDict(frozen=True, validate_by_name=True, validate_by_alias=True, hide_input_in_errors=True)
+
+    @classmethod
+    def parse(cls, what: str, data: object) -> Self:
+        """Read an answer.
+
+        Raises:
+            GitHubError: fields are missing or malformed.
+        """
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            problems = error.errors(include_input=False, include_url=False)
+            fields = ", ".join(f"`{'.'.join(map(str, each['loc']))}`" for each in problems)
+            raise unreadable(what, _OK, f"an answer without a valid {fields}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -549,6 +571,20 @@ class PullDraft:
         return {"title": redact(self.title), "body": redact(self.body), "draft": self.draft}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A response of GitHub's API.
+
+    Attributes:
+        headers: by their names in lower case.
+        data: the parsed body; None for an empty one.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    data: Any
+
+
 _PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 _ACCESS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
 _ALL_OF_A_JOB = "contents=write,issues=write,pull_requests=write"
@@ -590,20 +626,30 @@ class GitHubError(BotError):
         said: GitHub's own message.
         remedy: what a person can do about it.
         limited: whether it was a rate limit, which GitHub also answers with 403.
-        retry_after: of a rate limit, for how many seconds GitHub is not to be asked.
+        retry_after: seconds until the end of a rate limit.
+        answer: the refusal as it arrived; None without one.
     """
 
     def __init__(
-        self, what: str, status: int, said: str, remedy: str, *, limited: bool = False, retry_after: float = 0.0
+        self,
+        what: str,
+        status: int,
+        said: str,
+        remedy: str,
+        *,
+        limited: bool = False,
+        retry_after: float = 0.0,
+        answer: Answer | None = None,
     ) -> None:
-        answer = f"GitHub answered {status}: {said}" if status else f"no answer from GitHub: {said}"
-        super().__init__(f"Could not {what}; {answer.rstrip('.')}. {remedy}")
+        reason = f"GitHub answered {status}: {said}" if status else f"no answer from GitHub: {said}"
+        super().__init__(f"Could not {what}; {reason.rstrip('.')}. {remedy}")
         self.what = what
         self.status = status
         self.said = said
         self.remedy = remedy
         self.limited = limited
         self.retry_after = retry_after
+        self.answer = answer
 
     @property
     def passing(self) -> bool:

@@ -85,7 +85,7 @@ async def test_no_form_of_a_token_minted_while_it_runs_reaches_github(hub: Local
         seconds_between_writes=0,
     ) as github:
         first = await github.comments.create("mona/calc", spot, "The client mints one for this.")
-        client = github._connection.auth.token
+        _, client = await github._connection.token()
         clone = await github.tokens.for_clone("mona/calc")
         # One token of each form that GitHub gives out.
         assert sorted(token.count(".") for token in (client, clone)) == [0, 2]

@@ -15,7 +15,6 @@ from typing import ClassVar
 import aiohttp
 import pytest
 from aiohttp import web
-from github import Auth
 from typing_extensions import override
 
 from bot.git.change import LargeFile
@@ -314,12 +313,9 @@ async def test_a_file_of_authorities_that_has_gone_is_told_to_who_waits_and_to_t
 
 
 async def test_a_request_without_the_file_of_authorities_can_be_made_again_when_it_is_back(tmp_path: Path) -> None:
-    connection = GitHubConnection(Auth.Token("a"), _NOBODY, ca_file=tmp_path / "gone.pem", max_wait_seconds=0)
-    try:
+    async with GitHubConnection("a", _NOBODY, ca_file=tmp_path / "gone.pem", max_wait_seconds=0) as connection:
         with pytest.raises(GitHubError, match="CODEPILOT_CA_FILE") as told:
             await connection.read("read the repository", "/repos/o/r")
-    finally:
-        connection.close()
     assert told.value.passing
     assert str(tmp_path) not in str(told.value)
 

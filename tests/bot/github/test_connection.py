@@ -1,13 +1,12 @@
-"""Requests to GitHub: answers, passing trouble, sessions, and what PyGithub does."""
+"""Requests to GitHub: answers, transient errors, tokens and limits."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -15,9 +14,6 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from github import BadAttributeException, Github, GithubException, GithubIntegration
-from github.IssueComment import IssueComment
-from github.PaginatedList import PaginatedList
 
 from bot.github.auth import BELIEVED_SECONDS, RENEW_SECONDS, UNPROVEN_SECONDS, Token, TokenStore
 from bot.github.client import GitHub
@@ -321,18 +317,22 @@ async def test_a_token_that_github_knows_no_more_is_replaced_at_once(world: Worl
     assert jobs.mints == 2
 
 
-def a_token(value: str, *, minted_at: float, lives: float = 3600.0) -> Token:
-    return Token(value=value, minted_at=minted_at, expires_at=minted_at + lives)
+def minting(value: str, *, minted_at: float | None = None) -> Callable[[], Awaitable[Token]]:
+    async def mint() -> Token:
+        at = time.time() if minted_at is None else minted_at
+        return Token(value=value, minted_at=at, expires_at=at + 3600.0)
+
+    return mint
 
 
-def test_a_token_is_replaced_before_it_expires() -> None:
+async def test_a_token_is_replaced_before_it_expires() -> None:
     now = 1000.0
     store = TokenStore(lambda: now)
-    assert store.get((), lambda: a_token("first", minted_at=1000.0)) == "first"
+    assert await store.get((), minting("first", minted_at=now)) == "first"
     now += 3600 - RENEW_SECONDS
-    assert store.get((), lambda: a_token("second", minted_at=now)) == "first"
+    assert await store.get((), minting("second", minted_at=now)) == "first"
     now += 1
-    assert store.get((), lambda: a_token("second", minted_at=now)) == "second"
+    assert await store.get((), minting("second", minted_at=now)) == "second"
 
 
 @pytest.mark.parametrize(
@@ -345,15 +345,15 @@ def test_a_token_is_replaced_before_it_expires() -> None:
         (BELIEVED_SECONDS + 1, False, True, True),
     ],
 )
-def test_only_an_old_token_is_blamed_for_what_it_may_not_do(
+async def test_only_an_old_token_is_blamed_for_what_it_may_not_do(
     *, age: float, outright: bool, proven: bool, replaced: bool
 ) -> None:
     now = 1000.0
     store = TokenStore(lambda: now)
-    store.get((), lambda: a_token("first", minted_at=1000.0))
+    await store.get((), minting("first", minted_at=now))
     now += age
-    assert store.refused("first", outright=outright, proven=proven) is replaced
-    assert store.get((), lambda: a_token("second", minted_at=now)) == ("second" if replaced else "first")
+    assert store.refuse("first", outright=outright, proven=proven) is replaced
+    assert await store.get((), minting("second", minted_at=now)) == ("second" if replaced else "first")
 
 
 @pytest.mark.parametrize("written", [False, True])
@@ -371,17 +371,13 @@ async def test_a_repository_that_is_newer_than_the_token_is_written_to(
     assert jobs.mints == (1 if written else 2)
 
 
-def test_tokens_of_a_repository_can_be_forgotten() -> None:
+async def test_tokens_of_a_repository_can_be_forgotten() -> None:
     store = TokenStore()
-
-    def mint(value: str) -> Token:
-        return Token.lasting(3600.0, value)
-
     for repo in ("o/a", "o/b"):
-        store.get((repo, "contents: read"), lambda repo=repo: mint(f"{repo} 1"))  # type: ignore[misc]
+        await store.get((repo, "contents: read"), minting(f"{repo} 1"))
     store.forget("o/a")
-    assert store.get(("o/a", "contents: read"), lambda: mint("new")) == "new"
-    assert store.get(("o/b", "contents: read"), lambda: mint("new")) == "o/b 1"
+    assert await store.get(("o/a", "contents: read"), minting("new")) == "new"
+    assert await store.get(("o/b", "contents: read"), minting("new")) == "o/b 1"
 
 
 async def test_a_long_pause_is_left_to_the_caller_and_kept_by_all_jobs_of_the_installation(
@@ -440,63 +436,3 @@ def test_the_limits_follow_what_github_says() -> None:
     assert limits.closed_for == 10.0
     now = 11.0
     assert limits.closed_for == 0.0
-
-
-@pytest.fixture
-def asked(world: World) -> list[str]:
-    calls: list[str] = []
-    server = world.hub._server
-    judge = server.served
-
-    def served(exchange: Exchange) -> None:
-        calls.append(f"{exchange.method} {exchange.path.removeprefix('/api/v3')}")
-        if judge is not None:
-            judge(exchange)
-
-    server.served = served
-    return calls
-
-
-def pygithub(world: World) -> Github:
-    return world.github._connection.github
-
-
-async def test_reading_a_field_of_a_typed_object_can_be_a_request(world: World, asked: list[str]) -> None:
-    made = world.hub.comment(world.repo, world.issue.number, author="mona", body="Words")
-    path = f"/repos/{world.name}/issues/comments/{made.id}"
-    partial = IssueComment(pygithub(world).requester, {}, {"id": made.id, "url": path})
-    asked.clear()
-    assert await asyncio.to_thread(lambda: partial.body) == "Words"
-    assert f"GET {path}" in asked
-
-
-def test_a_field_of_another_type_is_an_error_of_its_own_when_it_is_read(world: World) -> None:
-    odd = IssueComment(pygithub(world).requester, {}, {"id": "one", "url": "/"})
-    with pytest.raises(BadAttributeException):
-        _ = odd.id
-    assert not issubclass(BadAttributeException, GithubException)
-
-
-async def test_a_list_that_failed_on_its_second_page_ends_there_without_a_word(world: World) -> None:
-    number = world.issue.number
-    for each in range(101):
-        world.hub.comment(world.repo, number, author="mona", body=f"{each}")
-    path = f"/repos/{world.name}/issues/{number}/comments"
-    comments = iter(PaginatedList(IssueComment, pygithub(world).requester, path, {"per_page": 100}))
-
-    def taken(most: int) -> int:
-        return sum(1 for _ in zip(range(most), comments, strict=False))
-
-    assert await asyncio.to_thread(taken, 100) == 100
-    world.hub.faults.add("GET", "*/comments", "502")
-    with pytest.raises(GithubException):
-        await asyncio.to_thread(next, comments)
-    assert await asyncio.to_thread(taken, 100) == 0  # the 101st is there
-
-
-def test_a_token_cannot_be_narrowed_to_a_repository() -> None:
-    assert set(inspect.signature(GithubIntegration.get_access_token).parameters) == {
-        "self",
-        "installation_id",
-        "permissions",
-    }

@@ -6,92 +6,97 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 
 import pytest
+from aiohttp import web
 
-from bot.github.client import GitHub
 from bot.github.connection import AppSession, GitHubConnection
 from bot.github.rate_limit import BURST, Allowance, RequestPace, Urgency
-from tests.github_world import World
 from tests.waiting import eventually
 
 
-class Watched:
-    """Counts how many are inside at once."""
+@dataclass(slots=True, kw_only=True)
+class SlowServer:
+    """A server that holds every request to `/slow` until it is released, and counts the requests under way."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self.most = 0
-        self.times = 0
+    url: str = ""
+    current: int = 0
+    maximum: int = 0
+    total: int = 0
+    released: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def __call__(self) -> None:
-        with self._lock:
-            self._inside += 1
-            self.times += 1
-            self.most = max(self.most, self._inside)
-        threading.Event().wait(0.01)
-        with self._lock:
-            self._inside -= 1
+    async def answer(self, request: web.Request) -> web.Response:
+        self.current += 1
+        self.total += 1
+        self.maximum = max(self.maximum, self.current)
+        if request.path == "/slow":
+            await self.released.wait()
+        for _ in range(20):  # others can come meanwhile
+            await asyncio.sleep(0)
+        self.current -= 1
+        return web.json_response({})
 
 
 @pytest.fixture
-async def clients(world: World) -> AsyncIterator[list[GitHubConnection]]:
-    """Five clients of one installation, as five jobs at once have."""
+async def server() -> AsyncIterator[SlowServer]:
+    server, app = SlowServer(), web.Application()
+    app.router.add_route("*", "/{path}", server.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield server
+    finally:
+        server.released.set()
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def connections(server: SlowServer) -> AsyncIterator[list[GitHubConnection]]:
+    """Connections of one installation, as five jobs at once have."""
     session = AppSession(0.0).of(7)
     async with AsyncExitStack() as stack:
-        made = [
-            await stack.enter_async_context(
-                GitHub.for_installation(
-                    world.app.id, world.app.private_key_pem, 7, world.hub.api_url, redact=str, session=session
-                )
-            )
-            for _ in range(5)
+        yield [
+            await stack.enter_async_context(GitHubConnection("a-token", server.url, session=session)) for _ in range(5)
         ]
-        yield [each._connection for each in made]
 
 
-async def test_writes_of_one_installation_go_one_by_one(clients: list[GitHubConnection]) -> None:
-    watched = Watched()
-    await asyncio.gather(*(each.call("write", watched, writes=True) for each in clients for _ in range(4)))
-    assert (watched.most, watched.times) == (1, 20)
+async def test_writes_of_one_installation_go_one_by_one(
+    server: SlowServer, connections: list[GitHubConnection]
+) -> None:
+    await asyncio.gather(*(each.json("write", "POST", "/fast", {}) for each in connections for _ in range(4)))
+    assert (server.maximum, server.total) == (1, 20)
 
 
-async def test_a_server_that_is_silent_to_many_keeps_no_other_thread_waiting(world: World) -> None:
-    silent = threading.Event()
-    async with AsyncExitStack() as stack:
-        clients = [
-            await stack.enter_async_context(
-                GitHub.for_installation(world.app.id, world.app.private_key_pem, 7, world.hub.api_url, redact=str)
-            )
-            for _ in range(40)
-        ]
-        asked = [asyncio.create_task(each._connection.call("read", silent.wait)) for each in clients]
-        try:
-            async with asyncio.timeout(10):
-                assert await asyncio.to_thread(str, "something else") == "something else"
-        finally:
-            silent.set()
-            await asyncio.gather(*asked)
+async def test_a_connection_sends_one_request_at_a_time(
+    server: SlowServer, connections: list[GitHubConnection]
+) -> None:
+    await asyncio.gather(*(connections[0].read("read", "/fast") for _ in range(10)))
+    assert (server.maximum, server.total) == (1, 10)
 
 
-async def test_reading_waits_for_nobodys_turn(clients: list[GitHubConnection]) -> None:
-    first, second, *_ = clients
-    begun, go_on = threading.Event(), threading.Event()
+async def test_requests_to_a_silent_server_use_no_threads(
+    server: SlowServer, connections: list[GitHubConnection]
+) -> None:
+    threads = threading.active_count()
+    requests = [asyncio.create_task(each.read("read", "/slow")) for each in connections]
+    await eventually(lambda: server.current == len(connections))
+    assert threading.active_count() == threads
+    server.released.set()
+    assert await asyncio.gather(*requests) == [{}] * len(connections)
 
-    def slow() -> None:
-        begun.set()
-        go_on.wait(30)
 
-    writing = asyncio.create_task(first.call("write", slow, writes=True))
-    await asyncio.to_thread(begun.wait, 30)
-    waiting = asyncio.create_task(second.call("write", lambda: None, writes=True))
-    try:
-        assert await asyncio.wait_for(second.call("read", lambda: "read"), 20) == "read"
-        assert not waiting.done()
-    finally:
-        go_on.set()
-        await asyncio.gather(writing, waiting)
+async def test_reading_waits_for_nobodys_turn(server: SlowServer, connections: list[GitHubConnection]) -> None:
+    first, second, third, *_ = connections
+    writing = asyncio.create_task(first.json("write", "POST", "/slow", {}))
+    await eventually(lambda: server.current == 1)
+    waiting = asyncio.create_task(second.json("write", "POST", "/fast", {}))
+    assert await asyncio.wait_for(third.read("read", "/fast"), 20) == {}
+    assert not waiting.done()
+    server.released.set()
+    await asyncio.gather(writing, waiting)
 
 
 def test_each_installation_has_a_pace_of_its_own() -> None:
