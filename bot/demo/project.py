@@ -7,12 +7,13 @@ one with one branch, which the local hub can serve.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import sys
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.resources import files
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,7 +23,8 @@ from bot.git.process import Git
 
 _SDIST = "boltons==26.2.0"
 _SHA256 = "d39cfd15c1a1c3bd4d705c82252fa9edb8e4f5e8cc039f8e39afac7b1b47e92c"
-_DATE = "2026-09-07T12:00:00Z"
+_DATE = "2026-09-07T12:00:00+0000"
+_MESSAGE = "Release 26.2.0, with the old way of reading fractional seconds\n"
 _INITIAL_BRANCH = "main"
 _HEADS = "refs/heads/"
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]+")
@@ -82,18 +84,7 @@ async def boltons(directory: Path) -> Scenario:
         )
     archive = directory / f"{_SDIST.replace('==', '-')}.tar.gz"
     source = await asyncio.to_thread(_unpack, archive, directory)
-    git = Git(git_dir=source / ".git", work_tree=source)
-    await git.run("init", "--quiet", "--initial-branch=main", str(source))
-    patch = files(__package__).joinpath("boltons-26.2.0.patch").read_bytes()
-    await Git().run("-C", str(source), "apply", "-", stdin=patch)
-    identity = {
-        f"GIT_{who}_{what}": value
-        for who in ("AUTHOR", "COMMITTER")
-        for what, value in (("NAME", "Mona"), ("EMAIL", "mona@users.noreply.github.com"), ("DATE", _DATE))
-    }
-    message = "Release 26.2.0, with the old way of reading fractional seconds"
-    await git.run("add", "--all", "--force")
-    await git.run("commit", "--quiet", "--no-verify", "-m", message, variables=identity)
+    await asyncio.to_thread(_commit_with_bug, source)
     title, _, body = files(__package__).joinpath("issue.md").read_text(encoding="utf-8").partition("\n")
     return Scenario(
         full_name="mona/boltons",
@@ -103,6 +94,23 @@ async def boltons(directory: Path) -> Scenario:
         request="/codepilot fix isoparse so that tests/test_timeutils.py passes",
         test_command="python -m pytest -q tests/test_timeutils.py",
     )
+
+
+def _commit_with_bug(source: Path) -> None:
+    import git  # noqa: PLC0415 - starts two processes when it is imported
+
+    isolated = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
+    author = git.Actor("Mona", "mona@users.noreply.github.com")
+    with (
+        as_file(files(__package__).joinpath("boltons-26.2.0.patch")) as patch,
+        git.Repo.init(source, initial_branch="main", env=isolated) as repo,
+    ):
+        repo.git.update_environment(**isolated)
+        repo.git.apply(patch)
+        repo.git.add(all=True, force=True)
+        repo.index.commit(
+            _MESSAGE, [], author=author, committer=author, author_date=_DATE, commit_date=_DATE, skip_hooks=True
+        )
 
 
 def _unpack(archive: Path, directory: Path) -> Path:
