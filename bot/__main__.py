@@ -334,14 +334,14 @@ def setup_repo(repo: str) -> None:
     Also lists the permissions that the App is missing there. Acts as the App in the CODEPILOT_* variables, which must
     be installed in the repository.
     """
-    from bot.cli.app import describe, set_up  # noqa: PLC0415 - as above
+    from bot.cli.app import describe, set_up_repository  # noqa: PLC0415 - as above
     from bot.settings import load, parsing  # noqa: PLC0415 - as above
 
     try:
         name = parsing.repository(repo)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="OWNER/NAME") from None
-    done = _finish_or_exit(set_up(load.load(), name))
+    done = _finish_or_exit(asyncio.to_thread(set_up_repository, load.load(), name))
     for label in done.labels:
         state = "created" if label.made else "already has"
         click.echo(f"{name}: {state} the label {label.name} ({label.description})")

@@ -12,24 +12,28 @@ import asyncio
 import hmac
 import html
 import json
+import logging
 import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from http import HTTPStatus
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, Literal, TextIO
 from urllib.parse import quote, urlencode, urlsplit
 
 import yaml
 from aiohttp import web
+from github import Auth, BadAttributeException, Github, GithubException, GithubIntegration
+from github.Repository import Repository
 
 from bot.domain.errors import BotError
-from bot.github.app import CALLBACK_PATH, RegisteredApp, installation_of, register_app
-from bot.github.client import GitHub
-from bot.github.types import GitHubError
+from bot.git.process import FOREIGN_CERTIFICATE
+from bot.github.app import CALLBACK_PATH, RegisteredApp, register_app
+from bot.github.types import FileTooLargeError, GitHubError, remedy_for, unreadable
 from bot.permissions.repo_config import ORGANISATION_PATH, PATH, RepoConfig, merged, parse_config
-from bot.server.build import app_access, redactor_for
 from bot.settings.models import Settings, api_of, server_of
 from bot.settings.parsing import url
 
@@ -460,78 +464,122 @@ class LabelSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetUp:
-    """The result of the set-up.
+class SetUpResult:
+    """The labels of a repository, and the permissions that the App is missing there.
 
     Attributes:
         labels: all of the bot's labels, in the order of the documentation.
-        lacks: the permissions that the App was not given, or its owner has not accepted, for this repository.
+        lacks: the permissions that the App does not have, or that the repository's owner has not accepted.
     """
 
     labels: tuple[LabelSpec, ...]
     lacks: tuple[AppPermission | AppEvent, ...]
 
 
-async def set_up(settings: Settings, repo: str) -> SetUp:
-    """Create the bot's labels in a repository as its App, and list the permissions that the App is missing there.
+def set_up_repository(settings: Settings, name: str) -> SetUpResult:
+    """Create the bot's labels in a repository, as the App that the settings name.
 
     Raises:
         NotInstalledError: the App cannot act there.
-        RepoConfigError: the repository's file, or its organisation's, does not fit.
+        RepoConfigError: the repository's file, or its organisation's, is not valid.
         GitHubError: GitHub refused, or did not answer.
     """
-    found = await installation_of(repo, app_access(settings))
-    if found is None:
-        raise NotInstalledError(
-            f"{repo}: the App {settings.app_id} is not installed there, or the repository does not exist. Install it "
-            "from the App's page on GitHub, then run this again."
-        )
-    redactor = redactor_for(settings)
-    async with GitHub.for_installation(
-        settings.app_id,
-        settings.private_key.get_secret_value(),
-        found.id,
-        settings.api_url,
-        redact=redactor.redact,
-        minted=redactor.learn,
-        ca_file=settings.agent.ca_file,
-    ) as github:
-        labels = await _create_labels(github, repo, start_label=settings.agent.start_label)
-    return SetUp(labels=labels, lacks=find_missing(found.permissions, found.events))
+    # At DEBUG, PyGithub logs answers, tokens among them.
+    logging.getLogger("github.Requester").setLevel(logging.INFO)
+    ca_file = settings.agent.ca_file
+    integration = GithubIntegration(
+        auth=Auth.AppAuth(settings.app_id, settings.private_key.get_secret_value()),
+        base_url=settings.api_url,
+        timeout=30,
+        user_agent="codepilot-bot",
+        per_page=100,
+        verify=True if ca_file is None else str(ca_file),
+        seconds_between_requests=0,
+    )
+    with _raise_github_errors(f"set up {name}"), integration:
+        try:
+            installation = integration.get_repo_installation(*name.split("/"))
+        except GithubException as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            raise NotInstalledError(
+                f"{name}: the App {settings.app_id} is not installed there, or the repository does not exist. Install "
+                "it from the App's page on GitHub, then run this again."
+            ) from error
+        with installation.get_github_for_installation() as github:
+            labels = _create_labels(github, github.get_repo(name), start_label=settings.agent.start_label)
+        return SetUpResult(labels=labels, lacks=find_missing(installation.permissions, installation.events))
 
 
-async def _create_labels(github: GitHub, repo: str, *, start_label: str) -> tuple[LabelSpec, ...]:
+# PyGithub does not check that an answer is JSON and complete; RuntimeError means a redirect to another host.
+_UNREADABLE = (
+    AttributeError,
+    AssertionError,
+    BadAttributeException,
+    JSONDecodeError,
+    KeyError,
+    RuntimeError,
+    TypeError,
+)
+
+
+@contextmanager
+def _raise_github_errors(task: str) -> Iterator[None]:
+    """Raise a `GitHubError` for an error of PyGithub or of the connection."""
+    try:
+        yield
+    except GithubException as error:
+        message = error.data.get("message") if isinstance(error.data, dict) else None
+        text = str(message or HTTPStatus(error.status).phrase)
+        raise GitHubError(task, error.status, text, remedy_for(error.status, text)) from error
+    except _UNREADABLE as error:
+        raise unreadable(task, HTTPStatus.OK, f"an answer that PyGithub cannot read: {error!r}") from error
+    except OSError as error:
+        cause = getattr(error.args[0], "reason", error) if error.args else error  # without the names of the pool
+        remedy = FOREIGN_CERTIFICATE if "CERTIFICATE_VERIFY_FAILED" in str(error) else remedy_for(0, "")
+        raise GitHubError(task, 0, f"{type(cause).__name__}: {cause}", remedy) from error
+
+
+def _create_labels(github: Github, repo: Repository, *, start_label: str) -> tuple[LabelSpec, ...]:
     """Create the labels that the repository's configuration names and that do not exist yet.
-
-    Args:
-        github: the client that acts on the repository.
-        repo: `owner/name`.
-        start_label: the label that starts work, where the configuration does not name one.
 
     Returns:
         All of them, in the order of the documentation.
     """
-    organisation = f"{repo.partition('/')[0]}/.github"
-    above = await github.repos.file_at(organisation, ORGANISATION_PATH)
-    own = await github.repos.file_at(repo, PATH)
-    config = merged(
+    organisation = f"{repo.full_name.partition('/')[0]}/.github"
+    above = _file_content(github.withLazy(lazy=True).get_repo(organisation), organisation, ORGANISATION_PATH)
+    own = _file_content(repo, repo.full_name, PATH)
+    names = merged(
         RepoConfig() if above is None else parse_config(above, source=f"{organisation}: {ORGANISATION_PATH}"),
         RepoConfig() if own is None else parse_config(own),
+    ).labels
+    existing = {label.name.casefold() for label in repo.get_labels()}
+    labels = tuple(
+        LabelSpec(name=name, color=color, description=description, made=name.casefold() not in existing)
+        for name, color, description in (
+            (names.start or start_label, "1d76db", "Codepilot: start a run"),
+            (names.read_only, "c5def5", "Codepilot may only read"),
+            (names.ask, "fbca04", "Codepilot asks before running commands that can reach more than the workspace"),
+            (names.auto, "d93f0b", "Codepilot may run any command in its sandbox, for this commit"),
+            (names.fix_ci, "0e8a16", "Codepilot fixes the failing checks of this pull request"),
+        )
     )
-    names = config.labels
-    there = {name.casefold() for name in await github.repos.labels(repo)}
-    wanted = (
-        (names.start or start_label, "1d76db", "Codepilot: start a run"),
-        (names.read_only, "c5def5", "Codepilot may only read"),
-        (names.ask, "fbca04", "Codepilot asks before running commands that can reach more than the workspace"),
-        (names.auto, "d93f0b", "Codepilot may run any command in its sandbox, for this commit"),
-        (names.fix_ci, "0e8a16", "Codepilot fixes the failing checks of this pull request"),
-    )
-    found = tuple(
-        LabelSpec(name=name, color=color, description=description, made=name.casefold() not in there)
-        for name, color, description in wanted
-    )
-    for label in found:
+    for label in labels:
         if label.made:
-            await github.repos.create_label(repo, label.name, color=label.color, description=label.description)
-    return found
+            repo.create_label(label.name, label.color, label.description)
+    return labels
+
+
+def _file_content(repo: Repository, name: str, path: str) -> bytes | None:
+    """Return a file of the default branch; None if the file or the repository does not exist."""
+    try:
+        found = repo.get_contents(path)
+    except GithubException as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        return None
+    if isinstance(found, list) or found.type != "file":
+        return None
+    if found.encoding != "base64":  # over 1 MB
+        raise FileTooLargeError(name, path, found.size)
+    return found.decoded_content

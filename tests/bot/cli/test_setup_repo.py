@@ -6,11 +6,15 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
-from bot.cli.app import PERMISSIONS, NotInstalledError, set_up
+from bot.cli.app import PERMISSIONS, NotInstalledError, SetUpResult, set_up_repository
+from bot.github.types import GitHubError
 from bot.permissions.repo_config import RepoConfigError
 from bot.settings.load import load
 from bot.settings.models import Settings
@@ -39,6 +43,10 @@ def settings(world: World, tmp_path: Path) -> Settings:
             "ANTHROPIC_API_KEY": "sk-1",
         }
     )
+
+
+async def set_up(settings: Settings, name: str) -> SetUpResult:
+    return await asyncio.to_thread(set_up_repository, settings, name)
 
 
 async def test_the_labels_are_made_once_and_what_is_there_stays(world: World, settings: Settings) -> None:
@@ -121,3 +129,21 @@ async def test_where_the_app_is_not_installed_it_says_what_to_do(world: World, s
     world.hub.add_repo("mona/other", owner="mona")
     with pytest.raises(NotInstalledError, match="mona/other"):
         await set_up(settings, "mona/other")
+
+
+async def test_a_github_that_does_not_answer_is_named_without_the_connection_pool(settings: Settings) -> None:
+    with pytest.raises(GitHubError, match=r"Could not set up mona/calc; .*Connection refused") as caught:
+        await set_up(replace(settings, api_url="http://127.0.0.1:9"), "mona/calc")
+    assert "Max retries" not in str(caught.value)
+
+
+@pytest.mark.parametrize("body", ["<html>Sign in to this network</html>", "[]", "3", '{"id": "x"}', "{"])
+async def test_an_answer_that_is_not_githubs_is_an_error(settings: Settings, body: str) -> None:
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(text=body)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(app) as server:
+        with pytest.raises(GitHubError, match="PyGithub cannot read"):
+            await set_up(replace(settings, api_url=str(server.make_url("/")).rstrip("/")), "mona/calc")
