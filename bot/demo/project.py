@@ -11,11 +11,9 @@ import os
 import re
 import sys
 import tarfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import BinaryIO
 
 from bot.domain.errors import BotError
 from bot.git.errors import GitError
@@ -28,7 +26,6 @@ _MESSAGE = "Release 26.2.0, with the old way of reading fractional seconds\n"
 _INITIAL_BRANCH = "main"
 _HEADS = "refs/heads/"
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]+")
-_AUTHOR = b"Mona <mona@users.noreply.github.com> now"
 
 
 class DemoError(BotError):
@@ -203,7 +200,7 @@ async def copied(repository: Path, target: Path) -> Copied:
         except GitError as error:  # e.g. of another object format, or without some old files
             why = _last_line(error.stderr)
     if why:
-        await _import_last_commit(top, copy, branch)
+        await _import_last_commit(top, target, branch)
     return Copied(path=target, name=name, note=f"Only the last commit is used, without history: {why}." if why else "")
 
 
@@ -217,50 +214,23 @@ async def _ask_git(top: Path, *args: str) -> str:
     return (await Git().run("-C", top, *args, expect=(0, 1, 128))).decode("utf-8", "surrogateescape").strip()
 
 
-async def _import_last_commit(top: Path, copy: Git, branch: str) -> None:
-    """Make a commit of the files of the last one, byte for byte, whatever the object format and the history."""
-    listed = (await Git().run("-C", top, "ls-tree", "-r", "-z", "HEAD")).split(b"\0")
-    entries = [(meta.split(), path) for meta, _, path in (line.partition(b"\t") for line in listed if line)]
-    files = [(mode, sha, path) for (mode, kind, sha), path in entries if kind == b"blob"]
-    wanted = b"".join(sha + b"\n" for sha in dict.fromkeys(sha for _, sha, _ in files))
-    if copy.git_dir is None:
-        raise TypeError("the copy has a git directory")  # a bug of ours
-    contents, stream = copy.git_dir / "demo.contents", copy.git_dir / "demo.import"
+async def _import_last_commit(top: Path, git_dir: Path, branch: str) -> None:
+    """Import the last commit without its parents, from any object format."""
+    stream = git_dir / "demo.import"
     try:
-        await Git().run("-C", top, "cat-file", "--batch", stdin=wanted, stdout=contents)
-        marks: dict[bytes, int] = {}
-        with contents.open("rb") as read, stream.open("wb") as write:
-            for sha, data in _blobs(read):
-                marks[sha] = len(marks) + 1
-                write.write(b"blob\nmark :%d\ndata %d\n%b\n" % (marks[sha], len(data), data))
-            message = b"The last commit of a repository without its history"
-            write.write(b"commit %b\ncommitter %b\n" % (f"{_HEADS}{branch}".encode(), _AUTHOR))
-            write.write(b"data %d\n%b\n" % (len(message), message))
-            for mode, sha, path in files:
-                quoted = path.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
-                write.write(b'M %b :%d "%b"\n' % (mode, marks[sha], quoted))
-        await copy.run("fast-import", "--quiet", "--date-format=now", stdin=stream)
-    except (GitError, KeyError) as error:
-        why = _last_line(error.stderr) if isinstance(error, GitError) else "some are missing"
+        # Without `--full-tree`, the files of the parents would be missing; without `--reencode`, old messages abort.
+        await Git().run(
+            *("-C", top, "fast-export", "--full-tree", "--reencode=yes", f"--refspec=HEAD:{_HEADS}{branch}", "HEAD^!"),
+            stdout=stream,
+        )
+        await Git(git_dir=git_dir).run("fast-import", "--quiet", stdin=stream)
+    except GitError as error:
         raise DemoError(
-            f"The files of the last commit of {top} cannot be read: {why}. If it is a partial clone, fetch them "
-            f"first: git -C {top} checkout HEAD -- ."
+            f"The files of the last commit of {top} cannot be read: {_last_line(error.stderr)}. If it is a partial "
+            f"clone, fetch them first: git -C {top} checkout HEAD -- ."
         ) from error
     finally:
-        contents.unlink(missing_ok=True)
         stream.unlink(missing_ok=True)
-
-
-def _blobs(batch: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
-    """Read the output of `git cat-file --batch`, without the missing files."""
-    for line in batch:
-        sha, _, rest = line.strip().partition(b" ")
-        kind, _, size = rest.partition(b" ")
-        if kind != b"blob":
-            continue
-        data = batch.read(int(size))
-        batch.read(1)
-        yield sha, data
 
 
 def _last_line(said: str) -> str:
