@@ -74,9 +74,35 @@ def test_the_metadata_names_the_command_and_the_python(wheel: Path, contents: fr
     assert "codepilot = bot.__main__:main" in entry_points
 
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+DECLARED: dict[str, list[str]] = {"core": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
+NOT_IMPORTED = {
+    "codepilot-bot": "an extra of this package",
+    "pydantic-monty": "has no module itself; its dependencies provide `pydantic_monty`",
+    "pytest": "a program that the demo runs; in the extra `hub` a plugin loads it",
+    "pywinpty": "imported on Windows, and not installed anywhere else",
+    "ripgrep": "a program",
+}
+
+
+@pytest.mark.parametrize("group", DECLARED)
+def test_each_declared_package_is_imported(group: str) -> None:
+    importers = ("localhub",) if group == "hub" else ("agent_runtime", "bot")
+    imported = {name.replace("_", "-") for package in importers for name in _distributions(package)}
+    # Grammars are imported by the name in a table.
+    imported |= {
+        node.value.replace("_", "-")
+        for path in modules()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("tree_sitter_")
+    }
+    declared = {_name(each) for each in DECLARED[group]}
+    unused = declared - imported - set(NOT_IMPORTED)
+    assert not unused, f"no module imports {sorted(unused)}, declared in pyproject.toml ({group}): remove them"
+
+
 def test_the_bot_does_not_install_what_only_the_hub_imports() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    base = {_name(each) for each in project["dependencies"]}
+    base = {_name(each) for each in PROJECT["dependencies"]}
     hub_only = _distributions("localhub") - _distributions("bot") - _distributions("agent_runtime")
     assert "graphql-core" in hub_only
     assert not hub_only & base
