@@ -365,7 +365,7 @@ class AgentFile:
 
         variables = os.environ if environ is None else environ
         document = read_settings(read_text(path), ServersDocument, source=str(path))
-        servers = [each.server().filled(variables) for each in document.mcp]
+        servers = [each.server().with_environment(variables) for each in document.mcp]
         named = {each.name: each for each in servers}
         if len(named) < len(servers):
             raise SettingsError(f"{path}: two MCP servers have the same name; give one of them another.")
@@ -380,7 +380,7 @@ class AgentFile:
         Raises:
             SettingsError: one is not set.
         """
-        return tuple(each.filled(os.environ if environ is None else environ) for each in self.mcp)
+        return tuple(each.with_environment(os.environ if environ is None else environ) for each in self.mcp)
 
     def provider(self, environ: Mapping[str, str] | None = None) -> Provider:
         """Its model, ready to be asked, with those that stand in for it. Looks the keys up; sends nothing.

@@ -77,14 +77,14 @@ class Servers:
             raise SettingsError(f"two MCP servers have the name {min(twice)!r}; give one of them another")
         self._connections: dict[str, McpConnection] = {}
         if agent.mcp:
-            from agent_runtime.mcp.client import McpConnection, ServerPlace  # noqa: PLC0415 - loads an HTTP client
+            from agent_runtime.mcp.client import McpConnection, ServerEnvironment  # noqa: PLC0415 - loads an HTTP client
 
-            place = ServerPlace(
+            place = ServerEnvironment(
                 sandbox=agent.sandbox,
                 workspace=agent.work_dir,
                 network=agent.network,
                 guard=guard,
-                told=lambda connection: state.emit(NetworkUsed(connection=connection)),
+                on_connection=lambda connection: state.emit(NetworkUsed(connection=connection)),
             )
             self._connections = {server.name: McpConnection(server, place) for server in agent.mcp}
         self._state = state
@@ -114,7 +114,7 @@ class Servers:
         """
         recorded = {event.server for event in self._state.events if isinstance(event, ToolsListed)}
         missing = [each for name, each in self._connections.items() if name not in self._listed]
-        offered = await asyncio.gather(*(each.tools() for each in missing), return_exceptions=True)
+        offered = await asyncio.gather(*(each.list_tools() for each in missing), return_exceptions=True)
         for connection, found in zip(missing, offered, strict=True):
             server = connection.server
             if isinstance(found, McpServerError):
@@ -155,7 +155,7 @@ class Servers:
                 kind: ToolErrorKind = "TimeoutError" if late else "OSError"
                 value = {"kind": kind, **({SERVER_DOWN: server.name} if error.down else {})}
                 raise ToolError(cleaned(server, str(error)), kind=kind, value=value) from error
-            note = _CHANGED if connection.changed and server.name not in self._told else ""
+            note = _CHANGED if connection.has_new_tools and server.name not in self._told else ""
             if note:
                 self._told.add(server.name)
             return result_of(server, served, result, sees_images=self._sees_images(), note=note)

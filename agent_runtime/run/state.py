@@ -35,7 +35,7 @@ from agent_runtime.core.events import (
 )
 from agent_runtime.core.values import Outcome, PendingCall, Plain, Status, Usage
 from agent_runtime.run.hooks import Announcer, HookSystem
-from agent_runtime.sessions.protocol import Scrub, Session, scrubbed
+from agent_runtime.sessions.protocol import Scrub, Session, scrub_value
 
 
 class RunState:
@@ -130,7 +130,7 @@ class RunState:
     def _kept(self, event: Recorded) -> Recorded:
         """Append an event without its secrets; a call that waits stays as it was signed."""
         if self._scrub is not None and not isinstance(event, Paused):
-            written, event = event, scrubbed(event, self._scrub)
+            written, event = event, scrub_value(event, self._scrub)
             if isinstance(written, Replied):
                 self.original = None if written == event else written
         self.session.append(event)
@@ -138,7 +138,7 @@ class RunState:
 
     def may_store(self, pending: PendingCall) -> bool:
         """Whether a request holds nothing that is scrubbed from the log."""
-        return self._scrub is None or scrubbed(pending, self._scrub) == pending
+        return self._scrub is None or scrub_value(pending, self._scrub) == pending
 
 
 class RunProgress:

@@ -1,11 +1,8 @@
 """The format of a session's log, its messages and its names. Pure.
 
-An event is one JSON object on one line, in UTF-8: `kind` names the event's class, the other keys are its fields; one
-that has its default is left out. A new kind of event, or a new field with a default, needs no new format, because a
-reader that does not know it notices. The format's number changes when lines that look the same mean something else.
-
-`encode` and `decode` translate one event, `parse` reads a whole log and finds damage, `messages_of` shows a log as role
-and content, `file_name` and `escape_key` turn any session id into a file's name or a database's key.
+An event is one JSON object on one line of UTF-8: `kind` names the event's class, the other keys are its fields, and a
+field with its default is left out. A new kind of event or a new field needs no new format: an older reader refuses it.
+The format's number changes when the meaning of an existing line changes.
 """
 
 from __future__ import annotations
@@ -35,19 +32,18 @@ FORMAT = 1
 """The format that this version reads and writes."""
 
 NEWER = "which a newer Codepilot wrote. Nothing was changed; update Codepilot, or use another session"
-"""The end of every sentence about a log from the future."""
+"""The end of each error about a log of a newer version."""
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """The first line of a log: its session.
+    """The first line of a log.
 
     Attributes:
-        session_id: names the conversation; any text.
-        agent_name: the agent that it was begun with.
-        created_at: when, in seconds since 1970.
+        session_id: the conversation's id; any text.
+        created_at: in seconds since 1970.
     """
 
     session_id: str
@@ -56,45 +52,32 @@ class Header:
 
 
 def encode(event: Recorded) -> bytes:
-    """Encode an event as one line, without the line's end.
+    """Encode an event as one line without its end. Tuples in plain data become lists.
 
-    A field that has its default is left out: older versions can read an event that does not use a newer field, and an
-    event keeps its digest (`agent_runtime.run.checkpoint`) when a version adds one.
-
-    A tuple in plain data comes back as a list; everything else comes back as it was.
-
-    Raises:
-        TypeError: an argument or a value in the event is not plain data.
+    Defaults are left out: an event keeps its digest (`agent_runtime.run.checkpoint`) when a version adds a field.
     """
-    return _line(_plain(event))
+    return _encode_line(_encode_fields(event))
 
 
 def decode(line: bytes) -> Recorded:
-    """Decode an event that `encode` wrote.
+    """Decode an encoded event.
 
     Raises:
-        SessionError: it is of a kind, or has a field, that only a newer version knows.
-        ValueError: it is no whole event.
+        SessionError: a newer version wrote the event.
+        ValueError: the line is no whole event.
     """
     try:
-        return _event(_object(line))
+        return _parse_event(_parse_object(line))
     except RecursionError as error:
         raise ValueError("it nests too deep") from error
 
 
 def encode_header(header: Header) -> bytes:
-    """Encode a log's first line, without the line's end."""
-    return _line({"format": FORMAT, **asdict(header)})
+    return _encode_line({"format": FORMAT, **asdict(header)})
 
 
 def decode_header(line: bytes) -> Header:
-    """Decode a header that `encode_header` wrote.
-
-    Raises:
-        SessionError: the log has a newer format.
-        ValueError: it is no header.
-    """
-    data = _object(line)
+    data = _parse_object(line)
     check_format(data.get("format"))
     session_id, agent_name, created_at = (data.get(name) for name in ("session_id", "agent_name", "created_at"))
     if not (isinstance(session_id, str) and isinstance(agent_name, str) and isinstance(created_at, int | float)):
@@ -103,12 +86,6 @@ def decode_header(line: bytes) -> Header:
 
 
 def check_format(number: object) -> None:
-    """Refuse a format that this version cannot read.
-
-    Raises:
-        SessionError: it is newer.
-        ValueError: it is no format's number.
-    """
     if not isinstance(number, int) or number < 1:
         raise ValueError("it does not start with a format number")
     if number > FORMAT:
@@ -120,11 +97,10 @@ class Log:
     """The contents of a log.
 
     Attributes:
-        header: its session; None for an empty log.
+        header: None for an empty log.
         events: oldest first.
         size: bytes up to the end of the last whole event.
-        torn: the fault of the bytes after it, e.g. because the machine went down while they were written; empty
-            if there are none.
+        torn: the fault of the bytes after it, e.g. after a power cut during a write; empty for none.
     """
 
     header: Header | None
@@ -134,14 +110,13 @@ class Log:
 
 
 def parse(data: bytes, name: str) -> Log:
-    """Read a log. An incomplete event at the end is reported and skipped.
+    """Read a log. An incomplete event at its end is reported and skipped.
 
     Args:
-        data: the whole log.
-        name: its name in an error.
+        name: the log's name in errors.
 
     Raises:
-        SessionError: a newer version wrote it, or something before its last whole event is damaged.
+        SessionError: a newer version wrote the log, or it is damaged before its last whole event.
     """
     lines = data.split(b"\n")
     header, events, size = None, list[Recorded](), 0
@@ -152,7 +127,7 @@ def parse(data: bytes, name: str) -> Log:
             elif line or number < len(lines) - 1:
                 events.append(decode(line))
         except ValueError as error:
-            if _has_whole_event(lines[number + 1 :]):
+            if _has_intact_event(lines[number + 1 :]):
                 raise SessionDamagedError(
                     f"{name} is damaged in line {number + 1} ({error}), and whole events follow it. Nothing was "
                     "changed; restore it from a backup, or move it away to start again."
@@ -165,7 +140,7 @@ def parse(data: bytes, name: str) -> Log:
 
 
 def parse_rest(data: bytes, name: str) -> list[Recorded]:
-    """Return the whole events at the beginning of a later part of a log, up to one that is not whole.
+    """Return the whole events at the beginning of a log's later part.
 
     Raises:
         SessionError: a newer version wrote one.
@@ -181,7 +156,7 @@ def parse_rest(data: bytes, name: str) -> list[Recorded]:
     return events
 
 
-def _has_whole_event(lines: Sequence[bytes]) -> bool:
+def _has_intact_event(lines: Sequence[bytes]) -> bool:
     for line in lines:
         try:
             decode(line)
@@ -194,24 +169,23 @@ def _has_whole_event(lines: Sequence[bytes]) -> bool:
     return False
 
 
-def _plain(value: Any) -> dict[str, object]:  # noqa: ANN401 - any dataclass instance; others raise TypeError
-    """Return the fields of a value, and the kind of an event, which may be part of another one."""
+def _encode_fields(value: Any) -> dict[str, object]:  # noqa: ANN401 - any dataclass instance; others raise TypeError
     name = type(value).__name__
     kind = {"kind": name} if _KINDS.get(name) is type(value) else {}
     items = ((field, getattr(value, field.name)) for field in fields(value))
     return {**kind, **{field.name: item for field, item in items if item != field.default}}
 
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_encode_fields)
 _KINDS: dict[str, type[Recorded]] = {kind.__name__: kind for kind in get_args(Recorded)}
 
 
-def _line(data: dict[str, object]) -> bytes:
-    # A surrogate without its other half, e.g. from a file name that is no UTF-8, cannot be written as UTF-8 proper.
+def _encode_line(data: dict[str, object]) -> bytes:
+    # A lone surrogate, e.g. from a file name that is not UTF-8, has no encoding in strict UTF-8.
     return _ENCODER.encode(data).encode("utf-8", "surrogatepass")
 
 
-def _object(line: bytes) -> dict[str, Any]:
+def _parse_object(line: bytes) -> dict[str, Any]:
     try:
         data = json.loads(line.decode("utf-8", "surrogatepass"))
     except RecursionError as error:
@@ -221,23 +195,22 @@ def _object(line: bytes) -> dict[str, Any]:
     return data
 
 
-def _event(data: object) -> Recorded:
-    """Build an event from an object of JSON."""
-    given = dict(data) if isinstance(data, dict) else {}
-    name = given.pop("kind", None)
+def _parse_event(data: object) -> Recorded:
+    fields_of_event = dict(data) if isinstance(data, dict) else {}
+    name = fields_of_event.pop("kind", None)
     if not isinstance(name, str):
         raise ValueError("it is not an event")  # noqa: TRY004 - about the line, not about a type in Python
     kind = _KINDS.get(name)
     if kind is None:
         raise SessionNewerError(f"it holds an event of the kind {name!r}, {NEWER}")
     try:
-        return _build(kind, given)
+        return _build_value(kind, fields_of_event)
     except (TypeError, AttributeError) as error:
         raise ValueError(f"it is no whole {name}: {error}") from error
 
 
-def _build(kind: type[_T], data: object) -> _T:
-    """Build a value, checking all that is in it but plain data: a log may have been written by anybody."""
+def _build_value(kind: type[_T], data: object) -> _T:
+    """Build a value and validate its fields, except plain data: the log is untrusted."""
     if not isinstance(data, dict):
         raise TypeError(f"a {kind.__name__} in it is {type(data).__name__}")
     readers = _readers(cast("Any", kind))
@@ -248,7 +221,6 @@ def _build(kind: type[_T], data: object) -> _T:
 
 @cache
 def _readers(kind: type) -> Mapping[str, Callable[[Any], object]]:
-    """Return the functions that check and build each field of a dataclass."""
     hints = get_type_hints(kind)
     return {field.name: _reader(hints[field.name]) for field in fields(kind)}
 
@@ -256,19 +228,19 @@ def _readers(kind: type) -> Mapping[str, Callable[[Any], object]]:
 def _reader(hint: Any) -> Callable[[Any], object]:  # noqa: ANN401 - an annotation
     inner = get_args(hint)
     if hint in {Plain, Recorded}:
-        return _event if hint == Recorded else lambda value: value
+        return _parse_event if hint == Recorded else lambda value: value
     if is_dataclass(hint):
-        return partial(_build, cast("type", hint))
+        return partial(_build_value, cast("type", hint))
     if hint is Status or get_origin(hint) is Literal:
-        return partial(_choose, {str(each): each for each in inner or Status})
+        return partial(_choose, {str(choice): choice for choice in inner or Status})
     if get_origin(hint) is tuple:
         item = _reader(inner[0])
-        return lambda value: tuple(item(each) for each in _exactly((list,), value))
+        return lambda value: tuple(item(choice) for choice in _require_type((list,), value))
     if NoneType in inner:
-        some = _reader(next(each for each in inner if each is not NoneType))
+        some = _reader(next(choice for choice in inner if choice is not NoneType))
         return lambda value: None if value is None else some(value)
     kind = get_origin(hint) or hint
-    return partial(_exactly, (float, int) if kind is float else (kind,))
+    return partial(_require_type, (float, int) if kind is float else (kind,))
 
 
 def _choose(choices: Mapping[str, object], value: object) -> object:
@@ -279,8 +251,8 @@ def _choose(choices: Mapping[str, object], value: object) -> object:
     return choices[value]
 
 
-def _exactly(types: tuple[type, ...], value: Any) -> Any:  # noqa: ANN401 - as it comes from JSON
-    """Return a value that is exactly of one of the types: a bool is no number."""
+def _require_type(types: tuple[type, ...], value: Any) -> Any:  # noqa: ANN401 - as it comes from JSON
+    """Return the value if it is of exactly one of the types; a bool is no number."""
     if type(value) not in types:
         raise TypeError(f"it has {type(value).__name__} where {types[0].__name__} belongs")
     return value
@@ -291,9 +263,9 @@ ChatMessage = dict[str, str]
 
 
 class Metadata(TypedDict):
-    """The facts about a session that are known without reading it.
+    """The stored facts about a session.
 
-    `created_at` and `updated_at` are seconds since 1970, `messages` is the length of what `load` would give.
+    `created_at` and `updated_at` are seconds since 1970, `messages` is the number of messages.
     """
 
     session_id: str
@@ -304,12 +276,11 @@ class Metadata(TypedDict):
 
 
 def messages_of(events: Iterable[Recorded]) -> list[ChatMessage]:
-    """Return the whole conversation, one message an event; archived and summarised parts are whole."""
+    """Return the whole conversation, one message an event, including archived and summarised parts."""
     return [message for event in events if (message := message_of(event))]
 
 
 def message_of(event: Recorded) -> ChatMessage | None:
-    """Return the message that an event added to the conversation, or None."""
     match event:
         case Started(opening=text) | MessageInjected(text=text) | Recovered(text=text):
             return {"role": "user", "content": text}
@@ -324,10 +295,10 @@ def message_of(event: Recorded) -> ChatMessage | None:
 
 
 def imported_events(messages: Iterable[object]) -> list[Told]:
-    """Turn imported messages into events.
+    """Convert imported messages to events.
 
     Raises:
-        SessionError: one is no mapping with `role` (`user` or `assistant`) and `content` (text); the text says which.
+        SessionError: a message lacks a `role` (`user` or `assistant`) or a `content` (text).
     """
     events: list[Told] = []
     for number, message in enumerate(messages, start=1):
@@ -343,23 +314,20 @@ def imported_events(messages: Iterable[object]) -> list[Told]:
     return events
 
 
-def extension(known: Iterable[Recorded], events: Sequence[Told]) -> Sequence[Told] | None:
-    """Return the part of `events` behind the `known` messages; None if they do not begin with these."""
-    old, new = messages_of(known), messages_of(events)
-    return events[len(old) :] if new[: len(old)] == old else None
+def new_messages(stored: Iterable[Recorded], events: Sequence[Told]) -> Sequence[Told] | None:
+    """Return the part of `events` after the stored messages; None if `events` does not continue them."""
+    old_messages, messages = messages_of(stored), messages_of(events)
+    return events[len(old_messages) :] if messages[: len(old_messages)] == old_messages else None
 
 
 MAX_KEY = 600
-"""Characters of an escaped text that every database can put an index on."""
+"""Characters of an escaped key; every database can index it."""
 
 _SLUG_CHARS = 40
 
 
 def file_name(session_id: str) -> str:
-    """Return a file's name, without an ending, for a session; the same on disks that keep `A` and `a` apart and others.
-
-    Its beginning is for people, its end keeps ids apart.
-    """
+    """Return a file name without its suffix: a slug for people and a hash, unique on case-insensitive disks too."""
     slug = re.sub(r"[^a-z0-9]+", "-", session_id.lower())[:_SLUG_CHARS].strip("-") or "session"
     return f"{slug}-{hashlib.sha256(session_id.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
@@ -370,13 +338,9 @@ _CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 def escape_key(text: str) -> str:
-    r"""Escape a text so that every database takes it as a key: no control characters, no lone surrogates; `\` escapes.
-
-    Most ids are left as they are.
-    """
+    """Escape a text as a database key: no control characters, no lone surrogates."""
     return json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "backslashreplace").decode()
 
 
 def unescape_key(text: str) -> str:
-    """Undo `escape_key`."""
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else _CONTROLS.get(found[2], found[2]), text)
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else _CONTROLS.get(match[2], match[2]), text)

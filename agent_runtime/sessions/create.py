@@ -1,7 +1,7 @@
-"""Make sessions: by the name of their store, and from those of the original CodePilot.
+"""The factory of sessions, and the import from and export to CodePilot 0.9.
 
 The original's file is one JSON object: `session_id`, `agent_name`, `created_at`, `updated_at`, `messages` (role and
-content) and `extra`. Its table keeps `{"messages": …, "extra": …}`, or the bare list of messages, as text.
+content) and `extra`. Its table holds `{"messages": …, "extra": …}` or the bare list of messages, as text.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def create_session(
     session_dir: Path | str | None = None,
     db_url: str | None = None,
 ) -> InMemorySession | FileSession | DatabaseSession:
-    """Make a session by the name of its backend.
+    """Create a session of a backend.
 
     Args:
         backend: `memory`, `file` or `db`.
-        session_id: names the conversation.
-        agent_name: the agent that a new session is begun with.
-        session_dir: for `file`: where sessions lie; `~/.codepilot/sessions` by default.
-        db_url: for `db`: the database.
+        session_id: the conversation's id.
+        agent_name: the agent of a new session.
+        session_dir: for `file`: the directory; `~/.codepilot/sessions` by default.
+        db_url: for `db`: the database's address.
 
     Raises:
-        SettingsError: there is no such backend; or `db` without a `db_url` that can be used.
+        SettingsError: the backend is unknown, or `db_url` is missing or invalid.
     """
     match backend:
         case "memory":
@@ -54,16 +54,12 @@ def create_session(
 
 
 def import_session_file(path: Path | str, session_for: Callable[[str], BaseSession]) -> str:
-    """Bring a session file of CodePilot 0.9 into an empty session.
+    """Import a session file of CodePilot 0.9 into an empty session; return the session's id.
 
-    The original's archived tasks are imported as their summaries: the texts behind them are its own state.
+    Archived tasks are imported as their summaries.
 
     Args:
-        path: the file.
-        session_for: gives the empty session to fill, by the id that the file has.
-
-    Returns:
-        That id; the file's name where it has none.
+        session_for: returns the empty session for the file's id; the file's name stands in for a missing id.
 
     Raises:
         SessionError: the file cannot be read or has another form, or the session is not empty. Nothing was changed.
@@ -75,22 +71,22 @@ def import_session_file(path: Path | str, session_for: Callable[[str], BaseSessi
         raise SessionError(f"{path} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise SessionError(f"{path} is not a session file: it is not UTF-8 text.") from error
-    content = _content(text, str(path))
+    content = _parse_content(text, str(path))
     session_id = str(content.get("session_id") or path.stem)
-    _fill(session_for(session_id), content, str(path))
+    _save_imported(session_for(session_id), content, str(path))
     return session_id
 
 
 def export_session_file(session: BaseSession, path: Path | str) -> None:
-    """Write a session as a file that the original CodePilot reads.
+    """Write a session as a file for the original CodePilot.
 
     Raises:
         SessionError: the session is empty, or the file cannot be written.
     """
-    known, messages = session.metadata(), session.load()
-    if known is None:
+    metadata, messages = session.metadata(), session.load()
+    if metadata is None:
         raise SessionError(f"Session {session.session_id!r} is empty; there is nothing to export.")
-    content = {**known, "messages": messages, "extra": {}}
+    content = {**metadata, "messages": messages, "extra": {}}
     new = Path(f"{path}.new")
     try:
         new.write_text(json.dumps(content, indent=2), encoding="utf-8")
@@ -103,33 +99,24 @@ def export_session_file(session: BaseSession, path: Path | str) -> None:
 def import_session_table(
     db_url: str, session_for: Callable[[str], BaseSession], *, table: str = "codepilot_sessions"
 ) -> list[str]:
-    """Bring all sessions of the original CodePilot's table over; the table is left as it is.
+    """Import all sessions of the original CodePilot's table; return their ids. The table is not changed.
 
     Args:
-        db_url: the database.
-        session_for: gives the empty session to fill, by the id that the original used.
-        table: the table's name; another one than its own when it was renamed to make room for ours.
-
-    Returns:
-        The ids of the sessions that were brought over.
+        session_for: returns the empty session for an id.
+        table: the table's name, for one that was renamed to make room for ours.
 
     Raises:
-        SettingsError: the address is none, or what it needs is not installed.
-        SessionError: the table cannot be read, a session in it has another form, or one to fill is not empty.
+        SettingsError: the address is invalid, or a package is missing.
+        SessionError: the table cannot be read, a session in it has another form, or a target is not empty.
     """
     rows = open_database(db_url).original_rows(table)
     for session_id, text in rows:
         name = f"Session {session_id!r} of the table {table}"
-        _fill(session_for(session_id), _content(text, name), name)
+        _save_imported(session_for(session_id), _parse_content(text, name), name)
     return [session_id for session_id, _ in rows]
 
 
-def _content(text: str, name: str) -> dict[str, Any]:
-    """Return the contents of a stored session, its messages checked.
-
-    Raises:
-        SessionError: it has another form.
-    """
+def _parse_content(text: str, name: str) -> dict[str, Any]:
     try:
         data = json.loads(text)
         content = {"messages": data} if isinstance(data, list) else dict(data)
@@ -142,12 +129,7 @@ def _content(text: str, name: str) -> dict[str, Any]:
     return content
 
 
-def _fill(session: BaseSession, content: Mapping[str, Any], name: str) -> None:
-    """Put messages into an empty session.
-
-    Raises:
-        SessionError: it is not empty.
-    """
+def _save_imported(session: BaseSession, content: Mapping[str, Any], name: str) -> None:
     if session.metadata() is not None:
         raise SessionError(f"Session {session.session_id!r} is not empty; import into another one, or reset it first.")
     session.save(content["messages"])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class DatabaseSession(StoredSession):
-    """Keeps events in tables that it makes itself. What is recorded outlives the process after a `commit`."""
+    """A session in tables that it creates itself; durable after `commit`."""
 
     def __init__(
         self,
@@ -28,19 +28,18 @@ class DatabaseSession(StoredSession):
         take_over: bool = False,
         eager: bool = False,
     ) -> None:
-        """Name a session; nothing is connected yet.
+        """Prepare the session; nothing is connected yet.
 
         Args:
-            session_id: names the conversation; any text of up to 600 characters.
-            agent_name: the agent that a new session is begun with.
-            db_url: the database, e.g. `sqlite:///sessions.db` or `postgresql://user:password@host/name`.
-            take_over: whether opening takes the session from a process that works on it; that one then writes nothing
-                more, and gets an error. For callers that know by other means who is to work on it.
-            eager: whether events are written as soon as they are recorded, beside the run, so that a process that is
-                killed loses next to nothing; by default they wait for the next `commit`.
+            session_id: the conversation's id, up to 600 characters.
+            agent_name: the agent of a new session.
+            db_url: e.g. `sqlite:///sessions.db` or `postgresql://user:password@host/name`.
+            take_over: whether opening takes the session from another process, whose writes then fail. For callers with
+                a lock of their own.
+            eager: whether a thread writes events as soon as they are recorded, instead of at the next `commit`.
 
         Raises:
-            SettingsError: there is no `db_url`, it is none, its driver is not installed, or the id is too long.
+            SettingsError: `db_url` is missing or invalid, its driver is not installed, or the id is too long.
         """
         super().__init__(session_id, agent_name)
         if not db_url:
@@ -61,14 +60,14 @@ class DatabaseSession(StoredSession):
 
     @override
     def metadata(self) -> Metadata | None:
-        found = self._metadata(escape_key(self.session_id))
-        return found[0] if found else None
+        rows = self._select_metadata(escape_key(self.session_id))
+        return rows[0] if rows else None
 
     @override
     def list_sessions(self) -> list[Metadata]:
-        return self._metadata()
+        return self._select_metadata()
 
-    def _metadata(self, key: str | None = None) -> list[Metadata]:
+    def _select_metadata(self, key: str | None = None) -> list[Metadata]:
         from agent_runtime.sessions import tables  # noqa: PLC0415 - see open_database
 
         with self._database.reading() as connection:
@@ -83,16 +82,16 @@ class DatabaseSession(StoredSession):
 
     @override
     def _read(self) -> Sequence[Recorded]:
-        from agent_runtime.sessions.tables import read  # noqa: PLC0415 - see open_database
+        from agent_runtime.sessions.tables import read_events  # noqa: PLC0415 - see open_database
 
-        return read(self._database, self.session_id)
+        return read_events(self._database, self.session_id)
 
 
 def open_database(db_url: str) -> SessionDatabase:
-    """The database at an address; nothing is connected yet.
+    """Return the database at an address; nothing is connected yet.
 
     Raises:
-        SettingsError: SQLAlchemy or the driver is not installed, or the address is none.
+        SettingsError: SQLAlchemy or the driver is not installed, or the address is invalid.
     """
     try:
         from agent_runtime.sessions.tables import SessionDatabase  # noqa: PLC0415 - an optional extra, and heavy

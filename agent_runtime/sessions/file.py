@@ -1,9 +1,8 @@
-"""A session in files: an append-only log of JSON lines, a small index and a lock beside it.
+"""A session in files: an append-only log of JSON lines, with a small index and a lock.
 
-An event is written the moment it is recorded, so that it outlives the process; `sync` makes it outlive the machine. A
-write that breaks off is cut away again, by us or when the log is opened next. The index can always be made again from
-the log; it answers `metadata` without reading all of it. Somebody else may have put links, pipes or devices into the
-directory, so files are opened by `open_regular_file` only.
+An event is written as soon as it is recorded and so outlives the process; after `sync` it outlives the machine. An
+incomplete write is cut off at the next write or open. The index answers `metadata` without reading the whole log and
+can be rebuilt from it. Links, pipes and devices in the directory are refused (`open_regular_file`).
 """
 
 from __future__ import annotations
@@ -45,26 +44,26 @@ from agent_runtime.sessions.protocol import Holder, StoredSession, in_use_error
 _LOGGER = logging.getLogger(__name__)
 
 _INDEX_EVERY = 64 * 1024
-"""Bytes that the log may grow before its index is written again; a reader also reads what came since."""
+"""Bytes of growth between two writes of the index."""
 
 
 class FileSession(StoredSession):
-    """Keeps events in a file of its own. What is recorded outlives the process at once, the machine after a `commit`.
+    """A session in a file: an event outlives the process at once, the machine after `commit`.
 
     Attributes:
-        path: the log; its directory is made when the session is opened.
+        path: the log; its directory is created when the session is opened.
     """
 
     def __init__(self, session_id: str, agent_name: str = "agent", session_dir: Path | str | None = None) -> None:
-        """Name a session; nothing is read or made yet.
+        """Prepare the session; nothing is read or created yet.
 
         Args:
-            session_id: names the conversation; any text.
-            agent_name: the agent that a new session is begun with.
-            session_dir: where sessions lie; `~/.codepilot/sessions` by default.
+            session_id: the conversation's id; any text.
+            agent_name: the agent of a new session.
+            session_dir: `~/.codepilot/sessions` by default.
 
         Raises:
-            SettingsError: there is no `session_dir`, and this user has no home directory.
+            SettingsError: there is no `session_dir`, and the user has no home directory.
         """
         super().__init__(session_id, agent_name)
         if session_dir is None:
@@ -73,14 +72,7 @@ class FileSession(StoredSession):
         self.path = Path(session_dir) / f"{file_name(session_id)}.jsonl"
 
     def require_out_of_reach(self, work_dir: Path) -> None:
-        """Refuse a place in which an agent could destroy its own log.
-
-        Args:
-            work_dir: the directory to which its tools may write; `unsafe_mode` lets them leave it.
-
-        Raises:
-            SettingsError: it could.
-        """
+        """Refuse a log inside the directory that the agent's tools may write to."""
         if self.path.resolve().is_relative_to(work_dir.resolve()):
             raise SettingsError(
                 f"The session {self.path} is in {work_dir}, the agent's directory, where it could be destroyed. "
@@ -98,18 +90,18 @@ class FileSession(StoredSession):
 
     @override
     def list_sessions(self) -> list[Metadata]:
-        """All sessions in the directory, the last used first. Logs that cannot be read are left out, with a warning."""
-        found = list[Metadata]()
+        """Return all sessions in the directory, the last used first; skip unreadable logs with a warning."""
+        sessions = list[Metadata]()
         for path in self.path.parent.glob("*.jsonl"):
             try:
                 with session_errors(path):
-                    known = read_metadata(path)
+                    metadata = read_metadata(path)
             except SessionError as error:
                 _LOGGER.warning("A session is not listed: %s", error)
                 continue
-            if known is not None:
-                found.append(known)
-        return sorted(found, key=lambda each: each["updated_at"], reverse=True)
+            if metadata is not None:
+                sessions.append(metadata)
+        return sorted(sessions, key=lambda session: session["updated_at"], reverse=True)
 
     @override
     def _open(self) -> LogFile:
@@ -121,30 +113,22 @@ class FileSession(StoredSession):
 
 
 class LogFile:
-    """A log that this process may write to until it is closed.
+    """A log that this process writes to until `close`.
 
     Attributes:
-        events: everything in it, oldest first.
-        recovered: what was cut off its end when it was opened, and where that lies now; empty for nothing.
+        events: oldest first.
+        recovered: a note on damaged bytes that were cut off the end; empty for none.
     """
 
     def __init__(self, path: Path, header: Header) -> None:
-        """Take the lock and read the log; it is made when the first event is written.
-
-        Args:
-            path: the log.
-            header: its session; `created_at` is ignored.
-
-        Raises:
-            SessionError: another process works on it, a newer version wrote it, it is damaged, or cannot be read.
-        """
+        """Take the lock and read the log; the first event creates it."""
         self._path, self._new, self._header = path, header, header
         self._fd: int | None = None
         self.events: list[Recorded] = []
         self.recovered = ""
         self._size, self._synced, self._indexed, self._torn = 0, 0, 0, False
-        self._covered = _IndexFacts(0, 0, 0.0)
-        self._guard = threading.Lock()
+        self._index_facts = _IndexFacts(0, 0, 0.0)
+        self._write_lock = threading.Lock()
         with session_errors(path):
             for directory in reversed(path.parents):
                 if not directory.exists():
@@ -157,27 +141,18 @@ class LogFile:
                 raise
 
     def append(self, event: Recorded) -> None:
-        """Write one event.
-
-        Raises:
-            SessionError: it cannot be written.
-        """
         line = encode(event) + b"\n"
         with session_errors(self._path):
             if self._fd is None:
                 self._fd = _create_file(self._path)
             self._write(line if self._size else self._header_line() + line)
         self.events.append(event)
-        self._cover(self._covered.messages + _count_messages([event]))
+        self._update_index_facts(self._index_facts.messages + _count_messages([event]))
 
     def sync(self) -> None:
-        """Make everything written so far durable; may run beside `append`.
-
-        Raises:
-            SessionError: it cannot be written.
-        """
-        with self._guard, session_errors(self._path):
-            size = self._covered.size
+        """Flush the written events to disk; may run beside `append`."""
+        with self._write_lock, session_errors(self._path):
+            size = self._index_facts.size
             if self._fd is None or size == self._synced:
                 return
             os.fsync(self._fd)
@@ -188,14 +163,10 @@ class LogFile:
                 self._write_index()
 
     def replace(self, events: Iterable[Recorded]) -> None:
-        """Put a log of other events in the place of this one, at once.
-
-        Raises:
-            SessionError: it cannot be written; the log is as it was.
-        """
+        """Replace the log by one with other events, atomically; on failure the log is unchanged."""
         events = list(events)
         new = self._path.with_suffix(".new")
-        with self._guard, session_errors(self._path):
+        with self._write_lock, session_errors(self._path):
             new.unlink(missing_ok=True)
             fd = _create_file(new)
             try:
@@ -212,27 +183,22 @@ class LogFile:
             self._fd, self._size, self._torn = fd, os.fstat(fd).st_size, False
             self._synced = self._indexed = 0
             self.events[:] = events
-            self._cover(_count_messages(events))
+            self._update_index_facts(_count_messages(events))
 
     def remove(self) -> None:
-        """Delete the log and what was cut off it; the lock stays.
-
-        Raises:
-            SessionError: it cannot be deleted.
-        """
-        with self._guard, session_errors(self._path):
+        """Delete the log and its cut-off bytes; the lock stays."""
+        with self._write_lock, session_errors(self._path):
             self._close_file()
             for path in (index_path(self._path), self._path, self._corrupt):
                 path.unlink(missing_ok=True)
             self._size, self._torn, self._synced, self._indexed = 0, False, 0, 0
             self.events.clear()
-            self._cover(0)
+            self._update_index_facts(0)
 
     def close(self) -> None:
-        """Give the file and the lock back; idempotent."""
-        with self._guard:
+        with self._write_lock:
             try:
-                if self._fd is not None and self._indexed != self._covered.size:
+                if self._fd is not None and self._indexed != self._index_facts.size:
                     self._write_index()
             except OSError as error:  # it can be made again from the log
                 _LOGGER.warning("The index of the session file %s cannot be written: %s", self._path, error)
@@ -254,23 +220,23 @@ class LogFile:
         self._size = log.size
         if self._path.exists():
             self._fd = open_regular_file(self._path, os.O_RDWR | os.O_APPEND)
-            known, updated_at = read_index(index_path(self._path)), os.fstat(self._fd).st_mtime
-            if known is not None and known.size == self._size:
-                self._indexed, updated_at = known.size, known.updated_at
-            elif known is not None and known.size > self._size:  # the machine went down and the log lost its end
+            index, updated_at = read_index(index_path(self._path)), os.fstat(self._fd).st_mtime
+            if index is not None and index.size == self._size:
+                self._indexed, updated_at = index.size, index.updated_at
+            elif index is not None and index.size > self._size:  # the machine went down and the log lost its end
                 index_path(self._path).unlink()
-            self._covered = _IndexFacts(self._size, _count_messages(log.events), updated_at)
+            self._index_facts = _IndexFacts(self._size, _count_messages(log.events), updated_at)
             self._repair(self._fd, log.torn)
 
     def _repair(self, fd: int, torn: str) -> None:
-        """Cut off an incomplete event at the end of the log and keep it beside it; end a line that is whole."""
+        """Move an incomplete event from the log's end to a file beside it; complete a missing line end."""
         if tail := os.pread(fd, os.fstat(fd).st_size - self._size, self._size):
-            kept = open_regular_file(self._corrupt, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            corrupt = open_regular_file(self._corrupt, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             try:
-                _write_all(kept, tail + b"\n")
-                os.fsync(kept)
+                _write_all(corrupt, tail + b"\n")
+                os.fsync(corrupt)
             finally:
-                os.close(kept)
+                os.close(corrupt)
             os.ftruncate(fd, self._size)
             self.recovered = (
                 f"The last {len(tail)} bytes of the session file {self._path} were not a complete event ({torn}). They "
@@ -279,16 +245,15 @@ class LogFile:
             _LOGGER.warning("%s", self.recovered)
         elif self._size and os.pread(fd, 1, self._size - 1) != b"\n":
             self._write(b"\n")
-            self._cover(self._covered.messages)
+            self._update_index_facts(self._index_facts.messages)
 
     def _header_line(self) -> bytes:
-        """Return the first line; the same as before if there is a log already."""
         if not self._size:
             self._header = replace(self._new, created_at=time.time())
         return encode_header(self._header) + b"\n"
 
     def _write(self, data: bytes) -> None:
-        """Add to the log; cut away the rest of an earlier incomplete write before."""
+        """Append to the log, after cutting off the rest of an earlier incomplete write."""
         if self._fd is None:
             raise SessionError(f"The session file {self._path} is closed.")
         if self._torn:
@@ -298,12 +263,12 @@ class LogFile:
         self._torn = False
         self._size += len(data)
 
-    def _cover(self, messages: int) -> None:
+    def _update_index_facts(self, messages: int) -> None:
         # One value, so that `sync` in its thread never sees half of it.
-        self._covered = _IndexFacts(self._size, messages, time.time())
+        self._index_facts = _IndexFacts(self._size, messages, time.time())
 
     def _write_index(self) -> None:
-        size, messages, updated_at = self._covered
+        size, messages, updated_at = self._index_facts
         write_index(
             index_path(self._path),
             Index(format=FORMAT, header=self._header, messages=messages, updated_at=updated_at, size=size),
@@ -317,19 +282,12 @@ class LogFile:
 
 
 class _IndexFacts(NamedTuple):
-    """The facts for the index once everything written so far is durable."""
-
     size: int
     messages: int
     updated_at: float
 
 
 def read_log(path: Path) -> Log:
-    """Read a log; an empty one if there is no such file.
-
-    Raises:
-        SessionError: it is damaged, a newer version wrote it, or it cannot be read.
-    """
     with session_errors(path):
         try:
             with os.fdopen(open_regular_file(path, os.O_RDONLY), "rb") as file:
@@ -341,7 +299,7 @@ def read_log(path: Path) -> Log:
 
 @contextmanager
 def session_errors(path: Path) -> Iterator[None]:
-    """Turn an `OSError` into a `SessionError` that names the file."""
+    """Convert an `OSError` to a `SessionError` that names the file."""
     try:
         yield
     except OSError as error:
@@ -365,7 +323,6 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 def _sync_directory(path: Path) -> None:
-    """Make a new directory entry durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -378,11 +335,7 @@ class Index:
     """The facts about the first `size` bytes of a log.
 
     Attributes:
-        format: the log's format.
-        header: its session.
-        messages: how many messages its events make.
-        updated_at: when the last of them was written, in seconds since 1970.
-        size: bytes.
+        updated_at: in seconds since 1970.
     """
 
     format: int
@@ -393,11 +346,6 @@ class Index:
 
 
 def write_index(path: Path, index: Index) -> None:
-    """Put the index in the place of an older one, at once; only the holder of the session's lock may.
-
-    Raises:
-        OSError: it cannot be written.
-    """
     new = path.with_suffix(".index-new")
     new.unlink(missing_ok=True)
     fd = open_regular_file(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -407,7 +355,7 @@ def write_index(path: Path, index: Index) -> None:
 
 
 def read_index(path: Path) -> Index | None:
-    """Return the index; None if there is no usable one."""
+    """Return the index; None if it is missing or unusable."""
     with suppress(OSError, ValueError, TypeError, KeyError, RecursionError, SessionError):
         with os.fdopen(open_regular_file(path, os.O_RDONLY), "rb") as file:
             data: dict[str, Any] = json.loads(file.read().decode("utf-8", "surrogatepass"))
@@ -417,14 +365,7 @@ def read_index(path: Path) -> Index | None:
 
 
 def read_metadata(log: Path) -> Metadata | None:
-    """Return the facts about a session from its log and the index beside it; None if there is no such log.
-
-    Only the part that the index does not cover yet is read.
-
-    Raises:
-        SessionError: the log is damaged, or a newer version wrote it.
-        OSError: it cannot be read.
-    """
+    """Return a session's facts from its index and the log after it; None without a log."""
     name = f"The session file {log}"
     try:
         with os.fdopen(open_regular_file(log, os.O_RDONLY), "rb") as file:
@@ -452,29 +393,24 @@ def read_metadata(log: Path) -> Metadata | None:
 
 
 def index_path(log: Path) -> Path:
-    """Return the path of a log's index."""
     return log.with_suffix(".index")
 
 
 _INHERITED_SECONDS = 2.0
-"""Time for a dead holder's lock to go: a process that it had forked has the lock, too, until it starts its program."""
+"""Time for a dead holder's lock to go: a child that it forked keeps the lock until `exec`."""
 
 
 class FileLock:
-    """A lock on a file; the system gives it back when the process dies, however it dies."""
+    """A lock on a file; the system releases it when the process dies."""
 
     def __init__(self, path: Path, session_id: str) -> None:
-        """Take the lock.
-
-        Raises:
-            SessionError: another one holds it, or the file system has no locks.
-        """
+        """Take the lock."""
         from filelock import FileLock as SystemLock  # noqa: PLC0415 - only who keeps sessions in files pays
         from filelock import Timeout  # noqa: PLC0415 - the same
 
-        # Sessions are opened in one thread and may be closed in another; a lock that is no real one is none.
+        # A session may be closed in another thread than it was opened in. A soft lock would survive its process.
         self._lock = SystemLock(
-            path, timeout=0, mode=0o600, thread_local=False, fallback_to_soft=False, on_acquired=_sign
+            path, timeout=0, mode=0o600, thread_local=False, fallback_to_soft=False, on_acquired=_write_holder
         )
         try:
             self._lock.acquire()
@@ -490,18 +426,15 @@ class FileLock:
             raise SessionError(f"Session {session_id!r} cannot be locked: {error}.") from error
 
     def release(self) -> None:
-        """Give it back; idempotent."""
         self._lock.release()
 
 
-def _sign(fd: int) -> None:
-    """Write this process into the lock's file."""
+def _write_holder(fd: int) -> None:
     os.ftruncate(fd, 0)
-    os.pwrite(fd, json.dumps(asdict(Holder.here())).encode(), 0)
+    os.pwrite(fd, json.dumps(asdict(Holder.current())).encode(), 0)
 
 
 def _read_holder(path: Path) -> Holder | None:
-    """Return the process in a lock's file; None if it has not signed yet."""
     try:
         data: dict[str, Any] = json.loads(path.read_bytes())
         return Holder(**data)
@@ -510,10 +443,10 @@ def _read_holder(path: Path) -> Holder | None:
 
 
 def open_regular_file(path: Path, flags: int) -> int:
-    """Open a regular file and return its descriptor; a file that `flags` create is its owner's alone.
+    """Open a regular file and return its descriptor; a new file is private to its owner.
 
     Raises:
-        OSError: it is a link, a pipe, a device or a directory; or it cannot be opened.
+        OSError: the path is a link, a pipe, a device or a directory, or cannot be opened.
     """
     fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
     if stat.S_ISREG(os.fstat(fd).st_mode):

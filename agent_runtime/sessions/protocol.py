@@ -1,8 +1,7 @@
 """The protocols of sessions, and the parts that their stores share.
 
-A `Session` is an append-only log of events; a `BaseSession` is the same as messages of role and content. A
-`StoredSession` opens its `OpenLog` for one process at a time; `Holder` names that process. An `InMemorySession` lives
-as long as its process. `scrubbed` takes secrets out of an event before it is recorded.
+A `Session` is an append-only log of events, a `BaseSession` the same as messages. A `StoredSession` opens its `OpenLog`
+for one process at a time, its `Holder`. `scrubbed` removes secrets from an event before it is recorded.
 """
 
 from __future__ import annotations
@@ -26,120 +25,86 @@ from agent_runtime.core.errors import SessionError, SessionInUseError
 from agent_runtime.core.events import Recorded, Replied
 from agent_runtime.core.values import Image, ToolRequest
 from agent_runtime.processes.spawn import start_time
-from agent_runtime.sessions.codec import ChatMessage, Metadata, extension, imported_events, messages_of
+from agent_runtime.sessions.codec import ChatMessage, Metadata, imported_events, messages_of, new_messages
 
 
 class Session(Protocol):
-    """The history of one conversation, from which a run derives the rest of its state.
-
-    Attributes:
-        session_id: names the conversation in its store.
-    """
+    """The history of a conversation, from which a run derives its state."""
 
     @property
-    def session_id(self) -> str:
-        """Names the conversation in its store."""
-        ...
+    def session_id(self) -> str: ...
 
     @property
-    def events(self) -> Sequence[Recorded]:
-        """Everything that was recorded, oldest first."""
-        ...
+    def events(self) -> Sequence[Recorded]: ...
 
     def append(self, event: Recorded) -> None:
-        """Record one event; it outlives this process at the latest after the next `commit`.
+        """Record an event; it is durable after the next `commit`.
 
         Raises:
-            SessionError: it cannot be written, e.g. the disk is full.
+            SessionError: the event cannot be written, e.g. the disk is full.
         """
         ...
 
     async def commit(self) -> None:
-        """Make everything recorded so far durable; called at the end of each step, and before a call that was approved.
+        """Make the recorded events durable; awaited after each step and before an approved call.
 
         Raises:
-            SessionError: it cannot be written.
+            SessionError: an event cannot be written.
         """
         ...
 
-    def reset(self) -> None:
-        """Forget the whole conversation, in memory and in the store."""
-        ...
+    def reset(self) -> None: ...
 
-    def close(self) -> None:
-        """Give the store and its lock back; idempotent."""
-        ...
+    def close(self) -> None: ...
 
 
 @runtime_checkable
 class BaseSession(Protocol):
-    """A session as messages of role and content, which all of ours give and take, as those of CodePilot 0.9 did."""
+    """A session as messages of role and content, the interface of CodePilot 0.9."""
 
     @property
-    def session_id(self) -> str:
-        """Names the conversation in its store."""
-        ...
+    def session_id(self) -> str: ...
 
-    def load(self) -> list[ChatMessage]:
-        """The whole conversation."""
-        ...
+    def load(self) -> list[ChatMessage]: ...
 
-    def save(self, messages: Iterable[object]) -> None:
-        """Make the conversation this one."""
-        ...
+    def save(self, messages: Iterable[object]) -> None: ...
 
-    def reset(self) -> None:
-        """Forget the whole conversation."""
-        ...
+    def reset(self) -> None: ...
 
-    def metadata(self) -> Metadata | None:
-        """Return the facts about it; None if it is empty."""
-        ...
+    def metadata(self) -> Metadata | None: ...
 
 
 class EventLog(Protocol):
-    """A session's log as a run writes it."""
-
     @property
-    def events(self) -> Sequence[Recorded]:
-        """Everything that was recorded, oldest first."""
-        ...
+    def events(self) -> Sequence[Recorded]: ...
 
-    def record(self, event: Recorded) -> None:
-        """Append an event, and tell those who watch the run."""
-        ...
+    def record(self, event: Recorded) -> None: ...
 
 
 class OpenLog(Protocol):
-    """A log that this process alone may write to, until it is closed. Every method may raise `SessionError`.
+    """A log that this process alone writes to until `close`. Every method may raise `SessionError`.
 
     Attributes:
-        events: everything that was recorded, oldest first.
-        recovered: a note on bytes that were cut off its end when it was opened; empty for none.
+        events: oldest first.
+        recovered: a note on damaged bytes that were cut off the end; empty for none.
     """
 
     events: list[Recorded]
     recovered: str
 
-    def append(self, event: Recorded) -> None:
-        """Record one event."""
-        ...
+    def append(self, event: Recorded) -> None: ...
 
     def sync(self) -> None:
-        """Make everything recorded so far durable; blocks, and may run in a thread beside `append`."""
+        """Make the recorded events durable; blocks, and may run in a thread beside `append`."""
         ...
 
     def replace(self, events: Iterable[Recorded]) -> None:
-        """Put other events, at least one, in the place of all, at once and durably."""
+        """Replace all events by at least one other, atomically and durably."""
         ...
 
-    def remove(self) -> None:
-        """Delete everything."""
-        ...
+    def remove(self) -> None: ...
 
-    def close(self) -> None:
-        """Give the store and its lock back; idempotent."""
-        ...
+    def close(self) -> None: ...
 
 
 _LOGGER = logging.getLogger(__name__)
@@ -148,12 +113,8 @@ _LOGGER = logging.getLogger(__name__)
 class StoredSession(ABC):
     """A session in a store outside this process.
 
-    Questions (`exists`, `metadata`, `list_sessions`, and `load` and `read` until the session is opened) take no lock.
-    Everything else opens the session for this process alone, until `close` or until the object is no longer used.
-
-    Attributes:
-        session_id: names the conversation; any text.
-        agent_name: the agent that a new session is begun with.
+    `exists`, `metadata`, `list_sessions`, and before the session is opened `load` and `read`, take no lock. All other
+    methods open the session for this process alone, until `close` or until the object is garbage.
     """
 
     def __init__(self, session_id: str, agent_name: str) -> None:
@@ -163,49 +124,31 @@ class StoredSession(ABC):
 
     @property
     def events(self) -> Sequence[Recorded]:
-        """Everything that was recorded, oldest first.
+        """All recorded events, oldest first.
 
         Raises:
-            SessionError: another process works on the session, or it cannot be read; the text names which and why.
+            SessionError: another process holds the session, or it cannot be read.
         """
         return self._open_log().events
 
     @property
     def recovered(self) -> str:
-        """A note on bytes that were cut off the end of the log when it was opened; empty for none.
-
-        Raises:
-            SessionError: as for `events`.
-        """
+        """A note on damaged bytes that were cut off the log's end; empty for none."""
         return self._open_log().recovered
 
     def append(self, event: Recorded) -> None:
-        """Record one event.
-
-        Raises:
-            SessionError: it cannot be written, or as for `events`.
-        """
         self._open_log().append(event)
 
     async def commit(self) -> None:
-        """Make everything recorded so far durable, in a thread.
-
-        Raises:
-            SessionError: it cannot be written.
-        """
         if self._log is not None:
             await asyncio.to_thread(self._sync)
 
     def reset(self) -> None:
-        """Delete the conversation from the store. One that cannot be read is left alone.
-
-        Raises:
-            SessionError: it cannot be deleted, or as for `events`.
-        """
+        """Delete the conversation from the store. An unreadable one is not touched."""
         self._open_log().remove()
 
     def close(self) -> None:
-        """Give the store and the lock back; idempotent. Using the session again opens it again.
+        """Release the store and the lock; idempotent. The next use opens the session again.
 
         Raises:
             SessionError: an event that was not committed yet cannot be written.
@@ -216,68 +159,46 @@ class StoredSession(ABC):
             log.close()
 
     def load(self) -> list[ChatMessage]:
-        """The whole conversation as `role` and `content`.
-
-        Raises:
-            SessionError: it cannot be read.
-        """
         return messages_of(self.read())
 
     def read(self) -> Sequence[Recorded]:
-        """Everything that is recorded by now, oldest first, also of a session that another process works on.
-
-        Raises:
-            SessionError: it cannot be read.
-        """
+        """Return the recorded events, oldest first, also while another process holds the session."""
         return self._read() if self._log is None else self._log.events
 
     def save(self, messages: Iterable[object]) -> None:
-        """Make the conversation this one: a continuation is added, any other replaces it.
+        """Replace the conversation; if `messages` continues it, append the rest.
 
         Raises:
-            SessionError: a message has another form than `role` and `content`, or it cannot be written.
+            SessionError: a message is malformed or cannot be written.
         """
-        log, wanted = self._open_log(), imported_events(messages)
-        new = extension(log.events, wanted)
+        log, imported = self._open_log(), imported_events(messages)
+        new = new_messages(log.events, imported)
         if new is not None:
             for event in new:
                 log.append(event)
             log.sync()
-        elif wanted:
-            log.replace(wanted)
+        elif imported:
+            log.replace(imported)
         else:
             log.remove()
 
     @abstractmethod
-    def exists(self) -> bool:
-        """Whether anything was recorded."""
+    def exists(self) -> bool: ...
 
     @abstractmethod
     def metadata(self) -> Metadata | None:
-        """Return the facts about the session without reading it; None if nothing was recorded.
-
-        Raises:
-            SessionError: it cannot be read.
-        """
+        """Return the session's facts without reading its events; None if it is empty."""
 
     @abstractmethod
-    def list_sessions(self) -> list[Metadata]:
-        """All sessions in the store, the last used first.
-
-        Raises:
-            SessionError: the store cannot be read.
-        """
+    def list_sessions(self) -> list[Metadata]: ...
 
     @abstractmethod
-    def _open(self) -> OpenLog:
-        """Open the session for this process alone."""
+    def _open(self) -> OpenLog: ...
 
     @abstractmethod
-    def _read(self) -> Sequence[Recorded]:
-        """Return the recorded events, without opening the session."""
+    def _read(self) -> Sequence[Recorded]: ...
 
     def _sync(self) -> None:
-        """Runs in a thread, and keeps the session from being dropped meanwhile."""
         if self._log is not None:
             self._log.sync()
 
@@ -289,9 +210,9 @@ class StoredSession(ABC):
 
 
 def _close_forgotten(log: OpenLog, pid: int) -> None:
-    """Close the log of a session that nobody closed, when it is dropped or the process ends."""
+    """Close the log of a session that was dropped without `close`."""
     if os.getpid() != pid:
-        return  # we were forked off: it is our parent's
+        return  # a forked child: the log is its parent's
     try:
         log.close()
     except SessionError as error:
@@ -299,12 +220,7 @@ def _close_forgotten(log: OpenLog, pid: int) -> None:
 
 
 class InMemorySession:
-    """Keeps events in a list.
-
-    Attributes:
-        session_id: names the conversation.
-        agent_name: the agent that it is held with.
-    """
+    """A session in a list."""
 
     def __init__(self, session_id: str = "default", agent_name: str = "agent") -> None:
         self.session_id, self.agent_name = session_id, agent_name
@@ -313,50 +229,42 @@ class InMemorySession:
 
     @property
     def events(self) -> Sequence[Recorded]:
-        """Everything that was recorded, oldest first."""
         return self._events
 
     def append(self, event: Recorded) -> None:
-        """Record one event."""
         self._updated_at = time.time()
         if not self._events:
             self._created_at = self._updated_at
         self._events.append(event)
 
-    async def commit(self) -> None:
-        """Do nothing: this session does not outlive its process."""
+    async def commit(self) -> None: ...
 
     def reset(self) -> None:
-        """Forget the whole conversation."""
         self._events.clear()
 
-    def close(self) -> None:
-        """Do nothing."""
+    def close(self) -> None: ...
 
     def load(self) -> list[ChatMessage]:
-        """The whole conversation as `role` and `content`."""
         return messages_of(self._events)
 
     def save(self, messages: Iterable[object]) -> None:
-        """Make the conversation this one: a continuation is added, any other replaces it.
+        """Replace the conversation; if `messages` continues it, append the rest.
 
         Raises:
-            SessionError: a message has another form than `role` and `content`.
+            SessionError: a message is malformed.
         """
-        wanted = imported_events(messages)
-        new = extension(self._events, wanted)
+        imported = imported_events(messages)
+        new = new_messages(self._events, imported)
         if new is None:
             self.reset()
-            new = wanted
+            new = imported
         for event in new:
             self.append(event)
 
     def exists(self) -> bool:
-        """Whether anything was recorded."""
         return bool(self._events)
 
     def metadata(self) -> Metadata | None:
-        """Return the facts about the session beside its messages; None if nothing was recorded."""
         if not self._events:
             return None
         return Metadata(
@@ -368,19 +276,17 @@ class InMemorySession:
         )
 
 
-_OURS = (f"{__name__.partition('.')[0]}.", "filelock")
-"""Packages whose frames do not count as the place where a session was opened."""
+_OWN_PACKAGES = (f"{__name__.partition('.')[0]}.", "filelock")
+"""Packages whose frames do not count as the caller that opened a session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """The process that works on a session.
+    """The process that holds a session.
 
     Attributes:
-        pid: its process id.
-        host: the machine that it runs on.
-        since: since when, in seconds since 1970.
-        place: where its program opened the session: file and line; empty where that is not known.
+        since: in seconds since 1970.
+        place: file and line of the program that opened the session; empty if unknown.
     """
 
     pid: int
@@ -389,28 +295,26 @@ class Holder:
     place: str = ""
 
     @classmethod
-    def here(cls) -> Self:
-        """Return this process, from now on."""
+    def current(cls) -> Self:
         frame = sys._getframe()  # noqa: SLF001 - documented, and a traceback's frames cost a hundred times as much
-        while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(_OURS):
+        while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(_OWN_PACKAGES):
             frame = frame.f_back
         place = f"{frame.f_code.co_filename}, line {frame.f_lineno}"
         return cls(pid=os.getpid(), host=socket.gethostname(), since=time.time(), place=place)
 
     @property
     def is_this_process(self) -> bool:
-        """Whether it is this process."""
         return self.pid == os.getpid() and self.host == socket.gethostname()
 
     @property
     def has_died(self) -> bool:
-        """Whether the process is known to have ended; False for one of another machine."""
+        """Whether the process is known to have ended; False for a process of another machine."""
         can_tell = self.host == socket.gethostname() and bool(start_time(os.getpid()))
         return can_tell and not start_time(self.pid)
 
 
 def in_use_error(session_id: str, holder: Holder | None) -> SessionInUseError:
-    """Return the error for the second caller; `holder` is None if it is not known yet."""
+    """Return the error for the second process; `holder` is None if unknown."""
     if holder is None:
         who, remedy = "another process", "Try again in a moment"
     else:
@@ -427,14 +331,14 @@ def in_use_error(session_id: str, holder: Holder | None) -> SessionInUseError:
 T = TypeVar("T")
 
 Scrub = Callable[[str], str]
-"""From a text to the same without secrets; a text that holds none comes back as it is."""
+"""Returns a text without its secrets; a text without secrets comes back as it is."""
 
-_WORDS = frozenset({"PendingKind", "Role"})
-"""Annotations of fields that hold one of a few words of ours."""
+_FIXED_TEXTS = frozenset({"PendingKind", "Role"})
+"""Annotations of fields that hold fixed words."""
 
 
-def scrubbed(value: T, scrub: Scrub) -> T:
-    """An event, or a part of one, with every text in it scrubbed, names of arguments included; images as they are."""
+def scrub_value(value: T, scrub: Scrub) -> T:
+    """Scrub every text in an event or a part of one, names of arguments included; images are not changed."""
     clean: Any = value
     match value:
         case Enum() | Image():
@@ -442,26 +346,26 @@ def scrubbed(value: T, scrub: Scrub) -> T:
         case str():
             clean = scrub(value)
         case list() | tuple():
-            clean = type(value)(scrubbed(each, scrub) for each in value)
+            clean = type(value)(scrub_value(item, scrub) for item in value)
         case dict():
-            clean = {scrubbed(key, scrub): scrubbed(each, scrub) for key, each in value.items()}
+            clean = {scrub_value(key, scrub): scrub_value(item, scrub) for key, item in value.items()}
         case _ if is_dataclass(value) and not isinstance(value, type):
-            texts = (field.name for field in fields(value) if field.type not in _WORDS)
-            clean = replace(value, **{name: scrubbed(getattr(value, name), scrub) for name in texts})
+            texts = (field.name for field in fields(value) if field.type not in _FIXED_TEXTS)
+            clean = replace(value, **{name: scrub_value(getattr(value, name), scrub) for name in texts})
             if isinstance(value, ToolRequest):
-                clean = replace(clean, arguments=_json_scrubbed(clean.arguments, scrub))
-            if isinstance(value, Replied) and _json_scrubbed(clean.reasoning, scrub) != value.reasoning:
+                clean = replace(clean, arguments=_scrub_json(clean.arguments, scrub))
+            if isinstance(value, Replied) and _scrub_json(clean.reasoning, scrub) != value.reasoning:
                 clean = replace(clean, reasoning="")  # signed: a service refuses what was changed
         case _:
             pass
     return clean  # type: ignore[no-any-return] # what is changed keeps its type
 
 
-def _json_scrubbed(text: str, scrub: Scrub) -> str:
-    """JSON without the secrets that its escapes disguise; what is none, and what holds none, comes back as it is."""
+def _scrub_json(text: str, scrub: Scrub) -> str:
+    """Scrub a JSON text behind its escapes; other texts and clean ones come back as they are."""
     try:
         value = json.loads(text)
-        clean = scrubbed(value, scrub)
+        clean = scrub_value(value, scrub)
         return text if clean == value else json.dumps(clean)
     except (ValueError, RecursionError):
         return text

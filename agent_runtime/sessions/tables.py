@@ -1,14 +1,9 @@
-"""The tables of sessions in a database, and every statement about them.
+"""The tables of sessions in a database, and all their statements.
 
-A session that is open keeps one connection to a server, which is asked whether it lives before each use. All other
-connections are opened for a transaction and closed after it: sessions are many, and an SQLite file may be replaced.
-
-A `RowLog` is a log in these tables. Its events wait in memory until `sync`, which writes them in one transaction; an
-eager log begins with that at once, in a thread. The same transaction makes sure that the session is still ours, so that
-two processes never write to one log, no matter what their clocks say.
-
-A database cannot see its users die, so the holder of a session writes down its `Lease` and renews it again and again.
-On the same machine the operating system knows better and is asked instead: a dead holder is noticed there at once.
+An open session keeps one connection to a server and tests it before each use; other connections last for a transaction.
+The events of a `RowLog` wait in memory until `sync` writes them in one transaction, which also renews the session's
+lease: two processes never write to one log, whatever their clocks say. On the same machine the operating system tells
+at once whether a holder lives; elsewhere its `Lease` has to expire.
 """
 
 from __future__ import annotations
@@ -60,13 +55,13 @@ _LOGGER = logging.getLogger(__name__)
 _SQLITE_BUSY_SECONDS = 15.0
 
 _CONNECT_SECONDS = 10
-"""A server that does not answer must not keep a run waiting for as long as the system would."""
+"""Less than the system's own limit, which would block a run for minutes."""
 
 BEAT_SECONDS = 15.0
-"""How often a holder renews its lease."""
+"""Seconds between two renewals of a lease."""
 
 EXPIRY_SECONDS = 60.0
-"""How long after its last renewal a holder on another machine counts as dead."""
+"""Seconds after its last renewal until a lease of another machine is dead."""
 
 _SCHEMA = sa.MetaData()
 
@@ -114,12 +109,12 @@ class SessionDatabase:
     """
 
     def __init__(self, url: str) -> None:
-        """Take the address; nothing is connected yet.
+        """Parse the address; nothing is connected yet.
 
         Raises:
-            SettingsError: it is no address of a database, its driver is missing or is an asynchronous one.
+            SettingsError: the address is invalid, or its driver is missing or asynchronous.
         """
-        self._engine = _engine(url)
+        self._engine = _create_engine(url)
         address = self._engine.url
         port = f":{address.port}" if address.port else ""
         where = f"//{address.host}{port}/" if address.host else ""
@@ -128,38 +123,24 @@ class SessionDatabase:
         self._is_held = False
 
     def hold_connection(self, *, connected: bool) -> None:
-        """Keep a connection from now on, or close it."""
+        """Keep the next connection open, or close the present one."""
         self._is_held = connected
         self._engine.dispose()
 
     @contextmanager
     def reading(self) -> Iterator[Connection | None]:
-        """A transaction to read in; None when there are no sessions yet.
-
-        Raises:
-            SessionError: the database cannot be used.
-        """
         with self._connected() as connection, connection.begin():
             yield connection if self._has_tables(connection) else None
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction to write in.
-
-        Raises:
-            SessionError: the database cannot be used.
-        """
         with self._connected() as plain:
             connection = plain.execution_options(codepilot_writes=True)
             with connection.begin():
                 yield connection
 
     def make_tables(self) -> None:
-        """Make the tables that are not there.
-
-        Raises:
-            SessionError: they cannot be made, or there is a table of the original CodePilot's.
-        """
+        """Create the missing tables."""
         for last in (False, True):
             with self.reading() as connection:
                 if connection is not None:
@@ -172,11 +153,7 @@ class SessionDatabase:
                     raise
 
     def original_rows(self, table: str) -> list[tuple[str, str]]:
-        """Id and `messages` of each session in a table of the original CodePilot's.
-
-        Raises:
-            SessionError: there is no such table, or it has other columns.
-        """
+        """Return id and `messages` of each session in a table of the original CodePilot."""
         original = sa.table(table, sa.column("session_id"), sa.column("messages"))
         with self._connected() as connection:
             return [(str(session_id), str(text)) for session_id, text in connection.execute(sa.select(original))]
@@ -206,19 +183,19 @@ class SessionDatabase:
 
     @contextmanager
     def _session_errors(self) -> Iterator[None]:
-        """Turn an error into one that names the database, but no statement: its parameters hold conversations."""
+        """Convert an error to one that names the database but no statement, whose parameters hold conversations."""
         try:
             yield
         except (exc.SQLAlchemyError, sqlite3.Error, OSError) as error:  # the latter two while SQLite is opened
             reason = str(error.orig if isinstance(error, exc.DBAPIError) else error).strip()
             if self._password:
                 reason = reason.replace(self._password, "***")
-            said = f"The database of sessions {self.name} cannot be used: {' '.join(reason.split()).rstrip('.')}"
+            message = f"The database of sessions {self.name} cannot be used: {' '.join(reason.split()).rstrip('.')}"
             remedy = "Check its address and credentials, and that it can be reached."
-            raise SessionUnavailableError(f"{said}. {remedy}") from None
+            raise SessionUnavailableError(f"{message}. {remedy}") from None
 
 
-def _engine(url: str) -> Engine:
+def _create_engine(url: str) -> Engine:
     # The name that some hosts still give to PostgreSQL's addresses.
     plain = f"postgresql://{url.removeprefix('postgres://')}" if url.startswith("postgres://") else url
     try:
@@ -251,92 +228,86 @@ def _engine(url: str) -> Engine:
 
 
 def _prepare_sqlite(engine: Engine) -> None:
-    """Let readers and one writer work at once, write for good, and begin transactions as what they are."""
+    """Set up concurrent readers, durable writes and explicit transactions."""
 
-    def connected(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
+    def set_pragmas(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
         connection.isolation_level = None  # we begin transactions ourselves, below
-        until = time.monotonic() + _SQLITE_BUSY_SECONDS
+        deadline = time.monotonic() + _SQLITE_BUSY_SECONDS
         while True:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
                 break
             except sqlite3.OperationalError as error:
-                # Of two that change a new file's journal at once SQLite lets one fail, without the wait of all else.
-                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                # When two connections change a new file's journal mode at once, SQLite fails one without its timeout.
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
         connection.execute("PRAGMA synchronous = FULL")
 
-    def begun(connection: Connection) -> None:
-        # A transaction that begins with reading and then writes would fail when another one wrote between.
+    def begin(connection: Connection) -> None:
+        # A transaction that reads before it writes fails if another one writes in between.
         writes = connection.get_execution_options().get("codepilot_writes", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
-    def connecting(*_: object) -> None:
-        # It holds the words of private conversations; SQLite gives its other files the mode of this one.
+    def create_private_file(*_: object) -> None:
+        # Conversations are private. SQLite gives its other files the mode of this one.
         path = Path(engine.url.database or "")
         if not str(path).startswith("file:") and path.parent.is_dir():
             path.touch(mode=0o600, exist_ok=True)
 
-    sa.event.listen(engine, "do_connect", connecting)
-    sa.event.listen(engine, "connect", connected)
-    sa.event.listen(engine, "begin", begun)
+    sa.event.listen(engine, "do_connect", create_private_file)
+    sa.event.listen(engine, "connect", set_pragmas)
+    sa.event.listen(engine, "begin", begin)
 
 
 class RowLog:
-    """A log that this process may write to until it is closed.
+    """A log that this process writes to until `close`.
 
     Attributes:
-        events: everything that was recorded, oldest first.
-        recovered: always empty: a transaction is written as a whole.
+        events: oldest first.
+        recovered: always empty: a transaction is atomic.
     """
 
     def __init__(
         self, database: SessionDatabase, header: Header, *, take_over: bool = False, eager: bool = False
     ) -> None:
-        """Make the tables where they are not there, take the lease and read the log.
+        """Create missing tables, take the lease and read the log.
 
         Args:
-            database: its database.
-            header: its session; `created_at` is ignored.
-            take_over: whether it is taken from a process that works on it, which can then write no more.
-            eager: whether events are written as soon as they are recorded, and not only by `sync`.
-
-        Raises:
-            SessionError: another process works on the session, a newer version wrote it, or it cannot be read.
+            take_over: whether to take the session from another process, whose writes then fail.
+            eager: whether a thread writes events as soon as they are recorded.
         """
         self._database, self._header = database, header
-        self._guard = threading.Lock()
+        self._write_lock = threading.Lock()
         self._waiting: list[tuple[bytes, bool]] = []
         self._messages = 0
         self._in_doubt = False
         self.events: list[Recorded] = []
         self.recovered = ""
-        mine = Lease.here()
+        lease = Lease.current()
         database.hold_connection(connected=True)
         try:
             database.make_tables()
             with self._database.writing() as connection:
-                held = take_lease(connection, self._key, mine, take_over=take_over)
-            if held is not None:
-                raise in_use_error(self._header.session_id, held.holder)
+                holder = take_lease(connection, self._key, lease, take_over=take_over)
+            if holder is not None:
+                raise in_use_error(self._header.session_id, holder.holder)
         except SessionError:
             database.hold_connection(connected=False)
             raise
-        self._lease = mine
+        self._lease = lease
         self._eager, self._dropped = eager, False
         self._closing, self._wake = threading.Event(), threading.Event()
-        self._beating = threading.Thread(target=self._beat, name="codepilot session lease", daemon=True)
+        self._heartbeat = threading.Thread(target=self._renew_lease, name="codepilot session lease", daemon=True)
         try:
-            self.events = read(database, header.session_id)
+            self.events = read_events(database, header.session_id)
         except BaseException:  # any error: no caller has a log to close
             self._release()
             raise
         self._written, self._messages = len(self.events), sum(_is_message(event) for event in self.events)
-        self._beating.start()
+        self._heartbeat.start()
 
     def append(self, event: Recorded) -> None:
-        """Record one event; it waits for `sync`."""
         self._waiting.append((encode(event), _is_message(event)))
         self.events.append(event)
         if self._eager:
@@ -346,9 +317,9 @@ class RowLog:
         """Write the waiting events; may run beside `append`.
 
         Raises:
-            SessionError: it cannot be written, or another process has taken the session over.
+            SessionError: the events cannot be written, or another process took the session over.
         """
-        with self._guard:
+        with self._write_lock:
             if not self._waiting:
                 return
             in_doubt = self._in_doubt
@@ -356,50 +327,36 @@ class RowLog:
                 if in_doubt:
                     self._reconcile(connection)
                 waiting = self._waiting[:]
-                self._add(connection, waiting, position=self._written, messages=self._messages)
-            self._keep(len(waiting))
+                self._insert(connection, waiting, position=self._written, messages=self._messages)
+            self._mark_written(len(waiting))
 
     def replace(self, events: Iterable[Recorded]) -> None:
-        """Put other events in the place of all, in one transaction.
-
-        Raises:
-            SessionError: it cannot be written; the log is as it was.
-        """
+        """Replace all events in one transaction; on failure the log is unchanged."""
         events = list(events)
         lines = [(encode(event), _is_message(event)) for event in events]
-        with self._guard:
+        with self._write_lock:
             with self._changing() as connection:
                 delete_session(connection, self._key)
-                self._add(connection, lines, position=0, messages=0)
+                self._insert(connection, lines, position=0, messages=0)
             self._forget()
             self._count(lines)
             self.events.extend(events)
 
     def remove(self) -> None:
-        """Delete the session; the lease stays.
-
-        Raises:
-            SessionError: it cannot be deleted.
-        """
-        with self._guard:
+        with self._write_lock:
             with self._changing() as connection:
                 delete_session(connection, self._key)
             self._forget()
 
     def close(self) -> None:
-        """Write the waiting events and release the lease; idempotent.
-
-        Raises:
-            SessionError: they cannot be written.
-        """
         if self._closing.is_set():
             return
         self._closing.set()
         self._wake.set()
-        if threading.current_thread() is self._beating:  # the garbage collector found the session dropped
+        if threading.current_thread() is self._heartbeat:  # the garbage collector found the session dropped
             self._dropped = True
             return
-        self._beating.join()
+        self._heartbeat.join()
         self._finish()
 
     @property
@@ -412,9 +369,9 @@ class RowLog:
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        """A transaction in which the session is ours; nobody can take it before it ends."""
+        """Begin a transaction that locks the lease of this process."""
         with self._database.writing() as connection:
-            if not beat_lease(connection, self._key, self._lease.token, time.time()):
+            if not renew_lease(connection, self._key, self._lease.token, time.time()):
                 raise SessionInUseError(
                     f"{self._name} was taken over by another process "
                     "while this one did not respond; events recorded since its last step are lost."
@@ -423,28 +380,24 @@ class RowLog:
 
     @contextmanager
     def _changing(self) -> Iterator[Connection]:
-        """`_writing`; a failure leaves the stored state in doubt: a commit may come through and its answer be lost."""
+        """Begin `_writing`; an error leaves the stored state in doubt, because the commit may have succeeded."""
         with self._writing() as connection:
             self._in_doubt = True
             yield connection
         self._in_doubt = False
 
     def _reconcile(self, connection: Connection) -> None:
-        """Find out how many of the waiting events are stored already.
-
-        Raises:
-            SessionError: other events are stored.
-        """
-        kept = [encode(event) for event in _stored_events(connection, self._header.session_id, self._name)]
-        held = [*map(encode, self.events[: self._written]), *(line for line, _ in self._waiting)]
-        if len(kept) < self._written or kept != held[: len(kept)]:
+        """Count the waiting events that are stored already."""
+        stored = [encode(event) for event in _stored_events(connection, self._header.session_id, self._name)]
+        recorded = [*map(encode, self.events[: self._written]), *(line for line, _ in self._waiting)]
+        if len(stored) < self._written or stored != recorded[: len(stored)]:
             raise SessionError(
                 f"{self._name} does not hold what was recorded here: the connection was lost while it was replaced or "
                 "deleted, or somebody else changed it. Nothing was changed. Open the session again, or reset it."
             )
-        self._keep(len(kept) - self._written)
+        self._mark_written(len(stored) - self._written)
 
-    def _add(
+    def _insert(
         self, connection: Connection, lines: Sequence[tuple[bytes, bool]], *, position: int, messages: int
     ) -> None:
         now = time.time()
@@ -463,8 +416,7 @@ class RowLog:
         self._written += len(lines)
         self._messages += sum(is_message for _, is_message in lines)
 
-    def _keep(self, number: int) -> None:
-        """Note that so many of the waiting events are written."""
+    def _mark_written(self, number: int) -> None:
         self._count(self._waiting[:number])
         del self._waiting[:number]
 
@@ -473,7 +425,7 @@ class RowLog:
         self.events.clear()
         self._written = self._messages = 0
 
-    def _beat(self) -> None:
+    def _renew_lease(self) -> None:
         while not self._closing.is_set():
             woken = self._wake.wait(BEAT_SECONDS)
             self._wake.clear()
@@ -488,7 +440,7 @@ class RowLog:
         if self._dropped:
             try:
                 self._finish()
-            except SessionError as error:  # nobody is left to be told
+            except SessionError as error:  # the session has no caller any more
                 _LOGGER.warning("A session was not closed: %s", error)
 
     def _finish(self) -> None:
@@ -501,18 +453,13 @@ class RowLog:
         try:
             with self._database.writing() as connection:
                 drop_lease(connection, self._key, self._lease.token)
-        except SessionError as error:  # it ends by itself once this process is gone
+        except SessionError as error:  # the lease ends with this process
             _LOGGER.warning("The lock of a session could not be released: %s", error)
         finally:
             self._database.hold_connection(connected=False)
 
 
-def read(database: SessionDatabase, session_id: str) -> list[Recorded]:
-    """Read the recorded events.
-
-    Raises:
-        SessionError: a newer version wrote it, it is damaged, or cannot be read.
-    """
+def read_events(database: SessionDatabase, session_id: str) -> list[Recorded]:
     with database.reading() as connection:
         return (
             []
@@ -547,21 +494,18 @@ def _is_message(event: Recorded) -> bool:
 
 
 def select_format(connection: Connection, key: str) -> int | None:
-    """Select the format of a session; None if nothing was recorded."""
     return connection.execute(sa.select(SESSIONS.c.format).where(SESSIONS.c.session_id == key)).scalar()
 
 
 def select_lines(connection: Connection, key: str) -> list[bytes]:
-    """Select a session's events, encoded, oldest first."""
-    found = sa.select(EVENTS.c.body).where(EVENTS.c.session_id == key).order_by(EVENTS.c.position)
-    return [bytes(body) for body in connection.execute(found).scalars()]
+    query = sa.select(EVENTS.c.body).where(EVENTS.c.session_id == key).order_by(EVENTS.c.position)
+    return [bytes(body) for body in connection.execute(query).scalars()]
 
 
 def select_metadata(connection: Connection, key: str | None = None) -> list[Metadata]:
-    """Select the facts about one session, or about all, the last used first."""
-    found = sa.select(SESSIONS).order_by(SESSIONS.c.updated_at.desc())
+    query = sa.select(SESSIONS).order_by(SESSIONS.c.updated_at.desc())
     if key is not None:
-        found = found.where(SESSIONS.c.session_id == key)
+        query = query.where(SESSIONS.c.session_id == key)
     return [
         Metadata(
             session_id=unescape_key(row["session_id"]),
@@ -570,20 +514,20 @@ def select_metadata(connection: Connection, key: str | None = None) -> list[Meta
             updated_at=row["updated_at"],
             messages=row["messages"],
         )
-        for row in connection.execute(found).mappings()
+        for row in connection.execute(query).mappings()
     ]
 
 
 def insert_events(
     connection: Connection, header: Header, lines: Sequence[bytes], *, position: int, messages: int, now: float
 ) -> None:
-    """Insert events into a session, from a position on; at 0 the session begins. `messages` is their number by then."""
+    """Insert events from a position on; position 0 creates the session. `messages` is the session's new total."""
     key = escape_key(header.session_id)
     if position:
-        changed = SESSIONS.update().where(SESSIONS.c.session_id == key)
-        connection.execute(changed.values(updated_at=now, messages=messages))
+        update = SESSIONS.update().where(SESSIONS.c.session_id == key)
+        connection.execute(update.values(updated_at=now, messages=messages))
     else:
-        begun = SESSIONS.insert().values(
+        insert = SESSIONS.insert().values(
             session_id=key,
             agent_name=escape_key(header.agent_name),
             created_at=header.created_at,
@@ -591,31 +535,27 @@ def insert_events(
             format=FORMAT,
             messages=messages,
         )
-        connection.execute(begun)
+        connection.execute(insert)
     rows = [{"session_id": key, "position": number, "body": line} for number, line in enumerate(lines, start=position)]
     if rows:
         connection.execute(EVENTS.insert(), rows)
 
 
 def delete_session(connection: Connection, key: str) -> None:
-    """Delete a session and its events; the lease stays."""
     connection.execute(EVENTS.delete().where(EVENTS.c.session_id == key))
     connection.execute(SESSIONS.delete().where(SESSIONS.c.session_id == key))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A claim on a session.
+    """A process's claim on a session.
 
     Attributes:
-        token: random; a process that no longer finds it in the database has lost the session.
-        pid: the holder's process id.
-        host: its machine, for people.
-        since: when the claim was made, in seconds since 1970.
-        machine: within which process ids can be compared: this start of the system, and this process namespace;
-            empty where the system does not tell.
-        started: when the process was started, to tell it from a later one with its number; empty likewise.
-        beat: when the holder last renewed it, in seconds since 1970.
+        token: random; a process whose token is gone has lost the session.
+        since: in seconds since 1970.
+        machine: boot id and process namespace, within which process ids compare; empty if unknown.
+        started: the process's start time, which tells it from a later one with its id; empty if unknown.
+        beat: the last renewal, in seconds since 1970.
     """
 
     token: str
@@ -627,8 +567,7 @@ class Lease:
     beat: float
 
     @classmethod
-    def here(cls) -> Self:
-        """Return a claim by this process."""
+    def current(cls) -> Self:
         pid, now = os.getpid(), time.time()
         return cls(
             token=secrets.token_hex(16),
@@ -642,44 +581,39 @@ class Lease:
 
     @property
     def holder(self) -> Holder:
-        """The process that made it, for people."""
         return Holder(pid=self.pid, host=self.host, since=self.since)
 
     @property
     def is_dead(self) -> bool:
-        """Whether its holder is surely gone, or has not renewed it for `EXPIRY_SECONDS`."""
+        """Whether the holder has ended or let the lease expire."""
         if self.machine and self.machine == machine():
             return start_time(self.pid) != self.started
         return time.time() - self.beat > EXPIRY_SECONDS
 
 
 def take_lease(connection: Connection, key: str, mine: Lease, *, take_over: bool = False) -> Lease | None:
-    """Claim a session; if a living process holds it, return its claim and change nothing.
-
-    With `take_over`, the holder is not asked and can write no more.
-    """
-    found = sa.select(LEASES).where(LEASES.c.session_id == key).with_for_update()
-    row = connection.execute(found).mappings().first()
-    held = None if row is None else Lease(**{name: value for name, value in row.items() if name != "session_id"})
-    if held is None:
+    """Claim a session; return the lease of a living holder, which `take_over` overrules."""
+    query = sa.select(LEASES).where(LEASES.c.session_id == key).with_for_update()
+    row = connection.execute(query).mappings().first()
+    stored = None if row is None else Lease(**{name: value for name, value in row.items() if name != "session_id"})
+    if stored is None:
         try:
             with connection.begin_nested():
                 connection.execute(LEASES.insert().values(session_id=key, **asdict(mine)))
-        except exc.IntegrityError:  # at the same moment, somebody else did
+        except exc.IntegrityError:  # another process claimed the session at the same moment
             return take_lease(connection, key, mine, take_over=take_over)
-    elif take_over or held.is_dead:
+    elif take_over or stored.is_dead:
         connection.execute(LEASES.update().where(LEASES.c.session_id == key).values(**asdict(mine)))
     else:
-        return held
+        return stored
     return None
 
 
-def beat_lease(connection: Connection, key: str, token: str, now: float) -> bool:
-    """Renew a claim, and keep others out until the transaction ends; return False if it no longer stands."""
+def renew_lease(connection: Connection, key: str, token: str, now: float) -> bool:
+    """Renew a lease and lock it until the transaction ends; return False if it is gone."""
     mine = (LEASES.c.session_id == key) & (LEASES.c.token == token)
     return connection.execute(LEASES.update().where(mine).values(beat=now)).rowcount == 1
 
 
 def drop_lease(connection: Connection, key: str, token: str) -> None:
-    """Delete a claim, if it still stands."""
     connection.execute(LEASES.delete().where((LEASES.c.session_id == key) & (LEASES.c.token == token)))

@@ -76,7 +76,7 @@ def tools_of(server: McpServer, offered: Sequence[mcp_types.Tool]) -> tuple[Serv
     found: dict[str, ServedTool] = {}
     size = 0
     for each in chosen:
-        name = server.called(each.name)
+        name = server.tool_name(each.name)
         if len(name) > _NAME_CHARS or len(each.name) > _NAME_CHARS:
             raise McpServerError(
                 f"{where} has a tool whose name would be longer than {_NAME_CHARS} characters: "

@@ -15,7 +15,7 @@ from mcp_types import TextContent
 
 from agent_runtime import Network
 from agent_runtime.core.text import find_surrogate
-from agent_runtime.mcp.client import McpConnection, ServerPlace
+from agent_runtime.mcp.client import McpConnection, ServerEnvironment
 from tests.agent_runtime.mcp.parts import odd, python_sandbox
 
 
@@ -99,7 +99,9 @@ async def test_every_request_is_answered_whatever_its_text_is(tmp_path: Path) ->
 
 
 async def test_an_answer_of_a_server_arrives_with_a_sign_for_the_half(tmp_path: Path) -> None:
-    place = ServerPlace(sandbox=python_sandbox(), workspace=tmp_path, network=Network(), told=lambda _connection: None)
+    place = ServerEnvironment(
+        sandbox=python_sandbox(), workspace=tmp_path, network=Network(), on_connection=lambda _connection: None
+    )
     connection = McpConnection(odd("halves"), place)
     try:
         (content,) = (await connection.call("echo", {"word": "said"})).content

@@ -17,7 +17,7 @@ from agent_runtime.core.errors import FormatError, SettingsError
 from agent_runtime.core.text import MAX_REPLY_CHARS, replace_binary
 from agent_runtime.core.values import Skill
 from agent_runtime.interpreter.source import bound_names, discarded_calls, parse_code
-from agent_runtime.mcp.settings import MAX_MESSAGE_VALUES, McpServer, values_in
+from agent_runtime.mcp.settings import MAX_MESSAGE_VALUES, McpServer, count_json_values
 from agent_runtime.policy.policy import CallFacts, Denied, Permitted
 from agent_runtime.policy.shell import PathGlob, commands_of
 from agent_runtime.providers.protocol import CallChunk
@@ -161,7 +161,7 @@ def _(text: str) -> None:
 @_on_the_loop("message of an MCP server", 1_000_000)
 def _(text: str) -> None:
     for body in (text, json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"content": text}}, ensure_ascii=False)):
-        if values_in(body.encode()) <= MAX_MESSAGE_VALUES:
+        if count_json_values(body.encode()) <= MAX_MESSAGE_VALUES:
             _validate(body)
 
 

@@ -34,7 +34,7 @@ from agent_runtime import (
 )
 from agent_runtime.core.events import ToolsListed
 from agent_runtime.mcp import client
-from agent_runtime.mcp.client import MAX_PIECES, Budget, LastWords, McpConnection, ServerPlace
+from agent_runtime.mcp.client import MAX_PIECES, Budget, McpConnection, ServerEnvironment, StderrTail
 from agent_runtime.mcp.settings import McpServer
 from agent_runtime.sandbox.container import Docker
 from agent_runtime.sandbox.protocol import ContainerSettings
@@ -181,12 +181,14 @@ async def test_a_program_that_said_too_much_between_two_calls_is_started_again(
     place: Path, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "MAX_PIECES", 1_000)
-    where = ServerPlace(sandbox=sandbox, workspace=place, network=Network(), told=lambda _connection: None)
+    where = ServerEnvironment(
+        sandbox=sandbox, workspace=place, network=Network(), on_connection=lambda _connection: None
+    )
     connection = McpConnection(odd("chatty"), where)
     try:
         for _ in range(2):
             assert (await connection.call("echo", {"word": "said"})).content[0].model_dump()["text"] == "said"
-            await eventually(lambda: connection.spent, within=30)
+            await eventually(lambda: connection.is_spent, within=30)
     finally:
         await connection.close()
 
@@ -330,17 +332,17 @@ SAID = bytes(4 * 1024**2)
 
 def test_bytes_and_pieces_are_counted_together() -> None:
     large, many = Budget(), Budget()
-    assert all(large.takes(SAID) for _ in range(64))
-    assert not large.takes(b"x")
-    assert large.spent
-    assert many.takes(b"", MAX_PIECES)
-    assert not many.takes(b"")
+    assert all(large.consume(SAID) for _ in range(64))
+    assert not large.consume(b"x")
+    assert large.is_spent
+    assert many.consume(b"", MAX_PIECES)
+    assert not many.consume(b"")
     assert "268,435,456 bytes, or 100,000 messages" in many.refusal
 
 
 async def test_no_end_of_a_secret_is_among_the_last_words_of_a_server() -> None:
-    with closing(LastWords(Budget(), ("the-secret",))) as words:
+    with closing(StderrTail(Budget(), ("the-secret",))) as words:
         for said in (b"ready\nkey: the-", b"secret", b"." * 1_995):  # all that is kept begins in its middle
-            words.theirs.send(said)
+            words.writer.send(said)
         await eventually(lambda: words.text.endswith("." * 1_995))
-        assert "ecret" not in words.told
+        assert "ecret" not in words.report

@@ -16,7 +16,7 @@ import pytest
 from agent_runtime.core.errors import McpServerError
 from agent_runtime.core.values import Network
 from agent_runtime.mcp import client
-from agent_runtime.mcp.client import McpConnection, ServerPlace
+from agent_runtime.mcp.client import McpConnection, ServerEnvironment
 from agent_runtime.mcp.settings import McpServer
 from agent_runtime.sandbox import egress
 from tests.agent_runtime.mcp.parts import python_sandbox
@@ -112,7 +112,9 @@ async def connected(
     listening = await asyncio.start_server(odd.serve, "127.0.0.1", 0, limit=2**20)
     port = listening.sockets[0].getsockname()[1]
     server = McpServer(name="odd", url=f"http://127.0.0.1:{port}/mcp", private=True, timeout=seconds)
-    where = ServerPlace(sandbox=python_sandbox(), workspace=place, network=Network(), told=lambda _connection: None)
+    where = ServerEnvironment(
+        sandbox=python_sandbox(), workspace=place, network=Network(), on_connection=lambda _connection: None
+    )
     connection = McpConnection(server, where, clock=clock)
     try:
         yield connection
@@ -182,7 +184,7 @@ async def test_a_server_that_said_too_much_is_connected_to_again(
     odd = Odd(way="plain")
     async with connected(odd, tmp_path) as connection:
         assert await said(connection) == "said"
-        await eventually(lambda: connection.spent, within=30)
+        await eventually(lambda: connection.is_spent, within=30)
         assert await said(connection) == "said"
     assert odd.asked.count("initialize") == 2
 

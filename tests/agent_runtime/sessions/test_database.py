@@ -24,7 +24,7 @@ from agent_runtime.core.events import Observed
 from agent_runtime.sessions import tables
 from agent_runtime.sessions.codec import Header, encode, messages_of
 from agent_runtime.sessions.database import DatabaseSession
-from agent_runtime.sessions.tables import EVENTS, EXPIRY_SECONDS, LEASES, Lease, RowLog, SessionDatabase, beat_lease
+from agent_runtime.sessions.tables import EVENTS, EXPIRY_SECONDS, LEASES, Lease, RowLog, SessionDatabase, renew_lease
 from tests.postgres import PASSWORD, Postgres
 from tests.source_files import ROOT
 from tests.waiting import eventually
@@ -229,7 +229,7 @@ async def test_a_holder_on_another_machine_is_dead_when_it_says_nothing_any_more
     make: Make, db_url: str, silent_for: float, *, free: bool
 ) -> None:
     make("other").reset()
-    here = Lease.here()
+    here = Lease.current()
     theirs = replace(here, host="elsewhere", pid=7, machine="another", beat=here.beat - silent_for)
     run(db_url, LEASES.insert().values(session_id="s", **asdict(theirs)))
     if free:
@@ -261,7 +261,7 @@ async def test_a_session_is_taken_over_from_a_living_holder_which_then_writes_no
 
 async def test_a_process_with_the_number_of_a_dead_holder_is_not_the_holder(make: Make, db_url: str) -> None:
     make("other").reset()
-    before = replace(Lease.here(), started="1")
+    before = replace(Lease.current(), started="1")
     run(db_url, LEASES.insert().values(session_id="s", **asdict(before)))
     assert make().events == []
 
@@ -469,15 +469,15 @@ async def test_a_session_may_be_dropped_while_its_holder_says_that_it_lives(
     log: RowLog | None = None
 
     def dropped_meanwhile(connection: sa.Connection, key: str, token: str, now: float) -> bool:
-        if log is not None and threading.current_thread() is log._beating:
+        if log is not None and threading.current_thread() is log._heartbeat:
             log.close()  # as the garbage collector may, in whatever thread it runs
-        return beat_lease(connection, key, token, now)
+        return renew_lease(connection, key, token, now)
 
     monkeypatch.setattr(tables, "BEAT_SECONDS", 0.01)
-    monkeypatch.setattr(tables, "beat_lease", dropped_meanwhile)
+    monkeypatch.setattr(tables, "renew_lease", dropped_meanwhile)
     session = make()
     session.append(a_message())
     assert isinstance(session._log, RowLog)
     log = session._log
-    log._beating.join(10)
+    log._heartbeat.join(10)
     assert make().events == [a_message()]

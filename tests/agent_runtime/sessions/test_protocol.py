@@ -16,7 +16,7 @@ from agent_runtime.core.events import Observed, Recorded, Recovered, Replied, To
 from agent_runtime.core.values import ToolRequest, Usage
 from agent_runtime.sessions.codec import decode, encode
 from agent_runtime.sessions.file import FileSession
-from agent_runtime.sessions.protocol import InMemorySession, Session, scrubbed
+from agent_runtime.sessions.protocol import InMemorySession, Session, scrub_value
 from tests.agent_runtime.sessions.samples import SAMPLES, any_event
 from tests.agent_runtime.sessions.stores import Store
 from tests.agent_runtime.sessions.writer import write
@@ -289,12 +289,12 @@ def test_messages_in_another_form_are_refused_and_nothing_changes(
 
 @given(any_event())
 def test_what_holds_no_secret_comes_back_as_it_is(event: Recorded) -> None:
-    assert scrubbed(event, lambda text: text) == event
+    assert scrub_value(event, lambda text: text) == event
 
 
 @pytest.mark.parametrize("event", SAMPLES, ids=lambda event: type(event).__name__)
 def test_every_text_is_scrubbed_and_what_is_left_can_be_kept(event: Recorded) -> None:
-    clean = scrubbed(event, lambda _text: "x")
+    clean = scrub_value(event, lambda _text: "x")
     assert decode(encode(clean)) == clean
     kept = encode(clean).decode("utf-8", "surrogatepass")
     for word in ("mend it", "half a character", "found", "hurry", "look at it", "HEAD: 1234", "rm -r build"):
@@ -309,14 +309,14 @@ def test_a_secret_that_json_escapes_is_taken_out_of_arguments_and_reasoning(secr
 
     written = json.dumps({"code": f"login({secret})", secret: [1.5]}, ensure_ascii=ascii_only)
     request = ToolRequest(id="1", name="script", arguments=written)
-    clean = scrubbed(Replied(step=1, text="", usage=Usage(), requests=(request,), reasoning=written), scrub)
+    clean = scrub_value(Replied(step=1, text="", usage=Usage(), requests=(request,), reasoning=written), scrub)
     assert json.loads(clean.requests[0].arguments) == {"code": "login([secret])", "[secret]": [1.5]}
     assert clean.reasoning == ""
     for untouched in ('{"a":  NaN}', '{"a":', "[" * 5_000, '{"a": 1, "a": 2}'):
-        assert scrubbed(replace(request, arguments=untouched), scrub).arguments == untouched
+        assert scrub_value(replace(request, arguments=untouched), scrub).arguments == untouched
 
 
 def test_signed_reasoning_that_holds_a_secret_is_dropped_whole() -> None:
     event = Replied(step=1, text="", usage=Usage(), reasoning='{"kept": "s3cret"}')
-    clean = scrubbed(event, lambda text: text.replace("s3cret", "[secret]"))
+    clean = scrub_value(event, lambda text: text.replace("s3cret", "[secret]"))
     assert clean == replace(event, reasoning="")
