@@ -20,8 +20,8 @@ from agent_runtime.sandbox.protocol import Sandbox
 from agent_runtime.sandbox.repositories import RepositoryGuard
 from agent_runtime.sandbox.select import guard_for
 from agent_runtime.terminals.command import CommandReport
+from agent_runtime.terminals.factory import LiveTerminal, TerminalFactory, create_terminals
 from agent_runtime.terminals.output import OutputLogs, Spool
-from agent_runtime.terminals.place import LiveTerminal, Place, place
 
 _UNFIT = re.compile("[\0\ud800-\udfff]")
 
@@ -40,7 +40,7 @@ class Commands:
         self._sandbox = sandbox
         self._root = root
         self._logs = logs
-        self._place: Place | None = None
+        self._place: TerminalFactory | None = None
         self._guard: RepositoryGuard | None = None
         self._terminal: LiveTerminal | None = None
         self._turn = asyncio.Lock()
@@ -57,10 +57,10 @@ class Commands:
         async with self._turn:
             if self._terminal is None:
                 sandbox = self._sandbox()
-                seen = self._logs.seen_in(sandbox)
+                seen = self._logs.agent_paths(sandbox)
                 self._guard = guard_for(sandbox, self._root)
-                spool = Spool(self._logs.directory, seen_as=next(iter(seen)))
-                self._place = place(sandbox, self._root, seen, spool, guard=self._guard)
+                spool = Spool(self._logs.directory, agent_path=next(iter(seen)))
+                self._place = create_terminals(sandbox, self._root, seen, spool, guard=self._guard)
                 self._terminal = self._place.terminal("commands", self._place.shells[0])
             terminal = self._terminal
             try:

@@ -52,7 +52,7 @@ _EVERY_RUN = (
     "agent_runtime.run.run",
     "agent_runtime.run.runtime",
     "agent_runtime.sandbox.resident",
-    "agent_runtime.terminals.place",
+    "agent_runtime.terminals.factory",
     "agent_runtime.terminals.terminal",
     "pydantic_monty",
     "re2",

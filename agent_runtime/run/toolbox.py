@@ -54,8 +54,8 @@ from agent_runtime.run.state import RunState
 from agent_runtime.sandbox.protocol import Sandbox
 from agent_runtime.sandbox.select import enclosing, guard_for, open_egress
 from agent_runtime.terminals.command import ShellStart
+from agent_runtime.terminals.factory import LiveTerminal, create_terminals
 from agent_runtime.terminals.output import OutputLogs
-from agent_runtime.terminals.place import LiveTerminal, place
 from agent_runtime.tools.code_index import IndexTools
 from agent_runtime.tools.conversation import Ask, ContextTools, QuestionTools, SkillTools
 from agent_runtime.tools.files import FileTools
@@ -117,7 +117,7 @@ class Toolbox:
         self.workspace = Workspace(
             place,
             seen_as=sandbox.seen_as(place),
-            readable=self._logs.seen_in(sandbox),
+            readable=self._logs.agent_paths(sandbox),
             confined_to_root=not agent.unsafe_mode,
             git_writable=sandbox.git_writable,
             scratch=self._scratch,
@@ -447,7 +447,7 @@ class CommandRunner:
         egress = open_egress(sandbox, network or Network(), told=told, lost=self._note_lost)
         self._guard = guard_for(sandbox, work_dir)
         start = ShellStart(directory=start_in)
-        self._place = place(sandbox, work_dir, {}, None, egress, guard=self._guard, start=start)
+        self._place = create_terminals(sandbox, work_dir, {}, None, egress, guard=self._guard, start=start)
         self._terminal: LiveTerminal = self._place.terminal("commands", self._place.shells[0])
 
     async def __aenter__(self) -> Self:

@@ -1,8 +1,6 @@
-"""Start shells on terminals for a runtime: in its sandbox, in its container, or on the host.
+"""Backends of shells: a sandbox, a container, or the host.
 
-All shells of one backend share processes, network and temporary files. On Linux that is one sandbox, with an engine one
-container; without a sandbox, and so on macOS, each shell is a child of ours on a terminal of its own. Windows has
-terminals of another kind: see `place`.
+The shells of a sandbox or container share processes, network and temporary files. Start with `create_backend`.
 """
 
 from __future__ import annotations
@@ -32,17 +30,17 @@ from agent_runtime.sandbox.container import READY, Docker, new_name
 from agent_runtime.sandbox.limits import Breach, Watcher, format_bytes
 from agent_runtime.sandbox.protocol import TMPFS, FixedPath, Launch, Sandbox, SandboxLimits, TemporaryFiles
 from agent_runtime.sandbox.repositories import RepositoryGuard
-from agent_runtime.terminals import command, keeper, processes
-from agent_runtime.terminals.keeper import Keeper
+from agent_runtime.terminals import command, processes, sandbox_init
 from agent_runtime.terminals.output import COLUMNS, ROWS
-from agent_runtime.terminals.processes import MARK, UNCLEAR, Attention, ProcessFamily
+from agent_runtime.terminals.processes import MARK, UNCLEAR, ForegroundState, ProcessFamily
 from agent_runtime.terminals.pty import READ, Pty, default_signals
+from agent_runtime.terminals.sandbox_init import SandboxInit
 
 if TYPE_CHECKING:
     from agent_runtime.sandbox.egress import Egress
 
 
-def backend(
+def create_backend(
     sandbox: Sandbox,
     workspace: Path,
     readable: Mapping[str, Path] | None = None,
@@ -51,33 +49,28 @@ def backend(
     *,
     guard: RepositoryGuard | None = None,
 ) -> Backend:
-    """Where shells on `workspace` are opened.
+    """Create the backend for shells in `workspace`.
 
-    Args:
-        sandbox: how programs are started.
-        workspace: the directory that they work in.
-        readable: more host files and directories that they may read, by their path inside.
-        egress: the way out of a sandbox that is `apart`; None for no network there.
-        scratch: informed of the `/tmp` of a sandbox that is `apart`.
-        guard: of the workspace's repositories; None where programs may make and change them.
+    `readable` maps paths inside to host files; `scratch` gets the `/tmp` of an isolated sandbox; without `guard`,
+    programs may change repositories.
     """
     if isinstance(sandbox, Docker):
-        return Contained(sandbox, workspace, command.ARGV, readable or {}, scratch, guard=guard)
+        return ContainerBackend(sandbox, workspace, command.ARGV, readable or {}, scratch, guard=guard)
     if sandbox.apart:
-        return Inside(sandbox, workspace, command.ARGV, readable or {}, egress, scratch=scratch, guard=guard)
-    return Outside(sandbox, workspace, command.ARGV, readable or {})
+        return SandboxBackend(sandbox, workspace, command.ARGV, readable or {}, egress, scratch=scratch, guard=guard)
+    return HostBackend(sandbox, workspace, command.ARGV, readable or {})
 
 
 _LAST_SECONDS, _KILL_SECONDS = 1.0, 10.0
-_MOST_BREACHES = 3
-"""Sandboxes that may be ended for going over a limit before nobody gets another one."""
+_MAX_BREACHES = 3
+"""Limit breaches before `open` fails once."""
 _FILE_TOO_LARGE = 128 + signal.SIGXFSZ
 
 
-class Inside:
-    """Starts the sandbox with the first terminal, and again when it was killed.
+class SandboxBackend:
+    """Opens shells in one sandbox, which it restarts after its end.
 
-    The sandbox dies with the thread that started it, so call `open` from the main thread.
+    Call `open` from the main thread: the sandbox dies with the thread that started it.
     """
 
     def __init__(
@@ -94,30 +87,30 @@ class Inside:
         self._guard = guard
         self._sandbox = sandbox
         self._workspace = workspace
-        self._argv = keeper.argv(shell)
+        self._argv = sandbox_init.build_argv(shell)
         self._readable = readable
         self._egress = egress
         self._scratch = scratch
-        self._keeper: Keeper | None = None
+        self._init: SandboxInit | None = None
         self._watcher: Watcher | None = None
         self._group: limits_module.Cgroup | None = None
         self._breaches: list[Breach] = []
 
     async def open(self) -> Pty:
-        """Start a shell on a terminal of its own.
+        """Start a shell on a terminal.
 
         Raises:
-            SandboxError: the sandbox cannot be started; the text has its last words.
-            SandboxLimitError: it went over a limit for the last time; the next call starts again.
+            SandboxError: the sandbox does not start.
+            SandboxLimitError: it exceeded its limits repeatedly; the next call starts again.
         """
         try:
-            return await self._open()
+            return await self._open_pty()
         except SandboxError:
-            if self._keeper is None or self._keeper.alive:
+            if self._init is None or self._init.is_alive:
                 raise
-        # It was dying when it was asked: killed from inside, or for lack of memory.
+        # The sandbox was already ending: killed from inside, or for lack of memory.
         try:
-            return await self._open()
+            return await self._open_pty()
         except SandboxLimitError:
             raise
         except SandboxError as error:
@@ -126,23 +119,23 @@ class Inside:
             raise SandboxError(f"The sandbox ended immediately after its start. {breach.message()}") from error
 
     async def close(self) -> None:
-        """Kill the sandbox, and with it everything in it."""
-        await self._end()
+        """Kill the sandbox and its processes."""
+        await self._stop()
         self._breaches.clear()
         await self.sweep()
 
     async def sweep(self) -> str:
-        """Set aside the git repositories that programs made; return the report, empty for none."""
-        return await _sweep(self._guard)
+        """Set aside git repositories made by programs; return the report or ""."""
+        return await _sweep_repositories(self._guard)
 
-    async def _end(self) -> None:
+    async def _stop(self) -> None:
         if self._scratch is not None:
             self._scratch.detach()
-        keeper, self._keeper = self._keeper, None
+        init, self._init = self._init, None
         watcher, self._watcher = self._watcher, None
         group, self._group = self._group, None
-        if keeper is not None:
-            await keeper.close()
+        if init is not None:
+            await init.close()
         if group is not None and watcher is None:
             group.remove()
         if watcher is not None and (breach := watcher.verdict()) is not None:
@@ -150,27 +143,27 @@ class Inside:
         if self._egress is not None:
             await self._egress.close()
 
-    async def _open(self) -> Pty:
-        ended = self._keeper is not None and not self._keeper.alive
-        if ended or (self._watcher is not None and self._watcher.verdict() is not None):
-            await self._end()
-        if len(self._breaches) >= _MOST_BREACHES:
+    async def _open_pty(self) -> Pty:
+        has_ended = self._init is not None and not self._init.is_alive
+        if has_ended or (self._watcher is not None and self._watcher.verdict() is not None):
+            await self._stop()
+        if len(self._breaches) >= _MAX_BREACHES:
             breaches, self._breaches = self._breaches, []
             names = ", ".join(dict.fromkeys(map(str, breaches)))
             raise SandboxLimitError(
                 f"The sandbox was ended {len(breaches)} times because its programs exceeded its limits ({names}). "
                 "Raise the limits of the sandbox, or run less."
             )
-        fixed = await _begin(self._guard) if self._keeper is None else ()
-        if self._keeper is None:
-            self._keeper, self._group = self._start(fixed)
-        keeper = self._keeper  # another terminal's `open` may take its place meanwhile
-        await keeper.ready()
+        fixed = await _prepare_guard(self._guard) if self._init is None else ()
+        if self._init is None:
+            self._init, self._group = self._start(fixed)
+        init = self._init  # a concurrent `open` may replace it
+        await init.wait_ready()
         if self._watcher is None:
             try:
                 self._watcher = Watcher(
-                    root=keeper.root,
-                    first=keeper.first,
+                    root=init.root,
+                    first=init.pidfd,
                     workspace=self._workspace,
                     tmpfs=TMPFS,
                     limits=self._sandbox.limits,
@@ -178,17 +171,17 @@ class Inside:
                     guard=self._guard,
                 )
                 if self._scratch is not None:
-                    self._scratch.attach(keeper.root, lambda: keeper.alive)
+                    self._scratch.attach(init.root, lambda: init.is_alive)
             except OSError as error:
-                await keeper.close()
+                await init.close()
                 raise SandboxError(f"The sandbox ended, or cannot be watched: {error}") from error
         watcher = self._watcher
         if self._egress is not None:
-            await self._egress.serve(keeper.network)
+            await self._egress.serve(init.network)
         mark = secrets.token_hex(16)
-        return _InsidePty(await keeper.start(mark), keeper, mark, watcher, self._sandbox.limits)
+        return _SandboxPty(await init.start_shell(mark), init, mark, watcher, self._sandbox.limits)
 
-    def _start(self, fixed: Sequence[FixedPath]) -> tuple[Keeper, limits_module.Cgroup | None]:
+    def _start(self, fixed: Sequence[FixedPath]) -> tuple[SandboxInit, limits_module.Cgroup | None]:
         launch = self._sandbox.launch(
             self._argv, workspace=self._workspace, readable=self._readable, fixed=fixed, first=True
         )
@@ -196,7 +189,7 @@ class Inside:
             launch = replace(launch, env={**launch.env, **self._egress.environment})
         group = limits_module.group(self._sandbox.limits)
         try:
-            return Keeper(launch, entrance=-1 if group is None else group.entrance), group
+            return SandboxInit(launch, entrance=-1 if group is None else group.entrance), group
         except SandboxError:
             if group is not None:
                 group.remove()
@@ -206,11 +199,11 @@ class Inside:
                 group.close_entrance()
 
 
-class _InsidePty(Pty):
-    """A shell that a keeper started."""
+class _SandboxPty(Pty):
+    """A shell started by `SandboxInit`."""
 
-    def __init__(self, fd: int, home: Keeper, mark: str, watcher: Watcher, limits: SandboxLimits) -> None:
-        self._keeper = home
+    def __init__(self, fd: int, init: SandboxInit, mark: str, watcher: Watcher, limits: SandboxLimits) -> None:
+        self._init = init
         self._watcher = watcher
         self._limits = limits
         self._mark = mark
@@ -219,25 +212,25 @@ class _InsidePty(Pty):
 
     @property
     @override
-    def doomed(self) -> bool:
+    def is_over_limit(self) -> bool:
         return self._watcher.verdict() is not None
 
     @override
-    def meaning(self, exit_code: int) -> str:
+    def describe_exit_code(self, exit_code: int) -> str:
         return (
             f"limit: size of one file {format_bytes(self._limits.file_bytes)}" if exit_code == _FILE_TOO_LARGE else ""
         )
 
     @override
     def has_ended(self) -> bool:
-        """Whether it has ended, as it has with its sandbox: a shell that never began closes no terminal."""
-        return super().has_ended() or not self._keeper.alive
+        """Whether the shell or its sandbox has ended; a shell that never started closes no terminal."""
+        return super().has_ended() or not self._init.is_alive
 
     @override
     def signal_foreground(self, number: signal.Signals) -> None:
-        self.forget_input()
+        self.flush_input()
         with contextlib.suppress(OSError):  # it ended meanwhile
-            # The terminal remembers a group that is gone; by now its number may be a group of ours.
+            # The terminal remembers an ended group, whose number may be one of the host's by now.
             self._family().signal_group(os.tcgetpgrp(self.fd), number)
 
     @override
@@ -245,21 +238,21 @@ class _InsidePty(Pty):
         if self._finished:
             return
         if ended:
-            self.exit_code = await self._keeper.exit_code(self._mark, within=_LAST_SECONDS)
+            self.exit_code = await self._init.wait_exit_code(self._mark, within=_LAST_SECONDS)
         if not await self._family().kill(within=_LAST_SECONDS):
-            await self._keeper.close()  # it multiplies faster than it is killed
+            await self._init.close()  # it forks faster than it is killed
         if not ended:
-            self.exit_code = await self._keeper.exit_code(self._mark, within=_LAST_SECONDS)
+            self.exit_code = await self._init.wait_exit_code(self._mark, within=_LAST_SECONDS)
         if (breach := self._watcher.verdict()) is not None:
-            self.ended_for = breach.message()
-        self._finished = True  # now, and not for one who was cancelled on the way
+            self.breach_message = breach.message()
+        self._finished = True  # only now, as a cancelled call must not count
 
     def _family(self) -> ProcessFamily:
-        return ProcessFamily(mark=self._mark, session=self.leader, namespace=self._keeper.namespace)
+        return ProcessFamily(mark=self._mark, session=self.leader, namespace=self._init.namespace)
 
 
-class Outside:
-    """Starts each program through pexpect."""
+class HostBackend:
+    """Opens shells on the host through pexpect."""
 
     def __init__(self, sandbox: Sandbox, workspace: Path, shell: Sequence[str], readable: Mapping[str, Path]) -> None:
         self._sandbox = sandbox
@@ -269,29 +262,29 @@ class Outside:
         self._open: set[SpawnedPty] = set()
 
     async def open(self) -> Pty:
-        """Start a shell, from the calling thread.
+        """Start a shell from the calling thread.
 
         Raises:
-            SandboxError: it could not be started.
+            SandboxError: it does not start.
         """
         launch = self._sandbox.launch(self._argv, workspace=self._workspace, readable=self._readable)
         pty = SpawnedPty(launch)
-        self._open = {each for each in self._open if each.fd >= 0} | {pty}
+        self._open = {other for other in self._open if other.fd >= 0} | {pty}
         return pty
 
     async def close(self) -> None:
-        """Kill all programs and what they started."""
+        """Kill all shells and their processes."""
         for pty in self._open:
             await pty.finish(ended=False)
         self._open = set()
 
     async def sweep(self) -> str:
-        """Nothing: programs here can change every repository of the user."""
+        """Return "": programs on the host may change every repository."""
         return ""
 
 
 class SpawnedPty(Pty):
-    """A child of ours on its terminal."""
+    """A child process on its terminal."""
 
     def __init__(self, launch: Launch) -> None:
         program, *args = launch.argv
@@ -320,11 +313,11 @@ class SpawnedPty(Pty):
 
     @override
     def has_ended(self) -> bool:
-        """Whether it has ended; notes its exit code."""
+        """Whether the program has ended; records its exit code."""
         if self.exit_code is None:
             try:
                 pid, status = os.waitpid(self._pid, os.WNOHANG)
-            except ChildProcessError:  # somebody else's handler was faster
+            except ChildProcessError:  # another handler reaped it first
                 self.exit_code = -1
                 return True
             if pid:
@@ -337,14 +330,14 @@ class SpawnedPty(Pty):
         if self.fd < 0:
             return
         await self._reap(_LAST_SECONDS if ended else 0)
-        # Its number stays its own until it was reaped, so its session can be asked for only before that.
+        # The process id is not reused until it is reaped, so the session is valid only before that.
         session = self._pid if self.exit_code is None else 0
-        if session and not processes.KNOWN:
-            others = await asyncio.to_thread(processes.beside, self._pid)
-            # Bash hands this signal on to its jobs; one that has just been started takes it for its shell's, and stays.
+        if session and not processes.HAS_PROC:
+            siblings = await asyncio.to_thread(processes.terminal_processes, self._pid)
+            # Bash forwards this signal to its jobs; one that has just been forked may miss it.
             os.kill(self._pid, signal.SIGHUP)
             await self._reap(_LAST_SECONDS)
-            await asyncio.to_thread(processes.kill_those_left, others)
+            await asyncio.to_thread(processes.kill_remaining, siblings)
         await ProcessFamily(mark=self._mark, session=session, namespace=None).kill(within=_LAST_SECONDS)
         if self.exit_code is None:
             with contextlib.suppress(ProcessLookupError):
@@ -360,14 +353,13 @@ class SpawnedPty(Pty):
         super().close()
 
     async def _reap(self, seconds: float) -> None:
-        """Wait for the program, which is ending, so that no zombie is left, and note its exit code."""
         deadline = time.monotonic() + seconds
-        while not self.has_ended() and time.monotonic() < deadline:  # noqa: ASYNC110 - nobody tells us
+        while not self.has_ended() and time.monotonic() < deadline:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.001)
 
 
-# The container's terminal begins as every terminal does; `Pty` says how ours are to be. What is typed before the
-# command line has taken our terminal over may be lost, so the shell's side speaks first.
+# Set the modes of the container's terminal as `Pty` does. Input before the engine's client is ready may be lost, so
+# the shell's side writes first.
 _SHELL = ("sh", "-c", f'stty -echo -onlcr; echo "{READY}"; exec "$@"', "shell")
 # Fields of /proc/PID/stat after the name: state, parent, group, session, terminal, the terminal's foreground group.
 _FAMILY = f"""
@@ -412,15 +404,14 @@ if (( foreground > 1 )); then
 fi
 """
 _START_SECONDS, _END_SECONDS = 60.0, 15.0
-_LAST_WORDS = 4_000
+_MAX_ERROR_CHARS = 4_000
 
 
-class Contained:
-    """Starts the container with the first terminal, and again when it ended.
+class ContainerBackend:
+    """Opens shells in one container, which it restarts after its end.
 
-    The engine's command line passes bytes, Ctrl+C included, between our terminal and the shell's own, which is the
-    container's. From outside, the processes in there belong to other users or cannot be seen, so a few lines of bash
-    inside find and signal them. A program that takes these lines over gains nothing: their reports are not trusted.
+    The engine's client connects our terminal to the shell's. Container processes may be invisible from outside, so bash
+    scripts inside find and signal them; their reports are not trusted.
     """
 
     def __init__(
@@ -440,32 +431,32 @@ class Contained:
         self._readable = readable
         self._scratch = scratch
         self._container: _Container | None = None
-        self._open: set[_ContainedPty] = set()
+        self._open: set[_ContainerPty] = set()
 
     async def open(self) -> Pty:
-        """Start a shell on a terminal of its own.
+        """Start a shell on a terminal.
 
         Raises:
-            SandboxError: the container cannot be started; the text has its last words.
+            SandboxError: the container does not start.
         """
-        if self._container is not None and not self._container.alive:
+        if self._container is not None and not self._container.is_alive:
             await self.close()
-        fixed = await _begin(self._guard) if self._container is None else ()
+        fixed = await _prepare_guard(self._guard) if self._container is None else ()
         if self._container is None:
             self._container = _Container(self._docker, self._workspace, self._readable, fixed)
         try:
-            await self._container.ready()
+            await self._container.wait_ready()
             await self._container.watch(self._scratch, self._guard)
         except SandboxError:
             await self.close()
             raise
-        pty = _ContainedPty(self._docker, self._container, self._shell)
-        self._open = {each for each in self._open if each.fd >= 0} | {pty}
-        await pty.ready()
+        pty = _ContainerPty(self._docker, self._container, self._shell)
+        self._open = {other for other in self._open if other.fd >= 0} | {pty}
+        await pty.wait_ready()
         return pty
 
     async def close(self) -> None:
-        """Remove the container, and with it everything in it."""
+        """Remove the container and its processes."""
         if self._scratch is not None:
             self._scratch.detach()
         container, self._container = self._container, None
@@ -477,12 +468,12 @@ class Contained:
         await self.sweep()
 
     async def sweep(self) -> str:
-        """Set aside the git repositories that programs made; return the report, empty for none."""
-        return await _sweep(self._guard)
+        """Set aside git repositories made by programs; return the report or ""."""
+        return await _sweep_repositories(self._guard)
 
 
 class _Container:
-    """A container that is held as long as this object lives and is not closed."""
+    """A container that lives as long as this object."""
 
     def __init__(
         self, docker: Docker, workspace: Path, readable: Mapping[str, Path], fixed: Sequence[FixedPath]
@@ -504,165 +495,165 @@ class _Container:
         self._workspace = workspace
         self._watcher: Watcher | None = None
         self._release = weakref.finalize(self, _release, self._process)
-        self._said = ""
+        self._startup_output = ""
 
     @property
-    def alive(self) -> bool:
-        """Whether it runs, as far as the command line that holds it knows."""
+    def is_alive(self) -> bool:
+        """Whether the engine's client still runs."""
         return self._process.poll() is None
 
-    async def ready(self) -> None:
+    async def wait_ready(self) -> None:
         """Wait until its first program runs; idempotent.
 
         Raises:
             SandboxError: it ended, or did not start in time.
         """
         if self._process.stdout is None:
-            raise AssertionError("it is a pipe")
+            raise AssertionError("stdout is not a pipe")
         output = self._process.stdout.fileno()
         os.set_blocking(output, False)
         deadline = time.monotonic() + _START_SECONDS
-        while READY not in self._said:
+        while READY not in self._startup_output:
             if time.monotonic() > deadline:
                 raise SandboxError(f"The container did not start within {_START_SECONDS:g} seconds.")
             try:
-                data = os.read(output, _LAST_WORDS)
+                data = os.read(output, _MAX_ERROR_CHARS)
             except BlockingIOError:
                 await asyncio.sleep(0.005)
                 continue
-            self._said = (self._said + data.decode(errors="replace"))[-_LAST_WORDS:]
+            self._startup_output = (self._startup_output + data.decode(errors="replace"))[-_MAX_ERROR_CHARS:]
             if not data:
-                raise SandboxError(f"The container did not start. It said: {self._said.strip() or 'nothing'}")
+                raise SandboxError(f"The container did not start. It said: {self._startup_output.strip() or 'nothing'}")
 
     async def watch(self, scratch: TemporaryFiles | None, guard: RepositoryGuard | None) -> None:
-        """Have it ended when its programs together go over a limit that the engine does not keep; idempotent. Linux.
+        """Enforce the limits that the engine does not keep; idempotent. Linux.
 
         Raises:
-            SandboxError: it ended meanwhile, or cannot be watched.
+            SandboxError: it ended, or cannot be watched.
         """
         if self._watcher is not None or sys.platform != "linux":
             return
         first = await asyncio.to_thread(self._docker.process_of, self.name)
-        held: list[int] = []
+        descriptors: list[int] = []
         try:
-            held.append(os.pidfd_open(first))
-            held.append(os.open(f"/proc/{first}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+            descriptors.append(os.pidfd_open(first))
+            descriptors.append(os.open(f"/proc/{first}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
             self._watcher = Watcher(
-                root=held[1],
-                first=held[0],
+                root=descriptors[1],
+                first=descriptors[0],
                 workspace=self._workspace,
                 tmpfs=TMPFS,
                 limits=self._docker.limits,
                 guard=guard,
             )
             if scratch is not None:
-                scratch.attach(held[1], lambda: self.alive)
+                scratch.attach(descriptors[1], lambda: self.is_alive)
         except OSError as error:
             raise SandboxError(
                 f"The container ended, or cannot be watched: {error}. Its engine must run on this machine, and the "
                 "programs in it as the user who runs this."
             ) from error
         finally:
-            for descriptor in held:
+            for descriptor in descriptors:
                 os.close(descriptor)
 
     @property
-    def ended_for(self) -> str:
-        """The limit for which it was ended, for the model; empty otherwise."""
+    def breach_message(self) -> str:
+        """The breach that ended it, for the model, or ""."""
         breach = self._watcher.verdict() if self._watcher is not None else None
         return "" if breach is None else breach.message()
 
-    async def run(self, script: str, *words: str) -> int | None:
-        """Run a bash script of ours inside; its exit code, or None when it did not end in time."""
-        launch = self._docker.execute(self.name, ("bash", "-c", script, "bash", *words), environment={}, tty=False)
-        return await asyncio.to_thread(_finished, launch)
+    async def run_script(self, script: str, *args: str) -> int | None:
+        """Run a bash script inside; return its exit code, or None after a timeout."""
+        launch = self._docker.execute(self.name, ("bash", "-c", script, "bash", *args), environment={}, tty=False)
+        return await asyncio.to_thread(_run_to_end, launch)
 
-    def start(self, script: str, *words: str) -> None:
-        """Have a bash script of ours run inside, without waiting for it."""
-        task = asyncio.get_running_loop().create_task(self.run(script, *words))
-        _RUNNING.add(task)
-        task.add_done_callback(_RUNNING.discard)
+    def start_script(self, script: str, *args: str) -> None:
+        """Run a bash script inside without waiting."""
+        task = asyncio.get_running_loop().create_task(self.run_script(script, *args))
+        _SCRIPT_TASKS.add(task)
+        task.add_done_callback(_SCRIPT_TASKS.discard)
 
     async def close(self) -> None:
-        """Remove it, and wait until the engine has; idempotent."""
-        if self.alive:
-            await asyncio.to_thread(_finished, self._docker.remove(self.name))
+        """Remove the container; idempotent."""
+        if self.is_alive:
+            await asyncio.to_thread(_run_to_end, self._docker.remove(self.name))
         await asyncio.to_thread(self._release)
 
 
-_RUNNING: set[asyncio.Task[int | None]] = set()
-"""The event loop itself holds its tasks by weak references only."""
+_SCRIPT_TASKS: set[asyncio.Task[int | None]] = set()
+"""Strong references: the event loop holds weak ones only."""
 
 
-class _ContainedPty(SpawnedPty):
-    """A shell in a container, at the other end of the engine's command line."""
+class _ContainerPty(SpawnedPty):
+    """A shell in a container, behind the engine's client."""
 
     def __init__(self, docker: Docker, container: _Container, shell: Sequence[str]) -> None:
         self._container = container
-        self._inside = secrets.token_hex(16)
-        argv, environment = (*_SHELL, *shell), {MARK: self._inside}
+        self._inner_mark = secrets.token_hex(16)
+        argv, environment = (*_SHELL, *shell), {MARK: self._inner_mark}
         super().__init__(docker.execute(container.name, argv, environment=environment, tty=True))
 
-    async def ready(self) -> None:
-        """Wait until the shell's side has spoken.
+    async def wait_ready(self) -> None:
+        """Wait for the shell's first output.
 
         Raises:
             SandboxError: it ended, or did not start in time.
         """
-        said, ended, deadline = b"", False, time.monotonic() + _START_SECONDS
-        while f"{READY}\n".encode() not in said:
+        output, ended, deadline = b"", False, time.monotonic() + _START_SECONDS
+        while f"{READY}\n".encode() not in output:
             if ended or time.monotonic() > deadline:
                 await self.finish(ended=ended)
                 self.close()
-                words = said.decode(errors="replace").strip()
-                raise SandboxError(f"The shell did not start in its container. It said: {words or 'nothing'}")
+                message = output.decode(errors="replace").strip()
+                raise SandboxError(f"The shell did not start in its container. It said: {message or 'nothing'}")
             data, ended = self.read()
-            said += data
+            output += data
             if not data:
                 await asyncio.sleep(0.002)
 
     @override
     def reset_modes(self) -> None:
-        """Nothing: ours only passes bytes on, and the container's is reset after a program was killed."""
+        """Do nothing: our terminal only passes bytes on; a kill resets the container's."""
 
     @override
-    def takes_lines(self) -> bool:
-        """Always: the terminal inside cannot be asked, and this is what terminals do."""
+    def is_canonical(self) -> bool:
+        """Return True, the usual mode: the terminal inside cannot be queried."""
         return True
 
     @override
-    async def attention(self) -> Attention:
-        """Not known: what reads our terminal is the command line, whatever the programs inside do."""
+    async def foreground_state(self) -> ForegroundState:
+        """Return `UNCLEAR`: only the engine's client reads our terminal."""
         return UNCLEAR
 
     @override
     def signal_foreground(self, number: signal.Signals) -> None:
-        self._container.start(_SIGNAL, self._inside, number.name.removeprefix("SIG"))
+        self._container.start_script(_SIGNAL, self._inner_mark, number.name.removeprefix("SIG"))
 
     @override
     async def finish(self, *, ended: bool) -> None:
         if self.fd < 0:
             return
-        if self._container.alive and await self._container.run(_KILL, self._inside) != 0:
-            await self._container.close()  # it multiplies faster than it is killed, or the engine is stuck
+        if self._container.is_alive and await self._container.run_script(_KILL, self._inner_mark) != 0:
+            await self._container.close()  # it forks faster than it is killed, or the engine is stuck
         await super().finish(ended=True)
-        self.ended_for = self._container.ended_for
+        self.breach_message = self._container.breach_message
 
 
-async def _begin(guard: RepositoryGuard | None) -> Sequence[FixedPath]:
+async def _prepare_guard(guard: RepositoryGuard | None) -> Sequence[FixedPath]:
     return () if guard is None else await asyncio.to_thread(guard.begin)
 
 
-async def _sweep(guard: RepositoryGuard | None) -> str:
+async def _sweep_repositories(guard: RepositoryGuard | None) -> str:
     if guard is None:
         return ""
     await asyncio.to_thread(guard.sweep)
     return guard.report()
 
 
-def _finished(launch: Launch) -> int | None:
+def _run_to_end(launch: Launch) -> int | None:
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             launch.argv,
             env=dict(launch.env),
             stdin=subprocess.DEVNULL,
@@ -671,13 +662,13 @@ def _finished(launch: Launch) -> int | None:
             timeout=_END_SECONDS,
             check=False,
         )
-    except (subprocess.TimeoutExpired, OSError):  # nobody waits for it; the end of its input ends the container, too
+    except (subprocess.TimeoutExpired, OSError):  # the end of its input ends the container, too
         return None
-    return done.returncode
+    return completed.returncode
 
 
 def _release(process: subprocess.Popen[bytes]) -> None:
-    """Let go of a container, which ends it, and reap the command line that held it."""
+    """Detach from a container, which ends it, and reap the engine's client."""
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()
@@ -687,5 +678,5 @@ def _release(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-Backend: TypeAlias = Inside | Outside | Contained
-"""Opens terminals whose programs meet: their processes, network and temporary files are the same."""
+Backend: TypeAlias = SandboxBackend | HostBackend | ContainerBackend
+"""Opens terminals whose programs share processes, network and temporary files."""

@@ -1,9 +1,4 @@
-"""The output of a command: from a terminal's bytes to the text that a person would have read, and to log files.
-
-`Output` takes the bytes and gives what is new or all of it, cut in the middle where it is long (`Capture`). `Screen`
-carries out what control sequences do to lines; a program that takes the whole screen is followed by `FullScreen`. What
-is too long to be shown goes to a log of `Spool` as well, within a quota.
-"""
+"""Conversion of terminal bytes to readable text, and log files for long output."""
 
 from __future__ import annotations
 
@@ -22,27 +17,23 @@ if TYPE_CHECKING:
 
 
 COMMAND_BYTES = 128 * 1024**2
-"""Output of one command; more stops the command."""
-LIMIT = 5_000
+"""Output of one command; more stops it."""
+CAPTURE_CHARS = 5_000
 """Characters of head and of tail."""
 
 
 class Output:
-    """Bytes to text, kept twice in bounded memory: all of it, and what was not shown yet.
-
-    Long output goes to a log as well, where there is a spool.
+    """Bounded text of a command's output.
 
     Attributes:
-        bytes: how many came.
-        quota: how many may come.
-        log: path of the file that has all of it in the agent's eyes, or None.
-        log_error: why there is no log although there should be one, or None.
+        log: path of the full log for the agent, or None.
+        log_error: reason for a missing log, or None.
     """
 
     def __init__(self, *, spool: Spool | None = None, name: str = "", quota: int = COMMAND_BYTES) -> None:
         self._screen = Screen()
-        self._whole = Capture()
-        self._unseen = Capture()
+        self._capture = Capture()
+        self._new = Capture()
         self._spool = spool
         self._name = name
         self.quota = quota
@@ -52,74 +43,74 @@ class Output:
         self.log_error: str | None = None
 
     @property
-    def over_quota(self) -> bool:
-        """Whether more came than one command may write."""
+    def is_over_quota(self) -> bool:
+        """Whether the command wrote more than its quota."""
         return self.bytes > self.quota
 
     @property
-    def fresh(self) -> bool:
-        """Whether something came since `take`."""
-        return bool(self._unseen.characters or self._screen.line or self._screen.full_screen)
+    def has_new(self) -> bool:
+        """Whether there is output since `take_new`."""
+        return bool(self._new.characters or self._screen.line or self._screen.full_screen)
 
     def feed(self, data: bytes) -> None:
-        """Take what the terminal gave; beyond the quota only the end is kept up to date."""
+        """Add terminal bytes."""
         self.bytes += len(data)
-        self._settle(self._screen.feed(data))
+        self._append(self._screen.feed(data))
 
-    def take(self) -> str:
-        """What came since the last `take`, as it is to be shown; a full-screen program's screen as it is now."""
-        self._settle(self._screen.flush())
-        text = self._unseen.render(whole=self.log)
-        self._unseen = Capture()
+    def take_new(self) -> str:
+        """Return the output since the last call, with any full-screen program's screen."""
+        self._append(self._screen.flush())
+        text = self._new.render(log=self.log)
+        self._new = Capture()
         screen = self._screen.full_screen
         return text if screen is None else f"{text}[full-screen program; its screen:]\n{screen}"
 
-    def whole(self) -> str:
-        """All of it, as it is to be shown."""
-        self._settle(self._screen.flush())
-        self._unseen = Capture()
-        return self._whole.render(whole=self.log)
+    def render_all(self) -> str:
+        """Return all output, truncated in the middle."""
+        self._append(self._screen.flush())
+        self._new = Capture()
+        return self._capture.render(log=self.log)
 
     def close(self) -> None:
-        """Nothing more will come: settle the last line and close the log."""
-        self._settle(self._screen.flush())
+        """Flush the last line and close the log."""
+        self._append(self._screen.flush())
         if self._file is not None:
             self._file.close()
             self._file = None
 
-    def _settle(self, text: str) -> None:
+    def _append(self, text: str) -> None:
         if not text:
             return
-        if self._whole.characters + len(text) > 2 * LIMIT:  # the whole will be cut
+        if self._capture.characters + len(text) > 2 * CAPTURE_CHARS:  # the whole will be cut
             self._write_log(text)
         lines = text.count("\n")
-        self._whole.add(text, lines)
-        self._unseen.add(text, lines)
+        self._capture.add(text, lines)
+        self._new.add(text, lines)
 
     def _write_log(self, text: str) -> None:
-        if self._spool is None or self.log_error is not None or self.over_quota:
+        if self._spool is None or self.log_error is not None or self.is_over_quota:
             return
         try:
             if self._file is None:
                 if self.log is not None:
                     return
                 self.log, self._file = self._spool.open(self._name)
-                self._file.write(self._whole.kept().encode())
+                self._file.write(self._capture.head_and_tail().encode())
             self._file.write(text.encode())
         except OSError as error:
-            # A full disk must not end the command: the reader is told instead.
+            # A full disk must not end the command; `log_error` reports it.
             self.log, self.log_error = None, str(error)
 
 
 class Capture:
-    """What is kept of a text that comes in pieces.
+    """Head and tail of a text.
 
     Attributes:
-        characters: length of the whole.
-        lines: ends of line in the whole.
+        characters: total length.
+        lines: total line ends.
     """
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, limit: int = CAPTURE_CHARS) -> None:
         self._limit = limit
         self._head = ""
         self._tail = ""
@@ -128,12 +119,12 @@ class Capture:
         self.lines = 0
 
     @property
-    def cut(self) -> bool:
-        """Whether something is missing between head and tail."""
+    def is_truncated(self) -> bool:
+        """Whether the middle is missing."""
         return self.characters > 2 * self._limit
 
     def add(self, text: str, lines: int) -> None:
-        """Take the next piece, which has that many ends of line."""
+        """Append text with `lines` line ends."""
         self.characters += len(text)
         self.lines += lines
         room = self._limit - len(self._head)
@@ -144,30 +135,27 @@ class Capture:
         if text:
             self._tail = (self._tail + text[-self._limit :])[-self._limit :]
 
-    def kept(self) -> str:
-        """Head and tail, without a word about what is missing; the whole unless `cut`."""
+    def head_and_tail(self) -> str:
+        """Return head and tail, without a note of the gap."""
         return self._head + self._tail
 
-    def render(self, *, whole: str | None = None) -> str:
-        """The text, or its head and tail with a line between that counts what is missing and names the `whole`.
-
-        Binary data is left out of either.
-        """
-        if not self.cut:
-            return replace_binary(self.kept())
+    def render(self, *, log: str | None = None) -> str:
+        """Return the text without binary data; a note counts the gap and names the log."""
+        if not self.is_truncated:
+            return replace_binary(self.head_and_tail())
         missing = self.characters - len(self._head) - len(self._tail)
         first = self._head_lines + 1
         last = self.lines - self._tail.count("\n") + 1
-        where = f"; all of it: {whole}" if whole else ""
-        left_out = f"[… {missing:,} characters left out, lines {first:,}-{last:,}{where} …]"
-        return f"{replace_binary(self._head)}\n{left_out}\n{replace_binary(self._tail)}"
+        log_note = f"; all of it: {log}" if log else ""
+        gap = f"[… {missing:,} characters left out, lines {first:,}-{last:,}{log_note} …]"
+        return f"{replace_binary(self._head)}\n{gap}\n{replace_binary(self._tail)}"
 
 
 COLUMNS, ROWS = 120, 40
-"""What programs are told. Nothing is wrapped at it: a line is as long as the program makes it."""
-_HOLD = 4_096
-_LONGEST_SEQUENCE = 4_096
-# What plain output has none of. To look for each in turn takes half as long as one `translate` that deletes them all.
+"""Size reported to programs; lines are not wrapped at it."""
+_MAX_LINE = 4_096
+_MAX_SEQUENCE = 4_096
+# Bytes absent from plain output. Searching for each in turn takes half as long as one `translate` that deletes all.
 _SPECIAL = (0x1B, 0x0D, 0x08, *(each for each in (*range(32), 127) if each not in b"\t\n\x1b\r\b"))
 _TOKEN = re.compile(
     r"(?P<text>[^\x00-\x08\x0a-\x1f\x7f]+)"
@@ -179,56 +167,54 @@ _TOKEN = re.compile(
 )
 _FULL_SCREEN_MODES = frozenset({"?47", "?1047", "?1049"})
 _EMULATED = {**dict.fromkeys("@ABCDEFGJKLMPXade", 1), **dict.fromkeys("Hfr", 2)}
-"""Cursor and erase commands that make up a screen, each with the most parameters it has (ECMA-48)."""
+"""Cursor and erase commands, with their most parameters (ECMA-48)."""
 _C1 = re.compile(r"[\x80-\x9f]")
-"""A second way to write the same sequences; nobody uses it in UTF-8, but pyte obeys it."""
-_SILENT = frozenset("\x05\x07\x0e\x0f\x11\x13\x1b")
+"""8-bit control codes, unused in UTF-8, but pyte obeys them."""
+_IGNORED = frozenset("\x05\x07\x0e\x0f\x11\x13\x1b")
 
 
 class Screen:
-    """Takes a terminal's bytes in pieces of any size, gives the lines that are settled.
-
-    Lines are given as they were last shown: carriage returns and backspaces overwrite, colours and titles are removed.
+    """Converts terminal bytes to final lines, without colours and overwritten text.
 
     Attributes:
-        line: the last line as it stands now, not settled yet: a prompt, a progress bar.
+        line: current line, e.g. a prompt or progress bar.
     """
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._column = 0
-        self._cut = ""
+        self._partial = ""
         self._full: FullScreen | None = None
         self.line = ""
 
     @property
     def full_screen(self) -> str | None:
-        """What a program that took the whole screen shows now, or None when none did."""
+        """Screen of a full-screen program, or None."""
         return None if self._full is None else self._full.text
 
     def feed(self, data: bytes) -> str:
-        """The text that `data` settles; invalid UTF-8 comes as U+FFFD."""
+        """Return the text completed by `data`; invalid UTF-8 becomes U+FFFD."""
         text = self._decoder.decode(data)
-        at_end = not self._cut and self._full is None and self._column == len(self.line)
+        at_end = not self._partial and self._full is None and self._column == len(self.line)
         if at_end and not any(map(data.__contains__, _SPECIAL)):
             text = self.line + text
             end = text.rfind("\n") + 1
-            if len(text) - end > _HOLD:
+            if len(text) - end > _MAX_LINE:
                 end = len(text)
             self.line = text[end:]
             self._column = len(self.line)
             return text[:end]
         settled: list[str] = []
-        self._feed_tokens(self._cut + text, settled.append)
+        self._feed_tokens(self._partial + text, settled.append)
         return "".join(settled)
 
     def flush(self) -> str:
-        """Settle the last line as it stands, without an end of line, and give it."""
+        """Return the current line and clear it."""
         line, self.line, self._column = self.line, "", 0
         return line
 
     def _feed_tokens(self, text: str, settle: Callable[[str], None]) -> None:
-        self._cut = ""
+        self._partial = ""
         position = 0
         while position < len(text):
             if self._full is not None:
@@ -246,8 +232,8 @@ class Screen:
                     self._control(match["control"], settle)
                 case "final" | "csi":
                     self._command(match["params"], match["final"])
-                case "cut" if len(match["cut"]) <= _LONGEST_SEQUENCE:
-                    self._cut = match["cut"]
+                case "cut" if len(match["cut"]) <= _MAX_SEQUENCE:
+                    self._partial = match["cut"]
                 case _:
                     pass
 
@@ -255,11 +241,11 @@ class Screen:
         if self._column == len(self.line):
             self.line += text
         else:
-            # Blanks stand where the cursor went past the end of the line.
+            # Fill with blanks where the cursor is past the end of the line.
             before = self.line[: self._column].ljust(self._column)
             self.line = before + text + self.line[self._column + len(text) :]
         self._column += len(text)
-        if len(self.line) > _HOLD:
+        if len(self.line) > _MAX_LINE:
             settle(self.flush())
 
     def _control(self, character: str, settle: Callable[[str], None]) -> None:
@@ -272,7 +258,7 @@ class Screen:
                 self._column = max(0, self._column - 1)
             case "\x0b" | "\x0c":
                 settle(self.flush() + character)
-            case _ if character in _SILENT:
+            case _ if character in _IGNORED:
                 pass
             case _:
                 self._write("\N{REPLACEMENT CHARACTER}", settle)
@@ -287,7 +273,7 @@ class Screen:
             case "G":
                 self._column = max(1, number) - 1
             case "C":
-                self._column = min(self._column + max(1, number), _HOLD)
+                self._column = min(self._column + max(1, number), _MAX_LINE)
             case "D":
                 self._column = max(0, self._column - max(1, number))
             case "P":
@@ -300,9 +286,9 @@ class Screen:
                 pass
 
     def _feed_full(self, text: str, position: int) -> int:
-        """Feed the emulator up to the end of full screen, if `text` has it; where to go on."""
-        assert self._full is not None  # noqa: S101 - the caller asked
-        shown: list[str] = []
+        """Feed the emulator until full-screen mode ends; return the next position."""
+        assert self._full is not None  # noqa: S101 - the caller checked
+        tokens: list[str] = []
         while position < len(text):
             match = _TOKEN.match(text, position)
             if match is None:
@@ -312,21 +298,21 @@ class Screen:
             if match["final"] == "l" and _FULL_SCREEN_MODES & _modes(match["params"]):
                 self._full = None
                 return position
-            if match["cut"] is not None and len(match["cut"]) <= _LONGEST_SEQUENCE:
-                self._cut = match["cut"]
+            if match["cut"] is not None and len(match["cut"]) <= _MAX_SEQUENCE:
+                self._partial = match["cut"]
             else:
-                shown.append(_emulable(match))
-        self._full.feed("".join(shown))
+                tokens.append(_to_emulator(match))
+        self._full.feed("".join(tokens))
         return position
 
 
-def _emulable(match: re.Match[str]) -> str:
-    """A token as pyte can take it, or nothing: pyte raises on sequences that it half knows."""
+def _to_emulator(match: re.Match[str]) -> str:
+    """Filter a token: pyte raises on sequences that it half knows."""
     if (final := match["final"]) is not None:
-        most = _EMULATED.get(final)
-        if most is None or re.fullmatch(r"[0-9;]*", match["params"]) is None:
+        max_params = _EMULATED.get(final)
+        if max_params is None or re.fullmatch(r"[0-9;]*", match["params"]) is None:
             return ""
-        params = ";".join(match["params"].split(";")[:most])
+        params = ";".join(match["params"].split(";")[:max_params])
         if final in "JK" and params not in {"", "0", "1", "2"}:
             return ""
         return f"\x1b[{params}{final}"
@@ -344,27 +330,24 @@ def _modes(params: str) -> set[str]:
 
 
 TOTAL_BYTES = 512 * 1024**2
-"""Logs of one job; the oldest go when new ones need the room."""
-_LOGS = "/logs"
+"""Logs of one job; new ones replace the oldest."""
+_AGENT_LOGS = "/logs"
 
 
 class Spool:
-    """A directory of logs that never holds much more than its quota."""
+    """A log directory with a quota."""
 
-    def __init__(self, directory: Path, *, seen_as: str | None = None, total_bytes: int = TOTAL_BYTES) -> None:
-        """Keep logs in `directory`, which the agent knows as `seen_as`."""
+    def __init__(self, directory: Path, *, agent_path: str | None = None, total_bytes: int = TOTAL_BYTES) -> None:
+        """Store logs in `directory`, which the agent sees as `agent_path`."""
         self._directory = directory
-        self._seen_as = seen_as or str(directory)
+        self._agent_path = agent_path or str(directory)
         self._total_bytes = total_bytes
 
     def open(self, name: str) -> tuple[str, BinaryIO]:
-        """A new file for one command's output, which the caller closes; older logs make room first.
-
-        Returns:
-            Its path in the agent's eyes, and the file.
+        """Open a log, removing old ones to make room; return its path for the agent and the file.
 
         Raises:
-            OSError: the directory cannot be written.
+            OSError: the directory is not writable.
         """
         self._directory.mkdir(parents=True, exist_ok=True)
         logs = sorted(self._directory.glob("*.log"), key=lambda log: log.stat().st_mtime_ns)
@@ -374,18 +357,14 @@ class Spool:
                 break
             used -= log.stat().st_size
             log.unlink()
-        # Terminals come and go, and each counts its commands from 1.
+        # Each terminal counts its commands from 1, so names can repeat.
         names = itertools.chain([name], (f"{name}.{number}" for number in itertools.count(2)))
-        free = next(each for each in names if not (self._directory / f"{each}.log").exists())
-        return f"{self._seen_as}/{free}.log", (self._directory / f"{free}.log").open("xb", buffering=0)
+        free = next(candidate for candidate in names if not (self._directory / f"{candidate}.log").exists())
+        return f"{self._agent_path}/{free}.log", (self._directory / f"{free}.log").open("xb", buffering=0)
 
 
 class OutputLogs:
-    """The directory for the logs of one runtime: one that was given, or a private one that goes with this object.
-
-    Attributes:
-        directory: where it is on this machine.
-    """
+    """Log directory of one runtime; a private one is removed on close."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self._private: Temporary | None = None
@@ -395,11 +374,11 @@ class OutputLogs:
         self.directory = directory
         self.directory.mkdir(parents=True, exist_ok=True)
 
-    def seen_in(self, sandbox: Sandbox) -> dict[str, Path]:
-        """It by its path in the agent's eyes: a name that tells nothing of the host, where the sandbox has its own."""
-        return {_LOGS if sandbox.apart else str(self.directory): self.directory}
+    def agent_paths(self, sandbox: Sandbox) -> dict[str, Path]:
+        """Map the directory's path for the agent, which hides the host's in an isolated sandbox, to it."""
+        return {_AGENT_LOGS if sandbox.apart else str(self.directory): self.directory}
 
     def close(self) -> None:
-        """Remove it if it is private; idempotent."""
+        """Remove a private directory; idempotent."""
         if self._private is not None:
             self._private.close()

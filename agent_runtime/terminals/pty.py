@@ -1,4 +1,4 @@
-"""A terminal's master side, and the program that runs on it; reads and writes never wait."""
+"""Non-blocking master side of a terminal."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ import termios
 import time
 
 from agent_runtime.terminals.output import COLUMNS, ROWS
-from agent_runtime.terminals.processes import UNCLEAR, Attention, look
+from agent_runtime.terminals.processes import UNCLEAR, ForegroundState, foreground_state
 
 READ = 65_536
 _SLICE_SECONDS = 0.005
 _SLICE_BYTES = 1 << 16
-LONGEST_LINE = 4_095
-"""Bytes of one line of input, its end included, that a terminal in its usual mode takes."""
+MAX_LINE_BYTES = 4_095
+"""Bytes of an input line, its end included, in canonical mode."""
 
 
 class Pty(abc.ABC):
-    """A running program and the master side of its terminal.
+    """A program and the master side of its terminal.
 
     Attributes:
-        fd: the terminal's descriptor, non-blocking.
-        exit_code: how the program ended, as a shell counts (128 + signal); None before its end, or when nobody knows.
-        leader: the program's process id in our eyes, once `meet` was called; 0 before.
-        ended_for: the limit for which it was ended and what to do about it, to be read by the model; empty otherwise.
-        end_fd: readable once the program ended; -1 before `meet`, and where the system has no such thing.
+        fd: non-blocking.
+        exit_code: as a shell counts (128 + signal); None before the end, or if unknown.
+        leader: host process id; 0 before `identify_leader`.
+        breach_message: for the model, if a limit ended the program.
+        end_fd: readable after the program's end; -1 if unsupported.
     """
 
     def __init__(self, fd: int) -> None:
-        """Take over a terminal."""
+        """Take over a terminal's descriptor."""
         self.fd = fd
         self.exit_code: int | None = None
-        self.ended_for = ""
+        self.breach_message = ""
         self.leader = 0
         self.end_fd = -1
         os.set_blocking(fd, False)
@@ -48,33 +48,33 @@ class Pty(abc.ABC):
         self._modes = modes
         self.reset_modes()
 
-    def meet(self) -> None:
-        """Note who the program is; call this while it waits at its first prompt, before it runs anything."""
+    def identify_leader(self) -> None:
+        """Record the program's process id at its first prompt."""
         self.leader = os.tcgetpgrp(self.fd)
-        # Both where it has ended, as reading the terminal will say: there is no leader, or none of that number.
+        # If it has ended, there is no leader or no such process; reading the terminal reports it.
         if self.leader and hasattr(os, "pidfd_open"):
             with contextlib.suppress(ProcessLookupError):
                 self.end_fd = os.pidfd_open(self.leader)
 
     def reset_modes(self) -> None:
-        """Undo what a program that was killed may have left the terminal in."""
-        with contextlib.suppress(termios.error):  # the terminal is gone; reading will say so
+        """Restore the terminal modes."""
+        with contextlib.suppress(termios.error):  # the terminal is gone, which reading reports
             termios.tcsetattr(self.fd, termios.TCSANOW, self._modes)
 
-    def forget_input(self) -> None:
-        """Drop what was typed and nobody has read: the shell would take it for the beginning of its next command."""
-        with contextlib.suppress(termios.error):  # the terminal is gone; reading will say so
+    def flush_input(self) -> None:
+        """Discard unread input, which the shell would take for a command."""
+        with contextlib.suppress(termios.error):  # the terminal is gone, which reading reports
             termios.tcsetattr(self.fd, termios.TCSAFLUSH, termios.tcgetattr(self.fd))
 
-    def takes_lines(self) -> bool:
-        """Whether the terminal gives its program whole lines, of at most `LONGEST_LINE` bytes."""
+    def is_canonical(self) -> bool:
+        """Whether the terminal passes whole lines, up to `MAX_LINE_BYTES`."""
         try:
             return bool(termios.tcgetattr(self.fd)[3] & termios.ICANON)
-        except termios.error:  # the terminal is gone; reading will say so
+        except termios.error:  # the terminal is gone, which reading reports
             return False
 
     def read(self) -> tuple[bytes, bool]:
-        """What there is to read, a slice of a few milliseconds at most, and whether the terminal is at its end."""
+        """Return output available within milliseconds, and whether the terminal ended."""
         pieces: list[bytes] = []
         size = 0
         deadline = time.monotonic() + _SLICE_SECONDS
@@ -92,62 +92,60 @@ class Pty(abc.ABC):
         return b"".join(pieces), False
 
     async def write(self, data: bytes, *, timeout: float) -> int:  # noqa: ASYNC109 - a count, not an exception, is the answer
-        """Write `data`; how many bytes the program's side took within `timeout` seconds."""
+        """Write `data`; return the number of bytes accepted within `timeout` seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        done = 0
-        while done < len(data) and loop.time() < deadline:
+        written = 0
+        while written < len(data) and loop.time() < deadline:
             try:
-                done += os.write(self.fd, data[done:])
+                written += os.write(self.fd, data[written:])
             except BlockingIOError:
                 await asyncio.sleep(0.002)
-            except OSError:  # EIO: the program is gone; reading will say so
+            except OSError:  # EIO: the program is gone, which reading reports
                 break
-        return done
+        return written
 
     def signal_foreground(self, number: signal.Signals) -> None:
-        """Send a signal to the process group that has the terminal now; it reads no more of what was typed."""
-        self.forget_input()
+        """Signal the foreground process group and discard its input."""
+        self.flush_input()
         with contextlib.suppress(OSError):  # it ended meanwhile
             group = os.tcgetpgrp(self.fd)
-            if group > 1:  # 0 means that there is none, and killpg would take it for our own
+            if group > 1:  # 0 means none, but our own group for killpg
                 os.killpg(group, number)
 
-    async def attention(self) -> Attention:
-        """What the programs in its foreground do; `UNCLEAR` where the system does not say."""
+    async def foreground_state(self) -> ForegroundState:
+        """Return the state of the foreground programs."""
         try:
             group, modes = os.tcgetpgrp(self.fd), termios.tcgetattr(self.fd)
         except (OSError, termios.error):  # it ended meanwhile
             return UNCLEAR
-        reads_give_up = not modes[3] & termios.ICANON and modes[6][termios.VMIN] == 0
-        # Off the event loop: how many processes there are to look at is up to them.
-        return await asyncio.to_thread(look, self.leader, group, reads_give_up=reads_give_up)
+        has_timed_reads = not modes[3] & termios.ICANON and modes[6][termios.VMIN] == 0
+        # Off the event loop, as the programs decide on the number of processes.
+        return await asyncio.to_thread(foreground_state, self.leader, group, has_timed_reads=has_timed_reads)
 
     def has_ended(self) -> bool:
-        """Whether the program is known to have ended; to be asked where there is no `end_fd`."""
+        """Whether the program has ended, where there is no `end_fd`."""
         return self.exit_code is not None
 
     @property
-    def doomed(self) -> bool:
-        """Whether it is about to end with everything else, for going over a limit."""
+    def is_over_limit(self) -> bool:
+        """Whether a limit is about to end the program."""
         return False
 
-    def meaning(self, exit_code: int) -> str:  # noqa: ARG002 - for those that know of limits
-        """What an exit code says of a limit; empty for nothing."""
+    def describe_exit_code(self, exit_code: int) -> str:  # noqa: ARG002 - for those that know of limits
+        """Describe the limit that an exit code indicates, else ""."""
         return ""
 
     @abc.abstractmethod
     async def finish(self, *, ended: bool) -> None:
-        """Kill the program and what it started on this terminal, and note its exit code; idempotent.
-
-        What they wrote can be read afterwards.
+        """Kill the program and its children, and record its exit code; idempotent. Output stays readable.
 
         Args:
-            ended: whether the program came to its end by itself, so that its exit code is worth a moment's wait.
+            ended: the program ended by itself, so its exit code is worth a wait.
         """
 
     def close(self) -> None:
-        """Give the descriptors back; idempotent."""
+        """Close the descriptors; idempotent."""
         for descriptor in (self.fd, self.end_fd):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -158,11 +156,11 @@ _SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT, signa
 
 
 def ignores_signals() -> bool:
-    """Whether this process ignores a signal that a program started by `subprocess` would ignore, too."""
+    """Whether this process ignores a signal that subprocesses would inherit."""
     return any(signal.getsignal(number) is signal.SIG_IGN for number in _SIGNALS[2:])
 
 
 def default_signals() -> None:
-    """Between fork and exec: what a shell's ancestor ignores, nothing that it starts can be interrupted by."""
+    """Reset signal handling between fork and exec."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_DFL)

@@ -1,8 +1,6 @@
-"""One live shell: commands go in one at a time, their output and how they ended come out.
+"""Live shells that run one command at a time.
 
-`Terminal` is what tools use: it runs a command, follows it until it ends or waits for input, types to it and breaks it
-off. `Shell` is the bash below it: it sends our lines and parts what comes back into output and the markers with which
-bash reports that a command is done.
+`Terminal` runs commands; `Shell` is the bash below, whose output it splits at markers.
 """
 
 from __future__ import annotations
@@ -20,23 +18,22 @@ from agent_runtime.terminals import command as command_module
 from agent_runtime.terminals.backends import Backend
 from agent_runtime.terminals.command import CommandReport, TerminalCommand
 from agent_runtime.terminals.output import Output, Spool
-from agent_runtime.terminals.processes import UNCLEAR, Attention
-from agent_runtime.terminals.pty import LONGEST_LINE, Pty
+from agent_runtime.terminals.processes import UNCLEAR, ForegroundState
+from agent_runtime.terminals.pty import MAX_LINE_BYTES, Pty
 
 _GRACE_SECONDS = 1.0
 _QUIET_SECONDS, _LISTENING_SECONDS = 0.5, 2.0
-_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 0.15, 1.0
-"""Between looks at whether a command that is quiet waits for input; the longer it is quiet, the rarer."""
+_PROBE_SECONDS, _MAX_PROBE_SECONDS = 0.15, 1.0
+"""Intervals between checks whether a quiet command waits for input; they double."""
 
 
 class Terminal:
-    """A bash on a terminal. It starts with the first command, and again after it died.
+    """A bash on a terminal; it starts with the first command, and again after its end.
 
-    Use it from one event loop at a time, in the process's main thread: the sandbox dies with the thread that
-    started it.
+    Use it in the main thread, which started the sandbox, and one event loop at a time.
 
     Attributes:
-        cwd: the shell's working directory when it last said so; empty before it started.
+        cwd: last known working directory, or "".
     """
 
     def __init__(
@@ -50,126 +47,127 @@ class Terminal:
         self._command: TerminalCommand | None = None
         self._commands = 0
         self._stopping: asyncio.Task[None] | None = None
-        self._ended_for = ""
+        self._breach_message = ""
         self.cwd = ""
 
     @property
     def pid(self) -> int | None:
-        """The shell's process id as programs beside it see it; None when no shell lives."""
+        """The shell's process id in its namespace, or None."""
         shell = self._shell
         return None if shell is None or shell.ended or shell.marker is None else shell.marker.pid
 
     @property
-    def running(self) -> str | None:
-        """The command that runs now, or None."""
+    def running_command(self) -> str | None:
+        """The running command, or None."""
         command = self._command
-        return command.text if command is not None and command.running else None
+        return command.text if command is not None and command.is_running else None
 
     async def run(self, text: str, *, timeout: float) -> CommandReport:  # noqa: ASYNC109 - running on is not an exception
-        """Run a command; come back when it ended, waits for input, or after `timeout` seconds, whichever is first.
+        """Run a command until it ends, waits for input, or reaches the timeout.
 
         Raises:
-            SandboxError: the shell cannot be started.
-            RuntimeError: a command is running; see `running`.
+            SandboxError: the shell does not start.
+            RuntimeError: a command is running.
         """
-        if self.running is not None:
+        if self.running_command is not None:
             raise RuntimeError("a command is running in this terminal")
-        shell = await self._living_shell()
-        late, ended_for = shell.late(), self._ended_for
-        self._ended_for = ""
+        shell = await self._ensure_shell()
+        background, breach = shell.late_output(), self._breach_message
+        self._breach_message = ""
         self._commands += 1
         output = Output(spool=self._spool, name=f"{self._name}-{self._commands}")
         command = self._command = TerminalCommand(number=self._commands, text=text, output=output)
-        command.add(_late_note(late))
-        if ended_for:
-            command.add(f"this is a new shell; since the last command the old one was killed: {ended_for}")
+        command.add_note(_late_note(background))
+        if breach:
+            command.add_note(f"this is a new shell; since the last command the old one was killed: {breach}")
         exit_code = shell.marker.exit_code if shell.marker is not None else 0
         try:
-            # Bash parses it first and says why it cannot be run as it stands. The shell may die of that, too.
-            *pieces, last = command_module.pieces(text)
-            for index, piece in enumerate(pieces):
+            # Bash parses it first and reports syntax errors, which may also end the shell.
+            *leading, last = command_module.quote_pieces(text)
+            for index, piece in enumerate(leading):
                 if not shell.ended:
-                    await shell.ask(partial(command_module.remember, piece=piece, first=index == 0))
-            said = "" if shell.ended else await shell.ask(partial(command_module.check, piece=last, first=not pieces))
-            unfinished = command_module.unfinished(said)
+                    await shell.query(partial(command_module.append_line, piece=piece, first=index == 0))
+            check = partial(command_module.check_line, piece=last, first=not leading)
+            message = "" if shell.ended else await shell.query(check)
+            unfinished = command_module.incomplete_reason(message)
             if unfinished is None and not shell.ended:
                 shell.pty.reset_modes()
-                await shell.send(lambda nonce: command_module.run(nonce, last_exit_code=exit_code), output)
+                await shell.send(lambda nonce: command_module.run_line(nonce, last_exit_code=exit_code), output)
         except BaseException:
-            # Cancelled in the middle of a line: what bash has read so far is unknown.
+            # Cancelled within a line: bash has read an unknown part of it.
             await self.close()
             raise
         if unfinished is not None:
             command.note = unfinished
-            command.settle("incomplete")
+            command.finish("incomplete")
             return command.report("", cwd=self.cwd)
         command.launched = True
         self._update()
         with traced("sandbox command"):
-            waits = await _followed(shell, command, timeout)
-        command.add(await self._backend.sweep())
-        return command.report(output.take(), cwd=self.cwd, waits=waits)
+            waits = await _follow(shell, command, timeout)
+        command.add_note(await self._backend.sweep())
+        return command.report(output.take_new(), cwd=self.cwd, waits=waits)
 
     async def read(self, *, timeout: float) -> CommandReport | None:  # noqa: ASYNC109 - as for `run`
-        """What is new of the last command; after it ended and was shown, all of it. None when there was no command.
+        """Report new output of the last command; after its end, all of it.
 
-        Waits until the command ends or waits for input, or `timeout` seconds.
+        Waits like `run`. None without a command.
         """
         command, shell = self._command, self._shell
         if command is None or shell is None:
             return None
         shell.attach()
-        was_running = command.running
-        waits = was_running and await _followed(shell, command, timeout)
-        command.add(await self._backend.sweep())
-        if was_running or command.output.fresh:
-            return command.report(command.output.take(), cwd=self.cwd, waits=waits)
-        return command.report(command.output.whole(), cwd=self.cwd, late=_late_note(shell.late()))
+        was_running = command.is_running
+        waits = was_running and await _follow(shell, command, timeout)
+        command.add_note(await self._backend.sweep())
+        if was_running or command.output.has_new:
+            return command.report(command.output.take_new(), cwd=self.cwd, waits=waits)
+        return command.report(command.output.render_all(), cwd=self.cwd, late=_late_note(shell.late_output()))
 
     async def send(self, text: str, *, timeout: float) -> CommandReport:  # noqa: ASYNC109 - as for `run`
-        """Type `text` to the running command; come back when it ended or waits for more, or at the timeout.
+        """Type `text` to the running command and follow it like `run`.
 
-        Where nobody can tell whether it waits, a moment without output after an answer is taken for it.
+        Where waiting is not detectable, a pause after new output counts.
 
         Raises:
             RuntimeError: no command runs.
-            ValueError: a line is longer than the terminal can pass on.
+            ValueError: a line is too long for the terminal.
         """
         command, shell = self._command, self._shell
-        if command is None or not command.running or shell is None:
+        if command is None or not command.is_running or shell is None:
             raise RuntimeError("no command is running in this terminal")
         shell.attach()
         data = text.encode(errors="replace")
         longest = max(len(line) for line in data.split(b"\n")) + 1
-        if longest > LONGEST_LINE and shell.pty.takes_lines():
-            raise ValueError(f"a line has {longest:,} bytes; the program reads lines of at most {LONGEST_LINE:,}")
+        if longest > MAX_LINE_BYTES and shell.pty.is_canonical():
+            raise ValueError(f"a line has {longest:,} bytes; the program reads lines of at most {MAX_LINE_BYTES:,}")
         before = command.output.bytes
-        wakes = b"\n" in data or not shell.pty.takes_lines()
-        asleep = await shell.pty.attention() if wakes else UNCLEAR
-        sent = await shell.pty.write(data, timeout=timeout)
-        waits = await _followed(shell, command, timeout, answered=before, asleep=asleep)
-        if sent < len(data):
-            command.note = f"the program took only {sent:,} of {len(data):,} bytes of the input"
-        command.add(await self._backend.sweep())
-        return command.report(command.output.take(), cwd=self.cwd, waits=waits)
+        wakes = b"\n" in data or not shell.pty.is_canonical()
+        previous = await shell.pty.foreground_state() if wakes else UNCLEAR
+        written = await shell.pty.write(data, timeout=timeout)
+        waits = await _follow(shell, command, timeout, since=before, last=previous)
+        if written < len(data):
+            command.note = f"the program took only {written:,} of {len(data):,} bytes of the input"
+        command.add_note(await self._backend.sweep())
+        return command.report(command.output.take_new(), cwd=self.cwd, waits=waits)
 
     async def interrupt(self, reason: str) -> None:
-        """Break off the running command: Ctrl+C, then signals, then the shell itself. Nothing to do when none runs."""
+        """Stop the running command, if any: Ctrl+C, then signals, then kill the shell."""
         command, shell = self._command, self._shell
-        if command is None or not command.running or shell is None:
+        if command is None or not command.is_running or shell is None:
             return
         shell.attach()
         command.stop_reason = reason
         await shell.pty.write(b"\x03", timeout=_GRACE_SECONDS)
         for number in (signal.SIGINT, signal.SIGKILL):
-            if await shell.wait(lambda: not command.running, _GRACE_SECONDS):
+            if await shell.wait(lambda: not command.is_running, _GRACE_SECONDS):
                 return
             shell.pty.signal_foreground(number)
-        if not await shell.wait(lambda: not command.running, _GRACE_SECONDS):
+        if not await shell.wait(lambda: not command.is_running, _GRACE_SECONDS):
             await shell.close()
 
     async def close(self) -> None:
-        """Kill the shell and everything it started, at once; idempotent. A next command starts a new shell."""
+        """Kill the shell and its processes; idempotent. The next command starts a new one."""
         if self._stopping is not None:
             self._stopping.cancel()
             self._stopping = None
@@ -179,45 +177,44 @@ class Terminal:
             self._command.output.close()
         self.cwd = ""
 
-    async def _living_shell(self) -> Shell:
+    async def _ensure_shell(self) -> Shell:
         if self._shell is not None and not self._shell.ended:
             self._shell.attach()
-            if await self._shell.lives():
+            if await self._shell.is_usable():
                 return self._shell
-        told = self._command is not None and self._command.status == "killed"
+        is_reported = self._command is not None and self._command.status == "killed"
         await self.close()
-        if self._shell is not None and not told:
-            self._ended_for = self._shell.pty.ended_for
+        if self._shell is not None and not is_reported:
+            self._breach_message = self._shell.pty.breach_message
         with traced("sandbox start"):
-            opened = await self._backend.open()
-        shell = self._shell = Shell(opened, on_change=self._update, start=self._start)
+            pty = await self._backend.open()
+        shell = self._shell = Shell(pty, on_change=self._update, start=self._start)
         shell.attach()
         try:
             await shell.start()
-        except BaseException:  # cancelled, too: a shell that is half up answers nothing
+        except BaseException:  # cancelled, too: a partly started shell does not answer
             await self.close()
             raise
         self._update()
         return shell
 
     def _update(self) -> None:
-        """Take over what the shell has said: where it is, and whether the command is done."""
         command, shell = self._command, self._shell
         if shell is None:
             return
         if shell.marker is not None:
             self.cwd = shell.marker.cwd
-        if command is None or not command.running:
+        if command is None or not command.is_running:
             return
         if shell.ended:
             command.exit_code = shell.pty.exit_code
-            command.add(shell.pty.ended_for or shell.stuck)
-            command.settle("killed" if shell.pty.ended_for else "restarted")
+            command.add_note(shell.pty.breach_message or shell.stuck_message)
+            command.finish("killed" if shell.pty.breach_message else "restarted")
         elif shell.at_prompt and command.launched and shell.marker is not None:
             command.exit_code, command.pipe, command.ok = shell.marker.exit_code, shell.marker.pipe, shell.marker.ok
-            command.add(shell.pty.meaning(command.exit_code))
-            command.settle("completed")
-        elif command.output.over_quota and self._stopping is None:
+            command.add_note(shell.pty.describe_exit_code(command.exit_code))
+            command.finish("completed")
+        elif command.output.is_over_quota and self._stopping is None:
             reason = f"it wrote more than {command.output.quota:,} bytes and was stopped"
             self._stopping = asyncio.get_running_loop().create_task(self._stop(reason))
 
@@ -226,172 +223,155 @@ class Terminal:
         self._stopping = None
 
 
-async def _followed(
-    shell: Shell, command: TerminalCommand, seconds: float, *, answered: int | None = None, asleep: Attention = UNCLEAR
+async def _follow(
+    shell: Shell, command: TerminalCommand, seconds: float, *, since: int | None = None, last: ForegroundState = UNCLEAR
 ) -> bool:
-    """Wait until a command ends, waits for input, or `seconds` are over.
+    """Wait until a command ends, waits for input, or the time is over; return whether it waits.
 
-    Args:
-        shell: it runs there.
-        command: the command.
-        seconds: the most to wait.
-        answered: the bytes of its output before something was typed: where nobody can tell whether it waits, it is left
-            alone once it wrote more and fell quiet. None when nothing was typed.
-        asleep: how it waited before something was typed that must wake it.
-
-    Returns:
-        Whether it waits for input.
+    `since` and `last` are the output bytes and the state before input was sent; waiting requires another state.
     """
-    begun = time.monotonic()
-    deadline = begun + seconds
-    seen, before, pause = -1, UNCLEAR, _LOOK_SECONDS
-    while (left := deadline - time.monotonic()) > 0:
-        until: Callable[[], bool] = partial(command.has_progressed, seen)
-        if command.output.bytes != seen:
-            seen, before, pause = command.output.bytes, UNCLEAR, _LOOK_SECONDS
-            # While more comes all the time, only the end is waited for: to be woken for each piece costs more than
-            # to read it.
-            until, left = lambda: not command.running, min(left, max(shell.heard, begun) + pause - time.monotonic())
-        if await shell.wait(until, min(pause, left)) or command.output.bytes != seen:
-            if not command.running:
+    started = time.monotonic()
+    deadline = started + seconds
+    size, previous, pause = -1, UNCLEAR, _PROBE_SECONDS
+    while (rest := deadline - time.monotonic()) > 0:
+        condition: Callable[[], bool] = partial(command.has_progressed, size)
+        if command.output.bytes != size:
+            size, previous, pause = command.output.bytes, UNCLEAR, _PROBE_SECONDS
+            # During steady output wait only for the end: waking for each piece costs more than reading it.
+            condition, latest = lambda: not command.is_running, max(shell.output_at, started)
+            rest = min(rest, latest + pause - time.monotonic())
+        if await shell.wait(condition, min(pause, rest)) or command.output.bytes != size:
+            if not command.is_running:
                 return False
             continue
-        now = await shell.pty.attention()
-        # Nothing came at all: a busy machine has not passed the command on yet, and what waits is bash.
-        if not seen or command.output.bytes != seen or not command.running:
+        state = await shell.pty.foreground_state()
+        # No output at all: a busy machine has not passed the command on yet, and bash is waiting.
+        if not size or command.output.bytes != size or not command.is_running:
             continue
-        quiet = time.monotonic() - max(shell.heard, begun)
-        # Twice the same without a wake-up between: it has read all that was typed. On a busy machine, the system may
-        # not have passed that on yet.
-        at_once = now.kind == "waits" and now != asleep
-        if now == before and (at_once or (now.kind in {"waits", "listens"} and quiet >= _LISTENING_SECONDS)):
+        silence = time.monotonic() - max(shell.output_at, started)
+        # Two equal states without a wake-up between: it has read all input, unless a busy machine delays it.
+        is_certain = state.kind == "waits" and state != last
+        if state == previous and (is_certain or (state.kind in {"waits", "listens"} and silence >= _LISTENING_SECONDS)):
             return True
-        if now.kind == "unclear" and answered is not None and seen > answered and quiet >= _QUIET_SECONDS:
+        if state.kind == "unclear" and since is not None and size > since and silence >= _QUIET_SECONDS:
             return False
-        before, pause = now, _LOOK_SECONDS if now.kind == "waits" else min(2 * pause, _LONGEST_LOOK_SECONDS)
+        previous, pause = state, _PROBE_SECONDS if state.kind == "waits" else min(2 * pause, _MAX_PROBE_SECONDS)
     return False
 
 
-def _late_note(late: str) -> str:
-    return f"background jobs wrote since the last command:\n{late.strip()}" if late.strip() else ""
+def _late_note(output: str) -> str:
+    return f"background jobs wrote since the last command:\n{output.strip()}" if output.strip() else ""
 
 
 _ANSWER_SECONDS = 30.0
-"""More than a busy machine takes: with the shell, its variables and directory are lost."""
+"""More than a busy machine takes: killing the shell loses its variables and directory."""
 _POLL_SECONDS = 0.1
 _DRAIN_READS = 16
 
 
 class Shell:
-    """One bash from its start to its end. Output is read whenever the event loop runs.
+    """A bash from start to end, read whenever the event loop runs.
 
     Attributes:
-        pty: its terminal.
-        marker: what bash said at its last prompt.
-        ended: whether it is gone, and with it all that it started on its terminal.
-        stuck: that it was killed because it did not answer, to be read by the model; empty otherwise.
-        heard: when something last came from it, by the monotonic clock.
+        marker: of the last prompt.
+        ended: gone with its processes.
+        stuck_message: for the model, if killed for not answering.
+        output_at: monotonic time of the last output.
     """
 
     def __init__(self, pty: Pty, *, on_change: Callable[[], None], start: command_module.ShellStart) -> None:
-        """Take over a started bash.
-
-        Args:
-            pty: its terminal.
-            on_change: called after output was read and at the end.
-            start: where it goes first, and what it is told.
-        """
+        """Take over a started bash; `on_change` is called after output and at the end."""
         self._start = start
         self.pty = pty
         self.marker: command_module.Marker | None = None
         self.ended = False
-        self.stuck = ""
+        self.stuck_message = ""
         self._on_change = on_change
         self._output = Output()
-        self._mark: bytes | None = None
+        self._marker_prefix: bytes | None = None
         self._carry = b""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
-        self.heard = time.monotonic()
-        self._burial: asyncio.Task[None] | None = None
+        self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+        self.output_at = time.monotonic()
+        self._reap_task: asyncio.Task[None] | None = None
 
     @property
     def at_prompt(self) -> bool:
-        """Whether what was sent last is done."""
-        return self._mark is None
+        """Whether the last line has completed."""
+        return self._marker_prefix is None
 
     async def start(self) -> None:
-        """Make it ready for commands.
+        """Set up the shell.
 
         Raises:
-            SandboxError: it ended or said nothing; the text has its last words.
+            SandboxError: it ended or did not answer.
         """
-        said = await self.ask(partial(command_module.setup, start=self._start))
+        output = await self.query(partial(command_module.setup_lines, start=self._start))
         if not self.ended:
-            self.pty.meet()
+            self.pty.identify_leader()
             self._watch_end()
         if self.marker is None:
-            why = self.pty.ended_for or f"It said: {said.strip() or 'nothing'}"
-            raise SandboxError(f"The shell did not start in its sandbox. {why}")
+            reason = self.pty.breach_message or f"It said: {output.strip() or 'nothing'}"
+            raise SandboxError(f"The shell did not start in its sandbox. {reason}")
 
-    async def ask(self, line: Callable[[str], bytes]) -> str:
-        """Send a line of our own, made for a nonce, and give what bash says to it; a bash that is stuck is killed."""
+    async def query(self, line: Callable[[str], bytes]) -> str:
+        """Send an internal line and return the output; kill a bash that does not answer."""
         answer = Output()
         await self.send(line, answer)
         if not await self.wait(lambda: self.at_prompt, _ANSWER_SECONDS):
-            self.stuck = f"the shell did not answer for {_ANSWER_SECONDS:g} s and was killed"
+            self.stuck_message = f"the shell did not answer for {_ANSWER_SECONDS:g} s and was killed"
             await self.close()
-        return answer.whole()
+        return answer.render_all()
 
     async def send(self, line: Callable[[str], bytes], output: Output) -> None:
-        """Send a line, made for a nonce; `output` gets everything up to the marker with that nonce."""
+        """Send a line; `output` receives everything up to the marker of its nonce."""
         nonce = secrets.token_hex(16)
         self._output = output
-        self._mark = command_module.mark(nonce)
-        self._read_on()
+        self._marker_prefix = command_module.marker_prefix(nonce)
+        self._resume_reading()
         await self.pty.write(line(nonce), timeout=_ANSWER_SECONDS)
 
-    def late(self) -> str:
-        """What background jobs have written at the prompt since it was last asked."""
-        return self._output.take() if self.at_prompt else ""
+    def late_output(self) -> str:
+        """Return the output of background jobs since the last call."""
+        return self._output.take_new() if self.at_prompt else ""
 
-    async def wait(self, until: Callable[[], bool], timeout: float) -> bool:  # noqa: ASYNC109 - the answer is a bool
-        """Wait for a condition that only output or the end of the shell can bring about."""
+    async def wait(self, condition: Callable[[], bool], timeout: float) -> bool:  # noqa: ASYNC109 - the answer is a bool
+        """Wait for a condition that only output or the shell's end can change."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        while not until():
+        while not condition():
             changed = loop.create_future()
-            self._waiting.append((until, changed))
+            self._waiters.append((condition, changed))
             try:
                 # Not wait_for: before Python 3.12 it can lose a cancellation that comes together with the result.
                 async with asyncio.timeout_at(deadline):
                     await changed
             except TimeoutError:
-                return until()
+                return condition()
         return True
 
     def attach(self) -> None:
-        """Read in the running loop; a library user may use a new loop for every run."""
+        """Read in the running loop, which may change with each run."""
         loop = asyncio.get_running_loop()
         if self._loop is loop or self.ended:
             return
         self._detach()
         self._loop = loop
-        self._read_on()
+        self._resume_reading()
         self._watch_end()
 
-    async def lives(self) -> bool:
-        """Whether it is at its prompt still; a background job may have killed it while no loop was running."""
-        for _ in range(2):  # one turn of the loop finds the terminal readable, the next one reads
+    async def is_usable(self) -> bool:
+        """Whether the shell is usable; it may have ended while no loop ran."""
+        for _ in range(2):  # one turn of the loop selects the terminal, the next one reads
             await asyncio.sleep(0)
-        if self._burial is not None:
+        if self._reap_task is not None:
             await self.close()
-        return not self.ended and self.marker is not None and not self.pty.doomed
+        return not self.ended and self.marker is not None and not self.pty.is_over_limit
 
     async def close(self) -> None:
-        """Kill it and everything it started; idempotent."""
-        if self._burial is not None and not self._burial.done():
-            await asyncio.wait([self._burial])  # who is cancelled here must not take it along
+        """Kill the shell and its processes; idempotent."""
+        if self._reap_task is not None and not self._reap_task.done():
+            await asyncio.wait([self._reap_task])  # a cancellation here must not cancel the task
         self._detach()
         await self._finish(ended=False)
 
@@ -402,95 +382,95 @@ class Shell:
                     self._loop.remove_reader(descriptor)
         self._loop = None
 
-    def _read_on(self) -> None:
+    def _resume_reading(self) -> None:
         if self._loop is not None:
-            self._loop.add_reader(self.pty.fd, self._readable)
+            self._loop.add_reader(self.pty.fd, self._on_readable)
 
     def _watch_end(self) -> None:
-        # A job in the background can hold the terminal open after the shell is gone, so its end is no sure sign.
+        # A background job can hold the terminal open after the shell's end, so EOF is not enough.
         if self._loop is None:
             return
         if self.pty.end_fd >= 0:
-            self._loop.add_reader(self.pty.end_fd, self._bury)
+            self._loop.add_reader(self.pty.end_fd, self._reap)
         else:
-            self._loop.call_later(_POLL_SECONDS, self._look, self._loop)
+            self._loop.call_later(_POLL_SECONDS, self._poll_end, self._loop)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Ask again and again whether it is gone, where the system does not tell."""
+    def _poll_end(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop is not loop or self.ended:
             return
         if self.pty.has_ended():
-            self._bury()
+            self._reap()
         else:
-            loop.call_later(_POLL_SECONDS, self._look, loop)
+            loop.call_later(_POLL_SECONDS, self._poll_end, loop)
 
-    def _readable(self) -> None:
+    def _on_readable(self) -> None:
         data, ended = self.pty.read()
         if data:
-            self.heard = time.monotonic()
-            self._take(self._carry + data)
+            self.output_at = time.monotonic()
+            self._process_data(self._carry + data)
         if ended:
-            self._bury()
-        elif self.at_prompt and self._output.over_quota and self._loop is not None:
-            # Nobody waits for it: what jobs in the background go on to write blocks them until the next command.
+            self._reap()
+        elif self.at_prompt and self._output.is_over_quota and self._loop is not None:
+            # No reader waits: background jobs block on writing until the next command.
             self._loop.remove_reader(self.pty.fd)
-        self._changed()
+        self._notify_waiters()
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         self._detach()
-        if self._burial is None or self._burial.done():  # the event loop that it was left to may have ended
-            self._burial = asyncio.get_running_loop().create_task(self._finish(ended=True))
+        if self._reap_task is None or self._reap_task.done():  # its event loop may have ended
+            self._reap_task = asyncio.get_running_loop().create_task(self._finish(ended=True))
 
     async def _finish(self, *, ended: bool) -> None:
         if self.ended:
             return
         await self.pty.finish(ended=ended)
-        # What was written last; its writer is gone, so it is no more than a terminal's buffer.
+        # Read the last output; its writer is gone, so it fits a terminal's buffer.
         for _ in range(_DRAIN_READS):
             data, ended = self.pty.read()
             if data:
-                self._take(self._carry + data)
+                self._process_data(self._carry + data)
             if ended or not data:
                 break
-        # A command that came meanwhile reads again. A loop that goes on to watch a closed descriptor misses what the
-        # next one of its number has to say.
+        # A concurrent command may have resumed reading. A loop that still watches a closed descriptor misses events
+        # of the next one with its number.
         self._detach()
         self.pty.close()
         self.ended = True
-        self._mark = None
-        self._changed()
+        self._marker_prefix = None
+        self._notify_waiters()
 
-    def _changed(self) -> None:
+    def _notify_waiters(self) -> None:
         self._on_change()
-        waiting = [each for each in self._waiting if not each[1].done()]
-        self._waiting = []
-        # A task that is woken costs more than to read what came, so none is woken in vain.
-        for until, changed in waiting:
+        waiters = [waiter for waiter in self._waiters if not waiter[1].done()]
+        self._waiters = []
+        # Waking a task costs more than reading, so wake only those whose condition holds.
+        for until, changed in waiters:
             if until():
                 changed.set_result(None)
             else:
-                self._waiting.append((until, changed))
+                self._waiters.append((until, changed))
 
-    def _take(self, data: bytes) -> None:
-        """Divide what came into output and the marker that ends it; keep back what may be the start of one."""
+    def _process_data(self, data: bytes) -> None:
+        """Split data into output and the marker, keeping back a partial marker."""
         self._carry = b""
-        if self._mark is None:
+        if self._marker_prefix is None:
             self._output.feed(data)
             return
-        start = data.find(self._mark) if self._mark[:1] in data else -1  # a single byte is found four times as fast
+        # A single byte is found four times as fast.
+        start = data.find(self._marker_prefix) if self._marker_prefix[:1] in data else -1
         end = data.find(b"\x07", start) if start >= 0 else -1
-        cut = start if start >= 0 else command_module.possible_start(data, self._mark)
+        cut = start if start >= 0 else command_module.find_partial(data, self._marker_prefix)
         self._output.feed(data[:cut])
         if end < 0:
             if (
-                len(data) - cut > command_module.LONGEST_MARK
+                len(data) - cut > command_module.MAX_MARKER_BYTES
             ):  # only what knows the nonce can begin a marker and not end it
                 self._output.feed(data[cut:])
             else:
                 self._carry = data[cut:]
             return
-        self.marker = command_module.parse_mark(data[start + len(self._mark) : end])
-        self._mark = None
-        # What comes after the marker is not the command's: jobs in the background write it.
+        self.marker = command_module.parse_marker(data[start + len(self._marker_prefix) : end])
+        self._marker_prefix = None
+        # Output after the marker comes from background jobs.
         self._output = Output()
-        self._take(data[end + 1 :])
+        self._process_data(data[end + 1 :])

@@ -1,7 +1,6 @@
-"""Terminals of Windows: pseudo consoles (ConPTY, through pywinpty) with PowerShell, cmd or bash in them.
+"""Windows terminals: pseudo consoles (ConPTY, through pywinpty) with PowerShell, cmd or bash, without a sandbox.
 
-There is no sandbox on Windows: what runs here may do what its user may. Only `ConPty` needs Windows, so that the rest
-can be tried with any shell on any terminal. `ConPty` itself is not tested here.
+Only `ConPty` needs Windows; it is not tested here.
 """
 
 from __future__ import annotations
@@ -23,7 +22,8 @@ from typing import Protocol
 
 from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox.protocol import Sandbox, Temporary
-from agent_runtime.terminals.command import CommandReport, Marker, TerminalCommand, mark, parse_mark, possible_start
+from agent_runtime.terminals import command as command_module
+from agent_runtime.terminals.command import CommandReport, Marker, TerminalCommand
 from agent_runtime.terminals.output import COLUMNS, ROWS, Output, Spool
 
 _START_SECONDS = 30.0
@@ -31,8 +31,8 @@ _GRACE_SECONDS = 1.0
 _QUIET_SECONDS = 0.15
 
 
-class Windows:
-    """Terminals with the shells that are installed on Windows."""
+class ConsoleTerminals:
+    """Terminals with the shells installed on Windows."""
 
     def __init__(self, sandbox: Sandbox, workspace: Path, spool: Spool | None, *, start: Starter | None = None) -> None:
         self._sandbox = sandbox
@@ -44,26 +44,26 @@ class Windows:
 
     @property
     def shells(self) -> tuple[str, ...]:
-        """Those of PowerShell, cmd and bash that are installed."""
+        """Installed shells, of PowerShell, cmd and bash."""
         return tuple(name for name, dialect in DIALECTS.items() if shutil.which(dialect.argv[0]))
 
     def terminal(self, name: str, shell: str) -> ConsoleTerminal:
-        """A terminal of that name with one of `shells`."""
-        made = ConsoleTerminal(
+        """Create a terminal with one of `shells`."""
+        console_terminal = ConsoleTerminal(
             name,
             dialect=DIALECTS[shell],
-            start=partial(self._begin, shell),
+            start=partial(self._start_console, shell),
             scripts=self._scripts.path,
             spool=self._spool,
         )
-        self._terminals.append(made)
-        return made
+        self._terminals.append(console_terminal)
+        return console_terminal
 
     async def close(self) -> None:
-        """End everything that was started, at once; idempotent."""
+        """Kill all shells at once; idempotent."""
         await asyncio.gather(*(terminal.close() for terminal in self._terminals))
 
-    def _begin(self, shell: str) -> Console:
+    def _start_console(self, shell: str) -> Console:
         launch = self._sandbox.launch(DIALECTS[shell].argv, workspace=self._workspace)
         try:
             return self._start(launch.argv, launch.env, self._workspace)
@@ -72,12 +72,9 @@ class Windows:
 
 
 class ConsoleTerminal:
-    """A shell on a pseudo console; used as `Terminal` is.
+    """A shell on a pseudo console, with the interface of `Terminal`.
 
-    A thread of its own reads the console, because Windows has no way to wait for one among other things.
-
-    Attributes:
-        cwd: the shell's working directory when it last said so; empty before it started.
+    A thread reads the console, which Windows cannot poll.
     """
 
     def __init__(
@@ -89,10 +86,10 @@ class ConsoleTerminal:
         self._scripts = scripts
         self._spool = spool
         self._console: Console | None = None
-        self._heard: deque[str | None] = deque()
+        self._chunks: deque[str | None] = deque()
         self._changed: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
-        self._parted = Parted("")
-        self._unpainted = Unpainted(ROWS)
+        self._parser = OutputParser("")
+        self._repaint_filter = RepaintFilter(ROWS)
         self._command: TerminalCommand | None = None
         self._commands = 0
         self._pid = 0
@@ -100,168 +97,161 @@ class ConsoleTerminal:
 
     @property
     def pid(self) -> int | None:
-        """The shell's process id; None when no shell lives."""
+        """The shell's process id, or None."""
         return None if self._console is None else self._pid or self._console.pid
 
     @property
-    def running(self) -> str | None:
-        """The command that runs now, or None."""
+    def running_command(self) -> str | None:
+        """The running command, or None."""
         command = self._command
-        return command.text if command is not None and command.running else None
+        return command.text if command is not None and command.is_running else None
 
     async def run(self, text: str, *, timeout: float) -> CommandReport:  # noqa: ASYNC109 - running on is not an exception
-        """Run a command; see `Terminal`."""
-        if self.running is not None:
+        """Run a command; see `Terminal.run`."""
+        if self.running_command is not None:
             raise RuntimeError("a command is running in this terminal")
-        self._take_in()
+        self._process_chunks()
         if self._console is None:
             await self._open()
         self._commands += 1
         command = await self._launch(Output(spool=self._spool, name=f"{self._name}-{self._commands}"), text)
-        await self._wait(lambda: not command.running, timeout)
-        return command.report(command.output.take(), cwd=self.cwd)
+        await self._wait(lambda: not command.is_running, timeout)
+        return command.report(command.output.take_new(), cwd=self.cwd)
 
     async def read(self, *, timeout: float) -> CommandReport | None:  # noqa: ASYNC109 - as for `run`
-        """What is new of the last command; see `Terminal`."""
+        """Report new output; see `Terminal.read`."""
         command = self._command
         if command is None:
             return None
-        was_running = command.running
-        await self._wait(lambda: not command.running, timeout)
-        fresh = was_running or command.output.fresh
-        return command.report(command.output.take() if fresh else command.output.whole(), cwd=self.cwd)
+        was_running = command.is_running
+        await self._wait(lambda: not command.is_running, timeout)
+        fresh = was_running or command.output.has_new
+        return command.report(command.output.take_new() if fresh else command.output.render_all(), cwd=self.cwd)
 
     async def send(self, text: str, *, timeout: float) -> CommandReport:  # noqa: ASYNC109 - as for `run`
-        """Type `text` to the running command; see `Terminal`."""
+        """Type `text`; see `Terminal.send`."""
         command = self._command
-        if command is None or not command.running or self._console is None:
+        if command is None or not command.is_running or self._console is None:
             raise RuntimeError("no command is running in this terminal")
         before = command.output.bytes
         self._console.write(text.replace("\r\n", "\n").replace("\n", "\r"))
         deadline = time.monotonic() + timeout
         await self._wait(partial(command.has_progressed, before), timeout)
-        while self.running is not None and time.monotonic() < deadline:
-            seen = command.output.bytes
-            if not await self._wait(partial(command.has_progressed, seen), _QUIET_SECONDS):
+        while self.running_command is not None and time.monotonic() < deadline:
+            seen_bytes = command.output.bytes
+            if not await self._wait(partial(command.has_progressed, seen_bytes), _QUIET_SECONDS):
                 break
-        return command.report(command.output.take(), cwd=self.cwd)
+        return command.report(command.output.take_new(), cwd=self.cwd)
 
     async def interrupt(self, reason: str) -> None:
-        """Break off the running command: Ctrl+C, then the shell and all that it started."""
+        """Stop the running command: Ctrl+C, then kill the shell."""
         command = self._command
-        if command is None or not command.running or self._console is None:
+        if command is None or not command.is_running or self._console is None:
             return
         command.stop_reason = reason
         self._console.write("\x03")
-        if not await self._wait(lambda: not command.running, _GRACE_SECONDS):
+        if not await self._wait(lambda: not command.is_running, _GRACE_SECONDS):
             await self.close()
 
     async def close(self) -> None:
-        """Kill the shell and everything it started; idempotent."""
+        """Kill the shell and its processes; idempotent."""
         console, self._console = self._console, None
         if console is not None:
             await console.kill()  # the thread that reads it ends with it
-        if self._command is not None and self._command.running:
-            self._command.settle("restarted")
+        if self._command is not None and self._command.is_running:
+            self._command.finish("restarted")
         self.cwd, self._pid = "", 0
 
     async def _open(self) -> None:
         console = self._console = self._start()
-        heard = self._heard = deque()
-        self._unpainted = Unpainted(ROWS)
-        threading.Thread(target=self._listen, args=(console, heard), daemon=True, name=f"terminal {self._name}").start()
+        chunks = self._chunks = deque()
+        self._repaint_filter = RepaintFilter(ROWS)
+        threading.Thread(target=self._pump, args=(console, chunks), daemon=True, name=f"terminal {self._name}").start()
         ready = await self._launch(Output(), self._dialect.setup)
-        if not await self._wait(lambda: not ready.running, _START_SECONDS) or ready.status != "completed":
-            said = self._parted.unbegun() or ready.output.whole()
+        if not await self._wait(lambda: not ready.is_running, _START_SECONDS) or ready.status != "completed":
+            message = self._parser.startup_error() or ready.output.render_all()
             await self.close()
-            raise SandboxError(f"The shell did not start. It said: {said.strip() or 'nothing'}")
+            raise SandboxError(f"The shell did not start. It said: {message.strip() or 'nothing'}")
 
     async def _launch(self, output: Output, text: str) -> TerminalCommand:
         command = self._command = TerminalCommand(number=self._commands, text=text, output=output, launched=True)
         nonce = secrets.token_hex(16)
-        self._parted = Parted(nonce)
+        self._parser = OutputParser(nonce)
         path, end = (self._scripts / f"{name}{self._dialect.suffix}" for name in (nonce, "end"))
         if not end.exists():
-            end.write_bytes(self._dialect.ending())
-        path.write_bytes(self._dialect.script(text, nonce))
+            end.write_bytes(self._dialect.end_file())
+        path.write_bytes(self._dialect.command_file(text, nonce))
         assert self._console is not None  # noqa: S101 - the caller has opened it
-        self._console.write(self._dialect.typed(path, end, nonce))
+        self._console.write(self._dialect.input_line(path, end, nonce))
         return command
 
-    def _listen(self, console: Console, heard: deque[str | None]) -> None:
-        """Hand on what comes, from a thread; None at the end."""
+    def _pump(self, console: Console, chunks: deque[str | None]) -> None:
+        """Queue the console's output, from a thread; None at the end."""
         text: str | None = ""
         while text is not None:
             try:
                 text = console.read()
             except EOFError:
                 text = None
-            heard.append(text)
+            chunks.append(text)
             if (waiting := self._changed) is not None:
-                with contextlib.suppress(RuntimeError):  # that loop is closed; the next one looks for itself
+                with contextlib.suppress(RuntimeError):  # that loop is closed; the next one reads the queue itself
                     waiting[0].call_soon_threadsafe(waiting[1].set)
 
-    async def _wait(self, until: Callable[[], bool], seconds: float) -> bool:
-        """Take in what comes until a condition holds that only this can bring about."""
+    async def _wait(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Process output until a condition holds that only output can change."""
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
         deadline = loop.time() + seconds
         while True:
             self._changed = (loop, changed)
             changed.clear()
-            self._take_in()
-            command = self._command if self.running is not None else None
-            if command is not None and command.output.over_quota and not command.stop_reason:
+            self._process_chunks()
+            command = self._command if self.running_command is not None else None
+            if command is not None and command.output.is_over_quota and not command.stop_reason:
                 await self.interrupt(f"it wrote more than {command.output.quota:,} bytes and was stopped")
-            if until():
+            if condition():
                 return True
             try:
                 async with asyncio.timeout_at(deadline):
                     await changed.wait()
             except TimeoutError:
-                return until()
+                return condition()
 
-    def _take_in(self) -> None:
+    def _process_chunks(self) -> None:
         command = self._command
-        while self._heard:
-            heard, running = self._heard.popleft(), command is not None and command.running
+        while self._chunks:
+            chunk, running = self._chunks.popleft(), command is not None and command.is_running
             console = self._console
-            if heard is None:
+            if chunk is None:
                 self._console = None
             if command is None or not running:
                 continue
-            if heard is None:
+            if chunk is None:
                 command.exit_code = console.exit_code if console is not None else None
-                command.settle("restarted")
+                command.finish("restarted")
                 continue
-            command.output.feed(self._unpainted.feed(self._parted.feed(heard)).encode())
-            if (marker := self._parted.marker) is not None:
+            command.output.feed(self._repaint_filter.feed(self._parser.feed(chunk)).encode())
+            if (marker := self._parser.marker) is not None:
                 command.exit_code, command.pipe, command.ok = marker.exit_code, marker.pipe, marker.ok
                 self.cwd, self._pid = marker.cwd, marker.pid
-                command.settle("completed")
+                command.finish("completed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """One shell.
+    """Syntax of one shell.
 
-    The shell runs a command from a file in its own session: no quoting, line editing or half-typed line interferes, and
-    anything left open in the file ends with it. The file first reports that the command begins, because the
-    terminal echoes our line before that. A second file reports how the command ended, and the working directory.
-    Both reports are escape sequences with a random nonce, as for bash (see `command`), which ConPTY passes through. The
-    exit code is that of a pipe's last program: these shells do not keep the others.
+    A command runs from a file in the shell's session, unaffected by quoting or unclosed blocks. The file reports the
+    start, a second file the end, by escape sequences with a nonce (see `command`). The exit code is a pipe's last.
 
     Attributes:
-        argv: how it is started.
-        suffix: of the files that it runs.
-        encoding: of these files.
-        newline: of these files.
-        line: what is typed; `{command}` and `{end}` are the paths of the two files, `{nonce}` the nonce.
-        apostrophe: how an apostrophe is written in `line`.
-        begin: what a command's file begins with; `{mark}` is the text to write.
-        after: what it ends with.
-        end: the second file.
-        setup: a command that makes a new shell ready.
+        line: input that runs both files, `{command}` and `{end}`.
+        apostrophe: its escape in `line`.
+        begin: start of a command file; `{mark}` is the text to write.
+        after: its last lines.
+        end: second file.
+        setup: first command.
     """
 
     argv: tuple[str, ...]
@@ -275,20 +265,20 @@ class Dialect:
     end: str
     setup: str
 
-    def typed(self, command: PurePath, end: PurePath, nonce: str) -> str:
-        """The line that runs a command's file."""
+    def input_line(self, command: PurePath, end: PurePath, nonce: str) -> str:
+        """Return the input that runs a command file."""
         command_path, end_path = (path.as_posix().replace("'", self.apostrophe) for path in (command, end))
         return self.line.format(command=command_path, end=end_path, nonce=nonce) + "\r"
 
-    def script(self, command: str, nonce: str) -> bytes:
-        """The file of a command."""
-        return self._file(self.begin.format(mark=f"\x1b]7770;{nonce};begin\x07") + command + "\n" + self.after)
+    def command_file(self, command: str, nonce: str) -> bytes:
+        """Return the command file."""
+        return self._encode(self.begin.format(mark=f"\x1b]7770;{nonce};begin\x07") + command + "\n" + self.after)
 
-    def ending(self) -> bytes:
-        """The file that says how a command ended."""
-        return self._file(self.end)
+    def end_file(self) -> bytes:
+        """Return the file that reports the end."""
+        return self._encode(self.end)
 
-    def _file(self, text: str) -> bytes:
+    def _encode(self, text: str) -> bytes:
         return text.replace("\r\n", "\n").replace("\n", self.newline).encode(self.encoding, errors="replace")
 
 
@@ -326,7 +316,7 @@ DIALECTS = {
         suffix=".sh",
         encoding="utf-8",
         newline="\n",
-        # Ctrl+C ends the whole line, but not what stands before the prompt.
+        # Ctrl+C ends the whole line, but not the prompt command.
         line="PROMPT_COMMAND=\". '{end}' {nonce}\"; . '{command}'",
         apostrophe="'\\''",
         begin="builtin printf '%s' '{mark}'\n",
@@ -334,57 +324,52 @@ DIALECTS = {
         setup="set +o history +H; unset HISTFILE; PS1= PS2=; export PAGER=cat GIT_PAGER=cat NO_COLOR=1 CI=true",
     ),
 }
-"""By the name that `execute` knows them by, the usual one first."""
-_LAST_WORDS = 2_000
-"""Characters before a command begins that are looked through for its beginning, and told when it never comes."""
+"""Dialects by shell name, the default first."""
+_MAX_PREAMBLE_CHARS = 2_000
+"""Characters kept before a command starts, for the error message."""
 
 
-class Parted:
-    """Parts what a terminal gives while a command runs: what comes before it, its output, and how it ended.
-
-    Attributes:
-        begun: whether the command has begun.
-        marker: how it ended, or None.
-    """
+class OutputParser:
+    """Splits terminal text into preamble, output and end report (`marker`)."""
 
     def __init__(self, nonce: str) -> None:
         self._begin = f"\x1b]7770;{nonce};begin\x07"
-        self._mark = mark(nonce).decode()
+        self._marker_prefix = command_module.marker_prefix(nonce).decode()
         self._rest = ""
-        self.begun = False
+        self.has_started = False
         self.marker: Marker | None = None
 
     def feed(self, text: str) -> str:
-        """Take the next piece; the output in it, without what may be the start of a marker."""
+        """Return the output in the next piece, keeping back a partial marker."""
         text = self._rest + text
         self._rest = ""
-        if not self.begun:
-            at = text.find(self._begin)
-            if at < 0:
-                self._rest = text[-_LAST_WORDS:]
+        if not self.has_started:
+            index = text.find(self._begin)
+            if index < 0:
+                self._rest = text[-_MAX_PREAMBLE_CHARS:]
                 return ""
-            self.begun = True
-            text = text[at + len(self._begin) :]
-        start = text.find(self._mark)
+            self.has_started = True
+            text = text[index + len(self._begin) :]
+        start = text.find(self._marker_prefix)
         end = text.find("\x07", start) if start >= 0 else -1
         if end >= 0:
-            self.marker = parse_mark(text[start + len(self._mark) : end].encode())
+            self.marker = command_module.parse_marker(text[start + len(self._marker_prefix) : end].encode())
             return text[:start]
-        cut = start if start >= 0 else possible_start(text, self._mark)
+        cut = start if start >= 0 else command_module.find_partial(text, self._marker_prefix)
         self._rest = text[cut:]
         return text[:cut]
 
-    def unbegun(self) -> str:
-        """What was said instead of beginning: an error of the shell about the file."""
-        return "" if self.begun else self._rest
+    def startup_error(self) -> str:
+        """Return the shell's error if the command did not start, else ""."""
+        return "" if self.has_started else self._rest
 
 
 _CURSOR = re.compile(r"\x1b\[(\d*)(?:;(\d*))?H|\x1b\[(\d*)X|\r?\n")
 _CUT = re.compile(r"\x1b(?:\[[0-?]*)?\Z|\r\Z")
 
 
-class Unpainted:
-    """Turns a screen that ConPTY paints back into lines: it puts the cursor where a program has begun a new line."""
+class RepaintFilter:
+    """Converts a screen painted by ConPTY into lines: cursor positions stand for new lines."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -392,7 +377,7 @@ class Unpainted:
         self._rest = ""
 
     def feed(self, text: str) -> str:
-        """Take the next piece; the same with new lines in the place of cursor positions."""
+        """Return the next piece with line ends instead of cursor positions."""
         text = self._rest + text
         cut = _CUT.search(text)
         self._rest = cut[0] if cut else ""
@@ -406,7 +391,7 @@ class Unpainted:
             return ""
         row, column = int(match[1] or 1), int(match[2] or 1)
         down, self._row = row - self._row, row
-        # Upwards it paints again what was there.
+        # Upward moves repaint existing text.
         return ("\n" * down if down > 0 else "") + f"\x1b[{column}G"
 
 
@@ -420,23 +405,23 @@ class Console(Protocol):
 
     @property
     def exit_code(self) -> int | None:
-        """How the program ended; None before its end, or when nobody knows."""
+        """None before the end, or if unknown."""
         ...
 
     def read(self) -> str:
-        """Wait for what the program writes, and give it.
+        """Wait for output.
 
         Raises:
-            EOFError: it has ended.
+            EOFError: the program has ended.
         """
         ...
 
     def write(self, text: str) -> None:
-        """Type something; nothing happens when the program has ended."""
+        """Type text; ignored after the program's end."""
         ...
 
     async def kill(self) -> None:
-        """Kill the program and all that it started; `read` ends."""
+        """Kill the program and its children; `read` ends."""
         ...
 
 
@@ -444,12 +429,12 @@ Starter = Callable[[Sequence[str], Mapping[str, str], Path], Console]
 """Starts a program with this environment in a directory.
 
 Raises:
-    OSError: it cannot be started.
+    OSError: it does not start.
 """
 
 
 class ConPty:
-    """See `Console`."""
+    """Implementation of `Console` with pywinpty."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], directory: Path) -> None:
         from winpty import PTY, Backend, WinptyError  # noqa: PLC0415 - for this system only
@@ -472,12 +457,12 @@ class ConPty:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended."""
+        """Exit code, or None."""
         code: int | None = self._pty.get_exitstatus()
         return code
 
     def read(self) -> str:
-        """What it writes."""
+        """Wait for output."""
         try:
             text: str = self._pty.read(blocking=True)
         except self._error as error:
@@ -487,24 +472,18 @@ class ConPty:
         return text
 
     def write(self, text: str) -> None:
-        """Type something."""
-        with contextlib.suppress(self._error):  # reading will tell
+        """Type text."""
+        with contextlib.suppress(self._error):  # reading reports the end
             self._pty.write(text)
 
     async def kill(self) -> None:
-        """Kill it and all that it started."""
+        """Kill the program and its children."""
         if not self._pty.isalive():
             return
+        null = asyncio.subprocess.DEVNULL
         killer = await asyncio.create_subprocess_exec(
-            "taskkill",
-            "/F",
-            "/T",
-            "/PID",
-            str(self.pid),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
+            "taskkill", "/F", "/T", "/PID", str(self.pid), stdin=null, stdout=null, stderr=null
         )
         await killer.wait()
-        with contextlib.suppress(self._error):  # nobody was reading
+        with contextlib.suppress(self._error):  # there was no reader
             self._pty.cancel_io()

@@ -15,8 +15,8 @@ from agent_runtime.policy.policy import CallFacts
 from agent_runtime.sandbox.protocol import Sandbox
 from agent_runtime.sandbox.repositories import RepositoryGuard
 from agent_runtime.terminals.command import CommandReport, ShellStart
+from agent_runtime.terminals.factory import LiveTerminal, create_terminals
 from agent_runtime.terminals.output import OutputLogs, Spool
-from agent_runtime.terminals.place import LiveTerminal, place
 from agent_runtime.tools.tool import Planned, of_call, of_command, of_typing, refused, text_of
 from agent_runtime.workspace.files import Scratch
 
@@ -85,11 +85,11 @@ class ShellTools:
             gap: seconds to wait before a command; see `Agent.separates_commands`.
         """
         self._logs = logs  # a private directory lives as long as its object
-        readable = logs.seen_in(sandbox) if logs is not None else {}
-        self._spool = Spool(logs.directory, seen_as=next(iter(readable))) if logs is not None else None
+        readable = logs.agent_paths(sandbox) if logs is not None else {}
+        self._spool = Spool(logs.directory, agent_path=next(iter(readable))) if logs is not None else None
         self._start = ShellStart(directory=start_in)
         self._home = "/".join(filter(None, (str(sandbox.seen_as(workspace)), start_in)))
-        self._place = place(
+        self._place = create_terminals(
             sandbox, workspace, readable, self._spool, egress, scratch=scratch, guard=guard, start=self._start
         )
         self._gap = gap
@@ -246,7 +246,7 @@ class ShellTools:
     def status(self) -> str:
         """One line per living terminal for the status message; empty when none was used."""
         return "\n".join(
-            f"{name}: {'running `' + _short(t.running) + '`' if t.running is not None else 'idle'}, "
+            f"{name}: {'running `' + _short(t.running_command) + '`' if t.running_command is not None else 'idle'}, "
             f"pid {t.pid}, cwd {t.cwd}"
             for name, t in self._terminals.items()
             if t.pid is not None
@@ -275,7 +275,7 @@ class ShellTools:
         """A fresh terminal of that name; an idle one of the same name gives way."""
         old = self._terminals.get(session_id)
         if old is not None:
-            if old.running is None:
+            if old.running_command is None:
                 await old.close()
                 self._terminals[session_id] = self._terminal(session_id, shell)
             return self._terminals[session_id]
@@ -302,9 +302,9 @@ def _check_command(command: str, timeout: float, shell: str | None, offered: tup
 
 
 def _check_idle(session_id: str, terminal: LiveTerminal) -> None:
-    if terminal.running is not None:
+    if terminal.running_command is not None:
         raise ToolError(
-            f"{session_id!r} is busy with `{_short(terminal.running)}`. Use read_output or send_input, "
+            f"{session_id!r} is busy with `{_short(terminal.running_command)}`. Use read_output or send_input, "
             'e.g. send_input(session_id, "\\x03") to interrupt it, or another terminal (new_terminal=True).'
         )
 
@@ -315,9 +315,9 @@ def _running(session_id: str, terminal: LiveTerminal) -> str:
     Raises:
         ToolError: none does.
     """
-    if terminal.running is None:
+    if terminal.running_command is None:
         raise ToolError(f"send_input: no command is running in {session_id!r}; to run one use execute")
-    return terminal.running
+    return terminal.running_command
 
 
 def _check_seconds(timeout: float) -> None:

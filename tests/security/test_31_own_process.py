@@ -35,13 +35,13 @@ import asyncio, os, sys, tempfile
 from pathlib import Path
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
-from agent_runtime.terminals.backends import backend
+from agent_runtime.terminals.backends import create_backend
 from agent_runtime.terminals.terminal import Terminal
 from bot.server.process import close_memory
 close_memory()
 async def main():
     with tempfile.TemporaryDirectory() as directory:
-        place = backend(Bubblewrap(SandboxSettings()), Path(directory))
+        place = create_backend(Bubblewrap(SandboxSettings()), Path(directory))
         print((await Terminal("main", backend=place).run("echo worked", timeout=20)).output)
         await place.close()
 asyncio.run(main())

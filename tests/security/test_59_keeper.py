@@ -20,9 +20,9 @@ from agent_runtime.core.errors import SandboxError
 from agent_runtime.core.values import Plain
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import Launch, SandboxSettings, Temporary
-from agent_runtime.terminals import keeper as keeper_module
-from agent_runtime.terminals.keeper import Keeper
+from agent_runtime.terminals import sandbox_init as init_module
 from agent_runtime.terminals.processes import ProcessFamily
+from agent_runtime.terminals.sandbox_init import SandboxInit
 from agent_runtime.tools.shell import ShellTools
 from tests.waiting import eventually
 
@@ -71,20 +71,20 @@ async def test_orphans_are_reaped(tools: ShellTools) -> None:
 
 @pytest.mark.parametrize("words", ["yes", "yes | tr -d '\\n'", "sleep 60", "exec >&- 2>&- <&-; sleep 60"])
 async def test_a_keeper_that_was_taken_over_holds_nobody_up(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper_module, "_ANSWER_SECONDS", 0.3)
-    monkeypatch.setattr(keeper_module, "_START_SECONDS", 0.3)
-    keeper = Keeper(Launch(argv=("/bin/bash", "-c", f"exec 2>/dev/null; {words}"), env={}))
+    monkeypatch.setattr(init_module, "_ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(init_module, "_START_SECONDS", 0.3)
+    keeper = SandboxInit(Launch(argv=("/bin/bash", "-c", f"exec 2>/dev/null; {words}"), env={}))
     async with asyncio.timeout(60):
         with pytest.raises(SandboxError):
-            await keeper.ready()
-    assert not keeper.alive
+            await keeper.wait_ready()
+    assert not keeper.is_alive
 
 
 async def test_a_huge_exit_code_is_no_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper_module, "_START_SECONDS", 0.3)
-    keeper = Keeper(Launch(argv=("/bin/bash", "-c", "printf '%07000d x\\n' 1; sleep 60"), env={}))
-    keeper._awaited["x"] = ""
-    assert await keeper.exit_code("x", within=0.5) is None
+    monkeypatch.setattr(init_module, "_START_SECONDS", 0.3)
+    keeper = SandboxInit(Launch(argv=("/bin/bash", "-c", "printf '%07000d x\\n' 1; sleep 60"), env={}))
+    keeper._replies["x"] = ""
+    assert await keeper.wait_exit_code("x", within=0.5) is None
     await keeper.close()
 
 
@@ -105,11 +105,11 @@ async def test_keepers_that_nobody_closes_give_their_descriptors_back(tmp_path: 
     def is_open(descriptor: int) -> bool:
         return Path(f"/proc/self/fd/{descriptor}").is_symlink()
 
-    launch = Bubblewrap(SandboxSettings()).launch(keeper_module.argv(["true"]), workspace=tmp_path, first=True)
-    keeper = Keeper(launch)
-    await keeper.ready()
+    launch = Bubblewrap(SandboxSettings()).launch(init_module.build_argv(["true"]), workspace=tmp_path, first=True)
+    keeper = SandboxInit(launch)
+    await keeper.wait_ready()
     keeper._socket.close()  # sockets are closed, and complained of, by Python itself
-    held = [*keeper._held]
+    held = [*keeper._descriptors]
     assert all(map(is_open, held))
     assert held
     del keeper

@@ -68,13 +68,13 @@ async def test_a_mark_without_an_end_is_output(tools: ShellTools) -> None:
 async def test_a_job_that_never_stops_writing_is_not_read_for_ever(
     tools: ShellTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Output, "over_quota", property(lambda output: output.bytes > 1_000_000))
+    monkeypatch.setattr(Output, "is_over_quota", property(lambda output: output.bytes > 1_000_000))
     await run(tools, "yes &")
     terminal = tools._terminals["main"]
     assert isinstance(terminal, Terminal)
     shell = terminal._shell
     assert shell is not None
-    await eventually(lambda: shell._output.over_quota)
+    await eventually(lambda: shell._output.is_over_quota)
     read = shell._output.bytes
     await eventually(lambda: select.select([shell.pty.fd], [], [], 0)[0] or None)  # there is more to read
     for _ in range(100):  # turns of the loop, each of which would read
@@ -86,7 +86,7 @@ async def test_a_job_that_never_stops_writing_is_not_read_for_ever(
 
 
 async def test_numbers_in_a_mark_are_short() -> None:
-    marker = command_module.parse_mark(b"9" * 5_000 + b" 0;" + b"9" * 5_000 + b";/")
+    marker = command_module.parse_marker(b"9" * 5_000 + b" 0;" + b"9" * 5_000 + b";/")
     assert (marker.exit_code, marker.pid, marker.ok) == (0, 0, True)
 
 
@@ -95,9 +95,9 @@ async def test_an_environment_of_any_size_is_read_up_to_a_bound(monkeypatch: pyt
     mark = "m" * 32
     with subprocess.Popen(["sleep", "60"], env={processes.MARK: mark, "LAST": "x" * 5_000}) as process:  # noqa: ASYNC220 - to look at
         family = ProcessFamily(mark=mark, session=0, namespace=None)
-        await eventually(lambda: family.has(process.pid))
-        monkeypatch.setattr(processes, "_ENVIRONMENT", 20)
-        assert not family.has(process.pid)
+        await eventually(lambda: family.contains(process.pid))
+        monkeypatch.setattr(processes, "_MAX_ENVIRONMENT_BYTES", 20)
+        assert not family.contains(process.pid)
         process.kill()
 
 

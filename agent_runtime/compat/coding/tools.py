@@ -197,7 +197,7 @@ class CodingActions:
             sandbox = self._sandbox_if_any
             if sandbox is None:
                 return Workspace(self.root)
-            return Workspace(self.root, seen_as=sandbox.seen_as(self.root), readable=self._logs.seen_in(sandbox))
+            return Workspace(self.root, seen_as=sandbox.seen_as(self.root), readable=self._logs.agent_paths(sandbox))
         except OSError as error:
             raise ToolError(f"the session root {self.root} cannot be opened: {error.strerror or error}") from error
 

@@ -15,7 +15,7 @@ from agent_runtime.processes.spawn import finish_start, run_in_thread
 from agent_runtime.sandbox.protocol import FixedPath, Launch, SandboxSettings
 from agent_runtime.sandbox.resident import Resident
 from agent_runtime.sandbox.select import Local
-from agent_runtime.terminals.keeper import Keeper
+from agent_runtime.terminals.sandbox_init import SandboxInit
 from tests.sandboxes import processes_with
 from tests.waiting import eventually
 
@@ -134,7 +134,7 @@ async def test_a_resident_sandbox_that_is_closed_while_it_starts_leaves_nothing(
 
 
 async def test_a_keeper_that_is_closed_while_it_starts_leaves_nothing() -> None:
-    keeper = Keeper(half_started("80812"))
+    keeper = SandboxInit(half_started("80812"))
     await eventually(lambda: len(processes_with("80812")) == 1)
     await keeper.close()
     await eventually(lambda: not processes_with("80812"))

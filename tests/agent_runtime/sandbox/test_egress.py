@@ -229,11 +229,11 @@ sys.path[:0] = sys.argv[1:]
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.egress import listen_inside
 from agent_runtime.sandbox.protocol import SandboxSettings
-from agent_runtime.terminals.keeper import Keeper, argv
+from agent_runtime.terminals.sandbox_init import SandboxInit, build_argv
 
 async def main(place):
-    keeper = Keeper(Bubblewrap(SandboxSettings()).launch(argv(["bash"]), workspace=Path(place), first=True))
-    await keeper.ready()
+    keeper = SandboxInit(Bubblewrap(SandboxSettings()).launch(build_argv(["bash"]), workspace=Path(place), first=True))
+    await keeper.wait_ready()
     with listen_inside(keeper.network) as listener:
         print(listener.getsockname(), listener.gettimeout())
     await keeper.close()

@@ -21,9 +21,9 @@ from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import Launch, SandboxLimits, SandboxSettings
 from agent_runtime.sandbox.select import Local
-from agent_runtime.terminals.backends import Backend, backend
+from agent_runtime.terminals.backends import Backend, create_backend
 from agent_runtime.terminals.command import CommandReport
-from agent_runtime.terminals.keeper import Keeper
+from agent_runtime.terminals.sandbox_init import SandboxInit
 from agent_runtime.terminals.terminal import Terminal
 from tests.containers import IMAGE, StandIn
 from tests.sandboxes import descriptors, parent_of, processes_with, seconds
@@ -33,7 +33,7 @@ from tests.waiting import eventually
 
 @pytest_asyncio.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Backend]:
-    made = backend(Bubblewrap(SandboxSettings()), tmp_path)
+    made = create_backend(Bubblewrap(SandboxSettings()), tmp_path)
     yield made
     await made.close()
 
@@ -86,7 +86,7 @@ async def test_control_c_reaches_only_its_own_terminal(main: Terminal, server: T
     await run(main, "sleep 60", timeout=0.1)
     await run(server, "sleep 60", timeout=0.1)
     assert (await server.send("\x03", timeout=30)).exit_code == 130
-    assert main.running == "sleep 60"
+    assert main.running_command == "sleep 60"
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ async def test_sixteen_terminals_start_at_once(place: Backend) -> None:
 async def test_a_sandbox_that_does_not_start_says_why(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
-    place = backend(Bubblewrap(SandboxSettings()), tmp_path, {"/logs": gone})
+    place = create_backend(Bubblewrap(SandboxSettings()), tmp_path, {"/logs": gone})
     gone.rmdir()
     with pytest.raises(SandboxError, match="Can't find source path"):
         await place.open()
@@ -250,7 +250,7 @@ async def test_readable_directories_are_seen_and_not_written(tmp_path: Path) -> 
     for name in ("work", "logs"):
         (tmp_path / name).mkdir()
     (tmp_path / "logs" / "a.log").write_text("line\n")
-    place = backend(Bubblewrap(SandboxSettings()), tmp_path / "work", {"/logs": tmp_path / "logs"})
+    place = create_backend(Bubblewrap(SandboxSettings()), tmp_path / "work", {"/logs": tmp_path / "logs"})
     terminal = Terminal("main", backend=place)
     assert (await run(terminal, "cat /logs/a.log")).output == "line\n"
     assert "Read-only file system" in (await run(terminal, "echo x > /logs/a.log")).output
@@ -259,7 +259,7 @@ async def test_readable_directories_are_seen_and_not_written(tmp_path: Path) -> 
 
 
 async def test_without_a_sandbox_a_terminal_ends_with_what_it_started(tmp_path: Path) -> None:
-    place = backend(Local(SandboxSettings()), tmp_path)
+    place = create_backend(Local(SandboxSettings()), tmp_path)
     terminal, other = Terminal("main", backend=place), Terminal("other", backend=place)
     tag, others = seconds(70706), seconds(70708)
     await run(other, f"sleep {others} &")
@@ -280,10 +280,10 @@ _PROGRAM = f"""
 import asyncio, sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
-from agent_runtime.terminals.backends import backend
+from agent_runtime.terminals.backends import create_backend
 from agent_runtime.terminals.terminal import Terminal
 async def main():
-    place = backend(Bubblewrap(SandboxSettings()), Path(sys.argv[1]))
+    place = create_backend(Bubblewrap(SandboxSettings()), Path(sys.argv[1]))
     for name in ("a", "b"):
         terminal = Terminal(name, backend=place)
         await terminal.run("sleep {_TAG}", timeout=0.2)
@@ -323,16 +323,16 @@ def test_an_ordinary_user_has_the_same_terminals() -> None:
 
 
 async def test_a_sandbox_that_ends_the_moment_it_is_there_is_an_error_of_the_sandbox() -> None:
-    keeper = Keeper(Launch(argv=("/bin/sh", "-c", "echo ready"), env={}))
-    await eventually(lambda: not keeper.alive)
+    keeper = SandboxInit(Launch(argv=("/bin/sh", "-c", "echo ready"), env={}))
+    await eventually(lambda: not keeper.is_alive)
     with pytest.raises(SandboxError, match="The sandbox did not start"):
-        await keeper.ready()
+        await keeper.wait_ready()
 
 
 def test_a_control_group_that_cannot_be_entered_is_an_error_of_the_sandbox(tmp_path: Path) -> None:
     (tmp_path / "cgroup.procs").touch()
     with (tmp_path / "cgroup.procs").open() as removed, pytest.raises(SandboxError, match="could not be started"):
-        Keeper(Launch(argv=("/bin/sh", "-c", "exit"), env={}), entrance=removed.fileno())
+        SandboxInit(Launch(argv=("/bin/sh", "-c", "exit"), env={}), entrance=removed.fileno())
 
 
 _FORKS = """
@@ -340,10 +340,10 @@ import asyncio, os, sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.sandbox.resident import Resident
-from agent_runtime.terminals.backends import backend
+from agent_runtime.terminals.backends import create_backend
 from agent_runtime.terminals.terminal import Terminal
 sandbox, place = Bubblewrap(SandboxSettings()), Path(sys.argv[1])
-resident, inside = Resident(sandbox, place, {}), backend(sandbox, place)
+resident, inside = Resident(sandbox, place, {}), create_backend(sandbox, place)
 terminal = Terminal("main", backend=inside)
 async def run(command, words):
     said = b"".join([piece async for piece in resident.run(["sh", "-c", words])]).decode()
@@ -374,7 +374,7 @@ async def container_place(engine: StandIn, tmp_path: Path) -> AsyncIterator[Back
     (tmp_path / "work").mkdir()
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "1.log").write_text("logged\n")
-    made = backend(engine.sandbox(), tmp_path / "work", {"/logs": tmp_path / "logs"})
+    made = create_backend(engine.sandbox(), tmp_path / "work", {"/logs": tmp_path / "logs"})
     yield made
     await made.close()
 
@@ -429,7 +429,7 @@ async def test_a_limit_that_the_engine_does_not_keep_ends_the_container_and_is_n
     engine: StandIn, tmp_path: Path
 ) -> None:
     settings = replace(engine.settings, limits=SandboxLimits(files=50))
-    container_place = backend(engine.sandbox(settings), tmp_path)
+    container_place = create_backend(engine.sandbox(settings), tmp_path)
     terminal = Terminal("main", backend=container_place)
     try:
         report = await terminal.run("for n in {1..500}; do : >file-$n; done; sleep 100", timeout=30)
@@ -451,12 +451,12 @@ async def test_an_image_that_is_gone_is_said(engine: StandIn, container_place: B
 async def test_the_container_ends_with_whoever_holds_it(engine: StandIn, tmp_path: Path) -> None:
     program = (
         "import asyncio, sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]\n"
-        "from tests.containers import StandIn; from agent_runtime.terminals.backends import backend\n"
+        "from tests.containers import StandIn; from agent_runtime.terminals.backends import create_backend\n"
         "from agent_runtime.terminals.terminal import Terminal\n"
         "here = Path(sys.argv[1])\n"
         "engine = StandIn(home=here / 'engine', program=here / 'engine' / 'docker')\n"
         "async def main():\n"
-        "    terminal = Terminal('main', backend=backend(engine.sandbox(), here))\n"
+        "    terminal = Terminal('main', backend=create_backend(engine.sandbox(), here))\n"
         "    await terminal.run('setsid sleep 1000 & sleep 1001 &', timeout=20)\n"
         "    print('up', flush=True); await asyncio.sleep(1000)\n"
         "asyncio.run(main())\n"

@@ -31,17 +31,17 @@ def test_every_stage_of_a_pipe_counts_but_a_broken_pipe_does_not(
 
 
 def test_a_marker_is_read_back() -> None:
-    assert command.parse_mark(b"1 0 1;4;/a;b") == Marker(exit_code=1, pipe=(0, 1), pid=4, cwd="/a;b")
-    assert command.parse_mark(b"130;4;/") == Marker(exit_code=130, pipe=(), pid=4, cwd="/")
+    assert command.parse_marker(b"1 0 1;4;/a;b") == Marker(exit_code=1, pipe=(0, 1), pid=4, cwd="/a;b")
+    assert command.parse_marker(b"130;4;/") == Marker(exit_code=130, pipe=(), pid=4, cwd="/")
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=4_000))
 def test_bash_reads_a_quoted_command_back_to_the_byte(text: str) -> None:
-    pieces = command.pieces(text)
+    pieces = command.quote_pieces(text)
     assert all(len(piece.encode()) < 4_000 for piece in pieces)
     assert all("\n" not in piece for piece in pieces)
-    assert all(len(command.check("0" * 32, piece=piece, first=False)) < 4_096 for piece in pieces)
+    assert all(len(command.check_line("0" * 32, piece=piece, first=False)) < 4_096 for piece in pieces)
     script = "printf %s " + "".join(pieces)
     done = subprocess.run(["bash", "-c", script], env={"LANG": "C.UTF-8"}, capture_output=True, check=True)
     assert done.stdout == text.encode()
@@ -63,6 +63,6 @@ def test_bash_reads_a_quoted_command_back_to_the_byte(text: str) -> None:
     ],
 )
 def test_only_what_bash_says_of_the_text_itself_tells_that_something_is_missing(said: str, missing: str | None) -> None:
-    told = command.unfinished(said)
+    told = command.incomplete_reason(said)
     assert (told is None) == (missing is None)
     assert told is None or told.endswith(f" ({missing})" if missing else "is not closed")

@@ -145,14 +145,14 @@ def test_short_text_is_kept_whole() -> None:
     for piece in ("abc", "def", "ghij"):
         capture.add(piece, piece.count("\n"))
     assert capture.render() == "abcdefghij"
-    assert not capture.cut
+    assert not capture.is_truncated
 
 
 def test_long_text_is_head_count_and_tail() -> None:
     capture = Capture(10)
     for number in range(1, 101):
         capture.add(f"line {number}\n", 1)
-    text = capture.render(whole="logs/a.log")
+    text = capture.render(log="logs/a.log")
     assert text.startswith("line 1\nlin\n[… ")
     assert text.endswith("…]\n\nline 100\n")
     assert "lines 2-" in text
@@ -162,7 +162,7 @@ def test_long_text_is_head_count_and_tail() -> None:
 def test_binary_data_is_left_out_and_the_text_around_it_stays() -> None:
     output = Output()
     output.feed(b"$ cat photo.png\n" + random.Random(1).randbytes(10_000) + b"\ndone\n")  # noqa: S311 - noise is enough
-    shown = output.whole()
+    shown = output.render_all()
     assert shown.startswith("$ cat photo.png\n")
     assert shown.endswith("done\n")
     assert "characters of binary data]" in shown
@@ -178,10 +178,10 @@ def test_head_and_tail_are_those_of_the_whole(pieces: list[str], limit: int) -> 
     whole = "".join(pieces)
     assert capture.characters == len(whole)
     assert capture.lines == whole.count("\n")
-    if capture.cut:
-        assert capture.kept() == whole[:limit] + whole[-limit:]
+    if capture.is_truncated:
+        assert capture.head_and_tail() == whole[:limit] + whole[-limit:]
     else:
-        assert capture.kept() == whole
+        assert capture.head_and_tail() == whole
 
 
 def test_long_output_goes_to_a_log_and_short_output_does_not(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_long_output_goes_to_a_log_and_short_output_does_not(tmp_path: Path) -> 
     short.feed(b"x" * 9_000)
     for number in range(5_000):
         long.feed(f"{number}\n".encode())
-    assert str(tmp_path / "logs" / "long.log") in long.whole()
+    assert str(tmp_path / "logs" / "long.log") in long.render_all()
     short.close()
     long.close()
     assert short.log is None
@@ -202,17 +202,17 @@ def test_a_log_that_cannot_be_written_is_said_and_ends_nothing(tmp_path: Path) -
     output.feed(b"x" * 20_000)
     assert output.log is None
     assert output.log_error
-    assert "10,000 characters left out" in output.whole()
+    assert "10,000 characters left out" in output.render_all()
 
 
 def test_what_was_taken_is_not_given_again() -> None:
     output = Output()
     output.feed(b"one\ntw")
-    assert output.take() == "one\ntw"
+    assert output.take_new() == "one\ntw"
     output.feed(b"o\nthree\n")
-    assert output.take() == "o\nthree\n"
-    assert output.take() == ""
-    assert output.whole() == "one\ntwo\nthree\n"
+    assert output.take_new() == "o\nthree\n"
+    assert output.take_new() == ""
+    assert output.render_all() == "one\ntwo\nthree\n"
 
 
 def test_the_oldest_logs_make_room(tmp_path: Path) -> None:

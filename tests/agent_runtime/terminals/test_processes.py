@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from agent_runtime.terminals.processes import beside, kill_those_left
+from agent_runtime.terminals.processes import kill_remaining, terminal_processes
 
 _TERMINALS_OF_A_SANDBOX = 64
 """More than any test has in one sandbox."""
@@ -46,20 +46,20 @@ def own_terminal(script: str) -> Iterator[tuple[int, int]]:
 
 def test_a_process_without_a_terminal_shares_it_with_nobody() -> None:
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as alone:
-        assert beside(alone.pid) == frozenset()
+        assert terminal_processes(alone.pid) == frozenset()
         alone.kill()
         os.waitid(os.P_PID, alone.pid, os.WEXITED | os.WNOWAIT)
-        assert beside(alone.pid) == frozenset(), "it has ended, and nobody has waited for it"
-    assert beside(alone.pid) == frozenset(), "it is gone"
+        assert terminal_processes(alone.pid) == frozenset(), "it has ended, and nobody has waited for it"
+    assert terminal_processes(alone.pid) == frozenset(), "it is gone"
 
 
 def test_those_beside_a_process_on_its_terminal_are_found_and_killed() -> None:
     with own_terminal("sleep 61 & echo begun; wait") as (pid, descriptor):
         assert b"begun" in os.read(descriptor, 100)
-        [other] = beside(pid)
-        kill_those_left(frozenset([other]))
+        [other] = terminal_processes(pid)
+        kill_remaining(frozenset([other]))
         os.waitpid(pid, 0)  # it waited for that one
-        assert beside(pid) == frozenset()
+        assert terminal_processes(pid) == frozenset()
 
 
 _AS_NOBODY = """

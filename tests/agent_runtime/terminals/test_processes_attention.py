@@ -10,8 +10,8 @@ import pytest_asyncio
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.terminals import pty
-from agent_runtime.terminals.backends import backend
-from agent_runtime.terminals.processes import UNCLEAR, Attention, look
+from agent_runtime.terminals.backends import create_backend
+from agent_runtime.terminals.processes import UNCLEAR, ForegroundState, foreground_state
 from agent_runtime.terminals.terminal import Terminal
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a program waits for")
@@ -58,7 +58,7 @@ OTHERS = {
 
 @pytest_asyncio.fixture
 async def terminal(tmp_path: Path) -> AsyncIterator[Terminal]:
-    place = backend(Bubblewrap(SandboxSettings()), tmp_path)
+    place = create_backend(Bubblewrap(SandboxSettings()), tmp_path)
     yield Terminal("main", backend=place)
     await place.close()
 
@@ -92,7 +92,7 @@ async def test_input_is_answered_when_the_program_asks_again_however_long_it_wor
 async def test_where_the_system_does_not_tell_a_quiet_moment_after_an_answer_is_enough(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pty, "look", lambda *_, **_options: UNCLEAR)
+    monkeypatch.setattr(pty, "foreground_state", lambda *_, **_options: UNCLEAR)
     asked = await terminal.run("read name; echo hi $name; read more", timeout=0.5)
     assert asked.status == "running"
     answered = await terminal.send("me\n", timeout=60)
@@ -100,5 +100,5 @@ async def test_where_the_system_does_not_tell_a_quiet_moment_after_an_answer_is_
 
 
 def test_what_cannot_be_looked_at_is_unclear() -> None:
-    assert look(1 << 30, 1, reads_give_up=False) == UNCLEAR
-    assert Attention(kind="unclear") == UNCLEAR
+    assert foreground_state(1 << 30, 1, has_timed_reads=False) == UNCLEAR
+    assert ForegroundState(kind="unclear") == UNCLEAR

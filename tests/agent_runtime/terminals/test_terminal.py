@@ -18,10 +18,10 @@ from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.sandbox.select import Local
 from agent_runtime.terminals import command as command_module
 from agent_runtime.terminals import terminal as shell_module
-from agent_runtime.terminals.backends import Backend, backend
+from agent_runtime.terminals.backends import Backend, create_backend
 from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.output import COMMAND_BYTES, Output, Spool
-from agent_runtime.terminals.processes import Attention, ProcessFamily
+from agent_runtime.terminals.processes import ForegroundState, ProcessFamily
 from agent_runtime.terminals.pty import Pty
 from agent_runtime.terminals.terminal import Terminal
 from tests.sandboxes import children, descriptors, parent_of, processes_with, seconds
@@ -32,7 +32,7 @@ from tests.waiting import eventually
 async def place(tmp_path: Path) -> AsyncIterator[Backend]:
     workspace = tmp_path / "work"
     workspace.mkdir()
-    made = backend(Bubblewrap(SandboxSettings()), workspace)
+    made = create_backend(Bubblewrap(SandboxSettings()), workspace)
     yield made
     await made.close()
 
@@ -178,7 +178,7 @@ async def test_a_command_is_judged_by_itself_whatever_the_session_has_set(termin
 
 async def test_a_shell_that_speaks_another_language_runs_nothing_of_an_unfinished_command(tmp_path: Path) -> None:
     settings = SandboxSettings(environment={"LC_ALL": "C.UTF-8", "LANGUAGE": "de"})
-    place = backend(Bubblewrap(settings), tmp_path)
+    place = create_backend(Bubblewrap(settings), tmp_path)
     terminal = Terminal("main", backend=place)
     assert (await run(terminal, "touch ran\necho 'open")).status == "incomplete"
     assert (await run(terminal, "ls; echo $LC_ALL $LANGUAGE")).output == "C.UTF-8 de\n"
@@ -190,7 +190,7 @@ async def test_a_shell_that_speaks_another_language_runs_nothing_of_an_unfinishe
 async def test_a_shell_whose_language_is_not_understood_lives_on_after_an_unfinished_command(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    monkeypatch.setattr(command_module, "unfinished", lambda _said: None)
+    monkeypatch.setattr(command_module, "incomplete_reason", lambda _output: None)
     await run(terminal, "shell=same")
     assert (await run(terminal, command)).status == "completed"
     assert (await run(terminal, 'echo "$shell"')).output == "same\n"
@@ -284,7 +284,7 @@ async def test_three_gigabytes_are_cut_off_at_the_quota_in_little_memory(termina
 
 async def test_programs_are_told_to_do_without_colours_progress_bars_and_questions(tmp_path: Path) -> None:
     settings = SandboxSettings(environment={"PIP_PROGRESS_BAR": "on", "CI": ""})
-    place = backend(Bubblewrap(settings), tmp_path)
+    place = create_backend(Bubblewrap(settings), tmp_path)
     terminal = Terminal("main", backend=place)
     shown = await run(
         terminal, 'for n in NO_COLOR PY_COLORS CI PIP_PROGRESS_BAR npm_config_progress; do echo "${!n}"; done'
@@ -359,7 +359,7 @@ async def test_reading_waits_for_the_end(terminal: Terminal) -> None:
 
 async def test_a_second_command_is_refused_while_one_runs(terminal: Terminal) -> None:
     await run(terminal, "sleep 60", timeout=0.05)
-    assert terminal.running == "sleep 60"
+    assert terminal.running_command == "sleep 60"
     with pytest.raises(RuntimeError, match="running"):
         await run(terminal, "echo no")
 
@@ -376,9 +376,9 @@ def pass_on_late(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, *, what: b
     """Have what is typed with these bytes in it reach the terminal's programs only after they were looked at thrice."""
     assert terminal._shell is not None
     pty = terminal._shell.pty
-    write, attention = pty.write, pty.attention
+    write, attention = pty.write, pty.foreground_state
     typed: list[bytes] = []
-    looks: list[Attention] = []
+    looks: list[ForegroundState] = []
 
     async def typing(data: bytes, *, timeout: float) -> int:  # noqa: ASYNC109 - as there
         if what not in data:
@@ -387,14 +387,14 @@ def pass_on_late(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, *, what: b
         looks.clear()
         return len(data)
 
-    async def looking() -> Attention:
+    async def looking() -> ForegroundState:
         looks.append(await attention())
         if len(looks) == 3:
             await write(typed.pop(), timeout=30)
         return looks[-1]
 
     monkeypatch.setattr(pty, "write", typing)
-    monkeypatch.setattr(pty, "attention", looking)
+    monkeypatch.setattr(pty, "foreground_state", looking)
 
 
 async def test_a_program_that_has_not_read_what_was_typed_does_not_wait_for_more(
@@ -417,7 +417,7 @@ async def test_a_shell_that_has_not_read_its_command_does_not_wait_for_input(
 async def test_a_shell_that_is_killed_before_it_is_known_is_reported_as_ended(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    meet = Pty.meet
+    meet = Pty.identify_leader
 
     def too_late(pty: Pty) -> None:
         os.kill(os.tcgetpgrp(pty.fd), signal.SIGKILL)
@@ -425,7 +425,7 @@ async def test_a_shell_that_is_killed_before_it_is_known_is_reported_as_ended(
             pass
         meet(pty)
 
-    monkeypatch.setattr(Pty, "meet", too_late)
+    monkeypatch.setattr(Pty, "identify_leader", too_late)
     report = await run(terminal, "echo never")
     assert (report.status, report.output) == ("restarted", "")
     monkeypatch.undo()
@@ -476,7 +476,7 @@ async def test_what_a_killed_program_left_unread_is_no_part_of_the_next_command(
     terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beforehand: str, *, alone: bool
 ) -> None:
     monkeypatch.setattr(shell_module, "_GRACE_SECONDS", 0.3)
-    used = Terminal("alone", backend=backend(Local(SandboxSettings()), tmp_path)) if alone else terminal
+    used = Terminal("alone", backend=create_backend(Local(SandboxSettings()), tmp_path)) if alone else terminal
     await begun(used, f'x=1; bash -c "{beforehand}stty raw -echo; echo begun; while :; do sleep 0.1; done"')
     await used.interrupt("told to stop")
     after = await run(used, "echo $x")
@@ -576,7 +576,7 @@ async def test_a_shell_that_does_not_answer_is_killed_and_the_report_says_so(
 
 async def test_cancelling_leaves_a_usable_terminal(terminal: Terminal) -> None:
     task = asyncio.create_task(run(terminal, "echo started; sleep 60"))
-    await eventually(lambda: terminal.running)
+    await eventually(lambda: terminal.running_command)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -585,7 +585,7 @@ async def test_cancelling_leaves_a_usable_terminal(terminal: Terminal) -> None:
 
 
 def test_a_terminal_lives_on_from_one_event_loop_to_the_next(tmp_path: Path) -> None:
-    place = backend(Bubblewrap(SandboxSettings()), tmp_path)
+    place = create_backend(Bubblewrap(SandboxSettings()), tmp_path)
     terminal = Terminal("main", backend=place)
     asyncio.run(run(terminal, "x=kept"))
     assert asyncio.run(run(terminal, "echo $x")).output == "kept\n"
@@ -594,7 +594,7 @@ def test_a_terminal_lives_on_from_one_event_loop_to_the_next(tmp_path: Path) -> 
 
 
 def test_the_end_of_a_shell_that_one_event_loop_did_not_finish_is_finished_in_the_next(tmp_path: Path) -> None:
-    place = backend(Bubblewrap(SandboxSettings()), tmp_path)
+    place = create_backend(Bubblewrap(SandboxSettings()), tmp_path)
     terminal = Terminal("main", backend=place)
 
     async def left_in_the_middle() -> None:
@@ -604,7 +604,7 @@ def test_the_end_of_a_shell_that_one_event_loop_did_not_finish_is_finished_in_th
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(shell.pty, "finish", lambda *, ended: asyncio.sleep(3600, ended))
             os.kill(shell.pty.leader, signal.SIGKILL)
-            await eventually(lambda: shell._burial is not None)
+            await eventually(lambda: shell._reap_task is not None)
 
     async def gone_on_with() -> None:
         report = await terminal.read(timeout=20)
@@ -632,7 +632,7 @@ async def test_who_is_cancelled_while_a_shell_is_buried_does_not_stop_that(
 
     monkeypatch.setattr(shell.pty, "finish", slowly)
     os.kill(shell.pty.leader, signal.SIGKILL)
-    await eventually(lambda: shell._burial is not None)
+    await eventually(lambda: shell._reap_task is not None)
     waiting = asyncio.create_task(run(terminal, "echo again"))
     for _ in range(10):
         await asyncio.sleep(0)
@@ -695,13 +695,13 @@ async def test_a_terminal_whose_closing_was_cancelled_is_closed_the_next_time(
 
 async def test_a_shell_that_cannot_start_is_an_error_of_the_sandbox(tmp_path: Path) -> None:
     sandbox = Local(SandboxSettings(environment={"PATH": "/nonexistent"}))
-    terminal = Terminal("main", backend=backend(sandbox, tmp_path))
+    terminal = Terminal("main", backend=create_backend(sandbox, tmp_path))
     with pytest.raises(SandboxError, match="bash"):
         await run(terminal, "true")
 
 
 async def test_it_works_without_a_sandbox_too(tmp_path: Path) -> None:
-    terminal = Terminal("main", backend=backend(Local(SandboxSettings()), tmp_path))
+    terminal = Terminal("main", backend=create_backend(Local(SandboxSettings()), tmp_path))
     assert (await run(terminal, "pwd")).output == f"{tmp_path}\n"
     await terminal.close()
 
@@ -710,7 +710,7 @@ async def test_twenty_terminals_leave_no_descriptor_and_no_zombie(tmp_path: Path
     sandbox = Bubblewrap(SandboxSettings())
     before, had = descriptors(), children()
     for _ in range(20):
-        place = backend(sandbox, tmp_path)
+        place = create_backend(sandbox, tmp_path)
         terminal = Terminal("main", backend=place)
         assert (await run(terminal, "echo hi")).output == "hi\n"
         await terminal.close()

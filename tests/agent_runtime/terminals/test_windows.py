@@ -18,7 +18,7 @@ from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.sandbox.select import Local
 from agent_runtime.terminals import windows
 from agent_runtime.terminals.output import Spool
-from agent_runtime.terminals.windows import ConsoleTerminal, Windows
+from agent_runtime.terminals.windows import ConsoleTerminal, ConsoleTerminals
 
 
 class PosixConsole:
@@ -61,15 +61,15 @@ class PosixConsole:
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Windows]:
+async def place(tmp_path: Path) -> AsyncIterator[ConsoleTerminals]:
     (tmp_path / "work").mkdir()
-    made = Windows(Local(SandboxSettings()), tmp_path / "work", Spool(tmp_path / "logs"), start=PosixConsole)
+    made = ConsoleTerminals(Local(SandboxSettings()), tmp_path / "work", Spool(tmp_path / "logs"), start=PosixConsole)
     yield made
     await made.close()
 
 
 @pytest.fixture
-def terminal(place: Windows) -> ConsoleTerminal:
+def terminal(place: ConsoleTerminals) -> ConsoleTerminal:
     return place.terminal("main", "bash")
 
 
@@ -111,7 +111,7 @@ async def test_what_is_left_open_ends_with_its_command(terminal: ConsoleTerminal
 
 async def test_a_command_that_goes_on_takes_input_and_is_read_in_pieces(terminal: ConsoleTerminal) -> None:
     report = await terminal.run("read -p 'name? ' -s name; echo; echo hello $name", timeout=0.5)
-    assert (report.status, report.output, terminal.running is not None) == ("running", "name? ", True)
+    assert (report.status, report.output, terminal.running_command is not None) == ("running", "name? ", True)
     with pytest.raises(RuntimeError):
         await terminal.run("echo", timeout=1)
     report = await terminal.send("you\n", timeout=20)
@@ -156,13 +156,13 @@ async def test_a_shell_that_does_not_start_says_why(tmp_path: Path) -> None:
     def start(argv: Sequence[str], env: Mapping[str, str], directory: Path) -> PosixConsole:
         return PosixConsole(["sh", "-c", "echo no such thing; exit 1"], env, directory)
 
-    place = Windows(Local(SandboxSettings()), tmp_path, None, start=start)
+    place = ConsoleTerminals(Local(SandboxSettings()), tmp_path, None, start=start)
     with pytest.raises(SandboxError, match="no such thing"):
         await place.terminal("main", "bash").run("echo", timeout=20)
 
 
 def test_a_terminal_lives_on_from_one_event_loop_to_the_next(tmp_path: Path) -> None:
-    place = Windows(Local(SandboxSettings()), tmp_path, None, start=PosixConsole)
+    place = ConsoleTerminals(Local(SandboxSettings()), tmp_path, None, start=PosixConsole)
     terminal = place.terminal("main", "bash")
     asyncio.run(terminal.run("x=5", timeout=20))
     assert asyncio.run(terminal.run("echo $x", timeout=20)).output == "5\n"

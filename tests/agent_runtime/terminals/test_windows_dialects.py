@@ -4,7 +4,7 @@ from pathlib import PureWindowsPath
 
 import pytest
 
-from agent_runtime.terminals.windows import DIALECTS, Parted, Unpainted
+from agent_runtime.terminals.windows import DIALECTS, OutputParser, RepaintFilter
 
 ESC, BEL = "\x1b", "\x07"
 
@@ -12,7 +12,7 @@ ESC, BEL = "\x1b", "\x07"
 @pytest.mark.parametrize("name", DIALECTS)
 def test_a_command_s_file_begins_with_its_mark_and_is_in_the_shell_s_own_form(name: str) -> None:
     dialect = DIALECTS[name]
-    data = dialect.script("one\ntwo \u00fc", "abc")
+    data = dialect.command_file("one\ntwo \u00fc", "abc")
     assert f"{ESC}]7770;abc;begin{BEL}".encode() in data.partition(b"one")[0]
     assert "two \u00fc".encode() in data
     assert (b"\r\n" in data) is (name != "bash")
@@ -30,7 +30,7 @@ def test_a_command_s_file_begins_with_its_mark_and_is_in_the_shell_s_own_form(na
 def test_the_line_that_is_typed_names_the_files_and_the_nonce_but_is_no_mark(name: str, line: str) -> None:
     dialect = DIALECTS[name]
     place = PureWindowsPath("C:\\O'Neil")
-    typed = dialect.typed(place / f"1{dialect.suffix}", place / f"end{dialect.suffix}", "abc")
+    typed = dialect.input_line(place / f"1{dialect.suffix}", place / f"end{dialect.suffix}", "abc")
     assert line in typed
     assert typed.endswith("\r")
     assert "]7770;" not in typed
@@ -54,7 +54,7 @@ _RECORDED = {
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("name", _RECORDED)
 def test_output_and_end_are_told_apart_from_echo_and_prompt_however_they_come(name: str, size: int) -> None:
-    recorded, parted, output = _RECORDED[name], Parted("abc"), ""
+    recorded, parted, output = _RECORDED[name], OutputParser("abc"), ""
     pieces = [recorded[start : start + size] for start in range(0, len(recorded), size)]
     while pieces and parted.marker is None:
         output += parted.feed(pieces.pop(0))
@@ -81,5 +81,5 @@ def test_output_and_end_are_told_apart_from_echo_and_prompt_however_they_come(na
 )
 @pytest.mark.parametrize("size", [1, 100])
 def test_cursor_positions_become_new_lines(painted: str, lines: str, size: int) -> None:
-    unpainted = Unpainted(40)
+    unpainted = RepaintFilter(40)
     assert "".join(unpainted.feed(painted[start : start + size]) for start in range(0, len(painted), size)) == lines

@@ -9,8 +9,8 @@ import pytest
 
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.sandbox.select import Local
+from agent_runtime.terminals.factory import LiveTerminal, TerminalFactory, create_terminals
 from agent_runtime.terminals.output import Spool
-from agent_runtime.terminals.place import LiveTerminal, Place, place
 
 _SHELLS = ("bash", "powershell", "cmd")
 _VARIABLE = {"bash": ("x=5", "echo $x"), "powershell": ("$x = 5", "echo $x"), "cmd": ("set x=5", "echo %x%")}
@@ -23,15 +23,15 @@ _SLEEP = {"bash": "sleep 60", "powershell": "Start-Sleep 60", "cmd": "ping -n 60
 
 
 @pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Place]:
+async def here(tmp_path: Path) -> AsyncIterator[TerminalFactory]:
     (tmp_path / "work").mkdir()
-    made = place(Local(SandboxSettings()), tmp_path / "work", {}, Spool(tmp_path / "logs"))
+    made = create_terminals(Local(SandboxSettings()), tmp_path / "work", {}, Spool(tmp_path / "logs"))
     yield made
     await made.close()
 
 
 @pytest.fixture(params=_SHELLS)
-async def terminal(here: Place, request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, LiveTerminal]]:
+async def terminal(here: TerminalFactory, request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, LiveTerminal]]:
     shell = str(request.param)
     if shell not in here.shells:
         pytest.skip(f"{shell} is no shell of this system")
