@@ -11,7 +11,7 @@ import cmarkgfm
 from cmarkgfm.cmark import Options
 from typing_extensions import override
 
-from bot.publishing.markdown import Allowed
+from bot.publishing.markdown import Allowlist
 
 _OPTIONS = Options.CMARK_OPT_UNSAFE | Options.CMARK_OPT_FOOTNOTES
 _EXTENSIONS = ["table", "autolink", "tagfilter", "strikethrough", "tasklist"]
@@ -72,7 +72,7 @@ def live_in(markdown: str) -> set[str]:
     return page.live
 
 
-ALLOWED = Allowed(login="mona", number=12, server="https://github.example", repo="octo/calc")
+ALLOWED = Allowlist(login="mona", number=12, server="https://github.example", repo="octo/calc")
 _FILE = "https://github.example/octo/calc/blob/main/a.py"
 
 

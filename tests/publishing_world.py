@@ -16,9 +16,9 @@ from bot.git.workspace import Workspaces
 from bot.github.client import GitHub
 from bot.github.types import PullDraft
 from bot.publishing.plan import CommitPlan, Publication, branch_name, commit_body, pull_body
-from bot.publishing.publish import Delivered, Target, publish
+from bot.publishing.publish import SendResult, Target, publish
 from bot.publishing.redact import Redactor
-from bot.publishing.status_view import Published
+from bot.publishing.status_view import PublishState
 from localhub import Issue, LocalHub, Repo
 from tests.builders import a_job
 from tests.origin import git
@@ -54,7 +54,7 @@ class Outlet:
     github: GitHub
     tree: Tree
     target: Target
-    record: Remembered[Published]
+    record: Remembered[PublishState]
     installation: int
 
     @property
@@ -82,7 +82,7 @@ class Outlet:
 
     async def send(
         self, publication: Publication, *, replay: bool = False, dry_run: bool = False, redactor: Redactor = REDACTOR
-    ) -> Delivered:
+    ) -> SendResult:
         return await publish(
             self.github,
             self.record,
@@ -100,12 +100,12 @@ class Outlet:
         return [issue for issue in self.hub.issues(self.repo) if issue.number != 1]
 
 
-def cause_of(sent: Publication | Delivered) -> str | None:
+def cause_of(sent: Publication | SendResult) -> str | None:
     """Why not all is published; None when it is."""
     return sent.withheld.cause if sent.withheld else None
 
 
-def reason_of(sent: Publication | Delivered) -> str:
+def reason_of(sent: Publication | SendResult) -> str:
     """The same, as people read it."""
     return sent.withheld.reason if sent.withheld else ""
 
@@ -141,6 +141,6 @@ async def an_outlet(hub: LocalHub, state: Path, *, files: Mapping[str, str] | No
                 github=github,
                 tree=tree,
                 target=Target(repo=facts),
-                record=Remembered(Published()),
+                record=Remembered(PublishState()),
                 installation=installation,
             )

@@ -39,7 +39,7 @@ from bot.events.triggers import job_from
 from bot.github.client import GitHub
 from bot.permissions.levels import OWN_PREFIX
 from bot.prompt.brief import MAX_GOAL_CHARS
-from bot.publishing.render import is_marked
+from bot.publishing.render import has_marker
 from bot.settings.models import ActionSettings
 
 # Its id is another one on each Enterprise Server: https://api.github.com/users/github-actions[bot]
@@ -365,7 +365,7 @@ def _reason_to_ignore(
     if delivery.event in WRITERS_ONLY or sender is None:
         return None
     said = delivery.data.get("comment") or delivery.data.get("review") or {}
-    if is_marked(str(said.get("body") if isinstance(said, dict) else "")):
+    if has_marker(str(said.get("body") if isinstance(said, dict) else "")):
         return IgnoredDelivery(reason="the comment is the bot's own")
     if listening.is_own(sender.id, sender.login) or delivery.event in _SAID:
         return reject_sender(sender, listening)

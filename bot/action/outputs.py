@@ -22,8 +22,8 @@ from bot.domain.job import Job, JobState
 from bot.events.delivery import IgnoredDelivery
 from bot.jobs.context import Ending, ShortReply, artifact_name
 from bot.publishing.checks import Verdict
-from bot.publishing.markdown import Allowed, clean, code, duration, escape_markdown, fenced, one_line
-from bot.publishing.render import NO_FILE, annotations_of, in_inputs, reason, render_status
+from bot.publishing.markdown import Allowlist, clean, code, duration, escape_markdown, fence, one_line
+from bot.publishing.render import NO_FILE, build_annotations, explain, render_status, settings_to_inputs
 from bot.publishing.status_view import StatusView
 from bot.queue.records import JobRecord
 
@@ -219,7 +219,7 @@ def escaped(end: StepEnd, text: str) -> str:
     """Escape a text about a job's end, so that it is harmless wherever a workflow puts it."""
     if (job := end.job) is None:
         return text
-    allowed = Allowed(login="", number=job.thread.number, server=end.server_url.rstrip("/"), repo=job.repo.full_name)
+    allowed = Allowlist(login="", number=job.thread.number, server=end.server_url.rstrip("/"), repo=job.repo.full_name)
     return escape_markdown(text, allowed, limit=_SUMMARY_CHARS)
 
 
@@ -292,7 +292,7 @@ _SPARE_BYTES = 4_096
 def summary(end: StepEnd) -> str:
     """Format the summary of the step, in Markdown: the comment, the cost, and the change as far as it fits."""
     if isinstance(end.ended, IgnoredDelivery):
-        return f"Codepilot had nothing to do: {in_inputs(end.ended.reason)}"
+        return f"Codepilot had nothing to do: {settings_to_inputs(end.ended.reason)}"
     waits = render_status(end.view) if end.view is not None and end.ended is JobState.WAITING else ""
     parts = [end.told or waits or f"Codepilot: {end.ended.value}. {escaped(end, end.why)}".strip()]
     if end.view is not None:
@@ -324,13 +324,13 @@ def _change(patch: str, room: int) -> str:
     """Format the change, folded: whole where it fits, else as many whole lines as do."""
     shown = "\r".join(map(clean, patch.split("\r")))
     lines, note = shown.split("\n"), ""
-    block = fenced(shown, "diff")
+    block = fence(shown, "diff")
     while len(block.encode()) > room and lines:
         # A fence may be longer than the lines that were left out, when these are of back ticks.
         size = len("\n".join(lines).encode())
         keep = max(0, int(len(lines) * room / max(size, room + 1)) - 1)
         lines = lines[: min(keep, len(lines) - 1)]
-        block = fenced("\n".join(lines), "diff")
+        block = fence("\n".join(lines), "diff")
         note = f"_Truncated: the whole change has {len(patch):,} characters._"
     return "\n\n".join(filter(None, ["<details><summary>The change</summary>", block, note, "</details>"]))
 
@@ -344,14 +344,14 @@ def notes_on(end: StepEnd) -> list[str]:
     view, lines = end.view, list[tuple[Level, str]]()
     most: Level = "error" if exit_code(end.conclusion) else "warning"
     if isinstance(end.ended, IgnoredDelivery):
-        said = f"Nothing to do: {in_inputs(end.ended.reason)}"
+        said = f"Nothing to do: {settings_to_inputs(end.ended.reason)}"
         lines.append(("notice", annotation("notice", said, title="Codepilot")))
     elif end.conclusion not in _QUIET:
         said = " ".join(filter(None, (view.reason, view.remedy))) if view is not None else ""
-        said = in_inputs(said or _verdict(end) or MEANINGS[end.conclusion][1])
+        said = settings_to_inputs(said or _verdict(end) or MEANINGS[end.conclusion][1])
         lines.append((most, annotation(most, said, title=f"Codepilot: {end.conclusion.value}")))
     if end.ending is not None and view is not None:
-        for each in annotations_of(view, end.ending.review):
+        for each in build_annotations(view, end.ending.review):
             # In a step that is green no error, which would be read as its failure.
             level = most if each.level == "failure" else _LEVELS[each.level]
             file = "" if each.path == NO_FILE else each.path
@@ -368,7 +368,7 @@ def _verdict(end: StepEnd) -> str:
     view = end.view
     if view is None or view.verdict is None or view.state != "done":
         return end.ending.reason if end.ending is not None else ""
-    return reason(view.verdict, view.checks, changed=bool(view.files or view.checks), setup_failed=view.setup_failed)
+    return explain(view.verdict, view.checks, changed=bool(view.files or view.checks), setup_failed=view.setup_failed)
 
 
 _GROUP_TITLE_CHARS = 100

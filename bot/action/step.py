@@ -42,9 +42,9 @@ from bot.jobs.context import Ending, Handover, JobContextFactory, JobServices, L
 from bot.jobs.handover import save
 from bot.jobs.pipeline import Worker
 from bot.jobs.waiting import Patience
-from bot.publishing.markdown import Allowed, fenced
+from bot.publishing.markdown import Allowlist, fence
 from bot.publishing.redact import Redactor
-from bot.publishing.render import in_inputs, render_reply
+from bot.publishing.render import render_reply, settings_to_inputs
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from bot.queue.records import Signal, Stored
 from bot.server.build import EDIT_SECONDS, files_of, local_storage, redactor_for, services
@@ -91,7 +91,7 @@ async def take_step(survey: ActionSurvey) -> int:
         except InputsError as error:
             problems = error.wrong
         except (BotError, AgentError) as error:
-            problems = (InputProblem(text=in_inputs(str(error))),)
+            problems = (InputProblem(text=settings_to_inputs(str(error))),)
     await report_problems(settings, problems, redactor=redactor, say=say)
     return exit_code(Conclusion.MISCONFIGURED)
 
@@ -325,7 +325,7 @@ async def _comment_problems(settings: ActionSettings, job: Job, told: str, redac
         if not access.may_command:
             return
         name = job.repo.full_name
-        allowed = Allowed(
+        allowed = Allowlist(
             login=job.actor.login, number=job.thread.number, server=settings.server_url.rstrip("/"), repo=name
         )
         body = render_reply(told, allowed, job_id=job.id, refused=True)
@@ -361,7 +361,7 @@ def explanation(problems: Sequence[InputProblem], why: str) -> str:
     parts = [f"{_TITLE}.", said]
     if lines := [each.line for each in problems if each.line]:
         yaml = "\n".join(["with:", *(f"  {each}" for each in lines)])
-        parts.append(f"In the step of the workflow that uses Codepilot:\n\n{fenced(yaml, 'yaml')}")
+        parts.append(f"In the step of the workflow that uses Codepilot:\n\n{fence(yaml, 'yaml')}")
     if any(each.secret for each in problems):
         parts.append(why)
     return "\n\n".join(parts)

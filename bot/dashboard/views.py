@@ -20,7 +20,7 @@ from bot.domain.job import Job, JobState
 from bot.github.rate_limit import RequestBudget
 from bot.jobs.context import JobServices
 from bot.publishing.markdown import clean, duration, one_line
-from bot.publishing.status_view import RunEntry, RunLog, following, log_of, unpack_log
+from bot.publishing.status_view import RunEntry, RunLog, build_log, prepend_attempts, unpack_log
 from bot.queue.protocols import JobIndex, RunHistory
 from bot.queue.records import Backlog, JobRecord, JobRecords, RunQuery, Stored, WeekCost, week_begins, week_of
 from bot.queue.tracing import root_span_context
@@ -125,7 +125,7 @@ class DashboardReader:
                     events = self._services.session_events(job)
                 except SessionError as error:
                     raise BotError(f"The log of the run cannot be read: {error}") from error
-                log = following(log_of(events, self._shown), log) if events or log is None else log
+                log = prepend_attempts(build_log(events, self._shown), log) if events or log is None else log
             return RunMaterial(
                 stored=self._told(stored),
                 record=_redacted(record, self._shown),

@@ -359,7 +359,7 @@ class Tree:
             files, objects=self._objects, branch=branch, url=url, token=token, pauses=self._pauses, ca_file=ca_file
         )
 
-    async def large_files_with(self, files: Sequence[LargeFile], holds: Callable[[str], bool]) -> list[str]:
+    async def find_large_files(self, files: Sequence[LargeFile], holds: Callable[[str], bool]) -> list[str]:
         """The paths of those whose content has a part of which `holds` is true, read as Latin-1."""
         return await asyncio.to_thread(
             lambda: [each.path for each in files if any_chunk(self._objects / each.oid, holds)]

@@ -25,7 +25,7 @@ from bot.permissions.levels import AccessRequest, Grant, Refusal
 from bot.permissions.permissions import grant_for, resolved
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.plan import branch_name, branch_prefix, is_named_by_run
-from bot.publishing.publish import Delivered
+from bot.publishing.publish import SendResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +195,7 @@ async def still_open(context: JobContext, here: ThreadSnapshot, number: int) -> 
     return Refusal(cause="pull-closed", reason=reason)
 
 
-async def with_own_pull(context: JobContext, here: ThreadSnapshot, delivered: Delivered, change: Change) -> Delivered:
+async def with_own_pull(context: JobContext, here: ThreadSnapshot, delivered: SendResult, change: Change) -> SendResult:
     """What was sent, with the pull request that the job went on in, unless what it changed is not there."""
     link = here.pull_link
     if link is None or delivered.pull_number is not None or (change and delivered.commit_sha is None):

@@ -56,9 +56,9 @@ from bot.jobs.status import StatusReporter
 from bot.jobs.storage import opened
 from bot.permissions.levels import narrowed, reach
 from bot.prompt.brief import Brief, brief_for
-from bot.publishing.checks import Rerun, is_other, reproduced
-from bot.publishing.markdown import fenced, one_line
-from bot.publishing.screening import denies_unshowable
+from bot.publishing.checks import Rerun, find_reproduction, is_unrelated
+from bot.publishing.markdown import fence, one_line
+from bot.publishing.screening import deny_unshowable_calls
 from bot.publishing.status_view import Activity, DeniedCall
 from bot.queue.records import ApprovalAnswer, JobRecords, RunResult, Signal, Waiting
 
@@ -278,7 +278,7 @@ class AgentRun:
         async with opened(session), context.services.agent(order, listeners) as runtime:
             self._messages.go_to(runtime)
             if self._asks:
-                runtime.hooks.register("permission_request", denies_unshowable(self._context.github.redacted))
+                runtime.hooks.register("permission_request", deny_unshowable_calls(self._context.github.redacted))
                 runtime.hooks.register("permission_request", approves_alike(context, begun))
             else:
                 deny_unanswerable(runtime.hooks, self._reporter, begun)
@@ -588,7 +588,7 @@ def readable(outcome: Outcome) -> Outcome:
     """The same outcome, its summary as a block of code where it is nothing but JSON."""
     if not outcome.output_json or not outcome.summary or "```" in outcome.summary:
         return outcome
-    return replace(outcome, summary=fenced(outcome.summary, "json"))
+    return replace(outcome, summary=fence(outcome.summary, "json"))
 
 
 RERUN_SECONDS = 600.0
@@ -610,7 +610,7 @@ async def prove(context: JobContext, reporter: StatusReporter, begun: Assignment
     """
     beside = tuple(each for each in await tree.unpublished(change) if each not in _CACHES)
     progress, tell = reporter.progress, reporter.tell
-    shown = reproduced(progress.checks, progress.edits, progress.failing)
+    shown = find_reproduction(progress.checks, progress.edits, progress.failing)
     if shown is None:
         reporter.progress = replace(progress, rerun=Rerun(beside=beside))
         return True
@@ -639,7 +639,7 @@ async def prove(context: JobContext, reporter: StatusReporter, begun: Assignment
         before=shown.exit_code or 0,
         after=end.exit_code,
         seconds=end.seconds,
-        other=is_other(shown, progress.failing),
+        other=is_unrelated(shown, progress.failing),
         passed_there=any(each.passed and each.command == shown.command for each in progress.checks),
         beside=beside,
     )

@@ -23,8 +23,8 @@ from bot.jobs.material import remark_of, step_of
 from bot.jobs.repo_settings import lately_on_default_branch
 from bot.jobs.status import JobCheckRun, StatusReporter, lacking
 from bot.publishing.markdown import code, escape_markdown, one_line
-from bot.publishing.plan import FIX_CI, MADE_FOR_CI
-from bot.publishing.render import COMPLETION_LIMIT, is_marked, job_of
+from bot.publishing.plan import CI_COMMIT_PATTERN, FIX_CI_PREFIX
+from bot.publishing.render import COMPLETION_LIMIT, has_marker, signed_job
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ async def review_skip_reason(context: JobContext, here: ThreadSnapshot) -> str:
         return "It has a newer commit; that push has its own run."
     me = (await context.github.accounts.me()).id
     reviews = await here.reader.reviews(here.repo.full_name, context.job.thread.number)
-    done = any(each.author_id == me and each.commit_sha == head and is_marked(each.body) for each in reviews)
+    done = any(each.author_id == me and each.commit_sha == head and has_marker(each.body) for each in reviews)
     return "This commit has already been reviewed." if done else ""
 
 
@@ -123,7 +123,7 @@ async def _asked(context: JobContext, here: ThreadSnapshot, facts: RedFacts) -> 
     made, sha = 0, facts.now_sha
     while made < _LINEAGE:
         commit = await context.github.repos.commit(repo, sha)
-        if not re.search(MADE_FOR_CI, commit.message, re.MULTILINE) or not commit.parents:
+        if not re.search(CI_COMMIT_PATTERN, commit.message, re.MULTILINE) or not commit.parents:
             break
         made, sha = made + 1, commit.parents[0]
     if facts.now_sha != facts.head_sha or facts.own_branch:
@@ -136,11 +136,11 @@ async def _asked(context: JobContext, here: ThreadSnapshot, facts: RedFacts) -> 
         me, key = (await context.github.accounts.me()).id, context.services.marker_key
         number = context.job.thread.number
         ours = [each.body for each in await here.reader.comments(repo, number) if each.author_id == me]
-        said = [each for each in ours if job_of(each, context.job.repo.id, number, key=key, kind="ci") is not None]
+        said = [each for each in ours if signed_job(each, context.job.repo.id, number, key=key, kind="ci") is not None]
         attempts = max(attempts, len(said))
     facts = replace(facts, attempts=attempts, of_fork=of_fork)
     if not facts.base:
-        prefix, me = context.services.conventions.branch_prefix + FIX_CI, (await context.github.accounts.me()).id
+        prefix, me = context.services.conventions.branch_prefix + FIX_CI_PREFIX, (await context.github.accounts.me()).id
         pull_url = await context.github.pulls.own_into(repo, here.thread.head_ref, prefix, author_id=me)
         facts = replace(facts, pull_url=pull_url)
     if not context.job.origin.id:

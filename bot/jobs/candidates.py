@@ -128,15 +128,15 @@ class Candidates:
 
     def _listen(self, event: Event) -> None:
         if isinstance(event, ChildWatched):
-            self._progress[event.task] = self._progress.get(event.task, self._begun).after(event.event)
+            self._progress[event.task] = self._progress.get(event.task, self._begun).apply_event(event.event)
 
     def _judged(self, number: int, status: TaskStatus) -> _Judged:
         """What the host saw of an attempt. Its programs have ended, so nothing changes its files any more."""
         names = [(kind, name) for kind, _, name in (change.partition(": ") for change in status.changes)]
         progress = self._progress[status.id]
         if times := _written(self._manager.copy_of(status.id), names):
-            progress = progress.edited(Edits(first=min(times), last=max(times)))
-        verdict = verdict_of(progress.judged, changed=bool(names), setup_failed=bool(progress.setup_failed))
+            progress = progress.with_edits(Edits(first=min(times), last=max(times)))
+        verdict = verdict_of(progress.judged_checks, changed=bool(names), setup_failed=bool(progress.setup_failed))
         outcome = status.outcome or Outcome(status=Status.FAILED)
         attempt = CandidateView(
             number=number,

@@ -32,10 +32,10 @@ from bot.jobs.setup import Setup
 from bot.jobs.storage import FileJobSessions, JobSessions, RunResults, SavedJob
 from bot.permissions.levels import Conventions, Refusal
 from bot.permissions.repo_config import RepoConfig
-from bot.publishing.markdown import Allowed
+from bot.publishing.markdown import Allowlist
 from bot.publishing.redact import Redactor
-from bot.publishing.render import claimed_job, in_inputs, job_of, marker
-from bot.publishing.status_view import StatusView, following, log_of, pack_log, unpack_log
+from bot.publishing.render import claimed_job_id, settings_to_inputs, sign_marker, signed_job
+from bot.publishing.status_view import StatusView, build_log, pack_log, prepend_attempts, unpack_log
 from bot.queue.protocols import JobEngine, Ledger, RunHistory, Schedules
 from bot.queue.records import StoredRecord
 
@@ -208,14 +208,14 @@ class JobServices:
 
     def marker(self, job: Job) -> str:
         """The signed mark of a job's comment."""
-        return marker(job.id, job.repo.id, job.thread.number, key=self.marker_key)
+        return sign_marker(job.id, job.repo.id, job.thread.number, key=self.marker_key)
 
     def status_marker(self, job: Job) -> str:
         """The marker of a job's status comment, which says of work on failed checks that these started it."""
         own = self.marker(job)
         if job.origin.kind != "ci":
             return own
-        return own + marker(job.id, job.repo.id, job.thread.number, key=self.marker_key, kind="ci")
+        return own + sign_marker(job.id, job.repo.id, job.thread.number, key=self.marker_key, kind="ci")
 
     def made(self, pull: PullFacts, job: Job) -> bool:
         """Whether work in the job's thread made a pull request of our own account's, by the mark in its description.
@@ -224,10 +224,10 @@ class JobServices:
         repository can make one.
         """
         number = job.thread.number
-        claimed = claimed_job(pull.body, number, branch=pull.head_ref)
+        claimed = claimed_job_id(pull.body, number, branch=pull.head_ref)
         if claimed is None or not self.is_long_running:
             return claimed is not None
-        return job_of(pull.body, job.repo.id, number, key=self.marker_key) == claimed
+        return signed_job(pull.body, job.repo.id, number, key=self.marker_key) == claimed
 
     @property
     def push_pause(self) -> float:
@@ -242,13 +242,13 @@ class JobServices:
 
     def rename_settings_to_inputs(self, text: str) -> str:
         """The bot's own words with settings called as the reader knows them: in a workflow, they are inputs."""
-        return text if self.can_wait else in_inputs(text)
+        return text if self.can_wait else settings_to_inputs(text)
 
-    def allowed(self, job: Job) -> Allowed:
+    def allowed(self, job: Job) -> Allowlist:
         """Who and what may be named in a job's comment without being hidden."""
         # Nobody is behind a failed check or a schedule, so nobody is named.
         login = "" if job.origin.kind in {"ci", "recipe"} else job.actor.login
-        return Allowed(login=login, number=job.thread.number, server=self.server_url, repo=job.repo.full_name)
+        return Allowlist(login=login, number=job.thread.number, server=self.server_url, repo=job.repo.full_name)
 
     @property
     def can_wait(self) -> bool:
@@ -275,8 +275,8 @@ class JobServices:
 
         def packed(before: bytes | None) -> tuple[bytes, float | None] | None:
             events = self.session_events(job)
-            told = log_of(events, lambda text: self.strip_local_paths(self.redactor.redact(text)))
-            found = following(told, None if before is None else unpack_log(before))
+            told = build_log(events, lambda text: self.strip_local_paths(self.redactor.redact(text)))
+            found = prepend_attempts(told, None if before is None else unpack_log(before))
             return (pack_log(found), found.usage.cost_usd) if events else None
 
         try:

@@ -424,7 +424,7 @@ class JobPipeline:
         done = await self._context.services.work.find(self._context.job.id, self._context.record)
         patch = await asyncio.to_thread(self._context.services.work.patch, self._context.job.id) if done else ""
         kept = self._context.kept if patch else ""
-        view = self._reporter.now(state="failed", reason=reason, remedy=remedy, kept=kept)
+        view = self._reporter.now(state="failed", reason=reason, remedy=remedy, kept_work=kept)
         return Ending(state=JobState.FAILED, reason=reason, view=view, patch=patch, proven=proven)
 
     async def with_status_view(self, ending: Ending) -> Ending:

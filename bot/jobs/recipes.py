@@ -145,8 +145,8 @@ async def _where_it_reports(context: JobContext, recipe: Recipe, job: Job) -> Jo
     number = await context.github.threads.own_issue(repo, await context.github.accounts.me(), mark)
     if number is None:
         text = (
-            f"The recipe {code(recipe.name)} ({code(recipe_path(recipe.name))}) reports here. Close this issue to have "
-            f"the next report open a new one.\n\n{mark}"
+            f"The recipe {code(recipe.name)} ({code(recipe_path(recipe.name))}) reports here. Close this issue "
+            f"to have the next report open a new one.\n\n{mark}"
         )
         number = await context.github.threads.open_issue(repo, title=f"Codepilot recipe: {recipe.name}", body=text)
     # The branch stays the one that it is about.

@@ -35,12 +35,12 @@ from bot.jobs.status import StatusReporter, show_parts
 from bot.permissions.levels import Grant, Refusal
 from bot.permissions.permissions import NO_WRITE_ACCESS
 from bot.publishing.markdown import clean, code
-from bot.publishing.plan import REMEDIES, CommitTarget, Publication, held_back, marked, plan, plan_undo
-from bot.publishing.publish import Delivered, ReviewPlace, Target, publish, publish_review
+from bot.publishing.plan import REMEDIES, CommitTarget, Publication, add_marker, plan_publication, plan_undo, withhold
+from bot.publishing.publish import ReviewTarget, SendResult, Target, publish, publish_review
 from bot.publishing.render import COMPLETION_LIMIT
-from bot.publishing.review import parse_review, prose_of, words_of
-from bot.publishing.screening import Objection, ShownChange, fits, sections, show_files
-from bot.publishing.status_view import CommitRef, PendingView, Withheld
+from bot.publishing.review import comment_key, extract_prose, parse_review
+from bot.publishing.screening import ChangePreview, Objection, fits_comment, show_files, split_sections
+from bot.publishing.status_view import CommitRef, Omission, PendingView
 from bot.queue.records import Waiting
 
 _LONG_PLAN = "The plan is too long to be shown in full, so it cannot be approved. Ask for a shorter one."
@@ -92,11 +92,11 @@ class ResultDelivery:
         if publication.blocked and finished and verdict is None and may_wait:
             paths = [path for each in publication.blocked for path in each.files]
             shown = await asyncio.to_thread(show_files, change, paths, context.github.redacted)
-            if not shown.hindrance:
+            if not shown.obstacle:
                 asked = await publication_request(context, publication, change, shown)
                 await waiting.ask(context.record, asked)
                 return await self.waits(asked, patch=change.patch, completion=outcome.summary, files=change.files)
-            publication = held_back(publication, "needs-approval", shown.hindrance)
+            publication = withhold(publication, "needs-approval", shown.obstacle)
         part = None
         if publication.blocked and finished and verdict is None and not context.can_ask:
             part = await left_out(tree, change, publication.blocked, context.github.redacted)
@@ -128,9 +128,9 @@ class ResultDelivery:
         """The ending of a leg after which a person has to answer, who can read all that it is about by then."""
         pending = pending_view(self._context, asked)
         view = self._reporter.now(state="waiting", pending=pending, **changes)
-        if asked.kind == "publication" and not fits(asked.preview):
+        if asked.kind == "publication" and not fits_comment(asked.preview):
             parts = await show_parts(self._context, view)
-            view = replace(view, pending=replace(pending, parts=parts))
+            view = replace(view, pending=replace(pending, part_urls=parts))
         return Ending(
             state=JobState.WAITING,
             reason=asked.reason,
@@ -198,7 +198,7 @@ class ResultDelivery:
             return Publication(commit=None, pull_request=None)
         decision = await decide(context, place, begun.asked.config, again=True)
         if isinstance(decision, Refusal):
-            withheld = Withheld(cause="refused", reason=decision.reason)
+            withheld = Omission(cause="refused", reason=decision.reason)
             return Publication(commit=None, pull_request=None, withheld=withheld)
         here = begun.here if isinstance(place, Refusal) else place
         to = CommitTarget(
@@ -212,20 +212,20 @@ class ResultDelivery:
         )
         # The words are read by GitHub's parser several times.
         publication = await asyncio.to_thread(
-            plan,
+            plan_publication,
             context.job,
             begun.grant,
             outcome,
             change,
             to,
             approved=frozenset({verdict.tree_sha}) if verdict is not None and verdict.approved else frozenset(),
-            left_out=left_out,
+            exclusions=left_out,
             report=self._reporter.report(begun.command, changed=bool(change), partial=bool(left_out)),
         )
         if context.job.thread.kind == "issue":
-            publication = marked(publication, context.marker)
+            publication = add_marker(publication, context.marker)
         if verdict is not None and verdict.why:
-            return held_back(publication, "denied", verdict.why)
+            return withhold(publication, "denied", verdict.why)
         return publication
 
     async def _told(
@@ -233,7 +233,7 @@ class ResultDelivery:
         here: ThreadSnapshot,
         outcome: Outcome,
         change: Change,
-        delivered: Delivered,
+        delivered: SendResult,
         *,
         notes: tuple[str, ...],
         part: PartialChange | None,
@@ -267,17 +267,17 @@ class ResultDelivery:
         view = self._reporter.now(
             state=state.value,
             verdict=came_to,
-            completion=await asyncio.to_thread(prose_of, outcome.summary or "") if review else outcome.summary,
+            completion=await asyncio.to_thread(extract_prose, outcome.summary or "") if review else outcome.summary,
             reason=outcome.reason or "",
             remedy=REMEDIES.get(outcome.status, ""),
-            kept=context.kept if lost else "",
+            kept_work=context.kept if lost else "",
             ci_note=context.services.ci_note if published else "",
             partial=partial,
             steps=outcome.steps,
             usage=outcome.usage,
             withheld_diff=part.diff if part is not None else "",
             withheld=delivered.withheld.reason if delivered.withheld and can_publish else "",
-            would=delivered.would,
+            dry_run_note=delivered.dry_run_note,
             notes=(*begun.grant.notes, *notes, *filter(None, [delivered.note])),
             # What a run left that was not to change anything concerns nobody.
             files=sent.files if is_fix else (),
@@ -345,12 +345,12 @@ async def left_out(
         rest = await tree.without(change, paths)
     except ChangeError:
         return PartialChange(rest=None, diff=shown.diff, patch=change.patch)
-    patch = "".join([section for path, section in sections(change.patch) if path in paths])
+    patch = "".join([section for path, section in split_sections(change.patch) if path in paths])
     return PartialChange(rest=rest or None, diff=shown.diff, patch=patch)
 
 
 async def publication_request(
-    context: JobContext, publication: Publication, change: Change, shown: ShownChange
+    context: JobContext, publication: Publication, change: Change, shown: ChangePreview
 ) -> Waiting:
     """The request to approve what may not be published without a person.
 
@@ -360,8 +360,8 @@ async def publication_request(
         change: all of it.
         shown: the part that the person has to read.
     """
-    why = [each.words for each in publication.blocked]
-    if shown.spells:
+    why = [each.sentence for each in publication.blocked]
+    if shown.has_escapes:
         why.append("Invisible characters are escaped below, as in `[U+202E]`.")
     if others := len(change.files) - len({path for each in publication.blocked for path in each.files}):
         why.append(f"Other changed files, which require no approval: {others}.")
@@ -405,7 +405,7 @@ async def read_review(context: JobContext, begun: Assignment, outcome: Outcome) 
     diff = await pull_diff(context, begun, limit=_WHOLE_DIFF)
     me = (await context.github.accounts.me()).id
     earlier = await context.github.reviews.line_comments(begun.here.repo.full_name, context.job.thread.number)
-    said = {words_of(each.path, each.comment.body) for each in earlier if each.comment.author_id == me}
+    said = {comment_key(each.path, each.comment.body) for each in earlier if each.comment.author_id == me}
     return await asyncio.to_thread(
         parse_review,
         outcome.summary or "",
@@ -416,11 +416,11 @@ async def read_review(context: JobContext, begun: Assignment, outcome: Outcome) 
     )
 
 
-async def send_review(context: JobContext, begun: Assignment, here: ThreadSnapshot, review: ReviewDraft) -> Delivered:
+async def send_review(context: JobContext, begun: Assignment, here: ThreadSnapshot, review: ReviewDraft) -> SendResult:
     """Send it, once however often this is started again."""
-    place = ReviewPlace(repo=here.repo.full_name, number=context.job.thread.number, marker=context.marker)
+    place = ReviewTarget(repo=here.repo.full_name, number=context.job.thread.number, marker=context.marker)
     return await publish_review(
-        context.github, context.record.published, review, place=place, dry_run=begun.grant.dry_run
+        context.github, context.record.published, review, target=place, dry_run=begun.grant.dry_run
     )
 
 
@@ -460,14 +460,14 @@ async def undo(
             grant,
             change,
             branch=here.thread.head_ref,
-            undone=grant.bound_to_sha,
+            sha=grant.bound_to_sha,
             title=await tree.title(grant.bound_to_sha),
             run_url=reporter.run_url,
         )
         # Git may have taken minutes, in which people lose their role.
         access = await check_access(context.github, context.job, bounds=context.services.bounds)
         if not access.may_command:
-            withheld = Withheld(cause="refused", reason=NO_WRITE_ACCESS.reason)
+            withheld = Omission(cause="refused", reason=NO_WRITE_ACCESS.reason)
             publication = Publication(commit=None, pull_request=None, withheld=withheld)
         delivered = await publish(
             context.github,
@@ -482,9 +482,9 @@ async def undo(
     why = delivered.withheld.reason if delivered.withheld else ""
     view = reporter.now(
         state="failed" if why else "done",
-        completion=None if why or delivered.would else f"I reverted commit {code(grant.bound_to_sha[:10])}.",
+        completion=None if why or delivered.dry_run_note else f"I reverted commit {code(grant.bound_to_sha[:10])}.",
         withheld=why,
-        would=delivered.would,
+        dry_run_note=delivered.dry_run_note,
         files=change.files,
         commit_sha=delivered.commit_sha,
         commit_url=delivered.commit_url,

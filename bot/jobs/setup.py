@@ -26,7 +26,7 @@ from bot.git.tree import Tree
 from bot.permissions.levels import Narrowed, narrowed, reach
 from bot.permissions.repo_config import RepoConfig, RepoConfigError, file_kinds, in_the_way
 from bot.prompt.sanitize import clean_code
-from bot.publishing.markdown import code, fenced, one_line
+from bot.publishing.markdown import code, fence, one_line
 from bot.publishing.status_view import Activity
 
 log = logging.getLogger(__name__)
@@ -246,7 +246,7 @@ class Setup:
             notes.append(f"All commands together may take {self.seconds:g} s, unless {setting}.")
         # The note may hold what programs wrote; so it is quoted to the agent with their output.
         wrote = "\n".join(filter(None, (end.output.strip(), end.note and f"[{end.note}]")))
-        shown = f"\n\n{fenced(wrote[-_SHOWN_CHARS:])}" if wrote else ""
+        shown = f"\n\n{fence(wrote[-_SHOWN_CHARS:])}" if wrote else ""
         todo = f"\n\n**How to fix it:** {remedy}" if remedy else ""
         lead = f"**Setup failed**, and the agent worked without it: `{command}` {how}."
         quote = Quote(
@@ -377,12 +377,12 @@ def network_remedy(output: str, refused: Sequence[Destination], reach: Reach) ->
         hosts = str(Network(allowed=needed.allowed | reach.operator.allowed))
         sandbox = "" if reach.keeps else " This requires the sandbox `bubblewrap`."
         if reach.on_runner:
-            lines = fenced(f"with:\n  {INPUT}: {hosts}", "yaml")
+            lines = fence(f"with:\n  {INPUT}: {hosts}", "yaml")
             steps.append(f"In the workflow, add this input to the Codepilot step:{sandbox}\n\n{lines}")
         else:
             steps.append(f"The operator allows it with `{VARIABLE}={hosts.replace(', ', ',')}`.{sandbox}")
     if reach.wanted and not needed.allowed <= Network.of(*reach.wanted).allowed:
-        steps.append(f"In `{reach.file}` on the base branch:\n\n{fenced(f'network: [{needed}]', 'yaml')}")
+        steps.append(f"In `{reach.file}` on the base branch:\n\n{fence(f'network: [{needed}]', 'yaml')}")
     return "\n\n".join([cause, *steps])
 
 

@@ -30,9 +30,9 @@ from bot.permissions.levels import Grant, reach
 from bot.permissions.repo_config import Notify
 from bot.publishing.checks import Edits, Verdict, verdict_of
 from bot.publishing.markdown import code, duration
-from bot.publishing.plan import asker_of, unasked_of
-from bot.publishing.render import RunReport, marker, render_check, render_notice, render_part, render_status
-from bot.publishing.screening import parts_of
+from bot.publishing.plan import event_review_label, requester_of
+from bot.publishing.render import RunReport, render_check, render_notice, render_part, render_status, sign_marker
+from bot.publishing.screening import split_diff
 from bot.publishing.status_view import Activity, DeniedCall, Progress, RecordPart, StatusView
 from bot.queue.records import CheckRecord, CommentRecord, Posted
 
@@ -75,11 +75,11 @@ class StatusReporter:
 
     def listen(self, event: Event) -> None:
         """Take in an event of the run."""
-        self.progress = self.progress.after(event)
+        self.progress = self.progress.apply_event(event)
 
     def tell(self, activity: Activity) -> None:
         """Take in what no agent does."""
-        self.progress = self.progress.told(activity)
+        self.progress = self.progress.with_activity(activity)
 
     def prepared(self, reached: str, *, setup_failed: str, failing: tuple[str, ...]) -> None:
         """Take in what is there when the agent starts; see `Progress`."""
@@ -87,7 +87,7 @@ class StatusReporter:
 
     async def denied(self, call: DeniedCall) -> None:
         """Take in, and store at once, a call that was denied since nobody could be asked: the session does not tell."""
-        self.progress = self.progress.without(call)
+        self.progress = self.progress.with_denied_call(call)
         try:
             await self.keep_denied()
         except QueueError as error:  # the run's end stores it, or fails
@@ -102,12 +102,12 @@ class StatusReporter:
         """Take in when the files of a change were written, whatever wrote them."""
         if change.touched is not None:
             first, last = change.touched
-            self.progress = self.progress.edited(Edits(first=first, last=last))
+            self.progress = self.progress.with_edits(Edits(first=first, last=last))
         return self.progress
 
     def replayed(self) -> None:
         """Take in that the change was made again on other files: no check ran on these."""
-        self.progress = self.progress.edited(Edits(first=math.inf, last=math.inf))
+        self.progress = self.progress.with_edits(Edits(first=math.inf, last=math.inf))
 
     def report(self, command: Command, *, changed: bool, partial: bool = False) -> RunReport:
         """What the host saw of the run, for those who read its change.
@@ -119,9 +119,9 @@ class StatusReporter:
         """
         return RunReport(
             verdict=self.verdict(command, changed=changed, partial=partial) or Verdict.UNCHANGED,
-            checks=self.progress.judged,
+            checks=self.progress.judged_checks,
             setup_failed=self.progress.setup_failed,
-            denied=self.progress.denied,
+            denied_calls=self.progress.denied,
             rerun=self.progress.rerun,
             partial=partial,
         )
@@ -131,7 +131,7 @@ class StatusReporter:
         failed = bool(self.progress.setup_failed)
         if isinstance(command, (Fix, Test)):
             changed = changed or not isinstance(command, Fix)
-            return verdict_of(self.progress.judged, changed=changed, setup_failed=failed, partial=partial)
+            return verdict_of(self.progress.judged_checks, changed=changed, setup_failed=failed, partial=partial)
         return Verdict.SETUP_FAILED if failed else None
 
     async def keep(self) -> None:
@@ -149,7 +149,7 @@ class StatusReporter:
         begun = record.progress or self.progress
         begun = replace(begun, denied=record.denied or begun.denied)
         # Long logs take a while.
-        self.progress = await asyncio.to_thread(lambda: begun.resumed(services.session_events(job)))
+        self.progress = await asyncio.to_thread(lambda: begun.replay_log(services.session_events(job)))
 
     def now(self, **changes: Any) -> StatusView:  # noqa: ANN401 - whatever a StatusView takes
         """The view of the job as it stands."""
@@ -165,17 +165,17 @@ class StatusReporter:
         now = time.time()
         told: Mapping[str, Any] = {
             "state": "working",
-            "asked": asked,
+            "command": asked,
             "allowed": services.allowed(job),
-            "asker": asker_of(job),
-            "unasked": unasked_of(job),
+            "requester": requester_of(job),
+            "event_label": event_review_label(job),
             "job_id": job.id,
             "marker": services.status_marker(job),
             "seconds": max(0.0, now - self._asked_at),
             "at": now,
             "stop": f"{job.trigger} stop" if job.thread.has_comments else "",
-            "activities": progress.shown,
-            "checks": progress.judged,
+            "activities": progress.all_activities,
+            "checks": progress.judged_checks,
             "denied": progress.denied,
             "attempts": progress.attempts,
             "steps": progress.steps,
@@ -193,7 +193,7 @@ class StatusReporter:
         # What failed, when that is what began the job.
         page = f"{services.server_url}/{job.repo.full_name}/"
         began = {
-            "failed": job.origin.name or "CI",
+            "failed_check": job.origin.name or "CI",
             "failed_url": job.origin.url if job.origin.url.startswith(page) else "",
         }
         texts: dict[str, Any] = {**told, **(began if job.origin.kind == "ci" else {}), **changes}
@@ -390,7 +390,7 @@ def further_comment(context: JobContext, name: str) -> StatusComment:
         name: names it among all of this job: letters, digits, `-`, `_` and spaces.
     """
     job, key = context.job, context.services.marker_key
-    own = marker(f"{name.replace(' ', '-')}-{job.id}", job.repo.id, job.thread.number, key=key)
+    own = sign_marker(f"{name.replace(' ', '-')}-{job.id}", job.repo.id, job.thread.number, key=key)
     return StatusComment(context.github, context.record.part(name), job, marker=own)
 
 
@@ -534,11 +534,11 @@ def notice_of(ending: Ending, wanted: tuple[Notify, ...]) -> str:
         return ""
     if ending.state is JobState.WAITING:
         until = datetime.fromtimestamp(ending.until, UTC)
-        told = f"{code(view.asked)} is waiting for an answer until {until.day} {until:%B, %H:%M} UTC"
+        told = f"{code(view.command)} is waiting for an answer until {until.day} {until:%B, %H:%M} UTC"
         return told if "waiting" in wanted and ending.request_id else ""
     if "done" not in wanted or ending.state not in _ENDED or view.seconds <= LONG_SECONDS:
         return ""
-    return f"{code(view.asked)} {_ENDED[ending.state]} after {duration(view.seconds)}"
+    return f"{code(view.command)} {_ENDED[ending.state]} after {duration(view.seconds)}"
 
 
 async def notify(context: JobContext, event: str, text: str) -> None:
@@ -576,8 +576,8 @@ async def show_parts(context: JobContext, view: StatusView) -> tuple[str, ...]:
     pending = view.pending
     if pending is None or not context.job.thread.has_comments:
         return ()
-    texts = parts_of(pending.preview)
-    counted = replace(pending, parts=("",) * len(texts))
+    texts = split_diff(pending.preview)
+    counted = replace(pending, part_urls=("",) * len(texts))
     places = []
     for number, text in enumerate(texts, 1):
         name = f"part {pending.request_id} {number}"

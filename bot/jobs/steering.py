@@ -37,7 +37,7 @@ from bot.jobs.context import Ending, JobContext, ShortReply
 from bot.permissions.levels import Refusal
 from bot.permissions.permissions import approver_refusal
 from bot.prompt.sanitize import clean
-from bot.publishing.markdown import code, duration, fenced
+from bot.publishing.markdown import code, duration, fence
 from bot.queue.records import ApprovalAnswer, ShownRequest, Signal, Stored, Waiting
 
 _MESSAGE_CHARS = 8_000
@@ -228,7 +228,7 @@ async def _shown(context: JobContext, jobs: tuple[Stored, ...]) -> dict[str, Sho
 def _lines_for(context: JobContext, waits: list[Waiting], verb: str) -> str:
     """What waits, as lines to paste."""
     these = "This waits" if len(waits) == 1 else "These wait"
-    lines = "\n\n".join(fenced(f"{context.job.trigger} {verb} {each.request_id}") for each in waits)
+    lines = "\n\n".join(fence(f"{context.job.trigger} {verb} {each.request_id}") for each in waits)
     return f"{these}; review what would happen, then answer:\n\n{lines}"
 
 

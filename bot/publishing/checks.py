@@ -1,7 +1,6 @@
-"""Checks that the agent ran, and the verdict on a change that follows from their exit codes.
+"""Checks that the agent ran, and the verdict on a change derived from their exit codes.
 
-`verdict_of` judges a change by the commands whose exit codes say whether something is right (`checking`), as far as
-they ran after the last edit. `reproduced` tells whether a command is the one of a workflow's failed step.
+`verdict_of` counts the checks that ran after the last edit; `parse_check` recognizes a check in a command line.
 """
 
 from __future__ import annotations
@@ -17,41 +16,33 @@ from typing import Literal
 from bot.publishing.markdown import code, duration, one_line
 
 Standing = Literal["counts", "outdated", "superseded", "before"]
-_MOST_COMPARED = 200
+_MAX_COMPARED = 200
 
 
 class Verdict(StrEnum):
-    """What is known of a run that was to change something and ended by itself (`StatusView.state` is `done`).
-
-    Every other end has its state alone: failed, stopped, refused, waiting.
-    """
+    """Verdict on a finished run that was to change or test something (`StatusView.state` is `done`)."""
 
     VERIFIED = "verified"
     """A check passed after the last change, and the last run of every check passed."""
     UNVERIFIED = "unverified"
-    """Something changed, and no check passed on it as it is now or as far as it is published, or one did not end."""
+    """No check passed on the change in its final or published form, or one did not end."""
     RED = "red"
-    """The last run of some check failed."""
     UNCHANGED = "unchanged"
-    """Nothing changed."""
     SETUP_FAILED = "setup_failed"
     """A `setup` command of the repository failed before the agent started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A command that the agent ran, and whose exit code says whether something is right.
+    """A command whose exit code tells whether the code is right.
 
     Attributes:
-        command: as it was given to bash.
-        exit_code: None when it was stopped before it ended.
-        seconds: how long it took.
-        ended: when, in seconds since the epoch.
-        declared: whether it was run with `check=True`.
-        directory: where, when the terminal had gone elsewhere; else empty.
-        by_host: whether the host ran it once more after the agent had ended.
-        standing: what it says of the result: `counts`; `outdated`, as files were changed later; `superseded` by a later
-            run; `before` anything was changed, as where a failure is reproduced.
+        exit_code: None if it was stopped.
+        ended: in seconds since the epoch.
+        declared: whether the agent passed `check=True`.
+        directory: empty for the workspace root.
+        by_host: whether the bot reran it after the agent ended.
+        standing: `outdated` by later edits, `superseded` by a later run, or `before` the first edit.
     """
 
     command: str
@@ -65,120 +56,101 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Whether it ended and succeeded."""
         return self.exit_code == 0
 
     @property
     def failed(self) -> bool:
-        """Whether it ended and did not succeed."""
         return self.exit_code not in {None, 0}
 
     @property
-    def ad_hoc(self) -> bool:
-        """Whether it is no program that is known to test, build or lint, but e.g. a script that the agent wrote."""
-        read = checking(self.command, declared=self.declared)
-        return read is None or not read.known
+    def is_ad_hoc(self) -> bool:
+        """Whether it runs no known test, build or lint tool, e.g. a script by the agent."""
+        own = parse_check(self.command, declared=self.declared)
+        return own is None or not own.is_tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edits:
-    """When files were changed, in seconds since the epoch.
-
-    Attributes:
-        first: the first change that is known.
-        last: the last one.
-    """
+    """First and last known edit, in seconds since the epoch."""
 
     first: float
     last: float
 
     @classmethod
-    def joined(cls, *edits: Edits | None) -> Edits | None:
-        """All of them together."""
-        some = [each for each in edits if each is not None]
-        if not some:
+    def merge(cls, *edits: Edits | None) -> Edits | None:
+        """Return the span of several edits."""
+        known = [span for span in edits if span is not None]
+        if not known:
             return None
-        return cls(first=min(each.first for each in some), last=max(each.last for each in some))
+        return cls(first=min(span.first for span in known), last=max(span.last for span in known))
 
 
-def judged(checks: Sequence[Check], edits: Edits | None) -> tuple[Check, ...]:
-    """The checks, each with what it says of the result.
-
-    Args:
-        checks: in the order in which they ended.
-        edits: when files were changed; None where none was.
-    """
-    later: set[Checking] = set()
-    told: list[Check] = []
+def judge_checks(checks: Sequence[Check], edits: Edits | None) -> tuple[Check, ...]:
+    """Set the standing of each check, given in the order in which they ended."""
+    later: set[ParsedCheck] = set()
+    result: list[Check] = []
     for check in reversed(checks):
-        mine = checking(check.command, declared=check.declared)
-        # Nobody looks through hundreds of checks; each is compared with so many others at most.
-        narrower = len(later) <= _MOST_COMPARED
+        own = parse_check(check.command, declared=check.declared)
+        # Bounds the quadratic comparison.
+        in_limit = len(later) <= _MAX_COMPARED
         standing: Standing = "counts"
-        if mine is not None and (mine in later or (narrower and any(each.covers(mine) for each in later))):
+        if own is not None and (own in later or (in_limit and any(other.supersedes(own) for other in later))):
             standing = "superseded"
         elif edits is not None and check.ended < edits.first:
             standing = "before"
         elif edits is not None and check.ended < edits.last:
             standing = "outdated"
-        told.append(replace(check, standing=standing))
-        if mine is not None:
-            later.add(mine)
-    return tuple(reversed(told))
+        result.append(replace(check, standing=standing))
+        if own is not None:
+            later.add(own)
+    return tuple(reversed(result))
 
 
-def failing(checks: Sequence[Check]) -> tuple[Check, ...]:
-    """The checks whose last run failed, of those that `judged` gave.
-
-    What the agent tried by a script of its own before it changed something else says nothing any more.
-    """
+def failing_checks(checks: Sequence[Check]) -> tuple[Check, ...]:
+    """Return the judged checks whose last run failed; an ad-hoc script does not count once files have changed."""
     return tuple(
-        each
-        for each in checks
-        if each.failed and (each.standing == "counts" or (each.standing == "outdated" and not each.ad_hoc))
+        check
+        for check in checks
+        if check.failed and (check.standing == "counts" or (check.standing == "outdated" and not check.is_ad_hoc))
     )
 
 
 def verdict_of(checks: Sequence[Check], *, changed: bool, setup_failed: bool = False, partial: bool = False) -> Verdict:
-    """What a run came to.
+    """Derive the verdict on a run from its judged checks.
 
-    Args:
-        checks: what `judged` gave.
-        changed: whether there is a change; of a run that is only to test, True.
-        setup_failed: whether a `setup` command of the repository failed.
-        partial: whether the checks ran with files in place that are left out of the change.
+    `changed` is True for a run that is only to test; `partial` if the checks ran with files in place that are left out
+    of the change.
     """
-    counted = [each for each in checks if each.standing == "counts"]
+    counted = [check for check in checks if check.standing == "counts"]
     if setup_failed:
         return Verdict.SETUP_FAILED
     if not changed:
         return Verdict.UNCHANGED
-    if failing(checks):
+    if failing_checks(checks):
         return Verdict.RED
-    ended = all(each.exit_code is not None for each in counted)
-    passed = ended and any(each.passed for each in counted)
+    ended = all(check.exit_code is not None for check in counted)
+    passed = ended and any(check.passed for check in counted)
     return Verdict.VERIFIED if passed and not partial else Verdict.UNVERIFIED
 
 
 _COMMAND_CHARS = 300
-_PATTERN = re.compile(r"[*?\[{$]")
-_NAME_CHARS, _NAMES = 100, 10
-_NOT_FOUND = frozenset({126, 127})
-_OTHER = "No failed step runs this command; make sure that it checks the same thing."
+_GLOB_OR_VARIABLE = re.compile(r"[*?\[{$]")
+_MAX_NAME_CHARS, _MAX_NAMES = 100, 10
+_NOT_FOUND_CODES = frozenset({126, 127})
+_UNRELATED_NOTE = "No failed step runs this command; make sure that it checks the same thing."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerun:
-    """What the host saw before and after a change that is to make failed checks pass.
+    """The bot's own run of the reproduced failure, after a change that should fix failed CI.
 
     Attributes:
-        command: what the agent saw fail before it changed anything; empty when it saw nothing fail.
-        before: the exit code then.
-        after: the exit code when the host ran it once more on the files as they were left; None when it did not end.
-        seconds: how long that took.
-        other: whether it is no part of what the steps that failed run, where that is known.
-        passed_there: whether the command passed when the agent ran it after the change.
-        beside: what the run made that git ignores, and so is no part of the change.
+        command: that failed before the first edit; empty if none did.
+        before: exit code before the change.
+        after: exit code after the change; None if it did not end.
+        other: whether no failed workflow step runs this command.
+        passed_there: whether it passed in the agent's terminal after the change.
+        beside: ignored files it created, which are not part of the change.
     """
 
     command: str = ""
@@ -190,98 +162,90 @@ class Rerun:
     beside: tuple[str, ...] = ()
 
     @property
-    def proven(self) -> bool:
+    def is_proven(self) -> bool:
         """Whether it failed before the change and passes after it."""
         return bool(self.command) and self.after == 0
 
     @property
     def sentence(self) -> str:
-        """What it proves, or why nothing was committed, for the comment and the pull request."""
         if not self.command:
             return (
                 "The failure was not reproduced: no check failed here before the files were changed, so nothing "
                 "shows that this change fixes it."
             )
-        shown = code(one_line(self.command, _COMMAND_CHARS))
-        before = f"{shown} ended with exit code {self.before} before the change"
+        command = code(one_line(self.command, _COMMAND_CHARS))
+        beginning = f"{command} ended with exit code {self.before} before the change"
         again = "run again by the bot in a fresh sandbox"
-        if self.proven:
-            other = f" {_OTHER}" if self.other else ""
-            names = ", ".join(code(one_line(each, _NAME_CHARS)) for each in self.beside[:_NAMES])
-            beside = f" It ran with ignored files in place that are not in the commit: {names}." if names else ""
-            return f"**Proof:** {before} and with exit code 0 after it, {again}.{other}{beside}"
+        if self.is_proven:
+            caveat = f" {_UNRELATED_NOTE}" if self.other else ""
+            names = ", ".join(code(one_line(path, _MAX_NAME_CHARS)) for path in self.beside[:_MAX_NAMES])
+            ignored_files = f" It ran with ignored files in place that are not in the commit: {names}." if names else ""
+            return f"**Proof:** {beginning} and with exit code 0 after it, {again}.{caveat}{ignored_files}"
         ended = f"with exit code {self.after} after it"
         if self.after is None:
             ended = f"did not finish within {duration(self.seconds)} after it"
-        said = f"{before} and {ended}, {again}."
-        if self.after in _NOT_FOUND and self.after != self.before:
+        text = f"{beginning} and {ended}, {again}."
+        if self.after in _NOT_FOUND_CODES and self.after != self.before:
             return (
-                f"{said} Anything the agent installed outside of the workspace is not available: install it in `setup`."
+                f"{text} Anything the agent installed outside of the workspace is not available: install it in `setup`."
             )
         if self.passed_there:
-            return f"{said} It passed in the agent's terminal, whose variables and functions are not available here."
-        return said
+            return f"{text} It passed in the agent's terminal, whose variables and functions are not available here."
+        return text
 
 
-def reproduced(checks: Sequence[Check], edits: Edits | None, commands: Sequence[str] = ()) -> Check | None:
-    """The check that showed the failure before anything was changed; None when none did.
+def find_reproduction(checks: Sequence[Check], edits: Edits | None, commands: Sequence[str] = ()) -> Check | None:
+    """Return the check that reproduced the failure before the first edit.
 
-    Args:
-        checks: in the order in which they ended.
-        edits: when files were changed; None where none was.
-        commands: the `run:` of the workflow's steps that failed. A check by the same tool is the one that is meant;
-            where there is none, it is the last one that failed.
+    A check by the same tool as the failed workflow steps (`run:` commands) is preferred to the last failed one.
     """
-    red = [
-        each
-        for each in checks
-        if each.failed and each.exit_code not in _NOT_FOUND and (edits is None or each.ended < edits.first)
+    failed = [
+        check
+        for check in checks
+        if check.failed and check.exit_code not in _NOT_FOUND_CODES and (edits is None or check.ended < edits.first)
     ]
-    meant = [each for each in red if not is_other(each, commands)]
-    return next(reversed(meant or red), None)
+    related = [check for check in failed if not is_unrelated(check, commands)]
+    return next(reversed(related or failed), None)
 
 
-def is_other(check: Check, commands: Sequence[str]) -> bool:
-    """Whether a check is no part of what the steps that failed run; False where these run nothing that is known."""
-    steps = [read for line in step_lines(commands) if (read := checking(line, declared=True)) and read.known]
-    own = checking(check.command, declared=check.declared)
-    return bool(steps) and (own is None or not any(_is_part(own, step) for step in steps))
+def is_unrelated(check: Check, commands: Sequence[str]) -> bool:
+    """Whether a check is unrelated to the failed steps; False if these run no known tool."""
+    steps = [step for line in step_lines(commands) if (step := parse_check(line, declared=True)) and step.is_tool]
+    own = parse_check(check.command, declared=check.declared)
+    return bool(steps) and (own is None or not any(_is_same_check(own, step) for step in steps))
 
 
-def _is_part(own: Checking, step: Checking) -> bool:
-    """Whether it is the same tool on the same files, on some of them or on more."""
+def _is_same_check(own: ParsedCheck, step: ParsedCheck) -> bool:
     if own.tool != step.tool:
         return False
-    there, here = _targets(step), _targets(own)
-    return not (there and here) or any(_is_within(word, target) for word in here for target in there)
+    targets, words = _targets(step), _targets(own)
+    return not (targets and words) or any(_is_within(word, target) for word in words for target in targets)
 
 
-def _targets(read: Checking) -> list[str]:
-    """The words that are neither options nor what may be their values."""
-    pairs = zip(("", *read.rest), read.rest, strict=False)
-    return [word for before, word in pairs if not word.startswith("-") and not before.startswith("-")]
+def _targets(check: ParsedCheck) -> list[str]:
+    pairs = zip(("", *check.arguments), check.arguments, strict=False)
+    return [word for previous, word in pairs if not word.startswith("-") and not previous.startswith("-")]
 
 
 def _is_within(word: str, target: str) -> bool:
-    """Whether a path, or a test in a file, is a target of the step, or below it. A pattern or a variable may be any."""
     word, target = word.removeprefix("./"), target.removeprefix("./")
-    fixed = _PATTERN.split(target, maxsplit=1)[0]
+    fixed = _GLOB_OR_VARIABLE.split(target, maxsplit=1)[0]
     if fixed != target or target in {"", "."}:
         return word.startswith(fixed.removesuffix("."))
     return word == target or word.startswith((f"{target.rstrip('/')}/", f"{target}::"))
 
 
 def step_lines(commands: Sequence[str]) -> Iterator[str]:
-    """The commands in the `run:` of several steps, one a line."""
+    """Yield the commands in the `run:` of several steps, one a line."""
     for command in commands:
         yield from (line.strip() for line in command.replace("\\\n", " ").splitlines() if line.strip())
 
 
-def _named(words: str) -> frozenset[str]:
-    return frozenset(each.strip() for each in words.replace("\n", " ").split(","))
+def _split(words: str) -> frozenset[str]:
+    return frozenset(name.strip() for name in words.replace("\n", " ").split(","))
 
 
-TOOLS = _named(
+CHECK_TOOLS = _split(
     """
     pytest, py.test, unittest, doctest, nose2, tox, nox, mypy, pyright, pyre, pytype, flake8, pylint, pyflakes,
     pycodestyle, pydocstyle, bandit, vulture, ruff check, coverage run, trial, hatch test, compileall, py_compile,
@@ -298,7 +262,7 @@ TOOLS = _named(
     check-jsonschema, zizmor, sqlfluff lint
     """
 )
-"""They test, build or lint, whatever their arguments: a program, or a program and the words that say what it does."""
+"""Programs, or programs with a subcommand, that test, build or lint whatever their arguments."""
 
 FORMATTERS = {
     "black": ("--check", "--diff"),
@@ -313,25 +277,25 @@ FORMATTERS = {
     "dotnet format": ("--verify-no-changes",),
     "terraform fmt": ("-check",),
 }
-"""They change files, but check them with one of these arguments."""
+"""Formatters, with the arguments that make them check only."""
 
-TARGETED = _named(
+TARGET_RUNNERS = _split(
     """
     make, gmake, ninja, just, task, invoke, rake, mvn, mvnw, gradle, gradlew, ant
     """
 )
-"""They do what a file of the repository says, by the names of targets among their words; without one, all of it."""
+"""Programs that run targets of a file in the repository; all of them without an argument."""
 
-SCRIPTED = frozenset({"npm", "yarn", "pnpm", "bun"})
-"""They run a script of the repository by its name, which may stand behind `run`."""
+SCRIPT_RUNNERS = frozenset({"npm", "yarn", "pnpm", "bun"})
+"""Programs that run a named script of the repository, optionally behind `run`."""
 
-TARGETS = re.compile(
+CHECK_TARGETS = re.compile(
     r"(?:.*[:_.-])?(?:t|tests?|specs?|checks?|lint|build|compile|verify|package|assemble|type-?checks?|types|all|ci|unit|"
     r"integration|e2e|validate)(?:[:_.-].*)?|\w+Tests?"
 )
 """Names of targets and scripts that test, build or lint."""
 
-LOOKS = _named(
+INSPECTION_COMMANDS = _split(
     """
     !, ., :, [, [[, awk, basename, bat, cat, cd, cmp, column, comm, cut, date, df, diff, dirname, du, echo, egrep,
     env, exit, export, expr, false, fd, fgrep, file, find, fold, gawk, git, grep, head, hexdump, id, jobs, join, jq,
@@ -340,9 +304,9 @@ LOOKS = _named(
     test, top, tr, tree, true, type, ulimit, uname, uniq, unset, wait, wc, which, whoami, xxd, yes, yq
     """
 )
-"""They show something, or nothing. That `grep` found a text is no check of the code."""
+"""Commands that only inspect. A match of `grep` is no check of the code."""
 
-PREPARE = _named(
+SETUP_COMMANDS = _split(
     """
     apk, apt, apt-get, autoreconf, bundle, chmod, chown, cmake, composer, conda, configure, cp, curl, dnf, docker,
     dpkg, ed, ensurepip, gem, go env, go generate, go get, go install, go list, go mod, go version, gofmt, gunzip,
@@ -352,140 +316,131 @@ PREPARE = _named(
     http.server, python setup.py, site, 2to3, pyupgrade, autopep8, yapf, ruff, coverage, mix deps.get
     """
 )
-"""They install, fetch, move or change files."""
+"""Commands that install, fetch, move or change files."""
 
 INTERPRETERS = frozenset({"python", "node", "ruby", "perl", "php", "bash", "sh", "deno", "bun", "lua", "irb"})
 
-RUNNERS = (
+WRAPPERS = (
     ("uv", "run"), ("poetry", "run"), ("pdm", "run"), ("pipenv", "run"), ("hatch", "run"), ("rye", "run"), ("npx",),
     ("pnpm", "exec"), ("pnpm", "dlx"), ("yarn", "exec"), ("bunx",), ("bundle", "exec"), ("python", "-m"),
     ("python", "-I", "-m"), ("python", "-X", "dev", "-m"), ("coverage", "run", "-m"), ("time",),
     ("env",), ("timeout",), ("nice",), ("nohup",), ("command",), ("exec",), ("xvfb-run",),
 )  # fmt: skip
-"""What only starts the program that follows."""
+"""Prefixes that only start another program."""
 
-AIMLESS = _named(
+NO_CHECK_ARGUMENTS = _split(
     """
     --version, -V, --help, -h, --collect-only, --co, --no-run, --list, --listTests, --fixtures, --dry-run
     """
 )
-"""Arguments with which nothing is checked."""
+"""Arguments that disable the actual check."""
 
 SELECTORS = tuple(
-    _named(
+    _split(
         """
     -k, -m, -t, -p, -run, --run, -test, --test, --tests, -Dtest, --filter, --grep, -g, --lib, --doc, --lf,
     --last-failed, --ff, --sw, --stepwise, --deselect, --only, --bin, --package, -e, -s
     """
     )
 )
-"""Beginnings of arguments that narrow what is checked: a later run without them checks that, too."""
+"""Prefixes of arguments that narrow a check; a later run without them supersedes it."""
 
 VERBOSITY = re.compile(
     r"-[qvxsl]+|-r[aAfEsxXpPwN]+|--tb=\w+|--verbose|--quiet|--no-header|--no-summary|--colou?r(?:=\w+)?|--no-colou?r|--pretty|"
     r"--maxfail(?:=\d+)?|--durations(?:=\d+)?|--exitfirst|--bail|-W\w*|--silent|--show-capture=\w+|--capture=\w+|"
     r"-count=1|--nocapture|--full-trace|--showlocals|--fail-fast|-failfast|--failfast|-f|-b|-n|-j\d*|--no-cov"
 )
-"""Arguments that change what is shown, how soon it ends, or how many run at a time."""
+"""Arguments that change only output, early exit or parallelism."""
 
-_MOST_CHARS = 10_000
+_MAX_CHARS = 10_000
 _PUNCTUATION = "();<>|&\n"
-_SETS = re.compile(r"[A-Za-z_]\w*\+?=.*", re.DOTALL)
-# The content of a here-document, with the lines around it that say where it begins and ends.
-_HERE = re.compile(
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=.*", re.DOTALL)
+# A here-document with its delimiters.
+_HERE_DOCUMENT = re.compile(
     r"(?<!<)<<-?[ \t]*['\"\\]?(?P<end>\w+)['\"]?(?P<rest>[^\n]*)\n(?:.*?\n)?\t*(?P=end)(?=\n|\Z)", re.DOTALL
 )
 _VERSION = re.compile(r"(?<=[a-z])[0-9.]+\Z")
-# Where a program that is called by its place is the same as by its name: in a virtual environment, in the system.
-_ANY_PLACE = re.compile(r"(?:^|/)(?:bin|\.bin)/[\w.+-]+\Z|/(?:mvnw|gradlew)\Z")
+# Paths that name the same program as its base name: in a virtual environment or the system.
+_BIN_PATH = re.compile(r"(?:^|/)(?:bin|\.bin)/[\w.+-]+\Z|/(?:mvnw|gradlew)\Z")
 _PIPES = frozenset({"|", "|&"})
-_BEFORE = frozenset({"", ";", "(", "&&", *_PIPES})
+_OPENERS = frozenset({"", ";", "(", "&&", *_PIPES})
 
 _Kind = Literal["check", "other", "ad_hoc"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checking:
-    """A command line whose exit code says whether something is right.
+class ParsedCheck:
+    """A command line recognized as a check; its arguments exclude `VERBOSITY`."""
 
-    Attributes:
-        known: whether it runs a program that is known to test, build or lint; else it is any other command, such as a
-            script that the agent wrote.
-        tool: what is run, without its arguments, in one spelling.
-        rest: the arguments, without those that only change what is shown.
-    """
-
-    known: bool
+    is_tool: bool
     tool: tuple[str, ...]
-    rest: tuple[str, ...]
+    arguments: tuple[str, ...]
 
-    def covers(self, earlier: Checking) -> bool:
-        """Whether its result supersedes that of an earlier run: the same check, or one that selects less narrowly."""
-        if self.tool != earlier.tool or self.known != earlier.known:
+    def supersedes(self, earlier: ParsedCheck) -> bool:
+        """Whether it supersedes an earlier run: the same check, or one that selects more."""
+        if self.tool != earlier.tool or self.is_tool != earlier.is_tool:
             return False
-        if self.rest == earlier.rest:
+        if self.arguments == earlier.arguments:
             return True
-        left = list(earlier.rest)
-        for word in self.rest:
-            if word not in left:
+        removed = list(earlier.arguments)
+        for word in self.arguments:
+            if word not in removed:
                 return False
-            left.remove(word)
-        return self.known and all(not word.startswith("-") or word.startswith(SELECTORS) for word in left)
+            removed.remove(word)
+        return self.is_tool and all(not word.startswith("-") or word.startswith(SELECTORS) for word in removed)
 
 
 @lru_cache(maxsize=2_000)
-def checking(command: str, *, declared: bool) -> Checking | None:
-    """Return the check that a command line makes; None where its exit code proves nothing.
+def parse_check(command: str, *, declared: bool) -> ParsedCheck | None:
+    """Recognize the check in a command line; None if its exit code proves nothing.
 
-    No protection depends on this: exit codes come from the sandbox, where hostile code can forge them (decision 15),
-    and readers of the comment see every command.
+    A `declared` check ran with `check=True`, which requires every stage of a pipe to succeed.
 
-    Args:
-        command: as it was given to bash.
-        declared: whether it was run with `check=True`, so that every stage of a pipe had to succeed.
+    No protection depends on this: hostile code in the sandbox can forge exit codes (decision 15), and readers of the
+    comment see every command.
     """
-    if len(command) > _MOST_CHARS:
-        return _any_other(command) if declared else None
+    if len(command) > _MAX_CHARS:
+        return _ad_hoc_check(command) if declared else None
     command = command.strip()
     try:
-        # Nothing is known of what runs on unseen.
-        parts = [] if command.endswith("&") else list(_simple_commands(command))
+        # A background command has no exit code.
+        parts = [] if command.endswith("&") else list(_split_commands(command))
     except ValueError:  # a quote that is not closed
         parts = []
-    kinds = [_kind(words) for _, words in parts]
-    best = "check" if "check" in kinds else "ad_hoc" if "ad_hoc" in kinds else "other"
-    if best == "other" or (best == "ad_hoc" and not declared):
+    kinds = [_command_kind(words) for _, words in parts]
+    kind = "check" if "check" in kinds else "ad_hoc" if "ad_hoc" in kinds else "other"
+    if kind == "other" or (kind == "ad_hoc" and not declared):
         return None
-    # The exit code of the whole has to be that of its checks.
+    # The exit code of the line must be that of its checks.
     first = next(index for index, kind in enumerate(kinds) if kind != "other")
-    after = [joint for joint, _ in parts[first + 1 :]]
-    if parts[first][0] not in _BEFORE or any(joint != "&&" and not (joint in _PIPES and declared) for joint in after):
+    operators = {operator for operator, _ in parts[first + 1 :]}
+    if parts[first][0] not in _OPENERS or not operators <= ({"&&", *_PIPES} if declared else {"&&"}):
         return None
-    if best == "ad_hoc":
-        return _any_other(command)
+    if kind == "ad_hoc":
+        return _ad_hoc_check(command)
     if kinds.count("check") > 1:
-        return Checking(known=True, tool=tuple(word for _, words in parts for word in words), rest=())
-    where = [word for _, words in parts if words[0] == "cd" for word in words]
-    plain = _plain(parts[kinds.index("check")][1])
-    # The program with what says which of its checks is meant, and the other arguments.
-    known = TOOLS | FORMATTERS.keys()
-    size = next((size for size in (3, 2) if " ".join(plain[:size]) in known), 1)
-    if plain[0] in TARGETED | SCRIPTED:
-        size = len(plain)
-    rest = tuple(word for word in plain[size:] if not VERBOSITY.fullmatch(word))
-    return Checking(known=True, tool=(*where, *plain[:size]), rest=rest)
+        return ParsedCheck(is_tool=True, tool=tuple(word for _, words in parts for word in words), arguments=())
+    directory = [word for _, words in parts if words[0] == "cd" for word in words]
+    program = _strip_wrappers(parts[kinds.index("check")][1])
+    # Split the program with its subcommand from the other arguments.
+    tools = CHECK_TOOLS | FORMATTERS.keys()
+    size = next((size for size in (3, 2) if " ".join(program[:size]) in tools), 1)
+    if program[0] in TARGET_RUNNERS | SCRIPT_RUNNERS:
+        size = len(program)
+    arguments = tuple(word for word in program[size:] if not VERBOSITY.fullmatch(word))
+    return ParsedCheck(is_tool=True, tool=(*directory, *program[:size]), arguments=arguments)
 
 
-def _any_other(command: str) -> Checking:
-    return Checking(known=False, tool=(" ".join(command.split()),), rest=())
+def _ad_hoc_check(command: str) -> ParsedCheck:
+    return ParsedCheck(is_tool=False, tool=(" ".join(command.split()),), arguments=())
 
 
-def _simple_commands(command: str) -> Iterator[tuple[str, list[str]]]:
-    """Each simple command with what joins it to the one before; of a here-document, what it is given to."""
-    command = _HERE.sub(r"\g<rest>", command).replace("\\\n", " ")
+def _split_commands(command: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield each simple command with the operator before it; the body of a here-document is dropped."""
+    command = _HERE_DOCUMENT.sub(r"\g<rest>", command).replace("\\\n", " ")
     reader = shlex.shlex(command, posix=True, punctuation_chars=_PUNCTUATION)
     reader.whitespace, reader.commenters, reader.whitespace_split = " \t\r", "", True
-    joint, words, skipping, comment = "", list[str](), False, False
+    operator, words, skipping, comment = "", list[str](), False, False
     for token in reader:
         if not token or token.strip(_PUNCTUATION):
             comment = comment or token.startswith("#")
@@ -500,55 +455,54 @@ def _simple_commands(command: str) -> Iterator[tuple[str, list[str]]]:
             skipping = True
         elif not comment or "\n" in token:
             if words:
-                yield joint, words
-            joint, words, comment = token.strip("\n"), [], False
+                yield operator, words
+            operator, words, comment = token.strip("\n"), [], False
     if words:
-        yield joint, words
+        yield operator, words
 
 
-def _kind(words: Sequence[str]) -> _Kind:
-    plain = _plain(words)
-    # What only sets variables has no program.
-    if not plain or any(word in AIMLESS for word in plain[1:]):
+def _command_kind(words: Sequence[str]) -> _Kind:
+    program = _strip_wrappers(words)
+    # A line of assignments has no program.
+    if not program or any(word in NO_CHECK_ARGUMENTS for word in program[1:]):
         return "other"
-    if _is_tool(plain):
+    if _runs_tool(program):
         return "check"
-    named = {plain[0], " ".join(plain[:2])}
-    if named & (LOOKS | PREPARE | TARGETED | SCRIPTED | FORMATTERS.keys()):
+    names = {program[0], " ".join(program[:2])}
+    if names & (INSPECTION_COMMANDS | SETUP_COMMANDS | TARGET_RUNNERS | SCRIPT_RUNNERS | FORMATTERS.keys()):
         return "other"
-    return "other" if plain[0] in INTERPRETERS and len(plain) == 1 else "ad_hoc"
+    return "other" if program[0] in INTERPRETERS and len(program) == 1 else "ad_hoc"
 
 
-def _is_tool(plain: Sequence[str]) -> bool:
-    beginnings = [" ".join(plain[:size]) for size in (1, 2, 3)]
-    if not TOOLS.isdisjoint(beginnings):
+def _runs_tool(program: Sequence[str]) -> bool:
+    beginnings = [" ".join(program[:size]) for size in (1, 2, 3)]
+    if not CHECK_TOOLS.isdisjoint(beginnings):
         return True
-    formatter = next((each for each in beginnings if each in FORMATTERS), None)
+    formatter = next((beginning for beginning in beginnings if beginning in FORMATTERS), None)
     if formatter is not None:
-        return any(word.startswith(FORMATTERS[formatter]) for word in plain)
-    goals = [word for word in plain[1:] if not word.startswith("-") and not _SETS.fullmatch(word)]
-    if plain[0] in SCRIPTED:
-        runs = goals[:1] in (["run"], ["run-script"])
-        goals = goals[1:2] if runs else [each for each in goals[:1] if each != "ci"]
-        return any(map(TARGETS.fullmatch, goals))
-    return plain[0] in TARGETED and (not goals or any(map(TARGETS.fullmatch, goals)))
+        return any(word.startswith(FORMATTERS[formatter]) for word in program)
+    targets = [word for word in program[1:] if not word.startswith("-") and not _ASSIGNMENT.fullmatch(word)]
+    if program[0] in SCRIPT_RUNNERS:
+        runs = targets[:1] in (["run"], ["run-script"])
+        targets = targets[1:2] if runs else [beginning for beginning in targets[:1] if beginning != "ci"]
+        return any(map(CHECK_TARGETS.fullmatch, targets))
+    return program[0] in TARGET_RUNNERS and (not targets or any(map(CHECK_TARGETS.fullmatch, targets)))
 
 
-def _plain(words: Sequence[str]) -> list[str]:
-    """The words without variables and without what only starts another program; the program by its bare name."""
-    left = list(words)
-    while left:
-        if _SETS.fullmatch(left[0]):
-            left.pop(0)
+def _strip_wrappers(words: Sequence[str]) -> list[str]:
+    program = list(words)
+    while program:
+        if _ASSIGNMENT.fullmatch(program[0]):
+            program.pop(0)
             continue
-        if "/" not in left[0] or _ANY_PLACE.search(left[0]):
-            name = left[0].rpartition("/")[2]
-            left[0] = name if name in TOOLS | PREPARE else _VERSION.sub("", name)
-        runner = next((each for each in RUNNERS if left[: len(each)] == list(each) and len(left) > len(each)), None)
-        if runner is None:
+        if "/" not in program[0] or _BIN_PATH.search(program[0]):
+            name = program[0].rpartition("/")[2]
+            program[0] = name if name in CHECK_TOOLS | SETUP_COMMANDS else _VERSION.sub("", name)
+        wrapper = next((w for w in WRAPPERS if program[: len(w)] == list(w) and len(program) > len(w)), None)
+        if wrapper is None:
             break
-        left = left[len(runner) :]
-        if runner in {("timeout",), ("nice",)}:
-            while len(left) > 1 and (left[0].startswith("-") or left[0][:1].isdigit()):
-                left.pop(0)
-    return left
+        program = program[len(wrapper) :]
+        if wrapper in {("timeout",), ("nice",)}:
+            while len(program) > 1 and (program[0].startswith("-") or program[0][:1].isdigit()):
+                program.pop(0)
+    return program

@@ -1,7 +1,7 @@
-"""Plans of publications: what is committed where, with which title and text, and what is held back.
+"""Plan publications: the branch, commit, title and text, or the reason to withhold.
 
-`plan` decides about a change, `plan_undo` about the reversal of a commit. The names of branches, titles and bodies are
-made of the job alone, so that a second attempt finds what the first one sent.
+`plan_publication` decides about a change, `plan_undo` about a revert. Branch names and texts depend on the job alone,
+so that a retry finds a publication already sent.
 """
 
 from __future__ import annotations
@@ -16,24 +16,21 @@ from bot.git.change import Change
 from bot.github.types import PullDraft
 from bot.permissions.levels import OWN_PREFIX, Grant
 from bot.publishing.checks import Rerun, Verdict
-from bot.publishing.markdown import COMMENT_LIMIT, Allowed, Own, clean, code, escape_markdown, one_line, sealed
+from bot.publishing.markdown import COMMENT_LIMIT, Allowlist, BotMarkup, clean, code, defuse, escape_markdown, one_line
 from bot.publishing.render import RunReport
-from bot.publishing.screening import Objection, cautions, is_large, objections, settings_of_checks, tests_cut
-from bot.publishing.status_view import Withheld, WithheldCause
+from bot.publishing.screening import Objection, cautions, check_settings, find_objections, is_large, reduced_tests
+from bot.publishing.status_view import Omission, OmissionCause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitTarget:
-    """Where changes of a job go, and what their texts link to.
+    """Branches that a job's changes go to.
 
     Attributes:
-        base_branch: what a new pull request is to be merged into.
-        head_branch: the branch of the pull request that the job belongs to or continues in; None for a new one.
-        server: the GitHub server's address, e.g. `https://github.com`; links to it may stay.
-        prefix: what the name of a new branch begins with.
-        run_url: the page of the run, for the commit's message.
-        keep_unfinished: whether the work of a run that did not finish goes to a branch of its own.
-        number: of a new branch, where earlier jobs made others by the same name.
+        head_branch: of the existing pull request; None for a new one.
+        prefix: of a new branch's name.
+        keep_unfinished: whether an unfinished run's work gets its own branch.
+        number: of a new branch, if earlier jobs created others of the same name.
     """
 
     base_branch: str
@@ -47,17 +44,6 @@ class CommitTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitPlan:
-    """One commit to make.
-
-    Attributes:
-        branch: where it goes.
-        expected_head: the branch must stand here, else nothing is written.
-        create_branch: whether the branch is made first, at `expected_head`.
-        title: the commit's first line, at most 72 characters.
-        body: the rest of the message.
-        change: what it holds.
-    """
-
     branch: str
     expected_head: str
     create_branch: bool
@@ -68,20 +54,11 @@ class CommitPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """Everything that one job sends, besides the comment, which needs what GitHub answers to these.
-
-    Attributes:
-        commit: the commit, or None when nothing changed or nothing may be published.
-        pull_request: the pull request, or None.
-        withheld: what is not published, and why; None when everything is.
-        blocked: what a person may approve, so that it is published after all.
-        notes: what a reader should look at twice, sentences for the comment.
-        report: what the host saw of the run.
-    """
+    """The commit and pull request of one job; `blocked` may be published once a person approves."""
 
     commit: CommitPlan | None
     pull_request: PullDraft | None
-    withheld: Withheld | None = None
+    withheld: Omission | None = None
     blocked: tuple[Objection, ...] = ()
     notes: tuple[str, ...] = ()
     report: RunReport | None = None
@@ -103,9 +80,9 @@ _UNFINISHED = {
     Status.NETWORK_LOST: "the sandbox lost its network",
     Status.ANSWERED: "the run ended with an answer, not with a finished task",
 }
-_SILENT = frozenset({"nothing", "review"})
-_READS = Withheld(cause="read-only", reason="This command may only read, not write.")
-_LEFT_OUT = (
+_READ_ONLY_GRANTS = frozenset({"nothing", "review"})
+_READ_ONLY = Omission(cause="read-only", reason="This command may only read, not write.")
+_OMISSION_NOTE = (
     "Nobody can approve this in a workflow run, so these files are unchanged, and everything else is published. The "
     "checks ran with the changed files in place."
 )
@@ -118,185 +95,162 @@ _WEAK = (
     "Apply the patch if it is correct."
 )
 
-_NOTHING_SEEN = RunReport()
+_EMPTY_REPORT = RunReport()
 
 
-def plan(
+def plan_publication(
     job: Job,
     grant: Grant,
     outcome: Outcome,
     change: Change,
-    to: CommitTarget,
+    target: CommitTarget,
     *,
     approved: frozenset[str] = frozenset(),
-    left_out: tuple[Objection, ...] = (),
-    report: RunReport = _NOTHING_SEEN,
+    exclusions: tuple[Objection, ...] = (),
+    report: RunReport = _EMPTY_REPORT,
 ) -> Publication:
-    """Decide what is published.
+    """Decide what to publish.
 
-    Args:
-        job: who asked for it, and where.
-        grant: where a change may go, and the commit that this was decided for.
-        outcome: how the run ended.
-        change: what the agent changed.
-        to: where it goes.
-        approved: the trees (`Change.tree_sha`) that a person looked at and approved, whatever they touch.
-        left_out: why files were taken out of the change before, where nobody could approve them.
-        report: what the host saw of the run: what is not verified is a draft.
+    `approved` are the trees (`Change.tree_sha`) that a person approved, `exclusions` the objections to files already
+    removed from the change in a run that cannot ask.
 
     Raises:
-        ValueError: the grant is for the pull request's branch and there is none (a bug of ours).
+        ValueError: the grant is for a pull request branch that does not exist; a programming error.
     """
     if not change:
         return Publication(commit=None, pull_request=None)
-    # Of a change that nobody but CI asked for it has to be proven that it fixes what failed.
+    # A change requested by failed CI must be proven to fix the failure.
     is_to_prove = job.origin.kind == "ci" and outcome.status is Status.FINISHED
     proof = (report.rerun or Rerun()) if is_to_prove else None
-    if withheld := _reason_to_withhold(grant, change, proof, left_out):
+    if withheld := _reason_to_withhold(grant, change, proof, exclusions):
         return Publication(commit=None, pull_request=None, withheld=withheld)
-    found = objections(change, grant.protected)
-    if found and change.tree_sha not in approved:
-        words = " ".join(each.words for each in found)
-        withheld = Withheld(cause="needs-approval", reason=f"{words} This requires a separate approval.")
-        return Publication(commit=None, pull_request=None, withheld=withheld, blocked=found)
-    approvals = [f"Approved by a person. {each.words}" for each in found]
+    blocked = find_objections(change, grant.protected)
+    if blocked and change.tree_sha not in approved:
+        text = " ".join(objection.sentence for objection in blocked)
+        withheld = Omission(cause="needs-approval", reason=f"{text} This requires a separate approval.")
+        return Publication(commit=None, pull_request=None, withheld=withheld, blocked=blocked)
+    approvals = [f"Approved by a person. {objection.sentence}" for objection in blocked]
     notes = (*(_proof_notes(proof, change) if proof else ()), *approvals, *cautions(change))
     if outcome.status is not Status.FINISHED:
-        return _unfinished(job, outcome.status, change, to, notes=notes)
-    new = branch_name(job, prefix=to.prefix, number=to.number)
-    branch = new if grant.publish == "new_branch" else to.head_branch
+        return _plan_wip(job, outcome.status, change, target, notes=notes)
+    new = branch_name(job, prefix=target.prefix, number=target.number)
+    branch = new if grant.publish == "new_branch" else target.head_branch
     if branch is None:
         raise ValueError(f"job {job.id} may write to its pull request's branch, but has none")
     commit = CommitPlan(
         branch=branch,
         expected_head=change.base_sha,
         create_branch=grant.publish == "new_branch",
-        title=commit_title(outcome.summary or "", fallback=one_line(f"Address {place_of(job)}", TITLE_LIMIT)),
-        body=commit_body(job, run_url=to.run_url, report=report),
+        title=commit_title(outcome.summary or "", fallback=one_line(f"Address {thread_label(job)}", TITLE_LIMIT)),
+        body=commit_body(job, run_url=target.run_url, report=report),
         change=change,
     )
-    words = f"{' '.join(each.words for each in left_out)} {_LEFT_OUT}"
-    withheld = Withheld(cause="left-out", reason=words) if left_out else None
+    text = f"{' '.join(objection.sentence for objection in exclusions)} {_OMISSION_NOTE}"
+    withheld = Omission(cause="left-out", reason=text) if exclusions else None
     if not commit.create_branch:
         return Publication(commit=commit, pull_request=None, withheld=withheld, notes=notes, report=report)
-    missing = (f"Withheld, because nobody could approve it in the run: {each.names}." for each in left_out)
-    body = pull_body(job, outcome.summary or "", server=to.server, report=report, notes=(*missing, *notes))
-    doubtful = _is_weak(proof, change) or bool(found or left_out) or report.verdict is not Verdict.VERIFIED
-    request = PullDraft(base=to.base_branch, title=commit.title, body=body, draft=is_large(change) or doubtful)
+    missing = (f"Withheld, because nobody could approve it in the run: {objection.names}." for objection in exclusions)
+    body = pull_body(job, outcome.summary or "", server=target.server, report=report, notes=(*missing, *notes))
+    doubtful = _is_weak_proof(proof, change) or bool(blocked or exclusions) or report.verdict is not Verdict.VERIFIED
+    request = PullDraft(base=target.base_branch, title=commit.title, body=body, draft=is_large(change) or doubtful)
     return Publication(commit=commit, pull_request=request, withheld=withheld, notes=notes, report=report)
 
 
-def marked(publication: Publication, marker: str) -> Publication:
-    """With the job's mark in the description of its pull request, by which a later job of the issue knows it again."""
+def add_marker(publication: Publication, marker: str) -> Publication:
+    """Append the job's marker to the pull request body, for later jobs of the issue."""
     request = publication.pull_request
     if request is None:
         return publication
     return replace(publication, pull_request=replace(request, body=f"{request.body}\n\n{marker}"))
 
 
-def held_back(publication: Publication, cause: WithheldCause, why: str) -> Publication:
-    """The publication without anything that is sent.
-
-    Args:
-        publication: what would be sent otherwise. It may already say why a part of it is not.
-        cause: names the rule that holds it back.
-        why: the same for the comment, after what is said already.
-    """
-    said = publication.withheld.reason if publication.withheld else ""
-    withheld = Withheld(cause=cause, reason=f"{said} {why}".strip())
+def withhold(publication: Publication, cause: OmissionCause, reason: str) -> Publication:
+    """Return the publication with its commit and pull request withheld; the reason is appended to an existing one."""
+    earlier = publication.withheld.reason if publication.withheld else ""
+    withheld = Omission(cause=cause, reason=f"{earlier} {reason}".strip())
     return replace(publication, commit=None, pull_request=None, withheld=withheld)
 
 
 def plan_undo(
-    job: Job, grant: Grant, change: Change, *, branch: str, undone: str, title: str, run_url: str = ""
+    job: Job, grant: Grant, change: Change, *, branch: str, sha: str, title: str, run_url: str = ""
 ) -> Publication:
-    """The publication that takes a commit of the bot's back, by a new one on the same branch.
+    """Plan the revert of a commit of the bot's, given by id and title, on the same branch.
 
-    What protects files does not hold here: what was there before stands again.
-
-    Args:
-        job: who asked for it, and where.
-        grant: whether a change may go anywhere.
-        change: the commit's reversal.
-        branch: where the commit is.
-        undone: the commit's id.
-        title: its title.
-        run_url: the page of the run.
+    `change` is the commit's reversal. File protection does not apply: the earlier content returns.
     """
-    if grant.publish in _SILENT:
-        return Publication(commit=None, pull_request=None, withheld=_READS)
+    if grant.publish in _READ_ONLY_GRANTS:
+        return Publication(commit=None, pull_request=None, withheld=_READ_ONLY)
     if not change:
-        nothing = f"Commit {undone[:10]} cannot be reverted: later commits have changed all of it."
-        return Publication(commit=None, pull_request=None, withheld=Withheld(cause="no-reversal", reason=nothing))
+        reason = f"Commit {sha[:10]} cannot be reverted: later commits have changed all of it."
+        return Publication(commit=None, pull_request=None, withheld=Omission(cause="no-reversal", reason=reason))
     commit = CommitPlan(
         branch=branch,
         expected_head=change.base_sha,
         create_branch=False,
         title=undo_title(title),
-        body=undo_body(job, undone, run_url=run_url),
+        body=undo_body(job, sha, run_url=run_url),
         change=change,
     )
     return Publication(commit=commit, pull_request=None)
 
 
-def _unfinished(job: Job, status: Status, change: Change, to: CommitTarget, *, notes: tuple[str, ...]) -> Publication:
+def _plan_wip(job: Job, status: Status, change: Change, target: CommitTarget, *, notes: tuple[str, ...]) -> Publication:
     because = _UNFINISHED[status]
-    # A run that waits goes on from its own files.
-    if not to.keep_unfinished or status is Status.PAUSED:
-        withheld = Withheld(cause="unfinished", reason=f"{because[:1].upper()}{because[1:]}.")
+    # A paused run continues from its own workspace.
+    if not target.keep_unfinished or status is Status.PAUSED:
+        withheld = Omission(cause="unfinished", reason=f"{because[:1].upper()}{because[1:]}.")
         return Publication(commit=None, pull_request=None, withheld=withheld)
     commit = CommitPlan(
-        branch=branch_name(job, prefix=to.prefix, unfinished=True, number=to.number),
+        branch=branch_name(job, prefix=target.prefix, unfinished=True, number=target.number),
         expected_head=change.base_sha,
         create_branch=True,
-        title=one_line(f"Keep unfinished work on {place_of(job)}", TITLE_LIMIT),
-        body=commit_body(job, run_url=to.run_url),
+        title=one_line(f"Keep unfinished work on {thread_label(job)}", TITLE_LIMIT),
+        body=commit_body(job, run_url=target.run_url),
         change=change,
     )
     reason = f"There is no pull request, because {because}. The work so far is on the branch {code(commit.branch)}."
-    withheld = Withheld(cause="unfinished", reason=reason)
+    withheld = Omission(cause="unfinished", reason=reason)
     return Publication(commit=commit, pull_request=None, withheld=withheld, notes=notes)
 
 
-def _is_weak(proof: Rerun | None, change: Change) -> bool:
-    """Whether what passes may be less than what failed."""
-    return proof is not None and (proof.other or bool(tests_cut(change)))
+def _is_weak_proof(proof: Rerun | None, change: Change) -> bool:
+    """Whether the passing check may test less than the failing one did."""
+    return proof is not None and (proof.other or bool(reduced_tests(change)))
 
 
 def _proof_notes(proof: Rerun, change: Change) -> tuple[str, ...]:
-    """What is proven, and why it may be less than it looks: a check that tests less passes, too."""
-    cut, settings = tests_cut(change), settings_of_checks(change)
-    doubts = (
-        f"**Review the tests first:** the change removes lines from {cut}, and a check that tests less can pass, too."
-        if cut
+    tests, settings = reduced_tests(change), check_settings(change)
+    warnings = (
+        f"**Review the tests first:** the change removes lines from {tests}, and a check that tests less can pass, too."
+        if tests
         else "",
         f"It changes checks or their settings: {settings}. Make sure that they still check the same things."
         if settings
         else "",
     )
-    return (proof.sentence, *filter(None, doubts))
+    return (proof.sentence, *filter(None, warnings))
 
 
 def _reason_to_withhold(
-    grant: Grant, change: Change, proof: Rerun | None, left_out: tuple[Objection, ...]
-) -> Withheld | None:
-    if grant.publish in _SILENT:
-        return _READS
+    grant: Grant, change: Change, proof: Rerun | None, exclusions: tuple[Objection, ...]
+) -> Omission | None:
+    if grant.publish in _READ_ONLY_GRANTS:
+        return _READ_ONLY
     if change.base_sha != grant.bound_to_sha:
-        meant, done = grant.bound_to_sha[:10], change.base_sha[:10]
-        reason = f"The permission was given for commit {meant}, but the work was done on {done}."
-        return Withheld(cause="other-commit", reason=reason)
-    if proof is not None and not proof.proven:
-        return Withheld(cause="unproven", reason=proof.sentence)
-    if proof is not None and left_out:
-        return Withheld(cause="unproven", reason=f"{' '.join(each.words for each in left_out)} {_UNPROVEN}")
-    if proof is not None and _is_weak(proof, change) and grant.publish != "new_branch":
-        return Withheld(cause="weak-proof", reason=" ".join((*_proof_notes(proof, change), _WEAK)))
+        granted, actual = grant.bound_to_sha[:10], change.base_sha[:10]
+        reason = f"The permission was given for commit {granted}, but the work was done on {actual}."
+        return Omission(cause="other-commit", reason=reason)
+    if proof is not None and not proof.is_proven:
+        return Omission(cause="unproven", reason=proof.sentence)
+    if proof is not None and exclusions:
+        return Omission(cause="unproven", reason=f"{' '.join(item.sentence for item in exclusions)} {_UNPROVEN}")
+    if proof is not None and _is_weak_proof(proof, change) and grant.publish != "new_branch":
+        return Omission(cause="weak-proof", reason=" ".join((*_proof_notes(proof, change), _WEAK)))
     return None
 
 
 TITLE_LIMIT = 72
-_MARK_ROOM = 200
+_MARKER_ROOM = 200
 # The patterns below take time that grows with the square of a line's length.
 _SENTENCE_LIMIT = 500
 _REVERT = 'Revert "'
@@ -318,14 +272,14 @@ REMEDIES = {
     Status.NETWORK_LOST: "Try again; if it happens again, use the network less, or ask the operator to read the "
     "bot's log.",
 }
-"""What to do about a run that did not finish, for the comment."""
+"""Advice for a run that did not finish."""
 
-FIX_CI = "fix-ci-"
-"""How the branches that the bot makes to fix failing checks begin, behind the prefix of all of its branches."""
-_ON: dict[ReviewEvent, str] = {"opened": "when opened", "ready": "when ready for review", "push": "after a push"}
+FIX_CI_PREFIX = "fix-ci-"
+"""Prefix of branches that fix failed checks, after the prefix of all branches."""
+_EVENTS: dict[ReviewEvent, str] = {"opened": "when opened", "ready": "when ready for review", "push": "after a push"}
 _FOR_CI = "because checks failed"
-MADE_FOR_CI = rf"^Codepilot job [a-z0-9]+, .*, {_FOR_CI}\.$"
-"""The line of a commit's message that says so, as a pattern."""
+CI_COMMIT_PATTERN = rf"^Codepilot job [a-z0-9]+, .*, {_FOR_CI}\.$"
+"""Pattern of the commit message line that names failed checks as the cause."""
 
 _BRANCH = re.compile(r"(?:(?:issue|pull)-[1-9][0-9]{0,9}|branch|fix-ci)-[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _LOGIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38}|[A-Za-z0-9-]{0,38}\[bot\])")
@@ -365,40 +319,33 @@ _IMPERATIVE = {
 
 
 def branch_name(job: Job, *, prefix: str = OWN_PREFIX, unfinished: bool = False, number: int = 1) -> str:
-    """The branch that a job makes; it holds nothing that a stranger wrote.
-
-    Args:
-        job: whose it is.
-        prefix: what it begins with.
-        unfinished: whether the work on it is not finished.
-        number: of those that fix the same run; the first bears the run's number alone.
+    """Return the name of a job's branch, free of untrusted text; only a `number` above 1 adds a suffix.
 
     Raises:
-        ValueError: the job's id cannot be in a branch name (a bug of ours).
+        ValueError: the job's id is not valid in a branch name; a programming error.
     """
     thread = job.thread
-    place = thread.kind if thread.kind == "branch" else f"{thread.kind}-{thread.number}"
+    kind = thread.kind if thread.kind == "branch" else f"{thread.kind}-{thread.number}"
     if thread.kind == "branch" and job.origin.kind == "ci":
-        place = "fix-ci"
+        kind = "fix-ci"
     unique = job.origin.id if is_named_by_run(job) else job.id
-    name = f"{place}-{unique}{f'-{number}' if number > 1 else ''}{'-wip' if unfinished else ''}"
+    name = f"{kind}-{unique}{f'-{number}' if number > 1 else ''}{'-wip' if unfinished else ''}"
     if not _BRANCH.fullmatch(name):
         raise ValueError(f"{name!r} is not a valid branch name; job ids are letters, digits, - and _")
     return f"{prefix}{name}"
 
 
 def is_named_by_run(job: Job) -> bool:
-    """Whether the branch of a job bears the number of the run that it fixes, as those of other jobs may, too."""
+    """Whether the branch name contains the id of the fixed run instead of the job's."""
     return job.origin.kind == "ci" and job.thread.kind == "branch" and job.origin.id > 0  # other CI has no runs
 
 
 def branch_prefix(job: Job, *, prefix: str = OWN_PREFIX) -> str:
-    """What the names of all branches begin with that work in the job's thread makes."""
     return branch_name(job, prefix=prefix).removesuffix(job.id)
 
 
 def commit_title(summary: str, *, fallback: str) -> str:
-    """The summary's first sentence as a commit title: imperative, without Markdown, mentions or references."""
+    """Return the summary's first sentence in the imperative, without Markdown, mentions or references."""
     first = next((line for line in clean(summary).splitlines() if re.search(r"\w", line)), "")
     flat = _REFERENCE.sub("", _CLOSING.sub("", _MARKUP.sub("", first[:_SENTENCE_LIMIT]))).replace("@", "")
     sentence = _SENTENCE_END.split(" ".join(flat.split()), maxsplit=1)[0].strip(" .,;:-")
@@ -408,57 +355,49 @@ def commit_title(summary: str, *, fallback: str) -> str:
 
 
 def commit_body(job: Job, *, run_url: str = "", report: RunReport | None = None) -> str:
-    """What follows the title: what is known of the change, its job and page; who asked is co-author, unless CI did."""
-    known = f"\n\n{report.sentence}" if report and report.sentence else ""
+    """Return the commit message below the title, with the requesting user as co-author."""
+    verdict = f"\n\n{report.sentence}" if report and report.sentence else ""
     run = f"\n{run_url}" if run_url else ""
     if job.origin.kind == "ci":
-        return f"Codepilot job {job.id}, {place_of(job)}, {_FOR_CI}.{run}{known}"
+        return f"Codepilot job {job.id}, {thread_label(job)}, {_FOR_CI}.{run}{verdict}"
     actor, trailer = job.actor, ""
-    # Whom GitHub names for the run of a workflow or a recipe asked for nothing.
+    # The actor of a workflow or recipe run did not request the change.
     if job.origin.kind not in {"workflow", "recipe"} and _LOGIN.fullmatch(actor.login):
         # GitHub credits an account by this address without showing its real one:
         # https://docs.github.com/account-and-profile/setting-up-and-managing-your-personal-account-on-github/managing-email-preferences/setting-your-commit-email-address
         trailer = f"\n\nCo-authored-by: {actor.login} <{actor.id}+{actor.login}@users.noreply.github.com>"
-    return f"Codepilot job {job.id}, {place_of(job)}.{run}{known}{trailer}"
+    return f"Codepilot job {job.id}, {thread_label(job)}.{run}{verdict}{trailer}"
 
 
-def place_of(job: Job) -> str:
-    """Where a job is, for titles and messages, which are no Markdown: `issue 7`, `branch main`."""
+def thread_label(job: Job) -> str:
     thread = job.thread
     return f"branch {clean(thread.branch)}" if thread.kind == "branch" else f"{thread.kind} {thread.number}"
 
 
 def undo_title(title: str) -> str:
-    """The title of the commit that takes another one back, as git words it."""
     flat = _REFERENCE.sub("", clean(title)[:_SENTENCE_LIMIT]).replace("@", "").replace('"', "'")
     return f'Revert "{one_line(flat, TITLE_LIMIT - len(_REVERT) - 1)}"'
 
 
 def undo_body(job: Job, sha: str, *, run_url: str = "") -> str:
-    """What follows the title of a commit that takes the commit `sha` back."""
     return f"This reverts commit {sha}.\n\n{commit_body(job, run_url=run_url)}"
 
 
 def pull_body(
     job: Job, summary: str, *, server: str, report: RunReport | None = None, notes: tuple[str, ...] = ()
 ) -> str:
-    """The description of the pull request, with room for a mark; it closes the job's own issue and no other.
+    """Return the pull request description, with room for a marker; it closes only the job's own issue.
 
-    Args:
-        job: whose it is.
-        summary: the agent's words.
-        server: the GitHub server's address; links to it may stay.
-        report: what the host saw of the run; it stands before the agent's words.
-        notes: what a reader should look at twice.
+    Links to `server` are allowed. The bot's report precedes the agent's summary.
     """
-    asked = job.origin.kind != "ci"
-    login = job.actor.login if asked and job.origin.kind != "recipe" else ""
-    allowed = Allowed(login=login, number=job.thread.number, server=server, repo=job.repo.full_name)
-    known = report.markdown if report else ""
-    made = f"<sub>Made by Codepilot {f'for {asker_of(job)}' if asked else _FOR_CI} · job `{job.id}`</sub>"
-    words = escape_markdown(summary, allowed)
-    if words and report and report.verdict is not Verdict.VERIFIED:
-        words = f"**What the agent says**\n\n{words}"
+    manual = job.origin.kind != "ci"
+    login = job.actor.login if manual and job.origin.kind != "recipe" else ""
+    allowed = Allowlist(login=login, number=job.thread.number, server=server, repo=job.repo.full_name)
+    account = report.markdown if report else ""
+    footer = f"<sub>Made by Codepilot {f'for {requester_of(job)}' if manual else _FOR_CI} · job `{job.id}`</sub>"
+    text = escape_markdown(summary, allowed)
+    if text and report and report.verdict is not Verdict.VERIFIED:
+        text = f"**What the agent says**\n\n{text}"
     thread = job.thread
     link = {
         "issue": f"Fixes #{thread.number}",
@@ -470,12 +409,11 @@ def pull_body(
         if job.origin.url.startswith(f"{server}/{job.repo.full_name}/"):
             name = f"[{name}]({job.origin.url})"
         link = f"{name} failed on the branch {code(thread.branch)} at {job.head_sha[:10]}."
-    body = "\n\n".join(filter(None, [known, words, *notes, link, made]))
-    return sealed(body, allowed, Own(tags=True), limit=COMMENT_LIMIT - _MARK_ROOM)
+    body = "\n\n".join(filter(None, [account, text, *notes, link, footer]))
+    return defuse(body, allowed, BotMarkup(tags=True), limit=COMMENT_LIMIT - _MARKER_ROOM)
 
 
-def asker_of(job: Job) -> str:
-    """Who asked for a job, as Markdown: a person, or the workflow whose file did."""
+def requester_of(job: Job) -> str:
     if job.origin.kind == "workflow":
         return f"the workflow {code(job.origin.name)}" if job.origin.name else "a workflow"
     if job.origin.kind == "recipe":
@@ -483,8 +421,7 @@ def asker_of(job: Job) -> str:
     return f"@{job.actor.login}"
 
 
-def unasked_of(job: Job) -> str:
-    """What a review is and which event asked for it, where nobody gave a command; else empty."""
+def event_review_label(job: Job) -> str:
     if not job.is_from_event or not isinstance(job.command, Review) or job.command.on is None:
         return ""
-    return f"Review of this pull request, {_ON[job.command.on]}"
+    return f"Review of this pull request, {_EVENTS[job.command.on]}"

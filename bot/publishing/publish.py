@@ -1,7 +1,7 @@
-"""Send a publication: branch, commit, pull request, each at most once however often this is started again.
+"""Publish to GitHub: a branch, a commit and a pull request, each at most once across restarts.
 
-`publish` sends a `Publication`, `publish_review` a review. They only ever add: there is no force, no deletion, no tag,
-and the default branch is out of reach. A commit is made by GitHub's API, or else pushed.
+`publish` sends a `Publication`, `publish_review` a review. Neither forces, deletes, tags, or writes to the default
+branch. A commit goes through GitHub's API, or by a push if the API cannot express it.
 """
 
 from __future__ import annotations
@@ -33,27 +33,24 @@ from bot.github.types import (
 )
 from bot.permissions.levels import OWN_PREFIX
 from bot.publishing.checks import Verdict
-from bot.publishing.markdown import code, counted
+from bot.publishing.markdown import code, plural
 from bot.publishing.plan import CommitPlan, Publication, branch_name, pull_body
 from bot.publishing.redact import Redactor
-from bot.publishing.status_view import CommitRef, Published, RecordPart, Withheld, WithheldCause
+from bot.publishing.status_view import CommitRef, Omission, OmissionCause, PublishState, RecordPart
 
 REPLAYS = 2
-"""How often a change follows a branch that people push to, before it gets a branch of its own."""
+"""Number of times a change follows a branch that other people push to, before it gets its own branch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivered:
-    """What has been sent; every part may be missing.
+class SendResult:
+    """Locations of a publication on GitHub.
 
     Attributes:
-        branch: where the commit is.
-        wip_url: the page that compares unfinished work with what it began from; for a branch without a pull request.
-        review_url: the page of the review that was sent.
-        withheld: what was not sent, and why; None when everything was.
-        note: what went otherwise than planned, though all is there.
-        replayed: whether the change was made again on other files than the agent's.
-        would: for a dry run, in which nothing was sent: what would have been, as Markdown.
+        wip_url: comparison page of a branch without a pull request.
+        note: deviation from the plan, for the comment.
+        replayed: whether the change was applied to other files than the agent's.
+        dry_run_note: Markdown; set only by a dry run.
     """
 
     branch: str | None = None
@@ -64,35 +61,35 @@ class Delivered:
     pull_draft: bool = False
     wip_url: str | None = None
     review_url: str | None = None
-    withheld: Withheld | None = None
+    withheld: Omission | None = None
     note: str = ""
     replayed: bool = False
-    would: str = ""
+    dry_run_note: str = ""
 
 
 class ForbiddenTargetError(BotError):
-    """Someone asked the publisher for what it has no verb for: a bug of ours, stopped before anything was sent."""
+    """A plan for the default branch or for a foreign branch, which is a programming error."""
 
 
 class LeakError(BotError):
-    """A secret of the bot's is in a file that was to be published."""
+    """A file of the publication contains one of the bot's secrets."""
 
 
-class _NothingLeftError(BotError):
-    """Somebody pushed the same change."""
+class _EmptyReplayError(BotError):
+    pass
 
 
-_CAUSES: Mapping[type[BotError], WithheldCause] = {
+_WITHHELD_CAUSES: Mapping[type[BotError], OmissionCause] = {
     LeakError: "secret",
     LargeFileError: "large-file",
     WorkflowsForbiddenError: "workflows",
-    _NothingLeftError: "published-already",
+    _EmptyReplayError: "published-already",
 }
 
 
 async def publish(
     github: GitHub,
-    record: RecordPart[Published],
+    record: RecordPart[PublishState],
     publication: Publication,
     *,
     job: Job,
@@ -101,84 +98,69 @@ async def publish(
     redactor: Redactor,
     replay: bool = False,
     dry_run: bool = False,
-) -> Delivered:
-    """Send what was planned and give back where it is.
+) -> SendResult:
+    """Send a planned publication, or only describe it (`dry_run`).
 
-    A branch that moved meanwhile is followed at most twice, then left alone and answered with a pull request into it. A
-    pull request that GitHub refuses leaves the commit standing. Both are told.
-
-    Args:
-        github: acts for the job.
-        record: what earlier attempts sent.
-        publication: what to send.
-        job: whose it is.
-        target: where it may go.
-        pusher: the trusted git directory.
-        redactor: knows the secrets.
-        replay: whether a branch that moved may be followed; else nothing is sent then.
-        dry_run: send nothing, and tell what would be sent.
+    With `replay`, follows a branch that moved at most `REPLAYS` times, then opens a pull request into it; otherwise
+    sends nothing. If GitHub refuses the pull request, the commit remains and the result says so.
 
     Raises:
-        ForbiddenTargetError: the plan aims at the default branch, or at no branch of ours.
-        GitHubError: GitHub refused or stayed silent; starting again takes up where this stopped.
+        ForbiddenTargetError: the plan names the default branch or a foreign branch.
+        GitHubError: GitHub refused or did not answer; a retry resumes.
         WorkspaceError: git failed.
     """
     commit = publication.commit
     if commit is None:
-        return Delivered(withheld=publication.withheld)
+        return SendResult(withheld=publication.withheld)
     sender = CommitSender(github=github, record=record, target=target, pusher=pusher, redactor=redactor)
     if not commit.create_branch and sender.is_default(commit.branch):
-        return _withheld(
-            "default-branch", "The pull request comes from the default branch, which the bot never pushes to."
-        )
+        reason = "The pull request comes from the default branch, which the bot never pushes to."
+        return _withhold("default-branch", reason)
     try:
         if dry_run:
             await sender.check(commit)
             new, request = "new branch" if commit.create_branch else "branch", publication.pull_request
-            would = f"A commit {code(commit.title)} on the {new} {code(commit.branch)}"
+            summary = f"A commit {code(commit.title)} on the {new} {code(commit.branch)}"
             if request is not None:
-                would += f", and a {'draft ' if request.draft else ''}pull request from it into {code(request.base)}"
-            return Delivered(withheld=publication.withheld, would=f"{would}.")
-        sent = await sender.sent_before() or await _sent(sender, publication, commit, job, replay=replay)
+                summary += f", and a {'draft ' if request.draft else ''}pull request from it into {code(request.base)}"
+            return SendResult(withheld=publication.withheld, dry_run_note=f"{summary}.")
+        sent = await sender.find_recorded() or await _send(sender, publication, commit, job, replay=replay)
     except (HeadMovedError, PushRejectedError) as error:
         moved = "moved while the bot was working, and " if isinstance(error, HeadMovedError) else ""
-        return _withheld("branch-moved", f"The branch {moved}was not changed. {error}")
-    except (LeakError, LargeFileError, WorkflowsForbiddenError, _NothingLeftError) as error:
-        return _withheld(_CAUSES[type(error)], str(error))
-    return await _told(sender, publication, commit, job, sent)
+        return _withhold("branch-moved", f"The branch {moved}was not changed. {error}")
+    except (LeakError, LargeFileError, WorkflowsForbiddenError, _EmptyReplayError) as error:
+        return _withhold(_WITHHELD_CAUSES[type(error)], str(error))
+    return await _finish(sender, publication, commit, job, sent)
 
 
-async def _sent(sender: CommitSender, publication: Publication, commit: CommitPlan, job: Job, *, replay: bool) -> Sent:
-    """Send the commit; where people pushed to its branch meanwhile, follow them."""
+async def _send(sender: CommitSender, plan: Publication, commit: CommitPlan, job: Job, *, replay: bool) -> SentCommit:
     try:
-        return await sender.send(commit, publication.pull_request if commit.create_branch else None)
+        return await sender.send(commit, plan.pull_request if commit.create_branch else None)
     except (HeadMovedError, PushRejectedError) as moved:
         if commit.create_branch or not replay:
             raise
-        return await _catch_up(sender, commit, job, moved)
+        return await _follow_branch(sender, commit, job, moved)
 
 
-async def _catch_up(sender: CommitSender, commit: CommitPlan, job: Job, moved: BotError) -> Sent:
+async def _follow_branch(sender: CommitSender, commit: CommitPlan, job: Job, moved: BotError) -> SentCommit:
     for _ in range(REPLAYS):
         head = await sender.github.repos.branch_head(sender.target.repo.full_name, commit.branch)
         if head is None or head == commit.expected_head:
             raise moved
         try:
-            # Make the same change on the commit that the branch stands at now.
+            # Apply the change to the branch's current head.
             earlier = (await sender.record.read()).onto
             token = await sender.github.tokens.for_clone(sender.target.repo.full_name)
             onto = Source(url=sender.target.repo.clone_url, token=token, ref=f"refs/heads/{commit.branch}", sha=head)
             change = await sender.pusher.replay(commit.change, onto)
             if change:
-                await sender.note_onto(head)
+                await sender.record_replay_base(head)
                 return await sender.send(replace(commit, expected_head=head, change=change))
-            # It may have been sent by an attempt that was killed before it could note it.
-            sent = await sender.sent_on(commit, head, parent=earlier)
+            # An interrupted attempt may have sent it without recording it.
+            sent = await sender.find_interrupted(commit, head, parent=earlier)
             if sent is None:
-                raise _NothingLeftError(
-                    "Somebody pushed the same change in the meantime, so there was nothing to publish."
-                )
-            return await sender.note(sent)
+                raise _EmptyReplayError("The same change was pushed in the meantime, so there was nothing to publish.")
+            return await sender.record_sent(sent)
         except ConflictError:
             break
         except (HeadMovedError, PushRejectedError):
@@ -188,59 +170,52 @@ async def _catch_up(sender: CommitSender, commit: CommitPlan, job: Job, moved: B
     )
 
 
-async def _told(sender: CommitSender, publication: Publication, commit: CommitPlan, job: Job, sent: Sent) -> Delivered:
-    """Open the pull request that belongs to what was sent, and say where all of it is."""
-    delivered = Delivered(
+async def _finish(
+    sender: CommitSender, plan: Publication, commit: CommitPlan, job: Job, sent: SentCommit
+) -> SendResult:
+    result = SendResult(
         branch=sent.branch,
         commit_sha=sent.facts.sha,
         commit_url=sent.facts.html_url,
-        withheld=publication.withheld,
+        withheld=plan.withheld,
     )
-    request = publication.pull_request
+    request = plan.pull_request
     if sent.branch != commit.branch:
         note = f"People pushed to {code(commit.branch)} in the meantime, and the change conflicts with that."
-        report = publication.report
+        report = plan.report
         body = pull_body(job, "", server=sender.target.server, report=report, notes=(note,))
         draft = report is not None and report.verdict is not Verdict.VERIFIED
         request = PullDraft(base=commit.branch, title=commit.title, body=body, draft=draft)
-        delivered = replace(delivered, note=f"{note} It is on a separate branch, with a pull request into that one.")
+        result = replace(result, note=f"{note} It is on a separate branch, with a pull request into that one.")
     elif sent.facts.parents != (commit.expected_head,):
         note = f"People pushed to {code(commit.branch)} in the meantime; the change was applied on top of that."
-        delivered = replace(delivered, note=note, replayed=True)
+        result = replace(result, note=note, replayed=True)
     if request is not None:
         link = (await sender.record.read()).pull
         try:
             if link is None:
-                link = await sender.github.pulls.create(
-                    sender.target.repo.full_name, request, head=delivered.branch or ""
-                )
+                link = await sender.github.pulls.create(sender.target.repo.full_name, request, head=result.branch or "")
         except GitHubError as error:
             if error.passing:
                 raise
-            said = f"{publication.withheld.reason} " if publication.withheld else ""
-            reason = f"{said}The commit was pushed, but the pull request could not be created. {error}"
-            return replace(delivered, withheld=Withheld(cause="no-pull-request", reason=reason))
-        await sender.record.update(lambda done: replace(done, pull=link))
-        return replace(delivered, pull_number=link.number, pull_url=link.html_url, pull_draft=link.draft)
+            earlier = f"{plan.withheld.reason} " if plan.withheld else ""
+            reason = f"{earlier}The commit was pushed, but the pull request could not be created. {error}"
+            return replace(result, withheld=Omission(cause="no-pull-request", reason=reason))
+        await sender.record.update(lambda stored: replace(stored, pull=link))
+        return replace(result, pull_number=link.number, pull_url=link.html_url, pull_draft=link.draft)
     if commit.create_branch:
-        compared = f"{commit.expected_head}...{sent.branch}"
-        return replace(delivered, wip_url=f"{sender.target.repo.html_url}/compare/{compared}")
-    return delivered
+        span = f"{commit.expected_head}...{sent.branch}"
+        return replace(result, wip_url=f"{sender.target.repo.html_url}/compare/{span}")
+    return result
 
 
-def _withheld(cause: WithheldCause, reason: str) -> Delivered:
-    return Delivered(withheld=Withheld(cause=cause, reason=reason))
+def _withhold(cause: OmissionCause, reason: str) -> SendResult:
+    return SendResult(withheld=Omission(cause=cause, reason=reason))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewPlace:
-    """Where a review goes.
-
-    Attributes:
-        repo: `owner/name`, from the job.
-        number: of the pull request.
-        marker: the job's, from `render.marker`; a review that was sent is known again by it.
-    """
+class ReviewTarget:
+    """Pull request that a review is for; its marker identifies a review already sent."""
 
     repo: str
     number: int
@@ -248,99 +223,80 @@ class ReviewPlace:
 
 
 async def publish_review(
-    github: GitHub, record: RecordPart[Published], draft: ReviewDraft, *, place: ReviewPlace, dry_run: bool = False
-) -> Delivered:
-    """Review the pull request and give back where the review is.
-
-    Args:
-        github: acts for the job.
-        record: what earlier attempts sent.
-        draft: what to say.
-        place: where.
-        dry_run: send nothing, and tell what would be sent.
+    github: GitHub, record: RecordPart[PublishState], draft: ReviewDraft, *, target: ReviewTarget, dry_run: bool = False
+) -> SendResult:
+    """Send a review, or only describe it (`dry_run`).
 
     Raises:
-        GitHubError: GitHub refused or stayed silent; starting again sends nothing twice.
+        GitHubError: GitHub refused or did not answer; a retry sends nothing twice.
     """
     if dry_run:
         count = len(draft.notes)
-        return Delivered(would=f"A review with {counted(count, 'comment')} on lines.")
-    done = await record.read()
-    if done.review_url is not None:
-        return Delivered(review_url=done.review_url)
-    review = await _find(github, place) if done.review_requested else None
+        return SendResult(dry_run_note=f"A review with {plural(count, 'comment')} on lines.")
+    stored = await record.read()
+    if stored.review_url is not None:
+        return SendResult(review_url=stored.review_url)
+    review = await _find_review(github, target) if stored.review_requested else None
     if review is None:
-        # Noted first: who is stopped between the asking and the noting of the answer must look for it the next time.
-        await record.update(lambda done: replace(done, review_requested=True))
-        marked = replace(draft, body=f"{draft.body}\n\n{place.marker}")
+        # Recorded before the request: an attempt interrupted before its response must look for the review next time.
+        await record.update(lambda stored: replace(stored, review_requested=True))
+        marked = replace(draft, body=f"{draft.body}\n\n{target.marker}")
         try:
-            review = await github.reviews.create(place.repo, place.number, marked)
+            review = await github.reviews.create(target.repo, target.number, marked)
         except GitHubError as error:
-            # The answer was lost, but the review may be there, now or in a moment. Nobody can take a second one
-            # back, so this is started again later, and looks again first.
-            if not error.may_be_done or (review := await _find(github, place)) is None:
+            # The response was lost, but the review may exist, now or soon. A second one could not be deleted, so a
+            # retry looks for it first.
+            if not error.may_be_done or (review := await _find_review(github, target)) is None:
                 raise
     url = review.html_url
-    await record.update(lambda done: replace(done, review_url=url))
-    return Delivered(review_url=url)
+    await record.update(lambda stored: replace(stored, review_url=url))
+    return SendResult(review_url=url)
 
 
-async def _find(github: GitHub, place: ReviewPlace) -> ReviewFacts | None:
+async def _find_review(github: GitHub, target: ReviewTarget) -> ReviewFacts | None:
     me = await github.accounts.me()
-    reviews = await github.reviews.of_pull(place.repo, place.number)
-    return next((each for each in reviews if each.author_id == me.id and place.marker in each.body), None)
+    reviews = await github.reviews.of_pull(target.repo, target.number)
+    return next((review for review in reviews if review.author_id == me.id and target.marker in review.body), None)
 
 
 class Pusher(Protocol):
-    """The trusted git directory; `bot.git.tree.Tree` is one."""
+    """Trusted git directory; implemented by `bot.git.tree.Tree`."""
 
     async def replay(self, change: Change, onto: Source) -> Change:
-        """The same change, made on another commit; the same one every time."""
+        """Apply the change to another commit; deterministic."""
         ...
 
     async def commit(self, change: Change, *, message: str) -> str:
-        """Make the commit; the same id every time."""
+        """Create the commit and return its id; deterministic."""
         ...
 
-    async def large_files_with(self, files: Sequence[LargeFile], holds: Callable[[str], bool]) -> list[str]:
-        """The paths of those whose content has a part of which `holds` is true."""
+    async def find_large_files(self, files: Sequence[LargeFile], matches: Callable[[str], bool]) -> list[str]:
+        """Return the paths of files whose content has a part that satisfies `holds`."""
         ...
 
-    async def upload(self, files: Sequence[LargeFile], *, branch: str, url: str, token: str) -> None:
-        """Have Git LFS keep the objects that a change points to."""
-        ...
+    async def upload(self, files: Sequence[LargeFile], *, branch: str, url: str, token: str) -> None: ...
 
     async def push(self, sha: str, *, branch: str, expected: str, url: str, token: str) -> None:
-        """Send it to the branch, which must stand at `expected`; empty for a branch that is not there yet.
+        """Push to a branch that must point at `expected`; empty for a new branch.
 
         Raises:
-            GitError: the server did not answer, or may take it the next time.
+            GitError: the push may succeed when retried.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The repository that a publication may go to, and the prefix of the bot's own branches in it."""
-
     repo: RepoFacts
     branch_prefix: str = OWN_PREFIX
 
     @property
     def server(self) -> str:
-        """Return GitHub's address for people."""
         return self.repo.html_url.removesuffix(f"/{self.repo.full_name}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
-    """A commit that is on GitHub.
-
-    Attributes:
-        branch: where it is.
-        pull: the pull request that was opened with it.
-    """
-
+class SentCommit:
     branch: str
     facts: CommitFacts
     pull: PullLink | None = None
@@ -348,92 +304,77 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitSender:
-    """What sends a job's commit.
-
-    Attributes:
-        github: acts for the job.
-        record: what earlier attempts sent.
-        target: where it may go.
-        pusher: for what GitHub's commit API cannot express.
-        redactor: knows the secrets.
-    """
-
     github: GitHub
-    record: RecordPart[Published]
+    record: RecordPart[PublishState]
     target: Target
     pusher: Pusher
     redactor: Redactor = field(repr=False)
 
-    async def sent_before(self) -> Sent | None:
-        """What an earlier attempt sent and noted."""
-        noted = (await self.record.read()).commit
-        if noted is None:
+    async def find_recorded(self) -> SentCommit | None:
+        ref = (await self.record.read()).commit
+        if ref is None:
             return None
-        return Sent(branch=noted.branch, facts=await self.github.repos.commit(self.target.repo.full_name, noted.sha))
+        return SentCommit(branch=ref.branch, facts=await self.github.repos.commit(self.target.repo.full_name, ref.sha))
 
-    async def send(self, commit: CommitPlan, request: PullDraft | None = None) -> Sent:
-        """Make the commit where it is to be; what an earlier attempt sent without noting it is found.
+    async def send(self, commit: CommitPlan, request: PullDraft | None = None) -> SentCommit:
+        """Create the commit on its branch, or find the one an interrupted attempt created.
 
-        Args:
-            commit: what to send.
-            request: a pull request from its branch, which is opened with it where that is possible.
+        The pull request is opened along with it if the API can do both.
 
         Raises:
-            ForbiddenTargetError: it aims at the default branch, or at no branch of ours.
-            LeakError: a secret is in it.
-            HeadMovedError: the branch does not stand where it is expected.
-            PushRejectedError: the same, or the server said no.
-            WorkflowsForbiddenError: it changes workflow files, and we may not.
-            LargeFileError: Git LFS did not take what the commit points to.
-            GitHubError: GitHub refused or stayed silent.
+            ForbiddenTargetError: the branch is the default branch or foreign.
+            LeakError: the change contains a secret.
+            HeadMovedError: the branch moved.
+            PushRejectedError: the server rejected the push.
+            WorkflowsForbiddenError: the token may not change workflow files.
+            LargeFileError: Git LFS rejected an object.
+            GitHubError: GitHub refused or did not answer.
             WorkspaceError: git failed.
         """
         await self.check(commit)
-        if commit.change.large:  # what Git LFS has already is not sent again
+        if commit.change.large:  # objects that Git LFS has are skipped
             token = await self.github.tokens.for_push(self.target.repo.full_name)
             await self.pusher.upload(
                 commit.change.large, branch=commit.branch, url=self.target.repo.clone_url, token=token
             )
         link = None
         try:
-            made, link = await self._commit(commit, request)
+            facts, link = await self._commit(commit, request)
         except CannotExpressError:
-            # A try that pushed it may have been killed before it could note it.
+            # An interrupted attempt may have pushed it without recording it.
             head, earlier = await self.github.repos.branch_head(self.target.repo.full_name, commit.branch), None
             if head is not None and head != commit.expected_head:
                 parent, tree = commit.expected_head, commit.change.tree_sha
-                earlier = await self.sent_on(commit, head, parent=parent, tree_sha=tree)
-            made = earlier.facts if earlier is not None else await self._push(commit)
-        return await self.note(Sent(branch=commit.branch, facts=made, pull=link))
+                earlier = await self.find_interrupted(commit, head, parent=parent, tree_sha=tree)
+            facts = earlier.facts if earlier is not None else await self._push(commit)
+        return await self.record_sent(SentCommit(branch=commit.branch, facts=facts, pull=link))
 
-    async def sent_on(
+    async def find_interrupted(
         self, commit: CommitPlan, head: str, *, parent: str | None, tree_sha: str | None = None
-    ) -> Sent | None:
-        """The commit that a branch stands at, when it is ours and was made on `parent`; of a tree, if one is given."""
+    ) -> SentCommit | None:
+        """Return the head commit of a branch if it is this job's commit on `parent`."""
         facts = await self.github.repos.commit(self.target.repo.full_name, head)
         tree_sha, message = facts.tree_sha if tree_sha is None else tree_sha, self._message(commit)
         if parent is None or not is_made(facts, parent=parent, tree_sha=tree_sha, message=message):
             return None
-        return Sent(branch=commit.branch, facts=facts)
+        return SentCommit(branch=commit.branch, facts=facts)
 
-    async def note(self, sent: Sent) -> Sent:
-        """Keep what was sent."""
+    async def record_sent(self, sent: SentCommit) -> SentCommit:
         commit = CommitRef(sha=sent.facts.sha, branch=sent.branch)
-        await self.record.update(lambda done: replace(done, commit=commit, pull=sent.pull or done.pull))
+        await self.record.update(lambda stored: replace(stored, commit=commit, pull=sent.pull or stored.pull))
         return sent
 
-    async def note_onto(self, head: str) -> None:
-        """Keep the commit onto which the change is replayed next."""
-        await self.record.update(lambda done: replace(done, onto=head))
+    async def record_replay_base(self, head: str) -> None:
+        await self.record.update(lambda stored: replace(stored, onto=head))
 
     async def check(self, commit: CommitPlan) -> None:
-        """See whether a commit may be sent at all.
+        """Verify that a commit may be sent.
 
         Raises:
-            ForbiddenTargetError: it aims at the default branch, or at no branch of ours.
-            LeakError: a secret is in it.
-            WorkflowsForbiddenError: it changes workflow files, and we may not.
-            GitHubError: GitHub was asked about that, and refused or stayed silent.
+            ForbiddenTargetError: the branch is the default branch or foreign.
+            LeakError: the change contains a secret.
+            WorkflowsForbiddenError: the token may not change workflow files.
+            GitHubError: GitHub did not tell the token's permissions.
         """
         if self.is_default(commit.branch):
             raise ForbiddenTargetError(
@@ -445,24 +386,23 @@ class CommitSender:
             raise ForbiddenTargetError(
                 f"{commit.branch!r} is not a branch that the bot may write to; nothing was pushed."
             )
-        # It takes seconds for large files, and the event loop has leases to renew and deliveries to answer.
-        leaks = await asyncio.to_thread(_leaks, commit.change, self.redactor)
-        leaks += await self.pusher.large_files_with(commit.change.large, self.redactor.holds)
+        # Takes seconds for large files, which would block the event loop.
+        leaks = await asyncio.to_thread(_find_leaks, commit.change, self.redactor)
+        leaks += await self.pusher.find_large_files(commit.change.large, self.redactor.has_secret)
         if leaks:
-            named = ", ".join(code(self.redactor.redact(path)) for path in leaks)
-            raise LeakError(f"{named} contains one of the bot's secrets. Nothing was published.")
+            names = ", ".join(code(self.redactor.redact(path)) for path in leaks)
+            raise LeakError(f"{names} contains one of the bot's secrets. Nothing was published.")
         if commit.change.writes_workflows and await self.github.tokens.may_write_workflows() is False:
             raise WorkflowsForbiddenError
 
     def is_default(self, branch: str) -> bool:
-        """Whether a branch is the one that is never written to."""
         return branch.removeprefix("refs/heads/").casefold() == self.target.repo.default_branch.casefold()
 
     async def _commit(self, commit: CommitPlan, request: PullDraft | None) -> tuple[CommitFacts, PullLink | None]:
-        # Checked before the branch is made: a branch without its commit would be half a publication.
+        # Before the branch is created: a branch without its commit would be a partial publication.
         check_expressible(commit.change)
         if commit.change.writes_workflows and await self.github.tokens.may_write_workflows() is None:
-            raise CannotExpressError("where a token may lack the permission, only a push makes both branch and commit")
+            raise CannotExpressError("the token may lack the permission; only a push makes branch and commit at once")
         if not commit.create_branch:
             facts = await self.github.commits.on_branch(
                 self.target.repo.full_name,
@@ -494,14 +434,14 @@ class CommitSender:
         try:
             await self.pusher.push(sha, branch=commit.branch, expected=expected, url=url, token=token)
         except GitError as error:
-            what = f"push to {commit.branch} of {self.target.repo.full_name}"
-            raise GitHubError(what, 0, error.stderr.strip(), remedy_for(0, "")) from error
+            action = f"push to {commit.branch} of {self.target.repo.full_name}"
+            raise GitHubError(action, 0, error.stderr.strip(), remedy_for(0, "")) from error
         return await self.github.repos.commit(self.target.repo.full_name, sha)
 
 
-def _leaks(change: Change, redactor: Redactor) -> list[str]:
+def _find_leaks(change: Change, redactor: Redactor) -> list[str]:
     return [
         file.path
         for file in change.files
-        if redactor.holds(file.path) or (file.content and redactor.holds(file.content.decode("latin-1")))
+        if redactor.has_secret(file.path) or (file.content and redactor.has_secret(file.content.decode("latin-1")))
     ]

@@ -1,4 +1,4 @@
-"""Remove secrets from text before every output; nothing else does. Pure, and linear in the text's length."""
+"""Remove secrets from text before any output, in linear time."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from typing_extensions import override
 
 MARK = "[redacted]"
 
-_PIECE = 12
+_FRAGMENT = 12
 _SHORTEST = 6
-# Of a rare disguise every fourth piece is kept, so that what a token costs in memory stays small; 15 characters of one
-# always hold such a piece.
+# Only every fourth fragment of a rare encoding is stored, to save memory; 15 of its characters always contain one.
 _STRIDE = 4
-# Any piece holds one of the text's grams of 6 characters at every seventh place, so only those are looked at.
+# Each fragment contains a gram of 6 characters at one of every seven offsets, so only those offsets are searched.
 _GRAM = 6
-_STEP = _PIECE - _GRAM + 1
-# A key is what looks like one, with what listings, diffs and quotations put between its lines. Were it all up to the
-# end of the text, anybody who writes such a first line would blot out what stands behind it.
+_STEP = _FRAGMENT - _GRAM + 1
+# A key may have the prefixes of listings, diffs and quotations between its lines. It does not extend to the end of the
+# text, or a forged first line could hide all that follows.
 _KEY_GAP = r"(?:\\[nrt]|\x1b\[[0-9;]{0,9}m|[0-9]{1,7}(?![A-Za-z0-9/=])|(?!-----END )[^A-Za-z0-9/=<\\]){0,60}+/?"
 _KEY_HEAD = r"(?:Proc-Type: [0-9],[A-Z]{1,20}|DEK-Info: [A-Z0-9-]{1,30},[0-9A-Fa-f]{1,64})"
 _KEY_LINE = r"(?:[A-Za-z0-9+/=]{16,}+|\[redacted\])"
@@ -33,7 +32,7 @@ _KEY = (
     rf"(?:(?:{_KEY_GAP}[A-Za-z0-9+/=]{{1,15}}){{0,2}}{_KEY_GAP}-----END [A-Z ]{{0,30}}PRIVATE KEY-----"
     rf"|{_KEY_GAP}[A-Za-z0-9+/]{{1,15}}={{1,2}})?"
 )
-# Every quantifier is possessive and every start anchored to a word's edge, so that no text takes more than linear time.
+# Possessive quantifiers and starts at word boundaries keep the time linear.
 _SHAPES = (
     _KEY,
     # Since 2026 installation tokens carry the App's id and a JWT, with dots, about 520 characters in all:
@@ -48,39 +47,37 @@ _SHAPES = (
 _PATTERNS = re.compile("|".join(_SHAPES))
 
 
-_ENOUGH = 12
+_MIN_RANDOM_CHARS = 12
 _PREFIX = re.compile(r"gh[a-z]_|github_pat_(?:11)?|sk-(?:[a-z]{2,8}(?:[0-9]{2})?-){0,3}")
 # https://datatracker.ietf.org/doc/html/rfc7519#section-3: header, claims and signature; the last alone is random. An
 # encrypted one has five parts (https://datatracker.ietf.org/doc/html/rfc7516#section-3), random but for the header.
-_SIGNED = re.compile(r"(?:^|_)eyJ[\w-]*\.[\w-]*\.(?P<random>[\w-]+)$", re.ASCII)
-_ENCRYPTED = re.compile(r"(?:^|_)eyJ[\w-]*\.(?P<random>[\w-]*\.[\w-]*\.[\w-]+\.[\w-]+)$", re.ASCII)
+_SIGNED_JWT = re.compile(r"(?:^|_)eyJ[\w-]*\.[\w-]*\.(?P<random>[\w-]+)$", re.ASCII)
+_ENCRYPTED_JWT = re.compile(r"(?:^|_)eyJ[\w-]*\.(?P<random>[\w-]*\.[\w-]*\.[\w-]+\.[\w-]+)$", re.ASCII)
 _ARMOUR = re.compile(r"-----(?:BEGIN|END) [A-Z0-9 ]+-----")
-# The longest beginning that keys share: that of an RSA key in PKCS #8, up to the first byte of the modulus.
+# The longest common prefix of keys: an RSA key in PKCS #8 up to the modulus.
 _KEY_INTRODUCTION = 52
-# The exponent 65537 and what stands around it in an RSA key, at each of the three places in a group of base64.
+# The exponent 65537 with its surroundings in an RSA key, at each of the three base64 alignments.
 _EXPONENT = re.compile("AgMBAAECggEB?A?|IDAQABAoIBAQ?|CAwEAAQKCAQE?")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """A way to read the parts of which a text consists.
+class Decoder:
+    """A decoder for text that consists of encoded parts.
 
     Attributes:
-        part: its group is a part; a match without it is a gap.
-        spell: returns the text that a part stands for, of the part's length or one character.
+        part: pattern whose group is a part; a match without the group is a gap.
+        spell: decodes a part, to its own length or one character.
     """
 
     part: re.Pattern[str]
-    spell: Callable[[str], str] = str
+    decode: Callable[[str], str] = str
 
     def join(self, text: str, start: int, end: int) -> str:
-        """Return the text that a run of parts stands for."""
-        return "".join(map(self.spell, self.part.findall(text, start, end)))
+        return "".join(map(self.decode, self.part.findall(text, start, end)))
 
     def locate(self, text: str, start: int, end: int, spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """Yield where spans of a joined run stand in the text."""
         parts = [found.span(1) for found in self.part.finditer(text, start, end) if found[1]]
-        sizes = [len(self.spell(text[first:last])) for first, last in parts]
+        sizes = [len(self.decode(text[first:last])) for first, last in parts]
         ends = [*accumulate(sizes)]
 
         def place(index: int) -> tuple[int, int]:
@@ -116,7 +113,7 @@ def _unescape(part: str) -> str:
     return chr(int(part[-3:], 8) if _OCTAL.search(part) else int(part.rstrip("};")[-2:], 16))
 
 
-def _character(base: int, digits: str) -> str:
+def _to_character(base: int, digits: str) -> str:
     try:
         return chr(int(digits, base))
     except ValueError:
@@ -124,10 +121,10 @@ def _character(base: int, digits: str) -> str:
 
 
 def _line_gap(margin: str) -> str:
-    """Return a pattern for what stands between the lines of a quotation, a listing, a diff, a terminal or a program.
+    """Build a pattern for the gap between lines of a quotation, listing, diff, terminal or program.
 
     Args:
-        margin: the characters that may stand before a line, besides numbers and colours, as a class.
+        margin: class of characters that may precede a line, besides numbers and colours.
     """
     return (
         rf"(?:{_COLOUR}|[^A-Za-z0-9+/_\n\\-]){{0,12}}+(?:\\[rn]|\r?\n)"
@@ -136,215 +133,211 @@ def _line_gap(margin: str) -> str:
 
 
 _PLAIN_GAP, _DIFF_GAP = map(_line_gap, (r"[^A-Za-z0-9+/_\\-]", r"[^A-Za-z0-9/_\\]"))
-# Each run begins where no earlier part can have begun, and each quantifier is possessive: that takes linear time.
-_SPELLINGS: dict[str, tuple[re.Pattern[str], tuple[Reading, ...]]] = {
+# Possessive quantifiers, and runs that cannot begin inside another, keep the time linear.
+_PART_ENCODINGS: dict[str, tuple[re.Pattern[str], tuple[Decoder, ...]]] = {
     "escapes": (
         re.compile(rf"\A(?:[^\\%&]++|(?!{_ESCAPE}).)*+{_ESCAPE}.*+", re.DOTALL),
-        (Reading(re.compile(rf"({_ESCAPE}|[^\\%&]++|.)", re.DOTALL), _unescape),),
+        (Decoder(re.compile(rf"({_ESCAPE}|[^\\%&]++|.)", re.DOTALL), _unescape),),
     ),
     "hexadecimal": (
         re.compile(rf"(?<![0-9A-Za-z])(?:0[xX])?+{_HEX}{{2,}}+(?:[^0-9A-Za-z]{{1,16}}+(?:0[xX])?+{_HEX}{{2,}}+)++"),
-        (Reading(re.compile(rf"0[xX]|({_HEX}++)"), str.lower),),
+        (Decoder(re.compile(rf"0[xX]|({_HEX}++)"), str.lower),),
     ),
     "numbers": (
         re.compile(rf"(?<![0-9]){_NUMBER}(?:[^0-9]{{1,8}}+{_NUMBER}){{{_SHORTEST - 1},}}+"),
-        tuple(Reading(re.compile(rf"({_NUMBER})"), lru_cache(partial(_character, base))) for base in (8, 10)),
+        tuple(Decoder(re.compile(rf"({_NUMBER})"), lru_cache(partial(_to_character, base))) for base in (8, 10)),
     ),
     "lines": (
         re.compile(rf"(?<!{_LETTER}){_LETTER}{{4,}}+(?:{_DIFF_GAP}{_LETTER}++)++"),
-        tuple(Reading(re.compile(rf"{gap}|({_LETTER}++)")) for gap in (_PLAIN_GAP, _DIFF_GAP)),
+        tuple(Decoder(re.compile(rf"{gap}|({_LETTER}++)")) for gap in (_PLAIN_GAP, _DIFF_GAP)),
     ),
 }
-"""Besides the forms of a secret (`plain_forms`), ways to write it in parts, between which anything may stand."""
+"""Ways to write a secret in parts with gaps; `plain_forms` has the contiguous ones."""
 
 
 class Redactor:
-    """Takes known secrets, their encoded forms, pieces of them, and anything shaped like a token out of text.
+    """Removes known secrets, their encoded forms and fragments, and strings shaped like tokens.
 
-    A piece is any 12 characters in a row; shorter ones cannot be told from ordinary words. What tokens and keys have in
-    common with others of their kind is no secret, and known nowhere.
+    A fragment is any 12 consecutive characters. Prefixes that tokens and keys have in common are not secret.
 
     Args:
-        secrets: exact values; those under 6 characters are passed over, since they would blot out ordinary text.
+        secrets: exact values; those under 6 characters are ignored, since they would match ordinary text.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets: set[str] = set()
-        self._whole: set[str] = set()
-        self._pieces: set[str] = set()
+        self._short_forms: set[str] = set()
+        self._fragments: set[str] = set()
         self._grams: set[str] = set()
-        # The pieces and grams that copies have in common: a private key's take 10 MB.
-        self._shared = (frozenset[str](), frozenset[str]())
-        self._letters: set[str] = set()
+        # Fragments and grams shared with copies: a private key's take 10 MB.
+        self._common = (frozenset[str](), frozenset[str]())
+        self._alphabet: set[str] = set()
         self._exact: re.Pattern[str] | None = None
-        self._runs: re.Pattern[str] | None = None
+        self._run_pattern: re.Pattern[str] | None = None
         for secret in secrets:
-            self.learn(secret)
+            self.add_secret(secret)
 
     @override
     def __repr__(self) -> str:
-        return f"Redactor({len(self._shared[0] | self._pieces)} pieces)"
+        return f"Redactor({len(self._common[0] | self._fragments)} pieces)"
 
-    def learn(self, secret: str) -> None:
-        """Know one more secret, e.g. a token that was minted just now."""
+    def add_secret(self, secret: str) -> None:
         if secret in self._secrets:
             return
         self._secrets.add(secret)
         for part in random_parts(secret):
             for form in plain_forms(part):
-                self._learn(form, stride=1)
-            for form in disguises(part):
-                self._learn(form, stride=_STRIDE)
-        letters = re.escape("".join(sorted(self._letters)))
-        self._runs = re.compile(f"[{letters}]{{{_PIECE},}}") if letters else None
-        if self._whole:
-            self._exact = re.compile("|".join(map(re.escape, sorted(self._whole, key=len, reverse=True))))
+                self._add_form(form, stride=1)
+            for form in rare_encodings(part):
+                self._add_form(form, stride=_STRIDE)
+        alphabet = re.escape("".join(sorted(self._alphabet)))
+        self._run_pattern = re.compile(f"[{alphabet}]{{{_FRAGMENT},}}") if alphabet else None
+        if self._short_forms:
+            self._exact = re.compile("|".join(map(re.escape, sorted(self._short_forms, key=len, reverse=True))))
 
     def copy(self) -> Redactor:
-        """Another redactor that knows the same, and learns on its own."""
-        if self._pieces:
-            self._shared = (self._shared[0] | self._pieces, self._shared[1] | self._grams)
-            self._pieces, self._grams = set(), set()
-        other = Redactor()
-        other._secrets |= self._secrets
-        other._whole |= self._whole
-        other._shared = self._shared
-        other._letters |= self._letters
-        other._exact, other._runs = self._exact, self._runs
-        return other
+        if self._fragments:
+            self._common = (self._common[0] | self._fragments, self._common[1] | self._grams)
+            self._fragments, self._grams = set(), set()
+        clone = Redactor()
+        clone._secrets |= self._secrets
+        clone._short_forms |= self._short_forms
+        clone._common = self._common
+        clone._alphabet |= self._alphabet
+        clone._exact, clone._run_pattern = self._exact, self._run_pattern
+        return clone
 
     def redact(self, text: str) -> str:
-        """Give back `text` with every secret replaced by `[redacted]`."""
+        """Replace every secret by `[redacted]`."""
         return _PATTERNS.sub(MARK, self.redact_known(text)).replace(MARK + MARK, MARK)
 
     def redact_known(self, text: str) -> str:
-        """The same for known secrets alone, where what only looks like one belongs, e.g. in the files of a test."""
-        kept: list[str] = []
+        """Replace only known secrets, for content with token-like text, e.g. test files."""
+        chunks: list[str] = []
         position = 0
-        for start, end in sorted([*self._spans(text), *self._spelled(text)]):
-            if start > position or not kept:
-                kept += (text[position:start], MARK)
+        for start, end in sorted([*self._spans(text), *self._encoded_spans(text)]):
+            if start > position or not chunks:
+                chunks += (text[position:start], MARK)
             position = max(position, end)
-        text = "".join((*kept, text[position:])) if kept else text
+        text = "".join((*chunks, text[position:])) if chunks else text
         return self._exact.sub(MARK, text) if self._exact is not None else text
 
-    def holds(self, text: str) -> bool:
-        """Whether a known secret, a form or a piece of one is in `text`; mere shapes of tokens do not count."""
-        if next(self._found(text), None) is not None or bool(self._exact and self._exact.search(text)):
+    def has_secret(self, text: str) -> bool:
+        """Whether the text contains a known secret, an encoded form or a fragment; token shapes do not count."""
+        if next(self._offsets(text), None) is not None or bool(self._exact and self._exact.search(text)):
             return True
-        if next(self._spelled(text), None) is not None:
+        if next(self._encoded_spans(text), None) is not None:
             return True
         # A file in UTF-16, read byte by byte.
-        return "\0" in text and self.holds(text.replace("\0", ""))
+        return "\0" in text and self.has_secret(text.replace("\0", ""))
 
-    def _learn(self, form: str, *, stride: int) -> None:
+    def _add_form(self, form: str, *, stride: int) -> None:
         if len(form) < _SHORTEST:
             return
-        if len(form) < _PIECE:
-            self._whole.add(form)
+        if len(form) < _FRAGMENT:
+            self._short_forms.add(form)
             return
-        last = len(form) - _PIECE
-        self._letters.update(form)
-        self._pieces.update(form[i : i + _PIECE] for i in (*range(0, last, stride), last))
+        last = len(form) - _FRAGMENT
+        self._alphabet.update(form)
+        self._fragments.update(form[i : i + _FRAGMENT] for i in (*range(0, last, stride), last))
         self._grams.update(form[i : i + _GRAM] for i in range(len(form) - _GRAM + 1))
 
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where secrets or their pieces stand; overlapping and adjoining ones are one span."""
+        """Yield the spans of fragments, overlapping and adjoining ones merged."""
         start = end = -1
-        for i in self._found(text):
+        for i in self._offsets(text):
             if i > end:
                 if end >= 0:
                     yield start, end
                 start = i
-            end = i + _PIECE
+            end = i + _FRAGMENT
         if end >= 0:
             yield start, end
 
-    def _spelled(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where secrets or their pieces stand in parts."""
-        for run, readings in _SPELLINGS.values() if self._secrets else ():
+    def _encoded_spans(self, text: str) -> Iterator[tuple[int, int]]:
+        for run, decoders in _PART_ENCODINGS.values() if self._secrets else ():
             for start, end in (found.span() for found in run.finditer(text)):
-                for reading in readings:
-                    joined = reading.join(text, start, end)
+                for decoder in decoders:
+                    joined = decoder.join(text, start, end)
                     exact = self._exact.finditer(joined) if self._exact is not None else ()
                     if spans := [*self._spans(joined), *(found.span() for found in exact)]:
-                        yield from reading.locate(text, start, end, spans)
+                        yield from decoder.locate(text, start, end, spans)
 
-    def _found(self, text: str) -> Iterator[int]:
-        """Where pieces begin, in order."""
-        pieces, grams = self._shared
-        for run in self._runs.finditer(text) if self._runs is not None else ():
-            last = run.end() - _PIECE
-            for near in range(run.start(), run.end() - _GRAM + 1, _STEP):
-                if (gram := text[near : near + _GRAM]) in grams or gram in self._grams:
-                    around = range(max(run.start(), near - _STEP + 1), min(near, last) + 1)
-                    cut = ((i, text[i : i + _PIECE]) for i in around)
-                    yield from (i for i, piece in cut if piece in pieces or piece in self._pieces)
+    def _offsets(self, text: str) -> Iterator[int]:
+        """Yield the offsets of fragments, in order."""
+        fragments, grams = self._common
+        for run in self._run_pattern.finditer(text) if self._run_pattern is not None else ():
+            last = run.end() - _FRAGMENT
+            for offset in range(run.start(), run.end() - _GRAM + 1, _STEP):
+                if (gram := text[offset : offset + _GRAM]) in grams or gram in self._grams:
+                    candidates = range(max(run.start(), offset - _STEP + 1), min(offset, last) + 1)
+                    slices = ((i, text[i : i + _FRAGMENT]) for i in candidates)
+                    yield from (i for i, fragment in slices if fragment in fragments or fragment in self._fragments)
 
 
 def plain_forms(secret: str) -> Iterator[str]:
-    """The secret, turned round, in either case, in JSON, in hexadecimal, and in base64."""
+    """Yield the secret itself, reversed, in either case, in JSON, hexadecimal and base64."""
     raw = secret.encode()
     yield from {
         secret,
         secret.upper(),
         secret.lower(),
         raw.decode("latin-1"),  # as files are read
-        *(json.dumps(secret, ensure_ascii=no)[1:-1] for no in (True, False)),
+        *(json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)),
     }
     yield secret[::-1]
     yield raw.hex()
     yield raw.hex().upper()
-    yield from _base64(raw)
+    yield from _base64_forms(raw)
 
 
-def disguises(secret: str) -> Iterator[str]:
-    """The secret in base32, in base64 twice, and in base64 of UTF-16, in which PowerShell takes commands."""
+def rare_encodings(secret: str) -> Iterator[str]:
+    """Yield the secret in base32, in double base64, and in base64 of UTF-16 (PowerShell's encoded commands)."""
     raw = secret.encode()
-    yield from _base32(raw)
-    for inner in _base64(raw):
-        yield from _base64(inner.encode())
+    yield from _base32_forms(raw)
+    for inner in _base64_forms(raw):
+        yield from _base64_forms(inner.encode())
     # Big-endian is the same bytes, one later.
-    yield from _base64(secret.encode("utf-16-le"))
+    yield from _base64_forms(secret.encode("utf-16-le"))
 
 
-def _base64(raw: bytes) -> Iterator[str]:
-    """The characters that depend on the secret alone, wherever in a group of three bytes it begins."""
-    found = set[str]()
-    for skipped in range(3):
-        shifted = bytes(skipped) + raw
-        first, last = -(-skipped * 8 // 6), len(shifted) * 8 // 6
-        found.add(base64.b64encode(shifted).decode()[first:last])
-        found.add(base64.urlsafe_b64encode(shifted).decode()[first:last])
-    yield from found
+def _base64_forms(raw: bytes) -> Iterator[str]:
+    """Yield the base64 characters that depend on the secret alone, at each alignment of three bytes."""
+    forms = set[str]()
+    for shift in range(3):
+        shifted = bytes(shift) + raw
+        first, last = -(-shift * 8 // 6), len(shifted) * 8 // 6
+        forms.add(base64.b64encode(shifted).decode()[first:last])
+        forms.add(base64.urlsafe_b64encode(shifted).decode()[first:last])
+    yield from forms
 
 
-def _base32(raw: bytes) -> Iterator[str]:
-    """The same for groups of five bytes."""
-    for skipped in range(5):
-        shifted = bytes(skipped) + raw
-        first, last = -(-skipped * 8 // 5), len(shifted) * 8 // 5
+def _base32_forms(raw: bytes) -> Iterator[str]:
+    """Yield the same for base32, at each alignment of five bytes."""
+    for shift in range(5):
+        shifted = bytes(shift) + raw
+        first, last = -(-shift * 8 // 5), len(shifted) * 8 // 5
         form = base64.b32encode(shifted).decode()[first:last]
         yield form
         yield form.lower()
 
 
 def random_parts(secret: str) -> list[str]:
-    """What to look for; all of the secret where nothing in it is known to be common, or too little would be left."""
+    """Return the parts of a secret that differ between secrets; all of it if these are too short."""
     lines = [line.strip() for line in _ARMOUR.sub("\n", secret.replace("\\n", "\n")).splitlines()]
     lines = [line for line in lines if line]
     if _ARMOUR.search(secret):
         bodies = [lines[0][_KEY_INTRODUCTION:], *lines[1:]] if len(lines) > 1 else lines
         parts = [part for body in bodies for part in _EXPONENT.split(body) if part]
     else:
-        parts = [part for line in lines for part in _of_token(line)]
-    return parts if any(len(part) >= _ENOUGH for part in parts) else lines
+        parts = [part for line in lines for part in _random_token_parts(line)]
+    return parts if any(len(part) >= _MIN_RANDOM_CHARS for part in parts) else lines
 
 
-def _of_token(line: str) -> Iterator[str]:
-    if jwt := _SIGNED.search(line):
+def _random_token_parts(line: str) -> Iterator[str]:
+    if jwt := _SIGNED_JWT.search(line):
         yield jwt["random"]
-    elif jwe := _ENCRYPTED.search(line):
+    elif jwe := _ENCRYPTED_JWT.search(line):
         yield from jwe["random"].split(".")
     elif line:
-        yield line[opening.end() :] if (opening := _PREFIX.match(line)) else line
+        yield line[prefix.end() :] if (prefix := _PREFIX.match(line)) else line

@@ -1,6 +1,6 @@
-"""Turn the completion of a `review` into a review: prose above, comments on lines of the diff. Pure.
+"""Parse a `review` completion into a review: prose, and comments on lines of the diff.
 
-A review of the bot's comments and never approves; `ReviewDraft` has no word for it.
+A review only comments; `ReviewDraft` cannot express an approval.
 """
 
 from __future__ import annotations
@@ -17,36 +17,34 @@ from bot.github.types import ReviewDraft, ReviewNote, Side
 from bot.prompt.brief import MAX_REVIEW_COMMENTS
 from bot.publishing.markdown import (
     COMMENT_LIMIT,
-    Allowed,
-    Own,
+    Allowlist,
+    BotMarkup,
     clean,
     clip,
     code,
+    defuse,
     escape_markdown,
-    fenced_exactly,
+    fence_exactly,
     one_line,
-    sealed,
 )
-from bot.publishing.screening import unquoted
+from bot.publishing.screening import unquote_name
 
 _NOTE_LIMIT = 4_000
 _SUGGESTION_LIMIT = 10_000
 _PROSE_LIMIT = 12_000
 _BODY_LIMIT = 60_000
 _JSON_LIMIT = 400_000
-_READ = 200
-_CUT = "_Truncated: the review was longer._"
+_MAX_COMMENTS_READ = 200
+_TRUNCATED = "_Truncated: the review was longer._"
 _UNREADABLE = "_The comments on lines could not be parsed, so only the summary is shown._"
-_SUGGESTIONS = Own(languages=frozenset({"suggestion"}))
+_SUGGESTIONS = BotMarkup(languages=frozenset({"suggestion"}))
 
 
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Comment:
-    """One comment as the model wrote it."""
-
+class _ParsedComment:
     path: str
     line: int
     start_line: int | None
@@ -56,134 +54,126 @@ class _Comment:
 
 
 def parse_review(
-    completion: str, diff: str, allowed: Allowed, *, commit_sha: str, earlier: Collection[tuple[str, str]] = ()
+    completion: str, diff: str, allowed: Allowlist, *, commit_sha: str, earlier: Collection[tuple[str, str]] = ()
 ) -> ReviewDraft:
-    """The review that a completion holds.
+    """Parse a completion, prose and one fenced JSON block, into a review of the commit.
 
-    A comment on lines that the diff does not show, and those beyond the thirtieth, go into the body with their place.
-
-    Args:
-        completion: prose and one fenced JSON block, in the form that the task's goal describes.
-        diff: of the pull request, as git writes it.
-        allowed: what may keep its effect in the text.
-        commit_sha: the head that was looked at.
-        earlier: what earlier reviews said, by `words_of`; it is not said again.
+    Comments on lines outside the diff, and those beyond the thirtieth, go into the body. Comments whose key is in
+    `earlier` (see `comment_key`) are not repeated.
     """
-    prose, block = _divided(completion)
-    read = list(_comments(block)) if block is not None else []
-    lines = diff_lines(diff)
-    comments = [each for each in read if words_of(each.path, _note(each, allowed).body) not in earlier]
-    placed = [each for each in comments if lines.hold(each.path, each.side, each.start_line or each.line, each.line)][
-        :MAX_REVIEW_COMMENTS
+    prose, block = _split_completion(completion)
+    parsed = list(_parse_comments(block)) if block is not None else []
+    lines = parse_diff_lines(diff)
+    comments = [
+        comment for comment in parsed if comment_key(comment.path, _render_note(comment, allowed).body) not in earlier
     ]
-    unplaced = [each for each in comments if each not in placed]
-    said = escape_markdown(prose, allowed, limit=_PROSE_LIMIT) or "See the comments below."
-    broken = block is not None and not read and block.strip() not in {"[]", ""}
-    parts = [said, *([_UNREADABLE] if broken else [])]
-    for each in unplaced:
-        first = f"{each.start_line}-" if each.start_line else ""
-        place = code(f"{one_line(each.path, 200)}:{first}{each.line}")
-        parts.append(escape_markdown(f"**At** {place}: {each.body}", allowed, limit=_NOTE_LIMIT))
-        if each.suggestion is not None:
+    placed = [comment for comment in comments if lines.contain(comment)][:MAX_REVIEW_COMMENTS]
+    unplaced = [comment for comment in comments if comment not in placed]
+    summary = escape_markdown(prose, allowed, limit=_PROSE_LIMIT) or "See the comments below."
+    broken = block is not None and not parsed and block.strip() not in {"[]", ""}
+    parts = [summary, *([_UNREADABLE] if broken else [])]
+    for comment in unplaced:
+        start = f"{comment.start_line}-" if comment.start_line else ""
+        place = code(f"{one_line(comment.path, 200)}:{start}{comment.line}")
+        parts.append(escape_markdown(f"**At** {place}: {comment.body}", allowed, limit=_NOTE_LIMIT))
+        if comment.suggestion is not None:
             # It cannot be committed from here.
-            parts.append(fenced_exactly(clip(clean(each.suggestion), _NOTE_LIMIT, "…")))
+            parts.append(fence_exactly(clip(clean(comment.suggestion), _NOTE_LIMIT, "…")))
     return ReviewDraft(
         commit_sha=commit_sha,
-        body=sealed(clip("\n\n".join(parts), _BODY_LIMIT, _CUT), allowed, Own(), limit=COMMENT_LIMIT),
-        notes=tuple(_note(each, allowed) for each in placed),
+        body=defuse(clip("\n\n".join(parts), _BODY_LIMIT, _TRUNCATED), allowed, BotMarkup(), limit=COMMENT_LIMIT),
+        notes=tuple(_render_note(comment, allowed) for comment in placed),
     )
 
 
-def words_of(path: str, body: str) -> tuple[str, str]:
-    """A comment on a file, as it is compared with others: GitHub changes the white space of some."""
+def comment_key(path: str, body: str) -> tuple[str, str]:
+    """Return a key that identifies a comment; GitHub changes white space."""
     return path, " ".join(body.split())
 
 
-def prose_of(completion: str) -> str:
-    """The completion of a review without its block of comments, for the status comment."""
-    return _divided(completion)[0].strip()
+def extract_prose(completion: str) -> str:
+    return _split_completion(completion)[0].strip()
 
 
-def _divided(completion: str) -> tuple[str, str | None]:
-    """The prose, and what is in the last fenced block of JSON that is not inside another block."""
-    found = None
-    for token in MarkdownIt("commonmark").disable("inline").parse(completion):  # what is in a paragraph opens no block
+def _split_completion(completion: str) -> tuple[str, str | None]:
+    """Split a completion into prose and its last top-level JSON block."""
+    block = None
+    for token in MarkdownIt("commonmark").disable("inline").parse(completion):  # inline content opens no block
         if token.type == "fence" and token.level == 0 and token.map and token.info.split()[:1] == ["json"]:
-            found = token
-    if found is None or found.map is None:
+            block = token
+    if block is None or block.map is None:
         return completion, None
     lines = re.split(r"\r\n?|\n", completion)  # as the parser counts them
-    prose = "\n".join([*lines[: found.map[0]], *lines[found.map[1] :]])
-    return prose, found.content
+    prose = "\n".join([*lines[: block.map[0]], *lines[block.map[1] :]])
+    return prose, block.content
 
 
-def _comments(block: str) -> Iterator[_Comment]:
+def _parse_comments(block: str) -> Iterator[_ParsedComment]:
     try:
         values = json.loads(block[:_JSON_LIMIT])
     except (ValueError, RecursionError):
-        # The model's to get right; `parse_review` says so in the review.
+        # `parse_review` mentions the model's mistake in the review.
         return
-    for value in values[:_READ] if isinstance(values, list) else []:
-        comment = _comment(value)
+    for value in values[:_MAX_COMMENTS_READ] if isinstance(values, list) else []:
+        comment = _parse_comment(value)
         if comment is not None:
             yield comment
 
 
-def _comment(value: object) -> _Comment | None:
-    """One comment, or None when it says nothing or nowhere."""
+def _parse_comment(value: object) -> _ParsedComment | None:
     if not isinstance(value, dict):
         return None
     path, line, body = value.get("path"), value.get("line"), value.get("body", "")
     start, side, suggestion = value.get("start_line"), value.get("side", "RIGHT"), value.get("suggestion")
-    if not (isinstance(path, str) and _is_number(line) and isinstance(body, str)):
+    if not (isinstance(path, str) and _is_line_number(line) and isinstance(body, str)):
         return None
     right = side != "LEFT"
-    # What is gone cannot be replaced.
-    kept = suggestion if isinstance(suggestion, str) and right else None
-    if not body.strip() and kept is None:
+    # Removed lines cannot be replaced.
+    replacement = suggestion if isinstance(suggestion, str) and right else None
+    if not body.strip() and replacement is None:
         return None
-    return _Comment(
+    return _ParsedComment(
         path=path.removeprefix("./"),
         line=cast("int", line),
-        start_line=cast("int", start) if _is_number(start) and start != line else None,
+        start_line=cast("int", start) if _is_line_number(start) and start != line else None,
         side="RIGHT" if right else "LEFT",
         body=body,
-        suggestion=kept,
+        suggestion=replacement,
     )
 
 
-def _is_number(value: object) -> bool:
+def _is_line_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _note(comment: _Comment, allowed: Allowed) -> ReviewNote:
+def _render_note(comment: _ParsedComment, allowed: Allowlist) -> ReviewNote:
     body = escape_markdown(comment.body, allowed, limit=_NOTE_LIMIT)
     if comment.suggestion is not None and len(comment.suggestion) <= _SUGGESTION_LIMIT:
-        body = f"{body}\n\n{fenced_exactly(clean(comment.suggestion), 'suggestion')}".lstrip()
+        body = f"{body}\n\n{fence_exactly(clean(comment.suggestion), 'suggestion')}".lstrip()
     return ReviewNote(
         path=comment.path,
         line=comment.line,
         start_line=comment.start_line,
         side=comment.side,
-        body=sealed(body, allowed, _SUGGESTIONS, limit=COMMENT_LIMIT) or "See the diff.",
+        body=defuse(body, allowed, _SUGGESTIONS, limit=COMMENT_LIMIT) or "See the diff.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class DiffLines:
-    """The lines that are shown, by file and side: the number of each with the number of its hunk."""
+    """Lines of a diff by file and side: the hunk number of each line number."""
 
-    shown: dict[tuple[str, Side], dict[int, int]] = field(default_factory=dict)
+    hunks: dict[tuple[str, Side], dict[int, int]] = field(default_factory=dict)
 
-    def hold(self, path: str, side: Side, first: int, last: int) -> bool:
-        """Whether these lines are shown in one hunk; GitHub refuses a comment on others."""
-        lines = self.shown.get((path, side), {})
-        return first <= last and first in lines and lines.get(last) == lines[first]
+    def contain(self, comment: _ParsedComment) -> bool:
+        """Whether one hunk contains the comment's lines; GitHub rejects others."""
+        lines, first = self.hunks.get((comment.path, comment.side), {}), comment.start_line or comment.line
+        return first <= comment.line and first in lines and lines.get(comment.line) == lines[first]
 
 
-def diff_lines(diff: str) -> DiffLines:
-    """Read a diff as git writes it, its end may be missing."""
-    found = DiffLines()
+def parse_diff_lines(diff: str) -> DiffLines:
+    """Read a git diff, which may be truncated."""
+    diff_lines = DiffLines()
     lines = iter(diff.split("\n"))
     before = after = ""
     number = 0
@@ -191,18 +181,17 @@ def diff_lines(diff: str) -> DiffLines:
         if line.startswith("diff --git "):
             before = after = ""
         elif line.startswith("--- "):
-            before = _path(line)
+            before = _parse_path(line)
         elif line.startswith("+++ "):
-            after = _path(line)
+            after = _parse_path(line)
         elif (start := _HUNK.match(line)) is not None:
             number += 1
-            # A file goes by its name after the change, on both sides, unless it is gone.
-            _read_hunk(found, lines, start, after or before, number)
-    return found
+            # GitHub uses the new name on both sides, unless the file was deleted.
+            _read_hunk(diff_lines, lines, start, after or before, number)
+    return diff_lines
 
 
-def _read_hunk(found: DiffLines, lines: Iterator[str], start: re.Match[str], path: str, number: int) -> None:
-    """Note the lines of one hunk; its head says how many there are, whatever they look like."""
+def _read_hunk(diff_lines: DiffLines, lines: Iterator[str], start: re.Match[str], path: str, number: int) -> None:
     old, new = int(start[1]), int(start[3])
     old_end, new_end = old + int(start[2] or 1), new + int(start[4] or 1)
     while old < old_end or new < new_end:
@@ -210,16 +199,15 @@ def _read_hunk(found: DiffLines, lines: Iterator[str], start: re.Match[str], pat
         if mark not in {" ", "-", "+", "\\"}:
             return
         if mark in {" ", "-"}:
-            found.shown.setdefault((path, "LEFT"), {})[old] = number
+            diff_lines.hunks.setdefault((path, "LEFT"), {})[old] = number
             old += 1
         if mark in {" ", "+"}:
-            found.shown.setdefault((path, "RIGHT"), {})[new] = number
+            diff_lines.hunks.setdefault((path, "RIGHT"), {})[new] = number
             new += 1
 
 
-def _path(line: str) -> str:
-    """The name in a `---` or `+++` line without its `a/` or `b/`; empty for `/dev/null`."""
+def _parse_path(line: str) -> str:
     name = line[4:].rstrip("\t")
     if name.startswith('"') and name.endswith('"'):
-        name = unquoted(name[1:-1].encode("utf-8", "replace")).decode("utf-8", "replace")
+        name = unquote_name(name[1:-1].encode("utf-8", "replace")).decode("utf-8", "replace")
     return "" if name == "/dev/null" else name[2:]

@@ -1,7 +1,6 @@
-"""Views of a run as raw values: the status comment, the progress, the record of publications, and the run's log.
+"""Values of a run before rendering: status comment, progress, publication record and run log.
 
-`render` makes Markdown of a `StatusView`. `Progress` is the fold of a run's events, `RunLog` their extract for the page
-of the run. `Published` records what has been sent to GitHub, `Withheld` what was not, and why.
+`render` turns a `StatusView` into Markdown. `Progress` and `RunLog` are folds of a run's events.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ from agent_runtime import (
 )
 from bot.git.change import FileChange
 from bot.github.types import PullLink
-from bot.publishing.checks import Check, Edits, Rerun, Verdict, checking, judged, step_lines
-from bot.publishing.markdown import Allowed, clean, duration, one_line
+from bot.publishing.checks import Check, Edits, Rerun, Verdict, judge_checks, parse_check, step_lines
+from bot.publishing.markdown import Allowlist, clean, duration, one_line
 
 State = Literal["queued", "working", "waiting", "parked", "done", "stopped", "failed", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """One thing that the agent did or does, e.g. `read src/app.py`."""
+    """An action of the agent, e.g. `read src/app.py`."""
 
     label: str
     state: Literal["doing", "done", "failed"]
@@ -53,16 +52,12 @@ class Activity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeniedCall:
-    """A call that needed a person, in a run that can ask nobody.
+    """A tool call denied because the run cannot ask anyone.
 
     Attributes:
-        tool: the tool's name, e.g. `execute`.
-        asked: what it would have done, as text: the command, the question.
-        reason: why it needed a person.
-        setting: what would allow it: `allow-commands` (an input of the Action, and `allow` in the repository's file),
-            `level` (an input, and a key of that file), `label` where neither counts, or `label-off` where a label
-            lowers the level, whatever these say; empty for a question.
-        value: of that setting, e.g. the pattern of the command.
+        asked: the command or the question.
+        setting: would allow it; `label-off` is a label that lowers the level. Empty for a question.
+        value: for that setting, e.g. the command's pattern.
     """
 
     tool: str
@@ -74,19 +69,7 @@ class DeniedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateView:
-    """One of several attempts at a fix.
-
-    Attributes:
-        number: from 1.
-        ended: how its run ended, e.g. `finished`.
-        verdict: what the host saw of it.
-        files: how many files it changed.
-        lines: how many lines it added and removed; None where that is not known.
-        steps: model replies.
-        usage: tokens and money.
-        summary: what the agent says of it.
-        taken: whether its change became the job's.
-    """
+    """One of several attempts at a fix; `lines` is None if unknown."""
 
     number: int
     ended: str
@@ -101,18 +84,13 @@ class CandidateView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingView:
-    """What waits for a person.
+    """A request that waits for a person's answer.
 
     Attributes:
-        kind: a call that needs a permission, a question, a change that needs an approval to be published, or a plan.
-        request_id: names it.
-        trigger: the word that answers begin with.
-        reason: why it waits; for a question, the question.
-        preview: what would happen, whole: a diff or a command; may be empty.
-        parts: the pages of the comments that show it, where it does not fit into the job's own.
-        language: of the preview, e.g. `diff` or `bash`.
-        like: patterns of what an approval of others like it would allow, too; empty where there is none.
-        expires: until when it can be answered, e.g. `25 November 2026, 05:00 UTC`.
+        trigger: the first word of an answer.
+        part_urls: comments that show a preview too long for the status comment.
+        like: patterns of further calls that an approval could allow.
+        expires: e.g. `25 November 2026, 05:00 UTC`.
     """
 
     kind: Literal["permission", "question", "publication", "plan"]
@@ -120,7 +98,7 @@ class PendingView:
     trigger: str
     reason: str = ""
     preview: str = ""
-    parts: tuple[str, ...] = ()
+    part_urls: tuple[str, ...] = ()
     language: Literal["diff", "bash", ""] = ""
     like: tuple[str, ...] = ()
     expires: str = ""
@@ -128,70 +106,39 @@ class PendingView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusView:
-    """Everything that the comment says, raw; rendering makes it harmless.
+    """Unescaped content of the status comment.
 
     Attributes:
-        state: where the job stands.
-        asked: the command as it was given, e.g. `/codepilot fix`.
-        allowed: who asked, in which thread, on which server.
-        job_id: for the log.
-        marker: from `render.marker`.
+        command: as the user gave it, e.g. `/codepilot fix`.
+        marker: from `render.sign_marker`.
         seconds: since the command was given.
-        at: when this was so, in seconds since the epoch; 0 where that is not told.
-        stop: the command that stops it while it works; empty where none can be given.
-        asker: who asked, as Markdown, where it was not the person in `allowed`.
-        unasked: what is done and on which event, where nobody gave a command, e.g. `Review of this pull request, on
-            push`; empty for red CI, too.
-        verdict: what the run came to, for one that is `done` and was to change or to test something, or whose setup
-            failed; None for all others.
-        setup_failed: the setup command that failed before the agent started, and how.
-        failed: the workflow or the check whose failure began the job, when nobody asked; empty when somebody did.
-        failed_url: its page; may be empty.
-        run_url: the page of the run, e.g. the check run's or the workflow's.
-        pending: what waits for a person.
-        activities: what the agent did, oldest first.
+        at: time of this state, in seconds since the epoch; 0 if unknown.
+        requester: as Markdown, if it is not the person in `allowed`.
+        event_label: for a review that an event started, e.g. `Review of this pull request, on push`.
+        verdict: only for state `done` of a command that changes or tests.
+        failed_check: the workflow or check whose failure started the job.
         completion: the agent's final text.
-        reason: why it failed, stopped or was refused.
-        remedy: what to do about that.
-        withheld: what was not published, and why.
-        withheld_diff: what that is, whole, as a diff; empty where it cannot be shown.
-        partial: whether everything else was published, without a check on it alone.
-        kept: where the work is that was not published, and for how long.
-        would: for a dry run: what would have been sent.
-        warning: what went wrong and did not end the job.
-        notes: what else to know, a sentence or two each: an option that was reduced, a label that no longer counts.
-        files: what changed.
-        checks: commands the agent ran whose exit codes say whether something is right, oldest first.
-        denied: calls that needed a person where nobody could be asked, oldest first.
-        attempts: for a fix with candidates: all of them.
-        commit_sha: of the commit that was made.
-        commit_url: its page.
-        pull_number: of the pull request that was opened.
-        pull_url: its page.
-        pull_draft: whether it is a draft.
-        review_url: the page of the review that was made.
-        wip_url: the page that shows unfinished work on a branch of its own.
-        ci_note: that no checks begin by themselves on what was pushed, and how to begin them.
-        steps: model replies so far.
-        usage: tokens and money, or None before the first reply.
-        model: which model worked.
-        sandbox: the level the agent's commands ran at, e.g. `bubblewrap, no network`.
-        level: how much the run might do unasked, e.g. `ask`.
+        partial: whether the published change was not checked without the withheld files.
+        kept_work: location and expiry of unpublished work.
+        wip_url: comparison page of unfinished work on its own branch.
+        ci_note: instructions if the push starts no checks.
+        sandbox: e.g. `bubblewrap, no network`.
+        level: permission level, e.g. `ask`.
     """
 
     state: State
-    asked: str
-    allowed: Allowed
+    command: str
+    allowed: Allowlist
     job_id: str
     marker: str
     seconds: float
     at: float = 0.0
     stop: str = ""
-    asker: str = ""
-    unasked: str = ""
+    requester: str = ""
+    event_label: str = ""
     verdict: Verdict | None = None
     setup_failed: str = ""
-    failed: str = ""
+    failed_check: str = ""
     failed_url: str = ""
     run_url: str = ""
     pending: PendingView | None = None
@@ -202,8 +149,8 @@ class StatusView:
     withheld: str = ""
     withheld_diff: str = ""
     partial: bool = False
-    kept: str = ""
-    would: str = ""
+    kept_work: str = ""
+    dry_run_note: str = ""
     warning: str = ""
     notes: tuple[str, ...] = ()
     files: tuple[FileChange, ...] = ()
@@ -225,32 +172,20 @@ class StatusView:
     level: str = ""
 
 
-_MOST_DENIED = 50
+_MAX_DENIED_CALLS = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """A run so far.
+    """State of a run, folded from its events.
 
     Attributes:
-        activities: what the agent did, oldest first.
-        checks: commands it ran whose exit codes say whether something is right: the host's account, not the model's.
-        running: checks that went on after the agent had stopped waiting for them, by their terminals.
-        edits: when it changed files, as far as that is known.
-        places: where its terminals are, by their names.
-        failing: for a job that failed checks began: the commands of the workflow's steps that failed.
-        rerun: what the command that failed comes to after the change; None where nothing is to be proven.
-        denied: calls that needed a person where nobody could be asked, each once, oldest first.
-        steps: model replies asked for.
-        usage: tokens and money of the replies so far.
-        run_id: the newest run that `usage` includes; empty before the agent starts.
-        network_lost: why the sandbox has no network any more; empty while it has what it was given.
-        servers_down: MCP servers that did not answer a call, each once.
-        reach: what the agent's commands may reach, for the comment; empty before that is known.
-        awaits: what the run waits for to go on, or empty.
-        warning: what the comment says of what went wrong before the agent started, or empty.
-        setup_failed: the setup command that failed before the agent started, and how, or empty.
-        attempts: for a fix with candidates: all of them, once they have ended.
+        running: checks that outlived the agent's wait, by terminal.
+        places: working directory of each terminal.
+        failing: commands of the failed workflow steps.
+        run_id: newest run included in `usage`.
+        reach: description of the network access.
+        awaits: description of the current wait.
     """
 
     activities: tuple[Activity, ...] = ()
@@ -273,112 +208,105 @@ class Progress:
     attempts: tuple[CandidateView, ...] = ()
 
     @property
-    def judged(self) -> tuple[Check, ...]:
-        """The checks, each with what it says of the files as they are now."""
-        return judged(self.checks, self.edits)
+    def judged_checks(self) -> tuple[Check, ...]:
+        return judge_checks(self.checks, self.edits)
 
     @property
     def warnings(self) -> str:
-        """All that went wrong and ended nothing."""
-        named = ", ".join(f"`{each}`" for each in self.servers_down)
-        down = f"MCP servers did not answer a call: {named}. The agent continued without them." if named else ""
-        return "\n\n".join(filter(None, (self.warning, down)))
+        """Problems that did not end the run."""
+        names = ", ".join(f"`{server}`" for server in self.servers_down)
+        outage = f"MCP servers did not answer a call: {names}. The agent continued without them." if names else ""
+        return "\n\n".join(filter(None, (self.warning, outage)))
 
     @property
-    def shown(self) -> tuple[Activity, ...]:
-        """What the agent did, and what it waits for."""
+    def all_activities(self) -> tuple[Activity, ...]:
         return (*self.activities, Activity(label=self.awaits, state="doing")) if self.awaits else self.activities
 
-    def told(self, activity: Activity) -> Progress:
-        """The progress once something that no agent does began, or ended."""
-        begun = self.activities and self.activities[-1] == replace(activity, state="doing")
-        return replace(self, activities=(*(self.activities[:-1] if begun else self.activities), activity))
+    def with_activity(self, activity: Activity) -> Progress:
+        """Add an activity of the bot itself, or replace its started form."""
+        is_started = self.activities and self.activities[-1] == replace(activity, state="doing")
+        return replace(self, activities=(*(self.activities[:-1] if is_started else self.activities), activity))
 
-    def without(self, call: DeniedCall) -> Progress:
-        """The progress once a call was denied because nobody could be asked."""
-        if call in self.denied or len(self.denied) >= _MOST_DENIED:
+    def with_denied_call(self, call: DeniedCall) -> Progress:
+        if call in self.denied or len(self.denied) >= _MAX_DENIED_CALLS:
             return self
         return replace(self, denied=(*self.denied, call))
 
-    def edited(self, edits: Edits | None) -> Progress:
-        """The progress once it is known when files were changed, whatever changed them."""
-        return replace(self, edits=Edits.joined(self.edits, edits))
+    def with_edits(self, edits: Edits | None) -> Progress:
+        return replace(self, edits=Edits.merge(self.edits, edits))
 
-    def resumed(self, log: Iterable[Event]) -> Progress:
-        """What it is once another process, which began the run, has recorded all of `log`; this is how it began."""
-        done = reduce(Progress.after, log, self)
-        # The attempt that kept this ended with its process before it could drop the log of the run that it gave up.
-        return replace(done, usage=self.usage) if self.run_id and self.run_id == done.run_id else done
+    def replay_log(self, log: Iterable[Event]) -> Progress:
+        """Apply the session log of an earlier process to the progress at the agent's start."""
+        progress = reduce(Progress.apply_event, log, self)
+        # The earlier process ended before it could discard the log of an abandoned run, whose usage is already counted.
+        return replace(progress, usage=self.usage) if self.run_id and self.run_id == progress.run_id else progress
 
-    def after(self, event: Event) -> Progress:
-        """The progress once `event` has happened."""
-        changed: dict[str, Any] = {}
+    def apply_event(self, event: Event) -> Progress:
+        changes: dict[str, Any] = {}
         match event:
             case Started():
-                changed = {"run_id": event.run_id}
+                changes = {"run_id": event.run_id}
             case StepStarted():
-                changed = {"steps": event.step}
+                changes = {"steps": event.step}
             case Replied():
-                changed = {"usage": self.usage + event.usage, "steps": event.step, "awaits": ""}
-            # What several attempts spend counts, until one of them is taken.
+                changes = {"usage": self.usage + event.usage, "steps": event.step, "awaits": ""}
+            # The usage of all attempts counts until one of them is selected.
             case (
-                ReplyBroken(usage=spent)
-                | Summarised(usage=spent)
-                | ChildWatched(event=Replied(usage=spent) | ReplyBroken(usage=spent) | Summarised(usage=spent))
+                ReplyBroken(usage=usage)
+                | Summarised(usage=usage)
+                | ChildWatched(event=Replied(usage=usage) | ReplyBroken(usage=usage) | Summarised(usage=usage))
             ):
-                changed = {"usage": self.usage + spent}
+                changes = {"usage": self.usage + usage}
             case ChildWatched(task=task, event=ToolReturned(label=label, ok=ok)):
                 label = f"attempt {task.removeprefix('t')}: {label}"
-                return self.told(Activity(label=label, state="done" if ok else "failed"))
+                return self.with_activity(Activity(label=label, state="done" if ok else "failed"))
             case ModelAwaited():
-                again = duration(event.seconds)
-                changed = {"awaits": f"the model service does not answer; trying again in {again}"}
+                delay = duration(event.seconds)
+                changes = {"awaits": f"the model service does not answer; trying again in {delay}"}
             case NetworkLost():
-                changed = {"network_lost": event.reason}
+                changes = {"network_lost": event.reason}
             case ToolCalled():
-                return self.told(Activity(label=event.label, state="doing"))
+                return self.with_activity(Activity(label=event.label, state="doing"))
             case ToolReturned():
-                return self._returned(event)
+                return self._apply_tool_result(event)
             case _:
                 return self
-        return replace(self, **changed)
+        return replace(self, **changes)
 
-    def _returned(self, event: ToolReturned) -> Progress:
-        """The progress once a tool has run: what it checked, and whether it changed a file."""
-        progress = self.told(Activity(label=event.label, state="done" if event.ok else "failed"))
+    def _apply_tool_result(self, event: ToolReturned) -> Progress:
+        progress = self.with_activity(Activity(label=event.label, state="done" if event.ok else "failed"))
         if event.server_down:
             return replace(progress, servers_down=tuple(dict.fromkeys((*self.servers_down, event.server_down))))
         at = event.file_time
         if event.tool == "write_file":
-            return progress.edited(Edits(first=at, last=at)) if event.ok else progress
+            return progress.with_edits(Edits(first=at, last=at)) if event.ok else progress
         value = event.value if isinstance(event.value, dict) else {}
         terminal = str(event.args.get("session_id", ""))
         if "status" not in value:  # nothing was run
             return progress
         places = {**dict(self.places), terminal: str(value.get("cwd", ""))}
         progress = replace(progress, places=tuple(places.items()))
-        begun = self._begun(event) if event.tool == "execute" else dict(self.running).get(terminal)
-        running = tuple(each for each in self.running if each[0] != terminal)
-        if begun is None:
+        unfinished = self._parse_check(event) if event.tool == "execute" else dict(self.running).get(terminal)
+        running = tuple(entry for entry in self.running if entry[0] != terminal)
+        if unfinished is None:
             return replace(progress, running=running) if event.tool == "execute" else progress
-        code, seconds = value.get("exit_code"), begun.seconds
+        code, seconds = value.get("exit_code"), unfinished.seconds
         if event.tool != "execute":
-            seconds += max(0.0, at - begun.ended)
-            # Of a pipe only the last stage is told then.
-            code = None if "|" in begun.command else code
-        check = replace(begun, exit_code=code if isinstance(code, int) else None, seconds=seconds, ended=at)
-        checks = [each for each in self.checks if each != begun]
+            seconds += max(0.0, at - unfinished.ended)
+            # Without `check=True`, only a pipe's last stage has an exit code here.
+            code = None if "|" in unfinished.command else code
+        check = replace(unfinished, exit_code=code if isinstance(code, int) else None, seconds=seconds, ended=at)
+        checks = [entry for entry in self.checks if entry != unfinished]
         if value["status"] == "running":
             running = (*running, (terminal, check))
         return replace(progress, checks=(*checks, check), running=running)
 
-    def _begun(self, event: ToolReturned) -> Check | None:
-        """The check that a command is; None where its exit code proves nothing."""
+    def _parse_check(self, event: ToolReturned) -> Check | None:
         command = str(event.args.get("command", ""))
-        # The very line of the step that failed needs no declaration. Of a pipe only `check=True` knows every stage.
+        # The exact line of a failed step needs no declaration. Only `check=True` covers every stage of a pipe.
         is_step = "|" not in command and command.strip() in step_lines(self.failing)
         declared = event.args.get("check") is True or is_step
-        if checking(command, declared=declared) is None:
+        if parse_check(command, declared=declared) is None:
             return None
         directory = dict(self.places).get(str(event.args.get("session_id", "")), "")
         return Check(command=command, exit_code=None, seconds=event.seconds, declared=declared, directory=directory)
@@ -389,22 +317,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRef:
-    """A commit on a branch."""
-
     sha: str
     branch: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
-    """What has been sent.
+class PublishState:
+    """Durable state of a job's publications.
 
     Attributes:
-        commit: the commit.
-        pull: the pull request that it is in.
-        onto: the commit onto which the change was replayed last.
-        review_requested: whether a review was sent, of which GitHub has not told the page yet.
-        review_url: the page of the review.
+        onto: commit of the latest replay of the change.
+        review_requested: set before the request, whose response may be lost.
     """
 
     commit: CommitRef | None = None
@@ -415,18 +338,18 @@ class Published:
 
 
 class RecordPart(Protocol[T]):
-    """A part of what is recorded of one job, kept over restarts."""
+    """A part of a job's durable record."""
 
     async def read(self) -> T:
-        """What is recorded now."""
+        """Return the current value."""
         ...
 
     async def update(self, change: Callable[[T], T]) -> T:
-        """Record what the pure `change` makes of it; it is on disk when this returns."""
+        """Apply a pure function and store the result on disk."""
         ...
 
 
-WithheldCause = Literal[
+OmissionCause = Literal[
     "branch-moved",
     "default-branch",
     "denied",
@@ -448,41 +371,34 @@ WithheldCause = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Withheld:
-    """What was not published, and why.
+class Omission:
+    """Why a part of a publication was withheld.
 
     Attributes:
-        cause: names the rule.
-        reason: for the comment: one or more sentences.
+        reason: sentences for the comment.
     """
 
-    cause: WithheldCause
+    cause: OmissionCause
     reason: str
 
 
-_MOST_TEXT = 8_000
-_MOST_TITLE = 300
-_MOST_ENTRIES = 2_000
-_MOST_BEFORE = 200
-_MOST_CHARACTERS = 1_000_000
-_MOST_BYTES = 16 * 1024 * 1024
+_MAX_TEXT = 8_000
+_MAX_TITLE = 300
+_MAX_ENTRIES = 2_000
+_MAX_EARLIER_ENTRIES = 200
+_MAX_CHARACTERS = 1_000_000
+_MAX_BYTES = 16 * 1024 * 1024
 
 EntryKind = Literal["reply", "call", "message", "wait", "answer", "note", "end"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEntry:
-    """One thing that happened in a run.
+    """An entry of a run's timeline; times are 0 if unknown.
 
     Attributes:
-        kind: a reply of the model, a call of a tool, a message of a person, a wait for one, their answer, a note about
-            the run, or its end.
-        title: one line.
-        text: the whole, with the middle of long texts left out.
-        ok: whether it succeeded.
-        seconds: how long it took; 0 where that is not known.
-        at: when it ended, in seconds since the epoch; 0 where that is not known.
-        terminal: whether the text is the output of a command.
+        at: end time in seconds since the epoch.
+        terminal: whether the text is command output.
     """
 
     kind: EntryKind
@@ -496,16 +412,13 @@ class RunEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLog:
-    """The log of a run, bounded.
+    """Bounded timeline of a run.
 
     Attributes:
-        entries: what happened, oldest first.
-        left_out: how many entries are missing in the middle.
-        head: how many entries stand before these.
-        usage: tokens and money of the replies so far.
-        run_id: names the run.
-        before: how many of the first entries are of attempts before it.
-        spent: tokens and money of those attempts, which `usage` includes.
+        left_out: number of omitted entries in the middle.
+        head: number of entries before the omission.
+        before: number of leading entries that belong to earlier attempts.
+        spent: usage of those attempts, included in `usage`.
     """
 
     entries: tuple[RunEntry, ...] = ()
@@ -518,57 +431,45 @@ class RunLog:
 
 
 _LOG = TypeAdapter(RunLog)
-_ANEW = RunEntry(kind="note", title="The run started again from the beginning: its earlier work was lost", ok=False)
+_RESTART = RunEntry(kind="note", title="The run started again from the beginning: its earlier work was lost", ok=False)
 
 
-def log_of(events: Iterable[Event], redact: Callable[[str], str]) -> RunLog:
-    """What there is to show of the events of a session.
-
-    Args:
-        events: what is recorded, oldest first.
-        redact: takes secrets out of text.
-    """
+def build_log(events: Iterable[Event], redact: Callable[[str], str]) -> RunLog:
+    """Build the redacted timeline of a session's events."""
     events = tuple(events)
-    entries = [each for event in events for each in _entries(event)]
-    head, room = 0, _MOST_CHARACTERS // 2
-    while head < min(len(entries), _MOST_ENTRIES // 2) and (room := room - _shown(entries[head])) >= 0:
+    entries = [entry for event in events for entry in _to_entries(event)]
+    head, room, most = 0, _MAX_CHARACTERS // 2, _MAX_ENTRIES // 2
+    while head < min(len(entries), most) and (room := room - _size(entries[head])) >= 0:
         head += 1
-    first, room = len(entries), _MOST_CHARACTERS // 2
-    while (
-        first > head and len(entries) - first < _MOST_ENTRIES // 2 and (room := room - _shown(entries[first - 1])) >= 0
-    ):
+    first, room = len(entries), _MAX_CHARACTERS // 2
+    while first > head and len(entries) - first < most and (room := room - _size(entries[first - 1])) >= 0:
         first -= 1
-    # Redacting takes most of the time, so it is done for these only; before texts are cut, since the parts of a secret
-    # may be too short to be known.
-    kept: list[RunEntry] = []
-    for each in (*entries[:head], *entries[first:]):
-        text = clean(redact(each.text))
-        if len(text) > _MOST_TEXT:
-            begins, ends = _MOST_TEXT // 4, _MOST_TEXT * 3 // 4
-            text = f"{text[:begins]}\n… {len(text) - begins - ends:,} characters are left out …\n{text[-ends:]}"
-        kept.append(replace(each, title=one_line(redact(each.title), _MOST_TITLE), text=text))
+    # Redaction dominates the run time, so only these entries are redacted; before the cut, which could leave fragments
+    # of a secret too short to recognize.
+    shortened: list[RunEntry] = []
+    for entry in (*entries[:head], *entries[first:]):
+        text = clean(redact(entry.text))
+        if len(text) > _MAX_TEXT:
+            head_chars, omitted = _MAX_TEXT // 4, len(text) - _MAX_TEXT
+            text = f"{text[:head_chars]}\n… {omitted:,} characters are left out …\n{text[head_chars + omitted :]}"
+        shortened.append(replace(entry, title=one_line(redact(entry.title), _MAX_TITLE), text=text))
     return RunLog(
-        entries=tuple(kept),
+        entries=tuple(shortened),
         left_out=first - head,
         head=head,
-        usage=sum(map(_usage, events), Usage()),
+        usage=sum(map(_event_usage, events), Usage()),
         run_id=next((event.run_id for event in events if isinstance(event, Started)), ""),
     )
 
 
-def following(log: RunLog, kept: RunLog | None) -> RunLog:
-    """A log with what is kept of the attempts at the same job that were lost before it began.
-
-    Args:
-        log: the newest.
-        kept: what was stored last: of this run, or of the one before; None where nothing was.
-    """
-    if kept is None:
+def prepend_attempts(log: RunLog, stored: RunLog | None) -> RunLog:
+    """Prepend earlier attempts whose work was lost, from the log stored last (of this run or the one before)."""
+    if stored is None:
         return log
-    if kept.run_id == log.run_id:
-        before, spent = kept.entries[: kept.before], kept.spent
+    if stored.run_id == log.run_id:
+        before, spent = stored.entries[: stored.before], stored.spent
     else:
-        before, spent = (*kept.entries[-_MOST_BEFORE:], _ANEW), kept.usage
+        before, spent = (*stored.entries[-_MAX_EARLIER_ENTRIES:], _RESTART), stored.usage
     return replace(
         log,
         entries=(*before, *log.entries),
@@ -580,31 +481,30 @@ def following(log: RunLog, kept: RunLog | None) -> RunLog:
 
 
 def pack_log(log: RunLog) -> bytes:
-    """A log as it is stored."""
     return zlib.compress(_LOG.dump_json(log))
 
 
 def unpack_log(body: bytes) -> RunLog | None:
-    """A log as it was stored; None where this version cannot read it."""
-    opened = zlib.decompressobj()
+    """Deserialize a log; None if this version cannot read it."""
+    decompressor = zlib.decompressobj()
     try:
-        text = opened.decompress(body, _MOST_BYTES)
-        return _LOG.validate_json(text) if opened.eof else None
+        text = decompressor.decompress(body, _MAX_BYTES)
+        return _LOG.validate_json(text) if decompressor.eof else None
     except (zlib.error, ValidationError):
         return None
 
 
-def _shown(entry: RunEntry) -> int:
-    return min(len(entry.text), _MOST_TEXT)
+def _size(entry: RunEntry) -> int:
+    return min(len(entry.text), _MAX_TEXT)
 
 
-def _usage(event: Event) -> Usage:
+def _event_usage(event: Event) -> Usage:
     if isinstance(event, ChildRecorded):
-        return _usage(event.event)
+        return _event_usage(event.event)
     return event.usage if isinstance(event, Replied | ReplyBroken | Summarised) else Usage()
 
 
-def _entries(event: Event) -> Iterator[RunEntry]:
+def _to_entries(event: Event) -> Iterator[RunEntry]:
     match event:
         case Replied():
             yield RunEntry(kind="reply", title=f"Step {event.step}", text=event.text)
@@ -621,18 +521,18 @@ def _entries(event: Event) -> Iterator[RunEntry]:
         case MessageInjected():
             yield RunEntry(kind="message", title="Message to the agent", text=event.text)
         case Paused(pending=pending):
-            asked = "asks a question" if pending.kind == "question" else f"requires approval of {pending.tool}"
-            yield RunEntry(kind="wait", title=f"The agent {asked}", text=f"{pending.reason}\n{pending.preview}")
+            request = "asks a question" if pending.kind == "question" else f"requires approval of {pending.tool}"
+            yield RunEntry(kind="wait", title=f"The agent {request}", text=f"{pending.reason}\n{pending.preview}")
         case Resumed():
-            said = "Answered" if event.approved else "Denied or not answered"
-            yield RunEntry(kind="answer", title=said, text=event.note, ok=event.approved)
+            title = "Answered" if event.approved else "Denied or not answered"
+            yield RunEntry(kind="answer", title=title, text=event.note, ok=event.approved)
         case ReplyBroken() | Parked():
             title = "The model service failed" if isinstance(event, Parked) else "A reply of the model broke off"
             yield RunEntry(kind="note", title=title, text=event.reason, ok=False)
         case Recovered():
             yield RunEntry(kind="note", title="The run was resumed after its process had ended", text=event.text)
         case ChildRecorded(task=task, event=inner):
-            yield from (replace(each, title=f"{task}: {each.title}") for each in _entries(inner))
+            yield from (replace(entry, title=f"{task}: {entry.title}") for entry in _to_entries(inner))
         case Ended(outcome=outcome):
             title = f"The run ended: {outcome.status.value.replace('_', ' ')}"
             ok = outcome.status.value in {"finished", "answered"}

@@ -20,7 +20,7 @@ from bot.domain.errors import OtherVersionError
 from bot.domain.job import Actor, Job, JobState
 from bot.github.types import CheckDraft
 from bot.publishing.checks import Verdict
-from bot.publishing.status_view import CommitRef, DeniedCall, Progress, Published, RecordPart
+from bot.publishing.status_view import CommitRef, DeniedCall, Progress, PublishState, RecordPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,7 +381,7 @@ class JobRecord:
     github_outage: GitHubOutage | None = None
     result: RunResult | None = None
     verdict: Verdict | None = None
-    published: Published = field(default_factory=Published)
+    published: PublishState = field(default_factory=PublishState)
     answering: str | None = None
     undoing: CommitRef | None = None
     leads_to: str | None = None
@@ -450,7 +450,7 @@ class StoredRecord(StoredPart[JobRecord]):
         return self._part(lambda record: record.check, lambda record, check: replace(record, check=check))
 
     @property
-    def published(self) -> RecordPart[Published]:
+    def published(self) -> RecordPart[PublishState]:
         """Its published changes."""
         return self._part(lambda record: record.published, lambda record, done: replace(record, published=done))
 
@@ -555,7 +555,7 @@ def _kept(stored: Any, read: Any, written: Any) -> Any:  # noqa: ANN401 - parsed
     return written
 
 
-_GROUPS = (JobRecord, CommentRecord, CheckRecord, ApprovalsRecord, Published)
+_GROUPS = (JobRecord, CommentRecord, CheckRecord, ApprovalsRecord, PublishState)
 
 
 def has_progress(before: JobRecord, after: JobRecord) -> bool:

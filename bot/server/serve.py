@@ -31,7 +31,7 @@ from bot.jobs.context import JobContextFactory, JobServices, Listener
 from bot.jobs.pipeline import HELD_SECONDS, Acknowledger, Worker
 from bot.jobs.repo_events import Receipt
 from bot.jobs.waiting import Patience
-from bot.publishing.markdown import quiet
+from bot.publishing.markdown import redact_inertly
 from bot.publishing.redact import Redactor
 from bot.queue.engine import DurableEngine
 from bot.queue.ledger import DurableLedger, DurableSchedules, reserve_write
@@ -277,8 +277,8 @@ def _installed_app(
         settings.private_key.get_secret_value(),
         place,
         settings.api_url,
-        redact=quiet(own.redact),
-        minted=own.learn,
+        redact=redact_inertly(own.redact),
+        minted=own.add_secret,
         session=session.of(place),
         before_write=before_write,
         ca_file=settings.agent.ca_file,

@@ -110,7 +110,7 @@ async def test_a_run_that_a_worker_gave_back_goes_on_elsewhere(hub: LocalHub, tm
         # The check that passed before counts: nothing has changed the files since.
         result = (await stage.queue.record(job_id)).result
         assert result is not None
-        assert [each.standing for each in result.progress.judged] == ["counts"]
+        assert [each.standing for each in result.progress.judged_checks] == ["counts"]
         assert [each.pull.draft for each in hub.issues(stage.repo) if each.pull is not None] == [False]
 
 

@@ -9,8 +9,8 @@ import pytest
 from agent_runtime import Outcome, Policy, Status
 from bot.domain.commands import is_safe_branch
 from bot.permissions.levels import Grant
-from bot.publishing.markdown import Allowed
-from bot.publishing.plan import CommitTarget, plan
+from bot.publishing.markdown import Allowlist
+from bot.publishing.plan import CommitTarget, plan_publication
 from bot.publishing.render import render_reply, render_status
 from bot.publishing.status_view import PendingView, StatusView
 from tests.builders import a_job, task_for
@@ -18,7 +18,7 @@ from tests.changes import BASE, a_change, a_file
 from tests.origin import git
 
 TEMPLATES = ["${{ secrets.TOKEN }}", "{{ 7 * 7 }}", "{% for x in y %}", "{# gone #}", "$(id)", "{job.id}", "%(id)s"]
-ALLOWED = Allowed(login="mona", number=7, server="https://github.example", repo="octo/calc")
+ALLOWED = Allowlist(login="mona", number=7, server="https://github.example", repo="octo/calc")
 
 
 @pytest.mark.parametrize("text", TEMPLATES)
@@ -26,7 +26,7 @@ def test_a_template_is_shown_as_it_was_written(text: str) -> None:
     pending = PendingView(kind="permission", request_id="7f3a91c0", trigger="/codepilot", reason=text, preview=text)
     view = StatusView(
         state="waiting",
-        asked=f"/codepilot {text}",
+        command=f"/codepilot {text}",
         allowed=ALLOWED,
         job_id="j1",
         marker="",
@@ -44,7 +44,7 @@ def test_a_template_is_shown_as_it_was_written(text: str) -> None:
 @pytest.mark.parametrize("text", [*TEMPLATES, "; rm -rf .", "../../main", "-f", "\nmain"])
 def test_a_branch_of_ours_holds_nothing_of_a_title_or_of_the_models_words(text: str) -> None:
     grant = Grant(policy=Policy(), publish="new_branch", bound_to_sha=BASE)
-    publication = plan(
+    publication = plan_publication(
         a_job(title=text, body=text),
         grant,
         Outcome(status=Status.FINISHED, summary=text),

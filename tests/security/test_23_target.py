@@ -9,8 +9,8 @@ import pytest
 
 from agent_runtime import Outcome, Policy, Status
 from bot.permissions.levels import Grant
-from bot.publishing.markdown import Allowed
-from bot.publishing.plan import CommitTarget, Publication, plan
+from bot.publishing.markdown import Allowlist
+from bot.publishing.plan import CommitTarget, Publication, plan_publication
 from bot.publishing.review import parse_review
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file
@@ -36,7 +36,7 @@ def places(publication: Publication) -> object:
 @pytest.mark.parametrize(("publish", "kind"), [("new_branch", "issue"), ("pull_branch", "pull")])
 def test_the_place_is_the_same_whatever_the_model_says(summary: str, publish: str, kind: str) -> None:
     def planned(text: str) -> Publication:
-        return plan(
+        return plan_publication(
             a_job(kind=kind),
             Grant(policy=Policy(), publish=publish, bound_to_sha=BASE),  # type: ignore[arg-type] # one of the words
             Outcome(status=Status.FINISHED, summary=text),
@@ -51,7 +51,7 @@ def test_a_review_has_no_words_for_another_place_or_for_an_approval() -> None:
     comment = {"path": "a.py", "line": 1, "body": "x", "repo": "octo/other", "pull": 9, "event": "APPROVE"}
     completion = f"event: APPROVE\n```json\n{json.dumps([comment])}\n```"
     diff = "diff --git a/a.py b/a.py\n--- a/a.py\n+++ b/a.py\n@@ -0,0 +1 @@\n+x\n"
-    allowed = Allowed(login="mona", number=7, server="https://github.example", repo="octo/calc")
+    allowed = Allowlist(login="mona", number=7, server="https://github.example", repo="octo/calc")
     review = parse_review(completion, diff, allowed, commit_sha=BASE)
     assert [(note.path, note.line, note.body) for note in review.notes] == [("a.py", 1, "x")]
     assert not {"event", "repo", "number"} & set(type(review).__slots__)

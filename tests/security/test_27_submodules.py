@@ -9,7 +9,7 @@ import pytest
 from bot.git.errors import CloneError
 from bot.git.mirror import Source
 from bot.git.workspace import Workspaces
-from bot.publishing.screening import objections
+from bot.publishing.screening import find_objections
 from tests.origin import Origin, git
 
 
@@ -43,7 +43,7 @@ async def test_a_change_of_the_submodule_list_needs_a_person(tmp_path: Path) -> 
     source = Source(url=origin.url, token="", ref="refs/heads/main", sha=origin.commit({"a": "1\n"}))
     async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:
         (tree.path / ".gitmodules").write_text('[submodule "x"]\n\tpath = x\n\turl = ext::sh -c id\n')
-        words = {each.cause: each.words for each in objections(await tree.change())}
+        words = {each.cause: each.sentence for each in find_objections(await tree.change())}
         assert words["submodule"] == "It changes submodules: `.gitmodules`."
 
 
@@ -73,6 +73,6 @@ async def test_a_submodule_goes_together_with_its_entry(tmp_path: Path, rest: st
         (tree.path / "deps/a").rmdir()
         change = await tree.change()
         assert [file.path for file in change.files] == [".gitmodules", "deps/a"]
-        assert objections(change)[-1].files == (".gitmodules", "deps/a")
+        assert find_objections(change)[-1].files == (".gitmodules", "deps/a")
         (tree.path / ".gitmodules").write_text("[broken")
         assert [file.path for file in (await tree.change()).files] == [".gitmodules"]

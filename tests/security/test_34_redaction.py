@@ -12,7 +12,7 @@ from agent_runtime.providers.scripted import ScriptedReply
 from bot.github.client import GitHub
 from bot.github.types import PullDraft, Spot
 from bot.publishing.redact import Redactor
-from bot.publishing.status_view import Published
+from bot.publishing.status_view import PublishState
 from localhub import LocalHub
 from tests.changes import a_change, a_file
 from tests.origin import git
@@ -81,7 +81,7 @@ async def test_no_form_of_a_token_minted_while_it_runs_reaches_github(hub: Local
         installation,
         hub.api_url,
         redact=redactor.redact,
-        minted=redactor.learn,
+        minted=redactor.add_secret,
         seconds_between_writes=0,
     ) as github:
         first = await github.comments.create("mona/calc", spot, "The client mints one for this.")
@@ -126,7 +126,7 @@ async def test_a_token_that_holds_a_jwt_is_held_back_and_nobody_elses_jwt_is(hub
         assert redactor.redact_known(SAMPLE_JWT) == SAMPLE_JWT  # what the model reads
         assert (await outlet.send(await outlet.publication(), redactor=redactor)).commit_sha is not None
         (outlet.tree.path / "leak.py").write_text(f'TOKEN = "{token[-40:]}"\n')
-        outlet.record.value = Published()
+        outlet.record.value = PublishState()
         sent = await outlet.send(await outlet.publication(branch="topic"), redactor=redactor)
         assert sent.commit_sha is None
         assert cause_of(sent) == "secret"

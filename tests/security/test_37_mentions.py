@@ -7,15 +7,15 @@ import pytest
 from agent_runtime import Outcome, Policy, Status
 from bot.domain.commands import Fix
 from bot.permissions.levels import Grant
-from bot.publishing.markdown import Allowed, escape_markdown, harmless
-from bot.publishing.plan import CommitTarget, plan
-from bot.publishing.render import marker, render_status
+from bot.publishing.markdown import Allowlist, escape_markdown, is_harmless
+from bot.publishing.plan import CommitTarget, plan_publication
+from bot.publishing.render import render_status, sign_marker
 from bot.publishing.status_view import StatusView
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file
 
-ALLOWED = Allowed(login="mona", number=7, server="https://github.example", repo="octo/calc")
-MARKER = marker("j1", 10, 7, key=b"k")
+ALLOWED = Allowlist(login="mona", number=7, server="https://github.example", repo="octo/calc")
+MARKER = sign_marker("j1", 10, 7, key=b"k")
 
 SPAM = [
     "Thanks @octo/everyone and @hubot",
@@ -34,7 +34,7 @@ def comment_of(text: str, **places: str) -> str:
     return render_status(
         StatusView(
             state="failed",
-            asked="/codepilot fix",
+            command="/codepilot fix",
             allowed=ALLOWED,
             job_id="j1",
             marker=MARKER,
@@ -49,7 +49,7 @@ def test_the_comment_is_harmless_wherever_the_text_stands(text: str) -> None:
     body = comment_of(text)
     assert body.count("<!--") == body.count(MARKER) == 1
     foreign = body.replace(MARKER, "").replace("<sub>", "").replace("</sub>", "")
-    assert harmless(foreign, ALLOWED), foreign
+    assert is_harmless(foreign, ALLOWED), foreign
 
 
 @pytest.mark.parametrize("text", SPAM)
@@ -67,11 +67,11 @@ def test_the_pull_request_closes_its_own_issue_only(text: str) -> None:
     grant = Grant(policy=Policy(), publish="new_branch", bound_to_sha=BASE)
     outcome = Outcome(status=Status.FINISHED, summary=text)
     to = CommitTarget(base_branch="main", server="https://github.example")
-    publication = plan(job, grant, outcome, a_change(a_file()), to)
+    publication = plan_publication(job, grant, outcome, a_change(a_file()), to)
     assert publication.pull_request is not None
     assert publication.commit is not None
     said, _, ours = publication.pull_request.body.rpartition("Fixes #7")
-    assert harmless(said, ALLOWED)
+    assert is_harmless(said, ALLOWED)
     assert "job `j1`" in ours
     for title in (publication.commit.title, publication.pull_request.title):
         assert not set("@#<") & set(title)
@@ -82,7 +82,13 @@ def test_a_file_name_is_shown_as_code_and_does_nothing() -> None:
     file = a_file("`@hubot` [x](https://evil.example) <b>.py", status="added", old_mode="")
     body = render_status(
         StatusView(
-            state="done", asked="/codepilot fix", allowed=ALLOWED, job_id="j1", marker=MARKER, seconds=1, files=(file,)
+            state="done",
+            command="/codepilot fix",
+            allowed=ALLOWED,
+            job_id="j1",
+            marker=MARKER,
+            seconds=1,
+            files=(file,),
         )
     )
-    assert harmless(body.replace(MARKER, "").replace("<sub>", "").replace("</sub>", ""), ALLOWED)
+    assert is_harmless(body.replace(MARKER, "").replace("<sub>", "").replace("</sub>", ""), ALLOWED)

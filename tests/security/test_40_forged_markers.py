@@ -11,8 +11,8 @@ from bot.domain.job import Job, Origin
 from bot.github.client import GitHub
 from bot.github.types import CheckDraft
 from bot.jobs.status import JobCheckRun, StatusComment
-from bot.publishing.markdown import Allowed
-from bot.publishing.render import job_of, marker, render_check
+from bot.publishing.markdown import Allowlist
+from bot.publishing.render import render_check, sign_marker, signed_job
 from bot.publishing.status_view import StatusView
 from bot.queue.records import CheckRecord, CommentRecord
 from localhub import LocalHub
@@ -21,7 +21,7 @@ from tests.github_world import World, opened_world
 from tests.publishing_world import Remembered
 
 KEY = b"a key that nobody else has"
-MARK = marker("j1", 10, 7, key=KEY)
+MARK = sign_marker("j1", 10, 7, key=KEY)
 
 
 @pytest.fixture
@@ -36,8 +36,10 @@ def a_job_of(world: World, number: int) -> Job:
 
 
 def a_view(job: Job) -> StatusView:
-    allowed = Allowed(login="mona", number=job.thread.number, server="https://github.example", repo="mona/calc")
-    return StatusView(state="working", asked="/codepilot fix", allowed=allowed, job_id=job.id, marker=MARK, seconds=1.0)
+    allowed = Allowlist(login="mona", number=job.thread.number, server="https://github.example", repo="mona/calc")
+    return StatusView(
+        state="working", command="/codepilot fix", allowed=allowed, job_id=job.id, marker=MARK, seconds=1.0
+    )
 
 
 # Requested but not posted: a worker was killed after it asked for the comment and before it heard of it.
@@ -85,19 +87,19 @@ async def test_another_apps_check_run_is_not_ours(world: World) -> None:
     [
         MARK.replace("sig=", "sig=0"),
         MARK.replace("job=j1", "job=j2"),
-        marker("j1", 10, 7, key=b"another key"),
-        marker("j1", 10, 8, key=KEY),
-        marker("j1", 11, 7, key=KEY),
-        marker("j1", 10, 7, key=KEY, kind="ci"),
+        sign_marker("j1", 10, 7, key=b"another key"),
+        sign_marker("j1", 10, 8, key=KEY),
+        sign_marker("j1", 11, 7, key=KEY),
+        sign_marker("j1", 10, 7, key=KEY, kind="ci"),
         MARK.replace("job=", "ci="),
     ],
 )
 def test_a_marker_of_another_key_job_or_thread_proves_nothing(forged: str) -> None:
-    assert job_of(MARK, 10, 7, key=KEY) == "j1"
-    assert job_of(forged, 10, 7, key=KEY) is None
+    assert signed_job(MARK, 10, 7, key=KEY) == "j1"
+    assert signed_job(forged, 10, 7, key=KEY) is None
 
 
 def test_a_jobs_own_marker_does_not_say_that_ci_started_it() -> None:
-    assert job_of(marker("j1", 10, 7, key=KEY, kind="ci"), 10, 7, key=KEY, kind="ci") == "j1"
+    assert signed_job(sign_marker("j1", 10, 7, key=KEY, kind="ci"), 10, 7, key=KEY, kind="ci") == "j1"
     for other in (MARK, MARK.replace("job=", "ci=")):
-        assert job_of(other, 10, 7, key=KEY, kind="ci") is None
+        assert signed_job(other, 10, 7, key=KEY, kind="ci") is None

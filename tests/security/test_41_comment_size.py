@@ -10,15 +10,15 @@ from markdown_it import MarkdownIt
 from bot.github.client import GitHub
 from bot.github.types import Spot
 from bot.publishing.checks import Check
-from bot.publishing.markdown import Allowed
-from bot.publishing.render import marker, render_check, render_status
+from bot.publishing.markdown import Allowlist
+from bot.publishing.render import render_check, render_status, sign_marker
 from bot.publishing.status_view import Activity, StatusView
 from localhub import LocalHub
 from tests.builders import a_job
 from tests.changes import a_file
 
-ALLOWED = Allowed(login="mona", number=7, server="https://github.example", repo="octo/calc")
-MARKER = marker("j1", 10, 7, key=b"k")
+ALLOWED = Allowlist(login="mona", number=7, server="https://github.example", repo="octo/calc")
+MARKER = sign_marker("j1", 10, 7, key=b"k")
 LONG = "x" * 1000
 
 
@@ -29,7 +29,7 @@ def rendered(completion: str, *, many: int = 0) -> str:
 def a_view(completion: str, *, many: int) -> StatusView:
     return StatusView(
         state="done",
-        asked="/codepilot fix",
+        command="/codepilot fix",
         allowed=ALLOWED,
         job_id="j1",
         marker=MARKER,

@@ -11,7 +11,7 @@ import pytest
 from bot.git.change import Change, LargeFile
 from bot.git.mirror import Source
 from bot.git.tree import Tree
-from bot.publishing.publish import Delivered, publish
+from bot.publishing.publish import SendResult, publish
 from localhub import LocalHub
 from tests.origin import git
 from tests.publishing_world import REDACTOR, SECRET, Outlet, an_outlet, cause_of, reason_of
@@ -38,7 +38,7 @@ def shown(outlet: Outlet, name: str) -> str:
     return git(outlet.repo.path, "show", name)
 
 
-def assert_on_its_own_branch(outlet: Outlet, delivered: Delivered, *, theirs: str) -> None:
+def assert_on_its_own_branch(outlet: Outlet, delivered: SendResult, *, theirs: str) -> None:
     branches = outlet.hub.branches(outlet.repo)
     assert branches["topic"] == theirs
     assert delivered.branch == "codepilot/pull-1-j1"
@@ -93,8 +93,8 @@ class Outrun:
     async def commit(self, change: Change, *, message: str) -> str:
         return await self.tree.commit(change, message=message)
 
-    async def large_files_with(self, files: Sequence[LargeFile], holds: Callable[[str], bool]) -> list[str]:
-        return await self.tree.large_files_with(files, holds)
+    async def find_large_files(self, files: Sequence[LargeFile], holds: Callable[[str], bool]) -> list[str]:
+        return await self.tree.find_large_files(files, holds)
 
     async def upload(self, files: Sequence[LargeFile], *, branch: str, url: str, token: str) -> None:
         await self.tree.upload(files, branch=branch, url=url, token=token)

@@ -12,8 +12,8 @@ from bot.git.diff import MAX_FILE_BYTES
 from bot.git.errors import ChangeError
 from bot.permissions.levels import Grant
 from bot.publishing.checks import Verdict
-from bot.publishing.markdown import Allowed
-from bot.publishing.plan import CommitTarget, plan
+from bot.publishing.markdown import Allowlist
+from bot.publishing.plan import CommitTarget, plan_publication
 from bot.publishing.render import RunReport, render_status
 from bot.publishing.status_view import StatusView
 from localhub import LocalHub
@@ -29,7 +29,7 @@ async def outlet(hub: LocalHub, tmp_path: Path) -> AsyncIterator[Outlet]:
 async def opened_draft(outlet: Outlet) -> tuple[bool, str, str]:
     """Publish what the workspace holds: whether the pull request is a draft, its words, and the comment."""
     job, change = outlet.job(), await outlet.tree.change()
-    publication = plan(
+    publication = plan_publication(
         job,
         Grant(policy=Policy(), publish="new_branch", bound_to_sha=outlet.base),
         Outcome(status=Status.FINISHED, summary="Did it."),
@@ -41,9 +41,9 @@ async def opened_draft(outlet: Outlet) -> tuple[bool, str, str]:
     assert delivered.pull_number is not None
     opened = outlet.hub.issue(outlet.repo, delivered.pull_number)
     assert opened.pull is not None
-    allowed = Allowed(login="mona", number=1, server=outlet.hub.url, repo="mona/calc")
+    allowed = Allowlist(login="mona", number=1, server=outlet.hub.url, repo="mona/calc")
     view = StatusView(
-        state="done", asked="/codepilot fix", allowed=allowed, job_id="j1", marker="", seconds=1, files=change.files
+        state="done", command="/codepilot fix", allowed=allowed, job_id="j1", marker="", seconds=1, files=change.files
     )
     return opened.pull.draft, opened.body or "", render_status(view)
 

@@ -41,7 +41,7 @@ from bot.publishing import markdown, review, screening
 from bot.publishing.redact import Redactor
 from tests.security.hostile_texts import SHAPES, Read, faults
 
-_ALLOWED = markdown.Allowed(login="ann", number=1, server="https://github.com", repo="octo/repo")
+_ALLOWED = markdown.Allowlist(login="ann", number=1, server="https://github.com", repo="octo/repo")
 _REDACTOR = Redactor(["correct-horse-battery-staple"])
 _SERVER = McpServer(name="wiki", command=("wiki",), secrets=("correct-horse",))
 _ASKS = Policy(
@@ -185,7 +185,7 @@ def _(text: str) -> None:
 @_on_the_loop("secrets", 64_000)
 def _(text: str) -> None:
     _REDACTOR.redact(text)
-    _REDACTOR.holds(text)
+    _REDACTOR.has_secret(text)
 
 
 @_on_the_loop("binary text", 250_000)
@@ -231,23 +231,23 @@ def _(text: str) -> None:
 
 @_in_a_thread("published text", 4_000)
 def _(text: str) -> None:
-    markdown.harmless(markdown.escape_markdown(text, _ALLOWED), _ALLOWED)
-    markdown.fenced(markdown.one_line(text, 100))
+    markdown.is_harmless(markdown.escape_markdown(text, _ALLOWED), _ALLOWED)
+    markdown.fence(markdown.one_line(text, 100))
 
 
 @_in_a_thread("diff", 16_000)
 def _(text: str) -> None:
     section = f"diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n+{text}"
-    review.diff_lines(section)
-    [*screening.sections(section)]
-    screening.parts_of(section)
+    review.parse_diff_lines(section)
+    [*screening.split_sections(section)]
+    screening.split_diff(section)
     screening.adds_unseen(section)
-    screening.spelled_out(text)
+    screening.escape_unseen(text)
 
 
 @_in_a_thread("review", 8_000)
 def _(text: str) -> None:
-    review.prose_of(text)
+    review.extract_prose(text)
 
 
 @_in_a_thread("log of a check", 16_000)

@@ -29,7 +29,7 @@ from bot.events.delivery import IgnoredDelivery
 from bot.github.types import ReviewDraft, ReviewNote
 from bot.jobs.context import Ending
 from bot.publishing.checks import Check, Verdict
-from bot.publishing.markdown import Allowed, harmless
+from bot.publishing.markdown import Allowlist, is_harmless
 from bot.publishing.render import render_status
 from bot.publishing.status_view import StatusView
 from bot.queue.records import JobRecord, RecordedEnding
@@ -124,8 +124,8 @@ def test_every_conclusion_has_its_exit_code_and_meaning_and_a_failed_step_has_no
 def view_of(**changes: object) -> StatusView:
     usual: dict[str, object] = {
         "state": "done",
-        "asked": "/codepilot fix",
-        "allowed": Allowed(login="mona", number=1, server="https://github.com", repo="octo/calc"),
+        "command": "/codepilot fix",
+        "allowed": Allowlist(login="mona", number=1, server="https://github.com", repo="octo/calc"),
         "job_id": "j1",
         "marker": "<!-- m -->",
         "seconds": 3.0,
@@ -160,7 +160,7 @@ def test_why_a_job_ended_without_a_comment_is_harmless_in_the_summary() -> None:
     ending = Ending(state=JobState.REFUSED, reason=why)
     text = summary(StepEnd(ended=JobState.REFUSED, job=a_job(), ending=ending, server_url="https://github.com"))
     assert text.startswith("Codepilot: refused. `CI` failed")
-    assert harmless(text, Allowed(login="", number=7, server="https://github.com", repo="octo/calc"))
+    assert is_harmless(text, Allowlist(login="", number=7, server="https://github.com", repo="octo/calc"))
 
 
 def test_a_change_of_one_endless_line_is_left_out_rather_than_cut_in_the_middle() -> None:

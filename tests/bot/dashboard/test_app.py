@@ -10,7 +10,7 @@ import pytest
 
 from agent_runtime import Event, Replied, Started, Task, Usage
 from bot.dashboard.app import render
-from bot.publishing.status_view import log_of, pack_log
+from bot.publishing.status_view import build_log, pack_log
 from bot.queue.records import JobRecord
 from tests.bot.dashboard.serving import Served, served
 from tests.builders import a_job
@@ -61,7 +61,7 @@ def _run(run_id: str, text: str) -> list[Event]:
 async def test_a_run_that_began_anew_is_live_behind_the_log_of_the_attempt_before(tmp_path: Path) -> None:
     async with served(tmp_path) as site:
         await site.engine.accept(a_job())
-        await site.engine.keep_log(a_job(), pack_log(log_of(_run("a", "First."), str)), cost_usd=1.0)
+        await site.engine.keep_log(a_job(), pack_log(build_log(_run("a", "First."), str)), cost_usd=1.0)
         await site.sign_in()
         # Between two attempts there is no session.
         assert "First." in (await site.get("/runs/j1"))[1]

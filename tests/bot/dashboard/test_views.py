@@ -9,7 +9,7 @@ from bot.dashboard.views import ENTRIES_ON_A_PAGE, LINES_ON_A_PAGE, RunMaterial,
 from bot.domain.job import Actor, JobState, Origin, Thread
 from bot.github.types import PullLink
 from bot.jobs import waiting
-from bot.publishing.status_view import CommitRef, Progress, Published, RunEntry, RunLog
+from bot.publishing.status_view import CommitRef, Progress, PublishState, RunEntry, RunLog
 from bot.queue.memory import InMemoryEngine
 from bot.queue.records import (
     ApprovalAnswer,
@@ -101,7 +101,7 @@ def test_a_diff_is_shown_in_parts_and_long_lines_are_cut() -> None:
 
 
 def test_a_run_links_to_what_it_made_on_github_and_to_nothing_else() -> None:
-    published = Published(
+    published = PublishState(
         commit=CommitRef(sha="a" * 40, branch="codepilot/7"),
         pull=PullLink(number=9, html_url="https://github.com/octo/calc/pull/9"),
         review_url="javascript:alert(1)",

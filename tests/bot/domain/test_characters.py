@@ -12,7 +12,7 @@ import pytest
 from bot.domain import characters
 from bot.prompt.sanitize import remove_invisible, remove_spelled_invisible, spell_out_invisible
 from bot.publishing.markdown import clean
-from bot.publishing.screening import adds_unseen, is_deceptive, spelled_out
+from bot.publishing.screening import adds_unseen, escape_unseen, is_deceptive
 
 KINDS = ("CONTROLS", "BIDI", "BLANKS", "ZERO_WIDTH", "JOINERS", "EMOJI_SELECTORS", "SURROGATES")
 ALL = [chr(number) for number in range(sys.maxunicode + 1)]
@@ -36,7 +36,7 @@ def of(ranges: str) -> set[str]:
         (lambda text: remove_spelled_invisible(text)[0], f"{UNSEEN} {SURROGATES}"),
         (spell_out_invisible, f"{UNSEEN} {SURROGATES} {PRIVATE}"),
         (clean, f"{UNSEEN} {SURROGATES}"),
-        (spelled_out, f"{UNSEEN} {SURROGATES}"),
+        (escape_unseen, f"{UNSEEN} {SURROGATES}"),
     ],
     ids=["prompt", "prompt, spelled as entities", "code in the prompt", "published", "shown for approval"],
 )

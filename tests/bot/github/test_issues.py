@@ -9,8 +9,8 @@ import pytest
 
 from bot.github.issues import Text
 from bot.github.types import GitHubError, ReviewDraft, ReviewNote, Spot
-from bot.publishing.publish import ReviewPlace, publish_review
-from bot.publishing.status_view import Published
+from bot.publishing.publish import ReviewTarget, publish_review
+from bot.publishing.status_view import PublishState
 from tests.github_world import SECRET, World
 from tests.publishing_world import Remembered
 from tests.waiting import eventually
@@ -192,36 +192,36 @@ async def test_a_body_that_would_be_too_long_says_how_much_is_missing(world: Wor
 
 
 async def test_a_review_is_sent_once_however_often_it_is_begun(world: World) -> None:
-    pull, record = world.pull(), Remembered(Published())
+    pull, record = world.pull(), Remembered(PublishState())
     draft = ReviewDraft(commit_sha=world.hub.branches(world.repo)["topic"], body="Words.", notes=(a_note(20),))
-    place = ReviewPlace(repo=world.name, number=pull.number, marker="<!-- mark -->")
+    place = ReviewTarget(repo=world.name, number=pull.number, marker="<!-- mark -->")
     world.hub.review(world.repo, pull.number, author="mona", body="A copy. <!-- mark -->")
     world.hub.faults.add("POST", "*/reviews", "drop_answer")
-    first = await publish_review(world.github, record, draft, place=place)
+    first = await publish_review(world.github, record, draft, target=place)
     assert first.review_url is not None
     assert first.review_url.endswith(f"#pullrequestreview-{world.hub.reviews(world.repo, pull.number)[1].id}")
     for url in (None, first.review_url):
         record.value = replace(record.value, review_url=url)
-        assert await publish_review(world.github, record, draft, place=place) == first
+        assert await publish_review(world.github, record, draft, target=place) == first
     assert len(world.hub.reviews(world.repo, pull.number)) == 2
 
 
 async def test_a_review_that_github_makes_late_is_not_sent_a_second_time(world: World) -> None:
-    pull, record = world.pull(), Remembered(Published())
+    pull, record = world.pull(), Remembered(PublishState())
     draft = ReviewDraft(commit_sha=world.hub.branches(world.repo)["topic"], body="Words.", notes=(a_note(20),))
-    place = ReviewPlace(repo=world.name, number=pull.number, marker="<!-- mark -->")
+    place = ReviewTarget(repo=world.name, number=pull.number, marker="<!-- mark -->")
     world.hub.faults.add("POST", "*/reviews", "drop")
     with pytest.raises(GitHubError, check=lambda error: error.passing):
-        await publish_review(world.github, record, draft, place=place)
+        await publish_review(world.github, record, draft, target=place)
     late = await world.github.reviews.create(world.name, pull.number, replace(draft, body="Words. <!-- mark -->"))
-    assert (await publish_review(world.github, record, draft, place=place)).review_url == late.html_url
+    assert (await publish_review(world.github, record, draft, target=place)).review_url == late.html_url
     assert len(world.hub.reviews(world.repo, pull.number)) == 1
 
 
 async def test_a_dry_run_sends_no_review(world: World) -> None:
     pull = world.pull()
     draft = ReviewDraft(commit_sha=world.sha, body="Words.", notes=(a_note(20),))
-    place = ReviewPlace(repo=world.name, number=pull.number, marker="<!-- mark -->")
-    delivered = await publish_review(world.github, Remembered(Published()), draft, place=place, dry_run=True)
-    assert delivered.would == "A review with 1 comment on lines."
+    place = ReviewTarget(repo=world.name, number=pull.number, marker="<!-- mark -->")
+    delivered = await publish_review(world.github, Remembered(PublishState()), draft, target=place, dry_run=True)
+    assert delivered.dry_run_note == "A review with 1 comment on lines."
     assert world.hub.reviews(world.repo, pull.number) == []

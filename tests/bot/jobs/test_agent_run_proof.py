@@ -128,7 +128,7 @@ async def test_the_command_that_failed_is_run_once_more_where_it_was_run(
     reporter = await _proven(tmp_path, seen, sandbox=pick_sandbox("bubblewrap", SandboxSettings()))
     rerun = reporter.progress.rerun
     assert rerun is not None
-    assert (rerun.before, rerun.after, rerun.proven) == (2, after, after == 0)
+    assert (rerun.before, rerun.after, rerun.is_proven) == (2, after, after == 0)
     first, again = reporter.progress.checks
     assert (first, again.by_host, again.exit_code) == (seen, True, after)
     assert [each.state for each in reporter.told] == ["doing", "done" if after == 0 else "failed"]

@@ -29,17 +29,17 @@ from bot.jobs.automatic import ci_skip_ending, early_skip_reason, is_unasked_rev
 from bot.jobs.context import Ending, JobContext, KnownConfigs, ShortReply
 from bot.permissions.levels import Conventions
 from bot.permissions.repo_config import RepoConfig
-from bot.publishing.markdown import Allowed
+from bot.publishing.markdown import Allowlist
 from bot.publishing.plan import commit_body
-from bot.publishing.render import in_inputs, marker, render_reply
-from bot.publishing.status_view import CommitRef, Published
+from bot.publishing.render import render_reply, settings_to_inputs, sign_marker
+from bot.publishing.status_view import CommitRef, PublishState
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from bot.queue.records import JobRecord, StoredRecord
 from tests.builders import a_job
 from tests.job_contexts import RED_RUN, account, answering, context_of, snapshot
 
 BOT, KEY = 99, b"k"
-ALLOWED = Allowed(login="", number=7, server="https://github.com", repo="octo/calc")
+ALLOWED = Allowlist(login="", number=7, server="https://github.com", repo="octo/calc")
 HEAD, BEFORE, FIRST = "a" * 40, "b" * 40, "c" * 40
 DENIED = GitHubError("read it", 403, "Resource not accessible by integration", "Grant it.")
 DOWN = GitHubError("read it", 502, "Bad gateway", "Later.")
@@ -117,7 +117,7 @@ async def _context(
         "is_long_running": True,
         "marker_key": KEY,
         "allowed": lambda _job: ALLOWED,
-        "rename_settings_to_inputs": in_inputs,
+        "rename_settings_to_inputs": settings_to_inputs,
         "has_session": lambda _job: False,
         "work": SimpleNamespace(find=answering(None)),
     }
@@ -197,7 +197,7 @@ async def test_a_history_of_nothing_but_fixes_costs_a_few_requests() -> None:
 async def _earlier(engine: InMemoryEngine, job: Job, made: str, state: JobState = JobState.DONE) -> None:
     """A job of the thread that has made a commit."""
     await engine.restore(job, JobRecord(), until=1.0)
-    published = Published(commit=CommitRef(sha=made, branch="topic"))
+    published = PublishState(commit=CommitRef(sha=made, branch="topic"))
     await StoredRecord(engine, job.id).update(lambda record: replace(record, published=published))
     if state is JobState.STOPPED:
         await engine.cancel(job.id, state, "Stopped.")
@@ -247,7 +247,7 @@ async def test_a_workflow_knows_by_its_own_comments_what_was_told(author: int, f
     first = await _ending(await _context(_github(**refused), job=job, is_long_running=False))
     assert first is not None
     assert isinstance(first.view, ShortReply)
-    body = render_reply(in_inputs(first.view.text), ALLOWED, job_id="first")
+    body = render_reply(settings_to_inputs(first.view.text), ALLOWED, job_id="first")
     said = CommentFacts(id=1, author="x", author_id=author, body=body, created_at="", updated_at="", html_url="")
     second = await _ending(
         await _context(_github(**refused, of_thread=answering((said,))), job=job, is_long_running=False)
@@ -346,7 +346,7 @@ async def test_failed_jobs_that_run_again_are_left_to_that_though_the_answer_to_
 
 @pytest.mark.parametrize("genuine", [True, False])
 async def test_a_forks_runs_are_explained_so_often_in_a_workflow_as_its_own_marks_say(*, genuine: bool) -> None:
-    ci = marker("one", 10, 7, key=KEY, kind="ci")
+    ci = sign_marker("one", 10, 7, key=KEY, kind="ci")
     said = [
         CommentFacts(
             id=n, author="x", author_id=BOT if genuine else 5, body=ci, created_at="", updated_at="", html_url=""
@@ -362,7 +362,7 @@ async def test_a_forks_runs_are_explained_so_often_in_a_workflow_as_its_own_mark
 
 
 REVIEWER, HEAD = 99, "a" * 40
-MARK = marker("j1", 10, 7, key=b"k")
+MARK = sign_marker("j1", 10, 7, key=b"k")
 
 
 def _job(command: Command | None = None, *, head: str = HEAD) -> Job:

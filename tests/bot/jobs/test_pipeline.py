@@ -22,7 +22,7 @@ from bot.jobs import pipeline as worker_module
 from bot.jobs.context import Ending, JobContext, JobContextFactory, JobServices
 from bot.jobs.pipeline import Worker
 from bot.jobs.waiting import ACCESS_PATIENCE_SECONDS, Patience
-from bot.publishing.markdown import Allowed
+from bot.publishing.markdown import Allowlist
 from bot.publishing.redact import Redactor
 from bot.queue.memory import InMemoryEngine
 from bot.queue.records import CheckRecord, GitHubOutage, JobRecord, Signal, Stored, StoredRecord
@@ -40,7 +40,9 @@ class _Contexts:
         self.queue = queue
         self.services = SimpleNamespace(
             marker=lambda job: f"mark of {job.id}",
-            allowed=lambda _job: Allowed(server="https://github.com", repo="octo/calc", number=7, login="hubot-owner"),
+            allowed=lambda _job: Allowlist(
+                server="https://github.com", repo="octo/calc", number=7, login="hubot-owner"
+            ),
             history=self,
             session_events=lambda _job: [Replied(step=1, text="Hi.", usage=Usage(requests=1, cost_usd=0.5))],
             strip_local_paths=lambda text: text,

@@ -27,10 +27,10 @@ from bot.jobs.results import left_out, pending_view, publication_request, read_r
 from bot.jobs.setup import RepoSettings
 from bot.permissions.levels import Conventions, Grant, Refusal
 from bot.permissions.repo_config import RepoConfig
-from bot.publishing.markdown import Allowed
+from bot.publishing.markdown import Allowlist
 from bot.publishing.plan import Publication
-from bot.publishing.publish import Delivered
-from bot.publishing.screening import Objection, ShownChange
+from bot.publishing.publish import SendResult
+from bot.publishing.screening import ChangePreview, Objection
 from bot.publishing.status_view import CommitRef
 from bot.queue.memory import InMemoryEngine
 from bot.queue.records import StoredRecord, Waiting, WaitKind
@@ -223,7 +223,7 @@ async def _asked(
     change: Change, *blocked: Objection, context: JobContext | None = None, spells: bool = False
 ) -> Waiting:
     publication = Publication(commit=None, pull_request=None, blocked=blocked)
-    shown = ShownChange(diff="diff --git a/x b/x", spells=spells)
+    shown = ChangePreview(diff="diff --git a/x b/x", has_escapes=spells)
     return await publication_request(context or _context(), publication, change, shown)
 
 
@@ -347,7 +347,7 @@ async def _review_context(github: _GitHub, asked: dict[str, Any] | None = None) 
     await engine.accept(job)
     services = SimpleNamespace(
         workspaces=SimpleNamespace(diff=diff),
-        allowed=lambda _job: Allowed(login="mona", number=7, server="https://github.com", repo="octo/calc"),
+        allowed=lambda _job: Allowlist(login="mona", number=7, server="https://github.com", repo="octo/calc"),
     )
     client = SimpleNamespace(accounts=account(BOT), reviews=github)
     return replace(context_of(engine, job, github=client, services=services), marker="<!-- mark -->")
@@ -401,7 +401,7 @@ async def test_a_review_is_sent_once_however_often_the_job_is_started_again() ->
     review = await read_review(context, _begun(), _completion("Why 2?"))
     first = await send_review(context, _begun(), HERE, review)
     assert first == await send_review(context, _begun(), HERE, review)
-    assert first == Delivered(review_url=github.sent[0].html_url)
+    assert first == SendResult(review_url=github.sent[0].html_url)
     assert len(github.sent) == 1
 
 
@@ -419,5 +419,5 @@ async def test_a_dry_run_sends_nothing_and_says_how_much_it_would() -> None:
     review = await read_review(context, _begun(), _completion("Why 2?", "Name it."))
     delivered = await send_review(context, _begun(dry_run=True), HERE, review)
     assert github.sent == []
-    assert "2 comments" in delivered.would
+    assert "2 comments" in delivered.dry_run_note
     assert delivered.review_url is None

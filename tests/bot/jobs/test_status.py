@@ -22,7 +22,7 @@ from bot.jobs.reports import LATE_SECONDS, keep, tell
 from bot.jobs.status import JobCheckRun, StatusComment, background, edit_pause, lacking, notice_of, show_parts
 from bot.permissions.repo_config import Notify
 from bot.publishing.checks import Check
-from bot.publishing.markdown import Allowed
+from bot.publishing.markdown import Allowlist
 from bot.publishing.render import render_check, render_notice
 from bot.publishing.status_view import PendingView, StatusView
 from bot.queue.memory import InMemoryEngine
@@ -50,9 +50,9 @@ def a_job_here(world: World, number: int, origin: Origin | None = None) -> Job:
 
 
 def a_view(job: Job, seconds: float = 1.0) -> StatusView:
-    allowed = Allowed(login="mona", number=job.thread.number, server="https://github.example", repo="mona/calc")
+    allowed = Allowlist(login="mona", number=job.thread.number, server="https://github.example", repo="mona/calc")
     return StatusView(
-        state="working", asked="/codepilot fix", allowed=allowed, job_id=job.id, marker=MARK, seconds=seconds
+        state="working", command="/codepilot fix", allowed=allowed, job_id=job.id, marker=MARK, seconds=seconds
     )
 
 
@@ -203,8 +203,8 @@ def a_checked_job(world: World) -> Job:
 
 
 def a_check_view(job: Job) -> StatusView:
-    allowed = Allowed(login="mona", number=job.thread.number, server="https://github.example", repo="mona/calc")
-    return StatusView(state="working", asked="/codepilot fix", allowed=allowed, job_id=job.id, marker="", seconds=1.0)
+    allowed = Allowlist(login="mona", number=job.thread.number, server="https://github.example", repo="mona/calc")
+    return StatusView(state="working", command="/codepilot fix", allowed=allowed, job_id=job.id, marker="", seconds=1.0)
 
 
 async def test_one_check_run_over_restarts(world: World) -> None:
@@ -322,7 +322,7 @@ async def test_check_runs_that_github_made_though_no_answer_came_to_either_reque
     assert [(run.status, run.conclusion) for run in runs] == [("completed", "failure")] * 2
 
 
-_ALLOWED = Allowed(login="mona", number=7, server="https://github.example", repo="mona/calc")
+_ALLOWED = Allowlist(login="mona", number=7, server="https://github.example", repo="mona/calc")
 _BOTH: tuple[Notify, ...] = ("waiting", "done")
 _URL = "https://github.example/mona/calc/issues/7#issuecomment-1"
 
@@ -330,7 +330,7 @@ _URL = "https://github.example/mona/calc/issues/7#issuecomment-1"
 def ending(state: JobState, *, seconds: float = 500.0, login: str = "mona", request_id: str = "") -> Ending:
     view = StatusView(
         state="done",
-        asked="/codepilot fix",
+        command="/codepilot fix",
         allowed=replace(_ALLOWED, login=login),
         job_id="j",
         marker="<!-- m -->",
@@ -394,9 +394,9 @@ def _view(request_id: str = "7f3a", lines: list[str] = LINES) -> StatusView:
     pending = PendingView(
         kind="publication", request_id=request_id, trigger="/codepilot", preview="\n".join(lines), language="diff"
     )
-    allowed = Allowed(login="mona", number=1, server="https://github.example", repo="mona/calc")
+    allowed = Allowlist(login="mona", number=1, server="https://github.example", repo="mona/calc")
     return StatusView(
-        state="waiting", asked="/codepilot fix", allowed=allowed, job_id="j1", marker="", seconds=1.0, pending=pending
+        state="waiting", command="/codepilot fix", allowed=allowed, job_id="j1", marker="", seconds=1.0, pending=pending
     )
 
 

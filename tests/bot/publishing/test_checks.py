@@ -8,26 +8,26 @@ import pytest
 
 from bot.publishing.checks import (
     Check,
-    Checking,
     Edits,
+    ParsedCheck,
     Rerun,
     Verdict,
-    checking,
-    is_other,
-    judged,
-    reproduced,
+    find_reproduction,
+    is_unrelated,
+    judge_checks,
+    parse_check,
     verdict_of,
 )
-from bot.publishing.markdown import Allowed
+from bot.publishing.markdown import Allowlist
 from bot.publishing.plan import commit_body, pull_body
-from bot.publishing.render import RunReport, reason, render_check, render_status, table
+from bot.publishing.render import RunReport, checks_table, explain, render_check, render_status
 from bot.publishing.status_view import DeniedCall, StatusView
 from tests.builders import a_job
 from tests.changes import a_file
 
 
-def read(command: str, *, declared: bool = True) -> Checking:
-    found = checking(command, declared=declared)
+def read(command: str, *, declared: bool = True) -> ParsedCheck:
+    found = parse_check(command, declared=declared)
     assert found is not None, command
     return found
 
@@ -63,7 +63,7 @@ def read(command: str, *, declared: bool = True) -> Checking:
     ],
 )
 def test_tools_that_test_build_or_lint_are_checks_whether_or_not_they_are_declared(command: str) -> None:
-    assert read(command, declared=False).known
+    assert read(command, declared=False).is_tool
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_tools_that_test_build_or_lint_are_checks_whether_or_not_they_are_declar
     ],
 )
 def test_other_programs_are_ad_hoc_checks_where_they_had_to_succeed(command: str) -> None:
-    assert not read(command).known
-    assert checking(command, declared=False) is None
+    assert not read(command).is_tool
+    assert parse_check(command, declared=False) is None
 
 
 @pytest.mark.parametrize(
@@ -111,12 +111,12 @@ def test_other_programs_are_ad_hoc_checks_where_they_had_to_succeed(command: str
     ],
 )
 def test_what_looks_prepares_or_hides_the_exit_code_is_no_check(command: str) -> None:
-    assert checking(command, declared=True) is None
+    assert parse_check(command, declared=True) is None
 
 
 def test_a_pipe_speaks_for_its_first_stage_only_where_every_stage_had_to_succeed() -> None:
-    assert checking("pytest | tail -5", declared=False) is None
-    assert read("pytest | tail -5").known
+    assert parse_check("pytest | tail -5", declared=False) is None
+    assert read("pytest | tail -5").is_tool
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_pipe_speaks_for_its_first_stage_only_where_every_stage_had_to_succeed
     ],
 )
 def test_a_run_covers_the_same_check_and_a_narrower_one(later: str, earlier: str, covers: bool) -> None:  # noqa: FBT001 - a case of the table
-    assert read(later).covers(read(earlier)) is covers
+    assert read(later).supersedes(read(earlier)) is covers
 
 
 EDITS = Edits(first=10.0, last=20.0)
@@ -146,7 +146,7 @@ def check(command: str, exit_code: int | None = 1, *, ended: float = 5.0) -> Che
 
 
 def shown(*checks: Check, commands: tuple[str, ...] = (), edits: Edits | None = EDITS) -> str:
-    found = reproduced(checks, edits, commands)
+    found = find_reproduction(checks, edits, commands)
     return found.command if found else ""
 
 
@@ -177,9 +177,9 @@ def test_the_tool_of_the_workflows_own_step_is_meant_before_others() -> None:
 
 
 def test_proof_by_a_command_of_no_failed_step_says_so() -> None:
-    assert not is_other(check("pytest tests/test_a.py"), ("python -m pytest -q",))
-    assert not is_other(check("sh a.sh"), ("sh check.sh",))
-    assert is_other(check("python3 -c 'open(\"x\")'"), ("python -m pytest -q",))
+    assert not is_unrelated(check("pytest tests/test_a.py"), ("python -m pytest -q",))
+    assert not is_unrelated(check("sh a.sh"), ("sh check.sh",))
+    assert is_unrelated(check("python3 -c 'open(\"x\")'"), ("python -m pytest -q",))
     sentence = Rerun(command="ls x", before=1, after=0, other=True).sentence
     assert sentence.endswith("No failed step runs this command; make sure that it checks the same thing.")
 
@@ -204,7 +204,7 @@ def test_proof_by_a_command_of_no_failed_step_says_so() -> None:
     ],
 )
 def test_a_proof_is_of_what_the_failed_steps_run_or_of_a_part_of_it(step: str, command: str, *, other: bool) -> None:
-    assert is_other(check(command), (f"pip install .\n{step}\n",)) is other
+    assert is_unrelated(check(command), (f"pip install .\n{step}\n",)) is other
 
 
 @pytest.mark.parametrize(
@@ -231,11 +231,11 @@ def test_a_proof_is_of_what_the_failed_steps_run_or_of_a_part_of_it(step: str, c
     ],
 )
 def test_what_it_proves_is_one_sentence(rerun: Rerun, *, proven: bool, said: str) -> None:
-    assert rerun.proven is proven
+    assert rerun.is_proven is proven
     assert said in rerun.sentence
 
 
-ALLOWED = Allowed(login="mona", number=7, server="https://github.example", repo="octo/calc")
+ALLOWED = Allowlist(login="mona", number=7, server="https://github.example", repo="octo/calc")
 SETUP = "`pip install x` ended with exit code 1 after 1.0 s"
 
 FAILED = "`pytest -q` ended with exit code 1."
@@ -246,7 +246,7 @@ def ran(command: str, exit_code: int | None, ended: float) -> Check:
 
 
 def verdict(*checks: Check, first: float = 5, last: float = 5) -> Verdict:
-    return verdict_of(judged(checks, Edits(first=first, last=last)), changed=True)
+    return verdict_of(judge_checks(checks, Edits(first=first, last=last)), changed=True)
 
 
 def test_a_check_that_passed_after_the_last_change_verifies_it() -> None:
@@ -256,10 +256,10 @@ def test_a_check_that_passed_after_the_last_change_verifies_it() -> None:
 
 
 def test_what_passed_with_files_in_place_that_are_left_out_verifies_nothing() -> None:
-    passed, failed = (judged([ran("pytest", code, 6)], Edits(first=5, last=5)) for code in (0, 1))
+    passed, failed = (judge_checks([ran("pytest", code, 6)], Edits(first=5, last=5)) for code in (0, 1))
     assert verdict_of(passed, changed=True, partial=True) is Verdict.UNVERIFIED
     assert verdict_of(failed, changed=True, partial=True) is Verdict.RED
-    setup = reason(Verdict.SETUP_FAILED, passed, changed=True, setup_failed=SETUP, partial=True)
+    setup = explain(Verdict.SETUP_FAILED, passed, changed=True, setup_failed=SETUP, partial=True)
     assert setup.endswith("No check ran on the published change, without the withheld files.")
 
 
@@ -294,14 +294,14 @@ def test_a_check_that_did_not_end_verifies_nothing() -> None:
 
 
 def test_setup_and_an_empty_change_go_before_the_checks() -> None:
-    checks = judged([ran("pytest", 0, 6)], None)
+    checks = judge_checks([ran("pytest", 0, 6)], None)
     assert verdict_of(checks, changed=False) is Verdict.UNCHANGED
     assert verdict_of(checks, changed=True, setup_failed=True) is Verdict.SETUP_FAILED
 
 
 def test_thousands_of_different_checks_are_judged_in_no_time() -> None:
     checks = [ran(f"pytest -k t{number}", 0, 6) for number in range(6_000)]
-    assert len(judged(checks, Edits(first=5, last=5))) == 6_000
+    assert len(judge_checks(checks, Edits(first=5, last=5))) == 6_000
 
 
 RUNS = {
@@ -316,7 +316,7 @@ RUNS = {
 def a_view(verdict: Verdict, *checks: Check, **changes: object) -> StatusView:
     told = {
         "state": "done",
-        "asked": "/codepilot fix",
+        "command": "/codepilot fix",
         "allowed": ALLOWED,
         "job_id": "j1",
         "marker": "",
@@ -324,7 +324,7 @@ def a_view(verdict: Verdict, *checks: Check, **changes: object) -> StatusView:
         "completion": "Fixed it!",
         "verdict": verdict,
         "setup_failed": SETUP if verdict is Verdict.SETUP_FAILED else "",
-        "checks": judged(checks or RUNS[verdict], Edits(first=5, last=5)),
+        "checks": judge_checks(checks or RUNS[verdict], Edits(first=5, last=5)),
         "files": () if verdict is Verdict.UNCHANGED else (a_file(),),
     }
     return StatusView(**{**told, **changes})  # type: ignore[arg-type] # fields by name
@@ -389,7 +389,7 @@ def test_the_table_tells_what_each_run_is_worth() -> None:
         ran("pytest", 0, 9),
         ran("mypy", None, 9),
     )
-    assert table(judged(checks, Edits(first=5, last=7)))[2:] == [
+    assert checks_table(judge_checks(checks, Edits(first=5, last=7)))[2:] == [
         "| ▫️ | `pytest tests/a.py` | exit code 1, superseded by a later run | 1 s |",
         "| ▫️ | `make lint` | exit code 1, before the first change | 1 s |",
         "| ▫️ | `ruff check .` | passed, before the last change | 1 s |",
@@ -400,13 +400,13 @@ def test_the_table_tells_what_each_run_is_worth() -> None:
 
 
 def test_checks_that_count_are_shown_where_there_is_no_room_for_all() -> None:
-    checks = judged([ran("pytest -q", 1, 6), *[ran("make test", 1, 7)] * 20], None)
-    assert "| ❌ | `pytest -q` | exit code 1 | 1 s |" in table(checks)
-    assert table(checks)[-1] == "| | 11 more, older or superseded | | |"
+    checks = judge_checks([ran("pytest -q", 1, 6), *[ran("make test", 1, 7)] * 20], None)
+    assert "| ❌ | `pytest -q` | exit code 1 | 1 s |" in checks_table(checks)
+    assert checks_table(checks)[-1] == "| | 11 more, older or superseded | | |"
 
 
 def test_no_command_leaves_its_cell() -> None:
-    rows = table([ran("pytest -k 'a|b' | tee \\| `x` @octocat", 1, 6)])
+    rows = checks_table([ran("pytest -k 'a|b' | tee \\| `x` @octocat", 1, 6)])
     view = a_view(Verdict.RED, ran("pytest -k 'a|b' | tee \\| `x` @octocat", 1, 6))
     assert rows[2] == "| ❌ | ``pytest -k 'a\\|b' \\| tee \\\\| `x` @octocat`` | exit code 1 | 1 s |"
     assert rows[2] in render_status(view)
@@ -414,12 +414,12 @@ def test_no_command_leaves_its_cell() -> None:
 
 def test_a_pull_request_says_the_same_before_the_agents_words() -> None:
     denied = DeniedCall(tool="execute", asked="curl x", reason="network", setting="allow-commands", value="curl x")
-    checks = judged([ran("pytest -q", 1, 4), ran("pytest -q", 2, 6)], Edits(first=5, last=5))
+    checks = judge_checks([ran("pytest -q", 1, 4), ran("pytest -q", 2, 6)], Edits(first=5, last=5))
     body = pull_body(
         a_job(),
         "Fixed it!",
         server="https://github.example",
-        report=RunReport(verdict=Verdict.RED, checks=checks, denied=(denied,)),
+        report=RunReport(verdict=Verdict.RED, checks=checks, denied_calls=(denied,)),
     )
     assert body.startswith(
         "**❌ Checks fail.** `pytest -q` ended with exit code 2.\n\n| | Check | Result | Time "

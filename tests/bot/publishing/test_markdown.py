@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.publishing.markdown import Own, code, escape_markdown, fenced, harmless, parse, quiet, sealed
+from bot.publishing.markdown import (
+    BotMarkup,
+    code,
+    defuse,
+    escape_markdown,
+    fence,
+    is_harmless,
+    parse_markdown,
+    redact_inertly,
+)
 from bot.publishing.redact import Redactor
 from tests.github_page import ALLOWED, foreign, hostile_text, live_in
 
@@ -58,7 +67,7 @@ from tests.github_page import ALLOWED, foreign, hostile_text, live_in
 )
 def test_text_is_made_harmless_and_stays_readable(text: str, shown: str) -> None:
     assert escape_markdown(text, ALLOWED) == shown
-    assert harmless(shown, ALLOWED)
+    assert is_harmless(shown, ALLOWED)
     assert not foreign(shown)
 
 
@@ -85,12 +94,12 @@ def test_text_is_made_harmless_and_stays_readable(text: str, shown: str) -> None
     ],
 )
 def test_awkward_markdown_is_harmless(text: str) -> None:
-    assert harmless(escape_markdown(text, ALLOWED), ALLOWED)
+    assert is_harmless(escape_markdown(text, ALLOWED), ALLOWED)
 
 
 @given(st.text(alphabet="@#`\\[]()<>!&*_~-+ \n\t|:/.wha9;'\"x", max_size=80))
 def test_any_text_is_harmless(text: str) -> None:
-    assert harmless(escape_markdown(text, ALLOWED), ALLOWED)
+    assert is_harmless(escape_markdown(text, ALLOWED), ALLOWED)
 
 
 def test_hostile_texts_are_harmless_to_githubs_own_parser() -> None:
@@ -103,8 +112,8 @@ def test_hostile_texts_are_harmless_to_githubs_own_parser() -> None:
 def test_no_run_of_back_ticks_leaves_a_code_span_or_a_block(ticks: int) -> None:
     run = "`" * ticks
     assert not foreign(code(f"{run} @hubot {run}"))
-    assert not foreign(fenced(f"{run}\n@hubot\n{run}`\n@hubot"))
-    assert not foreign(fenced(f"@hubot\n{run}"))
+    assert not foreign(fence(f"{run}\n@hubot\n{run}`\n@hubot"))
+    assert not foreign(fence(f"@hubot\n{run}"))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +124,7 @@ def test_no_run_of_back_ticks_leaves_a_code_span_or_a_block(ticks: int) -> None:
     ],
 )
 def test_links_to_pages_of_the_repository_stay(page: str) -> None:
-    assert ALLOWED.link(f"https://github.example/octo/calc{page}")
+    assert ALLOWED.permits_link(f"https://github.example/octo/calc{page}")
 
 
 @pytest.mark.parametrize(
@@ -143,15 +152,15 @@ def test_links_to_pages_of_the_repository_stay(page: str) -> None:
     ],
 )
 def test_links_to_what_changes_something_or_lies_elsewhere_do_not(address: str) -> None:
-    assert not ALLOWED.link(f"https://github.example{address}")
+    assert not ALLOWED.permits_link(f"https://github.example{address}")
     assert not foreign(escape_markdown(f"[x](https://github.example{address})", ALLOWED))
 
 
 def test_links_to_other_hosts_never_stay() -> None:
     for host in ("github.example.evil.example", "github.example@evil.example", "github.example:1", "evil.example"):
-        assert not ALLOWED.link(f"https://{host}/octo/calc/blob/main/a.py")
-    assert not ALLOWED.link("http://github.example/octo/calc")
-    assert not ALLOWED.link("https://github.example\t/octo/calc")
+        assert not ALLOWED.permits_link(f"https://{host}/octo/calc/blob/main/a.py")
+    assert not ALLOWED.permits_link("http://github.example/octo/calc")
+    assert not ALLOWED.permits_link("https://github.example\t/octo/calc")
 
 
 def test_the_checker_sees_what_github_would_act_on() -> None:
@@ -165,13 +174,13 @@ def test_the_checker_sees_what_github_would_act_on() -> None:
         "&#64;hubot",
         "https://evil.example",
     ):
-        assert not harmless(active, ALLOWED), active
+        assert not is_harmless(active, ALLOWED), active
 
 
 _MARKER = "<!-- ours -->"
 _TOKEN = "ghp_" + "a1B2" * 9
 _KEY = "-----BEGIN PRIVATE KEY-----"
-_OWN = Own(links=frozenset({"https://github.example/run/1"}), marker=_MARKER, tags=True)
+_OWN = BotMarkup(links=frozenset({"https://github.example/run/1"}), marker=_MARKER, tags=True)
 
 
 @pytest.mark.parametrize(
@@ -183,21 +192,21 @@ _OWN = Own(links=frozenset({"https://github.example/run/1"}), marker=_MARKER, ta
     ],
 )
 def test_the_parser_sees_what_github_would_act_on(active: str) -> None:
-    assert not harmless(active, ALLOWED)
+    assert not is_harmless(active, ALLOWED)
 
 
 def test_the_bots_own_frame_is_known_and_nothing_beside_it() -> None:
     more = "<details><summary>2 more</summary>\n\nx\n</details>"
     body = f"[run #9](https://github.example/run/1) for @mona\n\n{more}\n\n{_MARKER}"
-    assert harmless(body, ALLOWED, _OWN)
-    assert sealed(body, ALLOWED, _OWN, limit=1_000) == body
+    assert is_harmless(body, ALLOWED, _OWN)
+    assert defuse(body, ALLOWED, _OWN, limit=1_000) == body
     for other in ("<b>", "<!-- theirs -->", "<sub class=x>", "[x](https://github.example/run/2)", "<sub>@hubot</sub>"):
-        assert not harmless(f"{other}\n\n{body}", ALLOWED, _OWN)
+        assert not is_harmless(f"{other}\n\n{body}", ALLOWED, _OWN)
 
 
 @pytest.mark.parametrize("text", ["@hubot", "`" * 900, "``` `" * 200, "line\n" * 300])
 def test_what_is_live_as_a_whole_is_sent_as_a_block_that_keeps_the_marker(text: str) -> None:
-    sent = sealed(f"@hubot {text}\n\n{_MARKER}", ALLOWED, _OWN, limit=1_000)
+    sent = defuse(f"@hubot {text}\n\n{_MARKER}", ALLOWED, _OWN, limit=1_000)
     assert len(sent) <= 1_000
     assert sent.endswith(f"\n\n{_MARKER}")
     assert live_in(sent) == {"<!-- ours -->"}
@@ -214,18 +223,18 @@ def test_what_is_live_as_a_whole_is_sent_as_a_block_that_keeps_the_marker(text: 
     ],
 )
 def test_what_is_redacted_brings_nothing_to_life(before: str, after: str) -> None:
-    assert harmless(before, ALLOWED, _OWN)
-    shown = quiet(Redactor().redact)(before)
+    assert is_harmless(before, ALLOWED, _OWN)
+    shown = redact_inertly(Redactor().redact)(before)
     assert shown == after
-    assert harmless(shown, ALLOWED, _OWN)
+    assert is_harmless(shown, ALLOWED, _OWN)
 
 
 def test_reading_a_text_keeps_none_of_it() -> None:
     text = "**a** `x` " * 3_000
-    parse(text)
+    parse_markdown(text)
     before = _resident()
     for _ in range(20):
-        parse(text)
+        parse_markdown(text)
     assert _resident() - before < 25_000_000  # without freeing it is three times as much
 
 

@@ -14,7 +14,7 @@ from bot.domain.job import Origin
 from bot.git.change import Change, FileChange
 from bot.permissions.levels import Grant
 from bot.publishing.checks import Check, Rerun, Verdict
-from bot.publishing.plan import CommitTarget, Publication, commit_title, held_back, plan, plan_undo
+from bot.publishing.plan import CommitTarget, Publication, commit_title, plan_publication, plan_undo, withhold
 from bot.publishing.render import RunReport
 from bot.publishing.screening import Objection
 from tests.builders import a_job
@@ -45,7 +45,7 @@ def planned(
     run_url: str = "",
     report: RunReport = _VERIFIED,
 ) -> Publication:
-    return plan(
+    return plan_publication(
         replace(a_job(kind=kind), origin=Origin(kind=origin, id=900)),  # type: ignore[arg-type] # one of its words
         grant or a_grant(),
         Outcome(status=status, summary=summary),
@@ -179,9 +179,9 @@ def test_what_a_person_approved_is_published_as_a_draft_that_says_so() -> None:
 def test_what_is_held_back_is_not_sent_and_says_all_the_reasons() -> None:
     whole = planned()
     assert whole.commit is not None
-    denied = held_back(whole, "denied", "@mona said no.")
+    denied = withhold(whole, "denied", "@mona said no.")
     assert (denied.commit, denied.pull_request, cause_of(denied)) == (None, None, "denied")
-    twice = held_back(planned(a_change(a_file("action.yml"))), "denied", "@mona said no.")
+    twice = withhold(planned(a_change(a_file("action.yml"))), "denied", "@mona said no.")
     assert cause_of(twice) == "denied"
     assert "`action.yml`" in reason_of(twice)
     assert reason_of(twice).endswith("@mona said no.")
@@ -315,7 +315,7 @@ def test_a_fix_of_failed_checks_that_takes_lines_out_of_tests_is_a_draft_with_a_
 @pytest.mark.parametrize(("file", "other"), [(a_file("tests/test_app.py"), False), (a_file("src/app.py"), True)])
 def test_a_weak_proof_commits_nothing_to_the_branch_of_a_person(file: FileChange, *, other: bool) -> None:
     weak = replace(_VERIFIED, rerun=Rerun(command="pytest", before=1, after=0, other=other))
-    publication = plan(
+    publication = plan_publication(
         replace(a_job(kind="pull"), origin=Origin(kind="ci", id=5)),
         a_grant("pull_branch"),
         Outcome(status=Status.FINISHED, summary="Fixed."),
@@ -332,13 +332,13 @@ def test_a_fix_of_red_ci_is_not_published_without_the_files_it_was_proven_with()
     job = replace(a_job(kind="pull"), origin=Origin(kind="ci", id=5))
 
     def sent(*left_out: Objection) -> Publication:
-        return plan(
+        return plan_publication(
             job,
             a_grant("pull_branch"),
             Outcome(status=Status.FINISHED, summary="Fixed."),
             a_change(a_file()),
             CommitTarget(base_branch="main", head_branch="topic", server="https://github.example"),
-            left_out=left_out,
+            exclusions=left_out,
             report=proven,
         )
 
@@ -364,7 +364,7 @@ def undone(change: Change | None = None, publish: str = "pull_branch") -> Public
         a_grant(publish),
         a_change(a_file(".github/workflows/ci.yml")) if change is None else change,
         branch="topic",
-        undone="5" * 40,
+        sha="5" * 40,
         title='Fix "add" for @hubot, see #9' + " and more" * 10,
     )
 

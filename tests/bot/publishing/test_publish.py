@@ -15,8 +15,8 @@ from bot.github.client import GitHub
 from bot.github.rate_limit import Limits
 from bot.github.types import GitHubError
 from bot.publishing.plan import CommitPlan, Publication
-from bot.publishing.publish import Delivered, ForbiddenTargetError
-from bot.publishing.status_view import Withheld
+from bot.publishing.publish import ForbiddenTargetError, SendResult
+from bot.publishing.status_view import Omission
 from localhub import LocalHub
 from tests.changes import a_change, a_file
 from tests.origin import git
@@ -102,9 +102,9 @@ async def test_a_pull_requests_own_branch_gets_the_commit(outlet: Outlet) -> Non
 
 
 async def test_nothing_planned_nothing_sent(outlet: Outlet) -> None:
-    because = Withheld(cause="read-only", reason="because")
+    because = Omission(cause="read-only", reason="because")
     empty = Publication(commit=None, pull_request=None, withheld=because)
-    assert await outlet.send(empty) == Delivered(withheld=because)
+    assert await outlet.send(empty) == SendResult(withheld=because)
     assert set(outlet.hub.branches(outlet.repo)) == {"main", "topic"}
 
 
@@ -117,7 +117,7 @@ async def test_a_refused_pull_request_leaves_the_commit_and_says_why(outlet: Out
         pull_request=type(publication.pull_request)(base="absent", title="T", body="B", draft=False),
     )
     delivered = await outlet.send(
-        replace(astray, withheld=Withheld(cause="left-out", reason="`uv.lock` is unchanged."))
+        replace(astray, withheld=Omission(cause="left-out", reason="`uv.lock` is unchanged."))
     )
     assert delivered.commit_sha is not None
     assert cause_of(delivered) == "no-pull-request"
@@ -209,7 +209,7 @@ async def test_a_pull_request_from_the_default_branch_is_withheld(outlet: Outlet
 async def test_unfinished_work_goes_to_a_branch_that_can_be_compared(outlet: Outlet) -> None:
     (outlet.tree.path / "a.txt").write_text("half\n")
     whole = await outlet.publication()
-    unfinished = Withheld(cause="unfinished", reason="The run reached its step limit.")
+    unfinished = Omission(cause="unfinished", reason="The run reached its step limit.")
     delivered = await outlet.send(replace(whole, pull_request=None, withheld=unfinished))
     assert delivered.branch == "codepilot/issue-1-j1"
     assert delivered.wip_url == f"{outlet.target.repo.html_url}/compare/{outlet.base}...codepilot/issue-1-j1"
@@ -222,7 +222,7 @@ async def test_a_dry_run_tells_what_would_be_sent_and_sends_nothing(outlet: Outl
     (outlet.tree.path / "a.txt").write_text("2\n")
     before = outlet.hub.branches(outlet.repo)
     delivered = await outlet.send(await outlet.publication(branch=branch), dry_run=True)
-    assert (branch or "`codepilot/issue-1-j1`, and a pull request from it into `main`") in delivered.would
+    assert (branch or "`codepilot/issue-1-j1`, and a pull request from it into `main`") in delivered.dry_run_note
     assert (delivered.commit_sha, delivered.pull_number, delivered.branch) == (None, None, None)
     assert outlet.hub.branches(outlet.repo) == before
     assert outlet.pulls() == []
@@ -232,7 +232,7 @@ async def test_a_dry_run_withholds_what_would_be_withheld(outlet: Outlet) -> Non
     (outlet.tree.path / "a.txt").write_text(f"token = {SECRET}\n")
     delivered = await outlet.send(await outlet.publication(), dry_run=True)
     assert cause_of(delivered) == "secret"
-    assert not delivered.would
+    assert not delivered.dry_run_note
 
 
 WORKFLOW = ".github/workflows/ci.yml"
@@ -278,7 +278,7 @@ async def test_without_it_nothing_is_sent_and_the_permission_is_named(
         assert cause_of(delivered) == "workflows"
         assert "*Workflows: read and write*" in reason_of(delivered)
         assert "accept it in the installation" in reason_of(delivered)
-        assert delivered == Delivered(withheld=delivered.withheld)
+        assert delivered == SendResult(withheld=delivered.withheld)
     assert outlet.hub.branches(outlet.repo) == before
 
 

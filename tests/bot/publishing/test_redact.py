@@ -113,7 +113,7 @@ def test_a_token_is_found_in_every_encoding(kind: str, encoding: str) -> None:
     redactor = Redactor([TOKENS[kind]])
     for before in ("", "a", "ab", "abc", "abcd", "Authorization: token "):
         text = ENCODINGS[encoding](f"{before}{TOKENS[kind]}\n")
-        assert redactor.holds(text)
+        assert redactor.has_secret(text)
         if encoding != "UTF-16":  # of which `clean` leaves plain text, long before
             left = redactor.redact_known(text).split(MARK)
             own = ENCODINGS[encoding](TOKENS[kind][-36:-6])
@@ -126,7 +126,7 @@ def test_what_tokens_have_in_common_is_no_secret(kind: str) -> None:
     others = [SAMPLE, f"ghs_99999_{SAMPLE}", "sk-ant-api03-", TOKENS["new"].rpartition(".")[0], "ghs_12345_eyJhbGciOi"]
     for other in [*others, *(encode(other) for encode in ENCODINGS.values() for other in others)]:
         assert redactor.redact_known(other) == other
-        assert not redactor.holds(other)
+        assert not redactor.has_secret(other)
 
 
 @pytest.mark.parametrize("form", [PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL])
@@ -135,14 +135,14 @@ def test_another_key_is_not_taken_for_ours(form: PrivateFormat) -> None:
         rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, form, NoEncryption()).decode() for _ in "12"
     )
     redactor = Redactor([ours])
-    assert not redactor.holds(theirs)
-    assert all(redactor.holds(line) for line in ours.splitlines()[1:-2])
-    assert redactor.holds(base64.b64encode(ours.encode()).decode())
+    assert not redactor.has_secret(theirs)
+    assert all(redactor.has_secret(line) for line in ours.splitlines()[1:-2])
+    assert redactor.has_secret(base64.b64encode(ours.encode()).decode())
 
 
 def test_a_secret_with_little_that_is_random_is_known_whole() -> None:
     assert Redactor(["sk-abc"]).redact_known("it is sk-abc") == f"it is {MARK}"
-    assert Redactor(["github_pat_11x"]).holds("github_pat_11x")
+    assert Redactor(["github_pat_11x"]).has_secret("github_pat_11x")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_key_of_several_lines_is_known_by_each_line_and_not_by_its_armour() ->
 
 @pytest.mark.parametrize("secret", ["pässwörd-geheim", "grüße-7"])
 def test_a_secret_with_letters_of_other_alphabets_is_found_in_a_file_that_is_read_byte_by_byte(secret: str) -> None:
-    assert Redactor([secret]).holds(f"password: {secret}\n".encode().decode("latin-1"))
+    assert Redactor([secret]).has_secret(f"password: {secret}\n".encode().decode("latin-1"))
 
 
 def test_a_short_secret_is_taken_out_whole() -> None:
@@ -254,7 +254,7 @@ SPELLED: dict[str, Callable[[str], str]] = {
 def test_a_secret_in_parts_is_taken_out(spelling: str, before: str) -> None:
     secret = TOKENS["old"]
     redactor, text = Redactor([secret]), SPELLED[spelling](f"{before}{secret} and the rest of it")
-    assert redactor.holds(text)
+    assert redactor.has_secret(text)
     shown = redactor.redact_known(f"before it: {text}\nafter it")
     assert MARK in shown
     assert shown.startswith("before it: ")
@@ -269,7 +269,7 @@ def test_a_secret_in_parts_is_taken_out(spelling: str, before: str) -> None:
 def test_other_text_in_parts_stays(spelling: str) -> None:
     text = SPELLED[spelling](f"Nothing of it is a secret: {_letters('other', 300)}")
     assert REDACTOR.redact(text) == text
-    assert not REDACTOR.holds(text)
+    assert not REDACTOR.has_secret(text)
 
 
 def test_a_short_secret_in_parts_is_taken_out() -> None:
@@ -314,7 +314,7 @@ def test_repeated_token_openings_take_linear_time() -> None:
 def test_what_is_learnt_later_is_taken_out_and_a_copy_learns_on_its_own() -> None:
     first = Redactor(["the-first-secret"])
     second = first.copy()
-    second.learn("minted-while-it-ran")
+    second.add_secret("minted-while-it-ran")
     text = "the-first-secret minted-while-it-ran"
     assert second.redact(text) == f"{MARK} {MARK}"
     assert first.redact(text) == f"{MARK} minted-while-it-ran"

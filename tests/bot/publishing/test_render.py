@@ -14,19 +14,27 @@ from agent_runtime import Status, Usage
 from bot.domain.job import Thread
 from bot.github.types import ReviewDraft, ReviewNote
 from bot.publishing.checks import Check
-from bot.publishing.markdown import Allowed, duration, harmless
-from bot.publishing.render import answers, in_inputs, job_of, marker, render_check, render_reply, render_status
+from bot.publishing.markdown import Allowlist, duration, is_harmless
+from bot.publishing.render import (
+    answer_commands,
+    render_check,
+    render_reply,
+    render_status,
+    settings_to_inputs,
+    sign_marker,
+    signed_job,
+)
 from bot.publishing.status_view import Activity, DeniedCall, PendingView, StatusView
 from tests.builders import a_job
 from tests.changes import a_file
 
 KEY = b"a key of the bot's"
-MARKER = marker("j1", 10, 7, key=KEY)
-ALLOWED = Allowed(login="mona", number=7, server="https://github.example", repo="octo/calc")
+MARKER = sign_marker("j1", 10, 7, key=KEY)
+ALLOWED = Allowlist(login="mona", number=7, server="https://github.example", repo="octo/calc")
 
 
 def a_view(**changes: object) -> StatusView:
-    values: dict[str, Any] = {"state": "working", "asked": "/codepilot fix", "allowed": ALLOWED, "seconds": 34}
+    values: dict[str, Any] = {"state": "working", "command": "/codepilot fix", "allowed": ALLOWED, "seconds": 34}
     values.update({"job_id": "j1", "marker": MARKER} | changes)
     return StatusView(**values)
 
@@ -160,7 +168,7 @@ def test_a_call_that_waits_shows_what_it_would_do_and_how_to_answer() -> None:
 
 def test_requests_that_begin_alike_are_answered_by_different_lines() -> None:
     shown = [
-        answers(PendingView(kind="publication", request_id=each, trigger="/codepilot"))
+        answer_commands(PendingView(kind="publication", request_id=each, trigger="/codepilot"))
         for each in ("7f3a91c0", "7f3a91c1")
     ]
     assert set(shown[0]).isdisjoint(shown[1])
@@ -184,7 +192,7 @@ def test_no_preview_leaves_its_block(lines: list[str]) -> None:
     fences = [token for token in MarkdownIt("commonmark").parse(body) if token.type == "fence"]
     assert len(fences) == 2 + bool(text.strip("\n"))
     assert fences[-2].content == "/codepilot approve 7f3a91c0\n"
-    assert harmless(body.replace(MARKER, "").replace("<sub>", "").replace("</sub>", ""), ALLOWED)
+    assert is_harmless(body.replace(MARKER, "").replace("<sub>", "").replace("</sub>", ""), ALLOWED)
 
 
 def test_a_long_preview_is_cut_and_keeps_its_answers() -> None:
@@ -200,8 +208,8 @@ def test_what_must_not_be_overlooked_stands_in_boxes() -> None:
         a_view(
             state="stopped",
             withheld="Because.",
-            would="A commit `Fix` on the new branch `b`.",
-            kept="As a patch, for 30 days.",
+            dry_run_note="A commit `Fix` on the new branch `b`.",
+            kept_work="As a patch, for 30 days.",
             ci_note="Close and reopen the pull request to begin them.",
             notes=("`--budget 9` was cut to the operator's 5 dollars.", "The label `x` is void:\nthe head moved."),
             run_url="https://github.example/octo/calc/runs/5",
@@ -239,11 +247,11 @@ def test_spans_of_time_read_like_speech() -> None:
 
 
 def test_a_marker_is_known_again_in_its_own_thread_only() -> None:
-    assert job_of(f"text\n{MARKER}", 10, 7, key=KEY) == "j1"
-    assert job_of(MARKER, 10, 8, key=KEY) is None
-    assert job_of(MARKER, 11, 7, key=KEY) is None
-    assert job_of(MARKER.replace("j1", "j2"), 10, 7, key=KEY) is None
-    assert job_of(MARKER, 10, 7, key=b"another") is None
+    assert signed_job(f"text\n{MARKER}", 10, 7, key=KEY) == "j1"
+    assert signed_job(MARKER, 10, 8, key=KEY) is None
+    assert signed_job(MARKER, 11, 7, key=KEY) is None
+    assert signed_job(MARKER.replace("j1", "j2"), 10, 7, key=KEY) is None
+    assert signed_job(MARKER, 10, 7, key=b"another") is None
 
 
 @pytest.mark.parametrize(
@@ -257,14 +265,14 @@ def test_a_marker_is_known_again_in_its_own_thread_only() -> None:
     ],
 )
 def test_a_setting_is_called_as_the_input_is(text: str, told: str) -> None:
-    assert in_inputs(text) == told
+    assert settings_to_inputs(text) == told
 
 
 MARK = "<!-- codepilot:job=j1 sig=00 -->"
 VIEW = StatusView(
     state="working",
-    asked="/codepilot fix",
-    allowed=Allowed(login="mona", number=7, server="https://github.example", repo="octo/calc"),
+    command="/codepilot fix",
+    allowed=Allowlist(login="mona", number=7, server="https://github.example", repo="octo/calc"),
     job_id="j1",
     marker=MARK,
     seconds=1.0,
@@ -339,7 +347,7 @@ def test_the_summary_is_the_comment_without_its_mark() -> None:
     assert "Fixed it." in draft.summary
     assert MARK not in draft.summary
     assert draft.title == "Done: /codepilot fix"
-    red = render_check(view("done", failed="CI"), job=a_job(), head_sha=SHA)
+    red = render_check(view("done", failed_check="CI"), job=a_job(), head_sha=SHA)
     assert red.title == "Done: Started by CI: CI failed"
 
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from bot.github.types import ReviewDraft, ReviewNote
-from bot.publishing.markdown import Allowed, harmless
-from bot.publishing.review import diff_lines, parse_review, prose_of
+from bot.github.types import ReviewDraft, ReviewNote, Side
+from bot.publishing.markdown import Allowlist, is_harmless
+from bot.publishing.review import _ParsedComment, extract_prose, parse_diff_lines, parse_review
 from tests.origin import git
 
-ALLOWED = Allowed(login="mona", number=7, server="https://github.example", repo="octo/calc")
+ALLOWED = Allowlist(login="mona", number=7, server="https://github.example", repo="octo/calc")
 HEAD = "a" * 40
 DIFF = """\
 diff --git a/src/a.py b/src/a.py
@@ -72,7 +72,7 @@ def test_comments_on_lines_of_the_diff_become_notes_with_suggestions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "side", "first", "last", "held"),
+    ("path", "side", "first", "last", "is_contained"),
     [
         ("src/a.py", "RIGHT", 1, 4, True),
         ("src/a.py", "RIGHT", 4, 5, False),
@@ -85,8 +85,15 @@ def test_comments_on_lines_of_the_diff_become_notes_with_suggestions() -> None:
         ('naïve "x".py', "RIGHT", 1, 1, True),
     ],
 )
-def test_only_lines_of_one_hunk_can_be_commented(path: str, side: str, first: int, last: int, held: bool) -> None:  # noqa: FBT001 - a table's column
-    assert diff_lines(DIFF).hold(path, side, first, last) is held  # type: ignore[arg-type] # one of two words
+def test_only_lines_of_one_hunk_can_be_commented(
+    path: str,
+    side: Side,
+    first: int,
+    last: int,
+    is_contained: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    comment = _ParsedComment(path=path, line=last, start_line=first, side=side, body="", suggestion=None)
+    assert parse_diff_lines(DIFF).contain(comment) is is_contained
 
 
 def test_gits_own_diff_is_read_as_git_means_it(tmp_path: Path) -> None:
@@ -96,9 +103,9 @@ def test_gits_own_diff_is_read_as_git_means_it(tmp_path: Path) -> None:
     (repo / odd).write_text("".join(f"{n}\n" for n in range(1, 41)))
     git(repo, "add", "--all")
     (repo / odd).write_text("".join(f"{n}\n" for n in range(1, 41) if n != 5).replace("30\n", "-- 30\n++ 30\n"))
-    lines = diff_lines(git(repo, "diff"))
-    assert sorted(lines.shown[odd, "RIGHT"]) == [*range(2, 8), *range(26, 34)]
-    assert sorted(lines.shown[odd, "LEFT"]) == [*range(2, 9), *range(27, 34)]
+    lines = parse_diff_lines(git(repo, "diff"))
+    assert sorted(lines.hunks[odd, "RIGHT"]) == [*range(2, 8), *range(26, 34)]
+    assert sorted(lines.hunks[odd, "LEFT"]) == [*range(2, 9), *range(27, 34)]
 
 
 def test_comments_elsewhere_move_into_the_body_with_their_place() -> None:
@@ -127,8 +134,8 @@ def test_comments_that_cannot_be_read_are_told_of(block: str) -> None:
 
 def test_the_prose_is_what_stands_around_the_block() -> None:
     shown = "Look:\n```sh\nmake\n```\n"
-    assert prose_of(f"{shown}\n```json\n[]\n```\n\nThat is all.") == f"{shown}\n\nThat is all."
-    assert prose_of("All is well.") == "All is well."
+    assert extract_prose(f"{shown}\n```json\n[]\n```\n\nThat is all.") == f"{shown}\n\nThat is all."
+    assert extract_prose("All is well.") == "All is well."
 
 
 def test_nothing_to_say_is_a_review_too() -> None:
@@ -159,8 +166,8 @@ def test_all_of_it_is_made_inert() -> None:
     review = reviewed(
         {"path": "src/a.py", "line": 1, "body": hostile}, {"path": "@hubot", "line": 1, "body": hostile}, prose=hostile
     )
-    assert harmless(review.body, ALLOWED)
-    assert harmless(review.notes[0].body, ALLOWED)
+    assert is_harmless(review.body, ALLOWED)
+    assert is_harmless(review.notes[0].body, ALLOWED)
     assert not [line for line in review.body.splitlines() if line.startswith("/")]
 
 
@@ -181,4 +188,4 @@ def test_no_suggestion_leaves_its_block(lines: list[str]) -> None:
 
 
 def test_the_prose_is_whole_and_without_the_block_whatever_ends_its_lines() -> None:
-    assert prose_of("10 %\r100 %\n\n```json\r\n[]\r\n```\nAll read.\n") == "10 %\n100 %\n\nAll read."
+    assert extract_prose("10 %\r100 %\n\n```json\r\n[]\r\n```\nAll read.\n") == "10 %\n100 %\n\nAll read."

@@ -9,18 +9,18 @@ import pytest
 from bot.git.change import Change, FileChange, LargeFile
 from bot.publishing.markdown import COMMENT_LIMIT
 from bot.publishing.redact import Redactor
-from bot.publishing.render import answers, preview, render_part, render_status
+from bot.publishing.render import answer_commands, render_part, render_preview, render_status
 from bot.publishing.screening import (
-    MOST_PARTS,
+    MAX_PARTS,
     PART_LIMIT,
     adds_unseen,
-    call_hindrance,
-    fits,
+    approval_obstacle,
+    escape_unseen,
+    fits_comment,
     is_deceptive,
-    parts_of,
-    sections,
     show_files,
-    spelled_out,
+    split_diff,
+    split_sections,
 )
 from bot.publishing.status_view import PendingView
 from tests.bot.publishing.test_render import a_view
@@ -47,7 +47,7 @@ def change(*parts: str, files: tuple[FileChange, ...] = ()) -> Change:
 
 def shown(patch: str, *paths: str) -> str:
     found = show_files(change(patch), paths or (WORKFLOW,), str)
-    assert not found.hindrance
+    assert not found.obstacle
     return found.diff
 
 
@@ -69,10 +69,10 @@ def test_no_line_is_too_long_and_many_blank_ones_are_counted() -> None:
 def test_what_nobody_sees_is_spelled_out() -> None:
     found = show_files(change(part(WORKFLOW, "+a\u202eb\rc")), (WORKFLOW,), str)
     assert found.diff.endswith("+a[U+202E]b[U+000D]c")
-    assert found.spells
+    assert found.has_escapes
     windows = show_files(change(part(WORKFLOW, "+a\r", "+b\r")), (WORKFLOW,), str)
     assert windows.diff.endswith("\n+a\n+b\n(its lines end with CR LF)")
-    assert not windows.spells
+    assert not windows.has_escapes
 
 
 @pytest.mark.parametrize(
@@ -81,13 +81,13 @@ def test_what_nobody_sees_is_spelled_out() -> None:
 def test_a_file_is_found_whatever_it_is_called(name: str) -> None:
     quoted = f'"{name}"'.translate({0x22: '\\"', 0x09: "\\t"})[2:-2] if set('"\t') & set(name) else ""
     head = f'"a/{quoted}" "b/{quoted}"' if quoted else f"a/{name} b/{name}"
-    [(path, _)] = sections(f"diff --git {head}\nnew file mode 100644\n")
+    [(path, _)] = split_sections(f"diff --git {head}\nnew file mode 100644\n")
     assert path == name
 
 
 def test_a_line_of_a_file_begins_no_other_file() -> None:
     patch = part(WORKFLOW, "+x", "+diff --git a/y b/y", " diff --git a/z b/z") + part("z", "+1")
-    assert [path for path, _ in sections(patch)] == [WORKFLOW, "z"]
+    assert [path for path, _ in split_sections(patch)] == [WORKFLOW, "z"]
 
 
 def test_what_nobody_can_read_cannot_be_approved() -> None:
@@ -95,10 +95,10 @@ def test_what_nobody_can_read_cannot_be_approved() -> None:
         "--- /dev/null\n+++ b/bun.lockb\n@@ -0,0 +1,9 @@", "GIT binary patch\nliteral 1\nabc"
     )
     new = a_file("bun.lockb", binary=True)
-    assert "`bun.lockb`, which is binary" in show_files(change(binary, files=(new,)), ("bun.lockb",), str).hindrance
+    assert "`bun.lockb`, which is binary" in show_files(change(binary, files=(new,)), ("bun.lockb",), str).obstacle
     gone = a_file("bun.lockb", None, binary=True)
     assert show_files(change(binary, files=(gone,)), ("bun.lockb",), str).diff.endswith("\n(binary, gone)")
-    assert "no difference in `x`" in show_files(change(binary), ("x",), str).hindrance
+    assert "no difference in `x`" in show_files(change(binary), ("x",), str).obstacle
 
 
 @pytest.mark.parametrize("line", ["+-----BEGIN RSA PRIVATE KEY-----", f"+sk-{'a' * 40}", "+hunter2-hunter2"])
@@ -106,20 +106,20 @@ def test_what_would_be_shown_redacted_cannot_be_approved(line: str) -> None:
     redact = Redactor(["hunter2-hunter2"]).redact
     assert (
         "contains something like a secret,"
-        in show_files(change(part(WORKFLOW, line, TAIL)), (WORKFLOW,), redact).hindrance
+        in show_files(change(part(WORKFLOW, line, TAIL)), (WORKFLOW,), redact).obstacle
     )
-    assert "contains something like a secret," in call_hindrance(f"$ echo {line}\n> rm -rf .", redact)
-    assert not call_hindrance("$ echo ok", redact)
+    assert "contains something like a secret," in approval_obstacle(f"$ echo {line}\n> rm -rf .", redact)
+    assert not approval_obstacle("$ echo ok", redact)
 
 
 def test_a_long_difference_comes_in_parts_that_hold_all_of_it() -> None:
     diff = shown(part(WORKFLOW, *[f"+line {number} ```" for number in range(15_000)], TAIL))
-    parts = parts_of(diff)
+    parts = split_diff(diff)
     assert "\n".join(parts) == diff
-    assert 1 < len(parts) <= MOST_PARTS
-    assert not fits(diff)
+    assert 1 < len(parts) <= MAX_PARTS
+    assert not fits_comment(diff)
     pending = PendingView(
-        kind="publication", request_id="7f3a91c0", trigger="/codepilot", language="diff", parts=("",) * len(parts)
+        kind="publication", request_id="7f3a91c0", trigger="/codepilot", language="diff", part_urls=("",) * len(parts)
     )
     for number, text in enumerate(parts, 1):
         body = render_part(a_view(state="waiting", pending=pending), number, text)
@@ -129,14 +129,14 @@ def test_a_long_difference_comes_in_parts_that_hold_all_of_it() -> None:
 
 
 def test_more_than_can_be_shown_cannot_be_approved() -> None:
-    for lines in (["+x" * 20] * MOST_PARTS * PART_LIMIT, ["+" + "\u200b" * 60_000] * 3):
-        assert "characters, and at most" in show_files(change(part(WORKFLOW, *lines)), (WORKFLOW,), str).hindrance
-    assert "too long to be approved" in call_hindrance("x\n" * 30_000, str)
+    for lines in (["+x" * 20] * MAX_PARTS * PART_LIMIT, ["+" + "\u200b" * 60_000] * 3):
+        assert "characters, and at most" in show_files(change(part(WORKFLOW, *lines)), (WORKFLOW,), str).obstacle
+    assert "too long to be approved" in approval_obstacle("x\n" * 30_000, str)
 
 
 def test_what_is_to_be_approved_is_whole_however_little_room_there_is() -> None:
     text = "+x`y\n" * 8_900 + TAIL
-    assert fits(text)
+    assert fits_comment(text)
     words = "word " * 4_000
     body = render_status(
         a_view(
@@ -157,8 +157,8 @@ def test_what_is_to_be_approved_is_whole_however_little_room_there_is() -> None:
 
 def test_nothing_is_offered_to_be_approved_that_is_not_shown_whole() -> None:
     pending = PendingView(kind="permission", request_id="7f3a91c0", trigger="/codepilot", preview="x\n" * 30_000)
-    assert answers(pending) == ["```\n/codepilot deny 7f3a91c0\n```"]
-    assert "truncated" in preview(pending)
+    assert answer_commands(pending) == ["```\n/codepilot deny 7f3a91c0\n```"]
+    assert "truncated" in render_preview(pending)
 
 
 def test_what_git_lfs_keeps_is_not_approved_by_its_pointer() -> None:
@@ -166,7 +166,7 @@ def test_what_git_lfs_keeps_is_not_approved_by_its_pointer() -> None:
     large = (LargeFile(path="gradle-wrapper.jar", oid="0" * 64, size=9),)
     found = show_files(replace(pointed, large=large), ("gradle-wrapper.jar",), str)
     assert not found.diff
-    assert "`gradle-wrapper.jar`, which is binary or only a pointer to Git LFS" in found.hindrance
+    assert "`gradle-wrapper.jar`, which is binary or only a pointer to Git LFS" in found.obstacle
 
 
 def section(*lines: str, first: int = 3) -> str:
@@ -184,7 +184,7 @@ def section(*lines: str, first: int = 3) -> str:
     ],
 )
 def test_each_character_that_nobody_sees_is_spelled_out(text: str, shown: str) -> None:
-    assert spelled_out(text) == shown
+    assert escape_unseen(text) == shown
 
 
 @pytest.mark.parametrize(

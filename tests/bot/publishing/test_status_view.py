@@ -24,7 +24,7 @@ SET_UP = Activity(label="setup: make deps", state="done")
 
 def test_a_network_that_went_away_is_remembered() -> None:
     used = NetworkUsed(connection=Connection(host="a.example", port=443, allowed=True))
-    progress = Progress().after(used).after(NetworkLost(reason="the proxy broke"))
+    progress = Progress().apply_event(used).apply_event(NetworkLost(reason="the proxy broke"))
     assert progress.network_lost == "the proxy broke"
 
 
@@ -34,11 +34,11 @@ def _run(run_id: str, cost: float) -> list[Event]:
 
 
 def test_a_run_that_was_given_up_and_is_still_recorded_counts_once() -> None:
-    lost = Progress().resumed(_run("a", 1.0))
+    lost = Progress().replay_log(_run("a", 1.0))
     kept = Progress(usage=lost.usage, run_id=lost.run_id)
-    assert kept.resumed(_run("a", 1.0)).usage == kept.resumed([]).usage == lost.usage
-    assert kept.resumed(_run("b", 0.5)).usage.cost_usd == 1.5
-    assert Progress().resumed(_run("", 1.0)).usage == lost.usage
+    assert kept.replay_log(_run("a", 1.0)).usage == kept.replay_log([]).usage == lost.usage
+    assert kept.replay_log(_run("b", 0.5)).usage.cost_usd == 1.5
+    assert Progress().replay_log(_run("", 1.0)).usage == lost.usage
 
 
 def test_servers_that_were_down_are_named_once() -> None:
@@ -46,7 +46,7 @@ def test_servers_that_were_down_are_named_once() -> None:
         number=1, tool="docs_search", args={}, value={"server_down": "docs"}, text="x", ok=False, seconds=1, label="x"
     )
     other, answered = replace(failed, value={"server_down": "db"}), replace(failed, value={"server_down": "a"}, ok=True)
-    progress = reduce(Progress.after, [failed, other, failed, answered], Progress(warning="Setup failed."))
+    progress = reduce(Progress.apply_event, [failed, other, failed, answered], Progress(warning="Setup failed."))
     assert progress.servers_down == ("docs", "db")
     assert progress.warnings.startswith("Setup failed.\n\nMCP servers did not answer a call: `docs`, `db`.")
     assert Progress(warning="Setup failed.").warnings == "Setup failed."
@@ -55,15 +55,15 @@ def test_servers_that_were_down_are_named_once() -> None:
 def test_what_no_agent_does_is_one_activity_from_its_beginning_to_its_end() -> None:
     begun, ended = Activity(label="setup: make", state="doing"), Activity(label="setup: make", state="failed")
     copied = Activity(label="copied", state="done")
-    assert Progress().told(begun).activities == (begun,)
-    assert Progress().told(begun).told(ended).told(copied).activities == (ended, copied)
-    assert Progress().told(begun).told(ended).told(begun).activities == (ended, begun)
+    assert Progress().with_activity(begun).activities == (begun,)
+    assert Progress().with_activity(begun).with_activity(ended).with_activity(copied).activities == (ended, copied)
+    assert Progress().with_activity(begun).with_activity(ended).with_activity(begun).activities == (ended, begun)
 
 
 def test_a_denied_call_is_kept_once() -> None:
     call = DeniedCall(tool="execute", asked="curl x", reason="network", setting="allow-commands", value="curl x")
     other = DeniedCall(tool="ask_user", asked="Which?", reason="a question")
-    assert Progress().without(call).without(other).without(call).denied == (call, other)
+    assert Progress().with_denied_call(call).with_denied_call(other).with_denied_call(call).denied == (call, other)
 
 
 def returned(tool: str, value: dict[str, object] | None = None, *, at: float = 3, **args: object) -> ToolReturned:
@@ -79,7 +79,7 @@ def executed(command: str, status: str, exit_code: int | None, *, check: bool = 
 def test_a_check_counts_by_what_it_is_and_not_by_how_it_was_called() -> None:
     progress = Progress()
     for command, check in (("pytest -q", False), ("ls", True), ("python -c 'x'", False), ("python -c 'y'", True)):
-        progress = progress.after(executed(command, "completed", 1, check=check))
+        progress = progress.apply_event(executed(command, "completed", 1, check=check))
     assert [(each.command, each.exit_code, round(each.ended)) for each in progress.checks] == [
         ("pytest -q", 1, 3),
         ("python -c 'y'", 1, 3),
@@ -89,27 +89,33 @@ def test_a_check_counts_by_what_it_is_and_not_by_how_it_was_called() -> None:
 def test_the_line_of_a_step_that_failed_is_a_check_without_being_called_one() -> None:
     progress = Progress(failing=("python tools/check.py\n./lint.sh | tee log",))
     for command in ("python tools/check.py", "python tools/other.py", "./lint.sh | tee log"):
-        progress = progress.after(executed(command, "completed", 1))
+        progress = progress.apply_event(executed(command, "completed", 1))
     assert [each.command for each in progress.checks] == ["python tools/check.py"]
 
 
 def test_a_check_that_went_on_is_told_with_the_end_that_was_read_later() -> None:
     looked = returned("read_output", {"status": "running", "exit_code": None}, at=70, session_id="main")
     ended = returned("read_output", {"status": "completed", "exit_code": 0}, at=80, session_id="main")
-    begun = Progress().after(executed("pytest", "running", None, at=60)).after(looked)
+    begun = Progress().apply_event(executed("pytest", "running", None, at=60)).apply_event(looked)
     assert [each.exit_code for each in begun.checks] == [None]
-    over = begun.after(ended)
+    over = begun.apply_event(ended)
     assert [(each.exit_code, round(each.seconds), round(each.ended)) for each in over.checks] == [(0, 22, 80)]
     assert over.running == ()
-    assert over.after(replace(ended, ended=90)).checks == over.checks
+    assert over.apply_event(replace(ended, ended=90)).checks == over.checks
 
 
 def test_a_write_makes_earlier_checks_outdated_and_a_refused_call_is_no_check() -> None:
-    passed = Progress().after(executed("pytest", "completed", 0)).after(returned("execute", at=4, command="pytest"))
-    assert [each.standing for each in passed.judged] == ["counts"]
-    written = passed.after(returned("write_file", at=2, path="a.py")).after(returned("write_file", at=5, path="a.py"))
-    assert [each.standing for each in written.judged] == ["outdated"]
-    assert [each.standing for each in passed.edited(Edits(first=4, last=4)).judged] == ["before"]
+    passed = (
+        Progress()
+        .apply_event(executed("pytest", "completed", 0))
+        .apply_event(returned("execute", at=4, command="pytest"))
+    )
+    assert [each.standing for each in passed.judged_checks] == ["counts"]
+    written = passed.apply_event(returned("write_file", at=2, path="a.py")).apply_event(
+        returned("write_file", at=5, path="a.py")
+    )
+    assert [each.standing for each in written.judged_checks] == ["outdated"]
+    assert [each.standing for each in passed.with_edits(Edits(first=4, last=4)).judged_checks] == ["before"]
 
 
 def test_a_run_is_the_same_to_a_process_that_reads_its_log_as_to_one_that_saw_it() -> None:
@@ -123,8 +129,8 @@ def test_a_run_is_the_same_to_a_process_that_reads_its_log_as_to_one_that_saw_it
     seen = begun
     for event in log:
         if isinstance(event, ToolReturned):  # only those who watch are told of its beginning
-            seen = seen.after(ToolCalled(number=1, tool=event.tool, args={}, label=event.label))
-        seen = seen.after(event)
-    assert begun.resumed(log) == seen
+            seen = seen.apply_event(ToolCalled(number=1, tool=event.tool, args={}, label=event.label))
+        seen = seen.apply_event(event)
+    assert begun.replay_log(log) == seen
     assert (seen.steps, seen.usage.input_tokens, [each.state for each in seen.activities]) == (1, 12, ["done"] * 3)
     assert seen.setup_failed == "make deps"

@@ -22,7 +22,7 @@ from agent_runtime import (
     Usage,
 )
 from bot.publishing.redact import Redactor
-from bot.publishing.status_view import RunLog, following, log_of, pack_log, unpack_log
+from bot.publishing.status_view import RunLog, build_log, pack_log, prepend_attempts, unpack_log
 
 SECRET = "the-secret-of-this-test"
 
@@ -46,7 +46,7 @@ def _reply(step: int = 1, cost: float | None = 0.25) -> Replied:
 
 
 def _log(*events: Event) -> RunLog:
-    return log_of(events, Redactor([SECRET]).redact)
+    return build_log(events, Redactor([SECRET]).redact)
 
 
 def test_each_thing_that_happened_is_an_entry_in_its_order() -> None:
@@ -130,10 +130,10 @@ def _run(run_id: str, cost: float) -> RunLog:
 
 
 def test_a_log_follows_those_of_attempts_that_were_lost() -> None:
-    first = following(_run("a", 1.0), None)
-    second = following(_run("b", 0.5), first)
-    again = following(_run("b", 0.75), second)
-    third = following(_run("c", 2.0), unpack_log(pack_log(again)))
+    first = prepend_attempts(_run("a", 1.0), None)
+    second = prepend_attempts(_run("b", 0.5), first)
+    again = prepend_attempts(_run("b", 0.75), second)
+    third = prepend_attempts(_run("c", 2.0), unpack_log(pack_log(again)))
     assert [each.kind for each in again.entries] == ["reply", "note", "reply"]
     assert [each.kind for each in third.entries] == ["reply", "note", "reply", "note", "reply"]
     assert [each.usage.cost_usd for each in (first, second, again, third)] == [1.0, 1.5, 1.75, 3.75]
