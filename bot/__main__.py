@@ -354,9 +354,9 @@ def setup_repo(repo: str) -> None:
 @cli.command()
 def settings() -> None:
     """Print every setting with its meaning and default."""
-    from bot.settings.models import settings_table  # noqa: PLC0415 - as above
+    from bot.settings.models import render_settings_table  # noqa: PLC0415 - as above
 
-    click.echo(settings_table())
+    click.echo(render_settings_table())
 
 
 cli.add_command(run)

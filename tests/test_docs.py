@@ -30,7 +30,7 @@ from bot.domain.grammar import render_help
 from bot.domain.job import TRANSITIONS
 from bot.permissions.repo_config import file_kinds, recipe_schema
 from bot.permissions.repo_config import json_schema as repository_schema
-from bot.settings.models import INPUTS, settings_table
+from bot.settings.models import INPUTS, render_settings_table
 from tests.source_files import ROOT, tree_of
 
 _GENERATED = re.compile(r"(<!-- generated: (?P<name>[a-z]+) -->\n)(?P<text>.*?)(<!-- end -->)", re.DOTALL)
@@ -219,7 +219,7 @@ _MAKERS: dict[str, Callable[[], str]] = {
     "registries": _registries,
     "recipekeys": lambda: _keys_of(recipe_schema()),
     "repositorykeys": _repository_keys,
-    "settings": settings_table,
+    "settings": render_settings_table,
     "states": _states,
     "tools": _tools,
     "workflow": _workflow,

@@ -150,7 +150,7 @@ def test_the_actions_inputs_are_made_from_the_models_of_the_settings() -> None:
 
 def _input(setting: Setting) -> str:
     # A setting is called as the action's inputs are.
-    meaning = re.sub(r"CODEPILOT_([A-Z_]+)", lambda found: found[1].lower().replace("_", "-"), setting.meaning)
+    meaning = re.sub(r"CODEPILOT_([A-Z_]+)", lambda found: found[1].lower().replace("_", "-"), setting.help_text)
     described = {"description": f"{meaning} Default: `{setting.default}`." if setting.default else meaning}
     line = yaml.safe_dump(described, allow_unicode=True, width=1000)
     default = f"    default: {setting.example}\n" if setting.example.startswith("${{") else ""

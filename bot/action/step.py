@@ -49,7 +49,7 @@ from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from bot.queue.records import Signal, Stored
 from bot.server.build import EDIT_SECONDS, files_of, local_storage, redactor_for, services
 from bot.server.process import guard, start_log
-from bot.settings.load import key_for
+from bot.settings.load import derive_key
 from bot.settings.models import ActionSettings, ActionSurvey, bounds_of
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ async def take_step(survey: ActionSurvey) -> int:
                 say(redactor.redact(line))
             return exit_code(end.conclusion)
         except InputsError as error:
-            problems = error.wrong
+            problems = error.input_problems
         except (BotError, AgentError) as error:
             problems = (InputProblem(text=settings_to_inputs(str(error))),)
     await report_problems(settings, problems, redactor=redactor, say=say)
@@ -207,7 +207,7 @@ def _job_services(settings: ActionSettings, redactor: Redactor, listeners: Seque
         return shared
     sessions = files_of(settings.agent)
     handover = Handover(
-        key=key_for(sealing, "saved jobs"),
+        key=derive_key(sealing, "saved jobs"),
         folder=settings.agent.data_dir / "session",
         sessions=sessions,
         name=settings.inputs.session or "",

@@ -88,7 +88,7 @@ async def examine(survey: Survey, *, online: bool) -> list[Finding]:
         survey: the settings, as far as there are any.
         online: whether to ask the model, which costs a little.
     """
-    settings, agent, wrong = survey.settings, survey.settings.agent, survey.wrong
+    settings, agent, wrong = survey.settings, survey.settings.agent, survey.invalid_fields
     unknown = bool(wrong & {"app_id", "private_key", "api_url"})
     no_storage = any(each.startswith(("storage_", "aws_")) for each in wrong)
     found = [
@@ -111,7 +111,7 @@ async def examine(survey: Survey, *, online: bool) -> list[Finding]:
 
 async def examine_app(survey: Survey) -> list[Finding]:
     """Check only the App as GitHub sees it."""
-    if survey.wrong & {"app_id", "private_key", "api_url"}:
+    if survey.invalid_fields & {"app_id", "private_key", "api_url"}:
         return _redacted(_problems(survey), survey)
     return _redacted(await github(survey.settings), survey)
 

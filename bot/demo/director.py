@@ -48,7 +48,7 @@ from bot.domain.job import TRANSITIONS, JobState
 from bot.git.filesystem import discard
 from bot.git.process import Git
 from bot.server.serve import BotService, service
-from bot.settings.load import leave_out_of_proxies, load_demo
+from bot.settings.load import bypass_proxies, load_demo
 from bot.settings.models import AgentSettings, Settings
 from localhub import LocalHub, Repo
 
@@ -90,7 +90,7 @@ async def direct(options: DemoOptions) -> JobState:
         ConfigError: the environment's settings are wrong.
     """
     screen = DemoScreen(Console())
-    leave_out_of_proxies("127.0.0.1")  # where the hub is
+    bypass_proxies("127.0.0.1")  # where the hub is
     # The Python that runs the demo, shown to the agent so that it can run tests; the system's own is there anyway.
     prefixes = dict.fromkeys((Path(sys.prefix), Path(sys.base_prefix)))
     own_python = tuple(path for path in prefixes if path not in {Path("/usr"), Path("/")})

@@ -52,10 +52,12 @@ class WrongInputError(BotError):
 class InputsError(ConfigError):
     """Invalid inputs of the Action; the text lists all problems."""
 
-    def __init__(self, wrong: tuple[InputProblem, ...]) -> None:
-        texts = (f"{item.text} Write below `with:`: `{item.line}`" if item.line else item.text for item in wrong)
+    def __init__(self, input_problems: tuple[InputProblem, ...]) -> None:
+        texts = (
+            f"{item.text} Write below `with:`: `{item.line}`" if item.line else item.text for item in input_problems
+        )
         super().__init__(tuple(texts))
-        self.wrong = wrong
+        self.input_problems = input_problems
 
 
 class DeliveryError(BotError):

@@ -55,7 +55,7 @@ from bot.jobs.storage import (
 )
 from bot.permissions.levels import unkept
 from bot.publishing.redact import Redactor
-from bot.settings.load import key_for
+from bot.settings.load import derive_key
 from bot.settings.models import ActionInputs, ActionSettings, AgentSettings, Settings, bounds_of
 
 log = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ def services(
     if works and (problem := unkept(sandbox.level, networks(agent))):
         raise ConfigError((problem,))
     make_data_directory(agent)
-    key = key_for(secret, "paused runs")
+    key = derive_key(secret, "paused runs")
     servers = _servers(agent) if works else {}
     is_long_running, inputs = inputs is None, inputs or _NO_INPUTS
     return JobServices(
@@ -144,7 +144,7 @@ def services(
         ),
         sessions=storage.sessions,
         is_long_running=is_long_running,
-        marker_key=key_for(secret, "status comment"),
+        marker_key=derive_key(secret, "status comment"),
         pictures=agent.pictures != "off",
         keep_days=agent.keep_days,
         edit_seconds=edit_seconds,
@@ -357,7 +357,7 @@ def storage_of(settings: Settings) -> JobStorage:
                 "machines cannot continue the jobs that wait on this one. Example: CODEPILOT_STORAGE_URL=s3://my-bucket/bot"
             )
     blobs = None if settings.storage_url is None else blobs_of(settings, settings.storage_url)
-    snapshots = None if blobs is None else Snapshots(blobs=blobs, key=key_for(settings.webhook_secret, "snapshots"))
+    snapshots = None if blobs is None else Snapshots(blobs=blobs, key=derive_key(settings.webhook_secret, "snapshots"))
     return JobStorage(
         sessions=sessions,
         patches=patches_of(settings, blobs),
@@ -376,7 +376,7 @@ def patches_of(settings: Settings, blobs: BlobStore | None) -> PatchStore:
     folder = settings.agent.data_dir / _FOLDER
     if blobs is None:
         return PatchFiles(folder)
-    return PatchBlobs(Vault(blobs=blobs, folder=_FOLDER, key=key_for(settings.webhook_secret, "patches")), folder)
+    return PatchBlobs(Vault(blobs=blobs, folder=_FOLDER, key=derive_key(settings.webhook_secret, "patches")), folder)
 
 
 def files_of(agent: AgentSettings) -> FileJobSessions:

@@ -45,7 +45,7 @@ from bot.server.periodic import Scheduler, sweeping
 from bot.server.process import Watchdog
 from bot.server.redelivery import FileDeliverySweeps, PostgresDeliverySweeps, Redelivery
 from bot.server.webhook import WebhookOptions, make_app, make_runner, monitor
-from bot.settings.load import key_for
+from bot.settings.load import derive_key
 from bot.settings.models import Settings
 
 log = logging.getLogger(__name__)
@@ -294,7 +294,7 @@ def _add_dashboard(
     token, secret = settings.dashboard_token, settings.client_secret
     shown = token.get_secret_value() if token else ""
     # With another token, or without one, nobody stays signed in by the old one.
-    sign_ins = SignIns(key_for(settings.webhook_secret, f"dashboard {shown}"), token)
+    sign_ins = SignIns(derive_key(settings.webhook_secret, f"dashboard {shown}"), token)
     people = None
     if settings.client_id and secret:
         github = OAuthClient(

@@ -1,1 +1,1 @@
-"""Operator settings: from the environment and a file to checked values."""
+"""Operator settings, from the environment and a file."""

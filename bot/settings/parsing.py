@@ -1,6 +1,6 @@
-"""Parse the text of each kind of setting; a ValueError says what the setting must be, and never repeats a secret.
+"""Parsers for the text of settings, and types annotated with them.
 
-The annotated types at the end are the kinds, for the fields in `models.py`.
+A ValueError is a clause without the setting's name, and never repeats a secret.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _MAX_KEY_BYTES = 64 * 1024
 _MAX_CA_BYTES = 4 * 1024 * 1024
 
 Lower = BeforeValidator(str.lower)
-"""Words that may be written in any case."""
+"""Text in any case."""
 
 
 def dollars(text: str) -> float | None:
-    """An amount above zero, or `none` for no bound."""
+    """Parse a positive amount; None for `none`."""
     if text.lower() == "none":
         return None
     if not _DOLLARS.fullmatch(text) or float(text) <= 0:
@@ -51,7 +51,7 @@ def dollars(text: str) -> float | None:
 
 
 def url(text: str) -> str:
-    """An address, its host in lower case, no slash at its end; plain HTTP only to this machine: keys travel over it."""
+    """Parse an address; plain HTTP only for this machine, because keys are sent to it."""
     try:
         parts = urlsplit(text)
         host, _port = parts.hostname, parts.port
@@ -65,7 +65,7 @@ def url(text: str) -> str:
 
 
 def storage_url(text: str) -> str:
-    """An absolute directory as `file:///path`, or a bucket as `s3://bucket/prefix`; what is wrong is not repeated."""
+    """Parse `file:///path` or `s3://bucket/prefix`."""
     must = (
         "must be file:///directory or s3://bucket/prefix, without user, password, `?` or `#`; the key to a bucket "
         "belongs in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
@@ -76,7 +76,7 @@ def storage_url(text: str) -> str:
 
 
 def database_url(text: str) -> SecretStr:
-    """The address of a database; what is wrong is not repeated, since passwords are part of such addresses."""
+    """Parse a database's address; errors do not repeat it, since it contains a password."""
     must = (
         "must be sqlite:///path or postgresql://user:password@host/name, with reserved characters in the password "
         "written as %XX"
@@ -90,7 +90,7 @@ def database_url(text: str) -> SecretStr:
     if parts.scheme == "sqlite":
         fits = not parts.netloc and bool(name) and not name.startswith(":") and not parts.query
     elif parts.scheme == "postgresql":
-        # Without a host in front of the name, `?host=` can name a directory with a socket.
+        # `?host=` can name a socket's directory.
         fits = fits and bool(name) and "/" not in name and (bool(parts.hostname) or "host=" in parts.query)
     else:
         fits = False
@@ -100,62 +100,62 @@ def database_url(text: str) -> SecretStr:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Names separated by commas, each once."""
+    """Parse unique names."""
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
 def proxies(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
-    """Addresses and networks of proxies, separated by commas."""
+    """Parse addresses and networks."""
     try:
-        networks = tuple(ipaddress.ip_network(each) for each in names(text))
+        networks = tuple(ipaddress.ip_network(network) for network in names(text))
     except ValueError as error:
         raise ValueError(f"must be addresses or networks such as 127.0.0.1, 10.0.0.0/8: {error}") from None
-    if everyone := next((each for each in networks if not each.prefixlen), None):
-        raise ValueError(f"must name the proxies; {everyone} would let every client choose its own address")
+    if unbounded := next((network for network in networks if not network.prefixlen), None):
+        raise ValueError(f"must name the proxies; {unbounded} would let every client choose its own address")
     return networks
 
 
 def triggers(text: str) -> tuple[str, ...]:
-    """Words that start a command, separated by commas."""
+    """Parse trigger words."""
     return tuple(dict.fromkeys(trigger_word(part.strip()) for part in text.split(",")))
 
 
 def command_patterns(text: str) -> tuple[str, ...]:
-    """Patterns of commands, separated by semicolons or line breaks."""
+    """Parse command patterns."""
     parts = (part.strip() for part in re.split(r"[;\n]", text))
     return tuple(dict.fromkeys(command_pattern(part) for part in parts if part))
 
 
 def caps(text: str) -> Caps:
-    """Bounds of work an hour, as `user=40,installation=500`; the others keep their defaults."""
-    known = [each.name for each in fields(Caps)]
-    must = f"must be limits separated by commas, each one of {', '.join(known)} with `=` and a whole number"
-    parts = _matching(text.split(","), rf"({'|'.join(known)})\s*=\s*[0-9]{{1,6}}", must)
+    """Parse `user=40,installation=500`."""
+    cap_names = [item.name for item in fields(Caps)]
+    must = f"must be limits separated by commas, each one of {', '.join(cap_names)} with `=` and a whole number"
+    parts = _strip_and_match(text.split(","), rf"({'|'.join(cap_names)})\s*=\s*[0-9]{{1,6}}", must)
     return replace(Caps(), **{name.strip(): int(number) for name, number in (part.split("=") for part in parts)})
 
 
-def _matching(parts: Iterable[str], pattern: str, must: str) -> list[str]:
-    """The parts without the space around them, all of which match."""
-    found = [part.strip() for part in parts]
-    if wrong := [part for part in found if not re.fullmatch(pattern, part)]:
+def _strip_and_match(parts: Iterable[str], pattern: str, must: str) -> list[str]:
+    """Strip the parts and check each against a pattern."""
+    stripped = [part.strip() for part in parts]
+    if wrong := [part for part in stripped if not re.fullmatch(pattern, part)]:
         raise ValueError(f"{must}; {wrong[0]!r} is not valid")
-    return found
+    return stripped
 
 
 def repository(text: str) -> str:
-    """`owner/name`."""
+    """Parse `owner/name`."""
     if not _REPOSITORY.fullmatch(text):
         raise ValueError(f"must be owner/name, not {text!r}")
     return text
 
 
 def trusted_bots(text: str) -> TrustedBots:
-    """Numeric ids of accounts and names of Apps' accounts separated by commas; no wildcard."""
+    """Parse user ids and App logins."""
     must = (
         "must be names of Apps' accounts, which end in `[bot]`, or numeric user ids, separated by commas (`*` is not "
         "allowed)"
     )
-    parts = _matching(text.split(","), rf"[1-9][0-9]{{0,18}}|{_LOGIN}\[bot\]", must)
+    parts = _strip_and_match(text.split(","), rf"[1-9][0-9]{{0,18}}|{_LOGIN}\[bot\]", must)
     return TrustedBots(
         ids=frozenset(int(part) for part in parts if part.isdecimal()),
         logins=frozenset(part.casefold() for part in parts if not part.isdecimal()),
@@ -163,28 +163,28 @@ def trusted_bots(text: str) -> TrustedBots:
 
 
 def logins(text: str) -> frozenset[str]:
-    """Names of people's accounts separated by commas, in lower case."""
+    """Parse people's logins."""
     must = "must be logins separated by commas, without `@`, teams or bots (those belong in CODEPILOT_TRUSTED_BOTS)"
-    return frozenset(part.casefold() for part in _matching(text.split(","), _LOGIN, must))
+    return frozenset(part.casefold() for part in _strip_and_match(text.split(","), _LOGIN, must))
 
 
 def path(text: str) -> Path:
-    """A path as it is written; only shells expand `~`."""
+    """Parse a path; `~` is not expanded."""
     if text.startswith("~"):
         raise ValueError(f"must be a whole path: ~ is not expanded here, not {text!r}")
     return Path(text)
 
 
 def directories(text: str) -> tuple[Path, ...]:
-    """Absolute paths of directories, separated by colons; the sandbox reports those that do not exist."""
+    """Parse absolute paths."""
     parts = (part for part in text.split(":") if part)
     return tuple(
-        map(Path, _matching(parts, "/.*", "must name directories by their absolute paths, separated by colons"))
+        map(Path, _strip_and_match(parts, "/.*", "must name directories by their absolute paths, separated by colons"))
     )
 
 
 def network(text: str) -> Network:
-    """`off`, `registries`, hosts with or without a port; separated by commas."""
+    """Parse hosts and `registries`, or `off`."""
     return Network.of(*text.split(","))
 
 
@@ -195,24 +195,24 @@ _UNITS = {"": 1, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def sandbox_limits(text: str) -> SandboxLimits:
-    """Limits by name, as `memory=4GiB,processes=256`; the others keep their defaults."""
+    """Parse `memory=4GiB,processes=256`."""
     must = (
         f"must be limits separated by commas, each one of {', '.join((*_BYTES, *_COUNTS))} with `=` and a whole "
         "number, and MiB or GiB after it for bytes"
     )
     number = r"\s*=\s*[1-9][0-9]{0,8}"
     pattern = rf"({'|'.join(_BYTES)}){number}(MiB|GiB)|({'|'.join(_COUNTS)}){number}"
-    found = _LIMIT.findall(",".join(_matching(text.split(","), pattern, must)))
+    matches = _LIMIT.findall(",".join(_strip_and_match(text.split(","), pattern, must)))
     return replace(
-        SandboxLimits(), **{(_BYTES | _COUNTS)[name]: int(amount) * _UNITS[unit] for name, amount, unit in found}
+        SandboxLimits(), **{(_BYTES | _COUNTS)[name]: int(amount) * _UNITS[unit] for name, amount, unit in matches}
     )
 
 
-def content_of(name: str | Path, *, most: int) -> tuple[bytes, int]:
-    """A file's content and its mode. A pipe is not waited for.
+def read_content(name: str | Path, *, most: int) -> tuple[bytes, int]:
+    """Return a file's content and mode. Does not block on a pipe.
 
     Raises:
-        ValueError: there is no such file, it cannot be read, or it is larger than `most` bytes.
+        ValueError: unreadable, not a file, or larger than `most` bytes.
     """
     try:
         with open(name, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
@@ -227,9 +227,9 @@ def content_of(name: str | Path, *, most: int) -> tuple[bytes, int]:
     return content, mode
 
 
-def secret_in(text: str) -> str:
-    """The secret in the file of that name, which the world must not be able to read, without the space around it."""
-    content, mode = content_of(path(text), most=_MAX_KEY_BYTES)
+def read_secret(text: str) -> str:
+    """Read a secret from a file that is not world-readable."""
+    content, mode = read_content(path(text), most=_MAX_KEY_BYTES)
     if mode & stat.S_IRWXO:
         raise ValueError(f"names a file open to every user of this machine; run: chmod 600 {text}")
     try:
@@ -242,33 +242,33 @@ def secret_in(text: str) -> str:
 
 
 def ca_file(text: str) -> Path:
-    """A file with certificates in PEM."""
-    found = path(text)
-    content_of(found, most=_MAX_CA_BYTES)
+    """Check a file of PEM certificates."""
+    ca_path = path(text)
+    read_content(ca_path, most=_MAX_CA_BYTES)
     try:
-        ssl.create_default_context(cafile=found)
+        ssl.create_default_context(cafile=ca_path)
     except ssl.SSLError as error:
         raise ValueError(f"names a file without certificates in PEM: {text}") from error
-    return found
+    return ca_path
 
 
-def private_key_in(text: str) -> SecretStr:
-    """The private key in the file of that name."""
-    secret = secret_in(text)
+def read_private_key(text: str) -> SecretStr:
+    """Read a PEM private key."""
+    secret = read_secret(text)
     if not secret.startswith("-----BEGIN ") or "PRIVATE KEY-----" not in secret:
         raise ValueError(f"names a file that contains no private key in PEM: {text}")
     return SecretStr(f"{secret}\n")
 
 
 def branch(text: str) -> str:
-    """The name of a branch, as git takes it, without `refs/heads/`."""
+    """Check a branch name."""
     if not is_safe_branch(text) or text.startswith("refs/"):
         raise ValueError(f"must be the name of a branch, such as main, not {text!r}")
     return text
 
 
 def branch_prefix(text: str) -> str:
-    """The beginning of branches' names."""
+    """Check a prefix of branch names."""
     if not _BRANCH_PREFIX.fullmatch(text) or not is_safe_branch(f"{text}x") or text.startswith("refs/"):
         raise ValueError(
             f"must be at most 60 letters, digits and ./_- with / or - at its end, such as bots/codepilot/, not {text!r}"
@@ -277,25 +277,25 @@ def branch_prefix(text: str) -> str:
 
 
 def subdirectory(text: str) -> str:
-    """A directory below the repository's root, `/` between its parts."""
-    found = _below_root(text.rstrip("/"))
-    if not found:
+    """Parse a directory below the repository's root."""
+    directory = _normalize_path(text.rstrip("/"))
+    if not directory:
         raise ValueError(f"must be a directory of the repository, such as services/api, not {text!r}")
-    return found
+    return directory
 
 
 def repository_file(text: str) -> str:
-    """A YAML file of the repository, named from its root."""
-    found = _below_root(text)
-    if not found.endswith((".yml", ".yaml")) or not _PLAIN_PATH.fullmatch(found):  # it becomes a glob, too
+    """Parse the path of a YAML file in the repository."""
+    file_path = _normalize_path(text)
+    if not file_path.endswith((".yml", ".yaml")) or not _PLAIN_PATH.fullmatch(file_path):  # it becomes a glob, too
         raise ValueError(
             f"must be the path of a YAML file of the repository, such as .github/codepilot.yml, not {text!r}"
         )
-    return found
+    return file_path
 
 
 def recipe(text: str) -> str:
-    """The name of a recipe."""
+    """Check a recipe name."""
     if not is_recipe_name(text):
         raise ValueError(
             f"must be the name of a file in {RECIPE_DIR}/ without .md, at most 40 lower-case letters, digits and -, "
@@ -305,33 +305,33 @@ def recipe(text: str) -> str:
 
 
 def artifact(text: str) -> str:
-    """A name that an artifact can have."""
+    """Check an artifact name."""
     if not _ARTIFACT.fullmatch(text):
         raise ValueError(f"must be the name of an artifact, such as codepilot-session-12, not {text[:_MAX_PATH]!r}")
     return text
 
 
 def output_schema(text: str) -> dict[str, Any] | str:
-    """A JSON schema, or the path of one in the repository."""
+    """Parse a JSON schema, or the path of one."""
     if text.startswith("{"):
         try:
             return dict(json.loads(text))
         except (ValueError, RecursionError) as error:
             raise ValueError(f"is not valid JSON: {error}") from error
-    found = _below_root(text)
-    if not found.endswith(".json"):
+    schema_path = _normalize_path(text)
+    if not schema_path.endswith(".json"):
         raise ValueError(
             "must be a JSON schema, or the path of a JSON file of the repository, such as .github/triage.schema.json, "
             f"not {text[:_MAX_PATH]!r}"
         )
-    return found
+    return schema_path
 
 
-def _below_root(text: str) -> str:
-    """A relative path without its `./`; empty for what is none, or leads out."""
+def _normalize_path(text: str) -> str:
+    """Normalize a relative path; empty if invalid or outside the root."""
     parts = text.removeprefix("./").split("/")
-    harmless = all(part not in {"", ".", "..", ".git"} for part in parts) and text.isprintable() and "\\" not in text
-    return "/".join(parts) if harmless and len(text) <= _MAX_PATH else ""
+    is_safe = all(part not in {"", ".", "..", ".git"} for part in parts) and text.isprintable() and "\\" not in text
+    return "/".join(parts) if is_safe and len(text) <= _MAX_PATH else ""
 
 
 Bots = Annotated[TrustedBots, PlainValidator(trusted_bots)]
@@ -341,7 +341,7 @@ DatabaseUrl = Annotated[SecretStr, PlainValidator(database_url)]
 Directories = Annotated[tuple[Path, ...], PlainValidator(directories)]
 Dollars = Annotated[float | None, PlainValidator(dollars)]
 FilePath = Annotated[Path, PlainValidator(path)]
-KeyFile = Annotated[SecretStr, PlainValidator(private_key_in)]
+KeyFile = Annotated[SecretStr, PlainValidator(read_private_key)]
 Limits = Annotated[SandboxLimits, PlainValidator(sandbox_limits)]
 Logins = Annotated[frozenset[str], PlainValidator(logins)]
 Names = Annotated[tuple[str, ...], PlainValidator(names)]

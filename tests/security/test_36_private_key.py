@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from bot.publishing.redact import Redactor
 from bot.server.process import SafeFormatter
 from bot.settings.models import LogFormat
-from bot.settings.parsing import private_key_in
+from bot.settings.parsing import read_private_key
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_a_key_that_others_may_open_is_refused_at_the_start(key: str, mode: int,
     file.write_text(key)
     file.chmod(mode)
     with pytest.raises(ValueError, match="chmod 600"):
-        private_key_in(str(file))
+        read_private_key(str(file))
     file.chmod(0o600)
-    assert private_key_in(str(file)).get_secret_value() == key
-    assert key not in repr(private_key_in(str(file)))
+    assert read_private_key(str(file)).get_secret_value() == key
+    assert key not in repr(read_private_key(str(file)))

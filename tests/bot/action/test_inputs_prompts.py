@@ -78,7 +78,7 @@ def test_a_pushed_tag_needs_a_base() -> None:
         InputsError, match=r"`refs/tags/v1`, which is not a branch, and the input `base` is empty."
     ) as caught:
         the_job("push", of=asked(ref="refs/tags/v1"))
-    assert (caught.value.wrong[0].input, caught.value.wrong[0].line) == ("base", "base: main")
+    assert (caught.value.input_problems[0].input, caught.value.input_problems[0].line) == ("base", "base: main")
     assert the_job("push", of=asked(ref="refs/tags/v1", base="main")).thread.branch == "main"
 
 
@@ -114,7 +114,7 @@ def test_what_contradicts_the_event_is_refused_by_its_inputs_name(
 ) -> None:
     with pytest.raises(InputsError) as caught:
         the_job(event, of=asked(prompt, command=command))
-    [problem] = caught.value.wrong
+    [problem] = caught.value.input_problems
     assert problem.input == named
     assert f"`{command}`" in problem.text
     assert f"`{event}`" in problem.text

@@ -93,7 +93,7 @@ async def test_a_person_confirms_and_the_bot_has_its_app(hub: LocalHub, tmp_path
         }
     )
     assert settings.app_id == made.id
-    assert settings.signs_people_in
+    assert settings.has_github_sign_in
     assert settings.webhook_secret.get_secret_value() == hub.app(made.id).webhook_secret
     found = await describe_app(app_access(settings))
     assert (found.slug, found.refused) == ("codepilot-for-acme", "")

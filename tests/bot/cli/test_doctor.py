@@ -291,7 +291,7 @@ async def test_what_is_set_wrong_is_not_replaced_by_its_default(environ: dict[st
 def test_githubs_own_address_needs_no_setting(environ: dict[str, str]) -> None:
     del environ["CODEPILOT_API_URL"], environ["CODEPILOT_SERVER_URL"]
     surveyed = survey(environ)
-    assert (surveyed.settings.api_url, surveyed.wrong) == ("https://api.github.com", frozenset())
+    assert (surveyed.settings.api_url, surveyed.invalid_fields) == ("https://api.github.com", frozenset())
 
 
 def test_an_installation_without_the_services_packages_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from bot.domain.access import Caps, TrustedBots
 from bot.domain.errors import ConfigError, OutsideActionsError
 from bot.server.build import redactor_for
 from bot.settings.load import load, load_action
-from bot.settings.models import AGENT, MODELS, SETTINGS, Setting, bounds_of, settings_table
+from bot.settings.models import AGENT, MODELS, SETTINGS, Setting, bounds_of, render_settings_table
 from tests.tls_hosts import authority
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n"
@@ -495,10 +495,10 @@ def test_an_action_outside_a_workflow_names_all_that_the_runner_sets() -> None:
 
 
 def test_the_table_for_the_documentation_has_a_row_for_every_setting() -> None:
-    rows = settings_table().splitlines()[2:]
+    rows = render_settings_table().splitlines()[2:]
     assert len(rows) == len(SETTINGS)
     for setting, row in zip(SETTINGS, rows, strict=True):
-        assert row.startswith(f"| `{setting.name}` | {setting.meaning} |")
+        assert row.startswith(f"| `{setting.name}` | {setting.help_text} |")
         assert row.count(" | ") == 3
 
 
@@ -510,14 +510,14 @@ def test_every_example_and_default_works(setting: Setting) -> None:
 
 
 def test_the_caps_that_the_table_names_are_those_that_hold() -> None:
-    named = ",".join(re.findall(r"[a-z]+=\d+", AGENT["caps"].meaning))
+    named = ",".join(re.findall(r"[a-z]+=\d+", AGENT["caps"].help_text))
     assert len(named.split(",")) == len(fields(Caps))
     assert AGENT["caps"].parse(named) == Caps()
 
 
 @pytest.mark.parametrize("model", [name for name in MODELS.values() if name])
 def test_the_models_that_the_table_names_are_the_defaults(model: str) -> None:
-    assert f"`{model}`" in AGENT["model"].meaning
+    assert f"`{model}`" in AGENT["model"].help_text
 
 
 def test_permissions_are_decided_by_what_the_settings_say(environ: dict[str, str]) -> None:
@@ -544,7 +544,7 @@ def test_every_model_service_of_the_library_can_be_chosen(
 
 
 def test_the_limits_that_the_table_names_are_those_that_hold() -> None:
-    meaning = AGENT["sandbox_limits"].meaning
+    meaning = AGENT["sandbox_limits"].help_text
     named = ",".join(re.findall(r"[a-z-]+=\w+", meaning))
     assert AGENT["sandbox_limits"].parse(named) == SandboxLimits()
 
@@ -621,4 +621,4 @@ def test_signing_people_in_needs_both_client_id_and_secret(environ: dict[str, st
     [problem] = _problems(load, environ | {"CODEPILOT_CLIENT_ID": "Iv23li"})
     assert problem.startswith("CODEPILOT_CLIENT_SECRET is not set.")
     assert "CODEPILOT_CLIENT_ID" in problem
-    assert load(environ | {"CODEPILOT_CLIENT_ID": "Iv23li", "CODEPILOT_CLIENT_SECRET": "0" * 40}).signs_people_in
+    assert load(environ | {"CODEPILOT_CLIENT_ID": "Iv23li", "CODEPILOT_CLIENT_SECRET": "0" * 40}).has_github_sign_in
