@@ -191,7 +191,7 @@ def _known_files() -> str:
     rows = []
     for kind in kinds:
         globs = " ".join(f"`{glob}`" for glob in kind.globs)
-        rows.append(f"| {kind.name} | {'Exempt. ' if kind.exempt else ''}{kind.why} | {globs} |")
+        rows.append(f"| {kind.name} | {'Exempt. ' if kind.exempt else ''}{kind.reason} | {globs} |")
     return "\n".join(["| files | why | which |", "|---|---|---|", *rows])
 
 

@@ -37,7 +37,7 @@ from bot.events.delivery import (
 )
 from bot.events.triggers import job_from
 from bot.github.client import GitHub
-from bot.permissions.levels import OWN_PREFIX
+from bot.permissions.levels import BRANCH_PREFIX
 from bot.prompt.brief import MAX_GOAL_CHARS
 from bot.publishing.render import has_marker
 from bot.settings.models import ActionSettings
@@ -187,7 +187,7 @@ class PromptRequest:
     ref: str
     repo: Repo | None
     actor: Actor | None
-    branch_prefix: str = OWN_PREFIX
+    branch_prefix: str = BRANCH_PREFIX
     unique: str = ""
     recipe: str | None = None
     values: tuple[InputValue, ...] = ()

@@ -33,7 +33,7 @@ from bot.domain.errors import BotError
 from bot.git.process import FOREIGN_CERTIFICATE
 from bot.github.app import CALLBACK_PATH, RegisteredApp, register_app
 from bot.github.types import FileTooLargeError, GitHubError, remedy_for, unreadable
-from bot.permissions.repo_config import ORGANISATION_PATH, PATH, RepoConfig, merged, parse_config
+from bot.permissions.repo_config import ORGANISATION_PATH, PATH, RepoConfig, merge_configs, parse_config
 from bot.settings.models import Settings, api_of, server_of
 from bot.settings.parsing import url
 
@@ -549,7 +549,7 @@ def _create_labels(github: Github, repo: Repository, *, start_label: str) -> tup
     organisation = f"{repo.full_name.partition('/')[0]}/.github"
     above = _file_content(github.withLazy(lazy=True).get_repo(organisation), organisation, ORGANISATION_PATH)
     own = _file_content(repo, repo.full_name, PATH)
-    names = merged(
+    names = merge_configs(
         RepoConfig() if above is None else parse_config(above, source=f"{organisation}: {ORGANISATION_PATH}"),
         RepoConfig() if own is None else parse_config(own),
     ).labels

@@ -32,7 +32,7 @@ from bot.cli.app import describe, find_missing
 from bot.domain.errors import ConfigError, QueueError, StorageError
 from bot.github.app import Attempt, app_use, describe_app
 from bot.github.types import GitHubError
-from bot.permissions.levels import reach, reachable, unkept
+from bot.permissions.levels import describe_network, describe_reach, network_problem
 from bot.server.build import app_access, blobs_of, networks, redactor_for, sandbox_settings
 from bot.server.process import ROOT
 from bot.settings.models import PROVIDER_KEYS, AgentSettings, Settings, Survey
@@ -147,10 +147,10 @@ def sandbox(agent: AgentSettings) -> list[Finding]:
     except (AgentError, ConfigError) as error:
         return [bad("sandbox", "none that works", str(error))]
     works = good("sandbox", f"{level} works")
-    if problem := unkept(level, networks(agent)):
+    if problem := network_problem(level, networks(agent)):
         return [works, bad("network", f"not enforced by {level}", problem)]
-    which = "commands that are not on the list require" if reachable(level, agent.network) else "no command needs"
-    return [works, good("network", f"{reach(agent.network)}; at the level `ask`, {which} an approval")]
+    which = "commands that are not on the list require" if describe_reach(level, agent.network) else "no command needs"
+    return [works, good("network", f"{describe_network(agent.network)}; at the level `ask`, {which} an approval")]
 
 
 def programs() -> Finding:

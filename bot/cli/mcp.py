@@ -9,7 +9,7 @@ import click
 
 from agent_runtime import Agent, AsyncRuntime, RunLimits, SandboxName, SandboxSettings, ScriptedProvider, pick_sandbox
 from bot.domain.access import Level
-from bot.permissions.levels import policy_for, tools_for
+from bot.permissions.levels import build_policy, tools_for
 from bot.permissions.repo_config import command_pattern
 
 _NOBODY = (
@@ -67,12 +67,12 @@ async def serve_tools(directory: Path, *, level: Level, allow: tuple[str, ...], 
         SandboxError: no sandbox works here.
     """
     place = pick_sandbox(sandbox, SandboxSettings())
-    policy = policy_for(
+    policy = build_policy(
         level,
         limits=RunLimits(),
         commands=allow,
-        because="`codepilot mcp` was started with --level read-only",
-        reachable="" if place.apart else "this machine, because no sandbox isolates it",
+        reason="`codepilot mcp` was started with --level read-only",
+        reach="" if place.apart else "this machine, because no sandbox isolates it",
     )
     agent = Agent(
         provider=ScriptedProvider([]),

@@ -22,7 +22,7 @@ from bot.jobs.access import ThreadSnapshot, head_of
 from bot.jobs.context import JobContext
 from bot.jobs.setup import RepoSettings
 from bot.permissions.levels import AccessRequest, Grant, Refusal
-from bot.permissions.permissions import grant_for, resolved
+from bot.permissions.permissions import grant_for, resolve_command
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.plan import branch_name, branch_prefix, is_named_by_run
 from bot.publishing.publish import SendResult
@@ -162,7 +162,7 @@ async def continue_own_pull(context: JobContext, here: ThreadSnapshot, config: R
         A refusal where the pull request that an earlier attempt went on in is not open any more.
     """
     job = context.job
-    command = resolved(job.command, kind=job.thread.kind, config=config)
+    command = resolve_command(job.command, kind=job.thread.kind, config=config)
     if job.thread.kind != "issue" or not isinstance(command, Fix) or command.options.new:
         return here
     noted = (await context.record.read()).continues

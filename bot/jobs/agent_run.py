@@ -54,7 +54,7 @@ from bot.jobs.results import ResultDelivery
 from bot.jobs.setup import SetupResult
 from bot.jobs.status import StatusReporter
 from bot.jobs.storage import opened
-from bot.permissions.levels import narrowed, reach
+from bot.permissions.levels import describe_network, narrow_network
 from bot.prompt.brief import Brief, brief_for
 from bot.publishing.checks import Rerun, find_reproduction, is_unrelated
 from bot.publishing.markdown import fence, one_line
@@ -204,7 +204,7 @@ class AgentRun:
         start_in = context.services.conventions.working_directory
         if start_in and not any(path.startswith(f"{start_in}/") for path in tree.blobs):
             raise MissingDirectoryError(start_in, tree.base_sha)
-        reached = reach(narrowed(context.services.network, begun.asked.config.network).network)
+        reached = describe_network(narrow_network(context.services.network, begun.asked.config.network).network)
         ready = await set_up(context, reporter, begun, tree)
         material = await gather(context, begun)
         reporter.warn("\n\n".join(filter(None, (begun.asked.ignored(tree.blobs), ready.warning, material.unread))))
@@ -265,7 +265,7 @@ class AgentRun:
             policy=await policy_of(context, begun.grant.policy),
             tools=begun.grant.tools,
             model=begun.grant.model,
-            network=narrowed(context.services.network, config.network).network,
+            network=narrow_network(context.services.network, config.network).network,
             instructions={name: text for name, text in instructions.items() if text.strip()},
             session=session,
             skills=begun.asked.skills,
@@ -419,7 +419,7 @@ async def is_current(records: JobRecords, job_id: str, generation: str) -> bool:
 
 async def set_up(context: JobContext, reporter: StatusReporter, begun: Assignment, tree: Tree) -> SetupResult:
     """Have the repository's set-up run, where a job may execute anything."""
-    if not begun.grant.executes:
+    if not begun.grant.can_execute:
         return SetupResult()
     return await context.services.setup.run(
         tree,
@@ -597,7 +597,7 @@ _CACHES = frozenset({".pytest_cache/", ".mypy_cache/", ".ruff_cache/"})
 
 def is_to_be_proven(context: JobContext, begun: Assignment) -> bool:
     """Whether a change is published only when the failed command passes after it: a fix that failed checks began."""
-    return context.job.origin.kind == "ci" and isinstance(begun.command, Fix) and begun.grant.executes
+    return context.job.origin.kind == "ci" and isinstance(begun.command, Fix) and begun.grant.can_execute
 
 
 async def prove(context: JobContext, reporter: StatusReporter, begun: Assignment, tree: Tree, change: Change) -> bool:
@@ -621,7 +621,7 @@ async def prove(context: JobContext, reporter: StatusReporter, begun: Assignment
     async with CommandRunner(
         context.services.setup.sandbox,
         tree.path,
-        network=narrowed(context.services.network, begun.asked.config.network).network,
+        network=narrow_network(context.services.network, begun.asked.config.network).network,
         start_in=context.services.conventions.working_directory,
         told=lambda connection: log.info("proof: network: %s", connection),
     ) as runner:

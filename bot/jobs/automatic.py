@@ -35,7 +35,7 @@ async def early_skip_reason(context: JobContext) -> str:
     if not is_unasked_review(context.job) or not isinstance(command, Review) or command.on is None:
         return ""
     config = await lately_on_default_branch(context)
-    wanted = config.reviews(command.on, context.services.bounds.review_on)
+    wanted = config.is_review_enabled(command.on, context.services.bounds.review_on)
     return "" if wanted else f"`review_on` in `{config.path}` does not list `{command.on}`."
 
 

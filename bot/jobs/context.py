@@ -388,7 +388,7 @@ class JobContext:
 
     async def refuse(self, refusal: Refusal) -> Ending:
         """Refuse the request: in one short reply, at most once per cause and hour in a thread; else by a reaction."""
-        which = sha256(refusal.because.encode()).hexdigest()[:16] if refusal.because else ""  # it may be long
+        which = sha256(refusal.variant.encode()).hexdigest()[:16] if refusal.variant else ""  # it may be long
         told = (self.job.repo.id, self.job.thread.key, f"{refusal.cause} {which}".rstrip())
         await self.void(refusal.voided)
         silent = refusal.silent or self.job.is_from_event

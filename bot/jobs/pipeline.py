@@ -56,7 +56,7 @@ from bot.jobs.status import JobCheckRun, StatusComment, StatusReporter, notice_o
 from bot.jobs.steering import answer_to
 from bot.jobs.waiting import Patience
 from bot.permissions.levels import Grant, Refusal
-from bot.permissions.permissions import NO_WRITE_ACCESS, resolved
+from bot.permissions.permissions import NO_WRITE_ACCESS, resolve_command
 from bot.permissions.repo_config import Notify, RepoConfig, RepoConfigError
 from bot.publishing.markdown import code, one_line
 from bot.publishing.status_view import StatusView
@@ -351,7 +351,7 @@ class JobPipeline:
 
     async def _granted(self, here: ThreadSnapshot, grant: Grant, asked: RepoSettings, source: Source) -> Ending:
         context = self._context
-        command = resolved(context.job.command, kind=context.job.thread.kind, config=asked.config)
+        command = resolve_command(context.job.command, kind=context.job.thread.kind, config=asked.config)
         if context.services.is_long_running:
             self.check = self._check_run(grant.bound_to_sha)
             if warning := await self.check.begin(self._reporter.now()):
@@ -390,7 +390,7 @@ class JobPipeline:
     ) -> Ending | None:
         """End a job that was begun and may not go on, and keep what it did; None when there is nothing of it."""
         context = self._context
-        command = resolved(context.job.command, kind=context.job.thread.kind, config=RepoConfig())
+        command = resolve_command(context.job.command, kind=context.job.thread.kind, config=RepoConfig())
         base = await resume_base(context)
         if base is None or not isinstance(command, Work):
             return None

@@ -37,7 +37,7 @@ async def start_recipe(context: JobContext, command: StartRecipe) -> Refusal | N
         hint = "".join(f" Did you mean {code(each)}?" for each in get_close_matches(name, known, n=1, cutoff=0.5))
         more = f"{code(f'{job.trigger} help')} lists all; for a task in your own words, use `fix`, `ask` or `test`."
         reason = f"There is no recipe {code(name)} in {code(RECIPE_DIR)} on the default branch.{hint} {more}"
-        return Refusal(cause="recipe-unknown", because=name, reason=reason)
+        return Refusal(cause="recipe-unknown", variant=name, reason=reason)
     # Its own file is valid, but it is refused beside the repository's other files, as for its label.
     if problems := [each for each in config.recipe_problems if each.startswith(f"{recipe_path(name)}:")]:
         return _not_valid(name, problems)
@@ -45,7 +45,7 @@ async def start_recipe(context: JobContext, command: StartRecipe) -> Refusal | N
     if job.origin.kind != "workflow" and not recipe.on.comment:
         remedy = "Write `comment: true` below its `on:` to allow that."
         reason = f"The recipe {code(name)} cannot be started by a comment. {remedy}"
-        return Refusal(cause="recipe-comment", because=name, reason=reason)
+        return Refusal(cause="recipe-comment", variant=name, reason=reason)
     made = recipe_job(job, recipe, words=command.words, options=command.options)
     await begin(context, await _where_it_reports(context, recipe, made))
     return None
@@ -54,7 +54,7 @@ async def start_recipe(context: JobContext, command: StartRecipe) -> Refusal | N
 def _not_valid(name: str, problems: list[str]) -> Refusal:
     reason = f"The recipe {code(name)} is not valid:\n\n{listed(problems)}"
     # By its text, so that a person who corrects one mistake after the other sees each.
-    return Refusal(cause="recipe-invalid", because=reason, reason=reason)
+    return Refusal(cause="recipe-invalid", variant=reason, reason=reason)
 
 
 async def start_scheduled(context: JobContext, command: RecipeDue) -> Ending:

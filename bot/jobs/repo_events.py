@@ -93,7 +93,7 @@ async def _labelled(context: JobContext, command: LabelEvent) -> Ending:
         if names.is_start(command.label):
             await context.queue.accept(fix_for(asked, "label"))
         await start_labelled(context, command.label, asked)
-    elif names.means_something(command.label):
+    elif names.is_known(command.label):
         try:
             at = datetime.fromisoformat(command.at).timestamp()
         except ValueError:  # GitHub does not say
@@ -123,7 +123,7 @@ async def _pushed(context: JobContext, head_sha: str) -> Ending:
             why = f"The pull request moved to {head_sha[:10]}, so the request is no longer valid."
             await context.queue.send(each.job.id, Signal(kind="stop", text=why, by=job.actor.login, id=job.id))
             await context.queue.wake(each.job.id)
-    if (await lately_on_default_branch(context)).reviews("push", context.services.bounds.review_on):
+    if (await lately_on_default_branch(context)).is_review_enabled("push", context.services.bounds.review_on):
         review = review_of_push(job)
         for each in await _jobs(context):
             if each.state in LIVE and each.job.id != review.id and is_unasked_review(each.job):
@@ -332,14 +332,14 @@ class Receipt:
 
     async def _may_be_reviewed(self, repo_id: int, on: ReviewEvent) -> bool:
         config = await self._config(repo_id)
-        return config is None or config.reviews(on, self._review_on)
+        return config is None or config.is_review_enabled(on, self._review_on)
 
     async def _nothing_follows(self, job: Job, command: RepoEvent) -> str:
         repo_id, number = job.repo.id, job.thread.key
         match command:
             case LabelEvent(label=label):
                 config = await self._config(repo_id)
-                means_nothing = config is not None and not config.hears_label(label)
+                means_nothing = config is not None and not config.handles_label(label)
                 return "the label has no meaning for the bot" if means_nothing else ""
             case PushEvent():
                 idle = not await self._queue.is_live(repo_id, number) and not await self._ledger.labels(repo_id, number)

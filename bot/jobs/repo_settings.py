@@ -35,11 +35,11 @@ from bot.permissions.repo_config import (
     RecipeError,
     RepoConfig,
     RepoConfigError,
-    defaults_when_broken,
-    merged,
+    fallback_config,
+    merge_configs,
     parse_config,
     parse_recipe,
-    too_large,
+    recipe_too_large,
 )
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ async def fetch_repo_settings(  # noqa: PLR0917 - what is asked of two places
     """
     organisation, problem = await _organisation(reader, repo)
     own = await asked_by(workspaces, repo_id, base, path)
-    config = merged(organisation, own.asked.config)
+    config = merge_configs(organisation, own.asked.config)
     warning = "\n\n".join(filter(None, (problem, own.warning)))
     return FetchedSettings(asked=replace(own.asked, config=config), warning=warning)
 
@@ -104,7 +104,7 @@ async def asked_by(workspaces: Workspaces, repo_id: int, base: Source, path: str
             log.info("repository %d: %s is not read: %s", repo_id, name, read)
     file = blobs[path]
     if blobs.pop(other, None) is not None and file is None:
-        config, wrong = defaults_when_broken(), f"`{OTHER_SPELLING}` is not read; rename it to `{PATH}`."
+        config, wrong = fallback_config(), f"`{OTHER_SPELLING}` is not read; rename it to `{PATH}`."
     else:
         config, wrong = await _read(file.content if file else None, path)
     if path != PATH:  # what is built in protects the usual place alone
@@ -131,7 +131,7 @@ async def asked_by(workspaces: Workspaces, repo_id: int, base: Source, path: str
 async def on_default_branch(reader: PhaseReader, repo: str, path: str = PATH) -> RepoConfig:
     """The configuration of the default branch, for what happens without a command; defaults for what does not fit."""
     organisation, _ = await _organisation(reader, repo)
-    return merged(organisation, (await _parsed(reader, repo, path))[0].model_copy(update={"path": path}))
+    return merge_configs(organisation, (await _parsed(reader, repo, path))[0].model_copy(update={"path": path}))
 
 
 async def lately_on_default_branch(context: JobContext) -> RepoConfig:
@@ -160,7 +160,7 @@ async def _parsed(reader: PhaseReader, repo: str, path: str) -> tuple[RepoConfig
     try:
         return await _read(await reader.file_at(repo, path), f"{repo}: {path}")
     except FileTooLargeError as error:
-        return defaults_when_broken(), str(error)
+        return fallback_config(), str(error)
 
 
 async def _read(content: bytes | None, source: str) -> tuple[RepoConfig, str]:
@@ -171,7 +171,7 @@ async def _read(content: bytes | None, source: str) -> tuple[RepoConfig, str]:
         return await asyncio.to_thread(partial(parse_config, content, source=source)), ""
     except RepoConfigError as error:
         log.warning("a configuration is not valid: %s", error)
-        return defaults_when_broken(), str(error)
+        return fallback_config(), str(error)
 
 
 _MAX_BYTES = 256 * 1024
@@ -240,7 +240,7 @@ async def find_recipes(github: GitHub, repo: str) -> FoundRecipes:
         file = files[f"{name}{_SUFFIX}"]
         try:
             if file.size > MAX_BYTES:
-                raise too_large(name, file.size)
+                raise recipe_too_large(name, file.size)
             if (content := contents.get(file.sha)) is None:  # no UTF-8, or removed meanwhile
                 recipe = await find_recipe(github, repo, name)
             else:
@@ -270,7 +270,7 @@ async def find_recipe(github: GitHub, repo: str, name: str) -> Recipe | None:
     try:
         content = await github.repos.file_at(repo, recipe_path(name))
     except FileTooLargeError as error:
-        raise too_large(name, error.size) from error
+        raise recipe_too_large(name, error.size) from error
     return None if content is None else await asyncio.to_thread(parse_recipe, content, name)
 
 

@@ -23,8 +23,8 @@ from agent_runtime import CommandEnd, CommandRunner, Connection, Destination, Ne
 from bot.git.errors import WorkspaceError
 from bot.git.setup_cache import SetupCache
 from bot.git.tree import Tree
-from bot.permissions.levels import Narrowed, narrowed, reach
-from bot.permissions.repo_config import RepoConfig, RepoConfigError, file_kinds, in_the_way
+from bot.permissions.levels import NarrowedNetwork, describe_network, narrow_network
+from bot.permissions.repo_config import RepoConfig, RepoConfigError, cache_conflict, file_kinds
 from bot.prompt.sanitize import clean_code
 from bot.publishing.markdown import code, fence, one_line
 from bot.publishing.status_view import Activity
@@ -138,11 +138,11 @@ class Setup:
             SettingsError: the sandbox cannot keep to the network.
         """
         config = asked.config
-        if obstacle := in_the_way(config.cache, tree.blobs.keys(), path=config.path):
+        if obstacle := cache_conflict(config.cache, tree.blobs.keys(), config_path=config.path):
             raise RepoConfigError(obstacle)
         if not config.setup:
             return SetupResult()
-        network = narrowed(self.network, config.network)
+        network = narrow_network(self.network, config.network)
         key = await self._key(tree, config, network.network, start_in)
         is_restored = False
         if self.cache is not None and key is not None:
@@ -230,11 +230,11 @@ class Setup:
         facts = f"{self.sandbox.level} {toolchain.output}{start_in and f' in {start_in}'}"
         return await asyncio.to_thread(setup_key, config, tree.blobs, network=network, toolchain=facts)
 
-    def _failed(self, end: CommandEnd, network: Narrowed, *, skipped: int, remedy: str) -> SetupResult:
+    def _failed(self, end: CommandEnd, network: NarrowedNetwork, *, skipped: int, remedy: str) -> SetupResult:
         command, how = one_line(end.command, 200), _how(end)
         if skipped:
             how += f"; {skipped} more {'was' if skipped == 1 else 'were'} not run"
-        notes = [f"It ran with {reach(network.network)}."]
+        notes = [f"It ran with {describe_network(network.network)}."]
         if network.left_out:
             left_out = Network.of(*network.left_out)
             setting = f"the input `{INPUT}`" if self.on_runner else f"`{VARIABLE}`"
@@ -334,7 +334,7 @@ class Reach:
     """
 
     operator: Network
-    narrowed: Narrowed
+    narrowed: NarrowedNetwork
     wanted: tuple[str, ...]
     file: str
     on_runner: bool

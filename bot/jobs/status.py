@@ -26,7 +26,7 @@ from bot.git.change import Change
 from bot.github.client import GitHub
 from bot.github.types import CheckDraft, CheckFacts, CommentFacts, GitHubError, PullLink, ReviewDraft, Spot
 from bot.jobs.context import Ending, JobContext, spot_of
-from bot.permissions.levels import Grant, reach
+from bot.permissions.levels import Grant, describe_network
 from bot.permissions.repo_config import Notify
 from bot.publishing.checks import Edits, Verdict, verdict_of
 from bot.publishing.markdown import code, duration
@@ -154,7 +154,7 @@ class StatusReporter:
     def now(self, **changes: Any) -> StatusView:  # noqa: ANN401 - whatever a StatusView takes
         """The view of the job as it stands."""
         services, job, progress, grant = self._context.services, self._context.job, self.progress, self.grant
-        reached = progress.reach or reach(services.network)
+        reached = progress.reach or describe_network(services.network)
         lost = f", which was lost: {progress.network_lost}" if progress.network_lost else ""
         # The command as it was given; a workflow's file gives the verb alone.
         asked = job.trigger if job.command.verb == "bare" else f"{job.trigger} {job.command.verb}"

@@ -1,8 +1,6 @@
-"""Permission checks: decide what a job may do, before any text of strangers is read.
+"""Permission checks: decide the permissions of a job before any untrusted text is read.
 
-`grant_for` is the one place at which every job passes, for each verb, trigger and entry point. It returns a `Grant` or
-the `Refusal` of the first check that fails. `approver_refusal` checks an approval. `settled` finds the model and the
-limits of a run.
+`grant_for` is the single check that each job passes; `approver_refusal` checks an approval.
 """
 
 from __future__ import annotations
@@ -34,66 +32,60 @@ from bot.permissions.levels import (
     Publish,
     Refusal,
     ThreadState,
+    apply_recipe,
+    build_policy,
+    decide_level,
+    describe_reach,
     is_fork,
-    level_for,
-    narrowed,
-    narrowed_by,
-    policy_for,
-    reachable,
-    started_by_stranger,
+    is_started_by_stranger,
+    narrow_network,
     tools_for,
 )
 from bot.permissions.repo_config import RepoConfig
 
 
 def grant_for(request: AccessRequest) -> Grant | Refusal:
-    """Decide what a job may do; the one choke point, for every verb, every trigger and both entry points."""
+    """Decide the permissions of a job, for each verb, trigger and entry point."""
     refusal = _people_refusal(request) or repository_refusal(request.job, request.facts)
     if refusal is not None:
         return refusal
-    command = resolved(request.command, kind=request.job.thread.kind, config=request.config)
+    command = resolve_command(request.command, kind=request.job.thread.kind, config=request.config)
     match command:
         case Fix() | Review() | Explain() | Plan() | Ask() | Test() | Undo():
             return (
                 _work_refusal(request, command)
                 or cap_refusal(request)
-                or _work(request, command, narrowed_by(request.job.recipe, level_for(request)))
+                or _decide_work(request, command, apply_recipe(request.job.recipe, decide_level(request)))
             )
         case _:
-            nothing = policy_for(
-                "read-only", limits=request.bounds.limits, commands=(), because="it needs no agent", reachable=""
+            nothing = build_policy(
+                "read-only", limits=request.bounds.limits, commands=(), reason="it needs no agent", reach=""
             )
             return Grant(policy=nothing, publish="nothing", bound_to_sha=request.facts.head_sha, level="read-only")
 
 
-def resolved(command: Command, *, kind: ThreadKind, config: RepoConfig) -> Command:
-    """The command, with a verb: text without one means what the repository says it does.
-
-    Args:
-        command: what was asked.
-        kind: of the thread.
-        config: the repository's.
-    """
+def resolve_command(command: Command, *, kind: ThreadKind, config: RepoConfig) -> Command:
+    """Replace text without a verb by the repository's default command."""
     if not isinstance(command, BareCommand):
         return command
     verb = config.bare_pull if kind == "pull" else config.bare_issue
     return WORK_VERBS[verb](goal=command.goal, options=command.options)
 
 
-_SPOKEN = frozenset({"comment", "review_comment", "review", "description"})
-"""What a job comes from when somebody wrote a trigger word."""
+_TYPED = frozenset({"comment", "review_comment", "review", "description"})
+"""Origins with a trigger word."""
 
 
 def _people_refusal(request: AccessRequest) -> Refusal | None:
-    """Everybody whose word a job rests on must have write access, and a word that counts here.
+    """Refuse if a requester has no write access, or the trigger word is disabled here.
 
-    A workflow's command has the authority of its file's author; see `levels` for who may have started it.
+    A workflow's command has the authority of its file's author; see `is_started_by_stranger`.
     """
     job, words = request.job, request.config.triggers
-    may = is_workflow_command(job) or all(map(can_command, request.roles))
-    if len(request.roles) != 1 + len(job.others) or not may:
+    is_allowed = is_workflow_command(job) or all(map(can_command, request.roles))
+    if len(request.roles) != 1 + len(job.others) or not is_allowed:
         return NO_WRITE_ACCESS
-    if words is None or job.origin.kind not in _SPOKEN or job.trigger.casefold() in map(str.casefold, words):
+    if words is None or job.origin.kind not in _TYPED or job.trigger.casefold() in map(str.casefold, words):
         return None
     return Refusal(
         cause="trigger",
@@ -103,7 +95,6 @@ def _people_refusal(request: AccessRequest) -> Refusal | None:
 
 
 def _work_refusal(request: AccessRequest, command: Work | Undo) -> Refusal | None:
-    """Why this kind of work cannot be done here, no matter who asks."""
     job, facts = request.job, request.facts
     if isinstance(command, Review) and job.thread.kind != "pull":
         where = "in an issue" if job.thread.kind == "issue" else f"on the branch `{job.thread.branch}` alone"
@@ -113,31 +104,31 @@ def _work_refusal(request: AccessRequest, command: Work | Undo) -> Refusal | Non
         )
     if isinstance(command, Undo) and is_fork(request):
         return Refusal(cause="fork", reason="There is no commit of mine on a fork's branch: I never push to forks.")
-    on_a_branch = job.thread.kind == "pull" or facts.continues > 0
-    pushes = isinstance(command, Undo) or (isinstance(command, Fix) and on_a_branch)
+    has_branch = job.thread.kind == "pull" or facts.continues > 0
+    pushes = isinstance(command, Undo) or (isinstance(command, Fix) and has_branch)
     return thread_refusal(job, facts, may_be_closed=isinstance(command, (Explain, Ask))) or branch_refusal(
         job, facts, pushes=pushes
     )
 
 
-def _work(request: AccessRequest, command: Work | Undo, found: LevelDecision) -> Grant | Refusal:
-    looks = isinstance(command, (Review, Explain, Plan, Ask))
+def _decide_work(request: AccessRequest, command: Work | Undo, decision: LevelDecision) -> Grant | Refusal:
+    is_reading = isinstance(command, (Review, Explain, Plan, Ask))
     unverified = request.job.origin.unverified
-    verb = (unverified.verb if unverified is not None and started_by_stranger(request) else "") or command.verb
-    if found.level == "read-only" and (not looks or verb in {"fix", "test"}):
-        does = "run nothing" if verb == "test" else "change nothing"
-        notes = found.notes if unverified is None else ()
+    verb = (unverified.verb if unverified is not None and is_started_by_stranger(request) else "") or command.verb
+    if decision.level == "read-only" and (not is_reading or verb in {"fix", "test"}):
+        consequence = "run nothing" if verb == "test" else "change nothing"
+        notes = decision.notes if unverified is None else ()
         return Refusal(
             cause="read-only",
-            because=found.because,
-            reason=" ".join([f"I {does} here, because {found.because}. {found.remedy}", *notes]),
-            # Of a workflow that strangers start, its author reads in the run's summary, not they in their threads.
-            silent=started_by_stranger(request),
-            voided=found.voided,
+            variant=decision.reason,
+            reason=" ".join([f"I {consequence} here, because {decision.reason}. {decision.remedy}", *notes]),
+            # Report a stranger's workflow run to its author, in the run's summary, not in the stranger's thread.
+            silent=is_started_by_stranger(request),
+            voided=decision.voided,
         )
     options = Options() if isinstance(command, Undo) else command.options
     if request.job.thread.kind == "pull" and (options.base is not None or options.new):
-        # Why an option that is about new pull requests means nothing in one.
+        # Options about new pull requests do not apply.
         if options.base is not None:
             return Refusal(
                 cause="base", reason="A pull request already has a base branch. Leave out `--base`, and try again."
@@ -147,29 +138,29 @@ def _work(request: AccessRequest, command: Work | Undo, found: LevelDecision) ->
             reason="On a pull request, a fix is a commit on its branch. Leave out `--new` here, or use it on the "
             "issue.",
         )
-    made = settled(command.verb, options, request.config, request.bounds)
-    return made if isinstance(made, Refusal) else _granted(request, command, found, made, options)
+    resolved = resolve_options(command.verb, options, request.config, request.bounds)
+    return resolved if isinstance(resolved, Refusal) else _build_grant(request, command, decision, resolved, options)
 
 
-def _granted(
-    request: AccessRequest, command: Work | Undo, found: LevelDecision, made: EffectiveOptions, options: Options
+def _build_grant(
+    request: AccessRequest, command: Work | Undo, decision: LevelDecision, resolved: EffectiveOptions, options: Options
 ) -> Grant:
-    looks, recipe = isinstance(command, (Review, Explain, Plan, Ask)), request.job.recipe
-    level = "read-only" if looks else found.level
-    publish = _publish(request, command)
-    spared = (
+    is_reading, recipe = isinstance(command, (Review, Explain, Plan, Ask)), request.job.recipe
+    level = "read-only" if is_reading else decision.level
+    publish = _publish_target(request, command)
+    fork_notes = (
         ("Nothing is pushed to a fork: the patch is kept.",) if isinstance(command, Fix) and is_fork(request) else ()
     )
     number = request.facts.continues
     continues = (f"#{number} is open for this issue; I continue there. `--new` opens another.",) if number else ()
     return Grant(
-        policy=policy_for(
+        policy=build_policy(
             level,
-            limits=made.limits,
+            limits=resolved.limits,
             commands=(*request.bounds.commands, *request.config.allow),
-            because=f"`{command.verb}` only looks" if looks else found.because,
-            reachable=reachable(
-                request.bounds.sandbox, narrowed(request.bounds.network, request.config.network).network
+            reason=f"`{command.verb}` only looks" if is_reading else decision.reason,
+            reach=describe_reach(
+                request.bounds.sandbox, narrow_network(request.bounds.network, request.config.network).network
             ),
         ),
         publish=publish,
@@ -178,19 +169,18 @@ def _granted(
         tools=()
         if isinstance(command, Undo)
         else tools_for(level, writes=isinstance(command, Fix), asks=request.job.thread.has_comments, recipe=recipe),
-        servers=() if level == "read-only" or (recipe is not None and recipe.tools is not None) else made.servers,
-        model=made.model,
+        servers=() if level == "read-only" or (recipe is not None and recipe.tools is not None) else resolved.servers,
+        model=resolved.model,
         dry_run=options.dry_run or request.bounds.dry_run,
-        candidates=made.candidates,
-        replay=publish == "pull_branch" and not found.bound,
+        candidates=resolved.candidates,
+        replay=publish == "pull_branch" and not decision.bound,
         protected=request.config.protected,
-        notes=(*continues, *found.notes, *made.notes, *spared),
-        voided=found.voided,
+        notes=(*continues, *decision.notes, *resolved.notes, *fork_notes),
+        voided=decision.voided,
     )
 
 
-def _publish(request: AccessRequest, command: Work | Undo) -> Publish:
-    """Where what comes of it may go."""
+def _publish_target(request: AccessRequest, command: Work | Undo) -> Publish:
     match command:
         case Fix() if not is_fork(request):
             return "pull_branch" if request.job.thread.kind == "pull" or request.facts.continues else "new_branch"
@@ -212,16 +202,10 @@ def approver_refusal(
     bound_to_sha: str = "",
     trusted_bots: TrustedBots | None = None,
 ) -> Refusal | None:
-    """Why somebody's approval of what a job waits for does not count, or None when it does.
+    """Return why an approval does not count, or None.
 
-    Args:
-        job: the one that waits.
-        approver: who says yes.
-        role: the approver's, asked of GitHub now.
-        facts: the thread now; where work on an issue goes on in a pull request, with the head of that.
-        author_id: who opened the pull request; None when that account is gone.
-        bound_to_sha: the commit that the request was made for; where it is empty, the head that the job names.
-        trusted_bots: bots that may command; none of them may approve.
+    `facts` are of the pull request in which work on an issue continues. `author_id` is None for a deleted account.
+    An empty `bound_to_sha` stands for the job's head. No bot may approve.
     """
     if not can_command(role):
         return NO_WRITE_ACCESS
@@ -233,11 +217,11 @@ def approver_refusal(
             cause="own-fork",
             reason="This pull request comes from your own fork, so somebody else with write access has to approve.",
         )
-    meant = bound_to_sha or job.head_sha
-    if (pull or facts.continues) and meant and meant != facts.head_sha:
+    expected = bound_to_sha or job.head_sha
+    if (pull or facts.continues) and expected and expected != facts.head_sha:
         return Refusal(
             cause="moved-head",
-            reason=f"The request was made at commit {meant[:10]}, and the head is {facts.head_sha[:10]} now, so I "
+            reason=f"The request was made at commit {expected[:10]}, and the head is {facts.head_sha[:10]} now, so I "
             "dropped it. Review what was pushed, and give the command again.",
         )
     return repository_refusal(job, facts) or thread_refusal(job, facts)
@@ -251,13 +235,13 @@ NO_WRITE_ACCESS = Refusal(
 
 
 def cap_refusal(request: AccessRequest) -> Refusal | None:
-    """Why this would be more than is done in an hour, or None."""
-    unasked = request.job.origin.kind in {"ci", "recipe"}
+    """Refuse a job that exceeds an hourly limit, or the limit of unattended jobs in a thread."""
+    is_automatic = request.job.origin.kind in {"ci", "recipe"}
     tally, caps, bounds = request.tally, request.bounds.caps, request.bounds
     scopes = (
         ("thread", tally.thread, caps.thread, "in this thread"),
-        # When checks fail or a recipe is due nobody asks, and the bot itself stands for nobody over all repositories.
-        ("user", 0 if unasked else tally.user, caps.user, f"for {request.job.actor.login}"),
+        # The actor of automatic work is the bot, which has no limit of its own.
+        ("user", 0 if is_automatic else tally.user, caps.user, f"for {request.job.actor.login}"),
         ("repository", tally.repository, caps.repository, "in this repository"),
         ("installation", tally.installation, caps.installation, "in this installation"),
     )
@@ -268,7 +252,7 @@ def cap_refusal(request: AccessRequest) -> Refusal | None:
                 reason=f"I have started {done} jobs {words} in the last hour; the limit is {most}. Try again in an "
                 f"hour. The operator can raise the limit (`CODEPILOT_CAPS={scope}=…`).",
             )
-    # On a branch alone no person ever asks; what machines do there ends in a pull request, and counts by the hour.
+    # All work on a branch without a thread is automatic; the hourly limits apply to it.
     is_thread = request.job.thread.kind != "branch"
     if is_thread and is_unattended(request.job, bounds.trusted_bots) and tally.unattended >= caps.unattended:
         return Refusal(
@@ -281,7 +265,7 @@ def cap_refusal(request: AccessRequest) -> Refusal | None:
 
 
 def repository_refusal(job: Job, facts: ThreadState) -> Refusal | None:
-    """Why nothing is done in this repository now, or None."""
+    """Refuse an archived repository, and one that was made public after the command."""
     if facts.archived:
         return Refusal(
             cause="archived",
@@ -297,13 +281,7 @@ def repository_refusal(job: Job, facts: ThreadState) -> Refusal | None:
 
 
 def thread_refusal(job: Job, facts: ThreadState, *, may_be_closed: bool = False) -> Refusal | None:
-    """Why no work is done in this thread now, or None.
-
-    Args:
-        job: where.
-        facts: the thread now.
-        may_be_closed: whether it is work that only ends in words.
-    """
+    """Refuse a locked thread, and a closed one unless the work only answers."""
     thread = "pull request" if job.thread.kind == "pull" else job.thread.kind
     if not facts.is_open and not may_be_closed:
         return Refusal(cause="closed", reason=f"This {thread} is closed. Reopen it and try again.")
@@ -313,13 +291,7 @@ def thread_refusal(job: Job, facts: ThreadState, *, may_be_closed: bool = False)
 
 
 def branch_refusal(job: Job, facts: ThreadState, *, pushes: bool) -> Refusal | None:
-    """Why no work is done on this branch, or None.
-
-    Args:
-        job: where.
-        facts: the thread now.
-        pushes: whether the work is to end in a commit on the branch that is there.
-    """
+    """Refuse a missing or unsafe branch, and a push to a deleted or default branch."""
     if not facts.head_sha:
         reason = (
             f"The branch `{facts.base_ref}`, from which the work would start, does not exist: it was deleted or "
@@ -347,14 +319,12 @@ def branch_refusal(job: Job, facts: ThreadState, *, pushes: bool) -> Refusal | N
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveOptions:
-    """What a run is made with.
+    """The resolved options of a run.
 
     Attributes:
-        model: which one works.
-        limits: its bounds; of all attempts together, where there are several.
-        candidates: how many attempts are made at the same time.
-        notes: sentences about what was cut or left out.
-        servers: the MCP servers whose tools the agent has, by name.
+        limits: of all candidates together.
+        notes: sentences about reduced or ignored options.
+        servers: names of MCP servers.
     """
 
     model: str
@@ -364,49 +334,42 @@ class EffectiveOptions:
     servers: tuple[str, ...] = ()
 
 
-def settled(verb: str, options: Options, config: RepoConfig, bounds: Bounds) -> EffectiveOptions | Refusal:
-    """The command's options first, then the configuration, then the operator; never more than the operator's bounds.
-
-    Args:
-        verb: of the command.
-        options: the command's.
-        config: the repository's.
-        bounds: the operator's.
-    """
-    offered = tuple(dict.fromkeys((bounds.model, *bounds.models)))
-    if options.model is not None and options.model not in offered:
+def resolve_options(verb: str, options: Options, config: RepoConfig, bounds: Bounds) -> EffectiveOptions | Refusal:
+    """Merge options of command, configuration and operator, in this order, within the operator's bounds."""
+    models = tuple(dict.fromkeys((bounds.model, *bounds.models)))
+    if options.model is not None and options.model not in models:
         return Refusal(
             cause="model",
             reason=f"The model `{options.model}` is not offered here. Use one of "
-            f"{', '.join(f'`{each}`' for each in offered)}, or leave out `--model`; the operator can offer "
+            f"{', '.join(f'`{server}`' for server in models)}, or leave out `--model`; the operator can offer "
             "more (`CODEPILOT_MODELS`).",
         )
     overrides = config.overrides(verb)
     notes: list[str] = []
     model = options.model or overrides.model or bounds.model
-    if model not in offered:
+    if model not in models:
         notes.append(f"`{config.path}` names the model `{model}`, which is not offered here; I used `{bounds.model}`.")
         model = bounds.model
     limits = bounds.limits
-    budget, most = options.budget_usd or overrides.budget_usd, limits.max_cost_usd
-    if budget is not None and most is not None and budget > most:
-        notes.append(f"A budget of {budget:,.2f} USD exceeds the operator's limit; it was reduced to {most:,.2f} USD.")
-        budget = most
+    budget, cap = options.budget_usd or overrides.budget_usd, limits.max_cost_usd
+    if budget is not None and cap is not None and budget > cap:
+        notes.append(f"A budget of {budget:,.2f} USD exceeds the operator's limit; it was reduced to {cap:,.2f} USD.")
+        budget = cap
     steps = options.max_steps or overrides.max_steps or limits.max_steps
     if steps > limits.max_steps:
         notes.append(f"{steps:,} steps exceed the operator's limit; they were reduced to {limits.max_steps:,}.")
         steps = limits.max_steps
-    limits = replace(limits, max_cost_usd=most if budget is None else budget, max_steps=steps)
+    limits = replace(limits, max_cost_usd=cap if budget is None else budget, max_steps=steps)
     candidates = options.candidates or 1
-    most_candidates = min(bounds.max_candidates, config.max_candidates or bounds.max_candidates)
+    max_candidates = min(bounds.max_candidates, config.max_candidates or bounds.max_candidates)
     if candidates > 1 and verb != "fix":
         notes.append(f"`--candidates` has no effect on `{verb}`.")
         candidates = 1
-    elif candidates > most_candidates:
-        notes.append(f"{candidates:,} candidates exceed the limit here; they were reduced to {most_candidates}.")
-        candidates = most_candidates
-    servers = tuple(each for each in bounds.servers if config.mcp is None or each in config.mcp)
-    if unknown := [each for each in config.mcp or () if each not in bounds.servers]:
-        listed = ", ".join(f"`{each}`" for each in unknown)
+    elif candidates > max_candidates:
+        notes.append(f"{candidates:,} candidates exceed the limit here; they were reduced to {max_candidates}.")
+        candidates = max_candidates
+    servers = tuple(server for server in bounds.servers if config.mcp is None or server in config.mcp)
+    if undefined := [server for server in config.mcp or () if server not in bounds.servers]:
+        listed = ", ".join(f"`{server}`" for server in undefined)
         notes.append(f"`{config.path}` names MCP servers that the operator does not define: {listed}.")
     return EffectiveOptions(model=model, limits=limits, candidates=candidates, notes=tuple(notes), servers=servers)

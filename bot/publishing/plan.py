@@ -14,7 +14,7 @@ from bot.domain.commands import Review, ReviewEvent
 from bot.domain.job import Job
 from bot.git.change import Change
 from bot.github.types import PullDraft
-from bot.permissions.levels import OWN_PREFIX, Grant
+from bot.permissions.levels import BRANCH_PREFIX, Grant
 from bot.publishing.checks import Rerun, Verdict
 from bot.publishing.markdown import COMMENT_LIMIT, Allowlist, BotMarkup, clean, code, defuse, escape_markdown, one_line
 from bot.publishing.render import RunReport
@@ -36,7 +36,7 @@ class CommitTarget:
     base_branch: str
     head_branch: str | None = None
     server: str
-    prefix: str = OWN_PREFIX
+    prefix: str = BRANCH_PREFIX
     run_url: str = ""
     keep_unfinished: bool = False
     number: int = 1
@@ -318,7 +318,7 @@ _IMPERATIVE = {
 }
 
 
-def branch_name(job: Job, *, prefix: str = OWN_PREFIX, unfinished: bool = False, number: int = 1) -> str:
+def branch_name(job: Job, *, prefix: str = BRANCH_PREFIX, unfinished: bool = False, number: int = 1) -> str:
     """Return the name of a job's branch, free of untrusted text; only a `number` above 1 adds a suffix.
 
     Raises:
@@ -340,7 +340,7 @@ def is_named_by_run(job: Job) -> bool:
     return job.origin.kind == "ci" and job.thread.kind == "branch" and job.origin.id > 0  # other CI has no runs
 
 
-def branch_prefix(job: Job, *, prefix: str = OWN_PREFIX) -> str:
+def branch_prefix(job: Job, *, prefix: str = BRANCH_PREFIX) -> str:
     return branch_name(job, prefix=prefix).removesuffix(job.id)
 
 

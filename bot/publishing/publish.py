@@ -31,7 +31,7 @@ from bot.github.types import (
     ReviewFacts,
     remedy_for,
 )
-from bot.permissions.levels import OWN_PREFIX
+from bot.permissions.levels import BRANCH_PREFIX
 from bot.publishing.checks import Verdict
 from bot.publishing.markdown import code, plural
 from bot.publishing.plan import CommitPlan, Publication, branch_name, pull_body
@@ -288,7 +288,7 @@ class Pusher(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     repo: RepoFacts
-    branch_prefix: str = OWN_PREFIX
+    branch_prefix: str = BRANCH_PREFIX
 
     @property
     def server(self) -> str:

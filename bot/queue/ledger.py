@@ -216,7 +216,7 @@ class DurableSchedules:
             for name, cron in crons.items():
                 place = {"installation": installation, "repo": repo.full_name}
                 if known.get(name) != cron:
-                    place |= {"cron": cron, "due_at": next_due(cron, tx.now, spread_by=f"{repo.id}:{name}")}
+                    place |= {"cron": cron, "due_at": next_due(cron, tx.now, delay_key=f"{repo.id}:{name}")}
                     row = insert(tx, SCHEDULES).values(repo_id=repo.id, recipe=name, **place)
                     tx.rows.execute(row.on_conflict_do_update(index_elements=["repo_id", "recipe"], set_=place))
                 else:
@@ -264,7 +264,7 @@ class DurableSchedules:
                 # From now, not from then: what was due several times while no process ran is done once.
                 here = (SCHEDULES.c.repo_id == row.repo_id, SCHEDULES.c.recipe == name)
                 try:
-                    following = next_due(row.cron, tx.now, spread_by=f"{row.repo_id}:{name}")
+                    following = next_due(row.cron, tx.now, delay_key=f"{row.repo_id}:{name}")
                 except ValueError as error:  # another version took it; the next look at the repository tells its people
                     log.warning("the recipe %s of %s is due no more: %r: %s", name, row.repo, row.cron, error)
                     tx.rows.execute(SCHEDULES.delete().where(*here))

@@ -53,7 +53,7 @@ from bot.jobs.storage import (
     PatchStore,
     RunResults,
 )
-from bot.permissions.levels import unkept
+from bot.permissions.levels import network_problem
 from bot.publishing.redact import Redactor
 from bot.settings.load import derive_key
 from bot.settings.models import ActionInputs, ActionSettings, AgentSettings, Settings, bounds_of
@@ -116,7 +116,7 @@ def services(
     if shutil.which("git") is None:
         raise ConfigError(("`git` is not on the PATH; install it. Example: sudo apt-get install git",))
     sandbox = pick_sandbox(agent.sandbox if works else "local", sandbox_settings(agent))
-    if works and (problem := unkept(sandbox.level, networks(agent))):
+    if works and (problem := network_problem(sandbox.level, networks(agent))):
         raise ConfigError((problem,))
     make_data_directory(agent)
     key = derive_key(secret, "paused runs")

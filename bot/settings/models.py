@@ -23,7 +23,7 @@ from agent_runtime import CATALOG, ContainerSettings, Network, RunLimits, Sandbo
 from bot.domain.access import Bounds, Caps, Level, TrustedBots
 from bot.domain.commands import DEFAULT_TRIGGER
 from bot.domain.errors import InputProblem
-from bot.permissions.levels import OWN_PREFIX, Conventions
+from bot.permissions.levels import BRANCH_PREFIX, Conventions
 from bot.permissions.repo_config import PATH, BareVerb, Label
 from bot.settings import parsing
 
@@ -381,7 +381,7 @@ class ActionInputs:
     base: Annotated[str | None, AfterValidator(parsing.branch), Spec("develop")] = None
     """The branch to start from and to open pull requests against, unless a command names another; pull requests keep
     their own base."""
-    branch_prefix: Annotated[str, AfterValidator(parsing.branch_prefix), Spec("bots/codepilot/")] = OWN_PREFIX
+    branch_prefix: Annotated[str, AfterValidator(parsing.branch_prefix), Spec("bots/codepilot/")] = BRANCH_PREFIX
     """The prefix of new branch names, ending in `/` or `-`."""
     working_directory: Annotated[str | None, AfterValidator(parsing.subdirectory), Spec("services/api")] = None
     """The directory of the repository in which the agent's commands and the `setup:` commands start."""

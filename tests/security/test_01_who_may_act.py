@@ -92,7 +92,7 @@ def test_every_verb_from_every_trigger_passes_the_one_choke_point(command: Comma
                 assert isinstance(verdict, Grant) or not verdict.silent
             elif origin == "workflow" and isinstance(command, (Review, Explain, Plan, Ask, StartRecipe)):
                 # The workflow's file commands; who started it by an event gets no more than eyes.
-                assert isinstance(verdict, Refusal) or (verdict.level, verdict.executes) == ("read-only", False)
+                assert isinstance(verdict, Refusal) or (verdict.level, verdict.can_execute) == ("read-only", False)
                 assert isinstance(verdict, Refusal) or verdict.publish in {"nothing", "review"}
             else:
                 assert isinstance(verdict, Refusal), (role, kind)

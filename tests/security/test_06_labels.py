@@ -8,7 +8,7 @@ import pytest
 
 from bot.domain.access import Level, Role, ThreadLabel, text_binding
 from bot.domain.job import Actor
-from bot.permissions.levels import Grant, level_for
+from bot.permissions.levels import Grant, decide_level
 from bot.permissions.permissions import grant_for
 from tests.builders import a_job, a_request_for, thread_facts
 
@@ -23,7 +23,7 @@ def _label(level: Level, *, role: Role = "write", bound_to: str = OLD) -> Thread
 @pytest.mark.parametrize("role", get_args(Role))
 def test_a_label_raises_only_when_who_set_it_may_write(role: Role) -> None:
     request = a_request_for(a_job(kind="pull"), labels=(_label("auto", role=role),))
-    found = level_for(request)
+    found = decide_level(request)
     if role in {"admin", "maintain", "write"}:
         assert found.level == "auto"
     else:
@@ -34,7 +34,7 @@ def test_a_label_raises_only_when_who_set_it_may_write(role: Role) -> None:
 @pytest.mark.parametrize("role", get_args(Role))
 def test_a_label_that_restricts_counts_whoever_set_it_and_whatever_was_pushed(role: Role) -> None:
     label = _label("read-only", role=role, bound_to=NEW)
-    assert level_for(a_request_for(a_job(kind="pull"), labels=(label, _label("auto")))).level == "read-only"
+    assert decide_level(a_request_for(a_job(kind="pull"), labels=(label, _label("auto")))).level == "read-only"
 
 
 def test_a_push_voids_a_label_and_says_so() -> None:
@@ -60,5 +60,5 @@ def test_what_a_label_allowed_for_one_commit_is_not_carried_to_the_next() -> Non
 
 def test_the_label_of_an_issue_is_void_when_its_words_were_changed() -> None:
     label = _label("auto", bound_to=text_binding("Harmless", "words"))
-    found = level_for(a_request_for(a_job(title="Harmless", body="words, and run this"), labels=(label,)))
+    found = decide_level(a_request_for(a_job(title="Harmless", body="words, and run this"), labels=(label,)))
     assert (found.level, found.voided) == ("ask", ("codepilot:auto",))

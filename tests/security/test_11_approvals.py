@@ -6,7 +6,7 @@ import pytest
 
 from bot.domain.access import Role, ThreadLabel, TrustedBots
 from bot.domain.job import Actor
-from bot.permissions.levels import Refusal, ThreadState, level_for
+from bot.permissions.levels import Refusal, ThreadState, decide_level
 from bot.permissions.permissions import approver_refusal
 from tests.builders import a_job, a_request_for, thread_facts
 
@@ -39,7 +39,7 @@ def test_the_author_of_a_fork_does_not_approve_even_with_write_access() -> None:
 def test_the_author_of_a_fork_does_not_raise_it_by_a_label() -> None:
     def level(labeller: Actor) -> str:
         label = ThreadLabel(name="x", level="auto", labeller=labeller, role="admin", bound_to=FORK.head_sha)
-        return level_for(a_request_for(JOB, facts=FORK, labels=(label,))).level
+        return decide_level(a_request_for(JOB, facts=FORK, labels=(label,))).level
 
     assert (level(AUTHOR), level(RITA)) == ("read-only", "auto")
 

@@ -65,7 +65,7 @@ def test_no_code_of_a_fork_runs_and_nothing_is_pushed_whatever_is_configured(
         assert isinstance(verdict, Refusal)
     else:
         assert isinstance(verdict, Grant)
-        assert not verdict.executes
+        assert not verdict.can_execute
         assert verdict.publish in {"review", "nothing"}
 
 
@@ -73,7 +73,7 @@ def test_no_code_of_a_fork_runs_and_nothing_is_pushed_whatever_is_configured(
 def test_a_maintainers_label_for_this_commit_lets_code_run_and_still_nothing_is_pushed(level: Level) -> None:
     verdict = grant_for(a_request_for(a_job(kind="pull"), facts=FORK, labels=(_label(level),)))
     assert isinstance(verdict, Grant)
-    assert (verdict.level, verdict.executes, verdict.publish) == (level, True, "nothing")
+    assert (verdict.level, verdict.can_execute, verdict.publish) == (level, True, "nothing")
     assert "Nothing is pushed to a fork: the patch is kept." in verdict.notes
 
 
@@ -93,7 +93,7 @@ def test_no_other_label_does(label: ThreadLabel) -> None:
     assert isinstance(verdict, Refusal)
     assert verdict.cause == "read-only"
     # Each of its remedies is told, also one after the other.
-    assert ("label" if label.level == "read-only" else "fork") in verdict.because
+    assert ("label" if label.level == "read-only" else "fork") in verdict.variant
 
 
 def test_when_nobody_can_tell_who_opened_it_no_label_counts() -> None:

@@ -11,8 +11,8 @@ from agent_runtime import Network, RunLimits
 from bot.domain.access import Bounds
 from bot.domain.commands import Options
 from bot.domain.job import JobState
-from bot.permissions.levels import narrowed
-from bot.permissions.permissions import EffectiveOptions, settled
+from bot.permissions.levels import narrow_network
+from bot.permissions.permissions import EffectiveOptions, resolve_options
 from bot.permissions.repo_config import RepoConfigError, parse_config
 from localhub import LocalHub
 from tests.acceptance.test_setup import with_config
@@ -69,7 +69,7 @@ def test_a_repository_cannot_define_a_tool_server(text: str) -> None:
 def test_a_tool_server_that_the_operator_does_not_define_is_not_used() -> None:
     config = parse_config(b"mcp: [evil, docs]")
     bounds = Bounds(limits=RunLimits(), servers=("docs", "db"))
-    made = settled("fix", Options(), config, bounds)
+    made = resolve_options("fix", Options(), config, bounds)
     assert isinstance(made, EffectiveOptions)
     assert made.servers == ("docs",)
     assert "`evil`" in made.notes[0]
@@ -78,7 +78,7 @@ def test_a_tool_server_that_the_operator_does_not_define_is_not_used() -> None:
 def test_a_model_that_the_operator_does_not_offer_is_not_used() -> None:
     config = parse_config(b"model: expensive\nbudget_usd: 1000\nmax_steps: 1000")
     bounds = Bounds(limits=RunLimits(max_steps=5, max_cost_usd=1), model="usual")
-    made = settled("fix", Options(), config, bounds)
+    made = resolve_options("fix", Options(), config, bounds)
     assert isinstance(made, EffectiveOptions)
     assert (made.model, made.limits) == ("usual", bounds.limits)
 
@@ -87,5 +87,5 @@ def test_a_model_that_the_operator_does_not_offer_is_not_used() -> None:
 def test_its_network_is_at_most_the_operators(wanted: str) -> None:
     operator = Network.of("a.example", "b.example")
     config = parse_config(f"network: {wanted}".encode())
-    assert narrowed(operator, config.network).network.allowed <= operator.allowed
-    assert not narrowed(Network(), config.network).network
+    assert narrow_network(operator, config.network).network.allowed <= operator.allowed
+    assert not narrow_network(Network(), config.network).network

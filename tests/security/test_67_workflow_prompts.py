@@ -22,7 +22,7 @@ from bot.domain.commands import Ask, Fix
 from bot.domain.job import Actor, InputValue, Job, Origin, UnverifiedInputs
 from bot.github.client import GitHub
 from bot.github.types import FileTooLargeError
-from bot.permissions.levels import AccessRequest, Grant, Refusal, binding
+from bot.permissions.levels import AccessRequest, Grant, Refusal, label_binding
 from bot.permissions.permissions import grant_for
 from bot.settings.load import load_action
 from tests.bot.action.action_events import a_delivery, asked
@@ -220,7 +220,7 @@ def test_a_job_that_is_not_verified_only_reads_and_no_label_raises_it() -> None:
     bounds = Bounds(limits=RunLimits(), model="the-model", level="auto")
     mona = Actor(id=20, login="mona")
     plain = _request(Ask(goal="x"))
-    label = ThreadLabel(name="codepilot:auto", level="auto", labeller=mona, role="write", bound_to=binding(plain))
+    label = ThreadLabel(name="codepilot:auto", level="auto", labeller=mona, role="write", bound_to=label_binding(plain))
     for labels in ((), (label,)):
         grant = grant_for(_request(Ask(goal="x"), bounds=bounds, labels=labels))
         assert isinstance(grant, Grant)

@@ -8,9 +8,9 @@ import pytest
 
 from agent_runtime import RunLimits
 from agent_runtime.policy.policy import CallFacts, Permitted
-from bot.permissions.levels import allowed_commands, policy_for
+from bot.permissions.levels import allowed_commands, build_policy
 
-POLICY = policy_for("ask", limits=RunLimits(), commands=(), because="", reachable="the network")
+POLICY = build_policy("ask", limits=RunLimits(), commands=(), reason="", reach="the network")
 
 READ_AND_PRINT = frozenset(
     {

@@ -36,8 +36,8 @@ async def test_a_rule_is_told_once_an_hour_however_often_it_refuses() -> None:
 
 
 async def test_who_does_what_a_refusal_says_is_told_what_else_keeps_the_work_from_writing() -> None:
-    label = Refusal(cause="read-only", because="the label `x` is set", reason="Remove it.")
-    fork = Refusal(cause="read-only", because="this pull request comes from a fork", reason="It does.")
+    label = Refusal(cause="read-only", variant="the label `x` is set", reason="Remove it.")
+    fork = Refusal(cause="read-only", variant="this pull request comes from a fork", reason="It does.")
     assert await _told(label, fork, label, fork) == [True, True, False, False]
 
 

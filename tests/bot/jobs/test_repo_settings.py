@@ -19,7 +19,7 @@ from bot.jobs.access import PhaseReader
 from bot.jobs.agent_run import readable
 from bot.jobs.repo_settings import find_recipe, find_recipes, on_default_branch, output_schema_of
 from bot.permissions.levels import Conventions
-from bot.permissions.repo_config import PATH, RecipeError, defaults_when_broken
+from bot.permissions.repo_config import PATH, RecipeError, fallback_config
 from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.job_contexts import answering, context_of
@@ -45,7 +45,7 @@ async def test_files_that_github_gives_out_by_their_blobs_alone_are_too_large() 
     github = cast("GitHub", SimpleNamespace(repos=SimpleNamespace(file_at=file_at)))
     with pytest.raises(RecipeError, match="has 99,000,000 bytes; the limit is 16,000"):
         await find_recipe(github, "octo/calc", "large")
-    assert await on_default_branch(PhaseReader(github), "octo/calc") == defaults_when_broken()
+    assert await on_default_branch(PhaseReader(github), "octo/calc") == fallback_config()
 
 
 SCHEMA_PATH = ".github/triage.schema.json"

@@ -17,8 +17,8 @@ from bot.git.setup_cache import SetupCache
 from bot.git.workspace import Workspaces
 from bot.jobs.repo_settings import asked_by
 from bot.jobs.setup import Reach, RepoSettings, Setup, SetupResult, network_remedy, refused_hosts
-from bot.permissions.levels import narrowed
-from bot.permissions.repo_config import RepoConfigError, defaults_when_broken
+from bot.permissions.levels import narrow_network
+from bot.permissions.repo_config import RepoConfigError, fallback_config
 from bot.publishing.status_view import Activity
 from tests.origin import Origin
 
@@ -240,7 +240,7 @@ async def test_a_file_under_a_name_that_is_not_read_is_told_and_nothing_is_set_u
     bench.origin.commit({".github/codepilot.yml": None, ".github/codepilot.yaml": CONFIG})
     found = await asked_by(bench.workspaces, 1, bench.source())
     assert "`.github/codepilot.yml`" in found.warning
-    assert found.asked.config == defaults_when_broken()
+    assert found.asked.config == fallback_config()
 
 
 async def test_a_link_in_place_of_the_file_is_refused(bench: Bench) -> None:
@@ -287,7 +287,7 @@ def a_reach(
     network = Network.of(*operator.split(","))
     return Reach(
         operator=network,
-        narrowed=narrowed(network, wanted or None),
+        narrowed=narrow_network(network, wanted or None),
         wanted=wanted,
         file=file,
         on_runner=on_runner,

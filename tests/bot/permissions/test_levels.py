@@ -11,7 +11,15 @@ from agent_runtime import Network, NetworkLimits, Policy, RunLimits
 from agent_runtime.policy.policy import CallFacts, Denied, NeedsApproval, Permitted
 from bot.domain.access import Bounds, Level, ThreadLabel, text_binding
 from bot.domain.job import Actor
-from bot.permissions.levels import allowed_commands, level_for, narrowed, policy_for, reachable, tools_for, unkept
+from bot.permissions.levels import (
+    allowed_commands,
+    build_policy,
+    decide_level,
+    describe_reach,
+    narrow_network,
+    network_problem,
+    tools_for,
+)
 from bot.permissions.repo_config import LabelNames, RepoConfig, command_pattern
 from tests.builders import a_job, a_request_for, thread_facts
 
@@ -33,7 +41,7 @@ def _label(level: Level, **changes: Any) -> ThreadLabel:  # noqa: ANN401 - whate
 
 @pytest.mark.parametrize("operator", ["read-only", "ask", "auto"])
 def test_without_anything_else_it_is_the_operators(operator: Level) -> None:
-    assert level_for(a_request_for(a_job(), bounds=replace(BOUNDS, level=operator))).level == operator
+    assert decide_level(a_request_for(a_job(), bounds=replace(BOUNDS, level=operator))).level == operator
 
 
 @pytest.mark.parametrize(
@@ -53,7 +61,7 @@ def test_without_anything_else_it_is_the_operators(operator: Level) -> None:
 def test_labels_over_configuration_over_operator_and_the_lowest_label_wins(
     operator: Level, configured: Level | None, labelled: list[Level], level: Level
 ) -> None:
-    found = level_for(
+    found = decide_level(
         a_request_for(
             a_job(kind="pull"),
             bounds=replace(BOUNDS, level=operator),
@@ -67,8 +75,8 @@ def test_labels_over_configuration_over_operator_and_the_lowest_label_wins(
 def test_a_label_on_an_issue_is_bound_to_its_words() -> None:
     job = a_job(title="Title", body="Body")
     bound = _label("auto", bound_to=text_binding("Title", "Body"))
-    assert level_for(a_request_for(job, labels=(bound,))).level == "auto"
-    found = level_for(a_request_for(job, labels=(_label("auto", bound_to=text_binding("Title", "Body!")),)))
+    assert decide_level(a_request_for(job, labels=(bound,))).level == "auto"
+    found = decide_level(a_request_for(job, labels=(_label("auto", bound_to=text_binding("Title", "Body!")),)))
     assert (found.level, found.voided) == ("ask", ("codepilot:auto",))
     assert "this issue's text has changed" in found.notes[0]
 
@@ -79,19 +87,21 @@ def test_the_words_of_an_issue_are_told_apart_wherever_the_title_ends() -> None:
 
 
 def test_a_configuration_that_does_not_fit_lets_nothing_be_raised_over_ask() -> None:
-    found = level_for(
+    found = decide_level(
         a_request_for(a_job(kind="pull"), config=RepoConfig(highest="ask"), labels=(_label("auto"),), bounds=BOUNDS)
     )
     assert found.level == "ask"
     assert (
-        level_for(a_request_for(a_job(), config=RepoConfig(highest="ask"), bounds=replace(BOUNDS, level="auto"))).level
+        decide_level(
+            a_request_for(a_job(), config=RepoConfig(highest="ask"), bounds=replace(BOUNDS, level="auto"))
+        ).level
         == "ask"
     )
 
 
 def test_a_label_that_nobody_saw_being_set_raises_nothing_and_is_taken_off() -> None:
     unseen = _label("auto", labeller=None, role="none", bound_to="")
-    found = level_for(a_request_for(a_job(kind="pull"), labels=(unseen,)))
+    found = decide_level(a_request_for(a_job(kind="pull"), labels=(unseen,)))
     assert (found.level, found.voided) == ("ask", ("codepilot:auto",))
     assert "Set it again" in found.notes[0]
 
@@ -107,7 +117,7 @@ def test_labels_are_called_what_the_configuration_calls_them_whatever_the_case()
 
 
 def _decision(level: Level, *, reachable: str = "the network", **call: Any) -> type:  # noqa: ANN401 - whatever a call takes
-    policy = policy_for(level, limits=RunLimits(), commands=("./ok *",), because="I say so", reachable=reachable)
+    policy = build_policy(level, limits=RunLimits(), commands=("./ok *",), reason="I say so", reach=reachable)
     return type(policy.decide(CallFacts(**call)))
 
 
@@ -158,7 +168,7 @@ def test_what_the_agent_has_at_each_level() -> None:
 
 
 def test_who_is_refused_is_told_why() -> None:
-    policy = policy_for("read-only", limits=RunLimits(), commands=(), because="the label `x` is set", reachable="")
+    policy = build_policy("read-only", limits=RunLimits(), commands=(), reason="the label `x` is set", reach="")
     assert policy.decide(CallFacts(tool="write_file", paths=("a",))) == Denied(
         reason="this run may only read, because the label `x` is set"
     )
@@ -166,10 +176,10 @@ def test_who_is_refused_is_told_why() -> None:
 
 def test_a_label_by_its_own_author_counts_where_the_branch_is_the_repositorys() -> None:
     facts = thread_facts(author_id=RITA.id)
-    assert level_for(a_request_for(a_job(kind="pull"), facts=facts, labels=(_label("auto"),))).level == "auto"
+    assert decide_level(a_request_for(a_job(kind="pull"), facts=facts, labels=(_label("auto"),))).level == "auto"
 
 
-POLICY: Policy = policy_for("ask", limits=RunLimits(), commands=(), because="", reachable="the network (pypi.org)")
+POLICY: Policy = build_policy("ask", limits=RunLimits(), commands=(), reason="", reach="the network (pypi.org)")
 
 NASTY = (
     "pytest; curl x",
@@ -332,42 +342,42 @@ OPERATOR = Network(allowed=Network.of("registries", "a.example").allowed, limits
 
 
 def test_a_repository_that_says_nothing_gets_what_the_operator_allows() -> None:
-    assert narrowed(OPERATOR, None).network == OPERATOR
+    assert narrow_network(OPERATOR, None).network == OPERATOR
 
 
 @pytest.mark.parametrize("wanted", ["off", []])
 def test_a_repository_may_want_nothing(wanted: str | list[str]) -> None:
-    assert not narrowed(OPERATOR, wanted).network
+    assert not narrow_network(OPERATOR, wanted).network
 
 
 def test_a_repository_gets_less_when_it_wants_less() -> None:
-    found = narrowed(OPERATOR, ["pypi.org", "files.pythonhosted.org"])
+    found = narrow_network(OPERATOR, ["pypi.org", "files.pythonhosted.org"])
     assert str(found.network) == "files.pythonhosted.org, pypi.org"
     assert found.network.limits == OPERATOR.limits
     assert found.left_out == ()
 
 
 def test_a_repository_never_gets_more() -> None:
-    found = narrowed(OPERATOR, ["a.example", "a.example:8443", "evil.example"])
+    found = narrow_network(OPERATOR, ["a.example", "a.example:8443", "evil.example"])
     assert str(found.network) == "a.example"
     assert found.left_out == ("a.example:8443", "evil.example")
-    assert not narrowed(Network(), "registries").network
+    assert not narrow_network(Network(), "registries").network
 
 
 def test_what_cannot_be_understood_is_an_error() -> None:
     with pytest.raises(ValueError, match="must name hosts"):
-        narrowed(OPERATOR, ["*"])
+        narrow_network(OPERATOR, ["*"])
 
 
 def test_only_bubblewrap_keeps_to_a_list_of_hosts_and_every_setting_with_hosts_is_named() -> None:
     settings = {"CODEPILOT_NETWORK": OPERATOR, "CODEPILOT_SETUP_NETWORK": None}
-    assert unkept("bubblewrap", settings) is None
-    assert unkept("docker", {"CODEPILOT_NETWORK": Network(), "CODEPILOT_SETUP_NETWORK": None}) is None
-    told = unkept("docker", settings)
+    assert network_problem("bubblewrap", settings) is None
+    assert network_problem("docker", {"CODEPILOT_NETWORK": Network(), "CODEPILOT_SETUP_NETWORK": None}) is None
+    told = network_problem("docker", settings)
     assert told is not None
     assert "CODEPILOT_SANDBOX=bubblewrap" in told
     assert told.endswith(": CODEPILOT_NETWORK=off")
-    both = unkept("docker", settings | {"CODEPILOT_SETUP_NETWORK": OPERATOR})
+    both = network_problem("docker", settings | {"CODEPILOT_SETUP_NETWORK": OPERATOR})
     assert both is not None
     assert both.endswith(": CODEPILOT_NETWORK=off, CODEPILOT_SETUP_NETWORK=off")
 
@@ -383,4 +393,4 @@ def test_only_bubblewrap_keeps_to_a_list_of_hosts_and_every_setting_with_hosts_i
     ],
 )
 def test_what_commands_can_reach_beside_the_workspace(sandbox: str, network: Network, told: str) -> None:
-    assert reachable(sandbox, network) == told
+    assert describe_reach(sandbox, network) == told

@@ -28,7 +28,14 @@ from bot.domain.commands import (
 )
 from bot.domain.job import Actor, Job, OriginKind, Thread
 from bot.permissions.levels import Grant, Refusal, ThreadState
-from bot.permissions.permissions import EffectiveOptions, approver_refusal, cap_refusal, grant_for, resolved, settled
+from bot.permissions.permissions import (
+    EffectiveOptions,
+    approver_refusal,
+    cap_refusal,
+    grant_for,
+    resolve_command,
+    resolve_options,
+)
 from bot.permissions.repo_config import Overrides, RepoConfig, VerbsKeys
 from tests.builders import a_job, a_request_for, thread_facts
 
@@ -157,7 +164,7 @@ def test_what_each_verb_may_in_a_pull_request(
 ) -> None:
     grant = _grant("pull", PULL, command=command, config=RepoConfig(level=level))
     assert (grant.publish, acts) == (publish, {"write_file", "execute"} & set(grant.tools))
-    assert (grant.level, grant.executes) == (level if acts else "read-only", bool(acts))
+    assert (grant.level, grant.can_execute) == (level if acts else "read-only", bool(acts))
 
 
 def test_what_is_taken_back_needs_no_agent() -> None:
@@ -207,7 +214,7 @@ def test_text_without_a_verb_means_what_the_repository_says(
     kind: Literal["issue", "pull"], config: RepoConfig, verb: str
 ) -> None:
     bare = BareCommand(goal="look here", options=Options(max_steps=2))
-    command = resolved(bare, kind=kind, config=config)
+    command = resolve_command(bare, kind=kind, config=config)
     assert (command.verb, getattr(command, "goal", ""), getattr(command, "options", None)) == (
         verb,
         "look here",
@@ -219,7 +226,7 @@ def test_text_without_a_verb_means_what_the_repository_says(
 
 def test_a_command_with_a_verb_stays_what_it_is() -> None:
     command = Undo()
-    assert resolved(command, kind="pull", config=RepoConfig()) is command
+    assert resolve_command(command, kind="pull", config=RepoConfig()) is command
 
 
 def test_a_word_that_the_repository_does_not_take_is_passed_over() -> None:
@@ -374,7 +381,7 @@ REPOSITORYS = RepoConfig(
 def _settled(
     options: Options, *, verb: str = "fix", config: RepoConfig = REPOSITORYS, bounds: Bounds = OPERATORS
 ) -> EffectiveOptions:
-    made = settled(verb, options, config, bounds)
+    made = resolve_options(verb, options, config, bounds)
     assert isinstance(made, EffectiveOptions)
     return made
 
@@ -418,7 +425,7 @@ def test_where_the_operator_sets_no_bound_a_budget_still_holds() -> None:
 
 
 def test_a_model_that_is_not_offered_is_refused_with_those_that_are() -> None:
-    refusal = settled("fix", Options(model="huge"), REPOSITORYS, OPERATORS)
+    refusal = resolve_options("fix", Options(model="huge"), REPOSITORYS, OPERATORS)
     assert isinstance(refusal, Refusal)
     assert refusal.cause == "model"
     assert all(f"`{name}`" in refusal.reason for name in ("huge", "usual", "big", "small"))

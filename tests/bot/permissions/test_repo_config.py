@@ -18,10 +18,10 @@ from bot.permissions.repo_config import (
     RepoConfig,
     RepoConfigError,
     VerbsKeys,
-    defaults_when_broken,
-    in_the_way,
+    cache_conflict,
+    fallback_config,
     json_schema,
-    merged,
+    merge_configs,
     parse_config,
     parse_recipe,
 )
@@ -124,13 +124,13 @@ def test_a_document_that_unfolds_into_much_is_refused(bomb: bytes) -> None:
 )
 def test_what_is_committed_cannot_be_kept(cache: str, blocker: str) -> None:
     committed = frozenset({"vendor/a.txt", "README.md", "link", "a/b"})
-    told = in_the_way([".venv", cache], committed)
+    told = cache_conflict([".venv", cache], committed)
     assert told is not None
     assert f"`{cache}` cannot be cached, because `{blocker}` is committed there" in told
 
 
 def test_what_is_committed_beside_it_is_not_in_the_way() -> None:
-    assert in_the_way(["a/kept", ".venv"], frozenset({"a/keptx", "a/b", ".venvs/x"})) is None
+    assert cache_conflict(["a/kept", ".venv"], frozenset({"a/keptx", "a/b", ".venvs/x"})) is None
 
 
 EVERYTHING = b"""\
@@ -245,7 +245,7 @@ def test_a_repository_says_over_its_organisation_key_by_key() -> None:
         b"wip_branches: false\nverbs: {fix: {max_steps: 9, budget_usd: 1}}"
     )
     repository = parse_config(b"level: ask\nprotected: [b, a]\nlabels: {ask: C}\nverbs: {fix: {max_steps: 5}}")
-    both = merged(organisation, repository)
+    both = merge_configs(organisation, repository)
     assert (both.level, both.protected, both.bare_pull, both.model) == ("ask", ("a", "b"), "fix", "big")
     assert (both.labels.ask, both.labels.auto, both.labels.start) == ("C", "B", None)
     assert (both.wip_branches, both.verbs) == (False, VerbsKeys(fix=Overrides(max_steps=5, budget_usd=1)))
@@ -254,18 +254,18 @@ def test_a_repository_says_over_its_organisation_key_by_key() -> None:
 def test_a_key_counts_also_when_it_says_what_would_hold_anyway() -> None:
     organisation = parse_config(b"wip_branches: false\nfix_ci: [pull-requests]\nlabels: {auto: X}")
     repository = parse_config(b"wip_branches: true\nfix_ci: []\nlabels: {auto: 'codepilot:auto'}")
-    assert merged(organisation, repository) == RepoConfig()
+    assert merge_configs(organisation, repository) == RepoConfig()
 
 
 def test_nothing_of_an_organisations_setup_is_kept_for_another_setup() -> None:
     organisation = parse_config(b"setup: [make]\ncache: [built]\nnetwork: registries")
-    both = merged(organisation, parse_config(b"setup: [ninja]"))
+    both = merge_configs(organisation, parse_config(b"setup: [ninja]"))
     assert (both.setup, both.cache, both.network) == (("ninja",), (), ("registries",))
-    assert merged(organisation, RepoConfig()) == organisation
+    assert merge_configs(organisation, RepoConfig()) == organisation
 
 
 def test_a_broken_file_of_an_organisation_is_as_strict() -> None:
-    both = merged(defaults_when_broken(), parse_config(b"level: auto\nnetwork: registries"))
+    both = merge_configs(fallback_config(), parse_config(b"level: auto\nnetwork: registries"))
     assert (both.highest, both.level, both.network) == ("ask", "auto", ("registries",))
 
 
@@ -274,7 +274,7 @@ def test_in_place_of_a_file_that_does_not_fit_little_is_done() -> None:
         b"setup: [make]\ncache: [built]\nnetwork: registries\nlevel: auto\nallow: [x *]\nfix_ci: [pull-requests]\n"
         b"protected: [a]"
     )
-    strict = merged(organisation, defaults_when_broken())
+    strict = merge_configs(organisation, fallback_config())
     assert (strict.setup, strict.cache, strict.network, strict.allow) == ((), (), ("off",), ())
     assert (strict.highest, strict.fix_ci, strict.protected) == ("ask", (), ("a",))
 

@@ -15,8 +15,8 @@ from bot.domain.commands import Ask, Command, Fix, Options, RecipeBounds, Test
 from bot.permissions.levels import Grant
 from bot.permissions.permissions import grant_for
 from bot.permissions.repo_config import (
+    MAX_DELAY_SECONDS,
     MAX_RECIPE_BYTES,
-    SPREAD_SECONDS,
     Recipe,
     RecipeError,
     RecipeEvents,
@@ -80,8 +80,8 @@ def test_the_heads_of_recipes_are_stored_with_what_a_repository_asks_for() -> No
     config = RepoConfig(recipes=(parse_recipe(WHOLE, "weekly").head,), recipe_problems=("tidy.md: is broken.",))
     stored = TypeAdapter(RepoConfig)
     assert stored.validate_json(stored.dump_json(config)) == config
-    assert config.hears_label("Needs-Triage")
-    assert not config.hears_label("bug")
+    assert config.handles_label("Needs-Triage")
+    assert not config.handles_label("bug")
 
 
 def test_the_word_comment_is_enough_to_start_a_recipe_by_a_comment() -> None:
@@ -180,14 +180,14 @@ def test_the_goal_is_the_recipes_text_and_the_words_of_who_started_it(head: str)
 )
 def test_a_schedule_is_in_utc_and_late_by_a_part_of_some_minutes_of_its_own(now: str, due: str) -> None:
     after = datetime.fromisoformat(now).timestamp()
-    found = {next_due("17 6 * * 1", after - SPREAD_SECONDS, spread_by=str(number)) for number in range(50)}
+    found = {next_due("17 6 * * 1", after - MAX_DELAY_SECONDS, delay_key=str(number)) for number in range(50)}
     earliest = datetime.fromisoformat(due).timestamp()
-    exact = next_due("17 6 * * 1", after, spread_by="7")
+    exact = next_due("17 6 * * 1", after, delay_key="7")
     assert exact > after
-    assert exact == next_due("17 6 * * 1", exact - 1, spread_by="7")
-    assert next_due("17 6 * * 1", exact, spread_by="7") == exact + 7 * 86_400
+    assert exact == next_due("17 6 * * 1", exact - 1, delay_key="7")
+    assert next_due("17 6 * * 1", exact, delay_key="7") == exact + 7 * 86_400
     assert len(found) > 40
-    assert all((each - earliest) % (7 * 86_400) < SPREAD_SECONDS for each in found)
+    assert all((each - earliest) % (7 * 86_400) < MAX_DELAY_SECONDS for each in found)
 
 
 def _granted(command: Command, recipe_bounds: RecipeBounds, **changes: Any) -> Grant:  # noqa: ANN401 - of a request
@@ -214,7 +214,7 @@ def test_a_recipe_only_takes_tools_away() -> None:
     assert _granted(Fix(), RecipeBounds(name="tidy"), bounds=bounds).servers == ("docs",)
     looking = _granted(Ask(), asked)
     assert looking.tools == ("read_file",)
-    assert not looking.executes
+    assert not looking.can_execute
 
 
 def test_the_examples_in_the_documentation_are_recipes() -> None:

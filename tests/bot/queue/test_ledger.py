@@ -374,7 +374,7 @@ async def test_a_changed_schedule_is_due_anew_and_an_unchanged_one_as_before(dat
     moved = Repo(id=10, full_name="octo/sum", private=True)
     await schedules.keep(moved, 31, {"tidy": HOURLY, "same": DAILY})
     assert await due_times(store) == {
-        "tidy": next_due(HOURLY, clock.now, spread_by="10:tidy"),
+        "tidy": next_due(HOURLY, clock.now, delay_key="10:tidy"),
         "same": before["same"],
     }
     await schedules.start_due()
