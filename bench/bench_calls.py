@@ -109,7 +109,7 @@ async def _compare(root: Path, called: set[tuple[_Place, _Place]], chosen: list[
     missed: list[str] = []
     with Workspace(root) as workspace:
         index = WorkspaceIndex(workspace)
-        await index.ready(_READY)
+        await index.wait_ready(_READY)
         for callee in chosen:
             name = callee[1].rpartition(".")[2]
             calls = await index.callers("::".join(callee))

@@ -95,7 +95,7 @@ async def _first_message(root: Path, text: str, kept: Path) -> _Message:
 async def _built(root: Path, kept: Path) -> None:
     with Workspace(root) as workspace:
         index = WorkspaceIndex(workspace, kept)
-        await index.ready(_READY)
+        await index.wait_ready(_READY)
         await index.close()
 
 
@@ -111,9 +111,9 @@ async def _whole(root: Path, touched: list[str], text: str) -> list[bool]:
     told = []
     with Workspace(root) as workspace:
         index = WorkspaceIndex(workspace)
-        await index.ready(_READY)
+        await index.wait_ready(_READY)
         for name in touched:
-            definition = (await index.named(name))[0]
+            definition = (await index.find_definitions(name))[0]
             wanted = range(definition.header, definition.last + 1)
             told.append(shown.get(definition.path, set()).issuperset(wanted))
         await index.close()

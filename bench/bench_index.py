@@ -77,9 +77,9 @@ async def _measure(root: Path, questions: list[_Question], total: dict[str, _Sco
     with Workspace(root) as workspace:
         index = WorkspaceIndex(workspace)
         begun, worked = time.perf_counter(), time.process_time()
-        await index.ready(600)
+        await index.wait_ready(600)
         built = time.perf_counter() - begun
-        place = index.place
+        place = index.database_path
         assert place is not None
         worked = time.process_time()
         with Workspace(root) as again:
@@ -88,7 +88,7 @@ async def _measure(root: Path, questions: list[_Question], total: dict[str, _Sco
         fresh = []
         for _ in range(5):
             begun = time.perf_counter()
-            await index.ready(600)
+            await index.wait_ready(600)
             fresh.append(time.perf_counter() - begun)
         taken = []
         for question in questions * 3:
@@ -121,7 +121,7 @@ async def _measure(root: Path, questions: list[_Question], total: dict[str, _Sco
 
 
 def _by_index(place: Path, ask: str) -> list[str]:
-    rows = json.loads(index_module.ask(str(place), "search", ask, _RANKED))
+    rows = json.loads(index_module.answer_query(str(place), "search", ask, _RANKED))
     return list(dict.fromkeys(row[0] for row in rows))
 
 
@@ -137,7 +137,7 @@ def _bm25(root: Path) -> Callable[[str], list[str]]:
         database.execute("INSERT INTO files VALUES (?, ?)", (str(path.relative_to(root)), text))
 
     def rank(ask: str) -> list[str]:
-        query = " OR ".join(f'"{word}"' for word in ranking.terms(ask))
+        query = " OR ".join(f'"{word}"' for word in ranking.query_terms(ask))
         found = database.execute("SELECT path FROM files WHERE files MATCH ? ORDER BY rank LIMIT 50", (query,))
         return [path for (path,) in found]
 
@@ -148,7 +148,7 @@ def _by_ripgrep(root: Path, ask: str) -> list[str]:
     """Files by how many of the words they hold, then by how often."""
     words: dict[str, set[str]] = {}
     often: dict[str, int] = {}
-    for word in ranking.terms(ask):
+    for word in ranking.query_terms(ask):
         argv = [str(ripgrep()), "--no-config", "--count-matches", "--with-filename", "-i", "-w", re.escape(word), "."]
         answer = subprocess.run(argv, cwd=root, capture_output=True, text=True, check=False).stdout
         for line in answer.splitlines():

@@ -181,7 +181,7 @@ async def orient(
 
 
 async def _ready(index: CodeIndex, seconds: float) -> bool:
-    return seconds > 0 and await index.ready(seconds)
+    return seconds > 0 and await index.wait_ready(seconds)
 
 
 def _tree(workspace: Workspace, hides: Callable[[str], bool]) -> str:

@@ -267,7 +267,7 @@ class _Ranking:
 
     async def by_lines(self, places: Sequence[Mention]) -> list[Passage]:
         """The definitions around lines. Of those that lie in none, the lines around them are returned."""
-        at = await asyncio.gather(*(self._index.at(place.path, place.line or 1) for place in places))
+        at = await asyncio.gather(*(self._index.definition_at(place.path, place.line or 1) for place in places))
         around = [(place, definition) for place, definition in zip(places, at, strict=True) if definition is not None]
         for place, definition in reversed(around):
             self._lines[definition] = place.line or 1
@@ -287,12 +287,13 @@ class _Ranking:
         symbols = [f"{each.path}::{each.qualified}" for each in definitions]
         calls = await asyncio.gather(*map(self._index.callees, symbols))
         sure = list(dict.fromkeys(call.callee for group in calls for call in group if call.sure))[:_MOST_CALLED]
-        found = await asyncio.gather(*map(self._index.named, sure))
+        found = await asyncio.gather(*map(self._index.find_definitions, sure))
         return [group[0] for group in found if group]
 
     async def by_tests(self, tests: Sequence[str]) -> None:
         """Tests, and what they certainly call."""
-        found = [each for group in await asyncio.gather(*map(self._index.named, tests)) for each in group[:_MEANT]]
+        groups = await asyncio.gather(*map(self._index.find_definitions, tests))
+        found = [each for group in groups for each in group[:_MEANT]]
         self._add(_TEST, found)
         self._add(_TESTED, await self._called(found))
 
@@ -326,7 +327,7 @@ class _Ranking:
     async def by_messages(self, grep: Grep) -> None:
         """The definitions that hold the text of an error."""
         hits = await grep(self._clues.messages) if self._clues.messages else []
-        for definition in await asyncio.gather(*(self._index.at(path, line) for path, line in hits)):
+        for definition in await asyncio.gather(*(self._index.definition_at(path, line) for path, line in hits)):
             self._add(_MESSAGE / len(hits), [definition] if definition is not None else [])
 
     def passages(self, files: Collection[str]) -> list[Passage]:
@@ -392,8 +393,8 @@ async def _around(index: CodeIndex, place: Mention) -> Passage:
     """The lines around one that lies in no definition, as far as the next definition."""
     line = place.line or 1
     above, below = await asyncio.gather(
-        asyncio.gather(*(index.at(place.path, line - away) for away in range(1, _AROUND + 1))),
-        asyncio.gather(*(index.at(place.path, line + away) for away in range(1, _AROUND + 1))),
+        asyncio.gather(*(index.definition_at(place.path, line - away) for away in range(1, _AROUND + 1))),
+        asyncio.gather(*(index.definition_at(place.path, line + away) for away in range(1, _AROUND + 1))),
     )
     before = next((away for away, definition in enumerate(above) if definition is not None), _AROUND)
     behind = next((away for away, definition in enumerate(below) if definition is not None), _AROUND)
@@ -406,7 +407,7 @@ async def _named(index: CodeIndex, name: str) -> list[Definition]:
     parts = name.split(".")
     aside: list[Definition] = []
     for tried in dict.fromkeys((name, ".".join(parts[-2:]), parts[-1])):
-        found = [each for each in await index.named(tried) if each.kind != "constant"]
+        found = [each for each in await index.find_definitions(tried) if each.kind != "constant"]
         if any(not _is_aside(each) for each in found):
             return found
         aside = aside or found
@@ -549,27 +550,27 @@ _DEFINES = r"(?:def|class|function|func|fn|struct|interface|trait|type|module)[ 
 class NamedFiles:
     """Implements `CodeIndex` for a text: its lines and names are known, nothing is searched, no call is found."""
 
-    unanswered = ""
+    failure = ""
 
     def __init__(self, definitions: Sequence[Definition]) -> None:
         self._definitions = definitions
 
-    async def ready(self, seconds: float) -> bool:  # noqa: ARG002 - of the protocol
-        """See `CodeIndex.ready`."""
+    async def wait_ready(self, seconds: float) -> bool:  # noqa: ARG002 - of the protocol
+        """See `CodeIndex.wait_ready`."""
         return True
 
     async def search(self, text: str, most: int = 5) -> list[Definition]:  # noqa: ARG002 - of the protocol
         """See `CodeIndex.search`."""
         return []
 
-    async def named(self, symbol: str) -> list[Definition]:
-        """See `CodeIndex.named`."""
+    async def find_definitions(self, symbol: str) -> list[Definition]:
+        """See `CodeIndex.find_definitions`."""
         path, _, name = symbol.rpartition("::")
         found = (each for each in self._definitions if f".{each.qualified}".endswith(f".{name}"))
         return [each for each in found if each.path == path or not path]
 
-    async def at(self, path: str, line: int) -> Definition | None:
-        """See `CodeIndex.at`."""
+    async def definition_at(self, path: str, line: int) -> Definition | None:
+        """See `CodeIndex.definition_at`."""
         around = [each for each in self._definitions if each.path == path and each.first <= line <= each.last]
         return min(around, key=lambda each: each.last - each.first, default=None)
 

@@ -1,7 +1,6 @@
-"""Find the definitions, calls and imports of one source file. Pure; runs in a worker process only.
+"""Parser for definitions, calls and imports of a source file, by tree-sitter queries.
 
-`parse` runs a language's queries on the file's syntax tree (tree-sitter) and cuts each definition into what is searched
-with different weights. The languages, their grammars, queries and import statements are in `Language` below.
+Pure; runs in worker processes. Start with `parse`; `Language` has the grammars.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ if TYPE_CHECKING:
 
 
 _SECONDS = 1.0
-_PIECE = 64 * 1024  # bytes that are parsed between two looks at the clock
-_MOST_MATCHES = 100_000
-_MOST_NAME = 200
-_MOST_IMPORT = 10_000
-_MOST_TEXT = 200_000  # bytes
+_CHUNK_BYTES = 64 * 1024  # parsed between two checks of the clock
+_MAX_MATCHES = 100_000
+_MAX_NAME = 200
+_MAX_IMPORT = 10_000
+_MAX_TEXT = 200_000  # bytes
 _SAMPLES = 64
-_WIDEST = 2_000  # children of what is no program
-_DEEPEST = 500  # nodes, one in another; people write a hundred at most
-_MOST_OPEN = 10_000  # matches that have begun and not ended
-_MOST_SIGNATURE = 1_000
-_LONGEST_LEAD = 100  # lines of comments above a definition
+_MAX_CHILDREN = 2_000  # of an error node
+_MAX_DEPTH = 500  # hand-written code has a hundred at most
+_MAX_OPEN_MATCHES = 10_000
+_MAX_SIGNATURE = 1_000
+_MAX_COMMENT_LINES = 100  # lines of comments above a definition
 _CLASSES = frozenset({"class", "interface", "module", "type"})
-# A definition whose node is wrapped by one of these is the whole of it.
+# Nodes that extend the definition they wrap.
 _WRAPPERS = frozenset({
     "decorated_definition", "export_statement", "lexical_declaration", "variable_declaration", "expression_statement",
     "function_definition", "pointer_declarator", "reference_declarator", "template_declaration", "type_declaration",
@@ -40,10 +39,10 @@ _WRAPPERS = frozenset({
     "assignment_expression", "ambient_declaration",
 })  # fmt: skip
 _RECEIVER = re.compile(rb"\s*(?:\.\??|>-|::)\s*((?:\)\()?[\w$.:]*[A-Za-z_$@]|[)\]}\"'])")
-"""What a name is called on, both spelled backwards."""
+"""Receiver of a name; both are reversed."""
 _DOTS = frozenset(b".>:")
-_ASSIGNED = re.compile(r"(\w+)\s*(?::[^=]+)?=\s*(?:await\s+)?(?:([A-Za-z_][\w.]*)\()?")
-_ANNOTATED = re.compile(r"(\w+)(?:\s*:\s*[\"']?|\s+\*?)([A-Za-z_][\w.]*)")
+_ASSIGNMENT = re.compile(r"(\w+)\s*(?::[^=]+)?=\s*(?:await\s+)?(?:([A-Za-z_][\w.]*)\()?")
+_ANNOTATION = re.compile(r"(\w+)(?:\s*:\s*[\"']?|\s+\*?)([A-Za-z_][\w.]*)")
 _PYTHON_HEAD = re.compile(
     rb"(?:^|\n)[ \t]*(?:async[ \t]+def|def|class)\b[^\n:(]*(\((?:[^()]|\([^()]*\))*\))?"
     rb"[^\n]*?:[ \t]*(?:#[^\n]*)?(?:\n|$)"
@@ -56,19 +55,17 @@ _PYTHON_DOC = re.compile(
 
 
 class TooSlowError(Exception):
-    """A file takes its grammar too long."""
+    """Parsing takes too long."""
 
 
 @dataclass(slots=True)
 class Piece:
-    """A definition, as it is stored.
+    """A definition, as stored.
 
     Attributes:
-        parent: the place of the innermost definition around it in its file's list; -1 for none.
-        bases: the names of the classes that it extends.
-        signature: its head, without the body.
-        docstring: the comment or the string that says what it does.
-        body: the text of the rest, without the definitions in it if it is a class.
+        parent: index of the enclosing definition, or -1.
+        bases: names of base classes.
+        body: text without signature, docstring and a class's inner definitions.
     """
 
     name: str
@@ -89,14 +86,13 @@ class Piece:
 
 @dataclass(slots=True)
 class ParsedFile:
-    """What was found in a file.
+    """Contents of a source file.
 
     Attributes:
-        pieces: definitions in the order in which they begin.
-        calls: for each, the place of the definition around it (-1 for none), the name that is called, what it is called
-            on (empty for nothing, `?` for what is no name), and the line.
-        imports: for each, the local name, the module, and the name there (empty for the module itself).
-        text: of the file, for ranking files; the beginning of a long one.
+        pieces: definitions in order.
+        calls: index of the enclosing definition or -1, callee, receiver ("" for none, `?` if unnamed), line.
+        imports: local name, module, and name in it ("" for the module).
+        text: start of the file, for ranking.
     """
 
     pieces: list[Piece]
@@ -106,72 +102,62 @@ class ParsedFile:
 
 
 def parse(language: Language, data: bytes, stem: str = "") -> ParsedFile:
-    """Read a file.
-
-    Args:
-        language: its language.
-        data: its bytes.
-        stem: its name without its end, which names what a CommonJS module exports.
+    """Parse a file; `stem` names the exports of a CommonJS module.
 
     Raises:
-        TooSlowError: its grammar takes too long over it.
-        LookupError: its grammar is not installed.
+        TooSlowError: parsing takes too long.
+        LookupError: the grammar is not installed.
     """
-    found = grammar(language)
-    if found is None:
+    grammar_and_query = grammar(language)
+    if grammar_and_query is None:
         raise LookupError(language.name)
-    parser, query = found
+    parser, query = grammar_and_query
     root = _tree(parser, data).root_node
     if _is_costly(root):
         raise TooSlowError
-    from tree_sitter import QueryCursor  # noqa: PLC0415 - `grammar` has found it
+    from tree_sitter import QueryCursor  # noqa: PLC0415 - `grammar` has loaded it
 
-    file = _File(language, data)
+    file = _FileMatches(language, data)
     # No progress callback: with one, `matches` crashes (tree-sitter 0.26.1).
-    for _, captures in QueryCursor(query, match_limit=_MOST_OPEN).matches(root):
-        file.take(captures)
-    pieces = _nested(sorted(file.pieces.values(), key=lambda piece: (piece.start, -piece.end)))
+    for _, captures in QueryCursor(query, match_limit=_MAX_OPEN_MATCHES).matches(root):
+        file.add_match(captures)
+    pieces = _nest(sorted(file.pieces.values(), key=lambda piece: (piece.start, -piece.end)))
     for piece in pieces:
         if piece.name == "exports" and piece.parent < 0 and stem:
             piece.name = piece.qualified = stem
     _describe(language, data, pieces)
-    text = data[:_MOST_TEXT].decode(errors="replace")
-    return ParsedFile(pieces, _placed(pieces, file.calls, file.bindings), file.imports, text)
+    text = data[:_MAX_TEXT].decode(errors="replace")
+    return ParsedFile(pieces, _assign_calls(pieces, file.calls, file.bindings), file.imports, text)
 
 
-def spans(path: str, source: str, symbol: str) -> list[tuple[int, int]]:
-    """The first and last lines of what has a name in a file: `name`, `Class.name`."""
+def find_spans(path: str, source: str, symbol: str) -> list[tuple[int, int]]:
+    """Return the line ranges of `name` or `Class.name` in a file."""
     language = language_of(path)
     try:
-        found = parse(language, source.encode(errors="replace")) if language else None
-    except (TooSlowError, LookupError):  # nothing can be said of it
-        found = None
-    wanted = "." + re.sub(r"::|#", ".", symbol)
-    return [
-        (each.first, each.last) for each in (found.pieces if found else ()) if f".{each.qualified}".endswith(wanted)
-    ]
+        parsed = parse(language, source.encode(errors="replace")) if language else None
+    except (TooSlowError, LookupError):
+        parsed = None
+    suffix = "." + re.sub(r"::|#", ".", symbol)
+    return [(p.first, p.last) for p in (parsed.pieces if parsed else ()) if f".{p.qualified}".endswith(suffix)]
 
 
 def _is_costly(root: Node) -> bool:
-    """Whether a query would take time that grows with the square of the file: it is nested deep, or one wide error.
-
-    What is deep or wide between all places that are looked at costs little.
-    """
+    """Whether a sample of nodes is so deep or wide that a query would take quadratic time."""
     cursor = root.walk()
     for at in range(0, root.descendant_count, max(1, root.descendant_count // _SAMPLES)):
         cursor.goto_descendant(at)
         node = cursor.node
-        if cursor.depth > _DEEPEST or (node is not None and node.parent is not None and _is_wide(node.parent)):
+        if cursor.depth > _MAX_DEPTH or (node is not None and node.parent is not None and _is_wide(node.parent)):
             return True
     return _is_wide(root)
 
 
 def _is_wide(node: Node) -> bool:
-    return node.is_error and node.child_count > _WIDEST
+    return node.is_error and node.child_count > _MAX_CHILDREN
 
 
-class _File:
-    """What the matches of a query say about a file."""
+class _FileMatches:
+    """Matches of a query in a file."""
 
     def __init__(self, language: Language, data: bytes) -> None:
         self._language = language
@@ -181,20 +167,20 @@ class _File:
         self.bindings: list[tuple[int, str]] = []
         self.imports: list[tuple[str, str, str]] = []
 
-    def take(self, captures: dict[str, list[Node]]) -> None:
-        """Take one match.
+    def add_match(self, captures: dict[str, list[Node]]) -> None:
+        """Add a match.
 
         Raises:
-            TooSlowError: there are more than any file of people has.
+            TooSlowError: too many.
         """
-        if len(self.calls) + len(self.pieces) > _MOST_MATCHES:
+        if len(self.calls) + len(self.pieces) > _MAX_MATCHES:
             raise TooSlowError
         names = captures.get("name")
         for kind, nodes in captures.items():
             if kind == "binding":
                 self.bindings.append((nodes[0].start_byte, self._text(nodes[0])))
             elif kind == "import" and self._language.imports is not None:
-                self.imports += self._language.imports(self._text(nodes[0], _MOST_IMPORT))
+                self.imports += self._language.imports(self._text(nodes[0], _MAX_IMPORT))
             elif names and kind == "reference.call":
                 at = names[0].start_byte
                 self.calls.append((at, self._text(names[0]), _receiver(self._data, at), names[0].start_point[0] + 1))
@@ -203,10 +189,10 @@ class _File:
                 self._define(names[0], nodes[0], kind, self._text(owner[0]).partition("<")[0] if owner else "")
 
     def _define(self, name: Node, node: Node, kind: str, owner: str) -> None:
-        """Note a definition; of several patterns that match one name, the most telling one counts."""
+        """Add a definition; of several matches of a name, the most specific counts."""
         kind = kind.removeprefix("definition.")
-        known = self.pieces.get(name.start_byte)
-        if known and (known.kind != "function" or kind != "method") and (known.owner or not owner):
+        previous = self.pieces.get(name.start_byte)
+        if previous and (previous.kind != "function" or kind != "method") and (previous.owner or not owner):
             return
         while (above := node.parent) is not None and above.type in _WRAPPERS:
             node = above
@@ -222,19 +208,19 @@ class _File:
             owner=owner,
         )
 
-    def _text(self, node: Node, most: int = _MOST_NAME) -> str:
+    def _text(self, node: Node, most: int = _MAX_NAME) -> str:
         at = node.start_byte
         return self._data[at : min(node.end_byte, at + most)].decode(errors="replace")
 
 
 def _tree(parser: Parser, data: bytes) -> Tree:
-    if len(data) <= _PIECE:
+    if len(data) <= _CHUNK_BYTES:
         return parser.parse(data)
-    # The thread's own time: on a busy machine a file must not be left out for what others do.
+    # Thread time, so that a busy machine excludes no file.
     until = time.thread_time() + _SECONDS
     try:
         return parser.parse(
-            lambda at, _point: data[at : at + _PIECE], progress_callback=lambda *_: time.thread_time() > until
+            lambda at, _point: data[at : at + _CHUNK_BYTES], progress_callback=lambda *_: time.thread_time() > until
         )
     except ValueError:
         parser.reset()
@@ -242,38 +228,37 @@ def _tree(parser: Parser, data: bytes) -> Tree:
 
 
 def _receiver(data: bytes, at: int) -> str:
-    """What a name is called on, by the bytes before it."""
     if at == 0 or data[at - 1] not in _DOTS:
         return ""
-    found = _RECEIVER.match(data[max(0, at - 100) : at][::-1])
-    receiver = found[1][::-1].decode(errors="replace") if found else "?"
+    match = _RECEIVER.match(data[max(0, at - 100) : at][::-1])
+    receiver = match[1][::-1].decode(errors="replace") if match else "?"
     return receiver if receiver[0] not in ")]}\"'" else "?"
 
 
-def _nested(pieces: list[Piece]) -> list[Piece]:
-    """Tell what encloses what; a scope that is no definition leaves its name only."""
+def _nest(pieces: list[Piece]) -> list[Piece]:
+    """Set parents and qualified names; a scope only adds its name."""
     stack: list[tuple[Piece, str, int]] = []
-    kept: list[Piece] = []
+    definitions: list[Piece] = []
     for piece in pieces:
         while stack and stack[-1][0].end < piece.end:
             stack.pop()
         prefix, parent = (stack[-1][1], stack[-1][2]) if stack else ("", -1)
         owner = f"{piece.owner}." if piece.owner else ""
-        piece.parent, piece.qualified = parent, f"{prefix}{owner}{piece.name}".replace("::", ".")[:_MOST_NAME]
-        if piece.kind == "function" and parent >= 0 and kept[parent].kind in _CLASSES:
+        piece.parent, piece.qualified = parent, f"{prefix}{owner}{piece.name}".replace("::", ".")[:_MAX_NAME]
+        if piece.kind == "function" and parent >= 0 and definitions[parent].kind in _CLASSES:
             piece.kind = "method"
         if piece.kind == "scope":
             stack.append((piece, f"{piece.qualified}.", parent))
             continue
         if piece.kind == "constant" and parent >= 0:
             continue
-        stack.append((piece, f"{piece.qualified}.", len(kept)))
-        kept.append(piece)
-    return kept
+        stack.append((piece, f"{piece.qualified}.", len(definitions)))
+        definitions.append(piece)
+    return definitions
 
 
 def _describe(language: Language, data: bytes, pieces: list[Piece]) -> None:
-    """Cut each definition into what is weighed differently."""
+    """Split each definition into parts of different weight."""
     lines = data.split(b"\n")
     marks = tuple(mark.encode() for mark in language.comment)
     bases = re.compile(language.bases)
@@ -282,67 +267,67 @@ def _describe(language: Language, data: bytes, pieces: list[Piece]) -> None:
         inner.setdefault(piece.parent, []).append(piece)
     for place, piece in enumerate(pieces):
         above = piece.first - 1
-        while above > max(0, piece.first - _LONGEST_LEAD) and lines[above - 1].lstrip().startswith(marks):
+        while above > max(0, piece.first - _MAX_COMMENT_LINES) and lines[above - 1].lstrip().startswith(marks):
             above -= 1
         lead = b"\n".join(lines[above : piece.first - 1])
         text = data[piece.start : piece.end]
         piece.first = above + 1
-        signature, docstring, body = _cut(language.name, text, piece, inner.get(place, []))
+        signature, docstring, body = _split_definition(language.name, text, piece, inner.get(place, []))
         piece.signature = signature.decode(errors="replace")
         piece.docstring = (lead + b"\n" + docstring).decode(errors="replace")
         piece.body = body.decode(errors="replace")
         if piece.kind in _CLASSES:
             _, _, head = piece.signature.partition(piece.name)
-            found = bases.findall(head)
-            names = [name for each in found for name in ([each] if isinstance(each, str) else each) if name]
+            matches = bases.findall(head)
+            names = [name for groups in matches for name in ([groups] if isinstance(groups, str) else groups) if name]
             piece.bases = list(dict.fromkeys(names))[:20]
 
 
-def _cut(language: str, text: bytes, piece: Piece, inner: list[Piece]) -> tuple[bytes, bytes, bytes]:
-    """Signature, docstring and the rest of a definition's text."""
+def _split_definition(language: str, text: bytes, piece: Piece, inner: list[Piece]) -> tuple[bytes, bytes, bytes]:
+    """Return signature, docstring and rest."""
     docstring = b""
     if language == "Python":
         head = _PYTHON_HEAD.search(text[:4000])
         cut = head.end() if head else text.find(b"\n") + 1 or len(text)
-        if head and (found := _PYTHON_DOC.match(text, cut)):
-            docstring = found[1]
-            signature, begin = text[:cut], found.end()
+        if head and (doc := _PYTHON_DOC.match(text, cut)):
+            docstring = doc[1]
+            signature, begin = text[:cut], doc.end()
         else:
             signature, begin = text[:cut], cut
     else:
         brace = text.find(b"{")
         line = text.find(b"\n") % (len(text) + 1)
-        cut = brace if 0 <= brace < _MOST_SIGNATURE else line
+        cut = brace if 0 <= brace < _MAX_SIGNATURE else line
         signature, begin = text[:cut], cut
     if piece.kind not in _CLASSES or not inner:
         return signature, docstring, text[begin:]
     parts, at = [], begin
-    for each in inner:
-        parts.append(text[at : max(at, each.start - piece.start)])
-        at = max(at, each.end - piece.start)
+    for member in inner:
+        parts.append(text[at : max(at, member.start - piece.start)])
+        at = max(at, member.end - piece.start)
     return signature, docstring, b"\n".join([*parts, text[at:]])
 
 
-def _placed(
+def _assign_calls(
     pieces: list[Piece], calls: list[tuple[int, str, str, int]], bindings: list[tuple[int, str]]
 ) -> list[tuple[int, str, str, int]]:
-    """The calls, each with the definition around it, and what is called on a local variable with the class of that."""
+    """Assign calls to definitions, and receivers to the classes of local variables."""
     types: dict[tuple[int, str], str] = {}
     bindings, calls = sorted(bindings), sorted(calls)
-    for place, (_, text) in zip(_around(pieces, [at for at, _ in bindings]), bindings, strict=True):
-        if found := _ASSIGNED.match(text) or _ANNOTATED.match(text):
-            key, kind = (place, found[1]), found[2] or "?"
+    for place, (_, text) in zip(_enclosing(pieces, [at for at, _ in bindings]), bindings, strict=True):
+        if match := _ASSIGNMENT.match(text) or _ANNOTATION.match(text):
+            key, kind = (place, match[1]), match[2] or "?"
             types[key] = kind if types.get(key, kind) == kind else "?"
-    told = []
-    for place, (_, callee, receiver, line) in zip(_around(pieces, [call[0] for call in calls]), calls, strict=True):
-        known = types.get((place, receiver), "")
-        is_class = known.rpartition(".")[2][:1].isupper()
-        told.append((place, callee, f"{known}()" if is_class else receiver, line))
-    return told
+    assigned = []
+    for place, (_, callee, receiver, line) in zip(_enclosing(pieces, [call[0] for call in calls]), calls, strict=True):
+        type_name = types.get((place, receiver), "")
+        is_class = type_name.rpartition(".")[2][:1].isupper()
+        assigned.append((place, callee, f"{type_name}()" if is_class else receiver, line))
+    return assigned
 
 
-def _around(pieces: list[Piece], places: list[int]) -> Iterator[int]:
-    """The innermost definition around each of some bytes, in their order; -1 for none."""
+def _enclosing(pieces: list[Piece], places: list[int]) -> Iterator[int]:
+    """Return the innermost definition at each sorted offset, or -1."""
     open_: list[int] = []
     following = 0
     for at in places:
@@ -351,24 +336,23 @@ def _around(pieces: list[Piece], places: list[int]) -> Iterator[int]:
             following += 1
         while open_ and pieces[open_[-1]].end <= at:
             open_.pop()
-        # What is nested deeper may have ended before, and what is around it still be open.
+        # An inner definition may have ended before its outer one.
         yield open_[-1] if open_ else -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
-    """How one language is read.
+    """Grammar and queries of a language.
 
     Attributes:
-        name: what it is called.
-        module: the module of its grammar.
-        function: the function in it that gives the grammar.
-        has_tags: whether the tags query that comes with the grammar is used.
-        extra: patterns beside it. `@owner` names the class of a definition that stands outside of it, `@import` is an
-            import, `@binding` an assignment or a parameter with a type.
-        comment: what begins a line that belongs to the definition below it.
-        imports: reads an import statement; None for a language whose imports are not followed.
-        bases: what finds the names of base classes in the head of a class.
+        module: of the grammar.
+        function: in it, returns the grammar.
+        has_tags: use the grammar's own tags query.
+        extra: further patterns. `@owner` is the class of a definition outside it, `@binding` an assignment or typed
+            parameter.
+        comment: prefixes of lines that belong to the next definition.
+        imports: parses an import statement; None if imports are not followed.
+        bases: matches base classes in a class head.
     """
 
     name: str
@@ -382,51 +366,51 @@ class Language:
 
 
 Imports = Iterator[tuple[str, str, str]]
-"""Local name, module, and the name in it (empty for the module itself, `*` for all)."""
+"""Local name, module, and the name in it ("" for the module, `*` for all)."""
 _PYTHON_FROM = re.compile(r"from\s+(\.*[\w.]*)\s+import\s+\(?([^#]*)", re.DOTALL)
-_NAMED = re.compile(r"([\w.*]+)(?:\s+as\s+(\w+))?")
-_SCRIPT_FROM = re.compile(r"import\s+(?:type\s+)?(.*?)\s*from\s*[\"']([^\"']+)[\"']", re.DOTALL)
-_REQUIRED = re.compile(r"(?:\{([^}]*)\}|([\w$]+))\s*=\s*require\(\s*[\"']([^\"']+)[\"']")
+_IMPORTED_NAME = re.compile(r"([\w.*]+)(?:\s+as\s+(\w+))?")
+_SCRIPT_IMPORT = re.compile(r"import\s+(?:type\s+)?(.*?)\s*from\s*[\"']([^\"']+)[\"']", re.DOTALL)
+_REQUIRE_CALL = re.compile(r"(?:\{([^}]*)\}|([\w$]+))\s*=\s*require\(\s*[\"']([^\"']+)[\"']")
 _GO_IMPORT = re.compile(r"(?:([\w.]+)\s+)?[\"`]([^\"`]+)[\"`]")
 
 
-def _imports_of_python(statement: str) -> Imports:
+def _python_imports(statement: str) -> Imports:
     statement = re.sub(r"#[^\n]*", "", statement)
-    if found := _PYTHON_FROM.match(statement):
-        for name, local in _NAMED.findall(found[2]):
-            yield local or name, found[1], name
+    if match := _PYTHON_FROM.match(statement):
+        for name, local in _IMPORTED_NAME.findall(match[2]):
+            yield local or name, match[1], name
     else:
-        for name, local in _NAMED.findall(statement.removeprefix("import")):
+        for name, local in _IMPORTED_NAME.findall(statement.removeprefix("import")):
             yield local or name, name, ""
 
 
-def _imports_of_script(statement: str) -> Imports:
-    if found := _REQUIRED.match(statement):
-        names, whole, module = found.groups()
+def _script_imports(statement: str) -> Imports:
+    if match := _REQUIRE_CALL.match(statement):
+        names, whole, module = match.groups()
         for name, local in re.findall(r"([\w$]+)(?:\s*:\s*([\w$]+))?", names or ""):
             yield local or name, module, name
         if whole:
             yield whole, module, "default"
-    if not (found := _SCRIPT_FROM.match(statement)):
+    if not (match := _SCRIPT_IMPORT.match(statement)):
         return
-    clause, module = found.groups()
+    clause, module = match.groups()
     outside, _, inside = clause.partition("{")
-    for name, local in _NAMED.findall(inside):
+    for name, local in _IMPORTED_NAME.findall(inside):
         yield local or name, module, name
-    if every := re.search(r"\*\s+as\s+(\w+)", outside):
-        yield every[1], module, ""
+    if namespace := re.search(r"\*\s+as\s+(\w+)", outside):
+        yield namespace[1], module, ""
     elif default := re.match(r"\w+", outside):
         yield default[0], module, "default"
 
 
-def _import_of_go(statement: str) -> Imports:
-    if found := _GO_IMPORT.match(statement):
-        yield found[1] or found[2].rpartition("/")[2], found[2], ""
+def _go_import(statement: str) -> Imports:
+    if match := _GO_IMPORT.match(statement):
+        yield match[1] or match[2].rpartition("/")[2], match[2], ""
 
 
 _PYTHON = Language(
     name="Python",
-    imports=_imports_of_python,
+    imports=_python_imports,
     module="tree_sitter_python",
     extra="""
     (decorator (identifier) @name) @reference.call
@@ -443,7 +427,7 @@ _REQUIRE = """
 """
 _JAVASCRIPT = Language(
     name="JavaScript",
-    imports=_imports_of_script,
+    imports=_script_imports,
     module="tree_sitter_javascript",
     extra=f"(import_statement) @import {_REQUIRE}",
 )
@@ -465,7 +449,7 @@ _SCRIPT_TYPES = f"""{_REQUIRE}
 """
 _TYPESCRIPT = Language(
     name="TypeScript",
-    imports=_imports_of_script,
+    imports=_script_imports,
     module="tree_sitter_typescript",
     function="language_typescript",
     extra=_SCRIPT_TYPES,
@@ -473,7 +457,7 @@ _TYPESCRIPT = Language(
 _TSX = replace(_TYPESCRIPT, function="language_tsx")
 _GO = Language(
     name="Go",
-    imports=_import_of_go,
+    imports=_go_import,
     module="tree_sitter_go",
     extra="""
     (method_declaration receiver: (parameter_list (parameter_declaration type: [
@@ -506,7 +490,7 @@ _JAVA = Language(
 _RUBY = Language(
     name="Ruby",
     module="tree_sitter_ruby",
-    has_tags=False,  # its own query takes every word of a file for a call
+    has_tags=False,  # its own query matches every word as a call
     extra="""
     [(method name: (_) @name) (singleton_method name: (_) @name)] @definition.method
     (class name: [(constant) @name (scope_resolution name: (_) @name)]) @definition.class
@@ -563,40 +547,40 @@ _COPIED_PATH = re.compile(
 
 
 def language_of(path: str) -> Language | None:
-    """The language that a file's name says; None for one that is not indexed."""
+    """Return the language by file name; None if not indexed."""
     return _BY_SUFFIX.get(path[path.rfind(".") :])
 
 
 def is_test(path: str) -> bool:
-    """Whether a file's path says that it holds tests."""
+    """Whether a path is that of a test."""
     return _TEST_PATH.search(path) is not None
 
 
 def is_copied(path: str) -> bool:
-    """Whether a file's path says that it repeats, declares or only explains what other files define."""
+    """Whether a path indicates generated, vendored or example code."""
     return _COPIED_PATH.search(path) is not None
 
 
 @cache
 def is_installed(language: Language) -> bool:
-    """Whether the grammar of a language is installed; nothing of it is loaded.
+    """Whether a grammar is installed, without loading it.
 
-    Python's is always installed, those of other languages are in the extra `syntax`. Files without one are not indexed.
+    Python's always is; others are in the extra `syntax`.
     """
     return importlib.util.find_spec(language.module) is not None
 
 
 @cache
 def grammar(language: Language) -> tuple[Parser, Query] | None:
-    """What parses a language, and its query; None when its grammar is not installed."""
+    """Return parser and query of a language; None if not installed."""
     if not is_installed(language):
         return None
     library, module = importlib.import_module("tree_sitter"), importlib.import_module(language.module)
     load: Callable[[], object] = getattr(module, language.function)
-    made = library.Language(load())
+    tree_sitter_language = library.Language(load())
     query = language.extra
     if language.has_tags:
-        # TypeScript's has it as a file only.
+        # TypeScript's grammar has the query only as a file.
         file = Path(str(module.__file__)).parent / "queries" / "tags.scm"
         query = f"{getattr(module, 'TAGS_QUERY', None) or file.read_text(encoding='utf-8')}\n{query}"
-    return library.Parser(made), library.Query(made, query)
+    return library.Parser(tree_sitter_language), library.Query(tree_sitter_language, query)

@@ -1,7 +1,6 @@
-"""Tell which definition a call means: by imports, names, and the class of what it is called on.
+"""Resolution of calls to definitions, by imports, names, and the receiver's class.
 
-`callers` and `callees` answer for definitions of an index; `Resolver` looks names up as the language would, as far as
-that can be told, and `ModulePaths` finds the files of imported modules.
+Start with `callers` and `callees`; `Resolver` looks names up; `ModulePaths` finds imported files.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ from functools import cached_property
 from agent_runtime.index.store import calls_and_imports
 
 _DEPTH = 6
-_MOST_FILES = 2_000
+_MAX_FILES = 2_000
 _SELVES = frozenset({"self", "cls", "this"})
 _FUNCTIONS = frozenset({"function", "method", "macro"})
 _TYPES = frozenset({"class", "interface", "type", "module"})
 _UNQUALIFIED = (".java", ".rb", ".cc", ".cpp", ".cxx", ".hpp", ".hh", ".hxx", ".h")
-"""Languages in which a method may be called by its bare name."""
+"""Languages that call methods by bare name."""
 SCRIPTS = (".js", ".ts", ".tsx", ".jsx", ".mjs", ".cjs", ".mts", ".cts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundCall:
-    """A call as it is found: `caller` and `means` are the numbers of the definitions around it, and that it calls."""
+class ResolvedCall:
+    """A call; `caller` and `target` are numbers of definitions."""
 
     path: str
     line: int
@@ -34,73 +33,71 @@ class FoundCall:
     sure: bool
     caller: int | None
     is_test: bool
-    means: int | None = None
+    target: int | None = None
 
 
-Finder = Callable[["Resolver", Sequence[int], Sequence[str]], list[FoundCall]]
+Finder = Callable[["Resolver", Sequence[int], Sequence[str]], list[ResolvedCall]]
 
 
-def callers(resolver: Resolver, targets: Sequence[int], parts: Sequence[str]) -> list[FoundCall]:
-    """The calls of some definitions. A call that means another definition of the same name is left out."""
-    wanted = {number: resolver.known(number) for number in targets}
+def callers(resolver: Resolver, targets: Sequence[int], parts: Sequence[str]) -> list[ResolvedCall]:
+    """Return the calls of some definitions, except those that mean another one."""
+    definitions = {number: resolver.definition(number) for number in targets}
     name = parts[-1]
     names = {name}
-    if name in {"__init__", "constructor"} and len(parts) > 1:  # called by the name of its class
+    if name in {"__init__", "constructor"} and len(parts) > 1:  # called by its class's name
         names.add(parts[-2])
-        above = [each.parent for each in wanted.values() if each.parent is not None]
-        wanted |= {number: resolver.known(number) for number in above}
-    related = {name for each in wanted.values() for name in resolver.relatives(each)}
-    found: list[FoundCall] = []
-    for source in resolver.calling(names):
-        called = names | {local for local, _, there in source.imports if there in names}
+        above = [definition.parent for definition in definitions.values() if definition.parent is not None]
+        definitions |= {number: resolver.definition(number) for number in above}
+    related = {name for definition in definitions.values() for name in resolver.relatives(definition)}
+    calls: list[ResolvedCall] = []
+    for source in resolver.files_calling(names):
+        called = names | {local for local, _, imported in source.imports if imported in names}
         for place, callee, receiver, line in source.calls:
             if callee not in called:
                 continue
             caller = source.first + place if place >= 0 else None
-            meant = resolver.meant(source, caller, receiver, callee)
-            sure = any(number in wanted for number in meant)
-            if meant and not sure and not any(resolver.owner(number) in related for number in meant):
+            resolved = resolver.resolve_call(source, caller, receiver, callee)
+            sure = any(number in definitions for number in resolved)
+            if resolved and not sure and not any(resolver.owner(number) in related for number in resolved):
                 continue
-            shown = f"{receiver}.{callee}" if receiver else callee
-            found.append(
-                FoundCall(path=source.path, line=line, callee=shown, sure=sure, caller=caller, is_test=source.is_test)
+            text = f"{receiver}.{callee}" if receiver else callee
+            calls.append(
+                ResolvedCall(path=source.path, line=line, callee=text, sure=sure, caller=caller, is_test=source.is_test)
             )
-    return sorted(found, key=lambda call: (not call.sure, call.is_test, call.path, call.line))
+    return sorted(calls, key=lambda call: (not call.sure, call.is_test, call.path, call.line))
 
 
-def callees(resolver: Resolver, targets: Sequence[int], _parts: Sequence[str]) -> list[FoundCall]:
-    """The calls in some definitions, in their order; of a name that is called again, the first one."""
-    found: dict[tuple[str, int | None], FoundCall] = {}
+def callees(resolver: Resolver, targets: Sequence[int], _parts: Sequence[str]) -> list[ResolvedCall]:
+    """Return the distinct calls in some definitions, in order."""
+    calls: dict[tuple[str, int | None], ResolvedCall] = {}
     for target in targets:
-        source = resolver.source(resolver.known(target).file)
+        source = resolver.source(resolver.definition(target).file)
         for place, callee, receiver, line in source.calls:
             caller = source.first + place
-            if place < 0 or not resolver.holds(target, caller):
+            if place < 0 or not resolver.contains(target, caller):
                 continue
-            meant = resolver.meant(source, caller, receiver, callee)
-            shown = f"{receiver}.{callee}" if receiver else callee
-            if meant:
-                known = resolver.known(meant[0])
-                shown = f"{resolver.source(known.file).path}::{known.qualified}"
-            found.setdefault(
-                (shown, target),
-                FoundCall(
+            resolved = resolver.resolve_call(source, caller, receiver, callee)
+            text = f"{receiver}.{callee}" if receiver else callee
+            if resolved:
+                definition = resolver.definition(resolved[0])
+                text = f"{resolver.source(definition.file).path}::{definition.qualified}"
+            calls.setdefault(
+                (text, target),
+                ResolvedCall(
                     path=source.path,
                     line=line,
-                    callee=shown,
-                    sure=bool(meant),
+                    callee=text,
+                    sure=bool(resolved),
                     caller=caller,
                     is_test=source.is_test,
-                    means=meant[0] if meant else None,
+                    target=resolved[0] if resolved else None,
                 ),
             )
-    return list(found.values())
+    return list(calls.values())
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """A definition as this module needs it."""
-
+class _Definition:
     number: int
     file: int
     name: str
@@ -112,8 +109,6 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A file: its calls, what its local names stand for, and the number of its first definition."""
-
     number: int
     path: str
     is_test: bool
@@ -127,22 +122,22 @@ class Resolver:
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
-        self._known: dict[int, _Known] = {}
-        self._looked: dict[tuple[str, tuple[object, ...]], list[_Known]] = {}
+        self._definitions: dict[int, _Definition] = {}
+        self._lookups: dict[tuple[str, tuple[object, ...]], list[_Definition]] = {}
         self._sources: dict[int, _Source] = {}
         self._modules = ModulePaths(database)
-        # By depth, too: modules that import all of each other would have each path between them tried.
+        # By depth, too: modules that star-import each other would have all paths between them tried.
         self._exports: dict[tuple[int, str, int], list[int]] = {}
         self._methods: dict[tuple[int, str, int], list[int]] = {}
 
-    def known(self, number: int) -> _Known:
-        """A definition by its number."""
-        if number not in self._known:
-            self._look("id = ?", (number,))
-        return self._known[number]
+    def definition(self, number: int) -> _Definition:
+        """Return a definition."""
+        if number not in self._definitions:
+            self._lookup("id = ?", (number,))
+        return self._definitions[number]
 
     def source(self, number: int) -> _Source:
-        """A file by its number."""
+        """Return a file."""
         if number not in self._sources:
             path, is_test, first, facts = self._database.execute(
                 "SELECT path, is_test, first, facts FROM files WHERE id = ?", (number,)
@@ -150,33 +145,31 @@ class Resolver:
             self._sources[number] = _Source(number, path, bool(is_test), first, *calls_and_imports(facts))
         return self._sources[number]
 
-    def calling(self, names: set[str]) -> Iterator[_Source]:
-        """The files that call one of some names."""
+    def files_calling(self, names: set[str]) -> Iterator[_Source]:
+        """Return the files that call one of some names."""
         numbers = [
             file
             for name in sorted(names)
-            for (file,) in self._database.execute(
-                "SELECT file FROM callees WHERE name = ? LIMIT ?", (name, _MOST_FILES)
-            )
+            for (file,) in self._database.execute("SELECT file FROM callees WHERE name = ? LIMIT ?", (name, _MAX_FILES))
         ]
         return map(self.source, dict.fromkeys(numbers))
 
-    def holds(self, outer: int, inner: int | None) -> bool:
-        """Whether a definition is another one, or lies in it."""
+    def contains(self, outer: int, inner: int | None) -> bool:
+        """Whether a definition equals or contains another."""
         while inner is not None and inner != outer:
-            inner = self.known(inner).parent
+            inner = self.definition(inner).parent
         return inner is not None
 
     def owner(self, number: int) -> str:
-        """The name of the class of a method; empty for what is none."""
-        return self.known(number).qualified.rpartition(".")[0].rpartition(".")[2]
+        """Return a method's class name, or ""."""
+        return self.definition(number).qualified.rpartition(".")[0].rpartition(".")[2]
 
-    def relatives(self, known: _Known) -> set[str]:
-        """The names of classes whose calls may mean a method: of its own, those above it, and above what extends it."""
-        names = {self.owner(known.number)}
-        for related in (self._extended, self._bases_by_name):
+    def relatives(self, definition: _Definition) -> set[str]:
+        """Return the classes whose calls may mean a method: its class, the bases, subclasses and their bases."""
+        names = {self.owner(definition.number)}
+        for related in (self._subclasses, self._bases_by_name):
             pending = list(names)
-            while pending and len(names) < _MOST_FILES:
+            while pending and len(names) < _MAX_FILES:
                 following = related.get(pending.pop(), set()) - names
                 names |= following
                 pending += following
@@ -184,186 +177,183 @@ class Resolver:
 
     @cached_property
     def _bases_by_name(self) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = {}
+        by_name: dict[str, set[str]] = {}
         for name, bases in self._database.execute("SELECT name, bases FROM definitions WHERE bases <> ''"):
-            found.setdefault(name, set()).update(base.rpartition(".")[2] for base in bases.split())
-        return found
+            by_name.setdefault(name, set()).update(base.rpartition(".")[2] for base in bases.split())
+        return by_name
 
     @cached_property
-    def _extended(self) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = {}
+    def _subclasses(self) -> dict[str, set[str]]:
+        by_base: dict[str, set[str]] = {}
         for name, bases in self._bases_by_name.items():
             for base in bases:
-                found.setdefault(base, set()).add(name)
-        return found
+                by_base.setdefault(base, set()).add(name)
+        return by_base
 
-    def meant(self, source: _Source, caller: int | None, receiver: str, name: str) -> list[int]:
-        """The definitions that a call may mean; none where that cannot be told."""
+    def resolve_call(self, source: _Source, caller: int | None, receiver: str, name: str) -> list[int]:
+        """Return the definitions that a call may mean; none if unknown."""
         if receiver == "?":
             return []
         if not receiver:
-            return self._bare(source, caller, name)
-        owner = self._class_around(caller)
+            return self._resolve_bare_name(source, caller, name)
+        owner = self._enclosing_class(caller)
         if receiver in _SELVES:
             classes = [owner] if owner else []
         elif receiver in {"super()", "super"}:
             classes = self._bases(owner) if owner else []
         else:
-            classes = self._classes(source, receiver.removesuffix("()"))
+            classes = self._find_classes(source, receiver.removesuffix("()"))
             if not classes and not receiver.endswith("()"):
                 return [
-                    n for module in self._modules_named(source, receiver) for n in self._export(module, name, _DEPTH)
+                    n for module in self._module_files(source, receiver) for n in self._export(module, name, _DEPTH)
                 ]
-        return self._method_of(classes, name, _DEPTH)
+        return self._find_method(classes, name, _DEPTH)
 
-    def _look(self, where: str, values: tuple[object, ...]) -> list[_Known]:
-        if (where, values) not in self._looked:
+    def _lookup(self, where: str, values: tuple[object, ...]) -> list[_Definition]:
+        if (where, values) not in self._lookups:
             rows = self._database.execute(
-                f"SELECT id, file, name, qualified, kind, parent, bases FROM definitions WHERE {where}",  # noqa: S608 - our own words
+                f"SELECT id, file, name, qualified, kind, parent, bases FROM definitions WHERE {where}",  # noqa: S608 - constants only
                 values,
             ).fetchall()
-            self._looked[where, values] = [
-                _Known(number, file, own, qualified, kind, parent, tuple(bases.split()))
-                for number, file, own, qualified, kind, parent, bases in rows
+            self._lookups[where, values] = [
+                _Definition(number, file, name, qualified, kind, parent, tuple(bases.split()))
+                for number, file, name, qualified, kind, parent, bases in rows
             ]
-            self._known.update((each.number, each) for each in self._looked[where, values])
-        return self._looked[where, values]
+            self._definitions.update((definition.number, definition) for definition in self._lookups[where, values])
+        return self._lookups[where, values]
 
-    def _bare(self, source: _Source, caller: int | None, name: str) -> list[int]:
-        """What a name without anything before it means: what is around it, then the file, then its imports."""
-        here = self._look("file = ? AND name = ? AND kind <> 'constant'", (source.number, name))
-        around = [*self._around(caller), None]
-        for outer in around:
-            if outer is None or self.known(outer).kind in _FUNCTIONS:  # a class's own names are not seen in its methods
-                visible = [each.number for each in here if each.parent == outer]
+    def _resolve_bare_name(self, source: _Source, caller: int | None, name: str) -> list[int]:
+        """Resolve a bare name in the enclosing definitions, then the file, then its imports."""
+        local = self._lookup("file = ? AND name = ? AND kind <> 'constant'", (source.number, name))
+        scopes = [*self._enclosing(caller), None]
+        for outer in scopes:
+            if outer is None or self.definition(outer).kind in _FUNCTIONS:  # class names are not in its methods' scope
+                visible = [definition.number for definition in local if definition.parent == outer]
                 if visible:
                     return visible
-        owner = self._class_around(caller) if source.path.endswith(_UNQUALIFIED) else None
-        found = self._method_of([owner] if owner else [], name, _DEPTH) or self._imported(source, name, _DEPTH)
+        owner = self._enclosing_class(caller) if source.path.endswith(_UNQUALIFIED) else None
+        found = self._find_method([owner] if owner else [], name, _DEPTH) or self._follow_import(source, name, _DEPTH)
         if found:
             return found
         if source.path.endswith(".go"):
             folder = posixpath.dirname(source.path)
-            same = self._look("name = ? AND parent IS NULL AND kind <> 'method'", (name,))
-            return [each.number for each in same if posixpath.dirname(self.source(each.file).path) == folder]
+            same = self._lookup("name = ? AND parent IS NULL AND kind <> 'method'", (name,))
+            return [d.number for d in same if posixpath.dirname(self.source(d.file).path) == folder]
         if not source.path.endswith((".py", ".pyi", *SCRIPTS)):
-            every = self._look("name = ? AND kind NOT IN ('method', 'constant') LIMIT 2", (name,))
-            return [every[0].number] if len(every) == 1 else []
+            matches = self._lookup("name = ? AND kind NOT IN ('method', 'constant') LIMIT 2", (name,))
+            return [matches[0].number] if len(matches) == 1 else []
         return []
 
-    def _around(self, number: int | None) -> list[int]:
-        """A definition and those around it, innermost first."""
-        found = []
+    def _enclosing(self, number: int | None) -> list[int]:
+        numbers = []
         while number is not None:
-            found.append(number)
-            number = self.known(number).parent
-        return found
+            numbers.append(number)
+            number = self.definition(number).parent
+        return numbers
 
-    def _class_around(self, caller: int | None) -> _Known | None:
-        """The class whose method a definition is, or lies in."""
-        for number in self._around(caller):
-            known = self.known(number)
-            if known.kind not in _FUNCTIONS:
-                return known
-            owner = known.qualified.rpartition(".")[0]
-            if known.kind == "method" and known.parent is None and owner:  # its class is elsewhere: Go, Rust, C++
-                named = self._look("name = ? AND qualified = ?", (owner.rpartition(".")[2], owner))
-                classes = [each for each in named if each.kind not in _FUNCTIONS]
-                near = sorted(
+    def _enclosing_class(self, caller: int | None) -> _Definition | None:
+        """Return the class of the method that contains a definition."""
+        for number in self._enclosing(caller):
+            definition = self.definition(number)
+            if definition.kind not in _FUNCTIONS:
+                return definition
+            owner = definition.qualified.rpartition(".")[0]
+            if definition.kind == "method" and definition.parent is None and owner:  # outside its class: Go, Rust, C++
+                homonyms = self._lookup("name = ? AND qualified = ?", (owner.rpartition(".")[2], owner))
+                classes = [candidate for candidate in homonyms if candidate.kind not in _FUNCTIONS]
+                nearest = sorted(
                     classes,
-                    key=lambda each: (
-                        -len(posixpath.commonprefix([self.source(each.file).path, self.source(known.file).path]))
+                    key=lambda c: (
+                        -len(posixpath.commonprefix([self.source(c.file).path, self.source(definition.file).path]))
                     ),
                 )
-                return near[0] if near else None
+                return nearest[0] if nearest else None
         return None
 
-    def _bases(self, owner: _Known) -> list[_Known]:
+    def _bases(self, owner: _Definition) -> list[_Definition]:
         source = self.source(owner.file)
-        return [each for base in owner.bases for each in self._classes(source, base) if each.number != owner.number]
+        return [c for base in owner.bases for c in self._find_classes(source, base) if c.number != owner.number]
 
-    def _method_of(self, owners: Sequence[_Known], name: str, depth: int) -> list[int]:
-        """The method of the first of some classes that has one, itself or from a base class."""
+    def _find_method(self, owners: Sequence[_Definition], name: str, depth: int) -> list[int]:
+        """Return the method of the first class that has one, own or inherited."""
         for owner in owners:
             key = owner.number, name, depth
             if key not in self._methods:
-                own = self._look("parent = ? AND name = ?", (owner.number, name))
-                if not own:  # written outside of its class
-                    named = name, f"{owner.qualified}.{name}"
-                    apart = self._look("name = ? AND qualified = ? AND parent IS NULL", named)
+                own = self._lookup("parent = ? AND name = ?", (owner.number, name))
+                if not own:  # defined outside its class
+                    names = name, f"{owner.qualified}.{name}"
+                    outside = self._lookup("name = ? AND qualified = ? AND parent IS NULL", names)
                     folder = posixpath.dirname(self.source(owner.file).path)
-                    own = [each for each in apart if posixpath.dirname(self.source(each.file).path) == folder] or apart
-                inherited = self._method_of(self._bases(owner), name, depth - 1) if depth and not own else []
-                self._methods[key] = [each.number for each in own] or inherited
+                    own = [m for m in outside if posixpath.dirname(self.source(m.file).path) == folder] or outside
+                inherited = self._find_method(self._bases(owner), name, depth - 1) if depth and not own else []
+                self._methods[key] = [method.number for method in own] or inherited
             if self._methods[key]:
                 return self._methods[key]
         return []
 
-    def _classes(self, source: _Source, dotted: str) -> list[_Known]:
-        """The classes that a name means in a file."""
+    def _find_classes(self, source: _Source, dotted: str) -> list[_Definition]:
         before, _, name = dotted.rpartition(".")
         if before:
-            numbers = [n for module in self._modules_named(source, before) for n in self._export(module, name, _DEPTH)]
-            found = [each for each in map(self.known, numbers) if each.kind in _TYPES]
-            outer = [] if found else self._classes(source, before)
-            return found + [each for o in outer for each in self._look("parent = ? AND name = ?", (o.number, name))]
-        here = [each for each in self._look("file = ? AND name = ?", (source.number, name)) if each.kind in _TYPES]
-        if here:
-            return here
-        found = [self.known(number) for number in self._imported(source, name, _DEPTH)]
+            numbers = [n for module in self._module_files(source, before) for n in self._export(module, name, _DEPTH)]
+            found = [definition for definition in map(self.definition, numbers) if definition.kind in _TYPES]
+            outer = [] if found else self._find_classes(source, before)
+            return found + [d for o in outer for d in self._lookup("parent = ? AND name = ?", (o.number, name))]
+        local = [d for d in self._lookup("file = ? AND name = ?", (source.number, name)) if d.kind in _TYPES]
+        if local:
+            return local
+        found = [self.definition(number) for number in self._follow_import(source, name, _DEPTH)]
         if not found and not source.path.endswith((".py", ".pyi", *SCRIPTS)):
-            every = self._look("name = ? AND kind IN ('class', 'interface', 'type', 'module') LIMIT 2", (name,))
-            found = every if len(every) == 1 else []
-        return [each for each in found if each.kind in _TYPES]
+            matches = self._lookup("name = ? AND kind IN ('class', 'interface', 'type', 'module') LIMIT 2", (name,))
+            found = matches if len(matches) == 1 else []
+        return [definition for definition in found if definition.kind in _TYPES]
 
-    def _imported(self, source: _Source, name: str, depth: int) -> list[int]:
-        """What an imported name is defined as."""
-        found: list[int] = []
-        for local, module, there in source.imports:
-            if local == name and there not in {"", "*"}:
-                for file in self._modules.named(source.path, module):
-                    found += self._export(file, local if there == "default" else there, depth)
-            elif there == "*":
-                for file in self._modules.named(source.path, module):
-                    found += self._export(file, name, depth)
-        return list(dict.fromkeys(found))
+    def _follow_import(self, source: _Source, name: str, depth: int) -> list[int]:
+        numbers: list[int] = []
+        for local, module, imported in source.imports:
+            if local == name and imported not in {"", "*"}:
+                for file in self._modules.find_files(source.path, module):
+                    numbers += self._export(file, local if imported == "default" else imported, depth)
+            elif imported == "*":
+                for file in self._modules.find_files(source.path, module):
+                    numbers += self._export(file, name, depth)
+        return list(dict.fromkeys(numbers))
 
     def _export(self, file: int, name: str, depth: int) -> list[int]:
-        """What another file gets when it takes a name from this one."""
+        """Return the definitions of a name imported from this file."""
         if (file, name, depth) not in self._exports:
-            # A constant may stand for anything that is called: `register = registry.register`.
-            own = self._look("file = ? AND name = ? AND parent IS NULL AND kind <> 'constant'", (file, name))
-            found = self._imported(self.source(file), name, depth - 1) if depth and not own else []
-            self._exports[file, name, depth] = found or [each.number for each in own]
+            # A constant may be any callable: `register = registry.register`.
+            own = self._lookup("file = ? AND name = ? AND parent IS NULL AND kind <> 'constant'", (file, name))
+            found = self._follow_import(self.source(file), name, depth - 1) if depth and not own else []
+            self._exports[file, name, depth] = found or [definition.number for definition in own]
         return self._exports[file, name, depth]
 
-    def _modules_named(self, source: _Source, dotted: str) -> list[int]:
-        """The files that a local name, or what stands behind its dots, means."""
+    def _module_files(self, source: _Source, dotted: str) -> list[int]:
+        """Return the files that a local dotted name means."""
         first, *rest = dotted.split(".")
-        found: list[int] = []
-        for local, module, there in source.imports:
-            if local == dotted and not there:
-                found += self._modules.named(source.path, module)
-            elif local == first and (there not in {"*", "default"} or not rest):
+        files: list[int] = []
+        for local, module, imported in source.imports:
+            if local == dotted and not imported:
+                files += self._modules.find_files(source.path, module)
+            elif local == first and (imported not in {"*", "default"} or not rest):
                 whole = (
                     module
-                    if there in {"", "default"}
-                    else f"{module.removesuffix('.')}.{there}"
+                    if imported in {"", "default"}
+                    else f"{module.removesuffix('.')}.{imported}"
                     if module.strip(".")
-                    else f"{module}{there}"
+                    else f"{module}{imported}"
                 )
-                found += self._modules.named(source.path, ".".join([whole, *rest]) if rest else whole)
-        return list(dict.fromkeys(found))
+                files += self._modules.find_files(source.path, ".".join([whole, *rest]) if rest else whole)
+        return list(dict.fromkeys(files))
 
 
 class ModulePaths:
-    """The files of one index, by the names under which they are imported."""
+    """Files of an index by import name."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
 
-    def named(self, path: str, module: str) -> list[int]:
-        """The files of a module, as the file at a path names it."""
+    def find_files(self, path: str, module: str) -> list[int]:
+        """Return the files of a module, as imported by the file at `path`."""
         folder = posixpath.dirname(path)
         if path.endswith((".py", ".pyi")):
             name = module.lstrip(".")
@@ -373,22 +363,22 @@ class ModulePaths:
             ends = [f"{below}.py", f"{below}.pyi", f"{below}/__init__.py"] if below else ["__init__.py"]
             if module.startswith("."):
                 return [n for end in ends if (n := self._paths.get(posixpath.join(folder, end)))]
-            return [n for end in ends for n in self._ending(end)]
+            return [n for end in ends for n in self._least_nested(end)]
         if path.endswith(".go"):
-            found = filter(None, map(self._by_tail.get, _tails(module)))
-            return [self._paths[each] for each in next(found, [])]
+            matches = filter(None, map(self._by_tail.get, _tails(module)))
+            return [self._paths[match] for match in next(matches, [])]
         if not module.startswith("."):
             return []
         base = posixpath.normpath(posixpath.join(folder, module))
         names = [base, *(base + end for end in SCRIPTS), *(f"{base}/index{end}" for end in SCRIPTS)]
-        names += [posixpath.splitext(base)[0] + end for end in (".ts", ".tsx")]  # `./x.js` is written for `x.ts`
+        names += [posixpath.splitext(base)[0] + end for end in (".ts", ".tsx")]  # `./x.js` may mean `x.ts`
         return [n for name in names if (n := self._paths.get(name))][:1]
 
-    def _ending(self, end: str) -> list[int]:
-        """The files whose path is, or ends in, another one; those that lie least deep."""
-        found = self._by_tail.get(end, [])
-        least = min((path.count("/") for path in found), default=0)
-        return [self._paths[path] for path in found if path.count("/") == least]
+    def _least_nested(self, tail: str) -> list[int]:
+        """Return the least nested files whose path ends so."""
+        paths = self._by_tail.get(tail, [])
+        least = min((path.count("/") for path in paths), default=0)
+        return [self._paths[path] for path in paths if path.count("/") == least]
 
     @cached_property
     def _paths(self) -> dict[str, int]:
@@ -396,12 +386,12 @@ class ModulePaths:
 
     @cached_property
     def _by_tail(self) -> dict[str, list[str]]:
-        """The paths by what they end in; those of Go by what their directory ends in, which is what is imported."""
-        found: dict[str, list[str]] = {}
+        """Paths by suffix; in Go, by the directory's suffix, which is imported."""
+        by_tail: dict[str, list[str]] = {}
         for path in self._paths:
             for tail in _tails(posixpath.dirname(path) if path.endswith(".go") else path):
-                found.setdefault(tail, []).append(path)
-        return found
+                by_tail.setdefault(tail, []).append(path)
+        return by_tail
 
 
 def _tails(path: str) -> list[str]:

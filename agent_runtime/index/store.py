@@ -1,7 +1,6 @@
-"""The index as one SQLite database: its tables, and how it is brought up to date with a workspace.
+"""SQLite database of the index and its refresh.
 
-`refresh` runs in a worker process and writes nothing itself: it returns the new database, which `IndexStore` has made
-in memory. Files that did not change since the last look are not read again.
+`refresh` runs in a worker process and returns the new database, built in memory. Unchanged files are not read.
 """
 
 from __future__ import annotations
@@ -29,92 +28,89 @@ from agent_runtime.workspace import listing
 from agent_runtime.workspace.files import Stamp, Workspace, is_recent, stamp_of
 
 SCHEMA = 3
-"""Raise it whenever what is stored, or how it is found, changes: indexes of another number are built anew."""
-MOST_BYTES = 1_000_000
-"""Bytes of a file that is indexed; longer ones are data, or made by programs."""
-_MOST_FILES = 20_000
-_MOST_SEEN = 200_000
-_MOST_GLANCED = 2_000
-_MOST_SOURCE = 25 * 1024**2  # bytes; the index takes 1.13 times as many, and a worker gives back 32 MiB
-_MOST_LINE = 2_000  # bytes of a line on average, beyond which a file is packed for machines
+"""Raise it for any change of storage or parsing: older indexes are rebuilt."""
+MAX_FILE_BYTES = 1_000_000
+"""Bytes of an indexed file; longer ones are data or generated."""
+_MAX_FILES = 20_000
+_MAX_ENTRIES = 200_000
+_MAX_QUICK_ENTRIES = 2_000
+_MAX_SOURCE_BYTES = 25 * 1024**2  # the index takes 1.13 times as many, and a worker returns at most 32 MiB
+_MAX_MEAN_LINE = 2_000  # bytes; more indicates a minified file
 
 
-def refresh(workspace: Workspace, place: str, most: int, seconds: float, refused: Sequence[str]) -> bytes:
-    """Look at every file of a workspace, and read those that changed.
+def refresh(workspace: Workspace, database_path: str, max_files: int, seconds: float, refused: Sequence[str]) -> bytes:
+    """Parse the changed files of a workspace.
 
     Args:
-        workspace: where.
-        place: the database as it was; one that cannot be used counts as none.
-        most: how many files may be parsed.
-        seconds: how long files are parsed; what is left over is told.
-        refused: files that are not parsed, because their grammar crashes.
+        workspace: to index.
+        place: the previous database, if valid.
+        most: files to parse.
+        seconds: of parsing.
+        refused: files that crash their grammar.
 
     Returns:
-        A line of JSON, and the new database; nothing behind the line when nothing changed.
+        A line of JSON, and the new database unless unchanged.
     """
-    doing = _Round(Path(place), most, time.monotonic() + seconds, frozenset(refused))
-    doing.begin()
+    state = _Refresh(Path(database_path), max_files, time.monotonic() + seconds, frozenset(refused))
+    state.load_known_files()
     with workspace:
-        files = _look(workspace, doing)
-    told = {"behind": doing.behind, "files": files, "parsed": doing.parsed, "truncated": doing.truncated}
-    return json.dumps(told).encode() + b"\n" + (doing.store.packed() if doing.changed else b"")
+        files = _scan(workspace, state)
+    report = {"behind": state.behind, "files": files, "parsed": state.parsed, "truncated": state.truncated}
+    return json.dumps(report).encode() + b"\n" + (state.store.serialize() if state.has_changes else b"")
 
 
 @dataclass
-class _Round:
-    """What one round has done.
+class _Refresh:
+    """State of one refresh.
 
     Attributes:
-        place: the database as it was.
-        left: how many more files it may parse.
-        until: when it is to end.
-        refused: files that are not parsed.
-        behind: the first file that it left to the next round; empty for none.
-        parsed: how many files it parsed.
-        truncated: whether there are more files than are indexed.
+        left: files that may still be parsed.
+        until: monotonic deadline.
+        behind: first file left to the next round, or "".
+        truncated: there are more files than are indexed.
     """
 
-    place: Path
-    left: int
-    until: float
+    source: Path
+    file_budget: int
+    deadline: float
     refused: frozenset[str]
     behind: str = ""
     parsed: int = 0
     truncated: bool = False
-    before: dict[str, tuple[Stamp, int, bytes]] = field(default_factory=dict)
+    known_files: dict[str, tuple[Stamp, int, bytes]] = field(default_factory=dict)
 
-    def begin(self) -> None:
-        """Read what is known of files, unless the database is none, of another schema, or mostly stale."""
+    def load_known_files(self) -> None:
+        """Read the known files, unless the database is missing, outdated or mostly stale."""
         try:
-            with closing(sqlite3.connect(f"file:{quote(str(self.place))}?mode=ro&immutable=1", uri=True)) as database:
+            with closing(sqlite3.connect(f"file:{quote(str(self.source))}?mode=ro&immutable=1", uri=True)) as database:
                 (version,) = database.execute("PRAGMA user_version").fetchone()
                 (live,) = database.execute("SELECT count(*) FROM definitions").fetchone()
-                (ever,) = database.execute("SELECT count(*) FROM words_docsize").fetchone()
-                if version == SCHEMA and ever <= 2 * live + 1000:
+                (total,) = database.execute("SELECT count(*) FROM words_docsize").fetchone()
+                if version == SCHEMA and total <= 2 * live + 1000:
                     rows = database.execute("SELECT path, modified, changed, size, inode, looked, digest FROM files")
-                    self.before = {path: (tuple(stamp), looked, digest) for path, *stamp, looked, digest in rows}
-        except sqlite3.Error:  # there is none yet
+                    self.known_files = {path: (tuple(stamp), looked, digest) for path, *stamp, looked, digest in rows}
+        except sqlite3.Error:  # there is no database yet
             return
 
     @cached_property
     def store(self) -> IndexStore:
-        """The index, to be written: made when the first file is."""
+        """The new index, created on first use."""
         database = sqlite3.connect(":memory:")
-        if self.before:
-            database.deserialize(self.place.read_bytes())
-        return IndexStore(database, new=not self.before)
+        if self.known_files:
+            database.deserialize(self.source.read_bytes())
+        return IndexStore(database, new=not self.known_files)
 
     @property
-    def changed(self) -> bool:
-        """Whether there is anything new to be kept."""
-        return "store" in self.__dict__ or not self.before
+    def has_changes(self) -> bool:
+        """Whether there is anything to store."""
+        return "store" in self.__dict__ or not self.known_files
 
 
-def _look(workspace: Workspace, doing: _Round) -> int:
-    before, seen, bytes_seen = doing.before, set[str](), 0
+def _scan(workspace: Workspace, state: _Refresh) -> int:
+    before, paths, total_bytes = state.known_files, set[str](), 0
     for number, (directory, prefix, entry) in enumerate(listing.entries(workspace)):
-        if number > _MOST_SEEN or len(seen) >= _MOST_FILES or bytes_seen > _MOST_SOURCE:
-            doing.truncated = True
+        if number > _MAX_ENTRIES or len(paths) >= _MAX_FILES or total_bytes > _MAX_SOURCE_BYTES:
+            state.truncated = True
             break
         if entry is None or not entry.name.isprintable():
             continue
@@ -124,50 +120,50 @@ def _look(workspace: Workspace, doing: _Round) -> int:
         path = prefix + entry.name
         try:
             status = entry.stat(follow_symlinks=False)
-        except OSError:  # gone in this moment
+        except OSError:  # removed meanwhile
             continue
         stamp = stamp_of(status)
-        seen.add(path)
-        bytes_seen += min(status.st_size, MOST_BYTES)
-        known = before.get(path)
-        if known and known[0] == stamp and not is_recent(stamp, known[1]):
+        paths.add(path)
+        total_bytes += min(status.st_size, MAX_FILE_BYTES)
+        previous = before.get(path)
+        if previous and previous[0] == stamp and not is_recent(stamp, previous[1]):
             continue
-        _read(doing, directory, entry.name, path, known[2] if known else None)
-    for path in before.keys() - seen:
-        doing.store.drop(path)
-    return len(seen)
+        _refresh_file(state, directory, entry.name, path, previous[2] if previous else None)
+    for path in before.keys() - paths:
+        state.store.drop(path)
+    return len(paths)
 
 
-def _read(doing: _Round, directory: int, name: str, path: str, digest: bytes | None) -> None:
+def _refresh_file(state: _Refresh, directory: int, name: str, path: str, digest: bytes | None) -> None:
     looked = time.time_ns()
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
         with files_module.held(os.open(name, flags, dir_fd=directory)) as descriptor:
             status = os.fstat(descriptor)
             data = b""
-            while stat.S_ISREG(status.st_mode) and (chunk := os.read(descriptor, MOST_BYTES + 1 - len(data))):
+            while stat.S_ISREG(status.st_mode) and (chunk := os.read(descriptor, MAX_FILE_BYTES + 1 - len(data))):
                 data += chunk
-    except OSError:  # gone in this moment, or not ours to read
+    except OSError:  # removed meanwhile, or not readable
         return
     stamp = stamp_of(status)
     new = digest_of(data)
-    if new == digest and path not in doing.refused:
-        doing.store.confirm(path, stamp, looked)
+    if new == digest and path not in state.refused:
+        state.store.confirm(path, stamp, looked)
         return
-    if doing.left <= 0 or time.monotonic() > doing.until:
-        doing.behind = doing.behind or path
+    if state.file_budget <= 0 or time.monotonic() > state.deadline:
+        state.behind = state.behind or path
         return
-    doing.left -= 1
-    parsed = None if path in doing.refused else _parsed(path, data)  # its grammar crashes on one that is refused
-    doing.store.put(path, stamp, looked, new, parsed)
-    doing.parsed += 1
+    state.file_budget -= 1
+    parsed = None if path in state.refused else _parse_file(path, data)  # refused files crash their grammar
+    state.store.put(path, stamp, looked, new, parsed)
+    state.parsed += 1
 
 
-def _parsed(path: str, data: bytes) -> ParsedFile | None:
-    """Parse a file; None for one that is too large, binary, made for machines, or takes its grammar too long."""
+def _parse_file(path: str, data: bytes) -> ParsedFile | None:
+    """Parse a file; None if too large, binary, generated or too slow."""
     language = language_of(path)
-    packed = len(data) > _MOST_LINE * (data.count(b"\n") + 1)
-    if language is None or len(data) > MOST_BYTES or b"\0" in data or packed:
+    packed = len(data) > _MAX_MEAN_LINE * (data.count(b"\n") + 1)
+    if language is None or len(data) > MAX_FILE_BYTES or b"\0" in data or packed:
         return None
     try:
         return parse(language, data, Path(path).stem)
@@ -176,27 +172,27 @@ def _parsed(path: str, data: bytes) -> ParsedFile | None:
 
 
 def has_sources(workspace: Workspace) -> bool:
-    """Whether there is anything to be indexed, as far as a short look tells."""
-    pending, seen = ["."], 0
-    while pending and seen < _MOST_GLANCED:
-        place = pending.pop(0)
+    """Whether a quick look finds a source file."""
+    pending, count = ["."], 0
+    while pending and count < _MAX_QUICK_ENTRIES:
+        directory = pending.pop(0)
         try:
-            descriptor = workspace.open_directory(place)
+            descriptor = workspace.open_directory(directory)
         except (OSError, ToolError):
             continue
         with files_module.held(descriptor), os.scandir(descriptor) as entries:
-            for entry in islice(entries, _MOST_GLANCED - seen):
-                seen += 1
+            for entry in islice(entries, _MAX_QUICK_ENTRIES - count):
+                count += 1
                 if entry.is_dir(follow_symlinks=False):
-                    pending.append(f"{place}/{entry.name}")
+                    pending.append(f"{directory}/{entry.name}")
                 elif (language := language_of(entry.name)) and is_installed(language):
                     return True
     return False
 
 
-_MOST_WORDS = 20_000  # characters of one definition's body that are searched
-_MOST_HEAD = 2_000
-_TEST_SHARE, _COPIED_SHARE = 0.5, 0.4
+_MAX_BODY_CHARS = 20_000
+_MAX_HEAD_CHARS = 2_000
+_TEST_WEIGHT, _COPIED_WEIGHT = 0.5, 0.4
 _HASH_BYTES = 64 * 1024**2
 _TABLES = """
 CREATE TABLE files(
@@ -215,11 +211,11 @@ _INDEXES = """
 CREATE INDEX IF NOT EXISTS definitions_by_file ON definitions(file);
 CREATE INDEX IF NOT EXISTS definitions_by_name ON definitions(name);
 """
-_HUMPS = re.compile(r"[A-Z](?:(?<=[a-z0-9].)|(?<=[A-Z].)(?=[a-z]))")
+_CASE_BOUNDARY = re.compile(r"[A-Z](?:(?<=[a-z0-9].)|(?<=[A-Z].)(?=[a-z]))")
 
 
 class IndexStore:
-    """An index in memory, being written."""
+    """An index under construction, in memory."""
 
     def __init__(self, database: sqlite3.Connection, *, new: bool) -> None:
         self.database = database
@@ -231,36 +227,27 @@ class IndexStore:
                 database.execute(f"INSERT INTO {table}({table}, rank) VALUES ('hashsize', {_HASH_BYTES})")  # noqa: S608 - our own names
         self.new = new
         self._next = 1 + max(
-            int(each or 0)
+            int(row or 0)
             for table in ("definitions", "words_docsize")
-            for (each,) in database.execute(f"SELECT max(rowid) FROM {table}")  # noqa: S608 - our own names
+            for (row,) in database.execute(f"SELECT max(rowid) FROM {table}")  # noqa: S608 - our own names
         )
         (last,) = database.execute("SELECT max(rowid) FROM file_words_docsize").fetchone()
         self._next_file = 1 + (last or 0)
 
     def confirm(self, path: str, stamp: Stamp, looked: int) -> None:
-        """Note that a file still holds what it held."""
+        """Update the stamp of an unchanged file."""
         self.database.execute(
             "UPDATE files SET modified=?, changed=?, size=?, inode=?, looked=? WHERE path=?", (*stamp, looked, path)
         )
 
     def put(self, path: str, stamp: Stamp, looked: int, digest: bytes, parsed: ParsedFile | None) -> None:
-        """Store what was found in a file, in place of what was known of it.
-
-        Args:
-            path: the file.
-            stamp: of the file when it was read.
-            looked: when that was, in nanoseconds.
-            digest: of its bytes.
-            parsed: its definitions; None for a file of which nothing is indexed.
-        """
+        """Replace a file's entries; `parsed` is None if it is not indexed."""
         self.drop(path)
         database, file = self.database, self._next_file
         self._next_file += 1
         facts = zlib.compress(json.dumps([parsed.calls, parsed.imports]).encode(), 1) if parsed else b""
-        # How much what is found in it counts.
         in_tests = is_test(path)
-        weight = _COPIED_SHARE if is_copied(path) else _TEST_SHARE if in_tests else 1.0
+        weight = _COPIED_WEIGHT if is_copied(path) else _TEST_WEIGHT if in_tests else 1.0
         database.execute(
             "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (file, path, *stamp, looked, digest, in_tests, weight, self._next, facts),
@@ -287,28 +274,28 @@ class IndexStore:
             "INSERT INTO words(rowid, name, signature, docstring, body) VALUES (?, ?, ?, ?, ?)",
             [
                 (base + place, split_words(piece.name),
-                 split_words(f"{piece.qualified} {piece.signature[:_MOST_HEAD]}"),
-                 split_words(piece.docstring[:_MOST_HEAD]), split_words(piece.body[:_MOST_WORDS]))
+                 split_words(f"{piece.qualified} {piece.signature[:_MAX_HEAD_CHARS]}"),
+                 split_words(piece.docstring[:_MAX_HEAD_CHARS]), split_words(piece.body[:_MAX_BODY_CHARS]))
                 for place, piece in enumerate(pieces)
             ],
         )  # fmt: skip
-        called = sorted(_called(parsed.calls, parsed.imports))
+        called = sorted(_called_names(parsed.calls, parsed.imports))
         database.executemany("INSERT INTO callees VALUES (?, ?)", [(name, file) for name in called])
 
     def drop(self, path: str) -> None:
-        """Forget a file; its words stay until the index is built anew, and are never found."""
-        known = self.database.execute("SELECT id, facts FROM files WHERE path = ?", (path,)).fetchone()
-        if known is not None:
-            file, facts = known
-            called = _called(*calls_and_imports(facts))
+        """Remove a file; its words stay until a rebuild, but match nothing."""
+        row = self.database.execute("SELECT id, facts FROM files WHERE path = ?", (path,)).fetchone()
+        if row is not None:
+            file, facts = row
+            called = _called_names(*calls_and_imports(facts))
             self.database.executemany(
                 "DELETE FROM callees WHERE name = ? AND file = ?", [(name, file) for name in called]
             )
             self.database.execute("DELETE FROM definitions WHERE file = ?", (file,))
             self.database.execute("DELETE FROM files WHERE id = ?", (file,))
 
-    def packed(self) -> bytes:
-        """The whole database."""
+    def serialize(self) -> bytes:
+        """Return the database."""
         if self.new:
             for table in ("words", "file_words"):
                 self.database.execute(f"INSERT INTO {table}({table}) VALUES ('optimize')")  # noqa: S608 - our own names
@@ -318,24 +305,24 @@ class IndexStore:
 
 
 def calls_and_imports(facts: bytes) -> tuple[list[tuple[int, str, str, int]], list[tuple[str, str, str]]]:
-    """The calls and imports of a file, as `ParsedFile` has them."""
+    """Decode a file's calls and imports."""
     if not facts:
         return [], []
     calls, imports = json.loads(zlib.decompress(facts))
     return calls, imports
 
 
-def _called(calls: list[tuple[int, str, str, int]], imports: list[tuple[str, str, str]]) -> set[str]:
-    """The names that a file calls, and those for which it calls another one by an import."""
+def _called_names(calls: list[tuple[int, str, str, int]], imports: list[tuple[str, str, str]]) -> set[str]:
+    """Return the called names, with imported names in place of aliases."""
     names = {call[1] for call in calls}
     return names | {name for local, _, name in imports if name and local in names}
 
 
 def split_words(text: str) -> str:
-    """A text with its identifiers cut into words; the tokenizer does the rest."""
-    return _HUMPS.sub(r" \g<0>", text)
+    """Split identifiers into words for the tokenizer."""
+    return _CASE_BOUNDARY.sub(r" \g<0>", text)
 
 
 def digest_of(data: bytes) -> bytes:
-    """Tells a file's content from another one."""
+    """Return a content digest."""
     return hashlib.blake2b(data, digest_size=16).digest()

@@ -124,7 +124,7 @@ class Toolbox:
         )
         withholds = agent.policy.withholds
         self.files = FileTools(self.workspace, agent.clock_and_random.now, withholds)
-        self.index = WorkspaceIndex(self.workspace, agent.kept_index, withholds=self._hidden, service=agent.embeddings)
+        self.index = WorkspaceIndex(self.workspace, agent.kept_index, is_hidden=self._hidden, service=agent.embeddings)
         self._search = SearchTools(
             self.workspace, sandbox, withholds=lambda _, path: withholds("find", path), index=self.index
         )

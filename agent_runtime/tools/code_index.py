@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.values import Plain, ToolResult
-from agent_runtime.index.index import MOST_CALLS, Call, WorkspaceIndex
+from agent_runtime.index.index import MAX_CALLS, Call, WorkspaceIndex
 from agent_runtime.policy.policy import CallFacts
 from agent_runtime.tools.tool import Planned, of_call
 
@@ -130,12 +130,12 @@ class IndexTools:
         Raises:
             ToolError: there is no index, or it has no answer within its bounds.
         """
-        if not await self._index.ready(_READY_SECONDS):
+        if not await self._index.wait_ready(_READY_SECONDS):
             why = self._index.state.problem or "the code index is still being built; try again in a while"
             raise ToolError(f"{why}. Use find()", kind="TimeoutError")
         found = await ask()
-        if self._index.unanswered:
-            raise ToolError(f"the code index gave no answer: {self._index.unanswered}. Use find()", kind="TimeoutError")
+        if self._index.failure:
+            raise ToolError(f"the code index gave no answer: {self._index.failure}. Use find()", kind="TimeoutError")
         return found
 
     async def _require(self, symbol: str) -> None:
@@ -144,7 +144,7 @@ class IndexTools:
         Raises:
             ToolError: there is none.
         """
-        if not await self._asked(partial(self._index.named, symbol)):
+        if not await self._asked(partial(self._index.find_definitions, symbol)):
             raise ToolError(f"no definition is called {symbol!r}; use find() or semantic_search()", kind="ValueError")
 
     def _result(self, lines: list[str], value: list[Plain]) -> ToolResult:
@@ -163,7 +163,7 @@ def _called(call: Call) -> dict[str, Plain]:
 
 def _number(found: Sequence[object]) -> str:
     """How many there are, as far as the index tells."""
-    return f"{len(found)}{' or more' if len(found) >= MOST_CALLS else ''}"
+    return f"{len(found)}{' or more' if len(found) >= MAX_CALLS else ''}"
 
 
 def _around(call: Call) -> str:

@@ -176,7 +176,7 @@ class FileTools:
         if symbol:
             source = Overlay(self._workspace).text_file(path).text.raw
             what = f"Looking for {symbol!r} in {path!r}"
-            spans = call_bounded(parsing.spans, path, source, symbol, seconds=_SYMBOL_SECONDS, what=what)
+            spans = call_bounded(parsing.find_spans, path, source, symbol, seconds=_SYMBOL_SECONDS, what=what)
             if not spans:
                 raise ToolError(f"{path!r} has no definition {symbol!r} that is found; use find()", kind="ValueError")
             start_line, end_line = spans[0]

@@ -168,11 +168,11 @@ class SearchTools:
 
     async def _defined(self, name: str, targets: list[str], wanted: Include | None, most: int) -> ToolResult:
         """The definitions of a name, as matches in their first lines."""
-        if self._index is None or not await self._index.ready(_INDEX_SECONDS):
+        if self._index is None or not await self._index.wait_ready(_INDEX_SECONDS):
             raise ToolError("there is no code index of this workspace yet; search without symbol=True")
-        named = await self._index.named(name)
-        if self._index.unanswered:
-            why = f"the code index gave no answer: {self._index.unanswered}. Search without symbol=True"
+        named = await self._index.find_definitions(name)
+        if self._index.failure:
+            why = f"the code index gave no answer: {self._index.failure}. Search without symbol=True"
             raise ToolError(why, kind="TimeoutError")
         found = [
             each

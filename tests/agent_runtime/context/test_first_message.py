@@ -59,9 +59,9 @@ async def look(
     task: Task | None = None,
     hides: Callable[[str], bool] = lambda _path: False,
 ) -> Orientation:
-    index = WorkspaceIndex(workspace, withholds=hides)
+    index = WorkspaceIndex(workspace, is_hidden=hides)
     try:
-        await index.ready(INDEXED)
+        await index.wait_ready(INDEXED)
         return await orient(
             workspace,
             task or Task(goal="Fix it", quotes=(Quote(source="issue", text=text),)),

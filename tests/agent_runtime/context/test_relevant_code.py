@@ -56,7 +56,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
 @pytest.fixture
 async def index(workspace: Workspace) -> AsyncIterator[WorkspaceIndex]:
     index = WorkspaceIndex(workspace)
-    assert await index.ready(INDEXED)
+    assert await index.wait_ready(INDEXED)
     yield index
     await index.close()
 

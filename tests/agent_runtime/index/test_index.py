@@ -60,9 +60,9 @@ def root(tmp_path: Path) -> Path:
 @contextlib.asynccontextmanager
 async def _index(root: Path, kept: Path | None = None, hidden: str = "/") -> AsyncIterator[WorkspaceIndex]:
     with Workspace(root) as workspace:
-        index = WorkspaceIndex(workspace, kept, withholds=lambda path: path == hidden)
+        index = WorkspaceIndex(workspace, kept, is_hidden=lambda path: path == hidden)
         try:
-            assert await index.ready(_READY)
+            assert await index.wait_ready(_READY)
             yield index
         finally:
             await index.close()
@@ -75,7 +75,7 @@ async def test_definitions_are_found_by_the_words_of_what_they_do(root: Path) ->
 
 async def test_a_definition_is_whole_with_its_decorators_and_comments(root: Path) -> None:
     async with _index(root) as index:
-        (found,) = await index.named("Basket.total")
+        (found,) = await index.find_definitions("Basket.total")
         assert (found.path, found.kind, found.first, found.header, found.last) == (
             "shop/basket.py",
             "method",
@@ -91,29 +91,29 @@ async def test_a_definition_is_whole_with_its_decorators_and_comments(root: Path
 )
 async def test_a_definition_is_found_by_its_name_and_by_its_path(root: Path, symbol: str) -> None:
     async with _index(root) as index:
-        assert [each.qualified for each in await index.named(symbol)] == ["Basket.total"]
+        assert [each.qualified for each in await index.find_definitions(symbol)] == ["Basket.total"]
 
 
 async def test_the_innermost_definition_holds_a_line(root: Path) -> None:
     async with _index(root) as index:
-        found = await index.at("shop/basket.py", 17)
+        found = await index.definition_at("shop/basket.py", 17)
         assert found is not None
         assert (found.qualified, found.parents) == ("Basket.empty.clear", (6, 15))
-        assert await index.at("shop/basket.py", 2) is None
+        assert await index.definition_at("shop/basket.py", 2) is None
 
 
 async def test_what_changed_is_found_when_the_index_is_ready_again(root: Path) -> None:
     async with _index(root) as index:
         (root / "shop" / "basket.py").write_text("def weigh_parcel():\n    return 1\n")
         (root / "shop" / "prices.py").unlink()
-        assert await index.ready(_READY)
+        assert await index.wait_ready(_READY)
         assert [each.name for each in await index.search("weigh parcel")] == ["weigh_parcel"]
-        assert await index.named("Basket") == await index.named("discounted") == []
+        assert await index.find_definitions("Basket") == await index.find_definitions("discounted") == []
 
 
 async def test_a_hidden_file_is_not_told_of(root: Path) -> None:
     async with _index(root, hidden="shop/basket.py") as index:
-        assert await index.named("Basket") == []
+        assert await index.find_definitions("Basket") == []
         assert {each.path for each in await index.search("basket total prices")} == {
             "tests/test_basket.py",
             "shop/prices.py",
@@ -127,7 +127,7 @@ async def test_links_are_not_followed(root: Path, tmp_path: Path) -> None:
     (root / "inside.py").symlink_to(tmp_path / "elsewhere.py")
     (root / "shop" / "all").symlink_to(tmp_path)
     async with _index(root) as index:
-        assert await index.named("stolen") == []
+        assert await index.find_definitions("stolen") == []
 
 
 @pytest.mark.parametrize("swapped", [os.mkfifo, lambda path: Path(path).symlink_to("/etc/hostname")])
@@ -135,10 +135,10 @@ def test_what_is_put_in_the_place_of_a_file_that_was_seen_is_not_read(
     tmp_path: Path, swapped: Callable[[Path], None]
 ) -> None:
     swapped(tmp_path / "seen.py")
-    doing = store._Round(tmp_path / "none", 10, float("inf"), frozenset())
+    doing = store._Refresh(tmp_path / "none", 10, float("inf"), frozenset())
     descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        store._read(doing, descriptor, "seen.py", "seen.py", None)
+        store._refresh_file(doing, descriptor, "seen.py", "seen.py", None)
     finally:
         os.close(descriptor)
     digests = doing.store.database.execute("SELECT digest FROM files").fetchall()
@@ -149,7 +149,7 @@ async def test_strangers_files_are_read_within_bounds(root: Path, monkeypatch: p
     monkeypatch.setattr(index_module, "_MEMORY", 1)
     with Workspace(root) as workspace:
         index = WorkspaceIndex(workspace)
-        assert not await index.ready(_READY)
+        assert not await index.wait_ready(_READY)
         assert "memory" in index.state.problem
         await index.close()
 
@@ -160,16 +160,16 @@ async def test_a_file_that_was_refused_on_a_busy_machine_is_tried_again_by_the_n
 ) -> None:
     with Workspace(root) as workspace:
         index = WorkspaceIndex(workspace, tmp_path / "kept.db")
-        real = index._round
+        real = index._run_round
 
         async def slow(place: Path, most: int) -> tuple[dict[str, object], bytes]:
             if most and not index._refused:
                 raise BoundExceededError("too much", bound=bound)
             return await real(place, most)
 
-        monkeypatch.setattr(index, "_round", slow)
-        assert await index.ready(_READY)
-        assert await index.named("discounted")
+        monkeypatch.setattr(index, "_run_round", slow)
+        assert await index.wait_ready(_READY)
+        assert await index.find_definitions("discounted")
         assert len(index._refused) == 1
         await index.close()
     assert (tmp_path / "kept.db").exists() is is_kept
@@ -177,9 +177,9 @@ async def test_a_file_that_was_refused_on_a_busy_machine_is_tried_again_by_the_n
 
 async def test_questions_are_answered_within_bounds(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with _index(root) as index:
-        monkeypatch.setattr(index_module, "_ASK_SECONDS", 0.000_01)
-        assert not await index.named("Basket")
-        assert "seconds" in index.unanswered
+        monkeypatch.setattr(index_module, "_QUERY_SECONDS", 0.000_01)
+        assert not await index.find_definitions("Basket")
+        assert "seconds" in index.failure
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ async def test_a_kept_index_that_is_damaged_or_another_ones_is_built_anew(
         whole = kept.read_bytes()
     kept.write_bytes(damage(whole))
     async with _index(root, kept) as index:
-        assert len(await index.named("Basket")) == 1
+        assert len(await index.find_definitions("Basket")) == 1
         assert kept.read_bytes().partition(b" ")[0] == b"codepilot-index"
         assert len(kept.read_bytes()) == len(whole)
 
@@ -211,33 +211,33 @@ async def test_a_definition_is_found_after_many_edits_of_its_file(root: Path) ->
             (root / "shop" / "labels.py").write_text(
                 "\n".join(f"def label_{number}():\n    return {price}\n" for number in range(100))
             )
-            assert await index.ready(_READY)
+            assert await index.wait_ready(_READY)
         assert len(await index.search("label", 5)) == 5
 
 
 async def test_a_question_that_cannot_be_answered_is_told_from_one_without_an_answer(root: Path) -> None:
     async with _index(root) as index:
         for symbol in ("\ud800", "nothing"):
-            assert not await index.named(symbol)
-            assert bool(index.unanswered) == (symbol != "nothing")
+            assert not await index.find_definitions(symbol)
+            assert bool(index.failure) == (symbol != "nothing")
             assert not await index.callers(symbol)
-            assert bool(index.unanswered) == (symbol != "nothing")
-        assert await index.at("shop/basket.py", 10**30) is None
+            assert bool(index.failure) == (symbol != "nothing")
+        assert await index.definition_at("shop/basket.py", 10**30) is None
 
 
 async def test_an_index_that_what_is_gone_makes_too_large_is_built_anew(root: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept.db"
     async with _index(root, kept) as index:
-        assert index.place is not None
+        assert index.database_path is not None
         database = tmp_path / "large.db"
-        database.write_bytes(index.place.read_bytes())
+        database.write_bytes(index.database_path.read_bytes())
     with contextlib.closing(sqlite3.connect(database)) as large, large:
         large.execute("CREATE TABLE gone AS SELECT zeroblob(?)", (MOST_PLAIN,))
     data = database.read_bytes()
     kept.write_bytes(b"codepilot-index %d %s\n" % (SCHEMA, digest_of(data).hex().encode()) + data)
     (root / "shop" / "prices.py").write_text("def reduced(): pass\n")
     async with _index(root, kept) as index:
-        assert len(await index.named("reduced")) == 1
+        assert len(await index.find_definitions("reduced")) == 1
     assert kept.stat().st_size < MOST_PLAIN
 
 
@@ -250,7 +250,7 @@ async def test_an_index_that_is_closed_while_it_begins_leaves_nothing(
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     with Workspace(root) as workspace:
         index = WorkspaceIndex(workspace, kept)
-        assert not await index.ready(0.01)  # it waits for what is kept
+        assert not await index.wait_ready(0.01)  # it waits for what is kept
         closing = asyncio.create_task(index.close())
         await asyncio.to_thread(kept.write_bytes, b"none")
         await closing

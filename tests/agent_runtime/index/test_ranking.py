@@ -19,7 +19,7 @@ from agent_runtime import AgentFile, SettingsError
 from agent_runtime.core.values import EmbeddingService
 from agent_runtime.index import ranking, store
 from agent_runtime.index.index import WorkspaceIndex
-from agent_runtime.index.ranking import EmbeddingError, Embeddings, fused, ranked
+from agent_runtime.index.ranking import EmbeddingError, Embeddings, fuse, rank_by_words
 from agent_runtime.workspace.files import Workspace
 from tests.waiting import eventually
 
@@ -63,7 +63,7 @@ def _found(database: sqlite3.Connection, text: str, most: int = 20) -> list[str]
     told = dict(
         database.execute("SELECT d.id, path || ':' || qualified FROM definitions d JOIN files f ON f.id = d.file")
     )
-    return [told[number] for number in ranked(database, text, most)]
+    return [told[number] for number in rank_by_words(database, text, most)]
 
 
 def test_a_helper_without_a_word_of_the_question_is_found_by_what_calls_it(database: sqlite3.Connection) -> None:
@@ -158,10 +158,10 @@ async def test_vectors_find_what_words_do_not_and_are_asked_for_once(
     for run in range(2):
         with Workspace(root) as workspace:
             index = WorkspaceIndex(
-                workspace, tmp_path / "kept.db", withholds=lambda path: path == "hidden.py", service=told
+                workspace, tmp_path / "kept.db", is_hidden=lambda path: path == "hidden.py", service=told
             )
-            assert await index.ready(60)
-            await eventually(partial(getattr, index, "ranked_by_vectors"))
+            assert await index.wait_ready(60)
+            await eventually(partial(getattr, index, "vector_count"))
             assert [each.name for each in await index.search("automobile", 1)] == ["wheel"]
             assert [each.name for each in await index.search("fruit with sugar", 1)] == ["sugar"]
             await index.close()
@@ -187,7 +187,7 @@ async def test_a_service_that_gives_no_vectors_is_an_error_of_its_own(
     fake.answer = answer
     made = Embeddings(told, tmp_path / "kept.vectors")
     with pytest.raises(EmbeddingError):
-        await made.take([(1, "wheel"), (2, "sugar")])
+        await made.update([(1, "wheel"), (2, "sugar")])
     await made.close()
 
 
@@ -197,10 +197,10 @@ async def test_kept_vectors_that_are_damaged_are_made_again_once(
     fake, told = service
     (tmp_path / "kept.vectors").write_bytes(b"no database" * 100)
     made = Embeddings(told, tmp_path / "kept.vectors")
-    await made.take([(1, "wheel"), (2, "sugar")])
+    await made.update([(1, "wheel"), (2, "sugar")])
     assert await made.nearest("engine", 1) == [1]
     fake.texts.clear()
-    await made.take([(1, "wheel"), (2, "sugar")])
+    await made.update([(1, "wheel"), (2, "sugar")])
     assert not fake.texts
     await made.close()
 
@@ -215,14 +215,14 @@ async def test_of_kept_vectors_those_stay_that_runs_use(
         """What the service is asked for on a day."""
         monkeypatch.setattr(ranking, "_today", lambda: day)
         fake.texts.clear()
-        await made.take(list(enumerate(texts)))
+        await made.update(list(enumerate(texts)))
         return fake.texts[:]
 
     assert await asked(0, "wheel", "sugar") == ["wheel", "sugar"]
     assert await asked(20, "sugar") == []
     assert await asked(40, "sugar", "jam") == ["jam"]
     assert await asked(40, "wheel") == ["wheel"]
-    monkeypatch.setattr(ranking, "_MOST_KEPT", 2)
+    monkeypatch.setattr(ranking, "_MAX_CACHED", 2)
     assert await asked(41, "sugar", "engine") == ["engine"]
     assert await asked(41, "sugar", "engine") == []
     assert await asked(41, "jam") == ["jam"]
@@ -234,7 +234,7 @@ async def test_vectors_of_another_length_than_a_question_has_rank_nothing(
 ) -> None:
     fake, told = service
     ranked = Embeddings(told, tmp_path / "vectors")
-    await ranked.take([(1, "wheel")])
+    await ranked.update([(1, "wheel")])
     before = fake.answer
     for answer, found in ((lambda texts: [[1.0, 0.0] for _ in texts], []), (before, [1]), (lambda _: [[1.0]], [])):
         fake.answer = answer  # another model under the same name
@@ -250,8 +250,8 @@ async def test_a_service_that_hangs_leaves_a_search_to_words(
     (tmp_path / "a.py").write_text(_SOURCE)
     with Workspace(tmp_path) as workspace:
         index = WorkspaceIndex(workspace, service=told)
-        assert await index.ready(60)
-        await eventually(partial(getattr, index, "ranked_by_vectors"))
+        assert await index.wait_ready(60)
+        await eventually(partial(getattr, index, "vector_count"))
         fake.hangs = True
         assert [each.name for each in await index.search("sugar", 1)] == ["sugar"]
         assert "too long" in index.state.problem
@@ -265,7 +265,7 @@ async def test_the_bound_of_a_request_is_of_all_its_attempts(
     fake.hangs = True
     made = Embeddings(replace(told, seconds=0.3), tmp_path / "kept")
     with pytest.raises(EmbeddingError, match=r"in 0\.3 seconds"):
-        await made.take([(1, "wheel")])
+        await made.update([(1, "wheel")])
     await eventually(lambda: not fake.waiting)
     await made.close()
 
@@ -278,20 +278,20 @@ async def test_definitions_that_changed_meanwhile_end_the_request_for_the_old_on
     (tmp_path / "a.py").write_text("def old(): pass\n")
     with Workspace(tmp_path) as workspace:
         index = WorkspaceIndex(workspace, service=replace(told, seconds=300))
-        assert await index.ready(60)
+        assert await index.wait_ready(60)
         await eventually(lambda: fake.waiting)
         fake.hangs = False
         (tmp_path / "a.py").write_text(_SOURCE)
-        assert await index.ready(60)
-        await eventually(partial(getattr, index, "ranked_by_vectors"))
+        assert await index.wait_ready(60)
+        await eventually(partial(getattr, index, "vector_count"))
         assert [each.name for each in await index.search("automobile", 1)] == ["wheel"]
         await eventually(lambda: not fake.waiting)  # the first request was given up
         await index.close()
 
 
 def test_rankings_are_fused_by_reciprocal_rank() -> None:
-    assert fused([1, 2, 3], [4, 2, 1]) == [1, 2, 4, 3]
-    assert fused([], [2]) == [2]
+    assert fuse([1, 2, 3], [4, 2, 1]) == [1, 2, 4, 3]
+    assert fuse([], [2]) == [2]
 
 
 def test_an_agent_file_names_the_service_and_the_variable_of_its_key(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ async def index(tmp_path: Path) -> AsyncIterator[WorkspaceIndex]:
         (tmp_path / name).write_text(source)
     with Workspace(tmp_path) as workspace:
         found = WorkspaceIndex(workspace)
-        assert await found.ready(60)
+        assert await found.wait_ready(60)
         yield found
         await found.close()
 
@@ -110,7 +110,7 @@ async def test_modules_and_classes_that_all_depend_on_each_other_are_resolved(tm
         )
     with Workspace(tmp_path) as workspace:
         found = WorkspaceIndex(workspace)
-        assert await found.ready(60)
+        assert await found.wait_ready(60)
         assert {call.sure for call in await found.callees("run")} == {False}
         assert {call.sure for call in await found.callees("work")} == {False}
         await found.close()
@@ -128,7 +128,7 @@ async def test_callers_are_found_among_many_files_definitions_and_equal_names(tm
     (tmp_path / "b.java").write_text(f"class U {{\n{gets}}}\n")
     with Workspace(tmp_path) as workspace:
         found = WorkspaceIndex(workspace)
-        assert await found.ready(60)
+        assert await found.wait_ready(60)
         for name, path in (("Run", "all.go"), ("get", "b.java")):
-            assert {call.path for call in await found.callers(name)} == {path}, found.unanswered
+            assert {call.path for call in await found.callers(name)} == {path}, found.failure
         await found.close()

@@ -19,8 +19,8 @@ _GOOD = "def good(): pass\n"
 async def _found(root: Path, kept: Path | None = None) -> tuple[WorkspaceIndex, list[str]]:
     with Workspace(root) as workspace:
         index = WorkspaceIndex(workspace, kept)
-        assert await index.ready(300), index.state
-        found = [each.path for each in await index.named("good")]
+        assert await index.wait_ready(300), index.state
+        found = [each.path for each in await index.find_definitions("good")]
         await index.close()
     return index, found
 
@@ -45,7 +45,7 @@ async def test_what_cannot_be_read_is_left_out_and_the_rest_is_found(tmp_path: P
 
 
 def test_files_beyond_a_bound_are_left_out_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_MOST_FILES", 10)
+    monkeypatch.setattr(store, "_MAX_FILES", 10)
     for number in range(20):
         (tmp_path / f"{number}.py").write_text(_GOOD)
     head, _, data = store.refresh(Workspace(tmp_path), str(tmp_path / "none"), 1000, 60, []).partition(b"\n")
@@ -73,7 +73,7 @@ async def test_a_build_that_is_broken_off_leaves_nothing_half_done(tmp_path: Pat
     (root / "good.py").write_text(_GOOD)
     with Workspace(root) as workspace:
         index = WorkspaceIndex(workspace, kept)
-        assert not await index.ready(0)
+        assert not await index.wait_ready(0)
         await index.close()
     assert not kept.exists()
     assert (await _found(root, kept))[1] == ["good.py"]
@@ -89,7 +89,7 @@ async def test_two_runs_may_share_a_kept_index(tmp_path: Path) -> None:
     assert names == ["kept.db", "work"], "no temporary file is left"
     with Workspace(root) as workspace:
         index = WorkspaceIndex(workspace, kept)
-        assert await index.ready(60)
+        assert await index.wait_ready(60)
         assert index.state.parsed == 0
         await index.close()
 
@@ -101,11 +101,11 @@ async def test_without_room_on_the_disk_there_is_no_index_and_no_error(tmp_path:
         index = WorkspaceIndex(workspace)
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
         try:
-            assert not await index.ready(60)
+            assert not await index.wait_ready(60)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         assert "there is no code index" in index.state.problem
-        assert await index.search("good") == await index.named("good") == []
-        assert await index.ready(60), "the next look tries again"
-        assert len(await index.named("good")) == 1
+        assert await index.search("good") == await index.find_definitions("good") == []
+        assert await index.wait_ready(60), "the next look tries again"
+        assert len(await index.find_definitions("good")) == 1
         await index.close()

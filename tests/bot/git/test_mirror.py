@@ -184,9 +184,9 @@ async def test_the_jobs_of_a_repository_share_a_code_index_that_lies_outside_of_
             assert not tree.kept_index.is_relative_to(tree.path)
             with Workspace(tree.path) as files:
                 index = WorkspaceIndex(files, tree.kept_index)
-                assert await index.ready(60)
+                assert await index.wait_ready(60)
                 parsed.append(index.state.parsed)
-                assert len(await index.named("second")) == (sha == first)
+                assert len(await index.find_definitions("second")) == (sha == first)
                 await index.close()
     assert parsed == [2, 0, 1]
 
