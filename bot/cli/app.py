@@ -1,8 +1,6 @@
-"""The bot's GitHub App: what it needs, `codepilot app create`, which registers it, and `codepilot setup-repo`.
+"""The bot's GitHub App: its permissions and events, `codepilot app create` and `codepilot setup-repo`.
 
-`PERMISSIONS` and `EVENTS` say what the bot loses without each of them. `codepilot doctor`, `codepilot setup-repo`, the
-documentation and the local hub use these tables, too. To register the App, a local page sends the person's browser to
-GitHub with a manifest; GitHub sends it back with a code, for which it gives the App's key once:
+To register the App, a local page sends the browser to GitHub with a manifest; GitHub returns a code for the App's key:
 https://docs.github.com/en/apps/sharing-github-apps/registering-a-github-app-from-a-manifest
 """
 
@@ -42,14 +40,14 @@ Weight = Literal["needed", "wanted", "optional"]
 
 @dataclass(frozen=True, slots=True)
 class AppPermission:
-    """One permission of an App.
+    """A permission of the App.
 
     Attributes:
-        name: GitHub's, in its API.
-        level: the least that will do.
-        weight: `needed` to work at all, `wanted` for features that the documents promise, `optional` for rare ones.
-        without: the bot's loss without it; a clause.
-        title: GitHub's name on the App's page, where it differs from `name`.
+        name: as in GitHub's API.
+        level: the required level.
+        weight: `needed` to work at all, `wanted` for documented features, `optional` for rare ones.
+        without: the effect of its absence, as a clause.
+        title: GitHub's name on the App's page, if different.
     """
 
     name: str
@@ -66,7 +64,7 @@ class AppPermission:
 
 @dataclass(frozen=True, slots=True)
 class AppEvent:
-    """One kind of event that an App subscribes to; see `AppPermission`."""
+    """An event that the App subscribes to; see `AppPermission`."""
 
     name: str
     weight: Weight
@@ -136,12 +134,7 @@ https://docs.github.com/en/webhooks/webhook-events-and-payloads"""
 def find_missing(
     permissions: Mapping[str, str], events: Collection[str] | None
 ) -> tuple[AppPermission | AppEvent, ...]:
-    """Return the permissions and events that are missing, in the order of the tables.
-
-    Args:
-        permissions: what an App or an installation has, level by name.
-        events: the events that it receives; None to omit them.
-    """
+    """Return the missing permissions and events; None for events omits them."""
     return (
         *(each for each in PERMISSIONS if permissions.get(each.name) not in {each.level, "write", "admin"}),
         *(each for each in EVENTS if events is not None and each.name not in events),
@@ -149,7 +142,7 @@ def find_missing(
 
 
 def describe(each: AppPermission | AppEvent) -> str:
-    """Name a permission or an event as on the App's page: `Checks: read and write`, or `event Check run`."""
+    """Format a grant as on the App's page, for example `Checks: read and write`."""
     if isinstance(each, AppEvent):
         return f"event {each.shown}"
     return f"{each.shown}: {'read and write' if each.level == 'write' else 'read-only'}"
@@ -162,20 +155,7 @@ LONGEST_NAME = 34
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppOptions:
-    """The options of `codepilot app create`; see its help.
-
-    Attributes:
-        name: the App's; no other App on the server may have it.
-        webhook: the address that GitHub delivers to.
-        organisation: the owner; empty for the person's own account.
-        server: GitHub's address for browsers.
-        workflows: whether the App may change workflow files.
-        dashboard: whether people sign in to the dashboard with GitHub.
-        public: whether other accounts may install it.
-        directory: where key and settings are written.
-        ca_file: the authorities that signed the server's certificate; None for the usual ones.
-        port: of the local page; 0 for a free one.
-    """
+    """The options of `codepilot app create`; see its help."""
 
     name: str
     webhook: str
@@ -190,25 +170,25 @@ class AppOptions:
 
     @property
     def api_url(self) -> str:
-        """The address of the server's REST API."""
+        """The address of the REST API."""
         return api_of(self.server)
 
     @property
     def key_file(self) -> Path:
-        """Where the App's key is written."""
+        """The file of the App's key."""
         return self.directory / "app.pem"
 
     @property
     def settings_file(self) -> Path:
-        """Where the settings are written."""
+        """The settings file."""
         return self.directory / "codepilot.yml"
 
 
 def check_options(options: AppOptions) -> AppOptions:
-    """Return the options with the server's address as the settings have it.
+    """Return the options with a normalised server address.
 
     Raises:
-        ValueError: GitHub would not take them.
+        ValueError: GitHub would refuse them.
     """
     if not 0 < len(options.name.strip()) <= LONGEST_NAME:
         raise ValueError(f"--name must have 1 to {LONGEST_NAME} characters.")
@@ -224,12 +204,7 @@ def check_options(options: AppOptions) -> AppOptions:
 
 
 def manifest(options: AppOptions, *, redirect_url: str) -> dict[str, Any]:
-    """Return the manifest of the App, which GitHub registers.
-
-    Args:
-        options: what the operator wants.
-        redirect_url: where GitHub sends the browser with the code.
-    """
+    """Return the App's manifest; GitHub sends the code to `redirect_url`."""
     wanted = [each for each in PERMISSIONS if each.weight != "optional" or options.workflows]
     own = options.webhook.rsplit("/", 1)[0]
     # The dashboard stands at the root of its host, wherever a proxy has the webhook.
@@ -275,15 +250,10 @@ _HEADERS = {
 
 
 async def create_app(options: AppOptions, say: Callable[[str], None], browse: Callable[[str], object]) -> RegisteredApp:
-    """Have a person register the App in their browser; write its key and settings, and say what is next.
-
-    Args:
-        options: what is wanted.
-        say: prints a line.
-        browse: opens a page, if it can.
+    """Register the App in a person's browser, write its key and settings, and print the next steps.
 
     Raises:
-        BotError: the files are there already, or cannot be written; the port is taken; or GitHub did not give the key.
+        BotError: a file exists or cannot be written, the port is in use, or GitHub gave no key.
     """
     # Made before anything is registered: GitHub tells the key only once.
     with _new_files(options.key_file, options.settings_file) as (key, settings):
@@ -310,13 +280,12 @@ async def create_app(options: AppOptions, say: Callable[[str], None], browse: Ca
 
 
 class _LocalPage:
-    """Serves one visit on the loopback, under a path that no other user of the machine can guess.
+    """A page for one visit on the loopback; other users of the machine cannot guess its path.
 
     Attributes:
-        url: the page; empty before `open`.
-        registered: the App, once GitHub has given it.
-        kept: to be set when its key is written, or cannot be; the browser is told only then.
-        answered: set when the browser has been told, or has gone.
+        url: empty before `open`.
+        kept: set after the key was written, or failed to be; the browser waits for it.
+        answered: set after the browser's answer was sent.
     """
 
     def __init__(self, options: AppOptions) -> None:
@@ -393,7 +362,7 @@ def _page(title: str, body: str, *, forms: str = "'none'") -> web.Response:
 
 @contextmanager
 def _new_files(*paths: Path) -> Iterator[Sequence[TextIO]]:
-    """Files that only their owner may read; gone again when the body of the `with` fails."""
+    """Create files that only their owner may read; an error in the `with` removes them."""
     with ExitStack() as stack:
         opened = []
         for path in paths:
@@ -414,7 +383,7 @@ def _new_files(*paths: Path) -> Iterator[Sequence[TextIO]]:
 
 
 def settings_text(app: RegisteredApp, options: AppOptions) -> str:
-    """The settings file for the App."""
+    """Return the text of the settings file."""
     keys: dict[str, Any] = {
         "app_id": app.id,
         "private_key_file": str(options.key_file.resolve()),
@@ -430,7 +399,7 @@ def settings_text(app: RegisteredApp, options: AppOptions) -> str:
 
 
 def next_steps(app: RegisteredApp, options: AppOptions) -> str:
-    """Describe the remaining steps, for the terminal."""
+    """Describe the remaining steps."""
     return f"""\
 Created the GitHub App {app.slug} ({app.owner}, id {app.id}): {app.html_url}
 Wrote {options.key_file} and {options.settings_file}, readable only by you.
@@ -443,19 +412,12 @@ Wrote {options.key_file} and {options.settings_file}, readable only by you.
 
 
 class NotInstalledError(BotError):
-    """The App is not installed on the repository, or there is no such repository."""
+    """The App is not installed on the repository, or it does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelSpec:
-    """One label of the bot.
-
-    Attributes:
-        name: at most 50 characters.
-        color: six hexadecimal digits.
-        description: at most 100 characters.
-        made: whether it was not there before.
-    """
+    """A label of the bot; `made` is whether it is new."""
 
     name: str
     color: str
@@ -465,23 +427,18 @@ class LabelSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetUpResult:
-    """The labels of a repository, and the permissions that the App is missing there.
-
-    Attributes:
-        labels: all of the bot's labels, in the order of the documentation.
-        lacks: the permissions that the App does not have, or that the repository's owner has not accepted.
-    """
+    """The bot's labels in a repository, and the permissions that are missing there."""
 
     labels: tuple[LabelSpec, ...]
     lacks: tuple[AppPermission | AppEvent, ...]
 
 
 def set_up_repository(settings: Settings, name: str) -> SetUpResult:
-    """Create the bot's labels in a repository, as the App that the settings name.
+    """Create the bot's labels in a repository, as the App of the settings.
 
     Raises:
         NotInstalledError: the App cannot act there.
-        RepoConfigError: the repository's file, or its organisation's, is not valid.
+        RepoConfigError: the repository's or its organisation's file is not valid.
         GitHubError: GitHub refused, or did not answer.
     """
     # At DEBUG, PyGithub logs answers, tokens among them.
@@ -525,7 +482,7 @@ _UNREADABLE = (
 
 @contextmanager
 def _raise_github_errors(task: str) -> Iterator[None]:
-    """Raise a `GitHubError` for an error of PyGithub or of the connection."""
+    """Convert errors of PyGithub and of the connection to `GitHubError`."""
     try:
         yield
     except GithubException as error:
@@ -541,11 +498,7 @@ def _raise_github_errors(task: str) -> Iterator[None]:
 
 
 def _create_labels(github: Github, repo: Repository, *, start_label: str) -> tuple[LabelSpec, ...]:
-    """Create the labels that the repository's configuration names and that do not exist yet.
-
-    Returns:
-        All of them, in the order of the documentation.
-    """
+    """Create the missing labels of the repository's configuration, and return all."""
     organisation = f"{repo.full_name.partition('/')[0]}/.github"
     above = _file_content(github.withLazy(lazy=True).get_repo(organisation), organisation, ORGANISATION_PATH)
     own = _file_content(repo, repo.full_name, PATH)
@@ -571,7 +524,7 @@ def _create_labels(github: Github, repo: Repository, *, start_label: str) -> tup
 
 
 def _file_content(repo: Repository, name: str, path: str) -> bytes | None:
-    """Return a file of the default branch; None if the file or the repository does not exist."""
+    """Return a file of the default branch; None if file or repository do not exist."""
     try:
         found = repo.get_contents(path)
     except GithubException as error:

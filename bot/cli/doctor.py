@@ -1,8 +1,7 @@
-"""`codepilot doctor`: checks the settings, this machine, GitHub and the model, and tells the operator how to fix each.
+"""`codepilot doctor`: checks of the settings, this machine, GitHub and the model, with remedies.
 
-`examine` runs all checks in the order in which an operator fixes them. A check measures one thing, changes nothing, and
-returns a `Finding`; where the judgement has several cases, a pure function of the measured values makes it. The last
-functions show findings to people and to programs.
+`examine` runs the checks in the order of an operator's work. A check changes nothing and returns a `Finding`; pure
+functions judge the measured values.
 """
 
 from __future__ import annotations
@@ -42,14 +41,12 @@ Verdict = Literal["good", "warning", "bad", "skipped"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The outcome of one check.
+    """The outcome of a check.
 
     Attributes:
-        name: what was looked at.
-        verdict: `bad` keeps the bot from working; a `warning` does not; `skipped` was not looked at, and `found` says
-            why.
-        found: what is there, in a line.
-        fix: how to fix it, perhaps with commands; empty for `good` and `skipped`.
+        verdict: `bad` keeps the bot from working, a `warning` does not; `found` has the reason for `skipped`.
+        found: the observation, in a line.
+        fix: the remedy, perhaps with commands; empty for `good` and `skipped`.
     """
 
     name: str
@@ -59,22 +56,22 @@ class Finding:
 
 
 def good(name: str, found: str) -> Finding:
-    """All is well."""
+    """Report a passed check."""
     return Finding(name=name, verdict="good", found=found)
 
 
 def bad(name: str, found: str, fix: str) -> Finding:
-    """The bot cannot work so."""
+    """Report a problem that stops the bot."""
     return Finding(name=name, verdict="bad", found=found, fix=fix)
 
 
 def warning(name: str, found: str, fix: str) -> Finding:
-    """The bot can work, but not well."""
+    """Report a problem that does not stop the bot."""
     return Finding(name=name, verdict="warning", found=found, fix=fix)
 
 
 def skipped(name: str, why: str) -> Finding:
-    """Not looked at."""
+    """Report a check that did not run."""
     return Finding(name=name, verdict="skipped", found=why)
 
 
@@ -82,12 +79,7 @@ _UNKNOWN = "not set, or invalid"
 
 
 async def examine(survey: Survey, *, online: bool) -> list[Finding]:
-    """Run all checks.
-
-    Args:
-        survey: the settings, as far as there are any.
-        online: whether to ask the model, which costs a little.
-    """
+    """Run all checks; `online` also asks the model, at a small cost."""
     settings, agent, wrong = survey.settings, survey.settings.agent, survey.invalid_fields
     unknown = bool(wrong & {"app_id", "private_key", "api_url"})
     no_storage = any(each.startswith(("storage_", "aws_")) for each in wrong)
@@ -110,7 +102,7 @@ async def examine(survey: Survey, *, online: bool) -> list[Finding]:
 
 
 async def examine_app(survey: Survey) -> list[Finding]:
-    """Check only the App as GitHub sees it."""
+    """Check only the App on GitHub."""
     if survey.invalid_fields & {"app_id", "private_key", "api_url"}:
         return _redacted(_problems(survey), survey)
     return _redacted(await github(survey.settings), survey)
@@ -133,7 +125,7 @@ _SECONDS = 20
 
 
 def user(*, allow_root: bool) -> Finding:
-    """Check the user that this process runs as."""
+    """Check the user of this process."""
     number = os.geteuid()
     if number != 0:
         return good("user", f"user {number}")
@@ -141,7 +133,7 @@ def user(*, allow_root: bool) -> Finding:
 
 
 def sandbox(agent: AgentSettings) -> list[Finding]:
-    """Start a program in the sandbox that jobs would run in, and check whether it can enforce the network setting."""
+    """Start a program in the sandbox of jobs, and check its network setting."""
     try:
         level = pick_sandbox(agent.sandbox, sandbox_settings(agent)).level
     except (AgentError, ConfigError) as error:
@@ -154,7 +146,7 @@ def sandbox(agent: AgentSettings) -> list[Finding]:
 
 
 def programs() -> Finding:
-    """Check the programs that the bot starts itself."""
+    """Check the programs that the bot starts."""
     try:
         done = subprocess.run(["git", "--version"], capture_output=True, text=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -166,7 +158,7 @@ _LEAST_GIT = (2, 38)  # the first to have `merge-tree --write-tree`, by which ch
 
 
 def git(said: str) -> Finding:
-    """Judge the output of `git --version`; empty when there is no git."""
+    """Judge the output of `git --version`; empty without git."""
     numbers = re.search(r"(\d+)\.(\d+)", said)
     if numbers is None:
         return bad("git", "not found", "Install git: sudo apt-get install git")
@@ -177,7 +169,7 @@ def git(said: str) -> Finding:
 
 
 def data_directory(place: Path) -> list[Finding]:
-    """Check the directory of the mirrors, the workspaces and, by default, the database."""
+    """Check the directory of mirrors, workspaces and the default database."""
     # A `Path` raises for what this user may not look at.
     if not os.access(place, os.F_OK):
         above = next(each for each in place.absolute().parents if os.access(each, os.F_OK))
@@ -219,7 +211,7 @@ def _disk(name: str, place: Path) -> Finding:
 
 
 def disk(name: str, place: str, free_bytes: int, free_inodes: int | None) -> Finding:
-    """Judge the free space where `place` lies; inodes None where the file system has no fixed number of them."""
+    """Judge the free space; inodes None if their number is not fixed."""
     files = "" if free_inodes is None else f", {free_inodes:,} files"
     found = f"{free_bytes / _GIB:,.1f} GiB{files} free at {place}"
     fix = f"Free space on the file system of {place}, or move it to another one."
@@ -230,7 +222,7 @@ def disk(name: str, place: str, free_bytes: int, free_inodes: int | None) -> Fin
 
 
 def temporary_files() -> Finding:
-    """Check the directory for temporary files, from which the control interpreter's sandbox is started."""
+    """Check the directory for temporary files, which must be executable for the interpreter's sandbox."""
     place = Path(tempfile.gettempdir())
     with tempfile.TemporaryDirectory(prefix="codepilot-doctor-") as directory:
         script = Path(directory, "try")
@@ -262,7 +254,7 @@ def _number(path: Path) -> int | None:
 
 
 def terminals(most: int | None, used: int | None) -> Finding:
-    """Judge the kernel's bounds on terminals (pty(7)); None where it has none."""
+    """Judge the kernel's bounds on terminals (pty(7)); None if it has none."""
     if most is None or used is None:
         return skipped("terminals", "this system does not report the maximum")
     if most - used < _LEAST_TERMINALS:
@@ -271,7 +263,7 @@ def terminals(most: int | None, used: int | None) -> Finding:
 
 
 def database(settings: Settings) -> Finding:
-    """Check the database of the jobs; a missing SQLite file is created under another name, and removed."""
+    """Check the jobs' database; a missing SQLite file is created under a trial name."""
     shared, url, trial = settings.shared_database, settings.jobs_url, None
     if shared is not None:
         name = f"PostgreSQL at {urlsplit(shared).hostname or 'a local socket'}"
@@ -306,7 +298,7 @@ _TRIALS = "doctor"
 
 
 def blob_store(settings: Settings) -> Finding:
-    """Write, read, list and delete a small object in the blob store."""
+    """Write, read, list and delete a small object."""
     if settings.storage_url is None:
         if settings.shared_database is None:
             return good("blob store", "none, which is enough for one machine")
@@ -332,7 +324,7 @@ _FEW_DIFFERENT = 8
 
 
 def webhook_secret(secret: str) -> Finding:
-    """Judge the secret, of which nothing is shown."""
+    """Judge the secret without showing it."""
     fix = "Create a new one, here and in the GitHub App's settings: openssl rand -hex 32"
     if len(secret) < _WEAK_SECRET or len(set(secret)) < _FEW_DIFFERENT:
         return bad("webhook secret", "can be guessed", fix)
@@ -342,7 +334,7 @@ def webhook_secret(secret: str) -> Finding:
 
 
 async def github(settings: Settings | None) -> list[Finding]:
-    """Sign in as the App, and compare the clocks; None when it is not known how."""
+    """Sign in as the App, and compare the clocks."""
     if settings is None:
         why = "the App's id or key, or GitHub's address, is not set or invalid"
         return [skipped("GitHub App", why), clock(datetime.now(UTC), None)]
@@ -374,7 +366,7 @@ _ODD_SECONDS = 5.0
 
 
 def clock(ours: datetime, theirs: datetime | None) -> Finding:
-    """Compare our time with GitHub's; None when GitHub did not say."""
+    """Compare our time with GitHub's."""
     if theirs is None:
         return skipped("clock", "GitHub was not asked, or did not answer")
     seconds = (ours - theirs).total_seconds()
@@ -390,7 +382,7 @@ _GIVE = "Grant these in the App's settings, under Permissions & events; then acc
 
 
 def app(slug: str, permissions: Mapping[str, str], events: Collection[str]) -> Finding:
-    """Compare the App's permissions and events with those that the bot needs."""
+    """Judge the App's permissions and events."""
     lacks = find_missing(permissions, events)
     weights = {each.weight for each in lacks}
     told = "; ".join(f"{describe(each)} ({each.without})" for each in lacks)
@@ -401,7 +393,7 @@ def app(slug: str, permissions: Mapping[str, str], events: Collection[str]) -> F
 
 
 def webhook(url: str, *, checks_certificate: bool) -> Finding:
-    """Judge the address to which GitHub sends the App's deliveries."""
+    """Judge the address of the App's deliveries."""
     name, fix = "webhook", "Set the address in the App's settings: https://HOST/webhook, with `Active` checked."
     if not url:
         return bad(name, "off, so no command reaches the bot", fix)
@@ -421,7 +413,7 @@ _DELIVERY_FIXES = {
 
 
 def deliveries(attempts: Sequence[Attempt], now: float) -> Finding:
-    """Judge the newest attempts to deliver; a delivery that arrived later counts as arrived."""
+    """Judge the newest delivery attempts; a later success of the same delivery counts."""
     name = "deliveries"
     # GitHub pings a new App before its bot can be started.
     recent = [each for each in attempts if now - each.at < _RECENT_SECONDS and each.event != "ping"]
@@ -441,7 +433,7 @@ def deliveries(attempts: Sequence[Attempt], now: float) -> Finding:
 
 
 def installations(count: int, slug: str) -> Finding:
-    """Judge the number of accounts that have the App."""
+    """Judge the number of accounts with the App."""
     name = "installations"
     if not count:
         return warning(name, "none", f"Install {slug} from its page on GitHub, in your repositories.")
@@ -452,7 +444,7 @@ _ONLINE_TOKENS = 16  # the least that every service takes
 
 
 async def model(agent: AgentSettings, *, online: bool) -> Finding:
-    """Check the settings of the model; `online`, ask it."""
+    """Check the model's settings; `online` asks it."""
     name = f"{agent.provider} {agent.model}".strip()
     if agent.provider == "scripted":
         return _script(agent.model)
@@ -495,17 +487,17 @@ _SIGNS: dict[Verdict, tuple[str, str]] = {
 
 
 def could_work(findings: Sequence[Finding]) -> bool:
-    """Return whether no finding keeps the bot from working."""
+    """Return whether no check failed."""
     return all(finding.verdict != "bad" for finding in findings)
 
 
 def as_json(findings: Sequence[Finding]) -> str:
-    """One object: whether the bot could work, and every finding."""
+    """Format the findings as one JSON object."""
     return json.dumps({"could_work": could_work(findings), "findings": [asdict(each) for each in findings]}, indent=2)
 
 
 def as_lines(findings: Sequence[Finding]) -> str:
-    """For pipes and logs: a line a finding, then how to fix what failed."""
+    """Format the findings for pipes and logs, with the remedies at the end."""
     width = max((len(each.name) for each in findings), default=0)
     lines = [f"{_SIGNS[each.verdict][0]:<8} {each.name:<{width}}  {_one_line(each.found)}" for each in findings]
     for each in findings:
@@ -515,7 +507,7 @@ def as_lines(findings: Sequence[Finding]) -> str:
 
 
 def show(findings: Sequence[Finding], console: Console) -> None:
-    """For people at a terminal: a table, then how to fix what failed."""
+    """Print the findings as a table, with the remedies at the end."""
     table = Table(show_edge=False, pad_edge=False, box=None, header_style="dim")
     table.add_column("check", no_wrap=True)
     table.add_column("", no_wrap=True)

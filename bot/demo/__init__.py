@@ -1,1 +1,1 @@
-"""`codepilot demo`: a local GitHub, a real project with a real bug, and the bot that fixes it."""
+"""A demo on the local hub, and the hub alone."""

@@ -1,8 +1,4 @@
-"""`codepilot demo`: hub, bot and worker in one process, an issue, a command, and the bot's pull request.
-
-`direct` prepares the project, the model and a directory; `play` shows the bot at work on them, and `DemoScreen` prints
-it. With `--keep` the hub and the bot go on running, with a tour of comments to try.
-"""
+"""`codepilot demo`: hub, bot and worker in one process, an issue, a command, and the pull request."""
 
 from __future__ import annotations
 
@@ -79,13 +75,13 @@ class DemoOptions:
 
 
 async def direct(options: DemoOptions) -> JobState:
-    """Set the stage, play, and clean up.
+    """Prepare the demo, play it, and clean up.
 
     Returns:
-        How the job ended.
+        The job's last state.
 
     Raises:
-        DemoError: something is missing; the text says what to do.
+        DemoError: something is missing; the text has the remedy.
         SandboxError: agents could not run safely here.
         ConfigError: the environment's settings are wrong.
     """
@@ -155,13 +151,10 @@ class Stage:
     """The project, the model and the options of a demo.
 
     Attributes:
-        scenario: the repository and its bug.
-        agent: the model and the limits; `data_dir` is below `directory`.
-        directory: where everything is kept.
-        keep: whether hub and bot go on running afterwards, for the person to play with.
-        port: where the hub listens; 0 takes a free one.
-        provider: makes the model of a run, in place of the one that `agent` names.
-        tour: what the person is offered to try afterwards.
+        agent: its `data_dir` is below `directory`.
+        keep: whether hub and bot run on afterwards.
+        port: the hub's; 0 for a free one.
+        provider: makes the models, in place of `agent`.
     """
 
     scenario: Scenario
@@ -174,13 +167,13 @@ class Stage:
 
 
 async def play(stage: Stage, screen: DemoScreen) -> JobState:
-    """Show the bot at work, from an issue to a pull request.
+    """Show the bot at work, from an issue to a pull request; `keep` waits for the end of the demo.
 
     Returns:
-        How the job ended; with `keep` once somebody ends the demo.
+        The job's last state.
 
     Raises:
-        DemoError: a part of the stage does not work.
+        DemoError: the bot refused or did not comment.
         SandboxError: agents could not run safely here.
     """
     scenario = stage.scenario
@@ -225,7 +218,7 @@ async def play(stage: Stage, screen: DemoScreen) -> JobState:
 
 @asynccontextmanager
 async def _listening(bot: BotService) -> AsyncIterator[str]:
-    """Receive webhooks and run jobs while the body runs."""
+    """Receive webhooks and run jobs during the `with`."""
     await bot.runner.setup()
     await web.TCPSite(bot.runner, "127.0.0.1", 0).start()
     worker = asyncio.create_task(bot.worker.run())
@@ -238,7 +231,7 @@ async def _listening(bot: BotService) -> AsyncIterator[str]:
 
 
 async def _fix(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo, bot: BotService) -> JobState:
-    """Open the issue, give the command, wait for the job, and show the published change."""
+    """Open the issue, give the command, wait for the job, and show the change."""
     scenario = stage.scenario
     issue = hub.open_issue(repo, author=_PERSON, title=scenario.title, body=scenario.body)
     screen.heading(f"@{_PERSON} opens issue #{issue.number} and asks for a fix")
@@ -280,10 +273,10 @@ async def _fix(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo, bot:
 
 
 async def _job_of_comment(hub: LocalHub) -> str:
-    """Return the id of the job that the bot made of the command.
+    """Return the id of the command's job.
 
     Raises:
-        DemoError: it refused the delivery.
+        DemoError: the bot refused the delivery.
     """
     while True:
         for delivery in hub.deliveries:
@@ -296,7 +289,7 @@ async def _job_of_comment(hub: LocalHub) -> str:
 
 
 async def _show_tests(stage: Stage, screen: DemoScreen, when: str, tree: Path) -> None:
-    """Run the scenario's tests in the sandbox and show how they end."""
+    """Run the tests in the sandbox and show their result."""
     command = stage.scenario.test_command
     if command is None:
         return
@@ -318,7 +311,7 @@ async def _show_tests(stage: Stage, screen: DemoScreen, when: str, tree: Path) -
 
 
 def _offer(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo) -> None:
-    """Show the person how to go on after the demo."""
+    """Show the next steps after the demo."""
     pages = f"{hub.url}/{repo.full_name}/issues"
     if not stage.tour:
         screen.heading("Still running: comment as you like, stop with Ctrl+C")
@@ -337,7 +330,7 @@ def _offer(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo) -> None:
 
 
 class DemoScreen:
-    """Prints the demo as it happens."""
+    """The output of the demo."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -350,12 +343,12 @@ class DemoScreen:
         self._console.print(Rule(Text(text, style="bold"), align="left", style="dim"))
 
     def say(self, text: str, *, style: str = "") -> None:
-        """Print a line of the demo's own."""
+        """Print a line of the demo itself."""
         self._end_text()
         self._console.print(Text(text, style=style), highlight=False)
 
     def markdown(self, text: str, *, title: str) -> None:
-        """Print a comment, as GitHub would show it."""
+        """Print a comment as on GitHub."""
         self._end_text()
         self._console.print(Panel(Markdown(text), title=Text(title), title_align="left", border_style="dim"))
 
@@ -365,7 +358,7 @@ class DemoScreen:
         self._console.print(Syntax(patch.rstrip(), "diff", background_color="default", word_wrap=True))
 
     def on_event(self, event: Event) -> None:
-        """Show one event of the agent's run."""
+        """Print an event of the agent's run."""
         match event:
             case StepStarted(step=step, max_steps=most):
                 self._end_text()

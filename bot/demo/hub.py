@@ -1,6 +1,6 @@
-"""`codepilot hub`: run the local hub with copies of repositories until it is stopped.
+"""`codepilot hub`: the local hub with copies of repositories.
 
-With `--settings` it writes the settings and the App's key for `codepilot serve`, and a later hub continues with them.
+With `--settings` it writes the settings and the App's key for `codepilot serve`; a later hub reuses them.
 """
 
 from __future__ import annotations
@@ -41,9 +41,8 @@ class HubOptions:
     """The options of `codepilot hub`; see its help.
 
     Attributes:
-        source: a repository, a bundle, or a directory of repositories; None for a new repository.
-        settings: where the settings and the App's key are kept for `codepilot serve`; None to print them only.
-        people: further accounts, by login, with their roles in all repositories.
+        source: a repository, bundle, or directory of repositories; None for a new repository.
+        settings: the directory for settings and key; None prints them only.
     """
 
     source: Path | None
@@ -57,11 +56,7 @@ class HubOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _EarlierHub:
-    """The values of an earlier hub in a settings file; empty without one.
-
-    Attributes:
-        others: the settings that a person has added to the file.
-    """
+    """The values of an earlier hub's settings file; `others` are a person's additions."""
 
     secret: str = ""
     key: str = ""
@@ -70,10 +65,10 @@ class _EarlierHub:
 
 
 async def serve_hub(options: HubOptions, say: Callable[[str], None]) -> None:
-    """Start the hub, say where everything is, and run until cancelled.
+    """Start the hub, print its addresses, and run until cancelled.
 
     Raises:
-        BotError: no repository can be read, the port is taken, or the settings cannot be read or written.
+        BotError: a repository or settings file cannot be used, or the port is in use.
     """
     earlier = _read(options.settings) if options.settings else _EarlierHub()
     secret = options.secret or earlier.secret or (secrets.token_hex(20) if options.webhook else "")
@@ -120,8 +115,8 @@ async def _repositories(hub: LocalHub, options: HubOptions, directory: Path, say
     """Copy the repositories into the hub.
 
     Raises:
-        BotError: there is none that can be copied.
-        ValueError: the only one cannot be copied, or its name cannot be used.
+        BotError: none can be copied.
+        ValueError: the only one cannot be copied, or has no valid name.
     """
     source = options.source
     if source is None:
@@ -149,7 +144,7 @@ def _is_repository(path: Path) -> bool:
 
 
 async def _complete(source: Path, directory: Path) -> Path:
-    """The repository, or where it is a shallow clone, a copy with only its last commit, which git lets others fetch."""
+    """Return the repository, or for a shallow clone a copy of its last commit."""
     if not any((source / where).exists() for where in ("shallow", ".git/shallow")):
         return source
     return (await copied(source, directory / f"shallow-{secrets.token_hex(4)}.git")).path
@@ -158,7 +153,6 @@ async def _complete(source: Path, directory: Path) -> Path:
 def _guide(
     options: HubOptions, hub: LocalHub, app: App, repos: list[Repo], *, installation: int, key: Path
 ) -> Iterator[str]:
-    """Yield the addresses, keys and commands that the person needs, line by line."""
     person, [first, *_] = hub.add_user(_PERSON), repos
     scheme, _, host = hub.url.partition("://")
     for repo in repos:
@@ -184,7 +178,7 @@ def _settings_file(folder: Path) -> Path:
 
 
 def _read(folder: Path) -> _EarlierHub:
-    """Read the settings and the key that an earlier hub wrote.
+    """Read the settings and the key of an earlier hub.
 
     Raises:
         BotError: another program wrote them.
@@ -205,7 +199,6 @@ def _read(folder: Path) -> _EarlierHub:
 
 
 def _write(folder: Path, hub: LocalHub, app: App, others: Mapping[str, object]) -> None:
-    """Write the App's key and the settings that `codepilot serve` needs."""
     address = urlsplit(app.webhook_url)
     keys = {
         "app_id": app.id,
@@ -229,7 +222,7 @@ def _write(folder: Path, hub: LocalHub, app: App, others: Mapping[str, object]) 
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, in place of the one that is there."""
+    """Replace a file by one that only its owner may read."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(text)

@@ -1,8 +1,4 @@
-"""The repository of the demo: boltons with one of its old bugs put back in, or a copy of the user's own.
-
-boltons is fetched as its authors released it, pinned by hash. A user's repository is only read: `copied` makes a bare
-one with one branch, which the local hub can serve.
-"""
+"""The repository of the demo: boltons with an old bug, or a copy of the user's own."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ _FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class DemoError(BotError):
-    """The demo cannot be set up; the text says what is missing and what to do."""
+    """The demo cannot be set up; the text has the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +33,11 @@ class Scenario:
     """A repository, and the bug to fix.
 
     Attributes:
-        full_name: the name that the repository gets on the hub.
-        path: a local git repository.
-        title: the issue's title.
-        body: the issue's text, Markdown.
-        request: the comment that sets the bot to work.
-        test_command: the tests that show that it is fixed; None when only the agent knows them.
+        full_name: of the repository on the hub.
+        title: the issue's.
+        body: the issue's.
+        request: the comment that starts the bot.
+        test_command: None if only the agent knows the tests.
     """
 
     full_name: str
@@ -54,13 +49,10 @@ class Scenario:
 
 
 async def boltons(directory: Path) -> Scenario:
-    """Fetch the project, put the bug back in, and make a git repository of it.
-
-    Args:
-        directory: where it is unpacked; must exist.
+    """Download the project into a directory, restore the bug, and commit it.
 
     Raises:
-        DemoError: the package index cannot be reached, or the download is not what it should be.
+        DemoError: the package index cannot be reached, or the download is different.
     """
     # Have pip fetch the source distribution, pinned by hash.
     wanted = directory / "project.txt"
@@ -121,18 +113,13 @@ def _unpack(archive: Path, directory: Path) -> Path:
 
 
 async def local(repository: Path, issue: str, directory: Path) -> tuple[Scenario, str]:
-    """Copy a git repository of the user's own.
-
-    Args:
-        repository: an absolute path of a directory in it.
-        issue: what is wrong; the first line is the title.
-        directory: where the copy is made; must exist.
+    """Copy a user's repository.
 
     Returns:
-        The scenario, and what of the repository is not in it, as a sentence; empty when nothing is missing.
+        The scenario, and a sentence about missing parts, or an empty one.
 
     Raises:
-        DemoError: there is no git repository with a commit that can be read.
+        DemoError: there is no readable repository with a commit.
     """
     title, _, body = issue.strip().partition("\n")
     if not title:
@@ -151,13 +138,7 @@ async def local(repository: Path, issue: str, directory: Path) -> tuple[Scenario
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """A copy of a repository.
-
-    Attributes:
-        path: where it is; bare.
-        name: what it may be called on GitHub.
-        note: what of the original is not in it, as a sentence; empty when nothing is missing.
-    """
+    """A bare copy of a repository; `note` is a sentence about missing parts, or empty."""
 
     path: Path
     name: str
@@ -165,14 +146,10 @@ class Copied:
 
 
 async def copied(repository: Path, target: Path) -> Copied:
-    """Copy the branch that is checked out, or the commit, with its history if it is available.
-
-    Args:
-        repository: a directory in it.
-        target: where the copy is made.
+    """Copy the current branch or commit, if possible with history.
 
     Raises:
-        DemoError: there is no usable commit; the text says why.
+        DemoError: there is no usable commit.
     """
     try:
         is_bare = (await Git().run("-C", repository, "rev-parse", "--is-bare-repository")).strip() == b"true"
@@ -205,17 +182,16 @@ async def copied(repository: Path, target: Path) -> Copied:
 
 
 def repo_name(path: Path) -> str:
-    """Make a name that a repository can have on GitHub."""
+    """Make a valid name on GitHub."""
     return _FORBIDDEN.sub("-", path.name.removesuffix(".git")).strip("-.") or "project"
 
 
 async def _ask_git(top: Path, *args: str) -> str:
-    """Ask git about the repository; empty when it has no answer."""
     return (await Git().run("-C", top, *args, expect=(0, 1, 128))).decode("utf-8", "surrogateescape").strip()
 
 
 async def _import_last_commit(top: Path, git_dir: Path, branch: str) -> None:
-    """Import the last commit without its parents, from any object format."""
+    """Import the last commit without its parents."""
     stream = git_dir / "demo.import"
     try:
         # Without `--full-tree`, the files of the parents would be missing; without `--reencode`, old messages abort.

@@ -1,8 +1,4 @@
-"""The tour of a kept demo: comments to try, each in a thread, and the scripted models that answer them.
-
-`tour.yaml` holds the entries. Where the demo has no key of a model service, `scripted` makes the model of each run: the
-demo's own job must fit the script, and a later job that leaves it is told so.
-"""
+"""The tour of a kept demo: comments to try, and the scripted models that answer them; `tour.yaml` has the entries."""
 
 from __future__ import annotations
 
@@ -40,11 +36,7 @@ _HINT = 'The issue "Tour: comments to try" lists the comments that it can answer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewThread:
-    """A thread that is opened for an entry: an issue, or a pull request if it has a branch.
-
-    Attributes:
-        branch: the pull request's; it changes `file`, to which it appends `appended`.
-    """
+    """An issue, or with `branch` a pull request that appends to `file`."""
 
     title: str
     body: str
@@ -56,7 +48,7 @@ class NewThread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TourReply:
-    """A reply to a message that holds all of `expect`."""
+    """A reply to a message that contains all of `expect`."""
 
     expect: tuple[str, ...]
     reply: str
@@ -64,7 +56,7 @@ class TourReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TourConversation:
-    """The replies to a task whose goal holds all of `goal`; those of the demo's `script` come first."""
+    """The replies to a task that contains all of `goal`, after those of the file `script`."""
 
     goal: tuple[str, ...]
     replies: tuple[TourReply, ...]
@@ -73,16 +65,11 @@ class TourConversation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TourEntry:
-    """One thing to try.
+    """A comment to try.
 
     Attributes:
-        title: what it shows.
-        about: the same in a sentence or two.
-        thread: where: the demo's issue, the pull request that fixes it, or a thread of its own.
-        comment: what to paste.
-        then: what to do afterwards; may be empty.
-        needs_network: whether commands must be able to reach something.
-        conversations: what a scripted model says, the most specific first.
+        then: the next step; may be empty.
+        conversations: the most specific first.
     """
 
     title: str
@@ -96,19 +83,14 @@ class TourEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedTour:
-    """The tour on the hub.
-
-    Attributes:
-        number: of the issue that lists the entries.
-        threads: each entry with the number of its thread.
-    """
+    """The number of the listing issue, and each entry's thread."""
 
     number: int
     threads: tuple[tuple[TourEntry, int], ...]
 
 
 def read_tour() -> tuple[TourEntry, ...]:
-    """Read the entries, in the order in which they are shown, each conversation with all of its replies."""
+    """Read the entries with all replies."""
 
     def raw(name: str) -> object:
         return yaml.safe_load(files(__package__).joinpath(name).read_text(encoding="utf-8"))
@@ -133,16 +115,10 @@ def open_tour(
     known: dict[str, int],
     scripted: bool,
 ) -> OpenedTour:
-    """Open the threads of the tour, and the issue that lists them.
+    """Open the tour's threads, and the issue that lists them.
 
-    Args:
-        hub: where.
-        repo: the demo's repository.
-        source: its files.
-        entries: what to show; those in a thread that is not there are left out.
-        author: who opens the threads.
-        known: the numbers of the demo's own threads, `issue` and `pull`.
-        scripted: whether the model is.
+    `source` has the files, `known` the numbers of existing threads, `issue` and `pull`. Entries without a thread are
+    omitted.
     """
     threads = []
     for entry in entries:
@@ -170,14 +146,7 @@ def open_tour(
 def scripted(
     script: str, conversations: Sequence[TourConversation] = (), *, chunk_chars: int, delay: float
 ) -> Callable[[], Provider]:
-    """Return a function that makes the model of each run, of which the first is the demo's own.
-
-    Args:
-        script: the file with the replies.
-        conversations: of the tour, for all later runs; without any, they begin the script again.
-        chunk_chars: see `ScriptedProvider`.
-        delay: see `ScriptedProvider`.
-    """
+    """Return a factory of models: the first plays the script, the later ones the conversations."""
 
     def own(kind: type[ScriptedProvider]) -> Provider:
         return kind.from_file(script, chunk_chars=chunk_chars, delay=delay)
@@ -193,15 +162,7 @@ def scripted(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TourModel:
-    """Answers each request by what is in it, so that it can take up a run that waited for an approval.
-
-    Attributes:
-        conversations: what it knows.
-        chunk_chars: see `ScriptedProvider`.
-        delay: see `ScriptedProvider`.
-        model: what it is called.
-        sees_images: that it looks at none.
-    """
+    """A model without state: each request alone decides its reply."""
 
     conversations: Sequence[TourConversation]
     chunk_chars: int
@@ -210,14 +171,14 @@ class TourModel:
     sees_images: bool = False
 
     async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
-        """Give the reply that `reply_to` chooses."""
+        """Stream the reply of `reply_to`."""
         script = ScriptedProvider([self.reply_to(request)], chunk_chars=self.chunk_chars, delay=self.delay)
         async with aclosing(script.reply(request)) as chunks:
             async for chunk in chunks:
                 yield chunk
 
     def reply_to(self, request: Request) -> str:
-        """Return the first reply of the task's conversation that was not given yet and fits the newest message."""
+        """Return the first unused reply that fits the newest message."""
         goal = request.messages[0].text.partition("\n[quote ")[0]
         given = {message.text.strip() for message in request.messages if message.role == "assistant"}
         newest = request.messages[-1].text
@@ -228,11 +189,11 @@ class TourModel:
         return _UNKNOWN.format(hint=_HINT)
 
     async def close(self) -> None:
-        """Do nothing: there is no connection."""
+        """Do nothing."""
 
 
 class _PatientScript(ScriptedProvider):
-    """Ends a run that leaves the script with a completion that says so."""
+    """A script that answers an unknown request with a completion."""
 
     @override
     async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
