@@ -240,7 +240,7 @@ def _report(examination: Coroutine[object, object, list[Finding]], *, as_json: b
         report.show(found, Console())
     else:
         click.echo(report.as_lines(found))
-    sys.exit(0 if report.could_work(found) else 1)
+    sys.exit(0 if report.can_work(found) else 1)
 
 
 @cli.command()
@@ -343,11 +343,11 @@ def setup_repo(repo: str) -> None:
         raise click.BadParameter(str(error), param_hint="OWNER/NAME") from None
     done = _finish_or_exit(asyncio.to_thread(set_up_repository, load.load(), name))
     for label in done.labels:
-        state = "created" if label.made else "already has"
+        state = "created" if label.is_new else "already has"
         click.echo(f"{name}: {state} the label {label.name} ({label.description})")
-    for each in done.lacks:
+    for each in done.missing:
         click.echo(f"{name}: the App is missing {describe(each)}, which is {each.weight}: without it, {each.without}")
-    if any(each.weight == "needed" for each in done.lacks):
+    if any(each.weight == "needed" for each in done.missing):
         sys.exit(1)
 
 

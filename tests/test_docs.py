@@ -167,13 +167,13 @@ def _app_steps() -> str:
     [extra] = [each for each in app.PERMISSIONS if each.weight == "optional"]
 
     def those(level: str) -> str:
-        return _list([each.shown for each in ticked if each.level == level])
+        return _list([each.display_name for each in ticked if each.level == level])
 
     permissions = (
         f"3. Repository permissions: {those('write')} *read and write*; {those('read')} *read-only*. Nothing else; "
         f"*{app.describe(extra)}* only where you want it: without it, {extra.without}."
     )
-    events = f"4. Subscribe to the events {_list([f'*{each.shown}*' for each in app.EVENTS])}."
+    events = f"4. Subscribe to the events {_list([f'*{each.display_name}*' for each in app.EVENTS])}."
     wrapped = (
         textwrap.fill(step, 120, subsequent_indent="   ", break_on_hyphens=False) for step in (permissions, events)
     )

@@ -57,7 +57,7 @@ class AppPermission:
     title: str = ""
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """GitHub's name on the App's page."""
         return self.title or _sentence_case(self.name)
 
@@ -71,7 +71,7 @@ class AppEvent:
     without: str
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """GitHub's name on the App's page."""
         return _sentence_case(self.name)
 
@@ -141,11 +141,11 @@ def find_missing(
     )
 
 
-def describe(each: AppPermission | AppEvent) -> str:
+def describe(grant: AppPermission | AppEvent) -> str:
     """Format a grant as on the App's page, for example `Checks: read and write`."""
-    if isinstance(each, AppEvent):
-        return f"event {each.shown}"
-    return f"{each.shown}: {'read and write' if each.level == 'write' else 'read-only'}"
+    if isinstance(grant, AppEvent):
+        return f"event {grant.display_name}"
+    return f"{grant.display_name}: {'read and write' if grant.level == 'write' else 'read-only'}"
 
 
 ON_GITHUB = "https://github.com"
@@ -205,19 +205,19 @@ def check_options(options: AppOptions) -> AppOptions:
 
 def manifest(options: AppOptions, *, redirect_url: str) -> dict[str, Any]:
     """Return the App's manifest; GitHub sends the code to `redirect_url`."""
-    wanted = [each for each in PERMISSIONS if each.weight != "optional" or options.workflows]
-    own = options.webhook.rsplit("/", 1)[0]
+    permissions = [each for each in PERMISSIONS if each.weight != "optional" or options.workflows]
+    home_url = options.webhook.rsplit("/", 1)[0]
     # The dashboard stands at the root of its host, wherever a proxy has the webhook.
     callback = urlsplit(options.webhook)._replace(path=CALLBACK_PATH, query="", fragment="").geturl()
     return {
         "name": options.name,
-        "url": own,
+        "url": home_url,
         "description": "Codepilot: a coding agent that works on this organisation's own server.",
         "hook_attributes": {"url": options.webhook, "active": True},
         "redirect_url": redirect_url,
         **({"callback_urls": [callback]} if options.dashboard else {}),
         "public": options.public,
-        "default_permissions": {each.name: each.level for each in wanted},
+        "default_permissions": {each.name: each.level for each in permissions},
         "default_events": [each.name for each in EVENTS],
     }
 
@@ -243,7 +243,7 @@ button {{ font: inherit; padding: .5rem 1rem }}
 """
 _HEADERS = {
     "Cache-Control": "no-store",
-    # GitHub does not need to know the page, and the code in this one's address is nobody's business.
+    # The address has a code that no other page may receive.
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
@@ -273,8 +273,8 @@ async def create_app(options: AppOptions, say: Callable[[str], None], browse: Ca
             except OSError as error:
                 raise BotError(f"The App's key cannot be written: {error.strerror}. {remedy}") from error
             finally:
-                page.kept.set()
-            await page.answered.wait()
+                page.key_stored.set()
+            await page.browser_answered.wait()
     say(f"\n{next_steps(app, options)}")
     return app
 
@@ -284,8 +284,8 @@ class _LocalPage:
 
     Attributes:
         url: empty before `open`.
-        kept: set after the key was written, or failed to be; the browser waits for it.
-        answered: set after the browser's answer was sent.
+        key_stored: set after the key was written, or failed to be; the browser waits for it.
+        browser_answered: set after the browser's answer was sent.
     """
 
     def __init__(self, options: AppOptions) -> None:
@@ -293,8 +293,8 @@ class _LocalPage:
         self._path, self._state = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         self.url = ""
         self.registered: asyncio.Future[RegisteredApp] = asyncio.get_running_loop().create_future()
-        self.kept, self.answered = asyncio.Event(), asyncio.Event()
-        self._asked = False
+        self.key_stored, self.browser_answered = asyncio.Event(), asyncio.Event()
+        self._code_used = False
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[_LocalPage]:
@@ -318,8 +318,8 @@ class _LocalPage:
 
     async def _begin(self, _request: web.Request) -> web.Response:
         owner = self._options.organisation
-        place = f"/organizations/{quote(owner, safe='')}" if owner else ""
-        address = f"{self._options.server}{place}/settings/apps/new?{urlencode({'state': self._state})}"
+        owner_path = f"/organizations/{quote(owner, safe='')}" if owner else ""
+        address = f"{self._options.server}{owner_path}/settings/apps/new?{urlencode({'state': self._state})}"
         value = json.dumps(manifest(self._options, redirect_url=f"{self.url}/done"))
         return _page(
             "Create the GitHub App",
@@ -333,13 +333,13 @@ class _LocalPage:
         code = request.query.get("code", "")
         if not code or not hmac.compare_digest(request.query.get("state", "").encode(), self._state.encode()):
             raise web.HTTPBadRequest(text="This page was not requested from here.\n")
-        if not self._asked:  # a page that is loaded again has the same code, which works once
-            self._asked = True
+        if not self._code_used:  # a page that is loaded again has the same code, which works once
+            self._code_used = True
             try:
                 self.registered.set_result(await register_app(code, self._options.api_url, self._options.ca_file))
             except GitHubError as error:
                 self.registered.set_exception(error)
-        await self.kept.wait()
+        await self.key_stored.wait()
         failed = self.registered.exception()
         if failed is not None:
             page = _page("The App's key is missing", f"<p>{html.escape(str(failed))}</p>")
@@ -349,7 +349,7 @@ class _LocalPage:
             await page.prepare(request)
             await page.write_eof()
         finally:
-            self.answered.set()
+            self.browser_answered.set()
         return page
 
 
@@ -364,7 +364,7 @@ def _page(title: str, body: str, *, forms: str = "'none'") -> web.Response:
 def _new_files(*paths: Path) -> Iterator[Sequence[TextIO]]:
     """Create files that only their owner may read; an error in the `with` removes them."""
     with ExitStack() as stack:
-        opened = []
+        files = []
         for path in paths:
             try:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -374,10 +374,10 @@ def _new_files(*paths: Path) -> Iterator[Sequence[TextIO]]:
             except OSError as error:
                 raise BotError(f"{path} cannot be written: {error.strerror}; choose another --directory.") from error
             stack.callback(path.unlink, missing_ok=True)
-            opened.append(os.fdopen(descriptor, "w", encoding="utf-8"))
-            stack.push(opened[-1])
-        yield opened
-        for each in opened:
+            files.append(os.fdopen(descriptor, "w", encoding="utf-8"))
+            stack.push(files[-1])
+        yield files
+        for each in files:
             each.close()
         stack.pop_all()
 
@@ -417,12 +417,12 @@ class NotInstalledError(BotError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelSpec:
-    """A label of the bot; `made` is whether it is new."""
+    """A label of the bot; `is_new` if it did not exist before."""
 
     name: str
     color: str
     description: str
-    made: bool
+    is_new: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -430,7 +430,7 @@ class SetUpResult:
     """The bot's labels in a repository, and the permissions that are missing there."""
 
     labels: tuple[LabelSpec, ...]
-    lacks: tuple[AppPermission | AppEvent, ...]
+    missing: tuple[AppPermission | AppEvent, ...]
 
 
 def set_up_repository(settings: Settings, name: str) -> SetUpResult:
@@ -465,11 +465,11 @@ def set_up_repository(settings: Settings, name: str) -> SetUpResult:
             ) from error
         with installation.get_github_for_installation() as github:
             labels = _create_labels(github, github.get_repo(name), start_label=settings.agent.start_label)
-        return SetUpResult(labels=labels, lacks=find_missing(installation.permissions, installation.events))
+        return SetUpResult(labels=labels, missing=find_missing(installation.permissions, installation.events))
 
 
 # PyGithub does not check that an answer is JSON and complete; RuntimeError means a redirect to another host.
-_UNREADABLE = (
+_ODD_ANSWER = (
     AttributeError,
     AssertionError,
     BadAttributeException,
@@ -489,7 +489,7 @@ def _raise_github_errors(task: str) -> Iterator[None]:
         message = error.data.get("message") if isinstance(error.data, dict) else None
         text = str(message or HTTPStatus(error.status).phrase)
         raise GitHubError(task, error.status, text, remedy_for(error.status, text)) from error
-    except _UNREADABLE as error:
+    except _ODD_ANSWER as error:
         raise unreadable(task, HTTPStatus.OK, f"an answer that PyGithub cannot read: {error!r}") from error
     except OSError as error:
         cause = getattr(error.args[0], "reason", error) if error.args else error  # without the names of the pool
@@ -508,7 +508,7 @@ def _create_labels(github: Github, repo: Repository, *, start_label: str) -> tup
     ).labels
     existing = {label.name.casefold() for label in repo.get_labels()}
     labels = tuple(
-        LabelSpec(name=name, color=color, description=description, made=name.casefold() not in existing)
+        LabelSpec(name=name, color=color, description=description, is_new=name.casefold() not in existing)
         for name, color, description in (
             (names.start or start_label, "1d76db", "Codepilot: start a run"),
             (names.read_only, "c5def5", "Codepilot may only read"),
@@ -518,7 +518,7 @@ def _create_labels(github: Github, repo: Repository, *, start_label: str) -> tup
         )
     )
     for label in labels:
-        if label.made:
+        if label.is_new:
             repo.create_label(label.name, label.color, label.description)
     return labels
 
@@ -526,13 +526,13 @@ def _create_labels(github: Github, repo: Repository, *, start_label: str) -> tup
 def _file_content(repo: Repository, name: str, path: str) -> bytes | None:
     """Return a file of the default branch; None if file or repository do not exist."""
     try:
-        found = repo.get_contents(path)
+        content = repo.get_contents(path)
     except GithubException as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
         return None
-    if isinstance(found, list) or found.type != "file":
+    if isinstance(content, list) or content.type != "file":
         return None
-    if found.encoding != "base64":  # over 1 MB
-        raise FileTooLargeError(name, path, found.size)
-    return found.decoded_content
+    if content.encoding != "base64":  # over 1 MB
+        raise FileTooLargeError(name, path, content.size)
+    return content.decoded_content

@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -44,35 +44,35 @@ class Finding:
     """The outcome of a check.
 
     Attributes:
-        verdict: `bad` keeps the bot from working, a `warning` does not; `found` has the reason for `skipped`.
-        found: the observation, in a line.
+        verdict: `bad` keeps the bot from working, a `warning` does not; `summary` has the reason for `skipped`.
+        summary: the observation, in a line.
         fix: the remedy, perhaps with commands; empty for `good` and `skipped`.
     """
 
     name: str
     verdict: Verdict
-    found: str
+    summary: str
     fix: str = ""
 
 
-def good(name: str, found: str) -> Finding:
+def good(name: str, summary: str) -> Finding:
     """Report a passed check."""
-    return Finding(name=name, verdict="good", found=found)
+    return Finding(name=name, verdict="good", summary=summary)
 
 
-def bad(name: str, found: str, fix: str) -> Finding:
+def bad(name: str, summary: str, fix: str) -> Finding:
     """Report a problem that stops the bot."""
-    return Finding(name=name, verdict="bad", found=found, fix=fix)
+    return Finding(name=name, verdict="bad", summary=summary, fix=fix)
 
 
-def warning(name: str, found: str, fix: str) -> Finding:
+def warning(name: str, summary: str, fix: str) -> Finding:
     """Report a problem that does not stop the bot."""
-    return Finding(name=name, verdict="warning", found=found, fix=fix)
+    return Finding(name=name, verdict="warning", summary=summary, fix=fix)
 
 
-def skipped(name: str, why: str) -> Finding:
+def skip(name: str, why: str) -> Finding:
     """Report a check that did not run."""
-    return Finding(name=name, verdict="skipped", found=why)
+    return Finding(name=name, verdict="skipped", summary=why)
 
 
 _UNKNOWN = "not set, or invalid"
@@ -83,32 +83,32 @@ async def examine(survey: Survey, *, online: bool) -> list[Finding]:
     settings, agent, wrong = survey.settings, survey.settings.agent, survey.invalid_fields
     unknown = bool(wrong & {"app_id", "private_key", "api_url"})
     no_storage = any(each.startswith(("storage_", "aws_")) for each in wrong)
-    found = [
-        *(_problems(survey) or [good("settings", "complete")]),
-        user(allow_root=agent.allow_root),
-        *sandbox(agent),  # bubblewrap is started from the main thread, which waits for it here
-        programs(),
-        *data_directory(agent.data_dir),
-        temporary_files(),
+    findings = [
+        *(_setting_problems(survey) or [good("settings", "complete")]),
+        check_user(allow_root=agent.allow_root),
+        *check_sandbox(agent),  # bubblewrap is started from the main thread, which waits for it here
+        check_programs(),
+        *check_data_directory(agent.data_dir),
+        check_temporary_files(),
         check_terminals(),
-        skipped("database", _UNKNOWN) if "database_url" in wrong else database(settings),
-        skipped("blob store", _UNKNOWN) if no_storage else blob_store(settings),
-        skipped("webhook secret", _UNKNOWN)
+        skip("database", _UNKNOWN) if "database_url" in wrong else check_database(settings),
+        skip("blob store", _UNKNOWN) if no_storage else check_blob_store(settings),
+        skip("webhook secret", _UNKNOWN)
         if "webhook_secret" in wrong
-        else webhook_secret(settings.webhook_secret.get_secret_value()),
+        else judge_webhook_secret(settings.webhook_secret.get_secret_value()),
     ]
-    of_app, of_model = await asyncio.gather(github(None if unknown else settings), model(agent, online=online))
-    return _redacted([*found, *of_app, of_model], survey)
+    app, model = await asyncio.gather(check_github(None if unknown else settings), check_model(agent, online=online))
+    return _redact([*findings, *app, model], survey)
 
 
 async def examine_app(survey: Survey) -> list[Finding]:
     """Check only the App on GitHub."""
     if survey.invalid_fields & {"app_id", "private_key", "api_url"}:
-        return _redacted(_problems(survey), survey)
-    return _redacted(await github(survey.settings), survey)
+        return _redact(_setting_problems(survey), survey)
+    return _redact(await check_github(survey.settings), survey)
 
 
-def _problems(survey: Survey) -> list[Finding]:
+def _setting_problems(survey: Survey) -> list[Finding]:
     return [
         bad("settings", what, fix or what)
         # Two sentences, or two halves of one: what is wrong, and what it should be.
@@ -116,15 +116,15 @@ def _problems(survey: Survey) -> list[Finding]:
     ]
 
 
-def _redacted(found: list[Finding], survey: Survey) -> list[Finding]:
+def _redact(findings: list[Finding], survey: Survey) -> list[Finding]:
     redactor = redactor_for(survey.settings)
-    return [replace(each, found=redactor.redact(each.found), fix=redactor.redact(each.fix)) for each in found]
+    return [replace(each, summary=redactor.redact(each.summary), fix=redactor.redact(each.fix)) for each in findings]
 
 
 _SECONDS = 20
 
 
-def user(*, allow_root: bool) -> Finding:
+def check_user(*, allow_root: bool) -> Finding:
     """Check the user of this process."""
     number = os.geteuid()
     if number != 0:
@@ -132,7 +132,7 @@ def user(*, allow_root: bool) -> Finding:
     return good("user", "root, as allowed") if allow_root else bad("user", "root", ROOT)
 
 
-def sandbox(agent: AgentSettings) -> list[Finding]:
+def check_sandbox(agent: AgentSettings) -> list[Finding]:
     """Start a program in the sandbox of jobs, and check its network setting."""
     try:
         level = pick_sandbox(agent.sandbox, sandbox_settings(agent)).level
@@ -145,57 +145,57 @@ def sandbox(agent: AgentSettings) -> list[Finding]:
     return [works, good("network", f"{describe_network(agent.network)}; at the level `ask`, {which} an approval")]
 
 
-def programs() -> Finding:
+def check_programs() -> Finding:
     """Check the programs that the bot starts."""
     try:
         done = subprocess.run(["git", "--version"], capture_output=True, text=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return git("")
-    return git(done.stdout.strip())
+        return judge_git("")
+    return judge_git(done.stdout.strip())
 
 
 _LEAST_GIT = (2, 38)  # the first to have `merge-tree --write-tree`, by which changes are replayed
 
 
-def git(said: str) -> Finding:
+def judge_git(version: str) -> Finding:
     """Judge the output of `git --version`; empty without git."""
-    numbers = re.search(r"(\d+)\.(\d+)", said)
+    numbers = re.search(r"(\d+)\.(\d+)", version)
     if numbers is None:
         return bad("git", "not found", "Install git: sudo apt-get install git")
     if (int(numbers[1]), int(numbers[2])) < _LEAST_GIT:
         least = ".".join(map(str, _LEAST_GIT))
-        return bad("git", said, f"Version {least} or newer is required; install a newer git.")
-    return good("git", said.removeprefix("git version "))
+        return bad("git", version, f"Version {least} or newer is required; install a newer git.")
+    return good("git", version.removeprefix("git version "))
 
 
-def data_directory(place: Path) -> list[Finding]:
+def check_data_directory(path: Path) -> list[Finding]:
     """Check the directory of mirrors, workspaces and the default database."""
     # A `Path` raises for what this user may not look at.
-    if not os.access(place, os.F_OK):
-        above = next(each for each in place.absolute().parents if os.access(each, os.F_OK))
+    if not os.access(path, os.F_OK):
+        above = next(each for each in path.absolute().parents if os.access(each, os.F_OK))
         if not os.access(above, os.W_OK | os.X_OK):
-            return [bad("data directory", f"{place} is missing", _make(place))]
-        return [good("data directory", f"{place}, will be created"), _disk("disk", above)]
-    if not place.is_dir() or not os.access(place, os.R_OK | os.W_OK | os.X_OK):
-        return [bad("data directory", f"{place} is not a writable directory", _make(place))]
-    status = place.stat()
-    whose = directory(str(place), status.st_mode, status.st_uid, os.geteuid())
-    return [whose, _disk("disk", place)]
+            return [bad("data directory", f"{path} is missing", _creation_command(path))]
+        return [good("data directory", f"{path}, will be created"), _check_disk("disk", above)]
+    if not path.is_dir() or not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        return [bad("data directory", f"{path} is not a writable directory", _creation_command(path))]
+    status = path.stat()
+    permissions = judge_directory(str(path), status.st_mode, status.st_uid, os.geteuid())
+    return [permissions, _check_disk("disk", path)]
 
 
-def _make(place: Path) -> str:
-    return f"sudo install --directory --mode=700 --owner={os.geteuid()} {place}   (or set CODEPILOT_DATA_DIR)"
+def _creation_command(path: Path) -> str:
+    return f"sudo install --directory --mode=700 --owner={os.geteuid()} {path}   (or set CODEPILOT_DATA_DIR)"
 
 
-def directory(place: str, mode: int, owner: int, us: int) -> Finding:
+def judge_directory(path: str, mode: int, owner: int, user: int) -> Finding:
     """Judge the permissions of the data directory."""
-    if owner != us:
+    if owner != user:
         return bad(
-            "data directory", f"{place} belongs to user {owner}", f"Change its owner: sudo chown -R {us} {place}"
+            "data directory", f"{path} belongs to user {owner}", f"Change its owner: sudo chown -R {user} {path}"
         )
     if mode & 0o077:
-        return warning("data directory", f"{place} is open to other users", f"chmod 700 {place}")
-    return good("data directory", place)
+        return warning("data directory", f"{path} is open to other users", f"chmod 700 {path}")
+    return good("data directory", path)
 
 
 _GIB = 1024**3
@@ -205,25 +205,25 @@ _LEAST_INODES = 20_000
 _FEW_INODES = 200_000
 
 
-def _disk(name: str, place: Path) -> Finding:
-    free = os.statvfs(place)
-    return disk(name, str(place), free.f_bavail * free.f_frsize, free.f_favail if free.f_files else None)
+def _check_disk(name: str, path: Path) -> Finding:
+    free = os.statvfs(path)
+    return judge_disk(name, str(path), free.f_bavail * free.f_frsize, free.f_favail if free.f_files else None)
 
 
-def disk(name: str, place: str, free_bytes: int, free_inodes: int | None) -> Finding:
+def judge_disk(name: str, path: str, free_bytes: int, free_inodes: int | None) -> Finding:
     """Judge the free space; inodes None if their number is not fixed."""
     files = "" if free_inodes is None else f", {free_inodes:,} files"
-    found = f"{free_bytes / _GIB:,.1f} GiB{files} free at {place}"
-    fix = f"Free space on the file system of {place}, or move it to another one."
-    many = free_inodes is None or free_inodes >= _FEW_INODES
+    summary = f"{free_bytes / _GIB:,.1f} GiB{files} free at {path}"
+    fix = f"Free space on the file system of {path}, or move it to another one."
+    enough_inodes = free_inodes is None or free_inodes >= _FEW_INODES
     if free_bytes < _LEAST_BYTES or (free_inodes is not None and free_inodes < _LEAST_INODES):
-        return bad(name, found, fix)
-    return good(name, found) if free_bytes >= _FEW_BYTES and many else warning(name, found, fix)
+        return bad(name, summary, fix)
+    return good(name, summary) if free_bytes >= _FEW_BYTES and enough_inodes else warning(name, summary, fix)
 
 
-def temporary_files() -> Finding:
+def check_temporary_files() -> Finding:
     """Check the directory for temporary files, which must be executable for the interpreter's sandbox."""
-    place = Path(tempfile.gettempdir())
+    path = Path(tempfile.gettempdir())
     with tempfile.TemporaryDirectory(prefix="codepilot-doctor-") as directory:
         script = Path(directory, "try")
         script.write_text("#!/bin/sh\nexit 0\n", encoding="ascii")
@@ -233,9 +233,9 @@ def temporary_files() -> Finding:
         except OSError:
             code = 126
     if code != 0:
-        fix = f"Set TMPDIR to a directory from which programs can be started; {place} is mounted noexec."
-        return bad("temporary files", f"programs cannot be started in {place}", fix)
-    return _disk("temporary files", place)
+        fix = f"Set TMPDIR to a directory from which programs can be started; {path} is mounted noexec."
+        return bad("temporary files", f"programs cannot be started in {path}", fix)
+    return _check_disk("temporary files", path)
 
 
 _LEAST_TERMINALS = 64
@@ -243,7 +243,7 @@ _LEAST_TERMINALS = 64
 
 def check_terminals() -> Finding:
     """Read the kernel's bounds on terminals."""
-    return terminals(*(_number(Path("/proc/sys/kernel/pty", name)) for name in ("max", "nr")))
+    return judge_terminals(*(_number(Path("/proc/sys/kernel/pty", name)) for name in ("max", "nr")))
 
 
 def _number(path: Path) -> int | None:
@@ -253,27 +253,27 @@ def _number(path: Path) -> int | None:
         return None
 
 
-def terminals(most: int | None, used: int | None) -> Finding:
+def judge_terminals(limit: int | None, used: int | None) -> Finding:
     """Judge the kernel's bounds on terminals (pty(7)); None if it has none."""
-    if most is None or used is None:
-        return skipped("terminals", "this system does not report the maximum")
-    if most - used < _LEAST_TERMINALS:
-        return bad("terminals", f"{used} of {most} taken", "Raise the limit: sudo sysctl --write kernel.pty.max=4096")
-    return good("terminals", f"{used} of {most} taken")
+    if limit is None or used is None:
+        return skip("terminals", "this system does not report the maximum")
+    if limit - used < _LEAST_TERMINALS:
+        return bad("terminals", f"{used} of {limit} taken", "Raise the limit: sudo sysctl --write kernel.pty.max=4096")
+    return good("terminals", f"{used} of {limit} taken")
 
 
-def database(settings: Settings) -> Finding:
+def check_database(settings: Settings) -> Finding:
     """Check the jobs' database; a missing SQLite file is created under a trial name."""
-    shared, url, trial = settings.shared_database, settings.jobs_url, None
-    if shared is not None:
-        name = f"PostgreSQL at {urlsplit(shared).hostname or 'a local socket'}"
+    shared_url, url, trial = settings.shared_database, settings.jobs_url, None
+    if shared_url is not None:
+        name = f"PostgreSQL at {urlsplit(shared_url).hostname or 'a local socket'}"
         fix = "Check CODEPILOT_DATABASE_URL."
     else:
         path = Path(url.removeprefix("sqlite:///"))
         name = str(path)
         fix = f"Keep {path.parent} on a local disk; a damaged database can be moved away, but its jobs are lost."
         if settings.database_url is None and not os.access(path.parent, os.F_OK):
-            return skipped("database", f"{path.parent} is not there yet")
+            return skip("database", f"{path.parent} is not there yet")
         if not os.access(path, os.F_OK):
             trial = path.with_name(f"doctor-{secrets.token_hex(4)}.sqlite")
             url = f"sqlite:///{trial}"
@@ -288,8 +288,8 @@ def database(settings: Settings) -> Finding:
     except QueueError as error:
         return bad("database", f"{name} cannot be used", f"{error}. {fix}")
     finally:
-        for left in trial.parent.glob(f"{trial.name}*") if trial is not None else ():
-            left.unlink()
+        for file in trial.parent.glob(f"{trial.name}*") if trial is not None else ():
+            file.unlink()
     return good("database", name if trial is None else f"{name}, can be made")
 
 
@@ -297,7 +297,7 @@ _TRIALS = "doctor"
 """The names of the objects that are stored on trial begin with it; no other part of the bot uses it."""
 
 
-def blob_store(settings: Settings) -> Finding:
+def check_blob_store(settings: Settings) -> Finding:
     """Write, read, list and delete a small object."""
     if settings.storage_url is None:
         if settings.shared_database is None:
@@ -308,11 +308,13 @@ def blob_store(settings: Settings) -> Finding:
     try:
         blobs = blobs_of(settings, settings.storage_url)
         blobs.put(name, content)
-        whole = blobs.get(name, limit=len(content)) == content and name in {each.name for each in blobs.list(_TRIALS)}
+        is_stored = blobs.get(name, limit=len(content)) == content and name in {
+            blob.name for blob in blobs.list(_TRIALS)
+        }
         blobs.delete(name)
     except (ConfigError, StorageError) as error:
         return bad("blob store", f"{settings.storage_url} cannot be used", str(error))
-    if not whole:
+    if not is_stored:
         fix = "The service must return and list each object immediately after it was stored; use one that does."
         return bad("blob store", f"{settings.storage_url} does not have what was just stored", fix)
     return good("blob store", settings.storage_url)
@@ -323,7 +325,7 @@ _STRONG_SECRET = 32
 _FEW_DIFFERENT = 8
 
 
-def webhook_secret(secret: str) -> Finding:
+def judge_webhook_secret(secret: str) -> Finding:
     """Judge the secret without showing it."""
     fix = "Create a new one, here and in the GitHub App's settings: openssl rand -hex 32"
     if len(secret) < _WEAK_SECRET or len(set(secret)) < _FEW_DIFFERENT:
@@ -333,13 +335,13 @@ def webhook_secret(secret: str) -> Finding:
     return good("webhook secret", f"{len(secret)} characters")
 
 
-async def github(settings: Settings | None) -> list[Finding]:
+async def check_github(settings: Settings | None) -> list[Finding]:
     """Sign in as the App, and compare the clocks."""
     if settings is None:
         why = "the App's id or key, or GitHub's address, is not set or invalid"
-        return [skipped("GitHub App", why), clock(datetime.now(UTC), None)]
+        return [skip("GitHub App", why), judge_clock(datetime.now(UTC), None)]
     answer = await describe_app(app_access(settings))
-    agreement = clock(datetime.now(UTC), answer.clock)
+    clock = judge_clock(datetime.now(UTC), answer.clock)
     if answer.refused:
         fix = (
             "Check CODEPILOT_API_URL, and that this machine can reach it (DNS, firewall, proxy)."
@@ -347,17 +349,17 @@ async def github(settings: Settings | None) -> list[Finding]:
             else "Compare CODEPILOT_APP_ID and CODEPILOT_PRIVATE_KEY_FILE with the App's settings page; check the "
             "clock, too."
         )
-        return [bad("GitHub App", answer.refused, fix), agreement]
-    found = [app(answer.slug, answer.permissions, answer.events), agreement]
+        return [bad("GitHub App", answer.refused, fix), clock]
+    findings = [judge_app(answer.slug, answer.permissions, answer.events), clock]
     try:
         use = await app_use(app_access(settings))
     except GitHubError as error:
-        return [*found, skipped("webhook", str(error))]
+        return [*findings, skip("webhook", str(error))]
     return [
-        *found,
-        webhook(use.webhook, checks_certificate=use.checks_certificate),
-        deliveries(use.attempts, time.time()),
-        installations(use.installations, answer.slug),
+        *findings,
+        judge_webhook(use.webhook, checks_certificate=use.checks_certificate),
+        judge_deliveries(use.attempts, time.time()),
+        judge_installations(use.installations, answer.slug),
     ]
 
 
@@ -365,34 +367,34 @@ _WRONG_SECONDS = 30.0  # GitHub takes no JWT that was made in its future
 _ODD_SECONDS = 5.0
 
 
-def clock(ours: datetime, theirs: datetime | None) -> Finding:
+def judge_clock(ours: datetime, theirs: datetime | None) -> Finding:
     """Compare our time with GitHub's."""
     if theirs is None:
-        return skipped("clock", "GitHub was not asked, or did not answer")
+        return skip("clock", "GitHub was not asked, or did not answer")
     seconds = (ours - theirs).total_seconds()
     # The header has whole seconds, and the answer took a moment.
-    found = f"{abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} GitHub's"
+    summary = f"{abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} GitHub's"
     fix = "Set the clock by the network: sudo timedatectl set-ntp true"
     if abs(seconds) > _WRONG_SECONDS:
-        return bad("clock", found, fix)
-    return warning("clock", found, fix) if abs(seconds) > _ODD_SECONDS else good("clock", "agrees with GitHub's")
+        return bad("clock", summary, fix)
+    return warning("clock", summary, fix) if abs(seconds) > _ODD_SECONDS else good("clock", "agrees with GitHub's")
 
 
 _GIVE = "Grant these in the App's settings, under Permissions & events; then accept them in each installation."
 
 
-def app(slug: str, permissions: Mapping[str, str], events: Collection[str]) -> Finding:
+def judge_app(slug: str, permissions: Mapping[str, str], events: Collection[str]) -> Finding:
     """Judge the App's permissions and events."""
-    lacks = find_missing(permissions, events)
-    weights = {each.weight for each in lacks}
-    told = "; ".join(f"{describe(each)} ({each.without})" for each in lacks)
-    found = f"signed in as {slug}" + (f", missing {told}" if told else "")
+    missing = find_missing(permissions, events)
+    weights = {each.weight for each in missing}
+    details = "; ".join(f"{describe(each)} ({each.without})" for each in missing)
+    summary = f"signed in as {slug}" + (f", missing {details}" if details else "")
     if "needed" in weights:
-        return bad("GitHub App", found, _GIVE)
-    return warning("GitHub App", found, _GIVE) if "wanted" in weights else good("GitHub App", found)
+        return bad("GitHub App", summary, _GIVE)
+    return warning("GitHub App", summary, _GIVE) if "wanted" in weights else good("GitHub App", summary)
 
 
-def webhook(url: str, *, checks_certificate: bool) -> Finding:
+def judge_webhook(url: str, *, checks_certificate: bool) -> Finding:
     """Judge the address of the App's deliveries."""
     name, fix = "webhook", "Set the address in the App's settings: https://HOST/webhook, with `Active` checked."
     if not url:
@@ -412,27 +414,28 @@ _DELIVERY_FIXES = {
 }
 
 
-def deliveries(attempts: Sequence[Attempt], now: float) -> Finding:
+def judge_deliveries(attempts: Sequence[Attempt], now: float) -> Finding:
     """Judge the newest delivery attempts; a later success of the same delivery counts."""
     name = "deliveries"
     # GitHub pings a new App before its bot can be started.
     recent = [each for each in attempts if now - each.at < _RECENT_SECONDS and each.event != "ping"]
     if not recent:
-        return skipped(name, "GitHub has sent none in the last 24 hours")
+        return skip(name, "GitHub has sent none in the last 24 hours")
     arrived = {each.guid for each in recent if each.status in range(200, 300)}
     lost = [each for each in recent if each.guid not in arrived]
     if not lost:
         return good(name, f"{len(arrived)} in the last 24 hours, all accepted")
     newest = lost[0]
     when = datetime.fromtimestamp(newest.at, UTC)
-    said = f"answered {newest.status}" if newest.status else "no answer"
-    found = f"{len({each.guid for each in lost})} not accepted in the last 24 hours; the last: {newest.event}, {said}"
+    answer = f"answered {newest.status}" if newest.status else "no answer"
+    count = len({attempt.guid for attempt in lost})
+    summary = f"{count} not accepted in the last 24 hours; the last: {newest.event}, {answer}"
     # When the newest one arrived, the fault is over; the bot has lost deliveries sent again.
     verdict = warning if recent[0].guid in arrived else bad
-    return verdict(name, f"{found}, {when:%d %B %H:%M} UTC", _DELIVERY_FIXES.get(newest.status, _UNANSWERED))
+    return verdict(name, f"{summary}, {when:%d %B %H:%M} UTC", _DELIVERY_FIXES.get(newest.status, _UNANSWERED))
 
 
-def installations(count: int, slug: str) -> Finding:
+def judge_installations(count: int, slug: str) -> Finding:
     """Judge the number of accounts with the App."""
     name = "installations"
     if not count:
@@ -443,13 +446,13 @@ def installations(count: int, slug: str) -> Finding:
 _ONLINE_TOKENS = 16  # the least that every service takes
 
 
-async def model(agent: AgentSettings, *, online: bool) -> Finding:
+async def check_model(agent: AgentSettings, *, online: bool) -> Finding:
     """Check the model's settings; `online` asks it."""
     name = f"{agent.provider} {agent.model}".strip()
     if agent.provider == "scripted":
-        return _script(agent.model)
+        return _check_script(agent.model)
     if agent.api_key is None and agent.provider in PROVIDER_KEYS and CATALOG[agent.provider].is_own(agent.base_url):
-        return skipped("model", f"the key for {agent.provider} is not set")
+        return skip("model", f"the key for {agent.provider} is not set")
     if not online:
         return good("model", f"{name}; not tested (use --online)")
     provider = provider_for(
@@ -470,12 +473,12 @@ async def model(agent: AgentSettings, *, online: bool) -> Finding:
     return good("model", f"{name} answers")
 
 
-def _script(place: str) -> Finding:
-    if not place:
-        return skipped("model", "the script is not set")
-    if not Path(place).is_file():
-        return bad("model", f"the script {place} is missing", "Name another: CODEPILOT_MODEL")
-    return good("model", f"scripted {place}")
+def _check_script(path: str) -> Finding:
+    if not path:
+        return skip("model", "the script is not set")
+    if not Path(path).is_file():
+        return bad("model", f"the script {path} is missing", "Name another: CODEPILOT_MODEL")
+    return good("model", f"scripted {path}")
 
 
 _SIGNS: dict[Verdict, tuple[str, str]] = {
@@ -486,24 +489,28 @@ _SIGNS: dict[Verdict, tuple[str, str]] = {
 }
 
 
-def could_work(findings: Sequence[Finding]) -> bool:
+def can_work(findings: Sequence[Finding]) -> bool:
     """Return whether no check failed."""
     return all(finding.verdict != "bad" for finding in findings)
 
 
 def as_json(findings: Sequence[Finding]) -> str:
     """Format the findings as one JSON object."""
-    return json.dumps({"could_work": could_work(findings), "findings": [asdict(each) for each in findings]}, indent=2)
+    rows = [
+        {"name": finding.name, "verdict": finding.verdict, "found": finding.summary, "fix": finding.fix}
+        for finding in findings
+    ]
+    return json.dumps({"could_work": can_work(findings), "findings": rows}, indent=2)
 
 
 def as_lines(findings: Sequence[Finding]) -> str:
     """Format the findings for pipes and logs, with the remedies at the end."""
     width = max((len(each.name) for each in findings), default=0)
-    lines = [f"{_SIGNS[each.verdict][0]:<8} {each.name:<{width}}  {_one_line(each.found)}" for each in findings]
+    lines = [f"{_SIGNS[each.verdict][0]:<8} {each.name:<{width}}  {_one_line(each.summary)}" for each in findings]
     for each in findings:
         if each.fix:
             lines += ["", _heading(each), *(f"  {line}".rstrip() for line in each.fix.splitlines())]
-    return "\n".join([*lines, "", _summary(findings)])
+    return "\n".join([*lines, "", _count_verdicts(findings)])
 
 
 def show(findings: Sequence[Finding], console: Console) -> None:
@@ -515,7 +522,7 @@ def show(findings: Sequence[Finding], console: Console) -> None:
     for each in findings:
         sign, style = _SIGNS[each.verdict]
         dim = "dim" if each.verdict == "skipped" else ""
-        table.add_row(Text(each.name, style=dim), Text(sign, style=style), Text(_one_line(each.found), style=dim))
+        table.add_row(Text(each.name, style=dim), Text(sign, style=style), Text(_one_line(each.summary), style=dim))
     console.print(table)
     for each in findings:
         if each.fix:
@@ -524,14 +531,14 @@ def show(findings: Sequence[Finding], console: Console) -> None:
             # Commands must be whole when they are copied.
             console.print(Text(each.fix), soft_wrap=True)
     console.print()
-    console.print(Text(_summary(findings), style="green" if could_work(findings) else "bold red"))
+    console.print(Text(_count_verdicts(findings), style="green" if can_work(findings) else "bold red"))
 
 
 def _heading(finding: Finding) -> str:
-    return f"{finding.name}: {_one_line(finding.found)}"
+    return f"{finding.name}: {_one_line(finding.summary)}"
 
 
-def _summary(findings: Sequence[Finding]) -> str:
+def _count_verdicts(findings: Sequence[Finding]) -> str:
     counts = {verdict: sum(each.verdict == verdict for each in findings) for verdict in _SIGNS}
     warnings = f", {counts['warning']} with a warning" if counts["warning"] else ""
     if counts["bad"]:

@@ -38,8 +38,8 @@ from agent_runtime import (
     pick_sandbox,
 )
 from bot.cli.app import EVENTS, PERMISSIONS
-from bot.demo.project import DemoError, Scenario, boltons, local
-from bot.demo.tour import KEYS, TourEntry, open_tour, read_tour, scripted
+from bot.demo.project import DemoError, Scenario, prepare_boltons, prepare_local
+from bot.demo.tour import KEYS, TourEntry, make_models, open_tour, read_tour
 from bot.domain.job import TRANSITIONS, JobState
 from bot.git.filesystem import discard
 from bot.git.process import Git
@@ -103,16 +103,16 @@ async def direct(options: DemoOptions) -> JobState:
             )
             is_scripted = agent.provider == "scripted"
             if is_scripted:
-                who = (
+                notice = (
                     "The model is scripted: its replies are prepared, everything else is real. "
                     f"Set {KEYS} to use a real model."
                 )
             elif agent.base_url:
-                who = f"Using the model {agent.model} at {agent.base_url}."
+                notice = f"Using the model {agent.model} at {agent.base_url}."
             else:
-                most = f"at most ${agent.limits.max_cost_usd:.2f}" if agent.limits.max_cost_usd else "without a bound"
-                who = f"Using the real model {agent.model}, which costs real money ({most})."
-            screen.say(who, style="bold yellow")
+                bound = f"at most ${agent.limits.max_cost_usd:.2f}" if agent.limits.max_cost_usd else "without a bound"
+                notice = f"Using the real model {agent.model}, which costs real money ({bound})."
+            screen.say(notice, style="bold yellow")
             if os.geteuid() == 0:
                 screen.say("You are root. The server would refuse to run; the demo allows it for its own project.")
             chunk_chars, delay = _FAST if options.fast else _READING
@@ -121,14 +121,16 @@ async def direct(options: DemoOptions) -> JobState:
                 # Without a network no command needs an approval; other sandboxes could not limit it to these hosts.
                 agent = replace(agent, network=agent.network or Network.of("registries"))
             tour = tuple(each for each in tour if agent.network or not each.needs_network)
-            known = [each for entry in tour for each in entry.conversations]
+            replies = [each for entry in tour for each in entry.conversations]
             stage = Stage(
                 scenario=await _scenario(options, directory, screen),
                 agent=agent,
                 directory=directory,
                 keep=options.keep,
                 port=options.port,
-                provider=scripted(agent.model, known, chunk_chars=chunk_chars, delay=delay) if is_scripted else None,
+                provider=make_models(agent.model, replies, chunk_chars=chunk_chars, delay=delay)
+                if is_scripted
+                else None,
                 tour=tour,
             )
             return await play(stage, screen)
@@ -138,12 +140,12 @@ async def direct(options: DemoOptions) -> JobState:
 
 async def _scenario(options: DemoOptions, directory: Path, screen: DemoScreen) -> Scenario:
     if options.repo is not None:
-        scenario, note = await local(options.repo, options.issue or "", directory)
+        scenario, note = await prepare_local(options.repo, options.issue or "", directory)
         if note:
             screen.say(note, style="yellow")
         return scenario
     screen.say("Fetching a small open-source project, boltons 26.2.0, and restoring one of its old bugs.")
-    return await boltons(directory)
+    return await prepare_boltons(directory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,9 +319,9 @@ def _offer(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo) -> None:
         screen.heading("Still running: comment as you like, stop with Ctrl+C")
         screen.say(pages)
         return
-    known = {"pull" if each.pull else "issue": each.number for each in hub.issues(repo)}
+    threads = {"pull" if each.pull else "issue": each.number for each in hub.issues(repo)}
     scripted = stage.provider is not None
-    tour = open_tour(hub, repo, stage.scenario.path, stage.tour, author=_PERSON, known=known, scripted=scripted)
+    tour = open_tour(hub, repo, stage.scenario.path, stage.tour, author=_PERSON, existing=threads, scripted=scripted)
     screen.heading("Still running: try the tour, stop with Ctrl+C")
     screen.say(f"{pages}/{tour.number}", style="bold")
     for entry, number in tour.threads:
@@ -360,9 +362,9 @@ class DemoScreen:
     def on_event(self, event: Event) -> None:
         """Print an event of the agent's run."""
         match event:
-            case StepStarted(step=step, max_steps=most):
+            case StepStarted(step=step, max_steps=max_steps):
                 self._end_text()
-                self._console.print(f"\n[bold cyan]step {step}[/] [dim]of at most {most}[/]")
+                self._console.print(f"\n[bold cyan]step {step}[/] [dim]of at most {max_steps}[/]")
             case Streamed(text=text, completion=completion):
                 self._in_text = True
                 self._console.print(Text(text, style="green" if completion else ""), end="")

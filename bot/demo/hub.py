@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from bot.cli.app import EVENTS, PERMISSIONS
-from bot.demo.project import copied, repo_name
+from bot.demo.project import copy_repository, repo_name
 from bot.domain.errors import BotError
 from localhub import App, LocalHub, Repo, Role
 
@@ -105,8 +105,8 @@ async def serve_hub(options: HubOptions, say: Callable[[str], None]) -> None:
                 raise BotError(
                     f"The hub cannot listen on port {port}: {error.strerror}. Try another --port."
                 ) from error
-            place = "" if error.filename is None else f"{error.filename}: "
-            raise BotError(f"The hub cannot run: {place}{error.strerror or error}.") from error
+            file = "" if error.filename is None else f"{error.filename}: "
+            raise BotError(f"The hub cannot run: {file}{error.strerror or error}.") from error
         except ValueError as error:
             raise BotError(f"The hub cannot serve this: {error}") from error
 
@@ -125,17 +125,17 @@ async def _repositories(hub: LocalHub, options: HubOptions, directory: Path, say
     if source.is_file() or _is_repository(source):
         name = options.name or f"{_PERSON}/{repo_name(source.with_suffix(''))}"
         return [hub.add_repo(name, owner=_PERSON, source=await _complete(source, directory))]
-    made, tried = [], [each for each in sorted(source.iterdir()) if each.is_dir() and _is_repository(each)]
-    for each in tried:
+    repos, candidates = [], [each for each in sorted(source.iterdir()) if each.is_dir() and _is_repository(each)]
+    for path in candidates:
         try:
-            made.append(
-                hub.add_repo(f"{_PERSON}/{repo_name(each)}", owner=_PERSON, source=await _complete(each, directory))
+            repos.append(
+                hub.add_repo(f"{_PERSON}/{repo_name(path)}", owner=_PERSON, source=await _complete(path, directory))
             )
         except (ValueError, BotError) as error:
-            say(f"skipped   {each}: {error}")
-    if not made:
+            say(f"skipped   {path}: {error}")
+    if not repos:
         raise BotError(f"{source} is not a git repository, and contains none that can be copied; name another SOURCE.")
-    return made
+    return repos
 
 
 def _is_repository(path: Path) -> bool:
@@ -147,7 +147,7 @@ async def _complete(source: Path, directory: Path) -> Path:
     """Return the repository, or for a shallow clone a copy of its last commit."""
     if not any((source / where).exists() for where in ("shallow", ".git/shallow")):
         return source
-    return (await copied(source, directory / f"shallow-{secrets.token_hex(4)}.git")).path
+    return (await copy_repository(source, directory / f"shallow-{secrets.token_hex(4)}.git")).path
 
 
 def _guide(
@@ -162,8 +162,8 @@ def _guide(
     yield f"git       {scheme}://{_PERSON}:{person.token}@{host}/{first.full_name}.git"
     yield f"token     {person.token} (@{_PERSON}, admin of {'all of them' if repos[1:] else first.full_name})"
     yield f"App       id {app.id}, installation {installation}, private key {key}"
-    shown = "in the settings" if options.settings else app.webhook_secret
-    yield f"webhook   {options.webhook}, secret {shown}" if options.webhook else "webhook   none (--webhook)"
+    secret = "in the settings" if options.settings else app.webhook_secret
+    yield f"webhook   {options.webhook}, secret {secret}" if options.webhook else "webhook   none (--webhook)"
     if options.settings:
         file = _settings_file(options.settings)
         yield f"settings  {file}, readable only by you. Start the bot in another terminal:\n"

@@ -48,25 +48,25 @@ class Scenario:
     test_command: str | None
 
 
-async def boltons(directory: Path) -> Scenario:
+async def prepare_boltons(directory: Path) -> Scenario:
     """Download the project into a directory, restore the bug, and commit it.
 
     Raises:
         DemoError: the package index cannot be reached, or the download is different.
     """
     # Have pip fetch the source distribution, pinned by hash.
-    wanted = directory / "project.txt"
-    wanted.write_text(f"{_SDIST} --hash=sha256:{_SHA256}\n", encoding="utf-8")
+    requirements = directory / "project.txt"
+    requirements.write_text(f"{_SDIST} --hash=sha256:{_SHA256}\n", encoding="utf-8")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"),
-        *("--no-binary", ":all:", "--require-hashes", "--dest", str(directory), "--requirement", str(wanted)),
+        *("--no-binary", ":all:", "--require-hashes", "--dest", str(directory), "--requirement", str(requirements)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
-    _, said = await process.communicate()
+    _, stderr = await process.communicate()
     if process.returncode:
-        last = (said.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
+        last = (stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
         raise DemoError(
             f"pip could not download {_SDIST} from the package index: {last}\nThe demo needs the index once; or use "
             "your own repository: codepilot demo --repo PATH --issue TEXT"
@@ -112,7 +112,7 @@ def _unpack(archive: Path, directory: Path) -> Path:
     return source
 
 
-async def local(repository: Path, issue: str, directory: Path) -> tuple[Scenario, str]:
+async def prepare_local(repository: Path, issue: str, directory: Path) -> tuple[Scenario, str]:
     """Copy a user's repository.
 
     Returns:
@@ -124,7 +124,7 @@ async def local(repository: Path, issue: str, directory: Path) -> tuple[Scenario
     title, _, body = issue.strip().partition("\n")
     if not title:
         raise DemoError("--issue is empty; describe the problem, e.g. --issue 'total() ignores the discount'")
-    copy = await copied(repository, directory / "own.git")
+    copy = await copy_repository(repository, directory / "own.git")
     scenario = Scenario(
         full_name=f"mona/{copy.name}",
         path=copy.path,
@@ -137,7 +137,7 @@ async def local(repository: Path, issue: str, directory: Path) -> tuple[Scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copied:
+class RepositoryCopy:
     """A bare copy of a repository; `note` is a sentence about missing parts, or empty."""
 
     path: Path
@@ -145,7 +145,7 @@ class Copied:
     note: str = ""
 
 
-async def copied(repository: Path, target: Path) -> Copied:
+async def copy_repository(repository: Path, target: Path) -> RepositoryCopy:
     """Copy the current branch or commit, if possible with history.
 
     Raises:
@@ -153,8 +153,8 @@ async def copied(repository: Path, target: Path) -> Copied:
     """
     try:
         is_bare = (await Git().run("-C", repository, "rev-parse", "--is-bare-repository")).strip() == b"true"
-        what = "--absolute-git-dir" if is_bare else "--show-toplevel"
-        found = await Git().run("-C", repository, "rev-parse", what)
+        option = "--absolute-git-dir" if is_bare else "--show-toplevel"
+        output = await Git().run("-C", repository, "rev-parse", option)
     except GitError as error:
         if "dubious ownership" in error.stderr:
             raise DemoError(
@@ -162,7 +162,7 @@ async def copied(repository: Path, target: Path) -> Copied:
                 f"your own copy: cp -r {repository} COPY"
             ) from error
         raise DemoError(f"{repository} is not a git repository; try: git init && git commit") from error
-    top = Path(found.decode("utf-8", "surrogateescape").removesuffix("\n"))
+    top = Path(output.decode("utf-8", "surrogateescape").removesuffix("\n"))
     if not await _ask_git(top, "rev-parse", "--verify", "--quiet", "HEAD^{commit}"):
         raise DemoError(f"{repository} has no commit yet; create one first: git commit")
     head = await _ask_git(top, "symbolic-ref", "--quiet", "HEAD")  # nothing where HEAD is detached
@@ -170,15 +170,17 @@ async def copied(repository: Path, target: Path) -> Copied:
     copy = Git(git_dir=target)
     await copy.run("init", "--quiet", "--bare", f"--initial-branch={branch}", target)
     name = repo_name(top)
-    why = "the clone is shallow" if await _ask_git(top, "rev-parse", "--is-shallow-repository") == "true" else ""
-    if not why:
+    reason = "the clone is shallow" if await _ask_git(top, "rev-parse", "--is-shallow-repository") == "true" else ""
+    if not reason:
         try:
             await copy.run("fetch", "--quiet", "--no-tags", top, f"+HEAD:{_HEADS}{branch}")
         except GitError as error:  # e.g. of another object format, or without some old files
-            why = _last_line(error.stderr)
-    if why:
+            reason = _last_line(error.stderr)
+    if reason:
         await _import_last_commit(top, target, branch)
-    return Copied(path=target, name=name, note=f"Only the last commit is used, without history: {why}." if why else "")
+    return RepositoryCopy(
+        path=target, name=name, note=f"Only the last commit is used, without history: {reason}." if reason else ""
+    )
 
 
 def repo_name(path: Path) -> str:
@@ -209,6 +211,6 @@ async def _import_last_commit(top: Path, git_dir: Path, branch: str) -> None:
         stream.unlink(missing_ok=True)
 
 
-def _last_line(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _last_line(stderr: str) -> str:
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     return lines[-1].removeprefix("fatal: ").rstrip(".") if lines else "it does not say why"

@@ -95,14 +95,14 @@ def read_tour() -> tuple[TourEntry, ...]:
     def raw(name: str) -> object:
         return yaml.safe_load(files(__package__).joinpath(name).read_text(encoding="utf-8"))
 
-    def whole(conversation: TourConversation) -> TourConversation:
-        own = (
+    def with_script(conversation: TourConversation) -> TourConversation:
+        script_replies = (
             TypeAdapter(tuple[TourReply, ...]).validate_python(raw(conversation.script)) if conversation.script else ()
         )
-        return replace(conversation, replies=(*own, *conversation.replies))
+        return replace(conversation, replies=(*script_replies, *conversation.replies))
 
     entries = TypeAdapter(tuple[TourEntry, ...]).validate_python(raw("tour.yaml"))
-    return tuple(replace(each, conversations=tuple(map(whole, each.conversations))) for each in entries)
+    return tuple(replace(each, conversations=tuple(map(with_script, each.conversations))) for each in entries)
 
 
 def open_tour(
@@ -112,20 +112,20 @@ def open_tour(
     entries: Sequence[TourEntry],
     *,
     author: str,
-    known: dict[str, int],
+    existing: dict[str, int],
     scripted: bool,
 ) -> OpenedTour:
     """Open the tour's threads, and the issue that lists them.
 
-    `source` has the files, `known` the numbers of existing threads, `issue` and `pull`. Entries without a thread are
+    `source` has the files, `existing` the numbers of existing threads, `issue` and `pull`. Entries without a thread are
     omitted.
     """
     threads = []
     for entry in entries:
         thread = entry.thread
         if isinstance(thread, str):
-            if thread in known:
-                threads.append((entry, known[thread]))
+            if thread in existing:
+                threads.append((entry, existing[thread]))
             continue
         if thread.branch:
             changed = (source / thread.file).read_text(encoding="utf-8") + thread.appended
@@ -135,28 +135,28 @@ def open_tour(
             opened = hub.open_issue(repo, author=author, title=thread.title, body=thread.body, labels=thread.labels)
         threads.append((entry, opened.number))
     parts = [f"{_PASTE} {_ELSE[scripted]}"]
-    for place, (entry, number) in enumerate(threads, start=1):
+    for position, (entry, number) in enumerate(threads, start=1):
         link = f"{hub.url}/{repo.full_name}/issues/{number}?body={quote(entry.comment)}#comment"
-        parts += [f"### {place}. {entry.title}", entry.about, f"```\n{entry.comment}\n```"]
+        parts += [f"### {position}. {entry.title}", entry.about, f"```\n{entry.comment}\n```"]
         parts += [" ".join(filter(None, [f"[Open #{number} with this comment]({link}).", entry.then]))]
     listing = hub.open_issue(repo, author=author, title=_TITLE, body="\n\n".join(parts))
     return OpenedTour(number=listing.number, threads=tuple(threads))
 
 
-def scripted(
+def make_models(
     script: str, conversations: Sequence[TourConversation] = (), *, chunk_chars: int, delay: float
 ) -> Callable[[], Provider]:
     """Return a factory of models: the first plays the script, the later ones the conversations."""
 
-    def own(kind: type[ScriptedProvider]) -> Provider:
+    def from_script(kind: type[ScriptedProvider]) -> Provider:
         return kind.from_file(script, chunk_chars=chunk_chars, delay=delay)
 
-    def later() -> Provider:
+    def next_model() -> Provider:
         if conversations:
             return TourModel(conversations=conversations, chunk_chars=chunk_chars, delay=delay)
-        return own(_PatientScript)
+        return from_script(_PatientScript)
 
-    makers = chain([lambda: own(ScriptedProvider)], repeat(later))
+    makers = chain([lambda: from_script(ScriptedProvider)], repeat(next_model))
     return lambda: next(makers)()  # noqa: PLW0108 - a maker for each run
 
 
@@ -180,11 +180,11 @@ class TourModel:
     def reply_to(self, request: Request) -> str:
         """Return the first unused reply that fits the newest message."""
         goal = request.messages[0].text.partition("\n[quote ")[0]
-        given = {message.text.strip() for message in request.messages if message.role == "assistant"}
+        used_replies = {message.text.strip() for message in request.messages if message.role == "assistant"}
         newest = request.messages[-1].text
-        known = (each for each in self.conversations if all(words in goal for words in each.goal))
-        for each in next(known, TourConversation(goal=(), replies=())).replies:
-            if each.reply.strip() not in given and all(words in newest for words in each.expect):
+        fitting = (each for each in self.conversations if all(words in goal for words in each.goal))
+        for each in next(fitting, TourConversation(goal=(), replies=())).replies:
+            if each.reply.strip() not in used_replies and all(words in newest for words in each.expect):
                 return each.reply
         return _UNKNOWN.format(hint=_HINT)
 

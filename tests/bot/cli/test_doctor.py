@@ -78,11 +78,11 @@ async def test_a_machine_on_which_the_bot_could_work_has_nothing_bad(environ: di
     found = await _found(environ)
     assert [name for name, each in found.items() if each.verdict not in {"good", "warning"}] == ["deliveries"]
     assert found["deliveries"].verdict == "skipped"
-    assert found["webhook"].found == "http://127.0.0.1:9/webhook"
-    assert found["installations"].found == "1 account"
-    assert found["sandbox"].found == "bubblewrap works"
-    assert found["GitHub App"].found == "signed in as codepilot"
-    assert found["clock"].found == "agrees with GitHub's"
+    assert found["webhook"].summary == "http://127.0.0.1:9/webhook"
+    assert found["installations"].summary == "1 account"
+    assert found["sandbox"].summary == "bubblewrap works"
+    assert found["GitHub App"].summary == "signed in as codepilot"
+    assert found["clock"].summary == "agrees with GitHub's"
     assert list((tmp_path / "data").iterdir()) == [], "it leaves nothing"
 
 
@@ -108,7 +108,7 @@ async def test_deliveries_that_nobody_took_are_told(environ: dict[str, str], hub
     found = {each.name: each for each in await examine_app(survey(environ))}
     assert set(found) == {"GitHub App", "clock", "webhook", "deliveries", "installations"}
     assert found["deliveries"].verdict == "bad"
-    assert "2 not accepted in the last 24 hours; the last: issue_comment, no answer" in found["deliveries"].found
+    assert "2 not accepted in the last 24 hours; the last: issue_comment, no answer" in found["deliveries"].summary
 
 
 async def test_an_app_that_is_not_named_cannot_be_checked(environ: dict[str, str]) -> None:
@@ -123,12 +123,12 @@ async def test_a_wrong_key_is_told_apart_from_a_missing_one(
     (tmp_path / "app.pem").write_text(other.private_key_pem)
     finding = (await _found(environ))["GitHub App"]
     assert finding.verdict == "bad"
-    assert "401" in finding.found
+    assert "401" in finding.summary
     assert "CODEPILOT_PRIVATE_KEY_FILE" in finding.fix
     (tmp_path / "app.pem").write_text("-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n")
     finding = (await _found(environ))["GitHub App"]
-    assert (finding.verdict, "401" in finding.found) == ("bad", False)
-    assert "private key" in finding.found
+    assert (finding.verdict, "401" in finding.summary) == ("bad", False)
+    assert "private key" in finding.summary
 
 
 async def test_an_app_that_may_not_write_is_said(environ: dict[str, str], hub: LocalHub, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ async def test_an_app_that_may_not_write_is_said(environ: dict[str, str], hub: L
         "; Issues: read and write (",
         "; Checks: read and write (",
     ):
-        assert each in finding.found, each
+        assert each in finding.summary, each
 
 
 @pytest.mark.slow
@@ -149,8 +149,8 @@ async def test_a_github_that_is_not_there_is_said(environ: dict[str, str]) -> No
     found = await _found({**environ, "CODEPILOT_API_URL": "http://127.0.0.1:9"})
     app = found["GitHub App"]
     assert app.verdict == "bad"
-    assert "Connection refused" in app.found
-    assert "Max retries" not in app.found
+    assert "Connection refused" in app.summary
+    assert "Max retries" not in app.summary
     assert "CODEPILOT_API_URL" in app.fix
     assert found["clock"].verdict == "skipped"
 
@@ -168,13 +168,13 @@ async def test_a_sandbox_that_does_not_work_is_said_with_what_fixes_it(
 async def test_a_network_that_the_sandbox_cannot_keep_is_said_with_what_fixes_it(
     environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (await _found(environ))["network"].found.startswith("no network; ")
-    found = (await _found({**environ, "CODEPILOT_NETWORK": "a.example"}))["network"].found
+    assert (await _found(environ))["network"].summary.startswith("no network; ")
+    found = (await _found({**environ, "CODEPILOT_NETWORK": "a.example"}))["network"].summary
     assert found.startswith("network: a.example; ")
     container = StandIn.at(tmp_path / "engine").sandbox()
     monkeypatch.setattr(doctor, "pick_sandbox", lambda *_: container)
     finding = (await _found({**environ, "CODEPILOT_NETWORK": "a.example"}))["network"]
-    assert (finding.verdict, "docker" in finding.found) == ("bad", True)
+    assert (finding.verdict, "docker" in finding.summary) == ("bad", True)
     assert "CODEPILOT_NETWORK=off" in finding.fix
 
 
@@ -203,7 +203,7 @@ async def test_a_disk_without_room_is_bad(environ: dict[str, str], full_disk: Pa
 def test_a_file_that_is_no_database_is_said_and_left_alone(tmp_path: Path, content: str) -> None:
     path = tmp_path / "jobs.sqlite"
     path.write_text(content)
-    finding = doctor.database(settings_of(tmp_path))
+    finding = doctor.check_database(settings_of(tmp_path))
     assert finding.verdict == ("bad" if content else "good")
     if content:
         assert path.read_text() == content
@@ -213,32 +213,32 @@ def test_a_database_of_a_newer_version_is_said(tmp_path: Path) -> None:
     store = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
     store.run_here(lambda tx: tx.rows.execute(sa.text("UPDATE alembic_version SET version_num = '9999'")))
     store.close_here()
-    finding = doctor.database(settings_of(tmp_path))
+    finding = doctor.check_database(settings_of(tmp_path))
     assert finding.verdict == "bad"
     assert "newer version" in finding.fix
 
 
 def test_a_database_that_can_be_made_is_made_on_trial(tmp_path: Path) -> None:
-    assert doctor.database(settings_of(tmp_path)).verdict == "good"
+    assert doctor.check_database(settings_of(tmp_path)).verdict == "good"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_database_that_is_set_is_looked_at_and_left_as_it_is(tmp_path: Path, postgres_url: str) -> None:
-    assert doctor.database(settings_of(tmp_path, DATABASE_URL=postgres_url)).verdict == "good"
+    assert doctor.check_database(settings_of(tmp_path, DATABASE_URL=postgres_url)).verdict == "good"
     with psycopg.connect(postgres_url) as connection:
         count = "SELECT count(*) FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"
         assert connection.execute(count).fetchone() == (0,)
     JobStore(postgres_url).close_here()
-    assert doctor.database(settings_of(tmp_path, DATABASE_URL=postgres_url)).verdict == "good"
+    assert doctor.check_database(settings_of(tmp_path, DATABASE_URL=postgres_url)).verdict == "good"
     with psycopg.connect(postgres_url) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
-    finding = doctor.database(settings_of(tmp_path, DATABASE_URL=postgres_url))
+    finding = doctor.check_database(settings_of(tmp_path, DATABASE_URL=postgres_url))
     assert finding.verdict == "bad"
     assert "newer version" in finding.fix
     elsewhere = tmp_path / "elsewhere.sqlite"
-    assert doctor.database(settings_of(tmp_path, DATABASE_URL=f"sqlite:///{elsewhere}")).verdict == "good"
+    assert doctor.check_database(settings_of(tmp_path, DATABASE_URL=f"sqlite:///{elsewhere}")).verdict == "good"
     missing = tmp_path / "missing" / "jobs.sqlite"
-    assert doctor.database(settings_of(tmp_path, DATABASE_URL=f"sqlite:///{missing}")).verdict == "bad"
+    assert doctor.check_database(settings_of(tmp_path, DATABASE_URL=f"sqlite:///{missing}")).verdict == "bad"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -250,7 +250,7 @@ async def test_a_database_that_refuses_us_is_said_without_its_password(
     finding = (await _found(environ))["database"]
     assert finding.verdict == "bad"
     assert "password authentication failed" in finding.fix
-    assert wrong not in finding.found + finding.fix
+    assert wrong not in finding.summary + finding.fix
 
 
 async def test_the_blob_store_that_is_set_is_tried_and_nothing_stays(environ: dict[str, str], tmp_path: Path) -> None:
@@ -271,11 +271,11 @@ async def test_the_blob_store_that_is_set_is_tried_and_nothing_stays(environ: di
         assert not list(open_blobs(f"s3://{s3.BUCKET}/bot", server.access).list("doctor"))
         missing = (await _found({**bucket, "CODEPILOT_STORAGE_URL": "s3://no-such-bucket"}))["blob store"]
     assert (missing.verdict, "NoSuchBucket" in missing.fix) == ("bad", True)
-    assert s3.KEY not in missing.found + missing.fix
+    assert s3.KEY not in missing.summary + missing.fix
 
 
 def test_machines_that_share_a_database_and_no_files_are_warned_of(tmp_path: Path) -> None:
-    finding = doctor.blob_store(settings_of(tmp_path, DATABASE_URL="postgresql://bot@db.example/bot"))
+    finding = doctor.check_blob_store(settings_of(tmp_path, DATABASE_URL="postgresql://bot@db.example/bot"))
     assert finding.verdict == "warning"
     assert "CODEPILOT_STORAGE_URL" in finding.fix
 
@@ -296,20 +296,20 @@ def test_githubs_own_address_needs_no_setting(environ: dict[str, str]) -> None:
 
 def test_an_installation_without_the_services_packages_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bot.queue.store", None)
-    finding = doctor.database(settings_of(tmp_path))
+    finding = doctor.check_database(settings_of(tmp_path))
     assert finding.verdict == "bad"
     assert "codepilot-bot[service]" in finding.fix
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_places_of_another_user_are_said_like_any_other(tmp_path: Path) -> None:
-    assert doctor.database(settings_of(tmp_path)).verdict == "good"  # everything is loaded
+    assert doctor.check_database(settings_of(tmp_path)).verdict == "good"  # everything is loaded
     with tempfile.TemporaryDirectory() as directory:  # is its owner's alone
         place = Path(directory)
         os.setresuid(54321, 54321, 0)
         try:
-            found = [*doctor.data_directory(place), *doctor.data_directory(place / "data")]
-            found += [doctor.database(settings_of(place)), doctor.database(settings_of(place / "data"))]
+            found = [*doctor.check_data_directory(place), *doctor.check_data_directory(place / "data")]
+            found += [doctor.check_database(settings_of(place)), doctor.check_database(settings_of(place / "data"))]
         finally:
             os.setresuid(0, 0, 0)
     assert [each.verdict for each in found if each.name == "data directory"] == ["bad", "bad"]
@@ -318,17 +318,17 @@ def test_places_of_another_user_are_said_like_any_other(tmp_path: Path) -> None:
 
 def test_a_data_directory_that_is_a_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
-    [finding] = doctor.data_directory(tmp_path / "data")
+    [finding] = doctor.check_data_directory(tmp_path / "data")
     assert finding.verdict == "bad"
     assert "CODEPILOT_DATA_DIR" in finding.fix
 
 
 def test_root_is_refused_unless_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert doctor.user(allow_root=False).verdict == "bad"
-    assert doctor.user(allow_root=True).verdict == "good"
+    assert doctor.check_user(allow_root=False).verdict == "bad"
+    assert doctor.check_user(allow_root=True).verdict == "good"
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert doctor.user(allow_root=False).verdict == "good"
+    assert doctor.check_user(allow_root=False).verdict == "good"
 
 
 async def test_the_model_is_asked_only_when_wanted(environ: dict[str, str]) -> None:
@@ -340,9 +340,9 @@ async def test_the_model_is_asked_only_when_wanted(environ: dict[str, str]) -> N
             "CODEPILOT_MODEL": "tiny",
             "CODEPILOT_API_KEY": "sk-0123456789abcdef",
         }
-        assert "not tested" in (await _found(asked))["model"].found
+        assert "not tested" in (await _found(asked))["model"].summary
         assert server.requests == []
-        assert (await _found(asked, online=True))["model"].found == "openai tiny answers"
+        assert (await _found(asked, online=True))["model"].summary == "openai tiny answers"
         assert len(server.requests) == 1
 
 
@@ -352,7 +352,7 @@ async def test_a_model_that_refuses_our_key_is_said_without_the_key(environ: dic
         asked = {**environ, "CODEPILOT_PROVIDER": "openai", "CODEPILOT_BASE_URL": server.url_openai}
         finding = (await _found({**asked, "CODEPILOT_MODEL": "tiny", "CODEPILOT_API_KEY": key}, online=True))["model"]
     assert finding.verdict == "bad"
-    assert key not in finding.found + finding.fix
+    assert key not in finding.summary + finding.fix
     assert "CODEPILOT_API_KEY" in finding.fix
 
 
@@ -393,16 +393,16 @@ def attempt(guid: str, status: int, *, hours: float = 1.0) -> Attempt:
 
 
 def delivered(*attempts: Attempt) -> Finding:
-    return doctor.deliveries(attempts, NOW.timestamp())
+    return doctor.judge_deliveries(attempts, NOW.timestamp())
 
 
 @pytest.mark.parametrize(
     ("finding", "verdict", "words"),
     [
-        (doctor.webhook("https://bot.example.com/webhook", checks_certificate=True), "good", "/webhook"),
-        (doctor.webhook("https://bot.example.com/", checks_certificate=True), "warning", "listens at the path"),
-        (doctor.webhook("https://bot.example.com/webhook", checks_certificate=False), "warning", "certificate"),
-        (doctor.webhook("", checks_certificate=True), "bad", "no command reaches the bot"),
+        (doctor.judge_webhook("https://bot.example.com/webhook", checks_certificate=True), "good", "/webhook"),
+        (doctor.judge_webhook("https://bot.example.com/", checks_certificate=True), "warning", "listens at the path"),
+        (doctor.judge_webhook("https://bot.example.com/webhook", checks_certificate=False), "warning", "certificate"),
+        (doctor.judge_webhook("", checks_certificate=True), "bad", "no command reaches the bot"),
         (delivered(), "skipped", "none in the last 24 hours"),
         (delivered(attempt("a", 500, hours=30)), "skipped", "none"),
         (delivered(attempt("b", 202), attempt("a", 200)), "good", "2 in the last 24 hours, all accepted"),
@@ -410,44 +410,44 @@ def delivered(*attempts: Attempt) -> Finding:
         (delivered(attempt("b", 202), attempt("a", 502)), "warning", "1 not accepted"),
         (delivered(attempt("b", 401), attempt("a", 202)), "bad", "issue_comment, answered 401, 22 November 11:00"),
         (delivered(attempt("b", 0)), "bad", "no answer"),
-        (doctor.installations(2, "bot"), "good", "2 accounts"),
-        (doctor.installations(0, "bot"), "warning", "none"),
-        (doctor.git("git version 2.39.5"), "good", "2.39.5"),
-        (doctor.git("git version 2.17.1 (Apple Git-1)"), "bad", "2.17.1"),
-        (doctor.git(""), "bad", "not found"),
-        (doctor.disk("disk", "/data", 50 * GIB, 10**7), "good", "50.0 GiB, 10,000,000 files"),
-        (doctor.disk("disk", "/data", 50 * GIB, None), "good", "50.0 GiB free at /data"),
-        (doctor.disk("disk", "/data", 3 * GIB, 10**7), "warning", "3.0 GiB"),
-        (doctor.disk("disk", "/data", 50 * GIB, 100_000), "warning", "100,000 files"),
-        (doctor.disk("disk", "/data", GIB // 2, 10**7), "bad", "0.5 GiB"),
-        (doctor.disk("disk", "/data", 50 * GIB, 0), "bad", "0 files"),
-        (doctor.clock(NOW, NOW + timedelta(seconds=1)), "good", "agrees"),
-        (doctor.clock(NOW, NOW - timedelta(seconds=10)), "warning", "10 s ahead"),
-        (doctor.clock(NOW, NOW + timedelta(minutes=5)), "bad", "300 s behind"),
-        (doctor.clock(NOW, None), "skipped", "not asked"),
-        (doctor.webhook_secret("0123456789abcdef" * 4), "good", "64 characters"),
-        (doctor.webhook_secret("0123456789abcdefg"), "warning", "17 characters"),
-        (doctor.webhook_secret("abababababababababababababababababab"), "bad", "guessed"),
-        (doctor.app("bot", ALL, (*HEARD, "push")), "good", "signed in as bot"),
-        (doctor.app("bot", {**ALL, "contents": "admin"}, HEARD), "good", "signed in as bot"),
+        (doctor.judge_installations(2, "bot"), "good", "2 accounts"),
+        (doctor.judge_installations(0, "bot"), "warning", "none"),
+        (doctor.judge_git("git version 2.39.5"), "good", "2.39.5"),
+        (doctor.judge_git("git version 2.17.1 (Apple Git-1)"), "bad", "2.17.1"),
+        (doctor.judge_git(""), "bad", "not found"),
+        (doctor.judge_disk("disk", "/data", 50 * GIB, 10**7), "good", "50.0 GiB, 10,000,000 files"),
+        (doctor.judge_disk("disk", "/data", 50 * GIB, None), "good", "50.0 GiB free at /data"),
+        (doctor.judge_disk("disk", "/data", 3 * GIB, 10**7), "warning", "3.0 GiB"),
+        (doctor.judge_disk("disk", "/data", 50 * GIB, 100_000), "warning", "100,000 files"),
+        (doctor.judge_disk("disk", "/data", GIB // 2, 10**7), "bad", "0.5 GiB"),
+        (doctor.judge_disk("disk", "/data", 50 * GIB, 0), "bad", "0 files"),
+        (doctor.judge_clock(NOW, NOW + timedelta(seconds=1)), "good", "agrees"),
+        (doctor.judge_clock(NOW, NOW - timedelta(seconds=10)), "warning", "10 s ahead"),
+        (doctor.judge_clock(NOW, NOW + timedelta(minutes=5)), "bad", "300 s behind"),
+        (doctor.judge_clock(NOW, None), "skipped", "not asked"),
+        (doctor.judge_webhook_secret("0123456789abcdef" * 4), "good", "64 characters"),
+        (doctor.judge_webhook_secret("0123456789abcdefg"), "warning", "17 characters"),
+        (doctor.judge_webhook_secret("abababababababababababababababababab"), "bad", "guessed"),
+        (doctor.judge_app("bot", ALL, (*HEARD, "push")), "good", "signed in as bot"),
+        (doctor.judge_app("bot", {**ALL, "contents": "admin"}, HEARD), "good", "signed in as bot"),
         (
-            doctor.app("bot", {**ALL, "contents": "read"}, HEARD),
+            doctor.judge_app("bot", {**ALL, "contents": "read"}, HEARD),
             "bad",
             "missing Contents: read and write (the bot can",
         ),
-        (doctor.app("bot", {**ALL, "issues": "read"}, ()), "bad", "missing Issues: read and write"),
-        (doctor.terminals(4096, 10), "good", "10 of 4096"),
-        (doctor.terminals(100, 99), "bad", "99 of 100"),
-        (doctor.terminals(None, None), "skipped", "does not report"),
-        (doctor.directory("/data", 0o40700, 1000, 1000), "good", "/data"),
-        (doctor.directory("/data", 0o40755, 1000, 1000), "warning", "open to other users"),
-        (doctor.directory("/data", 0o40700, 0, 1000), "bad", "belongs to user 0"),
+        (doctor.judge_app("bot", {**ALL, "issues": "read"}, ()), "bad", "missing Issues: read and write"),
+        (doctor.judge_terminals(4096, 10), "good", "10 of 4096"),
+        (doctor.judge_terminals(100, 99), "bad", "99 of 100"),
+        (doctor.judge_terminals(None, None), "skipped", "does not report"),
+        (doctor.judge_directory("/data", 0o40700, 1000, 1000), "good", "/data"),
+        (doctor.judge_directory("/data", 0o40755, 1000, 1000), "warning", "open to other users"),
+        (doctor.judge_directory("/data", 0o40700, 0, 1000), "bad", "belongs to user 0"),
     ],
-    ids=lambda value: f"{value.name}-{value.found}" if isinstance(value, Finding) else "",
+    ids=lambda value: f"{value.name}-{value.summary}" if isinstance(value, Finding) else "",
 )
 def test_a_finding_says_what_is_there_and_what_it_means(finding: Finding, verdict: str, words: str) -> None:
     assert finding.verdict == verdict
-    assert words in finding.found
+    assert words in finding.summary
     assert bool(finding.fix) == (verdict in {"bad", "warning"})
 
 
@@ -457,9 +457,9 @@ def test_each_thing_that_the_app_lacks_is_named_with_what_goes_wrong_without(los
         name: level for name, level in ALL.items() if not (isinstance(lost, AppPermission) and lost.name == name)
     }
     events = [name for name in HEARD if not (isinstance(lost, AppEvent) and lost.name == name)]
-    finding = doctor.app("bot", permissions, events)
+    finding = doctor.judge_app("bot", permissions, events)
     assert finding.verdict == {"needed": "bad", "wanted": "warning", "optional": "good"}[lost.weight]
-    assert finding.found == f"signed in as bot, missing {describe(lost)} ({lost.without})"
+    assert finding.summary == f"signed in as bot, missing {describe(lost)} ({lost.without})"
     assert find_missing(permissions, events) == (lost,)
 
 
@@ -468,8 +468,8 @@ def test_every_event_that_is_listened_to_is_asked_for() -> None:
 
 
 def test_nothing_of_a_secret_is_shown() -> None:
-    finding = doctor.webhook_secret("hunter2-hunter2-hunter2")
-    assert "hunter" not in finding.found + finding.fix
+    finding = doctor.judge_webhook_secret("hunter2-hunter2-hunter2")
+    assert "hunter" not in finding.summary + finding.fix
 
 
 def test_a_delivery_that_was_refused_is_told_with_what_to_change() -> None:
@@ -482,7 +482,7 @@ FIX = f"Make room.\n\nsudo rm --recursive /var/cache/{'a-long-name' * 8}"
 FOUND = [
     doctor.good("git", "2.39.5"),
     doctor.warning("disk", "3.0 GiB free", FIX),
-    doctor.skipped("clock", "GitHub was not asked"),
+    doctor.skip("clock", "GitHub was not asked"),
 ]
 
 
@@ -494,10 +494,10 @@ def _shown(found: list[doctor.Finding]) -> str:
 
 
 def test_a_warning_keeps_nobody_from_working_and_a_failure_does() -> None:
-    assert doctor.could_work(FOUND)
+    assert doctor.can_work(FOUND)
     assert "would work here: 1 of 3 checks passed, 1 with a warning." in doctor.as_lines(FOUND)
     failed = [*FOUND, doctor.bad("user", "root", "Use another.")]
-    assert not doctor.could_work(failed)
+    assert not doctor.can_work(failed)
     assert "would not work here: 1 of 4 checks failed, 1 with a warning." in doctor.as_lines(failed)
 
 

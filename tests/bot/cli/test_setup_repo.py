@@ -53,14 +53,14 @@ async def test_the_labels_are_made_once_and_what_is_there_stays(world: World, se
     await world.github.repos.create_label(world.name, "Codepilot:Ask", color="000000", description="Ours")
     first = (await set_up(settings, world.name)).labels
     second = (await set_up(settings, world.name)).labels
-    assert [(label.name, label.made) for label in first] == [
+    assert [(label.name, label.is_new) for label in first] == [
         ("codepilot", True),
         ("codepilot:read-only", True),
         ("codepilot:ask", False),
         ("codepilot:auto", True),
         ("codepilot:fix-ci", True),
     ]
-    assert not any(label.made for label in second)
+    assert not any(label.is_new for label in second)
     names = await world.github.repos.labels(world.name)
     assert {"codepilot", "codepilot:read-only", "Codepilot:Ask", "codepilot:auto"} <= set(names)
     assert "codepilot:ask" not in names
@@ -93,12 +93,12 @@ async def test_a_file_that_does_not_fit_is_told_and_nothing_is_made(world: World
 
 
 async def test_what_the_owner_has_not_accepted_is_told(world: World, settings: Settings) -> None:
-    assert (await set_up(settings, world.name)).lacks == ()
+    assert (await set_up(settings, world.name)).missing == ()
     world.hub.permit(
         world.hub.install(world.app, world.repo), {"contents": "write", "issues": "write", "pull_requests": "write"}
     )
-    lacks = (await set_up(settings, world.name)).lacks
-    assert [each.shown for each in lacks] == ["Checks", "Actions", "Commit statuses", "Workflows"]
+    lacks = (await set_up(settings, world.name)).missing
+    assert [each.display_name for each in lacks] == ["Checks", "Actions", "Commit statuses", "Workflows"]
 
 
 async def test_the_command_says_what_it_made_and_what_is_lacking(

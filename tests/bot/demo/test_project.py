@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.demo.project import DemoError, copied
+from bot.demo.project import DemoError, copy_repository
 from localhub import LocalHub
 from tests.origin import Origin, git
 
@@ -101,7 +101,7 @@ class Case:
     ids=lambda case: case.make.__name__,
 )
 async def test_a_repository_of_any_sort_is_brought_to_the_hub(hub: LocalHub, tmp_path: Path, case: Case) -> None:
-    copy = await copied(case.make(tmp_path), tmp_path / "own.git")
+    copy = await copy_repository(case.make(tmp_path), tmp_path / "own.git")
     hub.add_user("mona")
     repo = hub.add_repo(f"mona/{copy.name}", owner="mona", source=copy.path)
     assert (repo.name, repo.default_branch, set(hub.branches(repo))) == (case.name, case.branch, {case.branch})
@@ -155,6 +155,6 @@ async def test_one_that_cannot_be_is_said_why(
     tmp_path: Path, make: Callable[[Path], Path], why: str, remedy: str
 ) -> None:
     with pytest.raises(DemoError, match=why) as caught:
-        await copied(make(tmp_path), tmp_path / "own.git")
+        await copy_repository(make(tmp_path), tmp_path / "own.git")
     assert remedy in str(caught.value)
     assert "operator" not in str(caught.value)
