@@ -40,7 +40,7 @@ class BlockFiles(FileTools):
 
     def end(self, *, ok: bool = True) -> str:
         """What is told at the step's end."""
-        return "\n\n".join(filter(None, ["" if ok else self.payloads.keep_unreached(), self.end_step()]))
+        return "\n\n".join(filter(None, ["" if ok else self.payloads.store_unreached(), self.end_step()]))
 
     def state(self) -> dict[str, Plain]:
         return {**self.step_state(), **self.payloads.state()}

@@ -1,7 +1,4 @@
-"""An agent as one value: its model, workspace, sandbox, permissions, and how it may delegate tasks.
-
-Describe it in code, or read the same from an `agent.yaml` with `Agent.from_file`. A runtime works with it.
-"""
+"""An agent's configuration: model, workspace, sandbox, permissions and delegation."""
 
 from __future__ import annotations
 
@@ -28,129 +25,118 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockAndRandom:
-    """The clock and the dice whose values reach the model. What a program in the sandbox finds there is its own.
-
-    Attributes:
-        now: the time, aware of its zone.
-        token: random hexadecimal digits, for so many bytes.
-        sleep: waits so many seconds, e.g. for a model service that is down.
-    """
+    """Clock and random source of the values that reach the model."""
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    """The time, with its zone."""
     token: Callable[[int], str] = secrets.token_hex
+    """Random hexadecimal digits for a number of bytes."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    """Used, for example, while a model service is unavailable."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Agent:
-    """An agent, described in code; `from_file` reads the same from an `agent.yaml`.
-
-    Attributes:
-        provider: the model.
-        work_dir: the directory that it may read and change.
-        start_in: the directory below it in which its commands start; empty for that itself. Not on Windows.
-        sandbox: where its commands run.
-        network: what its commands may reach, in a sandbox that keeps them from everything else.
-        policy: what it may call and spend.
-        name: how it is called.
-        role: what it is, as one sentence.
-        instructions: further words for the system prompt.
-        tools: names of the built-in tools it has; None for all.
-        memory: how much conversation it keeps before the oldest part is summarised.
-        chat: whether a reply that neither acts nor finishes is an answer (True) or an error (False).
-        unsafe_mode: whether its file tools may leave `work_dir`. Commands stay in the sandbox.
-        repository_instructions: text by name, e.g. of an `AGENTS.md`, for the first message; see `read_instructions`.
-        skills: texts of `SKILL.md` files by path; the first message lists them, and it reads them on demand; see
-            `read_skills`.
-        max_output_chars: tool name → characters of one result that the model is shown at most.
-        clock_and_random: the clock and the dice whose values reach the model.
-        logs: where the full output of commands is kept; a private directory, removed at the end, by default.
-        scrub: takes secrets out of what is recorded, and so out of what the model reads; None takes nothing out. Only
-            for values that no file of the workspace holds: what an agent was not shown it cannot write back. A call
-            that holds such a value cannot wait for a person; the others of its step are kept encrypted meanwhile.
-        indexed: whether it has the tools of the code index; None for where `work_dir` has sources when it begins.
-        kept_index: a file, out of the agent's reach, in which the code index is kept for later runs on the same files;
-            several may share it. None keeps it nowhere.
-        index_seconds: how long the first message waits for the code index, before it goes on without; 0 takes none.
-        embeddings: a service that makes vectors of definitions, which are sent to it; None for a search by words alone.
-        delegation: how it may delegate tasks to child runs; None for not at all.
-        transport: whether the model calls tools in control blocks (`blocks`) or by its service's own tool calls
-            (`tools`); None for what suits the model.
-        separates_commands: whether a command begins a tick of the clock of files after what was done before it, so that
-            `ToolReturned.file_time` tells which files it saw; takes 10 ms a command.
-        mcp: servers whose tools it has, too. Child runs have none of them.
-    """
+    """An agent's configuration in code; `from_file` reads it from an `agent.yaml`."""
 
     provider: Provider
+    """The model."""
     work_dir: Path
+    """The directory that it reads and changes."""
     sandbox: Sandbox
+    """Where commands run."""
     network: Network = field(default_factory=Network)
+    """Hosts that commands may reach from an isolating sandbox."""
     policy: Policy = field(default_factory=Policy)
+    """Rules and limits."""
     name: str = "Codepilot"
+    """The agent's name."""
     role: str = "an autonomous software engineering agent."
+    """One sentence."""
     instructions: str = ""
+    """Added to the system prompt."""
     tools: tuple[str, ...] | None = None
+    """Names of built-in tools; None for all."""
     memory: MemorySettings = field(default_factory=MemorySettings)
+    """When to summarise the conversation."""
     chat: bool = True
+    """Whether a reply without action or completion is an answer (True) or an error (False)."""
     unsafe_mode: bool = False
+    """Whether file tools may leave `work_dir`. Commands stay in the sandbox."""
     repository_instructions: Mapping[str, str] = field(default_factory=dict)
+    """Text by name, for example of `AGENTS.md`; see `read_instructions`."""
     skills: Mapping[str, str] = field(default_factory=dict)
+    """Texts of `SKILL.md` files by path, listed in the first message; see `read_skills`."""
     max_output_chars: Mapping[str, int] = field(default_factory=dict)
+    """Maximum characters of a result by tool name."""
     clock_and_random: ClockAndRandom = field(default_factory=ClockAndRandom)
+    """Replaceable for tests."""
     logs: Path | None = None
+    """Directory for the full output of commands; by default private and temporary."""
     scrub: Scrub | None = None
+    """Removes secrets from records and from text for the model. Only for values that no workspace file contains: the
+    model could not write them back. A call with such a value cannot be suspended."""
     start_in: str = ""
+    """The directory below `work_dir` in which commands start. Not on Windows."""
     indexed: bool | None = None
+    """Whether it has the code index tools; None if `work_dir` has sources."""
     kept_index: Path | None = None
+    """Code index file for later runs on the same files, out of the agent's reach; may be shared."""
     index_seconds: float = 1.0
+    """Time for which the first message waits for the code index; 0 leaves it out."""
     embeddings: EmbeddingService | None = None
+    """Service that receives definitions and returns vectors; None for search by words only."""
     delegation: Delegation | None = None
+    """Limits of delegated tasks; None disables them."""
     transport: TransportName | None = None
+    """Control blocks (`blocks`) or native tool calls (`tools`); None for the model's default."""
     separates_commands: bool = False
+    """Whether a command starts one tick of the file clock after earlier changes, so that `ToolReturned.file_time` tells
+    which files it could see; costs 10 ms per command."""
     mcp: tuple[McpServer, ...] = ()
+    """MCP servers. Child runs have none."""
 
     def __post_init__(self) -> None:
-        """Let the policy allow what the servers' definitions allow, behind its own rules."""
         new = [rule for server in self.mcp for rule in server.rules if rule not in self.policy.rules]
         if new:
             object.__setattr__(self, "policy", replace(self.policy, rules=(*self.policy.rules, *new)))
 
     @property
     def step_chars(self) -> int:
-        """Characters that one step may show: the policy's bound, and what leaves room for it in the conversation."""
+        """Maximum output of one step in characters."""
         return min(self.policy.limits.max_output_chars_per_step, self.memory.max_context_tokens * 9 // 10)
 
     @classmethod
     def from_file(cls, file: AgentFile | Path | str) -> Agent:
-        """The agent that an `agent.yaml` describes, ready to work.
+        """Create the agent of an `agent.yaml`.
 
         Raises:
-            SettingsError: the file does not fit, or a key that it names is not in the environment.
-            SandboxError: this machine has no sandbox of the kind it asks for.
+            SettingsError: the file is invalid, or a key is not in the environment.
+            SandboxError: this machine has no such sandbox.
         """
         from agent_runtime.agent.agent_file import AgentFile  # noqa: PLC0415 - see TYPE_CHECKING above
         from agent_runtime.sandbox.select import pick_sandbox  # noqa: PLC0415 - the same
 
-        described = file if isinstance(file, AgentFile) else AgentFile.load(file)
-        image = described.docker_image
+        agent_file = file if isinstance(file, AgentFile) else AgentFile.load(file)
+        image = agent_file.docker_image
         container = ContainerSettings(image=image) if image else None
-        settings = SandboxSettings(container=container, git_writable=described.git_writable)
+        settings = SandboxSettings(container=container, git_writable=agent_file.git_writable)
         return cls(
-            provider=described.provider(),
-            work_dir=described.work_dir,
-            sandbox=pick_sandbox(described.sandbox, settings),
-            policy=described.policy(),
-            name=described.name,
-            role=described.role,
-            instructions=described.instructions,
-            tools=described.tools,
-            memory=described.memory,
-            unsafe_mode=described.unsafe_mode,
-            max_output_chars=described.max_output_chars,
-            embeddings=described.embeddings(),
-            kept_index=described.kept_index,
-            transport=described.transport,
-            delegation=described.delegation,
-            mcp=described.servers(),
-            skills=described.skills,
+            provider=agent_file.provider(),
+            work_dir=agent_file.work_dir,
+            sandbox=pick_sandbox(agent_file.sandbox, settings),
+            policy=agent_file.policy(),
+            name=agent_file.name,
+            role=agent_file.role,
+            instructions=agent_file.instructions,
+            tools=agent_file.tools,
+            memory=agent_file.memory,
+            unsafe_mode=agent_file.unsafe_mode,
+            max_output_chars=agent_file.max_output_chars,
+            embeddings=agent_file.embeddings(),
+            kept_index=agent_file.kept_index,
+            transport=agent_file.transport,
+            delegation=agent_file.delegation,
+            mcp=agent_file.servers(),
+            skills=agent_file.skills,
         )

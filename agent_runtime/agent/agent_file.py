@@ -1,7 +1,6 @@
-"""An agent as a YAML file, and the model that it names.
+"""Agent files in YAML.
 
-`AgentFile.load` reads and checks a file; `schema` describes its keys. Reading looks up no key and sends nothing:
-`provider`, `embeddings` and `servers` take the secrets from the environment when the agent is made.
+`AgentFile.load` reads a file without looking up keys; `provider`, `embeddings` and `servers` read the environment.
 """
 
 from __future__ import annotations
@@ -35,35 +34,32 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_QUICK = RetryPolicy(attempts=2)
-"""For a model that another one stands in for: asking it again and again would only hold the run up."""
+_FALLBACK_RETRY = RetryPolicy(attempts=2)
+"""For a model with a fallback: further attempts would only delay the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """One model and how it is asked.
-
-    Attributes:
-        provider: a key of `CATALOG`.
-        name: the model's name; None for the provider's default.
-        base_url: the address of a compatible server, or None.
-        key_variable: the environment variable that holds the key; None for no key.
-        options: everything else about it.
-        place: where it is in its file, for error texts.
-        needs_key: whether it cannot be asked without one.
-    """
+    """A model and the options of its requests."""
 
     provider: str
+    """A key of `CATALOG`."""
     name: str | None
+    """None for the provider's default."""
     base_url: str | None
+    """Address of a compatible server."""
     key_variable: str | None
+    """Environment variable with the key."""
     options: ModelOptions
-    place: str
+    """Request options."""
+    location: str
+    """Location in the agent file, for error texts."""
     needs_key: bool = True
+    """Whether requests fail without a key."""
 
     @classmethod
-    def of(cls, section: Model, files: SourceFiles, place: str) -> Self:
-        """The model of a section of an agent file.
+    def from_section(cls, section: Model, files: SourceFiles, location: str) -> Self:
+        """Create the settings of a section.
 
         Raises:
             SettingsError: an option is out of range, or the script cannot be read.
@@ -72,18 +68,18 @@ class ModelSettings:
             provider=section.provider,
             name=section.name,
             base_url=section.base_url,
-            # A server of one's own must not be sent the key of the service that it stands in for.
+            # A compatible server must not receive the key of the original service.
             key_variable=section.api_key_env or (None if section.base_url else CATALOG[section.provider].key_variable),
             options=section.options(files),
-            place=place,
+            location=location,
         )
 
     @classmethod
-    def named(cls, provider: str, *, name: str | None = None, options: ModelOptions | None = None) -> Self:
-        """A model that no file describes.
+    def for_provider(cls, provider: str, *, name: str | None = None, options: ModelOptions | None = None) -> Self:
+        """Create settings for a provider of the catalogue.
 
         Raises:
-            SettingsError: there is no such provider.
+            SettingsError: the provider does not exist.
         """
         if provider not in CATALOG:
             raise SettingsError(f"There is no provider {provider!r}. {did_you_mean(provider, CATALOG)}")
@@ -93,37 +89,31 @@ class ModelSettings:
             base_url=None,
             key_variable=CATALOG[provider].key_variable,
             options=options or ModelOptions(),
-            place="the built-in agent",
+            location="the built-in agent",
         )
 
     @classmethod
-    def found(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """The first model of the catalogue whose key is in the environment, or else whose address is.
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
+        """Select the first provider whose key, or else whose address, is in the environment.
 
         Raises:
-            SettingsError: there is none.
+            SettingsError: none is.
         """
         variables = os.environ if environ is None else environ
         keyed = {name: entry.key_variable for name, entry in CATALOG.items() if entry.key_variable}
         served = {name: entry.address_variable for name, entry in CATALOG.items() if entry.address_variable}
         for name, variable in (*keyed.items(), *served.items()):
             if variables.get(variable, "").strip():
-                return cls.named(name)
+                return cls.for_provider(name)
         keys = " or ".join(keyed.values())
         raise SettingsError(f"No model: set {keys}, give a --base-url, or write an agent.yaml that names a model.")
 
-    def at(
+    def at_url(
         self, base_url: str | None, environ: Mapping[str, str] | None = None, *, key_variable: str | None = None
     ) -> Self:
-        """The same model at `base_url`, or else where its file says, or else the environment.
+        """Return the settings for `base_url`, which defaults to the file's, then the environment's.
 
-        A key is sent only where it was meant to go. The provider's own goes to the service itself, and to the address
-        in the variable of its SDK, because both variables were set for that. Another server may need no key.
-
-        Args:
-            base_url: the address; None where none was named.
-            environ: the variables, by default the process's own.
-            key_variable: the environment variable with the key for `base_url`.
+        The provider's key is sent only to the service itself and to the address in its SDK's variable.
         """
         variables = os.environ if environ is None else environ
         entry = CATALOG[self.provider]
@@ -137,13 +127,10 @@ class ModelSettings:
         return replace(self, base_url=address, key_variable=entry.key_variable, needs_key=entry.is_own(address))
 
     def api_key(self, environ: Mapping[str, str] | None = None) -> str | None:
-        """The key, from its variable; one that is empty counts as not set. None where none is needed, or there is none.
-
-        Args:
-            environ: the variables, by default the process's own.
+        """Return the key; None if none is needed.
 
         Raises:
-            SettingsError: the variable is not set.
+            SettingsError: its variable is not set or empty.
         """
         if self.key_variable is None:
             return None
@@ -152,27 +139,27 @@ class ModelSettings:
             return None
         if not key:
             raise SettingsError(
-                f"{self.place}: the provider `{self.provider}` needs a key, and the environment variable "
+                f"{self.location}: the provider `{self.provider}` needs a key, and the environment variable "
                 f"{self.key_variable} is not set. Set it, or name another one as api_key_env."
             )
         return key
 
-    def made(self, environ: Mapping[str, str] | None = None) -> Provider:
-        """The model, ready to be asked.
+    def create_provider(self, environ: Mapping[str, str] | None = None) -> Provider:
+        """Create the provider.
 
         Raises:
-            SettingsError: the key is not set, or the provider cannot work with the settings.
+            SettingsError: the key is missing, or the settings do not suit the provider.
         """
         key = self.api_key(environ)
         cloud = CATALOG[self.provider].cloud
-        found = cloud.read(os.environ if environ is None else environ) if cloud else {}
-        options = replace(self.options, key_variable=self.key_variable, cloud=found)
+        settings = cloud.read(os.environ if environ is None else environ) if cloud else {}
+        options = replace(self.options, key_variable=self.key_variable, cloud=settings)
         return provider_for(self.provider, model=self.name, api_key=key, base_url=self.base_url, options=options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSettings:
-    """The section `index` of an agent file; see `schema.Vectors`."""
+    """The section `index`; see `schema.Vectors`."""
 
     api_key_env: str | None
     model: str
@@ -183,67 +170,60 @@ class IndexSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFile:
-    """What an `agent.yaml` says; every path in it is relative to the file. Made by `load`.
-
-    Attributes:
-        path: the file; None for `built_in`.
-        name: what the agent is called.
-        role: what it is, in one sentence.
-        instructions: its `system_prompt`: further words for ours.
-        model: the model it asks.
-        fallback: asked instead, in this order, when the ones before cannot answer.
-        work_dir: the directory that it reads and changes.
-        unsafe_mode: whether file tools may leave `work_dir`.
-        git_writable: whether commands may make and change git repositories in `work_dir`.
-        sandbox: where commands run.
-        docker_image: the image for the sandbox `docker`, or None.
-        limits: bounds of one run.
-        memory: when the conversation is made shorter.
-        tools: the tools it has; None for every built-in one.
-        max_output_chars: tool name → characters of one result that the model is shown at most.
-        index: what makes vectors for `semantic_search`, with the variable of its key; None for nothing.
-        delegation: how it may delegate tasks; None for not at all.
-        rules: which calls are made, asked about or refused; the first that fits decides.
-        transport: how its model calls tools; None for what suits the model.
-        skills: texts of `SKILL.md` files, by path.
-        mcp: servers whose tools it has, with `${NAME}` as it is written.
-    """
+    """A validated `agent.yaml`. `load` makes paths absolute."""
 
     path: Path | None = None
+    """The file; None for `built_in`."""
     name: str = "Codepilot"
+    """The agent's name."""
     role: str = "an autonomous software engineering agent."
+    """One sentence."""
     instructions: str = ""
+    """Its `system_prompt`."""
     model: ModelSettings
+    """The main model."""
     fallback: tuple[ModelSettings, ...] = ()
+    """Models to try in this order when the previous ones fail."""
     work_dir: Path
+    """The directory that the agent reads and changes."""
     unsafe_mode: bool = False
+    """Whether file tools may leave `work_dir`."""
     sandbox: SandboxName = "auto"
+    """The sandbox for commands."""
     docker_image: str | None = None
+    """The image for the sandbox `docker`."""
     limits: RunLimits = field(default_factory=RunLimits)
+    """Limits of one run."""
     memory: MemorySettings = field(default_factory=MemorySettings)
+    """When to summarise the conversation."""
     tools: tuple[str, ...] | None = None
+    """Names of built-in tools; None for all."""
     max_output_chars: Mapping[str, int] = field(default_factory=dict)
+    """Maximum characters of a result by tool name."""
     rules: tuple[Rule, ...] = ()
+    """Permission rules; the first match decides."""
     git_writable: bool = False
+    """Whether commands may create and change git repositories in `work_dir`."""
     index: IndexSettings | None = None
+    """Embedding service for `semantic_search`."""
     transport: TransportName | None = None
+    """None for the model's default."""
     delegation: Delegation | None = None
+    """Limits of delegated tasks; None disables them."""
     mcp: tuple[McpServer, ...] = ()
+    """MCP servers, with `${NAME}` unexpanded."""
     skills: Mapping[str, str] = field(default_factory=dict)
+    """Texts of `SKILL.md` files by path."""
 
     @classmethod
     def load(cls, path: Path | str, *, review: Callable[[TrustRequest], object] | None = None) -> Self:
-        """Read an agent file. No key is looked up for it; `provider` does that.
+        """Read an agent file without looking up keys.
 
-        Args:
-            path: the file.
-            review: called before anything takes effect, and before any file outside the directory is opened, if the
-                file has keys that need trust, e.g. in a clone of somebody else's repository; raises an error to refuse
-                it. By default the file is trusted.
+        If the file has keys that need trust, `review` is called before anything takes effect or any file outside the
+        directory is opened; it raises to refuse.
 
         Raises:
-            SettingsError: it cannot be read or does not fit; the text names file, line and key of everything that is
-                wrong, with what to write instead.
+            SettingsError: the text has file, line, key and remedy of each error.
         """
         from agent_runtime.agent.schema import AgentDocument  # noqa: PLC0415 - loads pydantic
 
@@ -254,32 +234,30 @@ class AgentFile:
         agent = validate(document, AgentDocument).agent
         tools = None if agent.tools is None else [tool for tool in agent.tools if tool.enabled]
 
-        def made(make: Callable[[], T], *keys: str | int) -> T:
-            """Make a value of a section; an error names the section's place in the file."""
+        def build(make: Callable[[], T], *keys: str | int) -> T:
             try:
                 return make()
             except SettingsError as error:
-                raise SettingsError(f"{document.place(('agent', *keys))}: {error}") from error
+                raise SettingsError(f"{document.location(('agent', *keys))}: {error}") from error
 
-        def model(section: Model, *keys: str | int) -> ModelSettings:
-            place = document.place(("agent", *keys, "api_key_env"))
-            return made(partial(ModelSettings.of, section, files, place), *keys)
+        def model_of(section: Model, *keys: str | int) -> ModelSettings:
+            location = document.location(("agent", *keys, "api_key_env"))
+            return build(partial(ModelSettings.from_section, section, files, location), *keys)
 
         @cache
-        def named() -> tuple[str, ModelSettings, tuple[ModelSettings, ...], dict[str, str]]:
-            """Read the files that the agent file names, each once."""
+        def read() -> tuple[str, ModelSettings, tuple[ModelSettings, ...], dict[str, str]]:
             return (
-                made(lambda: _instructions(agent.system_prompt, files), "system_prompt"),
-                model(agent.model, "model"),
-                tuple(model(each, "model", "fallback", at) for at, each in enumerate(agent.model.fallback)),
-                made(lambda: _skills(agent.skills, files), "skills"),
+                build(lambda: _read_instructions(agent.system_prompt, files), "system_prompt"),
+                model_of(agent.model, "model"),
+                tuple(model_of(entry, "model", "fallback", at) for at, entry in enumerate(agent.model.fallback)),
+                build(lambda: _read_skills(agent.skills, files), "skills"),
             )
 
         if review is not None:
-            request = files.request(path, document, names=_named_files(agent), skills=agent.skills, read=named)
+            request = files.build_request(path, document, names=_file_names(agent), skills=agent.skills, read=read)
             if request is not None:
                 review(request)
-        instructions, main, fallback, skills = named()
+        instructions, main, fallback, skills = read()
         return cls(
             path=path,
             name=agent.name,
@@ -287,22 +265,22 @@ class AgentFile:
             instructions=instructions,
             model=main,
             fallback=fallback,
-            work_dir=made(lambda: files.directory(folder / agent.runtime.work_dir), "runtime", "work_dir"),
+            work_dir=build(lambda: files.directory(folder / agent.runtime.work_dir), "runtime", "work_dir"),
             unsafe_mode=agent.runtime.unsafe_mode,
             git_writable=agent.runtime.git_writable,
             sandbox=agent.runtime.sandbox,
             docker_image=agent.runtime.docker_image,
             limits=agent.runtime.limits,
-            memory=made(lambda: MemorySettings(**agent.memory.model_dump()), "memory"),
+            memory=build(lambda: MemorySettings(**agent.memory.model_dump()), "memory"),
             tools=None if tools is None else tuple(tool.name for tool in tools),
             max_output_chars={t.name: t.config.max_output_chars for t in tools or () if t.config.max_output_chars},
             transport=agent.model.transport,
             index=None if agent.index is None else IndexSettings(**agent.index.model_dump(exclude={"provider"})),
-            delegation=made(agent.delegation_bounds, "delegation"),
+            delegation=build(agent.delegation_bounds, "delegation"),
             skills=skills,
-            mcp=tuple(made(each.server, "mcp", at) for at, each in enumerate(agent.mcp)),
+            mcp=tuple(build(entry.server, "mcp", at) for at, entry in enumerate(agent.mcp)),
             rules=(
-                *(made(each.rule, "permissions", at) for at, each in enumerate(agent.permissions)),
+                *(build(entry.rule, "permissions", at) for at, entry in enumerate(agent.permissions)),
                 # Those of `require_permission` come last, so that `permissions` can make exceptions.
                 *(
                     Rule(decision="ask", tool=tool.name, reason=f"the agent file asks before every {tool.name}")
@@ -314,26 +292,23 @@ class AgentFile:
 
     @classmethod
     def built_in(cls, work_dir: Path, *, model: ModelSettings) -> Self:
-        """Return the agent for a directory without an agent file: every tool, default limits, the best sandbox."""
+        """Return the default agent for a directory without an agent file."""
         return cls(work_dir=work_dir, model=model)
 
     def policy(self) -> Policy:
-        """What its runs may do and spend."""
+        """Return rules and limits."""
         return Policy(rules=self.rules, limits=self.limits)
 
     @property
     def kept_index(self) -> Path | None:
-        """Where the index is kept between runs: in the user's home, for those whose vectors cost something."""
+        """Index file in the user's home; None without `index`."""
         if self.index is None:
             return None
         name = hashlib.blake2b(os.fsencode(self.work_dir), digest_size=8).hexdigest()
         return home("Vectors of definitions are kept") / ".codepilot" / "index" / f"{name}.db"
 
     def embeddings(self, environ: Mapping[str, str] | None = None) -> EmbeddingService | None:
-        """What makes vectors, ready to be asked.
-
-        Args:
-            environ: the variables that hold the keys, by default the process's own.
+        """Return the embedding service.
 
         Raises:
             SettingsError: its key is not set, or numpy is not installed.
@@ -351,72 +326,60 @@ class AgentFile:
         )
 
     @staticmethod
-    def servers_in(path: Path, environ: Mapping[str, str] | None = None) -> dict[str, McpServer]:
-        """The MCP servers, by name, of a YAML file whose only key is `mcp`, for agents that no agent file describes.
-
-        Args:
-            path: of the file.
-            environ: the variables that `${NAME}` stands for, by default the process's own.
+    def read_servers(path: Path, environ: Mapping[str, str] | None = None) -> dict[str, McpServer]:
+        """Read MCP servers by name from a YAML file with the key `mcp`.
 
         Raises:
-            SettingsError: it cannot be read or does not fit, a variable is not set, or two servers have one name.
+            SettingsError: the file is invalid, a variable is not set, or a name is used twice.
         """
         from agent_runtime.agent.schema import ServersDocument  # noqa: PLC0415 - loads pydantic
 
         variables = os.environ if environ is None else environ
         document = read_settings(read_text(path), ServersDocument, source=str(path))
-        servers = [each.server().with_environment(variables) for each in document.mcp]
-        named = {each.name: each for each in servers}
-        if len(named) < len(servers):
+        servers = [entry.server().with_environment(variables) for entry in document.mcp]
+        by_name = {entry.name: entry for entry in servers}
+        if len(by_name) < len(servers):
             raise SettingsError(f"{path}: two MCP servers have the same name; give one of them another.")
-        return named
+        return by_name
 
     def servers(self, environ: Mapping[str, str] | None = None) -> tuple[McpServer, ...]:
-        """Its MCP servers, ready to be asked.
-
-        Args:
-            environ: the variables that `${NAME}` stands for, by default the process's own.
+        """Return the MCP servers with variables expanded.
 
         Raises:
-            SettingsError: one is not set.
+            SettingsError: a variable is not set.
         """
-        return tuple(each.with_environment(os.environ if environ is None else environ) for each in self.mcp)
+        return tuple(server.with_environment(os.environ if environ is None else environ) for server in self.mcp)
 
     def provider(self, environ: Mapping[str, str] | None = None) -> Provider:
-        """Its model, ready to be asked, with those that stand in for it. Looks the keys up; sends nothing.
-
-        Args:
-            environ: the variables that hold the keys, by default the process's own.
+        """Create the provider, with its fallbacks. Nothing is sent.
 
         Raises:
-            SettingsError: a key is not set, or the provider cannot work with the settings.
+            SettingsError: a key is missing, or the settings do not suit a provider.
         """
         chain = (self.model, *self.fallback)
-        quick = [replace(each, options=replace(each.options, retry=_QUICK)) for each in chain[:-1]]
-        made = [each.made(environ) for each in (*quick, chain[-1])]
-        return FallbackProvider(made) if len(made) > 1 else made[0]
+        preferred = [replace(model, options=replace(model.options, retry=_FALLBACK_RETRY)) for model in chain[:-1]]
+        providers = [model.create_provider(environ) for model in (*preferred, chain[-1])]
+        return FallbackProvider(providers) if len(providers) > 1 else providers[0]
 
 
-def _named_files(agent: Agent) -> list[str]:
-    """Return the files that an agent file names, without its skills."""
-    names = (instruction_file(agent.system_prompt), *(each.script for each in (agent.model, *agent.model.fallback)))
-    return [each for each in names if each]
+def _file_names(agent: Agent) -> list[str]:
+    """Return the files that an agent file names, except skills."""
+    names = (instruction_file(agent.system_prompt), *(name.script for name in (agent.model, *agent.model.fallback)))
+    return [name for name in names if name]
 
 
-def _instructions(written: str, files: SourceFiles) -> str:
-    """The system prompt: what is written, or what is in the file that is written there."""
-    name = instruction_file(written)
-    return written if name is None else files.text(files.folder / name)
+def _read_instructions(value: str, files: SourceFiles) -> str:
+    name = instruction_file(value)
+    return value if name is None else files.text(files.folder / name)
 
 
-def _skills(named: Sequence[str], files: SourceFiles) -> dict[str, str]:
-    """The texts of all skills in the folders that are named."""
-    found: dict[str, str] = {}
-    for each in named:
-        paths = files.skills(files.folder / each)
+def _read_skills(folders: Sequence[str], files: SourceFiles) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for folder in folders:
+        paths = files.skills(files.folder / folder)
         if not paths:
-            raise SettingsError(f"`skills`: {files.folder / each} has no folder with a SKILL.md.")
+            raise SettingsError(f"`skills`: {files.folder / folder} has no folder with a SKILL.md.")
         for path in paths:
-            found[path.as_posix()] = files.text(path)
-            Skill.parse(path.as_posix(), found[path.as_posix()])
-    return found
+            texts[path.as_posix()] = files.text(path)
+            Skill.parse(path.as_posix(), texts[path.as_posix()])
+    return texts

@@ -1,7 +1,6 @@
-"""The shape of an agent file: one pydantic model for each section, and the values that sections become.
+"""Pydantic models of the agent file's sections.
 
-The published JSON schema (`docs/agent.schema.json`) is made from the same models; their docstrings are its texts.
-This module loads pydantic: import it only where a file is read or the schema is printed.
+`docs/agent.schema.json` is generated from them, with their docstrings. This module imports pydantic: import it lazily.
 """
 
 from __future__ import annotations
@@ -45,36 +44,36 @@ BUILT_IN = (
     ),
     *values.DELEGATION_TOOLS,
 )
-"""The tools that every agent has unless its file says otherwise; those that delegate only where it says so."""
+"""Default tools; the delegation tools also need `delegation`."""
 
-_TAKE_PATHS = (*FileTools.value_types, *SearchTools.value_types)
-_TAKE_COMMANDS = ("execute", "send_input")
+_PATH_TOOLS = (*FileTools.value_types, *SearchTools.value_types)
+_COMMAND_TOOLS = ("execute", "send_input")
 _MEMORY = MemorySettings()
 _DELEGATION = values.Delegation()
 _LIMITS = RunLimits()
 _KEY_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
-_LONGEST_WORD = 24
-"""Letters and digits in one piece; longer pieces are what keys are made of, not names of variables."""
+_MAX_WORD_CHARS = 24
+"""Longer pieces without an underscore are parts of keys, not of variable names."""
 
 
-def _tool(name: str) -> str:
+def _check_tool(name: str) -> str:
     if name not in BUILT_IN:
         raise ValueError(f"there is no tool {name!r}. {did_you_mean(name, BUILT_IN)} Register your own tools in code")
     return name
 
 
-def _tool_or_all(name: str) -> str:
-    return name if name == "*" else _tool(name)
+def _check_rule_tool(name: str) -> str:
+    return name if name == "*" else _check_tool(name)
 
 
-def _provider(name: str) -> str:
+def _check_provider(name: str) -> str:
     if name not in CATALOG:
         raise ValueError(f"there is no provider {name!r}. {did_you_mean(name, CATALOG)}")
     return name
 
 
-def _key_variable(name: str) -> str:
-    if not _KEY_VARIABLE.fullmatch(name) or max(map(len, name.split("_"))) > _LONGEST_WORD:
+def _check_key_variable(name: str) -> str:
+    if not _KEY_VARIABLE.fullmatch(name) or max(map(len, name.split("_"))) > _MAX_WORD_CHARS:
         raise ValueError(  # never with the value: it may be the key itself
             "must be the name of an environment variable, in capitals such as ANTHROPIC_API_KEY. If this is a "
             "key itself, remove it, and replace it by a new one if anybody else may have seen it"
@@ -82,15 +81,17 @@ def _key_variable(name: str) -> str:
     return name
 
 
-def _one_of(names: tuple[str, ...]) -> WithJsonSchema:
+def _enum_schema(names: tuple[str, ...]) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "enum": list(names)})
 
 
-ToolName = Annotated[str, AfterValidator(_tool), _one_of(BUILT_IN)]
-RuleTool = Annotated[str, AfterValidator(_tool_or_all), _one_of(("*", *BUILT_IN))]
-ProviderName = Annotated[str, AfterValidator(_provider), _one_of(tuple(CATALOG))]
+ToolName = Annotated[str, AfterValidator(_check_tool), _enum_schema(BUILT_IN)]
+RuleTool = Annotated[str, AfterValidator(_check_rule_tool), _enum_schema(("*", *BUILT_IN))]
+ProviderName = Annotated[str, AfterValidator(_check_provider), _enum_schema(tuple(CATALOG))]
 KeyVariable = Annotated[
-    str, AfterValidator(_key_variable), WithJsonSchema({"type": "string", "pattern": f"^{_KEY_VARIABLE.pattern}$"})
+    str,
+    AfterValidator(_check_key_variable),
+    WithJsonSchema({"type": "string", "pattern": f"^{_KEY_VARIABLE.pattern}$"}),
 ]
 Text = Annotated[str, Field(min_length=1)]
 Patterns = Annotated[list[Text], Field(min_length=1)]
@@ -103,8 +104,7 @@ class _Section(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _given(cls, value: object, info: ValidationInfo) -> object:
-        """Reject a key without a value, e.g. because all entries below it are commented out."""
+    def _require_value(cls, value: object, info: ValidationInfo) -> object:
         if value is None and info.field_name and cls.model_fields[info.field_name].default is None:
             raise ValueError("has no value; write one, or remove the key")
         return value
@@ -151,17 +151,13 @@ class Model(_Section):
     """Whether the model supports images; by default determined from its name."""
 
     def options(self, files: SourceFiles) -> models.ModelOptions:
-        """Return the options of its requests.
-
-        Raises:
-            SettingsError: a number is out of range, or the script cannot be read.
-        """
-        same = {"max_tokens", "silence", "temperature", "reasoning_effort", "api", "images"}
+        """Return the request options."""
+        shared = {"max_tokens", "silence", "temperature", "reasoning_effort", "api", "images"}
         return models.ModelOptions(
             thinking=None if self.thinking is None else models.Thinking(**self.thinking.model_dump()),
             script=None if self.script is None else files.folder / self.script,
             script_text=None if self.script is None else files.text(files.folder / self.script),
-            **self.model_dump(include=same),
+            **self.model_dump(include=shared),
         )
 
 
@@ -199,7 +195,7 @@ class Runtime(_Section):
 
     @property
     def limits(self) -> RunLimits:
-        """The limits of a run."""
+        """Limits of a run."""
         return RunLimits(**self.model_dump(include={"max_steps", "max_cost_usd", "max_tokens", "max_seconds"}))
 
 
@@ -253,32 +249,32 @@ class Permission(_Section):
 
     @property
     def decision(self) -> tuple[Verdict, str]:
-        """The decision and the tool.
+        """The verdict and the tool.
 
         Raises:
-            ValueError: there is no decision, or there are several.
+            ValueError: not exactly one is set.
         """
         verdicts: tuple[Verdict, ...] = ("allow", "ask", "deny")
-        given = [(verdict, tool) for verdict in verdicts if (tool := getattr(self, verdict)) is not None]
-        if len(given) != 1:
+        decisions = [(verdict, tool) for verdict in verdicts if (tool := getattr(self, verdict)) is not None]
+        if len(decisions) != 1:
             raise ValueError("write exactly one of `allow`, `ask` and `deny`")
-        return given[0]
+        return decisions[0]
 
     def rule(self) -> Rule:
-        """Return the rule as a value."""
+        """Return the policy rule."""
         decision, tool = self.decision
         paths, commands = tuple(self.paths or ()), tuple(self.commands or ())
         return Rule(decision=decision, tool=tool, paths=paths, commands=commands, reason=self.reason or "")
 
     @model_validator(mode="after")
-    def _is_about_something(self) -> Self:
+    def _check_patterns(self) -> Self:
         _, tool = self.decision
-        if self.paths is not None and tool not in {"*", *_TAKE_PATHS}:
+        if self.paths is not None and tool not in {"*", *_PATH_TOOLS}:
             raise ValueError(
-                f"`paths` has no effect for {tool}, which takes no files; it is for {', '.join(_TAKE_PATHS)}"
+                f"`paths` has no effect for {tool}, which takes no files; it is for {', '.join(_PATH_TOOLS)}"
             )
-        if self.commands is not None and tool not in {"*", *_TAKE_COMMANDS}:
-            raise ValueError(f"`commands` has no effect for {tool}; it is for {', '.join(_TAKE_COMMANDS)}")
+        if self.commands is not None and tool not in {"*", *_COMMAND_TOOLS}:
+            raise ValueError(f"`commands` has no effect for {tool}; it is for {', '.join(_COMMAND_TOOLS)}")
         return self
 
 
@@ -312,7 +308,7 @@ class Persona(_Section):
     """The agent's tools that it can use; by default all of them."""
 
     def persona(self) -> values.Persona:
-        """Return the persona as a value."""
+        """Return the library's persona."""
         tools = None if self.tools is None else tuple(self.tools)
         return values.Persona(name=self.name, role=self.role, instructions=self.system_prompt, tools=tools)
 
@@ -357,20 +353,16 @@ class ServedTools(_Section):
     """The time limit in seconds of each call, and of the server's start."""
 
     def server(self) -> McpServer:
-        """Return the server as a value.
-
-        Raises:
-            SettingsError: it cannot be used like this.
-        """
+        """Return the library's server settings."""
         if self.command is None and self.args:
             raise SettingsError(f"MCP server {self.name!r}: `args` has no effect without `command`")
-        given = self.model_dump(exclude={"command", "args", "tools", "allow", "url"})
+        options = self.model_dump(exclude={"command", "args", "tools", "allow", "url"})
         return McpServer(
             command=() if self.command is None else (self.command, *self.args),
             url=self.url or "",
             tools=None if self.tools is None else tuple(self.tools),
             allow=tuple(self.allow),
-            **given,
+            **options,
         )
 
 
@@ -408,28 +400,24 @@ class Agent(_Section):
     """Which calls are allowed, require approval or are denied; the first matching rule decides."""
 
     def delegation_bounds(self) -> values.Delegation | None:
-        """Return the bounds of delegated tasks: those of the section, or the defaults where `tools` lists `delegate`.
-
-        Raises:
-            SettingsError: two personas have one name.
-        """
+        """Return the section's limits, or the defaults if `tools` lists `delegate`."""
         if (section := self.delegation) is None:
             listed = any(tool.name == "delegate" and tool.enabled for tool in self.tools or ())
             return values.Delegation() if listed else None
-        personas = tuple(each.persona() for each in section.personas)
+        personas = tuple(persona.persona() for persona in section.personas)
         return values.Delegation(personas=personas, **section.model_dump(exclude={"personas"}))
 
     @field_validator("tools")
     @classmethod
-    def _each_tool_once(cls, tools: list[Tool] | None) -> list[Tool] | None:
+    def _check_duplicates(cls, tools: list[Tool] | None) -> list[Tool] | None:
         names = [tool.name for tool in tools or ()]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"{', '.join(twice)} is listed more than once; keep one entry")
+        duplicates = sorted({name for name in names if names.count(name) > 1})
+        if duplicates:
+            raise ValueError(f"{', '.join(duplicates)} is listed more than once; keep one entry")
         return tools
 
     @model_validator(mode="after")
-    def _can_delegate(self) -> Self:
+    def _check_delegation(self) -> Self:
         listed = {tool.name for tool in self.tools or () if tool.enabled}
         if self.delegation is not None and self.tools is not None and "delegate" not in listed:
             raise ValueError("`delegation` has no effect, because `tools` does not list `delegate`; add it there")
@@ -443,5 +431,5 @@ class AgentDocument(_Section):
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of an agent file, for editors."""
+    """Return the JSON schema of agent files."""
     return schema_of(AgentDocument, "Codepilot agent file")

@@ -1,8 +1,6 @@
-"""Workspace trust: which keys of an agent file take effect only when this user has trusted its content.
+"""Workspace trust: agent file keys that take effect only after the user has trusted the content.
 
-A cloned repository may contain an agent file. `guarded_keys` finds its keys that could weaken the sandbox or the
-permissions, name an address, a variable or a file outside the directory, or start a program. `AgentFile.load` gives
-them to its `review` before anything takes effect. `TrustRecord` remembers the contents that the user has trusted.
+These keys weaken isolation, name an address, a variable or a foreign file, or start a program.
 """
 
 from __future__ import annotations
@@ -29,9 +27,9 @@ from agent_runtime.providers.catalog import CATALOG
 from agent_runtime.tools.tool import visible
 
 Pattern = tuple[str, ...]
-"""The keys from `agent` down to a value; `[]` is any position of a list."""
+"""Keys from `agent` down to a value; `[]` is any list index."""
 IsHarmless = Callable[[Any, Mapping[str, Any], Path], bool]
-"""Whether a value is harmless, given the section that holds it and the real path of the file's directory."""
+"""Check a value, given its section and the real path of the file's directory."""
 
 _MAX_BYTES = 4 * MAX_CHARS  # the maximum in UTF-8
 _MODEL_NAME = re.compile(r"\w[\w.-]*([:/@]\w[\w.-]*)*", re.ASCII)
@@ -41,61 +39,48 @@ _DELEGATION = Delegation()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardedKey:
-    """A key of an agent file that takes effect only after trust.
+    """A key that takes effect only after trust."""
 
-    Attributes:
-        place: its file and line.
-        key: the key, such as `runtime.sandbox`.
-        value: its value as JSON; for a path also the real paths outside the directory that it leads to.
-        paths: these real paths.
-    """
-
-    place: str
+    location: str
+    """File and line."""
     key: str
+    """The key path, such as `runtime.sandbox`."""
     value: str
+    """JSON, and for a path also its real paths outside the directory."""
     paths: tuple[Path, ...] = ()
+    """These real paths."""
 
     @property
     def line(self) -> str:
-        """All of it in one line, in which every character can be seen."""
-        return visible(f"{self.place}: {self.key}: {self.value}").replace("\n", "\\n").replace("\t", "\\t")
+        """Description in visible characters."""
+        return visible(f"{self.location}: {self.key}: {self.value}").replace("\n", "\\n").replace("\t", "\\t")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustRequest:
-    """An agent file that waits for trust.
-
-    Attributes:
-        file: the file, below the real path of its directory.
-        keys: the keys that need trust.
-        settings_digest: SHA-256 of the file, of `keys`, and of the files in the directory that it names.
-        hash_contents: reads the files outside that it names, too, and hashes them.
-    """
+    """An agent file that needs trust."""
 
     file: Path
+    """The file, below the real path of its directory."""
     keys: tuple[GuardedKey, ...]
+    """The keys that need trust."""
     settings_digest: str
+    """SHA-256 of the file, `keys`, and the referenced files in the directory."""
     hash_contents: Callable[[], str] = field(repr=False, compare=False)
+    """Reads the referenced files outside, too, and returns the digest."""
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the file, of every file that it names, and of `keys`.
+        """SHA-256 of all referenced files and `keys`.
 
-        The first access reads these files, also outside the directory: only after trust in `settings_digest`.
-
-        Raises:
-            SettingsError: one of them cannot be read.
+        Reads files outside the directory: only after trust in `settings_digest`.
         """
         return self.hash_contents()
 
 
 @dataclass(slots=True, kw_only=True)
 class SourceFiles:
-    """Reads an agent file and the files that it names, each once, and hashes the text that takes effect.
-
-    Attributes:
-        folder: the directory of the agent file.
-    """
+    """Cached reader of an agent file and its referenced files."""
 
     folder: Path
     _texts: dict[Path, str] = field(default_factory=dict)
@@ -107,27 +92,25 @@ class SourceFiles:
         """Return the text of a file.
 
         Raises:
-            SettingsError: it cannot be read, is too large, or is not UTF-8; no file can have this name; the agent file
-                names a device; or the path has come to lead out of the directory after the review of the agent file.
+            SettingsError: it cannot be read, or its path left the directory after the review.
         """
         if path not in self._texts:
-            if self._texts and path.exists() and not path.is_file():  # reading a terminal or a pipe could wait for ever
+            if self._texts and path.exists() and not path.is_file():  # reading a terminal or a pipe could block
                 raise SettingsError(f"{path}: is not a regular file.")
             self._texts[path] = read_text(path, check=self._require_reviewed)
         return self._texts[path]
 
     def skills(self, folder: Path) -> list[Path]:
-        """Return the `SKILL.md` files of a folder of skills, which is listed once."""
+        """Return the `SKILL.md` files of a folder, listed once."""
         if folder not in self._skills:
             self._skills[folder] = skill_files(folder)
         return self._skills[folder]
 
     def directory(self, path: Path) -> Path:
-        """Return the real path of a directory, which is made if there is nothing of that name.
+        """Create a directory if needed and return its real path.
 
         Raises:
-            SettingsError: it cannot be made; or the path has come to lead out of the directory after the review of the
-                agent file.
+            SettingsError: its path left the directory after the review.
         """
         try:
             real = path.resolve()
@@ -139,32 +122,25 @@ class SourceFiles:
             reason = error.strerror if isinstance(error, OSError) else error
             raise SettingsError(f"`work_dir`: {path} is no directory and cannot be made: {reason}.") from error
 
-    def request(
+    def build_request(
         self, path: Path, document: Document, *, names: Iterable[str], skills: Iterable[str], read: Callable[[], object]
     ) -> TrustRequest | None:
-        """Return the request for trust in an agent file that was read here; None if no key needs it.
+        """Return the trust request of an agent file, or None if no key needs trust.
 
-        It reads the files in the directory, so that they cannot change while the user is asked, and opens no other.
-        From here on, paths lead to nothing outside the directory but to the places that the request shows.
-
-        Args:
-            path: the agent file.
-            document: its content.
-            names: the files that it names.
-            skills: the folders of skills that it names.
-            read: reads, by `text`, every file that it names.
+        Reads referenced files in the directory now, so that they cannot change while the user decides. `read` reads
+        all.
         """
         folder = self._real_folder = self.folder.resolve()
         keys = guarded_keys(document, folder)
-        self._outside = frozenset(each for key in keys for each in key.paths)
-        folders = [self.folder / each for each in skills if _is_inside(each, {}, folder)]
-        files = [*(self.folder / each for each in names), *(file for each in folders for file in self.skills(each))]
-        for each in files:
-            if _is_inside(str(each), {}, folder):
+        self._outside = frozenset(outside for key in keys for outside in key.paths)
+        folders = [self.folder / name for name in skills if _is_inside(name, {}, folder)]
+        files = [*(self.folder / name for name in names), *(file for skill in folders for file in self.skills(skill))]
+        for file in files:
+            if _is_inside(str(file), {}, folder):
                 with suppress(SettingsError):  # raised again, with its key, when the text is used
-                    self.text(each)
-        # A link that leads elsewhere now changes a key's value, and with it the digest.
-        settings = _digest([self._hashes(), [[each.key, each.value] for each in keys]])
+                    self.text(file)
+        # A link with a new target changes a key's value, and with it the digest.
+        settings = _digest([self._hashes(), [[key.key, key.value] for key in keys]])
 
         def hash_contents() -> str:
             read()
@@ -183,14 +159,10 @@ class SourceFiles:
         ]
 
     def _require_reviewed(self, path: Path, real: Path) -> None:
-        """Refuse a path that leads out of the directory, to a place that the review did not show.
-
-        Raises:
-            SettingsError: it does.
-        """
+        """Reject a path that leads outside to a place that the review did not show."""
         folder = self._real_folder
-        reals = (real, path.parent.parent.resolve())  # a skill is in a folder of the one that was shown
-        if folder is not None and not _is_inside(str(real), {}, folder) and self._outside.isdisjoint(reals):
+        real_paths = (real, path.parent.parent.resolve())  # a skill is in a subfolder of a reviewed folder
+        if folder is not None and not _is_inside(str(real), {}, folder) and self._outside.isdisjoint(real_paths):
             raise SettingsError(f"{path}: leads to {real} now, which it did not when the agent file was checked.")
 
 
@@ -199,15 +171,12 @@ def _digest(value: object) -> str:
 
 
 def read_text(path: Path, *, check: Callable[[Path, Path], object] = lambda _path, _real: None) -> str:
-    """Return the text of a file that settings name.
+    """Return the text of a file that settings reference.
 
-    Args:
-        path: the file.
-        check: called with the path and its real path before the file is opened, and again before it is read; raises an
-            error to refuse it.
+    `check` gets the path and its real path before opening and before reading; it raises to refuse.
 
     Raises:
-        SettingsError: it cannot be read, is too large, or is not UTF-8; or no file can have this name.
+        SettingsError: the file cannot be read, or its name is invalid.
     """
     try:
         check(path, path.resolve())
@@ -226,11 +195,7 @@ def read_text(path: Path, *, check: Callable[[Path, Path], object] = lambda _pat
 
 
 def _real_path_of(file: IO[bytes], path: Path) -> Path:
-    """Return the real path of an open file.
-
-    Raises:
-        OSError: its path leads to another file already.
-    """
+    """Return the real path of an open file; raise OSError if the path leads to another file by now."""
     real = path.resolve()
     if not os.path.samestat(os.fstat(file.fileno()), real.lstat()):
         raise OSError(errno.ESTALE, "it is being replaced")
@@ -238,40 +203,36 @@ def _real_path_of(file: IO[bytes], path: Path) -> Path:
 
 
 def instruction_file(system_prompt: str) -> str | None:
-    """Return the file that a `system_prompt` names; None if it is the text itself."""
+    """Return the file name in a `system_prompt`; None if it is the text itself."""
     name = system_prompt.strip()
     return name if name.endswith(".md") and "\n" not in name else None
 
 
 def skill_files(folder: Path) -> list[Path]:
-    """Return the `SKILL.md` files of a folder of skills."""
+    """Return the `SKILL.md` files of a folder."""
     return sorted(folder.glob("*/SKILL.md"))
 
 
 def guarded_keys(document: Document, folder: Path) -> tuple[GuardedKey, ...]:
-    """Return the keys of a valid agent file that need trust: all except those that `HARMLESS` finds harmless.
-
-    Args:
-        document: the file.
-        folder: the real path of its directory.
-    """
+    """Return the keys of a valid agent file that need trust."""
     data = document.data
     agent = data.get("agent") if isinstance(data, Mapping) else None
     if not isinstance(agent, Mapping):
         return ()
-    found: list[GuardedKey] = []
+    keys: list[GuardedKey] = []
     for path, value in _guarded(agent, (), agent, folder):
-        reals = [_real(each) for each in _paths(value, path, folder) if not _is_inside(str(each), {}, folder)]
-        text = " → ".join([json.dumps(value, ensure_ascii=False, default=str), *map(str, reals)])
-        paths = tuple(each for each in reals if each is not None)
-        found.append(GuardedKey(place=document.place(("agent", *path)), key=_key_text(path), value=text, paths=paths))
-    return tuple(found)
+        real_paths = [_resolve(p) for p in _referenced_paths(value, path, folder) if not _is_inside(str(p), {}, folder)]
+        text = " → ".join([json.dumps(value, ensure_ascii=False, default=str), *map(str, real_paths)])
+        paths = tuple(real for real in real_paths if real is not None)
+        location = document.location(("agent", *path))
+        keys.append(GuardedKey(location=location, key=_key_text(path), value=text, paths=paths))
+    return tuple(keys)
 
 
 def _guarded(
     value: object, path: KeyPath, section: Mapping[str, Any], folder: Path
 ) -> Iterator[tuple[KeyPath, object]]:
-    """Yield the values that need trust, at or below a key path."""
+    """Yield values that need trust, at or below a key path."""
     pattern = tuple("[]" if isinstance(key, int) else key for key in path)
     if pattern in HARMLESS:
         if not HARMLESS[pattern](value, section, folder):
@@ -290,8 +251,7 @@ def _key_text(path: KeyPath) -> str:
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).removeprefix(".")
 
 
-def _paths(value: object, path: KeyPath, folder: Path) -> list[Path]:
-    """Return the paths that a value names."""
+def _referenced_paths(value: object, path: KeyPath, folder: Path) -> list[Path]:
     if path[0] == "skills":
         return _skill_paths(folder / str(value), folder)
     if path == ("system_prompt",) or path[:1] + path[-1:] in {("runtime", "work_dir"), ("model", "script")}:
@@ -300,12 +260,12 @@ def _paths(value: object, path: KeyPath, folder: Path) -> list[Path]:
 
 
 def _skill_paths(skills: Path, folder: Path) -> list[Path]:
-    """Return a folder of skills and its skills; of one outside the directory only itself, which is not listed."""
+    """Return a skill folder and its skills. A folder outside the directory is not listed."""
     return [skills, *skill_files(skills)] if _is_inside(str(skills), {}, folder) else [skills]
 
 
-def _real(path: Path) -> Path | None:
-    """Return a path with all links followed; None for a loop of links, and for a name that no file can have."""
+def _resolve(path: Path) -> Path | None:
+    """Return the real path; None for a link loop or an invalid name."""
     try:
         return path.resolve()
     except (OSError, RuntimeError, ValueError):
@@ -329,17 +289,17 @@ def _is_off(value: bool, _section: Mapping[str, Any], _folder: Path) -> bool:  #
 
 
 def _is_own_service(value: str, _section: Mapping[str, Any], _folder: Path) -> bool:
-    """Whether a provider is one service with a key of its own, and no cloud, script or set-up of another program."""
+    """Whether a provider is one service with its own key."""
     return CATALOG[value].key_variable is not None and CATALOG[value].cloud is None
 
 
 def _is_own_key(value: str, section: Mapping[str, Any], _folder: Path) -> bool:
-    """Whether a key's variable is the usual one of a service that is asked at its own address."""
+    """Whether the variable is the default of a service at its own address."""
     return value == CATALOG[section["provider"]].key_variable and "base_url" not in section
 
 
 def _is_plain_name(value: str, _section: Mapping[str, Any], _folder: Path) -> bool:
-    """Whether a model's name is no resource of a cloud account, and leads to no other path of a service."""
+    """Whether a model name is neither a cloud resource nor a URL path."""
     return _MODEL_NAME.fullmatch(value) is not None and not value.startswith(("arn:", "projects/"))
 
 
@@ -349,8 +309,8 @@ def _is_text_or_inside(value: str, _section: Mapping[str, Any], folder: Path) ->
 
 
 def _is_inside(value: str, _section: Mapping[str, Any], folder: Path) -> bool:
-    """Whether a path is inside, and not in a `.git`, whose hooks the user's own git would execute."""
-    real = _real(folder / value)
+    """Whether a path is inside and not in a `.git`, whose hooks the user's git would execute."""
+    real = _resolve(folder / value)
     return (
         real is not None
         and real.is_relative_to(folder)
@@ -359,7 +319,7 @@ def _is_inside(value: str, _section: Mapping[str, Any], folder: Path) -> bool:
 
 
 def _are_skills_inside(value: str, _section: Mapping[str, Any], folder: Path) -> bool:
-    return all(_is_inside(str(each), {}, folder) for each in _skill_paths(folder / value, folder))
+    return all(_is_inside(str(path), {}, folder) for path in _skill_paths(folder / value, folder))
 
 
 def _allows_nothing(value: Mapping[str, Any], _section: Mapping[str, Any], _folder: Path) -> bool:
@@ -413,26 +373,25 @@ HARMLESS: Mapping[Pattern, IsHarmless] = {
     ("skills", "[]"): _are_skills_inside,
     ("permissions", "[]"): _allows_nothing,
 }
-"""The keys that may be harmless, each with its check. A key that is not listed needs trust, so that a new key does."""
+"""Check of each key that may be harmless. A key that is not listed needs trust."""
 _SECTIONS = frozenset(keys[:count] for keys in HARMLESS for count in range(len(keys)))
-"""Sections of such keys; an empty one changes nothing."""
+"""Parent sections of these keys; an empty one has no effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustRecord:
-    """The contents that this user has trusted, in `~/.codepilot/trust`: a file for each agent file.
+    """Trusted contents in `~/.codepilot/trust`, one file for each agent file.
 
-    Attributes:
-        reach: directories in which an agent may write; a record in one of them is neither used nor made.
+    Agents write in `reach`: a record there is ignored and never created.
     """
 
     reach: tuple[Path, ...]
 
     def has(self, request: TrustRequest) -> bool:
-        """Return whether the user has trusted an agent file with this content."""
+        """Return whether the user has trusted this content."""
         try:
-            place = self._folder(make=False) / _entry_name(request)
-            descriptor = os.open(place, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+            path = self._folder(create=False) / _entry_name(request)
+            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
         except (OSError, SettingsError):
             return False
         try:
@@ -445,13 +404,13 @@ class TrustRecord:
         return entry.startswith(request.settings_digest.encode()) and entry == _entry(request)
 
     def add(self, request: TrustRequest) -> None:
-        """Record that the user trusts an agent file with this content, and no longer with another.
+        """Record trust in this content.
 
         Raises:
-            SettingsError: it cannot be recorded.
+            SettingsError: the record cannot be written.
         """
         try:
-            folder, entry = self._folder(make=True), _entry(request)
+            folder, entry = self._folder(create=True), _entry(request)
             descriptor, name = tempfile.mkstemp(dir=folder)  # with mode 0600
             with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
                 file.write(entry)
@@ -459,18 +418,13 @@ class TrustRecord:
         except OSError as error:
             raise SettingsError(f"Trust cannot be recorded: {error}.") from error
 
-    def _folder(self, *, make: bool) -> Path:
-        """Return the real path of the directory of records.
-
-        Raises:
-            OSError: there is none.
-            SettingsError: an agent may write there, or it is not this user's own.
-        """
+    def _folder(self, *, create: bool) -> Path:
+        """Return the real path of the record directory; raise SettingsError if an agent or another user has access."""
         folder = home("Trust cannot be recorded") / ".codepilot" / "trust"
         real = folder.resolve()
-        if within := next((each for each in self.reach if real.is_relative_to(each.resolve())), None):
+        if within := next((root for root in self.reach if real.is_relative_to(root.resolve())), None):
             raise SettingsError(f"Trust cannot be recorded in {folder}: it lies in {within}, where agents work.")
-        if make:
+        if create:
             real.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _is_private(real.stat(), stat.S_ISDIR):
             raise SettingsError(f"Trust cannot be recorded in {folder}: others have access. Run: chmod 700 {folder}")
@@ -486,6 +440,6 @@ def _entry(request: TrustRequest) -> bytes:
 
 
 def _is_private(state: os.stat_result, is_kind: Callable[[int], bool]) -> bool:
-    """Whether a file is of a kind, and this user's alone; Windows has no such owner and mode."""
-    own = os.name != "posix" or (state.st_uid == os.geteuid() and not state.st_mode & (stat.S_IRWXG | stat.S_IRWXO))
-    return is_kind(state.st_mode) and own
+    """Whether a file has the kind and only this user has access."""
+    is_own = os.name != "posix" or (state.st_uid == os.geteuid() and not state.st_mode & (stat.S_IRWXG | stat.S_IRWXO))
+    return is_kind(state.st_mode) and is_own

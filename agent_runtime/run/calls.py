@@ -127,7 +127,7 @@ class Calls:
             raise
         if show:
             most = self._max_output_chars.get(tool)
-            self.shown.add_result(result.text, call=label, lines=result.lines, most=most, images=result.images)
+            self.shown.add_result(result.text, call=label, lines=result.lines, max_chars=most, images=result.images)
         record(result.value, result.text, ok=True)
         return result.value
 

@@ -43,7 +43,7 @@ from agent_runtime.run.calls import Calls
 from agent_runtime.run.output_schema import TIMES_ASKED_AGAIN, Checked, check_completion
 from agent_runtime.run.state import Repeats, RunState
 from agent_runtime.tools.files import FileTools
-from agent_runtime.transports.protocol import ReplyReader, ReplyStep, TransportLeg
+from agent_runtime.transports.protocol import ReplyReader, ReplyStep, TransportSession
 
 _MIN_REPEATS_TO_WARN = 3
 _TURN_CHARS = 64_000
@@ -90,7 +90,7 @@ class Loop:
     """
 
     provider: Provider
-    transport: TransportLeg
+    transport: TransportSession
     calls: Calls
     files: FileTools
     state: RunState
@@ -150,7 +150,7 @@ class Loop:
         replies = [record.reply for record in records]
         if replies and self.state.original is not None:
             replies[-1] = self.state.original
-        steps = self.transport.recall(replies)
+        steps = self.transport.parse_history(replies)
         known = [(record, step) for record, step in zip(records, steps, strict=True) if step is not None]
         self.repeats.recall((record.calls, step.contents) for record, step in known if record.ran)
         self.withdrawn[:] = [
@@ -209,13 +209,13 @@ class Loop:
     async def _request_reply(self, step: int) -> tuple[ReplyReader, StopReason]:
         """Send the conversation, stream the reply to listeners as it arrives, and record it."""
         request = await self.conversation.request(self.status(step))
-        reader, text, end = self.transport.reader(), list[str](), None
+        reader, text, end = self.transport.new_reader(), list[str](), None
         async with aclosing(self.provider.reply(request)) as chunks:
             async for chunk in chunks:
                 match chunk:
                     case ReplyStart(attempt=attempt):
                         if attempt > 1:
-                            reader, text = self.transport.reader(), []
+                            reader, text = self.transport.new_reader(), []
                             self.state.emit(StreamReset(attempt=attempt))
                     case CallChunk():
                         self._stream(reader.feed(chunk))
@@ -253,7 +253,7 @@ class Loop:
         self.state.record(Observed(step=step, text=text, ok=False))
         if count < most:
             return None
-        return self.state.outcome(Status.FORMAT_ERRORS, reason=self.transport.unreadable(error.code, count))
+        return self.state.outcome(Status.FORMAT_ERRORS, reason=self.transport.failure_message(error.code, count))
 
     async def _act(self, step: int, reply: ReplyStep) -> Outcome | None:
         """Make the calls of a reply, or end the run with a reply that makes none.
@@ -263,7 +263,7 @@ class Loop:
             StepSuspended: a call waits for a person.
         """
         completion = self._completion(reply)
-        if reply.acts:
+        if reply.has_calls:
             self.files.begin_step()
             self.calls.begin_step()
             return await self._finish_calls(step, reply, reply.run(self.calls, self.calls.shown))
@@ -290,7 +290,7 @@ class Loop:
         """
         if reply.completion != "" or not self.withdrawn:
             return reply.completion
-        if not reply.acts:
+        if not reply.has_calls:
             raise FormatError("empty", prompts.NOTHING_PROVEN)
         return self.withdrawn[-1]
 
@@ -336,7 +336,8 @@ class Loop:
     def _withdraw_unfit(self, step: int, checked: Checked) -> str:
         """Withdraw a completion that does not match the output schema; return the message to the model."""
         self.state.emit(CompletionWithdrawn(step=step))
-        return self.transport.unfit(checked.problems, max(0, TIMES_ASKED_AGAIN - 1 - self.state.progress.unfit))
+        attempts = max(0, TIMES_ASKED_AGAIN - 1 - self.state.progress.unfit)
+        return self.transport.mismatch_message(checked.problems, attempts)
 
     def _finish_run(self, completion: str, checked: Checked, *, streamed: bool) -> Outcome | None:
         """Return the outcome of a run with a completion; None when the model is asked for another completion.

@@ -250,7 +250,7 @@ class ToolServer:
             except Suspend:
                 waiting = self._gate.waiting
                 return f"{name} requires approval, and nobody is asked here: {waiting and waiting.reason}", False
-            return self._calls.shown.take().text, True
+            return self._calls.shown.drain().text, True
 
 
 _FIELD = 2

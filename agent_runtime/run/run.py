@@ -47,7 +47,7 @@ from agent_runtime.run.loop import Loop, StepCheckpoint
 from agent_runtime.run.state import RunState
 from agent_runtime.run.toolbox import Toolbox
 from agent_runtime.sessions.codec import decode, encode
-from agent_runtime.transports.protocol import StepSuspended, TransportLeg
+from agent_runtime.transports.protocol import StepSuspended, TransportSession
 
 FIRST_PAUSE = 10.0
 LONGEST_PAUSE = 60.0
@@ -280,7 +280,7 @@ class Run:
         told = (notes.terminals_died(dead) if dead else "", notes.copies_gone(gone) if gone else "")
         return "\n".join(filter(None, told))
 
-    def _loop(self, transport: TransportLeg) -> Loop:
+    def _loop(self, transport: TransportSession) -> Loop:
         agent, conversation = self.agent, self.conversation()
         conversation.provider = PatientProvider(
             agent.provider,

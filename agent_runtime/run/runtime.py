@@ -465,7 +465,7 @@ class AsyncRuntime:
                 system=system,
                 memory=agent.memory,
                 limits=agent.policy.limits,
-                words=self._toolbox.transport.words,
+                words=self._toolbox.transport.plain_text,
                 tools=tools,
                 clock=lambda: agent.clock_and_random.now().timestamp(),
             )

@@ -64,7 +64,7 @@ from agent_runtime.tools.shell import ShellTools
 from agent_runtime.tools.tool import Registry, ToolFamily
 from agent_runtime.transports.blocks import BlockTransport
 from agent_runtime.transports.native import NativeTransport
-from agent_runtime.transports.protocol import Transport, TransportLeg
+from agent_runtime.transports.protocol import Transport, TransportSession
 from agent_runtime.workspace.files import Scratch, Workspace
 from agent_runtime.workspace.state import Manifest
 
@@ -181,7 +181,7 @@ class Toolbox:
         """The tools as they are declared to the service; none where the system prompt declares them."""
         return self.transport.schemas(self.registry)
 
-    def open_transport(self) -> TransportLeg:
+    def open_transport(self) -> TransportSession:
         """Begin to read replies that call these tools."""
         return self.transport.open(self.registry, self._agent.policy.limits, enclosing(self._agent.sandbox))
 

@@ -37,22 +37,18 @@ class Sandbox(Protocol):
     @property
     def level(self) -> str:
         """The protection of the host, for reports: `bubblewrap`, `docker` or `none`."""
-        ...
 
     @property
     def apart(self) -> bool:
         """Whether each start gets processes, network and temporary files of its own, unseen by every other start."""
-        ...
 
     @property
     def limits(self) -> SandboxLimits:
         """Bounds of each start; where nothing is `apart`, nothing keeps them."""
-        ...
 
     @property
     def git_writable(self) -> bool:
         """Whether programs may make and change git repositories in the workspace."""
-        ...
 
     def launch(
         self,
@@ -75,11 +71,9 @@ class Sandbox(Protocol):
         Raises:
             SandboxError: the sandbox cannot work here; the text says how to fix it.
         """
-        ...
 
     def seen_as(self, workspace: Path) -> str:
         """Return the absolute path at which programs inside see `workspace`."""
-        ...
 
     def probe(self) -> None:
         """Start a trivial program with the full argument list, once; the answer is cached.
@@ -87,7 +81,6 @@ class Sandbox(Protocol):
         Raises:
             SandboxError: as for `launch`.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,11 +206,9 @@ class TemporaryFiles(Protocol):
         Raises:
             OSError: the sandbox has ended, or has no `/tmp` of its own.
         """
-        ...
 
     def detach(self) -> None:
         """Let go of a sandbox that ends."""
-        ...
 
 
 _LOADED = re.compile(r"^\s*(?:\S+ => )?(/.+) \(0x[0-9a-f]+\)$", re.MULTILINE)

@@ -43,7 +43,6 @@ class Session(Protocol):
         Raises:
             SessionError: the event cannot be written, e.g. the disk is full.
         """
-        ...
 
     async def commit(self) -> None:
         """Make the recorded events durable; awaited after each step and before an approved call.
@@ -51,7 +50,6 @@ class Session(Protocol):
         Raises:
             SessionError: an event cannot be written.
         """
-        ...
 
     def reset(self) -> None: ...
 
@@ -96,11 +94,9 @@ class OpenLog(Protocol):
 
     def sync(self) -> None:
         """Make the recorded events durable; blocks, and may run in a thread beside `append`."""
-        ...
 
     def replace(self, events: Iterable[Recorded]) -> None:
         """Replace all events by at least one other, atomically and durably."""
-        ...
 
     def remove(self) -> None: ...
 

@@ -401,12 +401,10 @@ class Console(Protocol):
     @property
     def pid(self) -> int:
         """The program's process id."""
-        ...
 
     @property
     def exit_code(self) -> int | None:
         """None before the end, or if unknown."""
-        ...
 
     def read(self) -> str:
         """Wait for output.
@@ -414,15 +412,12 @@ class Console(Protocol):
         Raises:
             EOFError: the program has ended.
         """
-        ...
 
     def write(self, text: str) -> None:
         """Type text; ignored after the program's end."""
-        ...
 
     async def kill(self) -> None:
         """Kill the program and its children; `read` ends."""
-        ...
 
 
 Starter = Callable[[Sequence[str], Mapping[str, str], Path], Console]

@@ -1,9 +1,4 @@
-"""The transport of control blocks: a reply is prose, Python that calls tools, payloads and a completion.
-
-`blocks_parser` reads the reply's text. Here its control block runs, and each `write_file` in it takes the next payload
-(`Payloads`, `PayloadBinder`). Contents that were not written are kept, so that the model need not send them again
-(`KeptContents`). Writes that are sure to follow each other are checked before the first is made (`expected_writes`).
-"""
+"""Transport with control blocks: a reply is prose, Python that calls tools, payloads and a completion."""
 
 from __future__ import annotations
 
@@ -34,8 +29,8 @@ from agent_runtime.transports.blocks_parser import (
     Reply,
     ReplyParser,
     expected_writes,
+    failure_message,
     same_file,
-    unreadable,
 )
 from agent_runtime.transports.protocol import StepOutput, StepSuspended, read_guide
 from agent_runtime.workspace.diffs import is_whole
@@ -47,93 +42,82 @@ NO_ACTION = (
 )
 
 NO_OUTPUT = "[Control block executed with no output.]"
-unfit = partial(prompts.unfit, "The step itself is done. Send a corrected ```completion")
+mismatch_message = partial(prompts.unfit, "The step itself is done. Send a corrected ```completion")
 _CHAT = "- A reply without control block and completion is an answer in conversation."
 _JOB = "- A reply with neither control block nor completion is an error: act, or finish with a completion alone."
 _CONTROL = re.compile(r"^ {0,3}(?:```|~~~)+codepilot\b.*", re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"^ {0,3}```(?:completion|markdown|text)?[ \t]*$", re.MULTILINE)
-_MOST_KEPT = 50
-_MOST_KEPT_CHARS = 4_000_000
+_MAX_STORED = 50
+_MAX_STORED_CHARS = 4_000_000
 Arguments = dict[str, Any]
-"""Of a call of `write_file` as a control block makes it, by name, without those that are None."""
-_OURS = frozenset({"payload", "hunks"})
-"""Arguments that say where the contents are, and that the tool does not know."""
+"""Arguments of a `write_file` call by name, without None."""
+_SELECTORS = frozenset({"payload", "hunks"})
+"""Arguments that select contents; the tool does not take them."""
 
 
 class BlockTransport:
-    """Control blocks, and the contents that their writes did not come to write."""
+    """Control blocks, with the stored contents of failed writes."""
 
     def __init__(self) -> None:
         self._binder = PayloadBinder()
 
     def guide(self, tools: str, *, chat: bool) -> str:
-        """Return the part of the system prompt about replies and tools; see `Transport.guide`."""
+        """See `Transport.guide`."""
         return Template(read_guide("blocks_guide.md")).substitute(tools=tools, mode=_CHAT if chat else _JOB).strip()
 
     def schemas(self, tools: Registry) -> tuple[ToolSchema, ...]:  # noqa: ARG002 - the interface of all transports
-        """None: the guide declares the tools."""
+        """Return none: the guide declares the tools."""
         return ()
 
-    def words(self, reply: str) -> str:
-        """What stands before a control block, without the fences of a completion."""
+    def plain_text(self, reply: str) -> str:
+        """Return the text outside control blocks."""
         return _FENCE.sub("", _CONTROL.sub("", reply))
 
     def adapt(self, tool: Tool) -> Tool:
-        """A tool as control code calls it."""
+        """See `Transport.adapt`."""
         return self._binder.adapt(tool)
 
-    def open(self, tools: Registry, limits: RunLimits, enclose: Callable[[Path], Path] | None = None) -> BlockLeg:
-        """Begin a leg of a run; see `Transport.open`."""
+    def open(self, tools: Registry, limits: RunLimits, enclose: Callable[[Path], Path] | None = None) -> BlockSession:
+        """See `Transport.open`."""
         bounds = InterpreterLimits(calls=limits.max_calls_per_step)
         interpreter = Interpreter(tools=tools.names, stubs=tools.stubs, limits=bounds, enclose=enclose)
-        # Somebody else's write_file takes what it writes as an argument.
+        # A registered write_file takes its contents as an argument.
         payloads = WRITE not in tools or not tools.get(WRITE).foreign
-        return BlockLeg(self._binder, interpreter, payloads=payloads)
+        return BlockSession(self._binder, interpreter, payloads=payloads)
 
     def require_resumable(self, calls: Mapping[str, Any]) -> None:
-        """Make sure that the interpreter that is installed can go on with a block.
-
-        Raises:
-            ResumeError: another version took it, or it cannot be read; or it was suspended with another transport.
-        """
+        """See `Transport.require_resumable`."""
         if "transport" in calls:
             raise ResumeError(ResumeCode.TRANSPORT, found=calls["transport"], now="blocks")
         require_readable(InterpreterState.from_plain(calls))
 
     def reset(self) -> None:
-        """Forget the contents that were kept."""
+        """Discard stored contents."""
         self._binder.reset()
 
 
-class BlockLeg:
-    """Reads replies with control blocks, and remembers which names write that earlier blocks have defined."""
+class BlockSession:
+    """Parser of replies with control blocks; remembers names that write."""
 
     no_action, no_output, prose_finishes = NO_ACTION, NO_OUTPUT, False
-    unfit, unreadable = staticmethod(unfit), staticmethod(unreadable)
+    mismatch_message, failure_message = staticmethod(mismatch_message), staticmethod(failure_message)
 
     def __init__(self, binder: PayloadBinder, interpreter: Interpreter, *, payloads: bool = True) -> None:
-        """Read replies.
-
-        Args:
-            binder: gives writes their payloads; the one that the tools were adapted by.
-            interpreter: runs control blocks.
-            payloads: whether writes take payloads.
-        """
         self._binder = binder
         self._interpreter = interpreter
         self._payloads = payloads
         self._writers: frozenset[str] = frozenset()
 
-    def recall(self, replies: Sequence[Replied]) -> list[BlockStep | None]:
-        """Read earlier replies again; see `TransportLeg.recall`."""
+    def parse_history(self, replies: Sequence[Replied]) -> list[BlockStep | None]:
+        """See `TransportSession.parse_history`."""
         self._writers = frozenset()
-        taken = list[BlockStep | None]()
+        steps = list[BlockStep | None]()
         for reply in replies:
             try:
-                taken.append(self.read(reply.text, "stop"))
+                steps.append(self.read(reply.text, "stop"))
             except FormatError:  # it was not acted on
-                taken.append(None)
-        return taken
+                steps.append(None)
+        return steps
 
     def read(
         self,
@@ -141,26 +125,22 @@ class BlockLeg:
         stop: StopReason,
         requests: Sequence[ToolRequest] = (),  # noqa: ARG002 - the interface of all transports
     ) -> BlockStep:
-        """Read a whole reply at once.
-
-        Raises:
-            FormatError: it does not follow the protocol; nothing of it may run.
-        """
-        reader = self.reader()
+        """See `TransportSession.read`."""
+        reader = self.new_reader()
         reader.feed(TextChunk(text=text))
         return reader.finish(stop)
 
-    def reader(self) -> BlockReader:
-        """Begin to read the next reply."""
+    def new_reader(self) -> BlockReader:
+        """See `TransportSession.new_reader`."""
         return BlockReader(self, ReplyParser(known_writers=self._writers, payloads=self._payloads))
 
     def accept(self, reply: Reply) -> BlockStep:
-        """The step of a reply that follows the protocol."""
+        """Return the step of a valid reply."""
         self._writers |= reply.writers
         return BlockStep(reply=reply, binder=self._binder, interpreter=self._interpreter)
 
     def state(self) -> dict[str, Plain]:
-        """Which payloads were taken, and which contents are kept."""
+        """See `TransportSession.state`."""
         return self._binder.state()
 
     async def close(self) -> None:
@@ -169,10 +149,10 @@ class BlockLeg:
 
 
 class BlockReader:
-    """Reads one reply with a control block."""
+    """Incremental parser of one reply."""
 
-    def __init__(self, leg: BlockLeg, parser: ReplyParser) -> None:
-        self._leg = leg
+    def __init__(self, session: BlockSession, parser: ReplyParser) -> None:
+        self._session = session
         self._parser = parser
 
     @property
@@ -181,52 +161,47 @@ class BlockReader:
         return ()
 
     def feed(self, chunk: TextChunk | CallChunk) -> list[Streamed]:
-        """Take the next chunk; gives its prose, and the completion of a reply without a control block."""
-        return self._shown(self._parser.feed(chunk.text)) if isinstance(chunk, TextChunk) else []
+        """See `ReplyReader.feed`."""
+        return self._filter(self._parser.feed(chunk.text)) if isinstance(chunk, TextChunk) else []
 
     def flush(self) -> list[Streamed]:
-        """The reply is over; gives the text that was held back."""
-        return self._shown(self._parser.flush())
+        """See `ReplyReader.flush`."""
+        return self._filter(self._parser.flush())
 
     def finish(self, stop: StopReason) -> BlockStep:
-        """Judge the whole reply.
+        """See `ReplyReader.finish`."""
+        return self._session.accept(self._parser.finish(stop))
 
-        Raises:
-            FormatError: it does not follow the protocol; nothing of it may run.
-        """
-        return self._leg.accept(self._parser.finish(stop))
-
-    def _shown(self, texts: Sequence[Streamed]) -> list[Streamed]:
-        """Leave out the completion of a reply that makes calls: they have yet to prove it."""
-        return [each for each in texts if not (each.completion and self._parser.acts)]
+    def _filter(self, texts: Sequence[Streamed]) -> list[Streamed]:
+        return [text for text in texts if not (text.completion and self._parser.has_control)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockStep:
-    """The control block of one reply, its payloads, and its completion."""
+    """The control block, payloads and completion of one reply."""
 
     reply: Reply
     binder: PayloadBinder
     interpreter: Interpreter
 
     @property
-    def acts(self) -> bool:
+    def has_calls(self) -> bool:
         """Whether there is a control block."""
         return self.reply.control is not None
 
     @property
     def contents(self) -> tuple[str, ...]:
-        """The payloads' texts."""
+        """Texts of the payloads."""
         return tuple(payload.text for payload in self.reply.payloads)
 
     @property
     def answers(self) -> tuple[ToolAnswer, ...]:
-        """None: a block asks by itself."""
+        """None: there are no native calls."""
         return ()
 
     @property
     def completion(self) -> str | None:
-        """The text for the user."""
+        """Text for the user."""
         return self.reply.completion
 
     @property
@@ -238,35 +213,37 @@ class BlockStep:
         """Run the control block; see `ReplyStep.run`.
 
         Raises:
-            LimitError: it took fewer payloads than the reply brings.
+            LimitError: payloads remain.
         """
         control = self.reply.control or ""
         self.binder.begin_step(Payloads(self.reply.payloads), control)
-        await self._see(self.interpreter.run(control, call=call, show=output.add_print))
+        await self._run_block(self.interpreter.run(control, call=call, show=output.add_print))
 
     async def resume(
         self, state: Mapping[str, Any], calls: Mapping[str, Any], call: CallTool, output: StepOutput
     ) -> None:
-        """Go on in the middle of the block; see `ReplyStep.resume`.
+        """Continue within the block; see `ReplyStep.resume`.
 
         Raises:
-            LimitError: as for `run`.
+            LimitError: payloads remain.
         """
         self.binder.resume(Payloads(self.reply.payloads), self.reply.control or "", state)
-        await self._see(self.interpreter.resume(InterpreterState.from_plain(calls), call=call, show=output.add_print))
+        await self._run_block(
+            self.interpreter.resume(InterpreterState.from_plain(calls), call=call, show=output.add_print)
+        )
 
     def end(self, *, ok: bool) -> str:
-        """Keep the contents that a block which failed did not come to write."""
-        return "" if ok else self.binder.keep_unreached()
+        """Store the contents of writes that a failed block did not reach."""
+        return "" if ok else self.binder.store_unreached()
 
-    async def _see(self, block: Awaitable[None]) -> None:
+    async def _run_block(self, block: Awaitable[None]) -> None:
         try:
             await block
         except Suspended as stop:
             raise StepSuspended(stop.state.to_plain()) from None
-        if left := self.binder.left():
+        if unused := self.binder.unused():
             raise LimitError(
-                f"{left} payload{'s were' if left > 1 else ' was'} left over: the block made fewer writes than the "
+                f"{unused} payload{'s were' if unused > 1 else ' was'} left over: the block made fewer writes than the "
                 "reply brings contents."
             )
 
@@ -296,189 +273,170 @@ def write_file(  # noqa: PLR0917 - the signature that users of the first CodePil
 
 
 class PayloadBinder:
-    """Gives each write of a step its contents, and keeps those that were not written.
+    """Contents of a step's writes.
 
-    At the first write of a block all that are sure to follow it are planned, on top of each other. If one cannot be
-    made, none is; the plans of the others are used when their calls come, unless a file has changed by then.
+    The first write of a block plans all certain writes after it. If one is impossible, none is made.
     """
 
     def __init__(self) -> None:
-        self._kept = KeptContents()
+        self._stored = ContentStore()
         self.begin_step(Payloads(), "")
 
     def adapt(self, tool: Tool) -> Tool:
-        """A tool as control code calls it: `write_file` takes its contents from the payloads."""
+        """Replace the signature of `write_file`, which takes contents from payloads."""
         if tool.name != WRITE or tool.planner is None:
             return tool
         return replace(tool, func=write_file, planner=partial(self._plan, tool.planner))
 
     def reset(self) -> None:
-        """Forget the contents that were kept."""
-        self._kept = KeptContents()
+        """Discard stored contents."""
+        self._stored = ContentStore()
         self.begin_step(Payloads(), "")
 
     def begin_step(self, payloads: Payloads, control: str) -> None:
-        """Take over a reply's payloads.
-
-        Args:
-            payloads: the contents that the reply brings.
-            control: its control block, whose writes are all checked before the first is made where they can be told.
-        """
+        """Set a reply's payloads and expected writes."""
         expected = expected_writes(control)
         self._payloads = payloads
-        self._expected = expected if sum(each.payloads for each in expected) == payloads.left() else ()
-        self._certain = [each for each in self._expected if each.certain]
-        self._looked_ahead = False
-        self._ahead: list[tuple[Arguments, Planned]] = []
-        self._waiting: tuple[str, str] | None = None
-        self._held: tuple[str, str] | None = None
+        self._expected = expected if sum(write.payloads for write in expected) == payloads.unused() else ()
+        self._certain = [write for write in self._expected if write.certain]
+        self._is_planned = False
+        self._plans: list[tuple[Arguments, Planned]] = []
+        self._pending: tuple[str, str] | None = None
+        self._suspended: tuple[str, str] | None = None
 
     def state(self) -> dict[str, Plain]:
-        """Where the step stands; see `resume`. A call that was planned and waits counts as not made."""
+        """Return plain data for `resume`."""
         return {
-            "taken": self._payloads.taken,
-            "kept": self._kept.to_plain(),
-            "tried_ahead": self._looked_ahead,
-            "promise": [*self._waiting] if self._waiting else None,
+            "taken": self._payloads.used,
+            "kept": self._stored.to_plain(),
+            "tried_ahead": self._is_planned,
+            "promise": [*self._pending] if self._pending else None,
         }
 
     def resume(self, payloads: Payloads, control: str, state: Mapping[str, Any]) -> None:
-        """Go on in the middle of a step. The call that waited is planned again, and must come to the same.
-
-        Args:
-            payloads: the reply's, from the first on.
-            control: its control block.
-            state: what `state` gave when the step was paused.
-
-        Raises:
-            ValueError: more payloads were taken than the reply has.
-        """
+        """Continue a step. The suspended call is planned again and must have the same effect."""
         self.begin_step(payloads, control)
         payloads.skip(state["taken"])
-        self._kept = KeptContents.from_plain(state["kept"])
-        self._looked_ahead = state["tried_ahead"]
+        self._stored = ContentStore.from_plain(state["kept"])
+        self._is_planned = state["tried_ahead"]
         if state["promise"]:
             call, digest = state["promise"]
-            self._held = self._waiting = (call, digest)
+            self._suspended = self._pending = (call, digest)
 
-    def left(self) -> int:
-        """How many payloads no call has taken."""
-        return self._payloads.left()
+    def unused(self) -> int:
+        """Return the number of unused payloads."""
+        return self._payloads.unused()
 
-    def keep_unreached(self) -> str:
-        """Keep what a block that failed did not come to write; gives what the model should know of it."""
-        ahead = self._payloads.ahead()
-        left, unreached = len(ahead), list[tuple[ExpectedWrite, tuple[str, ...]]]()
+    def store_unreached(self) -> str:
+        """Store contents of unreached writes and return a note."""
+        texts = self._payloads.unused_texts()
+        end, unreached = len(texts), list[tuple[ExpectedWrite, tuple[str, ...]]]()
         for write in reversed(self._expected):
-            if write.payloads and write.payloads <= left:
-                if "hunks" not in write.arguments:  # the patch that these correct is kept already
-                    unreached.append((write, ahead[left - write.payloads : left]))
-                left -= write.payloads
-        told = [f"payload={self._kept.keep(contents)} for {each.call}" for each, contents in reversed(unreached)]
-        return f"[not reached; the contents are kept: {'; '.join(told)}]" if told else ""
+            if write.payloads and write.payloads <= end:
+                if "hunks" not in write.arguments:  # the patch that these correct is already stored
+                    unreached.append((write, texts[end - write.payloads : end]))
+                end -= write.payloads
+        notes = [f"payload={self._stored.add(contents)} for {each.call}" for each, contents in reversed(unreached)]
+        return f"[not reached; the contents are kept: {'; '.join(notes)}]" if notes else ""
 
     def _plan(self, plan: Planner, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
-        """The plan of a write with its contents; these are taken when it is made or denied."""
-        given = {name: value for name, value in args.items() if value is not None}
-        made = json.dumps({"path": "", "mode": "w", "force": False} | given, sort_keys=True)
-        held, self._held = self._held, None
+        values = {name: value for name, value in args.items() if value is not None}
+        key = json.dumps({"path": "", "mode": "w", "force": False} | values, sort_keys=True)
+        suspended, self._suspended = self._suspended, None
         try:
-            planned = self._planned(lambda bound: plan(tool, bound, call), given)
+            planned = self._plan_bound(lambda bound: plan(tool, bound, call), values)
         except ToolError as error:
             planned = refused(CallFacts(tool=tool, args=args, writes=True), error)
-        if held is not None and held[0] == made and held[1] != planned.digest and not planned.refusal:
+        if suspended is not None and suspended[0] == key and suspended[1] != planned.digest and not planned.refusal:
             planned = refused(planned.facts, ToolError(CHANGED_MEANWHILE))
-        self._waiting = (made, planned.digest)
+        self._pending = (key, planned.digest)
         return replace(
             planned,
             facts=replace(planned.facts, args=args),
-            apply=partial(self._apply, given, planned),
-            declined=partial(self._decline, given),
+            apply=partial(self._apply, values, planned),
+            declined=partial(self._decline, values),
         )
 
-    def _planned(self, plan: Callable[[Arguments], Planned], given: Arguments) -> Planned:
+    def _plan_bound(self, plan: Callable[[Arguments], Planned], values: Arguments) -> Planned:
         payloads = self._payloads.copy()
-        bound = self._bound(given, payloads)
-        if self._ahead:
-            expected, planned = self._ahead.pop(0)
+        bound = self._bind(values, payloads)
+        if self._plans:
+            expected, planned = self._plans.pop(0)
             if expected == bound and planned.is_current():
                 return planned
-            self._ahead.clear()
+            self._plans.clear()
         planned = plan(bound)
-        if self._looked_ahead or planned.refusal:
+        if self._is_planned or planned.refusal:
             return planned
-        return self._look_ahead(planned, self._certain[1:], payloads)
+        return self._plan_ahead(planned, self._certain[1:], payloads)
 
-    def _look_ahead(self, first: Planned, following: list[ExpectedWrite], payloads: Payloads) -> Planned:
-        """Plan the writes that are sure to follow the first; one that cannot be made refuses the first."""
+    def _plan_ahead(self, first: Planned, following: list[ExpectedWrite], payloads: Payloads) -> Planned:
+        """Plan the certain writes after the first; an impossible one refuses the first."""
         planned: Planned | None = first
         for write in following:
             bound = Arguments()
             try:
-                bound = self._bound(write.arguments, payloads)
+                bound = self._bind(write.arguments, payloads)
                 planned = planned.follow(bound) if planned is not None and planned.follow is not None else None
             except ToolError as error:
                 planned = refused(first.facts, error)
             if planned is None:
                 break
             if planned.refusal:
-                told = _refusal_of(write, planned.refusal)
-                return replace(first, refusal=told, digest="", apply=partial(_refuse, write, planned))
-            self._ahead.append((bound, planned))
+                refusal = _refusal_of(write, planned.refusal)
+                return replace(first, refusal=refusal, digest="", apply=partial(_refuse, write, planned))
+            self._plans.append((bound, planned))
         return first
 
-    def _bound(self, given: Mapping[str, Any], payloads: Payloads) -> Arguments:
-        """The arguments of a write as the tool takes them: with kept contents, or the next payloads, which are taken.
-
-        Raises:
-            ToolError: nothing is kept under that number, or there are not enough payloads.
-        """
-        count, path = contents_of_call(given), "" if given.get("mode") == "patch" else given.get("path", "")
-        if "payload" in given:
-            contents = self._kept.get(given["payload"], count)
+    def _bind(self, values: Mapping[str, Any], payloads: Payloads) -> Arguments:
+        """Replace payload references by contents; payloads are taken in order."""
+        count, path = contents_of_call(values), "" if values.get("mode") == "patch" else values.get("path", "")
+        if "payload" in values:
+            contents = self._stored.get(values["payload"], count)
         else:
             contents = tuple(payloads.take(path) for _ in range(count))
-        if "hunks" in given:
-            numbers = given["hunks"]
-            sound = (
+        if "hunks" in values:
+            numbers = values["hunks"]
+            is_valid = (
                 isinstance(numbers, list | tuple) and all(map(is_whole, numbers)) and len({*numbers}) == len(numbers)
             )
-            if not sound or "payload" not in given or given.get("mode") != "patch":
-                told = "hunks: takes numbers of hunks, each once, of a patch that was refused (mode='patch', payload=N)"
-                raise ToolError(told, kind="ValueError")
+            if not is_valid or "payload" not in values or values.get("mode") != "patch":
+                error = (
+                    "hunks: takes numbers of hunks, each once, of a patch that was refused (mode='patch', payload=N)"
+                )
+                raise ToolError(error, kind="ValueError")
             contents = (with_hunks(contents[0], {number: payloads.take("") for number in numbers}),)
-        return {**{name: value for name, value in given.items() if name not in _OURS}, "contents": contents}
+        return {**{name: value for name, value in values.items() if name not in _SELECTORS}, "contents": contents}
 
-    def _apply(self, given: Arguments, planned: Planned) -> ToolResult:
-        self._waiting = None
-        contents = self._bound(given, self._payloads)["contents"]
-        self._looked_ahead = len(self._certain) > 1
+    def _apply(self, values: Arguments, planned: Planned) -> ToolResult:
+        self._pending = None
+        contents = self._bind(values, self._payloads)["contents"]
+        self._is_planned = len(self._certain) > 1
         try:
             result: ToolResult = planned.apply()
         except ToolError as error:
-            told = f"{error}\n{self._keep(given, contents)}"
-            raise ToolError(told, kind=error.kind, value=error.value) from error
+            text = f"{error}\n{self._store(values, contents)}"
+            raise ToolError(text, kind=error.kind, value=error.value) from error
         return result
 
-    def _decline(self, given: Arguments) -> str:
-        """Take what a write that is denied would have written, so that the next write does not get it."""
-        self._waiting = None
+    def _decline(self, values: Arguments) -> str:
+        """Take the payloads of a denied write from the next one."""
+        self._pending = None
         try:
-            contents = self._bound(given, self._payloads)["contents"]
-        except ToolError:  # it could not have been made anyway
+            contents = self._bind(values, self._payloads)["contents"]
+        except ToolError:  # it was impossible anyway
             return ""
-        return self._keep(given, contents)
+        return self._store(values, contents)
 
-    def _keep(self, given: Arguments, contents: tuple[str, ...]) -> str:
-        """Keep what was not written, and say so."""
-        number = self._kept.keep(contents, given.get("payload"))
-        several = given.get("mode") == "patch" and hunk_count(contents[0]) > 1
-        told = " To replace some of its hunks, add hunks=[their numbers] and a payload for each." if several else ""
-        return f"(The content is kept: payload={number} stands for it in a repeated call.{told})"
+    def _store(self, values: Arguments, contents: tuple[str, ...]) -> str:
+        number = self._stored.add(contents, values.get("payload"))
+        several = values.get("mode") == "patch" and hunk_count(contents[0]) > 1
+        hint = " To replace some of its hunks, add hunks=[their numbers] and a payload for each." if several else ""
+        return f"(The content is kept: payload={number} stands for it in a repeated call.{hint})"
 
 
-def _refusal_of(write: ExpectedWrite, why: str) -> str:
-    return f"Nothing was written: a later write of this block, line {write.line}, {write.call}, cannot be made: {why}"
+def _refusal_of(write: ExpectedWrite, error: str) -> str:
+    return f"Nothing was written: a later write of this block, line {write.line}, {write.call}, cannot be made: {error}"
 
 
 def _refuse(write: ExpectedWrite, planned: Planned) -> NoReturn:
@@ -490,103 +448,83 @@ def _refuse(write: ExpectedWrite, planned: Planned) -> NoReturn:
 
 
 class Payloads:
-    """One step's payloads; the loop makes one of these for each reply."""
+    """The payloads of one step, in order."""
 
     def __init__(self, payloads: Iterable[Payload] = ()) -> None:
         self._payloads = tuple(payloads)
-        self._taken = 0
+        self._used = 0
 
     def take(self, path: str) -> str:
-        """The next payload's text, for the file `path`; an empty path leaves the name on the fence unchecked.
-
-        Raises:
-            ToolError: there is none left, or it names another file; nothing is taken then.
-        """
-        number = self._taken + 1
+        """Return the next payload; an empty path skips the check of its file name."""
+        number = self._used + 1
         if number > len(self._payloads):
             raise ToolError(
                 f"write_file({path!r}) needs payload {number}, but the reply has {len(self._payloads)}; put one fenced "
                 "block for each write below the codepilot block, in the order of the calls",
                 kind="ValueError",
             )
-        payload = self._payloads[self._taken]
+        payload = self._payloads[self._used]
         if path and payload.filename is not None and not same_file(payload.filename, path):
             raise ToolError(
                 f"payload {number} says filename={payload.filename}, but its turn came with write_file({path!r}); put "
                 "the payloads in the order of the calls, or leave filename= out",
                 kind="ValueError",
             )
-        self._taken = number
+        self._used = number
         return payload.text
 
     def copy(self) -> Payloads:
-        """The same payloads, to try something out on."""
-        twin = Payloads(self._payloads)
-        twin._taken = self._taken
-        return twin
+        """Return a copy for a trial."""
+        copy = Payloads(self._payloads)
+        copy._used = self._used
+        return copy
 
     @property
-    def taken(self) -> int:
-        """How many payloads calls have taken."""
-        return self._taken
+    def used(self) -> int:
+        """Number of used payloads."""
+        return self._used
 
     def skip(self, count: int) -> None:
-        """Count payloads as taken that were taken before a run was paused.
-
-        Raises:
-            ValueError: there are not so many.
-        """
+        """Set the number of used payloads."""
         if not 0 <= count <= len(self._payloads):
             raise ValueError(f"{count} payloads were taken, but the reply has {len(self._payloads)}")
-        self._taken = count
+        self._used = count
 
-    def left(self) -> int:
-        """How many payloads no call has taken."""
-        return len(self._payloads) - self._taken
+    def unused(self) -> int:
+        """Return the number of unused payloads."""
+        return len(self._payloads) - self._used
 
-    def ahead(self) -> tuple[str, ...]:
-        """The texts that no call has taken."""
-        return tuple(payload.text for payload in self._payloads[self._taken :])
+    def unused_texts(self) -> tuple[str, ...]:
+        """Return the unused texts."""
+        return tuple(payload.text for payload in self._payloads[self._used :])
 
 
-class KeptContents:
-    """Contents that were sent but not written, by number, so that they need not be sent again.
-
-    The oldest go first when there are more than 50, or more than 4,000,000 characters of them.
-    """
+class ContentStore:
+    """Unwritten contents by number: the latest 50, up to 4,000,000 characters."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[int, tuple[str, ...]] = OrderedDict()
+        self._contents: OrderedDict[int, tuple[str, ...]] = OrderedDict()
         self._last = 0
 
-    def keep(self, contents: tuple[str, ...], number: int | None = None) -> int:
-        """Keep the contents of one write; the answer is their number.
-
-        Args:
-            contents: of the write.
-            number: of other contents, which these replace; None for a number of their own.
-        """
+    def add(self, contents: tuple[str, ...], number: int | None = None) -> int:
+        """Store the contents of a write, under a new number by default, and return the number."""
         if number is None:
             self._last = number = self._last + 1
-        self._kept[number] = contents
-        self._kept.move_to_end(number)
-        chars = sum(len(text) for kept in self._kept.values() for text in kept)
-        while len(self._kept) > 1 and (len(self._kept) > _MOST_KEPT or chars > _MOST_KEPT_CHARS):
-            chars -= sum(map(len, self._kept.popitem(last=False)[1]))
+        self._contents[number] = contents
+        self._contents.move_to_end(number)
+        chars = sum(len(text) for texts in self._contents.values() for text in texts)
+        while len(self._contents) > 1 and (len(self._contents) > _MAX_STORED or chars > _MAX_STORED_CHARS):
+            chars -= sum(map(len, self._contents.popitem(last=False)[1]))
         return number
 
     def get(self, number: object, count: int) -> tuple[str, ...]:
-        """The contents of a number.
-
-        Raises:
-            ToolError: there are none under it, or not as many as the write takes.
-        """
-        if not isinstance(number, int) or isinstance(number, bool) or number not in self._kept:
-            numbers = f"kept are {', '.join(map(str, self._kept))}" if self._kept else "nothing is kept"
+        """Return the contents of a number."""
+        if not isinstance(number, int) or isinstance(number, bool) or number not in self._contents:
+            numbers = f"kept are {', '.join(map(str, self._contents))}" if self._contents else "nothing is kept"
             raise ToolError(
                 f"payload={number!r}: must be the number of a write that was refused; {numbers}", kind="ValueError"
             )
-        contents = self._kept[number]
+        contents = self._contents[number]
         if len(contents) != count:
             raise ToolError(
                 f"payload={number}: holds {len(contents)} content{'s' if len(contents) != 1 else ''}, but this write "
@@ -596,13 +534,13 @@ class KeptContents:
         return contents
 
     def to_plain(self) -> dict[str, Plain]:
-        """All of them, to be kept while a run is paused."""
-        return {"last": self._last, "kept": [[number, *contents] for number, contents in self._kept.items()]}
+        """Return plain data for a suspended run."""
+        return {"last": self._last, "kept": [[number, *contents] for number, contents in self._contents.items()]}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """What `to_plain` gave."""
-        kept = cls()
-        kept._last = plain["last"]
-        kept._kept = OrderedDict((number, tuple(contents)) for number, *contents in plain["kept"])
-        return kept
+        """Restore the data of `to_plain`."""
+        store = cls()
+        store._last = plain["last"]
+        store._contents = OrderedDict((number, tuple(contents)) for number, *contents in plain["kept"])
+        return store

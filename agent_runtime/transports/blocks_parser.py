@@ -1,24 +1,6 @@
-"""Parse a model's reply with a control block, as its text arrives: prose, control block, payloads, completion. Pure.
+"""Incremental parser of replies with a control block. Pure.
 
-`ReplyParser` reads the text; `parse` reads a whole one. `plan_payloads` and `expected_writes` read the code of a
-control block without running it: how many payloads it takes, and for which files. The errors below describe a reply
-that breaks the protocol, in full for the model and in short (`unreadable`) for people.
-
-Where the protocol leaves a choice, this is what was chosen:
-
-* A nested fence is a fence line with an info string, of the same character as the block around it and at least as
-  long. Other fence lines cannot be taken for the end of that block, so they are plain content: this is what lets a
-  longer fence, or tildes, hold unbalanced fences. Nothing nests in a control block: its first bare fence ends it.
-* An unclosed payload is whole only if a check of its language says so: Python, JSON, TOML, told by the file's suffix or
-  the info string. There is no check for other languages, for a blank payload and for much Python or TOML
-  (`source.is_readable`), so these are `truncated`.
-* An unclosed payload, or display block, inside which a `codepilot` or `completion` fence begins is `ambiguous`.
-* An unclosed control block that does not parse, or that takes payloads, is `truncated`.
-* No block may follow the completion (`completion_first`, a second completion too); prose may, and stays prose.
-* A reply cut for length while no block is open is accepted, as the protocol says; who asked knows the stop reason. A
-  fence line that the cut leaves without its line end counts as open: a bare one may have been the start of a nested
-  fence, and a file would lose its end. Only a control block may end like that, since its code must parse.
-* Prose between and after the blocks below a control block is kept in `Reply.prose`, but is not live text.
+`ReplyParser` parses text; `plan_payloads` and `expected_writes` analyse control code without running it.
 """
 
 from __future__ import annotations
@@ -51,61 +33,45 @@ _CHECKS: dict[str, Callable[[str], object]] = {
     "toml": tomllib.loads,  # its time grows with the square of a key's parts
 }
 
-_MOST_FENCES = 5_000
-"""Fence lines of one reply."""
+_MAX_FENCES = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """One accepted reply.
-
-    Attributes:
-        control: the code to run, verbatim, or None.
-        payloads: what the writes in the control block take, in order.
-        completion: the text for the user, without blank lines around it, or None.
-        prose: all other text, display blocks with their fences included, without blank lines around it.
-        exact_payloads: the number of payloads that the control block takes; it equals `len(payloads)`. None when the
-            code does not tell: the run then checks as calls are made (`BlockStep` raises for those that remain).
-        writers: names that the control block binds and that write when used in a later step; pass all those of a run
-            to the next parser.
-    """
+    """One valid reply."""
 
     control: str | None
+    """Code to run."""
     payloads: tuple[Payload, ...]
+    """Contents of the writes, in order."""
     completion: str | None
+    """Text for the user, stripped of blank lines."""
     prose: str
+    """All other text, with display blocks, stripped of blank lines."""
     exact_payloads: int | None = 0
+    """Number of payloads that the control block takes; None if only the run can tell."""
     writers: frozenset[str] = frozenset()
+    """Names bound by the control block that write when used later; pass those of a run to the next parser."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
-    """The content of one file or edit.
-
-    Attributes:
-        text: the content to the byte, LF line ends; it ends with the newlines that stood before the closing fence.
-        filename: the file that the payload says it is for, or None.
-        info: the whole info string of its fence.
-        line: 1-based line of the reply on which its fence opens.
-    """
+    """The content of one file or edit."""
 
     text: str
+    """Exact content with LF line ends, up to the closing fence."""
     filename: str | None
+    """The file name in the fence."""
     info: str = ""
+    """The fence's info string."""
     line: int = 0
+    """1-based line of the opening fence."""
 
 
 def parse(text: str, stop_reason: str = "stop", *, known_writers: frozenset[str] = frozenset()) -> Reply:
-    """Read a whole reply at once.
+    """Parse a whole reply.
 
-    Args:
-        text: the reply.
-        stop_reason: "stop", or "length" when the model was cut off by a token limit.
-        known_writers: the `writers` of the earlier replies of the run.
-
-    Raises:
-        FormatError: the reply does not follow the protocol; nothing of it may run.
-        ValueError: no such stop reason.
+    `stop_reason` is "stop", or "length" after a token limit; `known_writers` are the `writers` of earlier replies.
     """
     parser = ReplyParser(known_writers=known_writers)
     parser.feed(text)
@@ -113,7 +79,7 @@ def parse(text: str, stop_reason: str = "stop", *, known_writers: frozenset[str]
 
 
 class Block(StrEnum):
-    """What a fenced block is."""
+    """Kind of a fenced block."""
 
     CONTROL = "codepilot"
     PAYLOAD = "payload"
@@ -121,15 +87,20 @@ class Block(StrEnum):
     COMPLETION = "completion"
 
 
+# Choices where the protocol leaves room:
+# * A nested fence has an info string, the same character and at least the length of the block's. Others are content: a
+#   longer fence, or tildes, can contain unbalanced fences. In a control block, the first bare fence ends it.
+# * An unclosed payload is accepted only if its language (Python, JSON or TOML) shows that it is complete.
+# * An unclosed payload or display block that contains a `codepilot` or `completion` fence is `ambiguous`.
+# * An unclosed control block that does not parse, or that takes payloads, is `truncated`.
+# * Only prose may follow the completion.
+# * A reply cut for length outside blocks is accepted, unless it ends in a fence line without line end: a bare one may
+#   be the start of a nested fence. A control block may end like that, since its code must parse.
+# * Prose below a control block is in `Reply.prose`, but is not live text.
 class ReplyParser:
-    """Reads one reply, in chunks of any size.
+    """Incremental parser of one reply. After a fault the rest is ignored, and `finish` raises.
 
-    Call `feed` for each chunk, `flush` for the last live text, and `finish` for the value. Once the reply has broken a
-    rule the rest of it is passed over, and `finish` raises.
-
-    Args:
-        known_writers: the `writers` of the earlier replies of the run.
-        payloads: whether writes take payloads; if not, every fence below the control block is display text.
+    Without `payloads`, fences below the control block are display blocks.
     """
 
     def __init__(self, *, known_writers: frozenset[str] = frozenset(), payloads: bool = True) -> None:
@@ -140,9 +111,9 @@ class ReplyParser:
         self._chars = self._fences = 0
         self._undecided: FenceLine | None = None
         self._fault: FormatError | None = None
-        self._open: _Open | None = None
-        self._control: _Open | None = None
-        self._completion: _Open | None = None
+        self._open: _OpenBlock | None = None
+        self._control: _OpenBlock | None = None
+        self._completion: _OpenBlock | None = None
         self._plan = PayloadPlan(slots=(), writers=frozenset())
         self._payloads: list[Payload] = []
         self._prose: list[str] = []
@@ -150,25 +121,21 @@ class ReplyParser:
         self._is_live = True
 
     @property
-    def acts(self) -> bool:
+    def has_control(self) -> bool:
         """Whether a control block has begun."""
         return self._control is not None
 
     def feed(self, chunk: str) -> list[Streamed]:
-        """Take the next chunk and return what it brings.
-
-        Raises:
-            RuntimeError: the reply was already flushed or finished.
-        """
+        """Parse a chunk and return its live text."""
         if self._flushed:
             raise RuntimeError("this reply has ended; use a new ReplyParser for the next one")
         self._chars += len(chunk)
         if self._chars > MAX_REPLY_CHARS and self._fault is None:
             self._fault = too_large(f"{MAX_REPLY_CHARS:,} characters")
-        return [] if self._fault is not None else self._take(self._scanner.feed(chunk))
+        return [] if self._fault is not None else self._process(self._scanner.feed(chunk))
 
     def flush(self) -> list[Streamed]:
-        """Say that the text is over, and return the events of what was held back; `finish` does it unasked."""
+        """End the text and return the remaining live text."""
         if self._flushed:
             return []
         self._flushed = True
@@ -176,7 +143,7 @@ class ReplyParser:
             return []
         last = self._open
         tokens = self._scanner.close()
-        events = self._take(tokens)
+        events = self._process(tokens)
         ends_control = last is not None and last.block is Block.CONTROL and self._fault is None
         for token in tokens:
             if isinstance(token, FenceLine) and not ends_control:
@@ -184,15 +151,7 @@ class ReplyParser:
         return events
 
     def finish(self, stop_reason: str = "stop") -> Reply:
-        """Judge the whole reply.
-
-        Args:
-            stop_reason: "stop", or "length" when the model was cut off by a token limit.
-
-        Raises:
-            FormatError: the reply does not follow the protocol; nothing of it may run.
-            ValueError: no such stop reason.
-        """
+        """Validate the whole reply; see `parse`."""
         if stop_reason not in ("stop", "length"):
             raise ValueError(f"stop_reason {stop_reason!r}: must be 'stop' or 'length'")
         self.flush()
@@ -201,12 +160,12 @@ class ReplyParser:
         if self._fault is not None:
             raise self._fault
         if self._open is not None:
-            self._end(self._open, stop_reason)
+            self._validate_open(self._open, stop_reason)
         reply = Reply(
             control=None if self._control is None else "".join(self._control.parts),
             payloads=tuple(self._payloads),
-            completion=None if self._completion is None else _trimmed(self._completion.parts),
-            prose=_trimmed(self._prose),
+            completion=None if self._completion is None else _strip_blank_lines(self._completion.parts),
+            prose=_strip_blank_lines(self._prose),
             exact_payloads=None if self._plan.slots is None else len(self._plan.slots),
             writers=self._plan.writers,
         )
@@ -216,40 +175,39 @@ class ReplyParser:
             raise missing_payloads(len(self._payloads), self._plan.slots, stop_reason=stop_reason)
         return reply
 
-    def _take(self, tokens: list[Token]) -> list[Streamed]:
+    def _process(self, tokens: list[Token]) -> list[Streamed]:
         events: list[Streamed] = []
         for token in tokens:
             if self._fault is not None:
                 break
             if isinstance(token, str):
-                self._text(token, events)
+                self._add_text(token, events)
                 continue
             self._fences += 1
-            if self._fences > _MOST_FENCES:
-                self._fault = too_large(f"{_MOST_FENCES:,} fence lines")
+            if self._fences > _MAX_FENCES:
+                self._fault = too_large(f"{_MAX_FENCES:,} fence lines")
             elif self._open is None:
-                self._begin(token, events)
+                self._open_block(token, events)
             elif self._open.is_closed_by(token):
-                self._close(self._open, token, events)
+                self._close_block(self._open, token, events)
             else:
-                self._text(token.text, events)
+                self._add_text(token.text, events)
         return events
 
-    def _text(self, text: str, events: list[Streamed]) -> None:
+    def _add_text(self, text: str, events: list[Streamed]) -> None:
         self._sink.append(text)
         if self._is_live:
             events.append(Streamed(text=text, completion=self._open is not None and self._open is self._completion))
 
-    def _begin(self, fence: FenceLine, events: list[Streamed]) -> None:
-        """Open the block that a fence line outside all blocks begins."""
+    def _open_block(self, fence: FenceLine, events: list[Streamed]) -> None:
         if fence.language in (_CONTROL, _COMPLETION):
             block = Block(fence.language)
         else:
             block = Block.DISPLAY if self._plan.slots == () else Block.PAYLOAD
-        self._fault = self._refusal(block, fence)
+        self._fault = self._find_fault(block, fence)
         if self._fault is not None:
             return
-        self._open = opened = _Open(block=block, fence=fence, lengths=[fence.length])
+        self._open = opened = _OpenBlock(block=block, fence=fence, lengths=[fence.length])
         self._sink, self._is_live = opened.parts, block in {Block.COMPLETION, Block.DISPLAY}
         if block is Block.CONTROL:
             self._control = opened
@@ -257,10 +215,9 @@ class ReplyParser:
             self._completion = opened
         elif block is Block.DISPLAY:
             self._sink = self._prose
-            self._text(fence.text, events)
+            self._add_text(fence.text, events)
 
-    def _refusal(self, block: Block, fence: FenceLine) -> FormatError | None:
-        """Why a block may not stand here, or None."""
+    def _find_fault(self, block: Block, fence: FenceLine) -> FormatError | None:
         if self._completion is not None:
             return block_after_completion(fence.language, fence.line, self._completion.fence.line)
         if block is Block.CONTROL and self._control is not None:
@@ -276,29 +233,26 @@ class ReplyParser:
         return None
 
     def _next_slot(self) -> Slot | None:
-        """The write that takes the payload being read, where the code tells."""
         slots = self._plan.slots or ()
         return slots[len(self._payloads)] if len(self._payloads) < len(slots) else None
 
-    def _close(self, opened: _Open, fence: FenceLine, events: list[Streamed]) -> None:
-        """End a block at its closing fence."""
+    def _close_block(self, opened: _OpenBlock, fence: FenceLine, events: list[Streamed]) -> None:
         if opened.block is Block.DISPLAY:
-            self._text(fence.text, events)
+            self._add_text(fence.text, events)
         if opened.block is Block.CONTROL:
             try:
                 self._read_plan(opened)
             except CodeError as error:
                 self._fault = invalid_control(opened.fence.line, "".join(opened.parts), error)
                 return
-        self._settle(opened)
+        self._finish_block(opened)
 
-    def _read_plan(self, control: _Open) -> None:
+    def _read_plan(self, control: _OpenBlock) -> None:
         tree = parse_code("".join(control.parts))
         if self._takes_payloads:
             self._plan = plan_payloads(tree, self._known_writers)
 
-    def _settle(self, opened: _Open) -> None:
-        """Keep a whole block and go back to prose."""
+    def _finish_block(self, opened: _OpenBlock) -> None:
         if opened.block is Block.PAYLOAD:
             fence = opened.fence
             text = "".join(opened.parts)
@@ -307,8 +261,8 @@ class ReplyParser:
         self._sink = self._prose
         self._is_live = self._control is None
 
-    def _end(self, opened: _Open, stop_reason: str) -> None:
-        """Judge a block that the end of the text left open."""
+    def _validate_open(self, opened: _OpenBlock, stop_reason: str) -> None:
+        """Validate a block that is open at the end of the text."""
         line = opened.fence.line
         if stop_reason == "length":
             raise cut_block(opened.block, line)
@@ -319,14 +273,14 @@ class ReplyParser:
                 raise unclosed_control(line, f"its code does not parse ({error.reason})") from None
             if self._plan.slots != ():
                 raise unclosed_control(line, "it writes files, but no payload can follow inside it")
-        elif opened.block is not Block.COMPLETION and opened.swallowed is not None:
-            raise unclosed_block(opened.block, line, opened.swallowed.language, opened.swallowed.line)
-        elif opened.block is Block.PAYLOAD and not self._is_whole(opened):
+        elif opened.block is not Block.COMPLETION and opened.inner is not None:
+            raise unclosed_block(opened.block, line, opened.inner.language, opened.inner.line)
+        elif opened.block is Block.PAYLOAD and not self._is_complete(opened):
             raise unclosed_payload(line)
-        self._settle(opened)
+        self._finish_block(opened)
 
-    def _is_whole(self, payload: _Open) -> bool:
-        """Whether an unclosed payload passes the check of its language."""
+    def _is_complete(self, payload: _OpenBlock) -> bool:
+        """Whether an unclosed payload is complete in its language."""
         slot = self._next_slot()
         names = [payload.fence.filename, slot.path if slot else None]
         languages = [PurePosixPath(name).suffix[1:].lower() for name in names if name] + [payload.fence.language]
@@ -342,24 +296,21 @@ class ReplyParser:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Open:
-    """The block being read.
-
-    Attributes:
-        lengths: the fence lengths of the block and of the fences nested in it, innermost last.
-        swallowed: the first fence line inside that would open a protocol block outside.
-    """
+class _OpenBlock:
+    """An open block."""
 
     block: Block
     fence: FenceLine
     parts: list[str] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
-    swallowed: FenceLine | None = None
+    """Fence lengths of the block and of nested fences, innermost last."""
+    inner: FenceLine | None = None
+    """The first nested fence of a protocol block."""
 
     def is_closed_by(self, fence: FenceLine) -> bool:
-        """Take note of a fence line inside the block; True if it ends the block."""
-        if self.swallowed is None and fence.language in (_CONTROL, _COMPLETION):
-            self.swallowed = fence
+        """Register a fence line in the block and return whether it ends the block."""
+        if self.inner is None and fence.language in (_CONTROL, _COMPLETION):
+            self.inner = fence
         if fence.char != self.fence.char or fence.length < self.lengths[-1]:
             return False
         if not fence.info:
@@ -369,8 +320,8 @@ class _Open:
         return not self.lengths
 
 
-def _trimmed(parts: list[str]) -> str:
-    """Text without the blank lines around it; the indentation of its first line stays."""
+def _strip_blank_lines(parts: list[str]) -> str:
+    """Strip blank lines, but not the indentation of the first line."""
     lines = "".join(parts).rstrip().split("\n")
     first = next((number for number, line in enumerate(lines) if line.strip()), 0)
     return "\n".join(lines[first:])
@@ -378,12 +329,7 @@ def _trimmed(parts: list[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """One payload that a call takes.
-
-    Attributes:
-        path: the file that the call names, or None when it is not a literal.
-        line: 1-based line of the call in the control block.
-    """
+    """One payload of a call; `path` is None if it is no literal."""
 
     path: str | None
     line: int
@@ -391,25 +337,20 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadPlan:
-    """What a control block does with payloads.
-
-    Attributes:
-        slots: the payloads in the order in which the calls take them, or None when only the run can tell.
-        writers: names that the block binds and that write when they are used later: its own functions and aliases.
-    """
+    """A control block's use of payloads; `slots` is None if only the run can tell."""
 
     slots: tuple[Slot, ...] | None
     writers: frozenset[str]
 
 
 _PARAMETERS = ("path", "start_line", "end_line", "after_line", "mode", "edits", "version", "force", "payload", "hunks")
-_STRAIGHT = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.withitem)
+_STRAIGHT_LINE = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.withitem)
 _DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 _HARMLESS = frozenset({WRITE, "print", "len", "str", "repr", "find", "list_files"})
-"""Calls between two writes that change no file, and no line number that the second refers to."""
-_MAY_STOP = (ast.Raise, ast.Assert, ast.Return)
-_NOT_ALWAYS_ONCE = (
+"""Calls that change no file and no line number between two writes."""
+_ABORTING = (ast.Raise, ast.Assert, ast.Return)
+_CONDITIONAL = (
     ast.IfExp,
     ast.BoolOp,
     ast.Lambda,
@@ -421,36 +362,26 @@ _NOT_ALWAYS_ONCE = (
 
 
 def plan_payloads(tree: ast.Module, known_writers: frozenset[str] = frozenset()) -> PayloadPlan:
-    """Say which payloads a control block takes.
-
-    The answer is definite where every write is a direct call in straight-line code at module level (`with` bodies
-    included) whose `mode` and `edits` are literals. It is not where a write is in a loop, a condition, a function,
-    a comprehension, a lambda or a `try`, where `write_file` is used other than called or is rebound, and where a
-    name that may write is mentioned.
-
-    Args:
-        tree: the parsed block.
-        known_writers: the `writers` of the earlier blocks of the run, whose names live on.
-    """
+    """Return the payloads that a control block takes, if every write is a direct call in straight-line code."""
     writers = {WRITE, *known_writers}
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     if writers.isdisjoint(used.union(_bound_names(tree))):
         return PayloadPlan(slots=(), writers=frozenset())
-    return PayloadPlan(slots=_slots(tree, known_writers), writers=_new_writers(tree, known_writers))
+    return PayloadPlan(slots=_find_slots(tree, known_writers), writers=_new_writers(tree, known_writers))
 
 
-def same_file(one: str, other: str) -> bool:
-    """Whether two paths name the same file, `./` and doubled slashes aside."""
-    return _normal(one) == _normal(other)
+def same_file(first: str, second: str) -> bool:
+    """Return whether two paths are equal after normalisation."""
+    return _normalise(first) == _normalise(second)
 
 
-def _normal(path: str) -> str:
+def _normalise(path: str) -> str:
     absolute = "/" if path.startswith("/") else ""
     return absolute + str(PurePosixPath(path.lstrip("/")))
 
 
 def expected_writes(code: str) -> tuple[ExpectedWrite, ...]:
-    """The writes of a block in the order in which they are made; none where only the run can tell."""
+    """Return the writes of a block in order; none if only the run can tell."""
     if WRITE not in code:
         return ()
     try:
@@ -463,11 +394,11 @@ def expected_writes(code: str) -> tuple[ExpectedWrite, ...]:
     certain = True
     for node in _statements(tree.body):
         calls = _direct_writes(node)
-        if any(_position(call) < _end(before) for before, call in pairwise(calls)):
+        if any(_start_position(call) < _end_position(before) for before, call in pairwise(calls)):
             return ()  # one within the other
         certain = certain and (not writes or _is_harmless(node))
         for call in calls:
-            write = _expected(call, certain=certain)
+            write = _expected_write(call, certain=certain)
             certain = write.certain and (bool(writes) or _is_harmless(node))
             writes.append(write)
     return tuple(writes)
@@ -475,34 +406,30 @@ def expected_writes(code: str) -> tuple[ExpectedWrite, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedWrite:
-    """One call of `write_file` in straight-line code.
-
-    Attributes:
-        line: where it is in the block, from 1.
-        call: how it is written.
-        payloads: how many it takes from the reply.
-        arguments: by name, as far as they are literals, those that are None left out.
-        certain: whether it follows the first write of the block with nothing between that could change a file or end
-            the block, and all its arguments are literals.
-    """
+    """One `write_file` call in straight-line code."""
 
     line: int
+    """1-based line in the block."""
     call: str
+    """Source code."""
     payloads: int
+    """Number of payloads it takes."""
     arguments: dict[str, object]
+    """Literal arguments other than None."""
     certain: bool
+    """Whether all arguments are literals and no code since the first write can change a file or end the block."""
 
 
-def _slots(tree: ast.Module, known_writers: frozenset[str]) -> tuple[Slot, ...] | None:
+def _find_slots(tree: ast.Module, known_writers: frozenset[str]) -> tuple[Slot, ...] | None:
     if any(name in known_writers or name == WRITE for name in _bound_names(tree)):
         return None
     slots: list[Slot] = []
     for node in _statements(tree.body):
-        uses = [use for use in _uses(node) if use[0].id == WRITE or use[0].id in known_writers]
+        uses = [use for use in _walk_names(node) if use[0].id == WRITE or use[0].id in known_writers]
         if not uses:
             continue
         calls = _direct_writes(node)
-        if not isinstance(node, _STRAIGHT) or any(maybe for _, maybe in uses) or len(calls) != len(uses):
+        if not isinstance(node, _STRAIGHT_LINE) or any(maybe for _, maybe in uses) or len(calls) != len(uses):
             return None
         for call in calls:
             count = _payload_count(call)
@@ -512,10 +439,10 @@ def _slots(tree: ast.Module, known_writers: frozenset[str]) -> tuple[Slot, ...] 
     return tuple(slots)
 
 
-def _expected(call: ast.Call, *, certain: bool) -> ExpectedWrite:
-    given = _arguments(call)
+def _expected_write(call: ast.Call, *, certain: bool) -> ExpectedWrite:
+    nodes = _arguments(call)
     arguments: dict[str, object] = {}
-    for name, node in given.items():
+    for name, node in nodes.items():
         try:
             arguments[name] = ast.literal_eval(node)
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
@@ -532,31 +459,31 @@ def _expected(call: ast.Call, *, certain: bool) -> ExpectedWrite:
 def _is_harmless(node: ast.AST) -> bool:
     parts = list(ast.walk(node))
     calls = [part.func for part in parts if isinstance(part, ast.Call)]
-    return not any(isinstance(part, _MAY_STOP) for part in parts) and all(
+    return not any(isinstance(part, _ABORTING) for part in parts) and all(
         isinstance(func, ast.Name) and func.id in _HARMLESS for func in calls
     )
 
 
 def _direct_writes(node: ast.AST) -> list[ast.Call]:
-    """The direct writes in one statement, in the order in which they are made: a call is made where its text ends."""
+    """Return direct writes in order of execution: by the end of their text."""
     calls = [
         part
         for part in ast.walk(node)
         if isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id == WRITE
     ]
-    return sorted(calls, key=_end)
+    return sorted(calls, key=_end_position)
 
 
-def _position(call: ast.Call) -> tuple[int, int]:
+def _start_position(call: ast.Call) -> tuple[int, int]:
     return call.lineno, call.col_offset
 
 
-def _end(call: ast.Call) -> tuple[int, int]:
+def _end_position(call: ast.Call) -> tuple[int, int]:
     return call.end_lineno or 0, call.end_col_offset or 0
 
 
 def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
-    """The statements in order, `with` opened up."""
+    """Yield statements, with `with` bodies inlined."""
     pending = list(body)[::-1]
     while pending:
         node = pending.pop()
@@ -567,20 +494,20 @@ def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
             yield node
 
 
-def _uses(node: ast.AST) -> Iterator[tuple[ast.Name, bool]]:
-    """Every name in a node, and whether it stands where it may be reached not at all or more than once."""
+def _walk_names(node: ast.AST) -> Iterator[tuple[ast.Name, bool]]:
+    """Yield each name, and whether it may be evaluated not exactly once."""
     pending = [(node, False)]
     while pending:
         part, maybe = pending.pop()
         if isinstance(part, ast.Name):
             yield part, maybe
         chained = isinstance(part, ast.Compare) and len(part.ops) > 1
-        maybe = maybe or chained or isinstance(part, _NOT_ALWAYS_ONCE)
+        maybe = maybe or chained or isinstance(part, _CONDITIONAL)
         pending += [(child, maybe) for child in ast.iter_child_nodes(part)]
 
 
 def _bound_names(tree: ast.Module) -> Iterator[str]:
-    """Names that the block defines or imports (an assigned name is a use that is not a call)."""
+    """Yield defined and imported names; assigned names count as uses."""
     for node in ast.walk(tree):
         if isinstance(node, _DEFINITION):
             yield node.name
@@ -589,32 +516,31 @@ def _bound_names(tree: ast.Module) -> Iterator[str]:
 
 
 def _arguments(call: ast.Call) -> dict[str, ast.expr]:
-    """The arguments of a `write_file` call by name, as they are written."""
-    named = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
-    return dict(zip(_PARAMETERS, call.args, strict=False)) | named
+    keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
+    return dict(zip(_PARAMETERS, call.args, strict=False)) | keywords
 
 
 def _payload_count(call: ast.Call) -> int | None:
-    """The payloads one call takes, or None when its arguments do not tell."""
+    """Return the number of payloads of a call; None if unknown."""
     if any(isinstance(arg, ast.Starred) for arg in call.args) or any(keyword.arg is None for keyword in call.keywords):
         return None
     arguments = _arguments(call)
     mode = _literal_text(arguments["mode"]) if "mode" in arguments else "w"
-    if _is_given(arguments.get("payload")):
+    if _is_set(arguments.get("payload")):
         hunks = arguments.get("hunks")
-        return _items(hunks) if _is_given(hunks) else 0
+        return _count_items(hunks) if _is_set(hunks) else 0
     try:
-        return None if mode is None else contents_taken(mode, _items(arguments.get("edits")))
+        return None if mode is None else contents_taken(mode, _count_items(arguments.get("edits")))
     except ValueError:
         return None  # The tool refuses the call itself, in words of its own.
 
 
-def _is_given(node: ast.expr | None) -> bool:
+def _is_set(node: ast.expr | None) -> bool:
     return node is not None and not (isinstance(node, ast.Constant) and node.value is None)
 
 
-def _items(node: ast.expr | None) -> int | None:
-    """How many items a list has as it is written; None where that does not tell."""
+def _count_items(node: ast.expr | None) -> int | None:
+    """Return the number of items of a list literal; None if unknown."""
     if not isinstance(node, ast.List | ast.Tuple) or any(isinstance(item, ast.Starred) for item in node.elts):
         return None
     return len(node.elts)
@@ -625,15 +551,15 @@ def _literal_text(node: ast.expr | None) -> str | None:
 
 
 def _new_writers(tree: ast.Module, known_writers: frozenset[str]) -> frozenset[str]:
-    """Functions and aliases of the block that reach a write, directly or through each other."""
-    mentioned_by = defaultdict[str, list[_Binding]](list)
+    """Return functions and aliases that reach a write, also through each other."""
+    used_by = defaultdict[str, list[_Binding]](list)
     for binding in _bindings(tree):
-        for name in binding.mentioned if binding.runs_later else binding.kept:
-            mentioned_by[name].append(binding)
+        for name in binding.used if binding.is_deferred else binding.stored:
+            used_by[name].append(binding)
     writers = {*known_writers, WRITE}
     pending = list(writers)
     while pending:
-        for binding in mentioned_by.pop(pending.pop(), ()):
+        for binding in used_by.pop(pending.pop(), ()):
             pending += binding.names - writers
             writers |= binding.names
             binding.names.clear()
@@ -642,53 +568,49 @@ def _new_writers(tree: ast.Module, known_writers: frozenset[str]) -> frozenset[s
 
 @dataclass(slots=True, eq=False)
 class _Binding:
-    """Names that are bound to a piece of code.
-
-    Attributes:
-        names: the names.
-        around: the binding whose code this one is in.
-        runs_later: whether the code, or a lambda in it, runs when the names are used.
-        mentioned: the names in the code.
-        kept: those of them whose values live on in the code's own value: all but those merely called on the spot.
-    """
+    """Names bound to code."""
 
     names: set[str]
-    around: _Binding | None
-    runs_later: bool
-    mentioned: set[str] = field(default_factory=set)
-    kept: set[str] = field(default_factory=set)
+    outer: _Binding | None
+    """The binding whose code contains this one."""
+    is_deferred: bool
+    """Whether the code, or a lambda in it, runs when the names are used."""
+    used: set[str] = field(default_factory=set)
+    """Names in the code."""
+    stored: set[str] = field(default_factory=set)
+    """Used names other than those merely called."""
 
 
 def _bindings(tree: ast.Module) -> list[_Binding]:
-    """List the definitions and assignments of the code. Each node is looked at once, however deep they are nested."""
-    found: list[_Binding] = []
+    """Return definitions and assignments, in linear time at any depth."""
+    bindings: list[_Binding] = []
     called = {part.func for part in ast.walk(tree) if isinstance(part, ast.Call)}
     pending: list[tuple[ast.AST, _Binding | None]] = [(tree, None)]
     while pending:
-        node, around = pending.pop()
-        within: ast.AST | None = None  # the child that is the code of a binding
-        inner = around
-        if isinstance(node, ast.Name) and around is not None:
-            around.mentioned.add(node.id)
+        node, outer_binding = pending.pop()
+        code: ast.AST | None = None  # the child that is the code of a binding
+        inner = outer_binding
+        if isinstance(node, ast.Name) and outer_binding is not None:
+            outer_binding.used.add(node.id)
             if node not in called:
-                around.kept.add(node.id)
-        elif isinstance(node, ast.Lambda) and around is not None:
-            around.runs_later = True
+                outer_binding.stored.add(node.id)
+        elif isinstance(node, ast.Lambda) and outer_binding is not None:
+            outer_binding.is_deferred = True
         elif isinstance(node, _DEFINITION):
-            around = inner = _Binding({node.name}, around, runs_later=True)
-            found.append(inner)
+            outer_binding = inner = _Binding({node.name}, outer_binding, is_deferred=True)
+            bindings.append(inner)
         elif isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names = {name.id for target in targets for name, _ in _uses(target)}
-            within, inner = node.value, _Binding(names, around, runs_later=False)
-            found.append(inner)
-        pending += [(child, inner if child is within else around) for child in ast.iter_child_nodes(node)]
-    for binding in reversed(found):  # a binding stands behind the one around it
-        if (outer := binding.around) is not None:
-            outer.mentioned |= binding.mentioned
-            outer.kept |= binding.kept
-            outer.runs_later = outer.runs_later or binding.runs_later
-    return found
+            names = {name.id for target in targets for name, _ in _walk_names(target)}
+            code, inner = node.value, _Binding(names, outer_binding, is_deferred=False)
+            bindings.append(inner)
+        pending += [(child, inner if child is code else outer_binding) for child in ast.iter_child_nodes(node)]
+    for binding in reversed(bindings):  # inner bindings follow outer ones
+        if (outer := binding.outer) is not None:
+            outer.used |= binding.used
+            outer.stored |= binding.stored
+            outer.is_deferred = outer.is_deferred or binding.is_deferred
+    return bindings
 
 
 _NOTHING_RAN = "Nothing in this reply was run."
@@ -697,7 +619,7 @@ _LONGER_FENCE = "If the content itself shows fences, open its block with a longe
 
 
 def empty_reply() -> FormatError:
-    """No text at all."""
+    """An empty reply."""
     return FormatError(
         "empty",
         "The reply was empty. Act with a ```codepilot block, or finish with a ```completion block.",
@@ -705,14 +627,14 @@ def empty_reply() -> FormatError:
 
 
 def too_large(limit: str) -> FormatError:
-    """The reply has more than is read of one."""
+    """A reply above a limit."""
     return FormatError(
         "truncated", f"The reply has more than {limit}, the most that is read. {_NOTHING_RAN} {_SHORTER}"
     )
 
 
 def cut_block(block: str, line: int) -> FormatError:
-    """The length limit was reached in the middle of a block."""
+    """A length limit reached inside a block."""
     return FormatError(
         "truncated",
         f"The reply reached the length limit inside the {block} block that line {line} opens. {_NOTHING_RAN} "
@@ -721,24 +643,24 @@ def cut_block(block: str, line: int) -> FormatError:
 
 
 def cut_fence(line: int) -> FormatError:
-    """The length limit was reached in a fence line, so that nobody can tell what it was to be."""
+    """A length limit reached in a fence line."""
     return FormatError(
         "truncated",
         f"The reply reached the length limit in the middle of the fence on line {line}. {_NOTHING_RAN} {_SHORTER}",
     )
 
 
-def unclosed_control(line: int, why: str) -> FormatError:
-    """The text ended inside a control block that is not complete as it stands."""
+def unclosed_control(line: int, reason: str) -> FormatError:
+    """An unclosed, incomplete control block."""
     return FormatError(
         "truncated",
-        f"The reply ended inside the codepilot block that line {line} opens, and {why}. {_NOTHING_RAN} "
+        f"The reply ended inside the codepilot block that line {line} opens, and {reason}. {_NOTHING_RAN} "
         "Send the whole reply again and close the block with a bare ``` line before anything else.",
     )
 
 
 def unclosed_payload(line: int) -> FormatError:
-    """The text ended inside a payload that cannot be shown to be whole."""
+    """An unclosed payload that may be incomplete."""
     return FormatError(
         "truncated",
         f"The reply ended inside the payload that line {line} opens, so its content may be incomplete. {_NOTHING_RAN} "
@@ -747,7 +669,7 @@ def unclosed_payload(line: int) -> FormatError:
 
 
 def unclosed_block(block: str, line: int, word: str, at: int) -> FormatError:
-    """A block was never closed, and a protocol block begins inside it."""
+    """An unclosed block that contains a protocol block."""
     return FormatError(
         "ambiguous",
         f"The {block} block that line {line} opens is never closed, so the ```{word} on line {at} counts as its "
@@ -756,7 +678,7 @@ def unclosed_block(block: str, line: int, word: str, at: int) -> FormatError:
 
 
 def second_control(line: int, first: int) -> FormatError:
-    """Two control blocks."""
+    """A second control block."""
     return FormatError(
         "multiple_control",
         f"Line {line} opens a second codepilot block; line {first} opened the first. {_NOTHING_RAN} "
@@ -765,7 +687,7 @@ def second_control(line: int, first: int) -> FormatError:
 
 
 def block_after_completion(word: str, line: int, completion: int) -> FormatError:
-    """A block follows the completion."""
+    """A block after the completion."""
     return FormatError(
         "completion_first",
         f"Line {line} opens a block (```{word}) after the completion block of line {completion}. {_NOTHING_RAN} "
@@ -774,13 +696,13 @@ def block_after_completion(word: str, line: int, completion: int) -> FormatError
 
 
 def invalid_control(opened: int, code: str, error: CodeError) -> FormatError:
-    """The control code does not parse."""
+    """Invalid control code."""
     lines = code.split("\n")
-    shown = ""
-    place = f"the codepilot block that line {opened} opens"
+    excerpt = ""
+    location = f"the codepilot block that line {opened} opens"
     if error.line is not None and 1 <= error.line <= len(lines):
-        place = f"line {error.line} of {place}"
-        shown = f":\n    {lines[error.line - 1].strip()[:200]}\n"
+        location = f"line {error.line} of {location}"
+        excerpt = f":\n    {lines[error.line - 1].strip()[:200]}\n"
     fence = next((number for number, line in enumerate(lines, 1) if line.lstrip(" ").startswith(("```", "~~~"))), None)
     advice = (
         "Correct it and send the whole reply again. A line that is only ``` closes the block, also inside a string: "
@@ -791,33 +713,33 @@ def invalid_control(opened: int, code: str, error: CodeError) -> FormatError:
     )
     return FormatError(
         "control_syntax",
-        f"Python syntax error in {place}: {error.reason}{shown or '. '}{_NOTHING_RAN} {advice}",
+        f"Python syntax error in {location}: {error.reason}{excerpt or '. '}{_NOTHING_RAN} {advice}",
     )
 
 
 def too_many_payloads(line: int, slots: tuple[Slot, ...]) -> FormatError:
-    """More payloads than the calls take."""
+    """A payload without a call."""
     return FormatError(
         "payload_count",
-        f"{_wanted(slots)}, and line {line} opens one more. {_NOTHING_RAN} Below a codepilot block that writes, every "
+        f"{_total(slots)}, and line {line} opens one more. {_NOTHING_RAN} Below a codepilot block that writes, every "
         f"fence but completion is a payload: leave out the others, or show them above it. {_LONGER_FENCE}",
     )
 
 
-def missing_payloads(found: int, slots: tuple[Slot, ...], *, stop_reason: str) -> FormatError:
-    """Fewer payloads than the calls take."""
-    slot = slots[found]
+def missing_payloads(count: int, slots: tuple[Slot, ...], *, stop_reason: str) -> FormatError:
+    """A call without a payload."""
+    slot = slots[count]
     name = f" of {slot.path!r}" if slot.path is not None else ""
     cut = "The reply reached the length limit before all payloads were sent. " if stop_reason == "length" else ""
     return FormatError(
         "payload_count",
-        f"{cut}{_wanted(slots)}, but the reply has {found}: the write{name} on line {slot.line} of the block lacks "
+        f"{cut}{_total(slots)}, but the reply has {count}: the write{name} on line {slot.line} of the block lacks "
         f"one. {_NOTHING_RAN} Put one fenced block for each write below the codepilot block, in the order of calls.",
     )
 
 
 def wrong_file(line: int, filename: str, number: int, slot: Slot) -> FormatError:
-    """A payload names another file than its call."""
+    """A payload that names another file than its call."""
     return FormatError(
         "filename_mismatch",
         f"Payload {number} on line {line} says filename={filename}, but the call that takes it (line {slot.line} of "
@@ -826,11 +748,11 @@ def wrong_file(line: int, filename: str, number: int, slot: Slot) -> FormatError
     )
 
 
-def _wanted(slots: tuple[Slot, ...]) -> str:
+def _total(slots: tuple[Slot, ...]) -> str:
     return f"The codepilot block takes {len(slots)} payload{'' if len(slots) == 1 else 's'}"
 
 
-_BROKEN: dict[FormatCode, str] = {
+_FAULTS: dict[FormatCode, str] = {
     "truncated": "was cut off",
     "payload_count": "held more or fewer payloads than its calls need",
     "multiple_control": "held several control blocks",
@@ -842,9 +764,9 @@ _BROKEN: dict[FormatCode, str] = {
 }
 
 
-def unreadable(code: FormatCode, count: int) -> str:
-    """What a person is told; the model was told how to write it instead."""
+def failure_message(code: FormatCode, count: int) -> str:
+    """Return the message to people about unreadable replies."""
     return (
-        f"{count} replies of the model in a row did not have the expected form; the last one {_BROKEN[code]}. "
+        f"{count} replies of the model in a row did not have the expected form; the last one {_FAULTS[code]}. "
         "Try again, or choose another `model`."
     )

@@ -1,7 +1,6 @@
-"""The transport of native tool calls: tools are declared to the service, and each call is answered by its result.
+"""Transport with native tool calls, each answered by its result.
 
-Two tools are the transport's own: `script` runs Python in which the tools are functions, and `finish` ends the task.
-`write_file` takes its contents as arguments here.
+Two tools belong to it: `script` runs Python with the tools as functions, `finish` ends the task.
 """
 
 from __future__ import annotations
@@ -43,150 +42,139 @@ SCRIPT, FINISH = "script", "finish"
 TRANSPORT = "tools"
 NAME_CHARS = 64
 NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS}}}")
-"""What every service takes back as the id of a call and as the name of a tool."""
+"""Call ids and tool names that every service accepts."""
 WRITE = "write_file"
 NO_ACTION = "Your reply was empty, so nothing happened. Call a tool, or say in words how the task ended."
 NO_OUTPUT = "[done, without output]"
-ENDED = "[received]"
-OWN_TOOLS = "finish and script are tools, not functions of a script: call finish beside script."
-FORGOTTEN = "[This run was paused. The variables of its earlier scripts are gone.]"
-NOT_MADE = "[not made: an earlier call of this reply went over a limit]"
+RECEIVED = "[received]"
+OWN_TOOLS_HINT = "finish and script are tools, not functions of a script: call finish beside script."
+VARIABLES_LOST = "[This run was paused. The variables of its earlier scripts are gone.]"
+SKIPPED = "[not made: an earlier call of this reply went over a limit]"
 
 TOO_LARGE = (
     f"The reply has more than {MAX_REPLY_CHARS:,} characters, the most that is read. None of its calls was made. Send "
     "a shorter reply: fewer calls at once, or write a large file in parts (mode='a')."
 )
 
-CUT_OFF = (
+TRUNCATED = (
     "The reply reached the length limit, so its last call may be incomplete. None of its calls was made. Send a "
     "shorter reply: fewer calls at once, or write a large file in parts (mode='a')."
 )
 
-_SELDOM = frozenset({*IndexTools.value_types, *ContextTools.value_types, "send_input", "terminate_terminal"})
-"""Built-in tools that only scripts call: a line for each takes half the characters of a schema."""
+_SCRIPT_ONLY = frozenset({*IndexTools.value_types, *ContextTools.value_types, "send_input", "terminate_terminal"})
+"""Built-in tools for scripts only: a line for each takes half the characters of a schema."""
 _OWN_CALL = re.compile(rf"\b(?:{FINISH}|{SCRIPT})\(")
-"""A call of one of the transport's own tools in the code of a script."""
-_OTHER = re.compile(r"[^A-Za-z0-9_-]")
+"""A script must not call the transport's own tools."""
+_INVALID_CHARS = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class NativeTransport:
-    """The service's own tool calls, and two tools of ours: `script` runs control code, `finish` ends the task."""
+    """Native tool calls, with the additional tools `script` and `finish`."""
 
     def guide(self, tools: str, *, chat: bool) -> str:  # noqa: ARG002 - the interface of all transports
-        """Return the part of the system prompt about replies; the tools are declared beside the prompt."""
+        """Return the system prompt section about replies."""
         return read_guide("native_guide.md").strip()
 
     def schemas(self, tools: Registry) -> tuple[ToolSchema, ...]:
-        """The declarations for the service; a registered tool goes before one of ours of the same name.
+        """Return the tool schemas. A registered `script` or `finish` replaces the transport's own.
 
         Raises:
-            SettingsError: a registered tool has a name that services refuse.
+            SettingsError: a name is invalid for services.
         """
-        each = [tools.get(name) for name in tools.names]
-        seldom = [] if SCRIPT in tools else [tool for tool in each if tool.name in _SELDOM and not tool.foreign]
-        functions = "".join(f"\n{tool.line}" for tool in seldom)
+        registered = [tools.get(name) for name in tools.names]
+        hidden = (
+            [] if SCRIPT in tools else [tool for tool in registered if tool.name in _SCRIPT_ONLY and not tool.foreign]
+        )
+        functions = "".join(f"\n{tool.line}" for tool in hidden)
         further = f" Further functions:{functions}" if functions else ""
         own = [
             _own_schema(SCRIPT, f"Run Python in which the tools are functions.{further}", "code"),
             _own_schema(FINISH, "End the task. Counts only if every call of this reply succeeds.", "summary"),
         ]
-        declared = [tool_schema(tool) for tool in each if tool not in seldom]
-        if wrong := next((tool.name for tool in declared if not NAME.fullmatch(tool.name)), None):
+        declared = [tool_schema(tool) for tool in registered if tool not in hidden]
+        if invalid := next((tool.name for tool in declared if not NAME.fullmatch(tool.name)), None):
             raise SettingsError(
-                f"tool {wrong!r}: with the transport `tools` a name has at most {NAME_CHARS} characters, all of them "
+                f"tool {invalid!r}: with the transport `tools` a name has at most {NAME_CHARS} characters, all of them "
                 "ASCII letters, digits and underscores. Register it under another name, or use the transport `blocks`."
             )
         return (*declared, *(schema for schema in own if schema.name not in tools))
 
-    def words(self, reply: str) -> str:
-        """The reply: its calls stand beside it."""
+    def plain_text(self, reply: str) -> str:
+        """Return the reply unchanged: it contains no calls."""
         return reply
 
     def adapt(self, tool: Tool) -> Tool:
-        """Return a tool as a model calls it: `write_file` takes its contents as arguments."""
+        """Replace the signature of `write_file`, which takes contents as arguments."""
         if tool.name != WRITE or tool.planner is None:
             return tool
         return replace(tool, func=write_file, planner=partial(_plan, tool.planner))
 
-    def open(self, tools: Registry, limits: RunLimits, enclose: Callable[[Path], Path] | None = None) -> NativeLeg:
-        """Begin a leg of a run; see `Transport.open`."""
+    def open(self, tools: Registry, limits: RunLimits, enclose: Callable[[Path], Path] | None = None) -> NativeSession:
+        """See `Transport.open`."""
         bounds = InterpreterLimits(calls=limits.max_calls_per_step)
         interpreter = Interpreter(tools=tools.names, stubs=tools.stubs, limits=bounds, enclose=enclose)
-        return NativeLeg(tools, interpreter, limits.max_calls_per_step)
+        return NativeSession(tools, interpreter, limits.max_calls_per_step)
 
     def require_resumable(self, calls: Mapping[str, Any]) -> None:
-        """Make sure that a step of this transport was suspended, and that its script can be gone on with.
-
-        Raises:
-            ResumeError: it was another transport's, or another version of the interpreter suspended its script.
-        """
+        """See `Transport.require_resumable`."""
         if calls.get("transport") != TRANSPORT:
             raise ResumeError(ResumeCode.TRANSPORT, found="blocks", now=TRANSPORT)
         if calls["script"] is not None:
             require_readable(InterpreterState.from_plain(calls["script"]))
 
     def reset(self) -> None:
-        """Nothing is kept of earlier runs."""
+        """Do nothing: there is no state."""
 
 
-class NativeLeg:
-    """Reads replies with native tool calls."""
+class NativeSession:
+    """Parser of replies with native tool calls."""
 
     no_action, no_output, prose_finishes = NO_ACTION, "", True
-    unfit = staticmethod(partial(prompts.unfit, "The calls themselves are done. Call finish with a corrected summary"))
+    mismatch_message = staticmethod(
+        partial(prompts.unfit, "The calls themselves are done. Call finish with a corrected summary")
+    )
 
     def __init__(self, tools: Registry, interpreter: Interpreter, max_calls: int) -> None:
-        """Read replies.
-
-        Args:
-            tools: what can be called.
-            interpreter: runs scripts.
-            max_calls: how many calls one reply may make.
-        """
         self._tools = tools
         self._interpreter = interpreter
         self._max_calls = max_calls
 
-    def unreadable(self, code: FormatCode, count: int) -> str:
-        """Return the message to people about unreadable replies; see `TransportLeg.unreadable`."""
+    def failure_message(self, code: FormatCode, count: int) -> str:
+        """See `TransportSession.failure_message`."""
         if code == "truncated":
             fault, remedy = "was cut off at the length limit", "Raise `max_tokens`, or divide the task"
         else:
             fault, remedy = "was empty", "Try again, or choose another `model`"
         return f"{count} replies in a row could not be used; the last one {fault}. {remedy}."
 
-    def recall(self, replies: Sequence[Replied]) -> list[NativeStep | None]:
-        """Read earlier replies again; see `TransportLeg.recall`."""
-        taken = list[NativeStep | None]()
+    def parse_history(self, replies: Sequence[Replied]) -> list[NativeStep | None]:
+        """See `TransportSession.parse_history`."""
+        steps = list[NativeStep | None]()
         for reply in replies:
             try:
-                taken.append(self.read(reply.text, "stop", reply.requests))
+                steps.append(self.read(reply.text, "stop", reply.requests))
             except FormatError:  # it was not acted on
-                taken.append(None)
-        scripted = False
-        for step in filter(None, taken):
-            step.scripted = scripted
-            scripted = scripted or any(each.name == SCRIPT for each in step.requests)
-        return taken
+                steps.append(None)
+        ran_script = False
+        for step in filter(None, steps):
+            step.ran_script = ran_script
+            ran_script = ran_script or any(request.name == SCRIPT for request in step.requests)
+        return steps
 
     def read(self, text: str, stop: StopReason, requests: Sequence[ToolRequest] = ()) -> NativeStep:
-        """Read a whole reply at once.
-
-        Raises:
-            FormatError: as for `ReplyReader.finish`.
-        """
-        reader = self.reader()
+        """See `TransportSession.read`."""
+        reader = self.new_reader()
         reader.feed(TextChunk(text=text))
-        for index, each in enumerate(requests):
-            reader.feed(CallChunk(index=index, id=each.id, name=each.name, arguments=each.arguments))
+        for index, request in enumerate(requests):
+            reader.feed(CallChunk(index=index, id=request.id, name=request.name, arguments=request.arguments))
         return reader.finish(stop)
 
-    def reader(self) -> NativeReader:
-        """Begin to read the next reply."""
+    def new_reader(self) -> NativeReader:
+        """See `TransportSession.new_reader`."""
         return NativeReader(self._accept)
 
     def state(self) -> dict[str, Plain]:
-        """Where a step stands is told by its suspension alone."""
+        """Return nothing: the suspension has the whole state."""
         return {}
 
     async def close(self) -> None:
@@ -204,54 +192,49 @@ class NativeLeg:
 
 
 class NativeReader:
-    """Reads one reply. Only its prose is streamed: calls are told when they are made, a summary when it counts."""
+    """Incremental parser of one reply. Only prose is streamed."""
 
     def __init__(self, accept: Callable[[str, Sequence[ToolRequest]], NativeStep]) -> None:
-        """Begin.
-
-        Args:
-            accept: makes the step of a reply, from its text and its calls.
-        """
         self._accept = accept
         self._text: list[str] = []
-        self._pieces: list[CallChunk] = []
+        self._chunks: list[CallChunk] = []
         self._chars = 0
 
     @property
     def requests(self) -> tuple[ToolRequest, ...]:
-        """The calls so far; ids and names that not every service would take back are replaced."""
-        taken: dict[str, ToolRequest] = {}
-        for number, call in enumerate(whole_calls(self._pieces), start=1):
-            name = call.id if NAME.fullmatch(call.id) and call.id not in taken else f"call_{number}"
-            while name in taken:
+        """Calls so far; ids and names that some service would reject are replaced."""
+        requests: dict[str, ToolRequest] = {}
+        for number, call in enumerate(whole_calls(self._chunks), start=1):
+            name = call.id if NAME.fullmatch(call.id) and call.id not in requests else f"call_{number}"
+            while name in requests:
                 name += "_"
-            tool = _OTHER.sub("_", call.name)[:NAME_CHARS] or "_"
-            taken[name] = ToolRequest(id=name, name=tool, arguments=call.arguments)
-        return tuple(taken.values())
+            tool = _INVALID_CHARS.sub("_", call.name)[:NAME_CHARS] or "_"
+            requests[name] = ToolRequest(id=name, name=tool, arguments=call.arguments)
+        return tuple(requests.values())
 
     def feed(self, chunk: TextChunk | CallChunk) -> list[Streamed]:
-        """Take the next chunk; gives its prose."""
+        """See `ReplyReader.feed`."""
         self._chars += len(chunk.text if isinstance(chunk, TextChunk) else chunk.arguments)
         if self._chars > MAX_REPLY_CHARS:
             return []
         if isinstance(chunk, TextChunk):
             self._text.append(chunk.text)
             return [Streamed(text=chunk.text)]
-        self._pieces.append(chunk)
+        self._chunks.append(chunk)
         return []
 
     def flush(self) -> list[Streamed]:
-        """Nothing is held back."""
+        """Return nothing: no text is held back."""
         return []
 
     def finish(self, stop: StopReason) -> NativeStep:
-        """Judge the whole reply.
+        """Validate the whole reply.
 
         Raises:
-            FormatError: it was cut off, is too large, or is empty; none of its calls may be made.
+            FormatError: it is truncated, too large or empty.
         """
         if stop == "length":
-            raise FormatError("truncated", CUT_OFF)
+            raise FormatError("truncated", TRUNCATED)
         if self._chars > MAX_REPLY_CHARS:
             raise FormatError("truncated", TOO_LARGE)
         text, requests = "".join(self._text), self.requests
@@ -262,59 +245,45 @@ class NativeReader:
 
 @dataclass(slots=True, kw_only=True)
 class NativeStep:
-    """The calls of one reply.
-
-    Attributes:
-        prose: the reply's text.
-        requests: its calls.
-        tools: what can be called.
-        interpreter: runs scripts.
-        max_calls: how many calls may be made, those of scripts included.
-        given: the answers so far.
-        scripted: whether the run had a script before.
-    """
+    """The calls of one reply."""
 
     prose: str
     requests: tuple[ToolRequest, ...]
     tools: Registry
     interpreter: Interpreter
     max_calls: int
-    given: list[ToolAnswer] = field(default_factory=list)
-    scripted: bool = False
+    results: list[ToolAnswer] = field(default_factory=list)
+    ran_script: bool = False
 
     @property
-    def acts(self) -> bool:
-        """Whether it asks for more than to finish."""
+    def has_calls(self) -> bool:
+        """Whether it does more than finish."""
         return any(
-            not self._is_own(each, FINISH) or isinstance(self._summary(each), ToolError) for each in self.requests
+            not self._is_own(request, FINISH) or isinstance(self._summarize(request), ToolError)
+            for request in self.requests
         )
 
     @property
     def contents(self) -> tuple[str, ...]:
-        """Its calls, as the model wrote them."""
-        return tuple(f"{each.name}({each.arguments})" for each in self.requests)
+        """Calls as written by the model."""
+        return tuple(f"{request.name}({request.arguments})" for request in self.requests)
 
     @property
     def completion(self) -> str | None:
-        """The summary of the last call of `finish` that has one."""
-        found = [self._summary(each) for each in self.requests if self._is_own(each, FINISH)]
-        return next((each for each in reversed(found) if isinstance(each, str)), None)
+        """The summary of the last valid `finish` call."""
+        summaries = [self._summarize(request) for request in self.requests if self._is_own(request, FINISH)]
+        return next((summary for summary in reversed(summaries) if isinstance(summary, str)), None)
 
     @property
     def answers(self) -> tuple[ToolAnswer, ...]:
-        """The answers to its calls so far; one that only finishes needs no work for its own."""
-        if self.acts:
-            return tuple(self.given)
-        return tuple(self._ended(each) for each in self.requests)
+        """Answers so far; a step that only finishes needs no run for its own."""
+        if self.has_calls:
+            return tuple(self.results)
+        return tuple(self._answer_finish(request) for request in self.requests)
 
     async def run(self, call: CallTool, output: StepOutput) -> None:
-        """Make its calls; see `ReplyStep.run`.
-
-        Raises:
-            Interrupt: a call failed, and its answer says so; the text is empty.
-            StepSuspended: a call waits for a person.
-        """
-        await self._go_on(_Counted(call, self.max_calls), output, None)
+        """Run the calls; after a failure, raise Interrupt with an empty text."""
+        await self._run_calls(_CallCounter(call, self.max_calls), output, None)
 
     async def resume(
         self,
@@ -323,56 +292,49 @@ class NativeStep:
         call: CallTool,
         output: StepOutput,
     ) -> None:
-        """Go on at the call that waited; see `ReplyStep.resume`."""
-        self.given = [decode_answer(each) for each in calls["answers"]]
-        scripted = self.scripted or any(self._is_own(each, SCRIPT) for each in self.requests[: len(self.given)])
-        if scripted and calls["script"] is None:
-            output.add_print(FORGOTTEN)
-        await self._go_on(_Counted(call, self.max_calls, calls["made"]), output, calls["script"])
+        """See `ReplyStep.resume`."""
+        self.results = [decode_answer(item) for item in calls["answers"]]
+        ran_script = self.ran_script or any(self._is_own(item, SCRIPT) for item in self.requests[: len(self.results)])
+        if ran_script and calls["script"] is None:
+            output.add_print(VARIABLES_LOST)
+        await self._run_calls(_CallCounter(call, self.max_calls, calls["made"]), output, calls["script"])
 
     def end(self, *, ok: bool) -> str:  # noqa: ARG002 - the interface of all steps
-        """Nothing is left to tell: each call has its answer."""
+        """Return nothing: each call has an answer."""
         return ""
 
-    async def _go_on(self, call: _Counted, output: StepOutput, script: Mapping[str, Plain] | None) -> None:
-        """Make the calls that have no answer yet; the first of them is a `script` that waited, if there is one."""
-        for request in self.requests[len(self.given) :]:
-            if call.is_over:
-                self.given.append(ToolAnswer(id=request.id, text=NOT_MADE, ok=False))
+    async def _run_calls(self, call: _CallCounter, output: StepOutput, script: Mapping[str, Plain] | None) -> None:
+        """Run the calls without an answer; `script` is the state of a suspended first one."""
+        for request in self.requests[len(self.results) :]:
+            if call.is_exceeded:
+                self.results.append(ToolAnswer(id=request.id, text=SKIPPED, ok=False))
                 continue
             waiting, script = script, None
             failure = ""
             try:
-                await self._made(request, call, output, waiting)
+                await self._run_call(request, call, output, waiting)
             except (ToolError, Interrupt) as error:
                 failure = str(error)
                 if isinstance(error, FormatError) and _OWN_CALL.search(request.arguments):
-                    failure = f"{failure}\n{OWN_TOOLS}"
+                    failure = f"{failure}\n{OWN_TOOLS_HINT}"
             except Suspend:
-                raise StepSuspended(self._standing(call, None)) from None
+                raise StepSuspended(self._state(call, None)) from None
             except Suspended as stop:
-                raise StepSuspended(self._standing(call, stop.state.to_plain())) from None
+                raise StepSuspended(self._state(call, stop.state.to_plain())) from None
             if failure:
                 output.add_result(failure, call=request.name)
-            told = output.take()
-            self.given.append(
-                ToolAnswer(id=request.id, text=told.text or NO_OUTPUT, ok=not failure, images=told.images)
+            part = output.drain()
+            self.results.append(
+                ToolAnswer(id=request.id, text=part.text or NO_OUTPUT, ok=not failure, images=part.images)
             )
-        if not all(each.ok for each in self.given):
+        if not all(result.ok for result in self.results):
             raise Interrupt
 
-    async def _made(
-        self, request: ToolRequest, call: _Counted, output: StepOutput, waiting: Mapping[str, Plain] | None
+    async def _run_call(
+        self, request: ToolRequest, call: _CallCounter, output: StepOutput, waiting: Mapping[str, Plain] | None
     ) -> None:
-        """Make one call; what it shows goes to `output`.
-
-        Raises:
-            ToolError: it was refused or failed.
-            Interrupt: its script failed.
-            Suspend: it waits for a person; or `Suspended`, one in its script.
-        """
         if self._is_own(request, FINISH):
-            answer = self._ended(request)
+            answer = self._answer_finish(request)
             if not answer.ok:
                 raise ToolError(answer.text)
             output.add_print(answer.text)
@@ -382,7 +344,7 @@ class NativeStep:
             else:
                 await self.interpreter.run(_own_argument(request, "code"), call=call, show=output.add_print)
         elif request.name not in self.tools:
-            # The service has all names: a provider in front of it may have renamed them, and hidden our own.
+            # No list of tools: the service has it, and an intermediate provider may have renamed them.
             close = get_close_matches(request.name[:100], self.tools.names, n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
             raise ToolError(f"there is no tool {request.name[:100]!r}.{hint}")
@@ -391,44 +353,43 @@ class NativeStep:
             args, kwargs = call_arguments(self.tools.get(request.name), values)
             await call(request.name, args, kwargs, show=True)
 
-    def _standing(self, call: _Counted, script: dict[str, Plain] | None) -> dict[str, Plain]:
-        answers: list[Plain] = [asdict(each) for each in self.given]
-        return {"transport": TRANSPORT, "answers": answers, "made": call.made, "script": script}
+    def _state(self, call: _CallCounter, script: dict[str, Plain] | None) -> dict[str, Plain]:
+        answers: list[Plain] = [asdict(result) for result in self.results]
+        return {"transport": TRANSPORT, "answers": answers, "made": call.count, "script": script}
 
     def _is_own(self, request: ToolRequest, name: str) -> bool:
-        """Whether a call is of one of the transport's own tools; a registered tool of that name goes before it."""
+        """Whether a call is of the transport's own tool and not of a registered one."""
         return request.name == name and name not in self.tools
 
-    def _ended(self, request: ToolRequest) -> ToolAnswer:
-        """The answer to a call of `finish`."""
-        summary = self._summary(request)
+    def _answer_finish(self, request: ToolRequest) -> ToolAnswer:
+        summary = self._summarize(request)
         if isinstance(summary, ToolError):
             return ToolAnswer(id=request.id, text=str(summary), ok=False)
-        return ToolAnswer(id=request.id, text=ENDED)
+        return ToolAnswer(id=request.id, text=RECEIVED)
 
-    def _summary(self, request: ToolRequest) -> str | ToolError:
+    def _summarize(self, request: ToolRequest) -> str | ToolError:
         try:
             return _own_argument(request, "summary")
         except ToolError as error:
             return error
 
 
-class _Counted:
-    """Answers the calls of a step, direct ones and those of its scripts, up to a number."""
+class _CallCounter:
+    """Limit the calls of a step, including those of its scripts."""
 
-    def __init__(self, call: CallTool, most: int, made: int = 0) -> None:
-        self.made, self.is_over = made, False
-        self._call, self._most = call, most
+    def __init__(self, call: CallTool, max_calls: int, count: int = 0) -> None:
+        self.count, self.is_exceeded = count, False
+        self._call, self._max_calls = call, max_calls
 
     async def __call__(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
-        if self.made >= self._most:
-            self.is_over = True
-            raise LimitError(f"The reply made more than {self._most} calls and was stopped.")
-        self.made += 1
+        if self.count >= self._max_calls:
+            self.is_exceeded = True
+            raise LimitError(f"The reply made more than {self._max_calls} calls and was stopped.")
+        self.count += 1
         try:
             return await self._call(tool, args, kwargs, show=show)
-        except Suspend:  # it counts when it is put again
-            self.made -= 1
+        except Suspend:  # it counts when it is repeated
+            self.count -= 1
             raise
 
 
@@ -453,17 +414,12 @@ def write_file(
 
 
 def _plan(plan: Planner, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
-    """The plan of a write, with its contents as the tool takes them.
-
-    Raises:
-        ToolError: there is nothing to write.
-    """
-    given = {name: value for name, value in args.items() if value is not None}
-    content, old = given.pop("content", None), given.pop("old", None)
-    if content is None or (given.get("mode") == "replace") != (old is not None):
-        wanted = "`old` and `content`" if given.get("mode") == "replace" else "`content`, and `old` for 'replace' only"
-        raise ToolError(f"write_file: this mode takes {wanted}", kind="ValueError")
-    planned = plan(tool, {**given, "contents": (content,) if old is None else (old, content)}, call)
+    values = {name: value for name, value in args.items() if value is not None}
+    content, old = values.pop("content", None), values.pop("old", None)
+    if content is None or (values.get("mode") == "replace") != (old is not None):
+        names = "`old` and `content`" if values.get("mode") == "replace" else "`content`, and `old` for 'replace' only"
+        raise ToolError(f"write_file: this mode takes {names}", kind="ValueError")
+    planned = plan(tool, {**values, "contents": (content,) if old is None else (old, content)}, call)
     return replace(planned, facts=replace(planned.facts, args=args))
 
 
@@ -477,11 +433,6 @@ def _own_schema(name: str, description: str, argument: str) -> ToolSchema:
 
 
 def _own_argument(request: ToolRequest, name: str) -> str:
-    """Return the only argument of a call of one of the transport's own tools.
-
-    Raises:
-        ToolError: it is missing, or there are others.
-    """
     values = read_arguments(request.name, request.arguments)
     value = values.pop(name, None)
     if not isinstance(value, str) or values:

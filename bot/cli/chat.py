@@ -689,7 +689,7 @@ class ChatModels:
             raise SettingsError("A script can only be named when the program is started: --script FILE.")
         if provider == here.provider:
             return replace(here, name=name)
-        return ModelSettings.named(provider, name=name).at(None)
+        return ModelSettings.for_provider(provider, name=name).at_url(None)
 
     def switch(self, text: str, use: Callable[[Provider], None]) -> None:
         """Have the model that `text` names asked from now on.
@@ -698,7 +698,7 @@ class ChatModels:
             SettingsError: as for `named`; or its key is not set, or `use` refuses it. The current one stays.
         """
         model = self.named(text)
-        use(model.made())
+        use(model.create_provider())
         self.current = model
 
     @property
@@ -737,12 +737,14 @@ def agent_file(options: ChatOptions) -> AgentFile:
         settings = AgentFile.load(path, review=partial(_require_trust, options=options))
         model = _chosen_model(options) or settings.model
     else:
-        model = _chosen_model(options) or (ModelSettings.named("openai") if options.base_url else ModelSettings.found())
+        model = _chosen_model(options) or (
+            ModelSettings.for_provider("openai") if options.base_url else ModelSettings.from_environment()
+        )
         settings = AgentFile.built_in(Path.cwd(), model=model)
     limits = settings.limits
     return replace(
         settings,
-        model=replace(model, name=options.model or model.name).at(options.base_url, key_variable=KEY_VARIABLE),
+        model=replace(model, name=options.model or model.name).at_url(options.base_url, key_variable=KEY_VARIABLE),
         fallback=() if model is not settings.model else settings.fallback,
         work_dir=settings.work_dir if options.directory is None else options.directory,
         limits=replace(
@@ -840,8 +842,8 @@ def agent(options: ChatOptions, settings: AgentFile | None = None) -> Agent:
 def _chosen_model(options: ChatOptions) -> ModelSettings | None:
     """Return the model that the command line names, or None."""
     if options.script is not None:
-        return ModelSettings.named("scripted", options=ModelOptions(script=options.script))
-    return None if options.provider is None else ModelSettings.named(options.provider)
+        return ModelSettings.for_provider("scripted", options=ModelOptions(script=options.script))
+    return None if options.provider is None else ModelSettings.for_provider(options.provider)
 
 
 def _floor(settings: AgentFile, permissions: Permissions) -> Iterator[Rule]:

@@ -176,7 +176,7 @@ def _workspaces(agent: AgentSettings, storage: JobStorage, pauses: tuple[float, 
 
 def _servers(agent: AgentSettings) -> dict[str, McpServer]:
     try:
-        return {} if agent.mcp is None else AgentFile.servers_in(agent.mcp)
+        return {} if agent.mcp is None else AgentFile.read_servers(agent.mcp)
     except SettingsError as error:
         raise ConfigError((f"CODEPILOT_MCP is {agent.mcp}, which cannot be used: {error}",)) from error
 

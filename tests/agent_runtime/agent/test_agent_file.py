@@ -289,13 +289,13 @@ agent:
 
 
 def test_the_built_in_agent_asks_the_model_whose_key_is_there(tmp_path: Path) -> None:
-    model = ModelSettings.found({"OPENAI_API_KEY": "sk-2"})
+    model = ModelSettings.from_environment({"OPENAI_API_KEY": "sk-2"})
     agent = AgentFile.built_in(tmp_path, model=model)
     assert (agent.model.provider, agent.work_dir, agent.tools) == ("openai", tmp_path, None)
     with pytest.raises(SettingsError, match=r"No model: set .*ANTHROPIC_API_KEY"):
-        ModelSettings.found({})
+        ModelSettings.from_environment({})
     with pytest.raises(SettingsError, match="Did you mean 'anthropic'"):
-        ModelSettings.named("antropic")
+        ModelSettings.for_provider("antropic")
 
 
 @pytest.mark.parametrize(("key", "said"), [("", None), (", images: true", True), (", images: false", False)])
@@ -303,7 +303,7 @@ def test_whether_the_model_sees_can_be_said(tmp_path: Path, key: str, *, said: b
     text = f"agent:\n  name: A\n  model: {{provider: openai, name: mine, base_url: 'http://127.0.0.1:1/v1'{key}}}\n"
     model = AgentFile.load(write(tmp_path, text)).model
     assert model.options.images is said
-    assert model.made({}).sees_images is bool(said)
+    assert model.create_provider({}).sees_images is bool(said)
 
 
 def test_tasks_are_delegated_only_where_the_file_says_so(tmp_path: Path) -> None:

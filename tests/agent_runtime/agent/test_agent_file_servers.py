@@ -69,7 +69,7 @@ def test_a_server_that_cannot_be_used_is_refused_with_its_place(tmp_path: Path, 
 def test_a_file_of_servers_alone_names_each_once(tmp_path: Path) -> None:
     path = tmp_path / "mcp.yaml"
     path.write_text("mcp: [{name: a, command: x, env: {T: '${T}'}}]\n")
-    assert AgentFile.servers_in(path, {"T": "1"})["a"].env == {"T": "1"}
+    assert AgentFile.read_servers(path, {"T": "1"})["a"].env == {"T": "1"}
     path.write_text("mcp: [{name: a, command: x}, {name: a, command: y}]\n")
     with pytest.raises(SettingsError, match="two MCP servers have the same name"):
-        AgentFile.servers_in(path, {})
+        AgentFile.read_servers(path, {})

@@ -11,13 +11,13 @@ from agent_runtime.core.errors import SettingsError
 def test_every_key_and_list_entry_has_its_line() -> None:
     document = read_document("a:\n  b: 1\n  c:\n    - x\n    - d: 2\n", source="f.yaml")
     assert document.data == {"a": {"b": 1, "c": ["x", {"d": 2}]}}
-    assert document.place(("a", "c", 1, "d")) == "f.yaml:5"
-    assert document.place(("a", "c", 0)) == "f.yaml:4"
+    assert document.location(("a", "c", 1, "d")) == "f.yaml:5"
+    assert document.location(("a", "c", 0)) == "f.yaml:4"
 
 
 def test_what_is_not_written_stands_where_it_would_belong() -> None:
     document = read_document("a:\n  b: 1\nc: {}\n", source="f.yaml")
-    assert document.place(("c", "missing", "deeper")) == "f.yaml:3"
+    assert document.location(("c", "missing", "deeper")) == "f.yaml:3"
 
 
 def test_an_alias_stands_for_what_it_names() -> None:

@@ -124,7 +124,7 @@ class Talk:
             system=self.system,
             memory=self.memory,
             limits=RunLimits(),
-            words=BlockTransport().words,
+            words=BlockTransport().plain_text,
             clock=self.clock,
         )
 

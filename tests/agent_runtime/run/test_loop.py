@@ -113,7 +113,7 @@ class Bench:
             system="system",
             memory=MemorySettings(),
             limits=policy.limits,
-            words=BlockTransport().words,
+            words=BlockTransport().plain_text,
         )
         self.session.append(Started(task=Task(goal="Do it"), opening="# Task\nDo it"))
         try:

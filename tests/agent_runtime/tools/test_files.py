@@ -355,7 +355,7 @@ def test_a_refused_write_still_takes_its_payload_so_that_the_next_gets_its_own(a
         tools.write("a.txt", 99, 99, mode="edit")
     tools.write("b.txt")
     assert agent.text("b.txt") == "second\n"
-    assert agent.tools.payloads.left() == 0
+    assert agent.tools.payloads.unused() == 0
 
 
 # Limits of a step.

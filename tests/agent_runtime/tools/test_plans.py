@@ -31,9 +31,9 @@ class Desk:
 
     def plan(self, tool: str, **args: Plain) -> Planned:
         before = self.snapshot()
-        left = self.files.payloads.left()
+        left = self.files.payloads.unused()
         told = self.registry.get(tool)._planned(args)
-        assert (self.snapshot(), self.files.payloads.left()) == (before, left), "planning does nothing"
+        assert (self.snapshot(), self.files.payloads.unused()) == (before, left), "planning does nothing"
         return told
 
     async def call(self, tool: str, **args: Plain) -> str:
@@ -292,7 +292,7 @@ def test_a_denied_call_that_would_have_taken_nothing_leaves_all_in_place(desk: D
     assert desk.plan("write_file", path="a", payload=7).declined() == ""
     assert desk.plan("write_file", path=1).declined() == ""
     assert desk.plan("read_file", path="a").declined() == ""
-    assert desk.files.payloads.left() == 1
+    assert desk.files.payloads.unused() == 1
 
 
 # What a rule keeps back is told by no other way than by its name.

@@ -11,10 +11,10 @@ from agent_runtime.transports.blocks_parser import Payload
 
 def test_payloads_are_taken_in_order() -> None:
     payloads = Payloads([Payload(text="one", filename=None), Payload(text="two", filename="b")])
-    assert payloads.left() == 2
+    assert payloads.unused() == 2
     assert payloads.take("a") == "one"
     assert payloads.take("./b") == "two"
-    assert payloads.left() == 0
+    assert payloads.unused() == 0
 
 
 def test_a_missing_payload_is_named() -> None:
@@ -28,7 +28,7 @@ def test_a_payload_for_another_file_is_refused_and_not_taken() -> None:
     payloads = Payloads([Payload(text="one", filename="x.py")])
     with pytest.raises(ToolError, match=r"payload 1 says filename=x.py, but its turn came with write_file\('y.py'\)"):
         payloads.take("y.py")
-    assert payloads.left() == 1
+    assert payloads.unused() == 1
 
 
 WORDS = "Alpha was done, all tests pass."
@@ -44,4 +44,4 @@ WORDS = "Alpha was done, all tests pass."
     ],
 )
 def test_of_a_reply_that_was_to_be_plain_text_its_words_are_taken(reply: str, words: str) -> None:
-    assert BlockTransport().words(reply).strip() == words
+    assert BlockTransport().plain_text(reply).strip() == words

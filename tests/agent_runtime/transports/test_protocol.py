@@ -53,7 +53,7 @@ def test_an_outline_behind_the_last_line_is_told_apart_from_lines() -> None:
 
 def test_of_any_other_result_whole_lines_of_head_and_tail_stay() -> None:
     shown = StepOutput(60_000)
-    shown.add_result("".join(f"line {n}\n" for n in range(1000)), call="Running `make`", most=440)
+    shown.add_result("".join(f"line {n}\n" for n in range(1000)), call="Running `make`", max_chars=440)
     head, note, *tail = re.split(r"\n(\[.*\])\n", shown.text())
     assert [head.split("\n")[0], head.split("\n")[-1]] == ["line 0", "line 27"]
     assert note.endswith(" characters left out of Running `make`, since of such a result 440 characters are shown]")

@@ -443,7 +443,7 @@ def test_a_repository_s_own_instructions_are_read(here: Path) -> None:
     assert agent(ChatOptions(script=here / "script.yaml")).repository_instructions == {"AGENTS.md": "Use tabs."}
 
 
-HERE = ModelSettings.named("anthropic", name="claude-opus-5-5")
+HERE = ModelSettings.for_provider("anthropic", name="claude-opus-5-5")
 
 
 @pytest.fixture(autouse=True)
@@ -470,7 +470,7 @@ def test_a_model_is_named_by_itself_or_with_its_service(said: str, provider: str
 
 
 def test_a_server_of_ones_own_is_asked_for_any_name() -> None:
-    found = ChatModels(ModelSettings.named("openai").at("http://localhost:1/v1")).named("claude-haiku-5-5")
+    found = ChatModels(ModelSettings.for_provider("openai").at_url("http://localhost:1/v1")).named("claude-haiku-5-5")
     assert (found.provider, found.base_url, found.name) == ("openai", "http://localhost:1/v1", "claude-haiku-5-5")
 
 

@@ -38,7 +38,7 @@ from agent_runtime.core.errors import ResumeCode
 from agent_runtime.core.events import Shrunk
 from agent_runtime.core.values import Plain
 from agent_runtime.run.state import RunProgress
-from agent_runtime.transports.native import FORGOTTEN, OWN_TOOLS
+from agent_runtime.transports.native import OWN_TOOLS_HINT, VARIABLES_LOST
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.transports.native.parts import Model, answers, asks, finish, requests_of, require_answered
 from tests.codes import coded
@@ -241,7 +241,7 @@ async def test_a_pause_keeps_the_answers_so_far_and_makes_no_call_twice(start: S
         outcome = await later.resume(approve=True)
         assert (outcome.status, outcome.summary, outcome.steps) == (Status.FINISHED, "Done.", 1)
         assert [(each.id, each.ok) for each in answers(later)] == [(f"c{n}", True) for n in range(4)]
-        assert FORGOTTEN not in answers(later)[1].text
+        assert VARIABLES_LOST not in answers(later)[1].text
     assert (len(counted), (place / "b.txt").read_text()) == (2, "x\n")
 
 
@@ -267,7 +267,7 @@ async def test_a_model_is_told_that_a_pause_has_ended_its_scripts_variables(star
         await later.resume(approve=True)
         answer = requests_of(later)[0].messages[-1].answers[-1]
     assert answer.ok
-    assert FORGOTTEN in answer.text
+    assert VARIABLES_LOST in answer.text
 
 
 async def test_a_script_that_calls_finish_is_told_that_it_is_a_tool(start: Start) -> None:
@@ -275,7 +275,7 @@ async def test_a_script_that_calls_finish_is_told_that_it_is_a_tool(start: Start
         await runtime.run("Do it")
         [answer] = requests_of(runtime)[1].messages[-1].answers
     assert not answer.ok
-    assert answer.text.endswith(OWN_TOOLS)
+    assert answer.text.endswith(OWN_TOOLS_HINT)
 
 
 async def test_a_question_waits_like_any_call(start: Start) -> None:
