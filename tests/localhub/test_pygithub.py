@@ -11,13 +11,46 @@ from github.PullRequest import ReviewComment
 from tests.localhub.conftest import World
 
 
-def bot_of(world: World) -> Github:
+def app_of(world: World) -> GithubIntegration:
     auth = Auth.AppAuth(world.app.id, world.app.private_key_pem)
-    integration = GithubIntegration(
+    return GithubIntegration(
         auth=auth, base_url=world.hub.api_url, seconds_between_requests=0, seconds_between_writes=0
     )
-    installation = integration.get_repo_installation("acme", "widgets")
-    return installation.get_github_for_installation()
+
+
+def bot_of(world: World) -> Github:
+    return app_of(world).get_repo_installation("acme", "widgets").get_github_for_installation()
+
+
+async def test_an_app_reads_its_description_and_installations(world: World) -> None:
+    def work() -> None:
+        with app_of(world) as integration:
+            app = integration.get_app()
+            assert (app.id, app.slug, app.permissions) == (world.app.id, world.app.slug, world.app.permissions)
+            [installation] = integration.get_installations()
+            assert (installation.account.login, installation.permissions) == ("acme", app.permissions)
+            assert [repo.full_name for repo in installation.get_repos()] == ["acme/widgets"]
+
+    await asyncio.to_thread(work)
+
+
+async def test_merged_pull_requests_are_read_with_their_commits(world: World) -> None:
+    hub = world.hub
+    for branch in ("kept", "merged"):
+        head = hub.commit(world.repo, {f"src/{branch}.py": "x = 2\n"}, message=branch, author="mona", branch=branch)
+        hub.open_pull(world.repo, author="mona", head=branch, title=branch)
+    merge = hub.merge(world.repo, 2, by="mona")
+
+    def work() -> None:
+        with bot_of(world) as github:
+            repo = github.get_repo("acme/widgets")
+            [pull] = [each for each in repo.get_pulls(state="closed") if each.merged]
+            assert (pull.number, pull.head.sha, pull.merge_commit_sha, pull.merged_by.login) == (2, head, merge, "mona")
+            assert [file.filename for file in pull.get_files()] == ["src/merged.py"]
+            assert [commit.sha for commit in pull.get_commits()] == [head]
+            assert head in {parent.sha for parent in repo.get_commit(merge).parents}
+
+    await asyncio.to_thread(work)
 
 
 async def test_an_app_signs_in_and_works_in_a_thread(world: World) -> None:
