@@ -96,7 +96,7 @@ async def _work(case: Case, hands: Toolbox, folder: Path) -> None:
     elif not case.tool:
         for path in list(folder.iterdir()):  # noqa: ASYNC240 - nothing is measured yet
             await asyncio.to_thread(path.write_text, path.read_text() + "x\n")
-        await run_in_thread(hands.files.changed_by_others)
+        await run_in_thread(hands.files.report_external_changes)
 
 
 async def _call(tool: str, call: Call, hands: Toolbox) -> None:

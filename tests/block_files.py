@@ -8,7 +8,7 @@ from typing import Any
 
 from agent_runtime.core.values import Plain, ToolResult
 from agent_runtime.tools.files import FileTools
-from agent_runtime.tools.tool import Planned, Progress, Registry, Tool
+from agent_runtime.tools.tool import CallPlan, Progress, Registry, Tool
 from agent_runtime.transports.blocks import PayloadBinder, Payloads, write_file
 from agent_runtime.transports.blocks_parser import Payload
 from agent_runtime.workspace.files import Workspace
@@ -29,8 +29,8 @@ class BlockFiles(FileTools):
         self.begin_step()
         return self
 
-    def planned(self, tool: str, args: dict[str, Plain]) -> Planned:
-        return self.registry.get(tool)._planned(args)
+    def planned(self, tool: str, args: dict[str, Plain]) -> CallPlan:
+        return self.registry.get(tool)._plan(args)
 
     def write(self, *args: Any, **kwargs: Any) -> ToolResult:  # noqa: ANN401 - wrong types, too
         """One `write_file` of the control block."""

@@ -11,8 +11,8 @@ from agent_runtime.core.values import Plain, Status, ToolResult
 from agent_runtime.delegation.children import ChildRuns, TaskStatus
 from agent_runtime.policy.policy import CallFacts
 from agent_runtime.tools import changes as changes_module
-from agent_runtime.tools.changes import adopted
-from agent_runtime.tools.tool import Planned, of_call
+from agent_runtime.tools.changes import external_write
+from agent_runtime.tools.tool import CallPlan, preview_call
 from agent_runtime.workspace.files import StagedFile
 
 _MAX_LISTED = 30
@@ -87,7 +87,7 @@ class DelegationTools:
                 f"collect: task {task} {describe(status)}\n{files}\nTo take files of it, name them in paths."
             )
 
-    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
+    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
         """Plan the writes of a `collect` call; see `Tool.plan`.
 
         Raises:
@@ -95,16 +95,16 @@ class DelegationTools:
         """
         facts = CallFacts(tool=tool, args=args)
         if tool != "collect":
-            return Planned(facts=facts, preview=partial(of_call, tool, args), apply=call)
+            return CallPlan(facts=facts, preview=partial(preview_call, tool, args), apply=call)
         merge = self._tasks.plan_merge(args["task"], args.get("paths"))
         if merge.conflicts:
             conflicts = "\n".join(merge.conflicts[:_MAX_LISTED])
             raise ToolError(
                 f"collect: nothing was taken over from task {args['task']}, because of\n{conflicts}", kind="ValueError"
             )
-        return Planned(
+        return CallPlan(
             facts=CallFacts(tool=tool, args=args, paths=tuple(write.path for write in merge.writes), writes=True),
-            preview=partial(changes_module.preview, [adopted(write) for write in merge.writes], {}),
+            preview=partial(changes_module.preview, [external_write(write) for write in merge.writes], {}),
             apply=partial(self._collect, args["task"], merge.writes),
         )
 

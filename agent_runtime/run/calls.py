@@ -18,7 +18,7 @@ from agent_runtime.policy.policy import Denied, NeedsApproval, Permitted, Policy
 from agent_runtime.processes.spawn import run_in_thread, traced
 from agent_runtime.run.approvals import Gate
 from agent_runtime.run.state import RunState
-from agent_runtime.tools.tool import Planned, Registry, in_one_line
+from agent_runtime.tools.tool import CallPlan, Registry, describe_in_line
 from agent_runtime.transports.protocol import StepOutput
 
 _FAILURE_CHARS = 30_000
@@ -109,14 +109,14 @@ class Calls:
         planned = await called.plan(bound)
         refusal = self._gate.denial(tool) or await self._refusal(bound, planned)
         self.number += 1
-        label = called.described(bound)
+        label = called.describe_call(bound)
         recorded = {name: shortened(value) for name, value in bound.items()}
         self._state.emit(ToolCalled(number=self.number, tool=tool, args=recorded, label=label))
         record = partial(self._record, tool, recorded, label, time.monotonic())
         try:
             await asyncio.sleep(0)  # a listener may have stopped the run
             if refusal is not None:
-                raise _with_note(refusal, planned.declined())
+                raise _with_note(refusal, planned.on_decline())
             with traced(f"execute_tool {tool}", {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}):
                 result = await called.apply(planned, partial(self._report_progress, self.number, tool))
         except ToolError as error:
@@ -131,7 +131,7 @@ class Calls:
         record(result.value, result.text, ok=True)
         return result.value
 
-    async def _refusal(self, args: dict[str, Plain], planned: Planned) -> ToolError | None:
+    async def _refusal(self, args: dict[str, Plain], planned: CallPlan) -> ToolError | None:
         """Return the error of a call that may not be made, or None; ask for approval where the policy requires it.
 
         Raises:
@@ -152,7 +152,7 @@ class Calls:
             case NeedsApproval(reason=reason):
                 try:
                     preview = await run_in_thread(planned.preview)
-                    description = await run_in_thread(partial(in_one_line, planned.facts))
+                    description = await run_in_thread(partial(describe_in_line, planned.facts))
                     await self._gate.permit(
                         tool=tool, args=args, reason=reason, description=description, preview=preview
                     )

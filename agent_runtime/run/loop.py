@@ -185,7 +185,7 @@ class Loop:
     async def _take_step(self, step: int) -> Outcome | None:
         """Take one step; return the outcome of a run that ends with it."""
         self.state.emit(StepStarted(step=step, max_steps=self.limits.max_steps))
-        if changes := await self._file_news(self.files.changed_by_others):
+        if changes := await self._file_news(self.files.report_external_changes):
             self.state.record(Observed(step=step, text=changes, ok=True))
         self.state.inject(step)
         try:

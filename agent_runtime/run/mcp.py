@@ -25,7 +25,7 @@ from agent_runtime.run.calls import Calls
 from agent_runtime.run.state import RunState
 from agent_runtime.sandbox.repositories import RepositoryGuard
 from agent_runtime.sessions.protocol import InMemorySession
-from agent_runtime.tools.mcp import Serve, cleaned, result_of, tool_of, tools_of
+from agent_runtime.tools.mcp import CallServer, build_tool, clean_text, convert_result, select_tools
 from agent_runtime.tools.tool import Registry, call_arguments, tool_schema
 
 if TYPE_CHECKING:  # the package is an extra, and a tenth of a second to import
@@ -118,13 +118,13 @@ class Servers:
         for connection, found in zip(missing, offered, strict=True):
             server = connection.server
             if isinstance(found, McpServerError):
-                raise McpServerError(cleaned(server, str(found)))
+                raise McpServerError(clean_text(server, str(found)))
             if isinstance(found, BaseException):
                 raise found
             try:
-                tools = tools_of(server, found)
+                tools = select_tools(server, found)
             except McpServerError as error:
-                raise McpServerError(cleaned(server, str(error))) from error
+                raise McpServerError(clean_text(server, str(error))) from error
             self._take(ToolsListed(server=server.name, tools=tools))
         for name, event in self._listed.items():
             if name not in recorded:
@@ -144,7 +144,7 @@ class Servers:
         declare(self._registry, replace(event, tools=tools), self._serving(connection))
         self._listed[event.server] = event
 
-    def _serving(self, connection: McpConnection) -> Serve:
+    def _serving(self, connection: McpConnection) -> CallServer:
         server = connection.server
 
         async def serve(served: ServedTool, arguments: dict[str, Plain]) -> ToolResult:
@@ -154,16 +154,16 @@ class Servers:
                 late = isinstance(error.__cause__, TimeoutError)
                 kind: ToolErrorKind = "TimeoutError" if late else "OSError"
                 value = {"kind": kind, **({SERVER_DOWN: server.name} if error.down else {})}
-                raise ToolError(cleaned(server, str(error)), kind=kind, value=value) from error
+                raise ToolError(clean_text(server, str(error)), kind=kind, value=value) from error
             note = _CHANGED if connection.has_new_tools and server.name not in self._told else ""
             if note:
                 self._told.add(server.name)
-            return result_of(server, served, result, sees_images=self._sees_images(), note=note)
+            return convert_result(server, served, result, sees_images=self._sees_images(), note=note)
 
         return serve
 
 
-def declare(registry: Registry, event: ToolsListed, serve: Serve) -> None:
+def declare(registry: Registry, event: ToolsListed, serve: CallServer) -> None:
     """Register the tools of a list.
 
     Raises:
@@ -175,7 +175,7 @@ def declare(registry: Registry, event: ToolsListed, serve: Serve) -> None:
             "Give the server another name, or leave the tool out with `tools`."
         )
     for each in event.tools:
-        registry.add_tool(tool_of(event.server, each, serve))
+        registry.add_tool(build_tool(event.server, each, serve))
 
 
 class ToolServer:

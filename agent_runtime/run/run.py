@@ -181,7 +181,7 @@ class Run:
                 retry_after=error.retry_after,
                 seconds=self.state.clock.seconds,
                 files={**self.toolbox.files.tracked()},
-                terminals=tuple(self.toolbox.shell.alive),
+                terminals=tuple(self.toolbox.shell.live_names),
             )
             self.state.record(parked)
             await self.state.session.commit()
@@ -248,7 +248,7 @@ class Run:
                 "step": {**self.toolbox.files.step_state(), **loop.transport.state()},
             },
             manifest=manifest.to_plain(),
-            terminals=[*self.toolbox.shell.alive],
+            terminals=[*self.toolbox.shell.live_names],
             reply=encode(self.state.original).decode("utf-8", "surrogatepass") if self.state.original else "",
         )
         # People who see a request must be able to answer it, whatever happens to this process.
@@ -275,7 +275,7 @@ class Run:
 
     def _lost(self, alive: Sequence[str]) -> str:
         """What the model should know of terminals that were `alive`, and of tasks, when the run stopped; or nothing."""
-        dead = [name for name in alive if name not in self.toolbox.shell.alive]
+        dead = [name for name in alive if name not in self.toolbox.shell.live_names]
         gone = [task for task in self.state.progress.children if task not in self.toolbox.children]
         told = (notes.terminals_died(dead) if dead else "", notes.copies_gone(gone) if gone else "")
         return "\n".join(filter(None, told))

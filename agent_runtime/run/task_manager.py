@@ -309,7 +309,7 @@ class _Caller:
     @property
     def tools(self) -> tuple[str, ...]:
         """The runtime's built-in tools."""
-        return self.runtime.registry.unchanged
+        return self.runtime.registry.originals
 
     def new_task_id(self) -> str:
         """A name that no task of the manager has."""

@@ -139,7 +139,7 @@ class Toolbox:
             gap=TICK_SECONDS if agent.separates_commands else 0.0,
         )
         self._python_path = state.progress.python_path
-        self.shell.find_modules_in(self._python_path)
+        self.shell.set_python_path(self._python_path)
         self.transport = _transport(agent, state)
         self.registry = Registry(self.transport.adapt, agent.policy.looks_into)
         self.children = ChildRuns(agent, OwnRun(state, self.registry), self.workspace, start_child, self.files.adopt)
@@ -226,9 +226,9 @@ class Toolbox:
         tried = await asyncio.to_thread(trial, self.workspace, agent.start_in, self._permits)
         if tried is None:
             return ""
-        found = read_trial(tried, await self.shell.try_out(tried.script, TRIAL_SECONDS))
+        found = read_trial(tried, await self.shell.run_trial(tried.script, TRIAL_SECONDS))
         self._python_path = found.python_path
-        self.shell.find_modules_in(found.python_path)
+        self.shell.set_python_path(found.python_path)
         return found.fact
 
     def _permits(self, command: str) -> bool:
@@ -242,7 +242,7 @@ class Toolbox:
             task,
             facts,
             index=self.index,
-            grep=self._search.lines_with,
+            grep=self._search.find_texts,
             hides=self._hidden,
             seconds=self._agent.index_seconds,
         )
@@ -380,7 +380,7 @@ class OwnRun:
     @property
     def tools(self) -> tuple[str, ...]:
         """The built-in tools that it has, as they were built in."""
-        return self._registry.unchanged
+        return self._registry.originals
 
     def new_task_id(self) -> str:
         """A name that no task of the session has."""

@@ -1,4 +1,4 @@
-"""The tools that query the code index: `semantic_search`, and the traces of callers and callees."""
+"""Tools of the code index: `semantic_search` and the call traces."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from agent_runtime.core.errors import ToolError
 from agent_runtime.core.values import Plain, ToolResult
 from agent_runtime.index.index import MAX_CALLS, Call, WorkspaceIndex
 from agent_runtime.policy.policy import CallFacts
-from agent_runtime.tools.tool import Planned, of_call
+from agent_runtime.tools.tool import CallPlan, preview_call
 
 T = TypeVar("T")
 
 _READY_SECONDS = 60.0
-_MOST_FOUND = 50
-_DEEPEST = 4
-_MOST_LISTED = 200
+_MAX_RESULTS = 50
+_MAX_DEPTH = 4
+_MAX_LISTED = 200
 _MODES = ("search", "trace_callers", "trace_callees", "trace_graph")
 
 
 class IndexTools:
-    """`semantic_search` and the traces on one workspace."""
+    """Code index tools of one workspace."""
 
     value_types: ClassVar[dict[str, str]] = {
         "semantic_search": "list[Any]",
@@ -40,24 +40,23 @@ class IndexTools:
     stub_types: ClassVar[str] = ""
 
     def __init__(self, index: WorkspaceIndex) -> None:
-        """Ask `index`."""
         self._index = index
 
-    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
-        """Check a call; see `Tool.plan`.
+    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
+        """Validate a call; see `Tool.plan`.
 
         Raises:
-            ToolError: a wrong argument.
+            ToolError: an argument is invalid.
         """
         for name in ("query", "symbol"):
             if not str(args.get(name, "_")).strip():
                 raise ToolError(f"{name} must not be empty", kind="ValueError")
         if args.get("mode", "search") not in _MODES:
             raise ToolError(f"mode={args['mode']!r}: must be one of {', '.join(_MODES)}", kind="ValueError")
-        for name, most in (("top_k", _MOST_FOUND), ("depth", _DEEPEST)):
-            if not 1 <= args.get(name, 1) <= most:
-                raise ToolError(f"{name}={args[name]}: must be 1 to {most}", kind="ValueError")
-        return Planned(facts=CallFacts(tool=tool, args=args), preview=partial(of_call, tool, args), apply=call)
+        for name, maximum in (("top_k", _MAX_RESULTS), ("depth", _MAX_DEPTH)):
+            if not 1 <= args.get(name, 1) <= maximum:
+                raise ToolError(f"{name}={args[name]}: must be 1 to {maximum}", kind="ValueError")
+        return CallPlan(facts=CallFacts(tool=tool, args=args), preview=partial(preview_call, tool, args), apply=call)
 
     async def semantic_search(self, query: str, mode: str = "search", depth: int = 2, top_k: int = 5) -> ToolResult:
         """Definitions by what they do.
@@ -67,12 +66,12 @@ class IndexTools:
         """
         if mode != "search":
             return await (self.trace_graph(query, depth) if mode == "trace_graph" else getattr(self, mode)(query))
-        found = await self._asked(partial(self._index.search, query, top_k))
-        lines = [f"{each.path}:{each.first}-{each.last} {each.kind} {each.qualified}" for each in found]
-        head = f"[semantic_search] {len(found)} definition(s), best first:"
+        hits = await self._query(partial(self._index.search, query, top_k))
+        lines = [f"{hit.path}:{hit.first}-{hit.last} {hit.kind} {hit.qualified}" for hit in hits]
+        head = f"[semantic_search] {len(hits)} definition(s), best first:"
         plain: list[Plain] = [
-            {"path": each.path, "symbol": each.qualified, "kind": each.kind, "first": each.first, "last": each.last}
-            for each in found
+            {"path": hit.path, "symbol": hit.qualified, "kind": hit.kind, "first": hit.first, "last": hit.last}
+            for hit in hits
         ]
         return self._result([head, *lines], plain)
 
@@ -84,8 +83,8 @@ class IndexTools:
         """
         calls = await self._calls(symbol, self._index.callers)
         sure = sum(call.sure for call in calls)
-        lines = [f"[trace_callers] {symbol}: {_number(calls)} call(s), {sure} of them sure:"]
-        return self._result([*lines, *_by_file(calls, _around)], [_called(each) for each in calls])
+        lines = [f"[trace_callers] {symbol}: {_format_count(calls)} call(s), {sure} of them sure:"]
+        return self._result([*lines, *_by_file(calls, _caller_label)], [_to_plain(call) for call in calls])
 
     async def trace_callees(self, symbol: str) -> ToolResult:
         """Its calls.
@@ -94,8 +93,8 @@ class IndexTools:
             ToolError: there is no index, or nothing has that name.
         """
         calls = await self._calls(symbol, self._index.callees)
-        lines = [f"[trace_callees] {symbol}: {_number(calls)} call(s):"]
-        return self._result([*lines, *_by_file(calls, lambda call: call.callee)], [_called(each) for each in calls])
+        lines = [f"[trace_callees] {symbol}: {_format_count(calls)} call(s):"]
+        return self._result([*lines, *_by_file(calls, lambda call: call.callee)], [_to_plain(call) for call in calls])
 
     async def trace_graph(self, symbol: str, depth: int = 2) -> ToolResult:
         """Both.
@@ -103,10 +102,10 @@ class IndexTools:
         Raises:
             ToolError: there is no index, or nothing has that name.
         """
-        edges = await self._asked(partial(self._index.graph, symbol, depth))
+        edges = await self._query(partial(self._index.graph, symbol, depth))
         if not edges:
-            await self._require(symbol)
-        lines = [f"[trace_graph] {symbol}, to depth {depth}, {_number(edges)} call(s):"]
+            await self._require_symbol(symbol)
+        lines = [f"[trace_graph] {symbol}, to depth {depth}, {_format_count(edges)} call(s):"]
         for way in ("callers", "callees"):
             lines += [
                 f"{way}:",
@@ -119,63 +118,54 @@ class IndexTools:
         return self._result(lines, [asdict(edge) for edge in edges])
 
     async def _calls(self, symbol: str, ask: Callable[[str], Awaitable[list[Call]]]) -> list[Call]:
-        calls = await self._asked(partial(ask, symbol))
+        calls = await self._query(partial(ask, symbol))
         if not calls:
-            await self._require(symbol)
+            await self._require_symbol(symbol)
         return calls
 
-    async def _asked(self, ask: Callable[[], Awaitable[list[T]]]) -> list[T]:
-        """An answer of the index as the workspace is now.
-
-        Raises:
-            ToolError: there is no index, or it has no answer within its bounds.
-        """
+    async def _query(self, ask: Callable[[], Awaitable[list[T]]]) -> list[T]:
         if not await self._index.wait_ready(_READY_SECONDS):
-            why = self._index.state.problem or "the code index is still being built; try again in a while"
-            raise ToolError(f"{why}. Use find()", kind="TimeoutError")
-        found = await ask()
+            reason = self._index.state.problem or "the code index is still being built; try again in a while"
+            raise ToolError(f"{reason}. Use find()", kind="TimeoutError")
+        results = await ask()
         if self._index.failure:
             raise ToolError(f"the code index gave no answer: {self._index.failure}. Use find()", kind="TimeoutError")
-        return found
+        return results
 
-    async def _require(self, symbol: str) -> None:
-        """Tell that nothing calls a symbol from that there is none.
-
-        Raises:
-            ToolError: there is none.
-        """
-        if not await self._asked(partial(self._index.find_definitions, symbol)):
+    async def _require_symbol(self, symbol: str) -> None:
+        """Distinguish a symbol without calls from an unknown one."""
+        if not await self._query(partial(self._index.find_definitions, symbol)):
             raise ToolError(f"no definition is called {symbol!r}; use find() or semantic_search()", kind="ValueError")
 
     def _result(self, lines: list[str], value: list[Plain]) -> ToolResult:
-        shown = lines[:_MOST_LISTED]
-        if len(lines) > len(shown):
-            shown.append(f"… {len(lines) - len(shown)} more line(s)")
+        listed = lines[:_MAX_LISTED]
+        if len(lines) > len(listed):
+            listed.append(f"… {len(lines) - len(listed)} more line(s)")
         if self._index.state.problem:
-            shown.append(f"[{self._index.state.problem}]")
-        return ToolResult(value=value, text="\n".join(shown))
+            listed.append(f"[{self._index.state.problem}]")
+        return ToolResult(value=value, text="\n".join(listed))
 
 
-def _called(call: Call) -> dict[str, Plain]:
+def _to_plain(call: Call) -> dict[str, Plain]:
     caller = call.caller.qualified if call.caller else ""
     return {"path": call.path, "line": call.line, "caller": caller, "callee": call.callee, "sure": call.sure}
 
 
-def _number(found: Sequence[object]) -> str:
-    """How many there are, as far as the index tells."""
-    return f"{len(found)}{' or more' if len(found) >= MAX_CALLS else ''}"
+def _format_count(results: Sequence[object]) -> str:
+    """Format a count, which the index limits."""
+    return f"{len(results)}{' or more' if len(results) >= MAX_CALLS else ''}"
 
 
-def _around(call: Call) -> str:
+def _caller_label(call: Call) -> str:
     return f"in {call.caller.qualified}" if call.caller else "at the top of the file"
 
 
-def _by_file(calls: list[Call], told: Callable[[Call], str]) -> list[str]:
+def _by_file(calls: list[Call], describe: Callable[[Call], str]) -> list[str]:
     lines: list[str] = []
     path = ""
     for call in calls:
         if call.path != path:
             path = call.path
             lines.append(path)
-        lines.append(f"  {call.line} {told(call)}{'' if call.sure else ' (maybe)'}")
+        lines.append(f"  {call.line} {describe(call)}{'' if call.sure else ' (maybe)'}")
     return lines

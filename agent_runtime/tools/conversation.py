@@ -1,4 +1,4 @@
-"""The tools about the conversation: archive finished tasks, ask the user, read a skill."""
+"""Tools of the conversation: archive finished tasks, ask the user, read a skill."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from agent_runtime.sessions.protocol import EventLog
 Numbers = int | list[int] | tuple[int, ...]
 Texts = str | list[str] | tuple[str, ...]
 
-_REVEALED_CHARS = 24_000
-"""What one reveal may show; the whole of it stays in the session's log."""
+_REVEAL_CHARS = 24_000
+"""Limit of one reveal; the session log has the full text."""
 _PREVIEW_CHARS = 100
 _SUMMARY_CHARS = 4_000
 
 
 class ContextTools:
-    """`archive_context` and its companions, on the log of one session."""
+    """Archive tools on one session's log."""
 
     value_types: ClassVar[dict[str, str]] = {
         "archive_context": "str",
@@ -38,7 +38,6 @@ class ContextTools:
     )
 
     def __init__(self, log: EventLog) -> None:
-        """Work on one session's log."""
         self._log = log
 
     async def archive_context(
@@ -50,12 +49,12 @@ class ContextTools:
             ToolError: no such task; it is the current one, archived already or told by the global summary; not as many
                 summaries as tasks, or an empty one.
         """
-        numbers = _numbers(position, task)
-        summaries = _summaries(summary, len(numbers))
-        known = {record.number: record for record in tasks(self._log.events)}
+        numbers = _task_numbers(position, task)
+        summaries = _check_summaries(summary, len(numbers))
+        records = {record.number: record for record in tasks(self._log.events)}
         for number in numbers:
-            record = _find(number, known, "archive_context")
-            if number == max(known):
+            record = _find_task(number, records, "archive_context")
+            if number == max(records):
                 problem = f"task {number} is the current one; archive it when the next task has begun"
             elif record.summary is not None:
                 problem = f"task {number} is archived already; reveal_context({number}) takes it back first"
@@ -69,8 +68,8 @@ class ContextTools:
         events = self._log.events
         saved = sum(savings(events, record) for record in tasks(events) if record.number in numbers)
         text = (
-            f"[archive_context] {_named(numbers)} archived, about {max(0, saved):,} tokens less in requests to come. "
-            "Summaries take their place when that pays; reveal_context(N) shows a task again."
+            f"[archive_context] {_format_numbers(numbers)} archived, about {max(0, saved):,} tokens less in requests "
+            "to come. Summaries take their place when that pays; reveal_context(N) shows a task again."
         )
         return ToolResult(value=text, text=text)
 
@@ -81,7 +80,7 @@ class ContextTools:
             ToolError: no such task, or it is in the conversation anyway.
         """
         events = self._log.events
-        record = _find(position, {each.number: each for each in tasks(events)}, "reveal_context")
+        record = _find_task(position, {entry.number: entry for entry in tasks(events)}, "reveal_context")
         if record.summary is None and not record.summarised and not record.applied:
             raise ToolError(f"reveal_context: task {position} is not archived; its messages are in the conversation")
         if record.summary is not None:
@@ -89,8 +88,8 @@ class ContextTools:
         if not record.applied and not record.summarised:
             text = f"[reveal_context] task {position} is no longer archived; its messages were not replaced yet"
         else:
-            told = original(events, record, max_chars=_REVEALED_CHARS)
-            text = f"[TASK {position} REVEALED]\n{told}\n[end of task {position}]"
+            messages = original(events, record, max_chars=_REVEAL_CHARS)
+            text = f"[TASK {position} REVEALED]\n{messages}\n[end of task {position}]"
         return ToolResult(value=text, text=text)
 
     async def list_archived_context(self) -> ToolResult:
@@ -111,31 +110,22 @@ class ContextTools:
         return ToolResult(value=value, text="\n".join(lines) or "[list_archived_context] no task is archived")
 
 
-def _numbers(position: Numbers | None, task: Numbers | None) -> list[int]:
-    """The tasks that are meant.
-
-    Raises:
-        ToolError: none or both of the two arguments, an empty list, or a number twice.
-    """
+def _task_numbers(position: Numbers | None, task: Numbers | None) -> list[int]:
+    """Return the requested task numbers."""
     if (position is None) == (task is None):
         problem = "both task and position are given, which are the same" if task is not None else "no task is given"
         raise ToolError(f"archive_context: {problem}; write archive_context(task=N, summary=...)", kind="ValueError")
-    given = task if task is not None else position
-    numbers = [given] if isinstance(given, int) else list(given or ())
+    value = task if task is not None else position
+    numbers = [value] if isinstance(value, int) else list(value or ())
     if not numbers:
         raise ToolError("archive_context: the list of tasks is empty", kind="ValueError")
-    twice = sorted({number for number in numbers if numbers.count(number) > 1})
-    if twice:
-        raise ToolError(f"archive_context: {_named(twice)} given twice", kind="ValueError")
+    duplicates = sorted({number for number in numbers if numbers.count(number) > 1})
+    if duplicates:
+        raise ToolError(f"archive_context: {_format_numbers(duplicates)} given twice", kind="ValueError")
     return numbers
 
 
-def _summaries(summary: Texts | None, count: int) -> list[str]:
-    """One summary for each of `count` tasks.
-
-    Raises:
-        ToolError: another number of them, or one that is empty or too long.
-    """
+def _check_summaries(summary: Texts | None, count: int) -> list[str]:
     texts = [summary] if isinstance(summary, str) else list(summary or ())
     if len(texts) != count:
         raise ToolError(
@@ -155,34 +145,33 @@ def _summaries(summary: Texts | None, count: int) -> list[str]:
     return [text.strip() for text in texts]
 
 
-def _find(number: int, known: dict[int, TaskRecord], tool: str) -> TaskRecord:
+def _find_task(number: int, records: dict[int, TaskRecord], tool: str) -> TaskRecord:
     try:
-        return known[number]
+        return records[number]
     except KeyError:
-        last = max(known, default=0)
-        there = f"there are tasks 1 to {last}" if last else "there is none yet"
-        raise ToolError(f"{tool}: there is no task {number}; {there}", kind="ValueError") from None
+        last = max(records, default=0)
+        available = f"there are tasks 1 to {last}" if last else "there is none yet"
+        raise ToolError(f"{tool}: there is no task {number}; {available}", kind="ValueError") from None
 
 
-def _named(numbers: Sequence[int]) -> str:
+def _format_numbers(numbers: Sequence[int]) -> str:
     return f"task{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
 Ask = Callable[[str], Awaitable[str]]
-"""Puts one question to the user and gives the answer; however long that takes, and in whichever process it ends."""
+"""Ask the user a question and return the answer, which may come in another process."""
 
-_MAX_CHARS = 4_000
+_QUESTION_CHARS = 4_000
 
 
 class QuestionTools:
-    """`ask_user`."""
+    """The tool `ask_user`."""
 
     value_types: ClassVar[dict[str, str]] = {"ask_user": "str"}
     labels: ClassVar[dict[str, str]] = {"ask_user": "Asking: {question}"}
     stub_types: ClassVar[str] = ""
 
     def __init__(self, ask: Ask) -> None:
-        """Put questions by way of `ask`."""
         self._ask = ask
 
     async def ask_user(self, question: str) -> ToolResult:
@@ -191,27 +180,26 @@ class QuestionTools:
         Raises:
             ToolError: the question is empty, or too long to be read.
         """
-        asked = question.strip()
-        if not asked:
+        text = question.strip()
+        if not text:
             raise ToolError("ask_user: question is empty; say what the user should decide", kind="ValueError")
-        if len(asked) > _MAX_CHARS:
+        if len(text) > _QUESTION_CHARS:
             raise ToolError(
-                f"ask_user: question has {len(asked):,} characters, and {_MAX_CHARS:,} is the most",
+                f"ask_user: question has {len(text):,} characters, and {_QUESTION_CHARS:,} is the most",
                 kind="ValueError",
             )
-        answer = await self._ask(asked)
+        answer = await self._ask(text)
         return ToolResult(value=answer, text=f"[ask_user] {answer or '(an empty answer)'}")
 
 
 class SkillTools:
-    """`read_skill`."""
+    """The tool `read_skill`."""
 
     value_types: ClassVar[dict[str, str]] = {"read_skill": "str"}
     labels: ClassVar[dict[str, str]] = {"read_skill": "Reading the skill {name}"}
     stub_types: ClassVar[str] = ""
 
     def __init__(self, skills: Mapping[str, Skill]) -> None:
-        """Offer these skills, by name."""
         self._skills = skills
 
     def read_skill(self, name: str) -> ToolResult:

@@ -1,6 +1,6 @@
-"""The tools that read, write and list files of the workspace: `read_file`, `write_file` and `list_files`.
+"""The tools `read_file`, `write_file` and `list_files`.
 
-`FileTools` remembers the versions of files that the agent knows. `Writer` plans the writes of a step and makes them.
+`FileTools` tracks the file versions that the agent knows. `Writer` plans and makes the writes of a step.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from agent_runtime.index import parsing
 from agent_runtime.policy.policy import CallFacts
 from agent_runtime.processes.bounded import call_bounded
 from agent_runtime.tools import changes as changes_module
-from agent_runtime.tools.changes import FileWrite, Planner, StepLimits, adopted
-from agent_runtime.tools.tool import Planned, of_call, refused, text_of
+from agent_runtime.tools.changes import FileWrite, Planner, StepLimits, external_write
+from agent_runtime.tools.tool import CallPlan, preview_call, refusal_plan, require_text
 from agent_runtime.workspace import listing
 from agent_runtime.workspace.diffs import Text, is_whole
 from agent_runtime.workspace.edits import Seen, StaleError, WriteCall, check_mode, contents_taken, pairs, view
@@ -36,14 +36,14 @@ CHANGED_MEANWHILE = (
 
 _LINE_ARGUMENTS = ("start_line", "end_line", "after_line", "edits")
 _SMALL_CHARS = 256_000  # characters; what is longer is cut into lines in a worker process
-_LISTED = 200
+_MAX_LISTED = 200
 _SYMBOL_SECONDS = 5.0
 _READ_SECONDS = 10.0
 _MEMORY = 200 * 1024**2
 
 
 class FileTools:
-    """`read_file`, `write_file` and `list_files` on one workspace, with what they remember of it."""
+    """File tools of one workspace."""
 
     value_types: ClassVar[dict[str, str]] = {"read_file": "str", "write_file": "str", "list_files": "list[str]"}
     labels: ClassVar[dict[str, str]] = {
@@ -52,7 +52,7 @@ class FileTools:
         "list_files": "Listing {pattern}",
     }
     stub_types: ClassVar[str] = ""
-    judged_by: ClassVar[dict[str, str]] = dict.fromkeys(value_types, "path")
+    policy_parameters: ClassVar[dict[str, str]] = dict.fromkeys(value_types, "path")
 
     def __init__(
         self,
@@ -60,109 +60,95 @@ class FileTools:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         withholds: Callable[[str, str], bool] = lambda _tool, _path: False,
     ) -> None:
-        """Work on `workspace`.
-
-        Args:
-            workspace: where.
-            now: says when it was found that somebody changed a file.
-            withholds: whether a tool is to tell nothing of a file that its call does not name; see `Policy.withholds`.
-        """
+        """Create the tools; `withholds` is `Policy.withholds`."""
         self._workspace = workspace
         self._now = now
         self._withholds = withholds
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything that is known of files."""
+        """Discard all knowledge of files."""
         self._watch = Watch(self._workspace)
-        self._seen = Seen()
-        self._writer = Writer(self._workspace, self._seen, self._watch, partial(self._withholds, "write_file"))
-        self._away: list[str] = []
+        self._memory = Seen()
+        self._writer = Writer(self._workspace, self._memory, self._watch, partial(self._withholds, "write_file"))
+        self._missed_changes: list[str] = []
 
     def may_differ(self) -> bool:
-        """Whether a look could find that a file which the agent knows has changed; see `Watch.may_differ`."""
-        return bool(self._away) or self._watch.may_differ()
+        """Return whether a known file may have changed; see `Watch.may_differ`."""
+        return bool(self._missed_changes) or self._watch.may_differ()
 
-    def changed_by_others(self) -> str:
-        """What changed in the files that the agent knows since its last step; empty for nothing. Call before a step."""
-        told, self._away = [*self._away, *self._watch.changes()], []
-        if not told:
+    def report_external_changes(self) -> str:
+        """Return changes of known files since the last step. Call it before a step."""
+        changes, self._missed_changes = [*self._missed_changes, *self._watch.changes()], []
+        if not changes:
             return ""
         head = f"[ENVIRONMENT CHANGE] {self._now():%Y-%m-%d %H:%M:%S}"
         return "\n".join(
-            [head, "", *told, "Someone else did this. Read these files again before you edit them by line."]
+            [head, "", *changes, "Someone else did this. Read these files again before you edit them by line."]
         )
 
     def begin_step(self) -> None:
-        """Reset the limits of a step, and let line numbers refer to what the last step left."""
+        """Reset the limits of a step; line numbers now refer to the last step's result."""
         self._writer.begin_step()
-        self._seen.begin_step()
+        self._memory.begin_step()
 
     def end_step(self) -> str:
-        """What the model should know after a step beside its results; empty for nothing."""
+        """Return a note for the model about files changed by commands."""
         changes = self._watch.changes()
         return "\n".join(["[files that your commands changed]", *changes]) if changes else ""
 
-    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
-        """Tell which files a call is about, and what becomes of them; see `Tool.plan`.
+    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
+        """Plan a call; see `Tool.plan`.
 
         Raises:
-            ToolError: the path cannot be one of the workspace.
+            ToolError: the path is invalid.
         """
         if tool == "write_file":
             return self._writer.plan(args)
-        facts = self.judge(tool, {"path": ".", **args})
-        return Planned(facts=facts, preview=partial(of_call, tool, args), apply=call)
+        facts = self.policy_facts(tool, {"path": ".", **args})
+        return CallPlan(facts=facts, preview=partial(preview_call, tool, args), apply=call)
 
-    def judge(self, tool: str, args: dict[str, Any]) -> CallFacts:
-        """Name the file or directory that a call is about; see `Judges.judge`.
+    def policy_facts(self, tool: str, args: dict[str, Any]) -> CallFacts:
+        """Return the path of a call; see `SupportsPolicy`.
 
         Raises:
-            ToolError: the path is no text, or cannot be one of the workspace.
+            ToolError: the path is invalid.
         """
-        path = text_of(tool, "path", args["path"])
-        path = self._parted(path)[0] if tool == "read_file" else path
+        path = require_text(tool, "path", args["path"])
+        path = self._split_symbol(path)[0] if tool == "read_file" else path
         paths = (self._workspace.resolve(path),)
         return CallFacts(tool=tool, args=args, paths=paths, writes=tool == "write_file")
 
     def adopt(self, changes: Sequence[StagedFile]) -> None:
-        """Make changes that a child run's copy brings, all or none, and know the files from now on as they are then.
+        """Apply changes of a child run, all or none; the agent then knows these files.
 
         Raises:
-            ToolError: a file is not as it was when the changes were worked out.
+            ToolError: a file has changed since the plan.
         """
-        self._writer.adopt([adopted(change) for change in changes])
+        self._writer.adopt([external_write(change) for change in changes])
 
     def tracked(self) -> dict[str, str | None]:
-        """Each file that the agent knows, by its canonical path, and its version; None for one that was not there."""
+        """Return the known version of each file by canonical path; None for a missing file."""
         return self._watch.tracked()
 
     def restore(self, tracked: Mapping[str, str | None]) -> None:
-        """Know what another process knew: files of the same version are read again.
+        """Restore the result of `tracked` in another process.
 
-        Those that have changed are told with the next `changed_by_others`; until they are read, no line number of them
-        is taken.
-
-        Args:
-            tracked: what `tracked` gave there.
+        Changed files are reported by the next `report_external_changes`; line numbers need a new read.
         """
         restored = self._watch.restore(tracked)
         for canonical, (version, text) in restored.same.items():
-            self._seen.read(canonical, version, text)
-        for canonical, told in restored.changed.items():
-            self._seen.lose(canonical)
-            self._away.append(told)
+            self._memory.read(canonical, version, text)
+        for canonical, report in restored.changed.items():
+            self._memory.lose(canonical)
+            self._missed_changes.append(report)
 
     def step_state(self) -> dict[str, Plain]:
-        """Where the present step stands, to be gone on with by `resume_step`; plain data."""
+        """Return plain data for `resume_step`."""
         return self._writer.state()
 
     def resume_step(self, state: Mapping[str, Any]) -> None:
-        """Go on in the middle of a step, in another process, after `restore`.
-
-        Args:
-            state: what `step_state` gave.
-        """
+        """Continue a step in another process, after `restore`."""
         self._writer.resume(state)
 
     def read_file(self, path: str, start_line: int = 1, end_line: int | None = None) -> ToolResult:
@@ -172,11 +158,11 @@ class FileTools:
         Raises:
             ToolError: no such text file in the workspace, no such definition, or a line number out of range.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
-        path, symbol = self._parted(path)
+        path, symbol = self._split_symbol(path)
         if symbol:
             source = Overlay(self._workspace).text_file(path).text.raw
-            what = f"Looking for {symbol!r} in {path!r}"
-            spans = call_bounded(parsing.find_spans, path, source, symbol, seconds=_SYMBOL_SECONDS, what=what)
+            purpose = f"Looking for {symbol!r} in {path!r}"
+            spans = call_bounded(parsing.find_spans, path, source, symbol, seconds=_SYMBOL_SECONDS, what=purpose)
             if not spans:
                 raise ToolError(f"{path!r} has no definition {symbol!r} that is found; use find()", kind="ValueError")
             start_line, end_line = spans[0]
@@ -188,13 +174,13 @@ class FileTools:
             if error.kind == "FileNotFoundError":
                 self._watch.note(canonical)
             raise
-        result = shown(path, file, start_line, end_line)
-        self._seen.read(canonical, file.version, file.text.plain)
+        result = show_lines(path, file, start_line, end_line)
+        self._memory.read(canonical, file.version, file.text.plain)
         self._watch.remember(canonical, file.version, file.text.plain)
         return result
 
-    def _parted(self, path: str) -> tuple[str, str]:
-        """A path and the name of a definition, as `path::name` gives them; a file of that very name is one."""
+    def _split_symbol(self, path: str) -> tuple[str, str]:
+        """Split `path::name`, unless it is the name of a file."""
         before, mark, symbol = path.partition("::")
         return (before, symbol) if mark and before and not self._workspace.exists(path) else (path, "")
 
@@ -242,41 +228,41 @@ class FileTools:
         """
         if self._workspace.is_temporary(path):
             raise ToolError(f"path={path!r}: list_files looks only into the workspace; use ls", kind="ValueError")
-        found = await listing.list_bounded(self._workspace, pattern, path)
-        files = [in_line(name) for name in found.files if not self._withholds("list_files", name)]
-        names = files[:_LISTED]
-        total = f"{len(files)}" if found.complete else f"at least {len(files)}"
-        shown = f" (showing {_LISTED}; narrow the pattern)" if len(files) > _LISTED else ""
+        listed = await listing.list_bounded(self._workspace, pattern, path)
+        files = [in_line(name) for name in listed.files if not self._withholds("list_files", name)]
+        names = files[:_MAX_LISTED]
+        total = f"{len(files)}" if listed.complete else f"at least {len(files)}"
+        hint = f" (showing {_MAX_LISTED}; narrow the pattern)" if len(files) > _MAX_LISTED else ""
         return ToolResult(
-            value=[*names], text="\n".join([f"[list_files] {total} file(s), newest first{shown}:", *names])
+            value=[*names], text="\n".join([f"[list_files] {total} file(s), newest first{hint}:", *names])
         )
 
 
-def shown(path: str, file: TextFile, start: int, end: int | None) -> ToolResult:
-    """Some lines of a file: numbered for the model, as they are for its code.
+def show_lines(path: str, file: TextFile, start: int, end: int | None) -> ToolResult:
+    """Return lines of a file: numbered for the model, plain for its code.
 
     Raises:
         ToolError: a line number is out of range.
-        BoundExceededError: so many lines take too much room.
+        BoundExceededError: the lines are too large.
     """
     text = file.text
     if len(text.raw) <= _SMALL_CHARS:
-        head, last, value = _shown(path, text, file.version, start, end)
+        head, last, value = _select_lines(path, text, file.version, start, end)
     else:
-        given = (path, text, file.version, start, end)
-        told = call_bounded(_packed, *given, seconds=_READ_SECONDS, memory=_MEMORY, what=f"Reading {path!r}")
-        first, _, value = told.partition("\n")
+        arguments = (path, text, file.version, start, end)
+        packed = call_bounded(_pack_lines, *arguments, seconds=_READ_SECONDS, memory=_MEMORY, what=f"Reading {path!r}")
+        first, _, value = packed.partition("\n")
         head, last = json.loads(first)
     lines = ListedLines(path=path, first=start, last=last) if last >= start else None
     return ToolResult(value=value, text=head, lines=lines)
 
 
-def _packed(path: str, text: Text, version: str, start: int, end: int | None) -> str:
-    head, last, value = _shown(path, text, version, start, end)
+def _pack_lines(path: str, text: Text, version: str, start: int, end: int | None) -> str:
+    head, last, value = _select_lines(path, text, version, start, end)
     return f"{json.dumps([head, last])}\n{value}"
 
 
-def _shown(path: str, text: Text, version: str, start: int, end: int | None) -> tuple[str, int, str]:
+def _select_lines(path: str, text: Text, version: str, start: int, end: int | None) -> tuple[str, int, str]:
     count = text.count
     if not is_whole(start) or not (end is None or is_whole(end)):
         raise ToolError("start_line and end_line must be whole numbers", kind="TypeError")
@@ -287,31 +273,23 @@ def _shown(path: str, text: Text, version: str, start: int, end: int | None) -> 
     last = count if end is None else min(end, count)
     body = view(path, text, start, last if end is not None else None, changes_module.outline)
     span = f"lines {start}–{body.last} of {count}" if count else "empty"  # noqa: RUF001 - the dash of a range
-    about = ", ".join(note for note in (span, f"version {version}", text.peculiarities) if note)
-    wanted = text.first(last)[start - 1 : last]
-    closed = last < count or text.ends_with_newline
-    head = f"[read_file] {path!r} ({about})" + (f"\n{body.body}" if body.body else "")
-    # A stated range that is cut here may be cut again by the step's bound, which then names all that is missing.
-    return head, body.last if end is None else last, "\n".join(wanted) + ("\n" if wanted and closed else "")
+    details = ", ".join(note for note in (span, f"version {version}", text.peculiarities) if note)
+    selected = text.first(last)[start - 1 : last]
+    ends_line = last < count or text.ends_with_newline
+    head = f"[read_file] {path!r} ({details})" + (f"\n{body.body}" if body.body else "")
+    # The limit of a step may cut an explicit range again, and then names all missing lines.
+    return head, body.last if end is None else last, "\n".join(selected) + ("\n" if selected and ends_line else "")
 
 
 class Writer:
-    """Plans writes and makes them, within the limits of a step."""
+    """Plan and make writes within the limits of a step."""
 
     def __init__(
-        self, workspace: Workspace, seen: Seen, watch: Watch, withholds: Callable[[str], bool] = lambda _path: False
+        self, workspace: Workspace, memory: Seen, watch: Watch, withholds: Callable[[str], bool] = lambda _path: False
     ) -> None:
-        """Write in `workspace`, and keep `seen` and `watch` informed.
-
-        Args:
-            workspace: where.
-            seen: what the agent knows of the files.
-            watch: what they are like.
-            withholds: whether nothing is to be told about a file that the call does not name, by its canonical path.
-        """
         self._workspace = workspace
         self._withholds = withholds
-        self._seen = seen
+        self._memory = memory
         self._watch = watch
         self._planner = Planner()
         self._limits = StepLimits()
@@ -321,139 +299,119 @@ class Writer:
         self._limits = StepLimits()
 
     def state(self) -> dict[str, Plain]:
-        """Where the step stands; see `resume`."""
-        bases: dict[str, Plain] = {path: [version, *lines] for path, (version, lines) in self._seen.bases().items()}
+        """Return plain data for `resume`."""
+        bases: dict[str, Plain] = {path: [version, *lines] for path, (version, lines) in self._memory.bases().items()}
         return {"whole_chars": self._limits.whole_chars, "edited": [*sorted(self._limits.edited)], "bases": bases}
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Go on in the middle of a step, after the files that it knows were read again.
-
-        Args:
-            state: what `state` gave when the step was paused.
-        """
+        """Continue a step after its known files were read again."""
         self._limits = StepLimits(state["whole_chars"], set(state["edited"]))
         for path, (version, *lines) in state["bases"].items():
-            self._seen.put_back(path, version, tuple(lines))
+            self._memory.put_back(path, version, tuple(lines))
 
-    def plan(self, args: Mapping[str, Any]) -> Planned:
-        """Work out what a write would do.
+    def plan(self, args: Mapping[str, Any]) -> CallPlan:
+        """Plan a write; an argument of None counts as omitted."""
+        return self._plan(_PlanState(files=Overlay(self._workspace), memory=self._memory, limits=self._limits), args)
 
-        Args:
-            args: of the call, by name; None is as good as left out.
-        """
-        return self._plan(_Basis(files=Overlay(self._workspace), seen=self._seen, limits=self._limits), args)
-
-    def _plan(self, basis: _Basis, args: Mapping[str, Any]) -> Planned:
-        files = basis.files
-        named = {name: value for name, value in args.items() if name != "contents"}
-        facts = CallFacts(tool="write_file", args=named, writes=True)
+    def _plan(self, state: _PlanState, args: Mapping[str, Any]) -> CallPlan:
+        files = state.files
+        arguments = {name: value for name, value in args.items() if name != "contents"}
+        facts = CallFacts(tool="write_file", args=arguments, writes=True)
         try:
-            change = _change({name: value for name, value in args.items() if value is not None})
-            facts = replace(facts, paths=_named(change, files))
-            basis.limits.check(change, files.resolve(change.path or "."))
+            change = _parse_call({name: value for name, value in args.items() if value is not None})
+            facts = replace(facts, paths=_named_paths(change, files))
+            state.limits.check(change, files.resolve(change.path or "."))
             planner = self._planner if changes_module.is_light(change, files) else changes_module
-            writes = planner.plan(change, files, basis.seen)
-        except StaleError as error:  # its line numbers refer to lines that have changed; the refusal shows how they are
+            writes = planner.plan(change, files, state.memory)
+        except StaleError as error:  # its line numbers refer to changed lines; the refusal shows the current ones
             path = str(args["path"])
             canonical = files.resolve(path)
             if files.is_pending(canonical):
-                told = f"{path!r}: it addresses lines that an earlier write of the block changes; make both one call"
-                return refused(facts, ToolError(told, kind="ValueError"))
-            shown = partial(self._refuse, error, canonical, files.text_file(canonical))
-            return replace(refused(facts, error), apply=shown)
+                problem = f"{path!r}: it addresses lines that an earlier write of the block changes; make both one call"
+                return refusal_plan(facts, ToolError(problem, kind="ValueError"))
+            refuse = partial(self._refuse, error, canonical, files.text_file(canonical))
+            return replace(refusal_plan(facts, error), apply=refuse)
         except ToolError as error:
-            return refused(facts, error)
+            return refusal_plan(facts, error)
         digest = hashlib.sha256()
         for write in writes:
-            each = write.change
-            contents = [None if data is None else hashlib.sha256(data).hexdigest() for data in (each.old, each.data)]
-            digest.update(json.dumps([each.path, *contents, each.mode]).encode())
-        return Planned(
-            facts=replace(facts, paths=tuple(dict.fromkeys(each.canonical for each in writes)) or facts.paths),
+            staged = write.change
+            hashes = [None if data is None else hashlib.sha256(data).hexdigest() for data in (staged.old, staged.data)]
+            digest.update(json.dumps([staged.path, *hashes, staged.mode]).encode())
+        return CallPlan(
+            facts=replace(facts, paths=tuple(dict.fromkeys(write.canonical for write in writes)) or facts.paths),
             preview=partial(self._preview, writes),
             apply=partial(self._apply, change, files, writes),
             digest=digest.hexdigest(),
             is_current=partial(self._is_current, files, writes),
-            follow=partial(self._follow, basis, change, writes),
+            plan_next=partial(self._plan_next, state, change, writes),
         )
 
-    def _refuse(self, error: StaleError, canonical: str, shown: TextFile) -> NoReturn:
-        self._seen.read(canonical, shown.version, shown.text.plain)
+    def _refuse(self, error: StaleError, canonical: str, file: TextFile) -> NoReturn:
+        self._memory.read(canonical, file.version, file.text.plain)
         raise error
 
-    def _follow(
-        self, basis: _Basis, change: WriteCall, writes: Sequence[FileWrite], args: Mapping[str, Any]
-    ) -> Planned | None:
-        """The plan of a later write; None for one of a file of which nothing is to be told unasked.
-
-        Nobody has decided on that one yet, and why it fails could tell what is in the file.
-        """
-        planned = self._plan(basis.after(change, writes), args)
+    def _plan_next(
+        self, state: _PlanState, change: WriteCall, writes: Sequence[FileWrite], args: Mapping[str, Any]
+    ) -> CallPlan | None:
+        """Plan a later write; None if its file is withheld: an error could disclose its content."""
+        planned = self._plan(state.with_writes(change, writes), args)
         return None if any(map(self._withholds, planned.facts.paths)) else planned
 
     def _preview(self, writes: Sequence[FileWrite]) -> str:
-        """The diff; of files that are there but whose content was not looked at, their sizes."""
-        blind = [each.canonical for each in writes if each.change.unread]
-        replaced = {path: self._workspace.size(path) for path in blind if self._workspace.exists(path)}
+        unread = [write.canonical for write in writes if write.change.unread]
+        replaced = {path: self._workspace.size(path) for path in unread if self._workspace.exists(path)}
         return changes_module.preview(writes, replaced)
 
     def _is_current(self, files: Overlay, writes: Sequence[FileWrite]) -> bool:
-        return files.is_on_disk() and all(is_unchanged(self._workspace, each.change) for each in writes)
+        return files.is_on_disk() and all(is_unchanged(self._workspace, write.change) for write in writes)
 
     def _apply(self, change: WriteCall, files: Overlay, writes: Sequence[FileWrite]) -> ToolResult:
-        """Make a write as it was planned.
-
-        Raises:
-            ToolError: its files are not as they were when it was planned; nothing is written.
-        """
         if not self._is_current(files, writes):
             raise ToolError(CHANGED_MEANWHILE)
         self.adopt(writes)
         self._limits.count(change, files.resolve(change.path or "."))
-        versions = "\n".join(each.version for each in writes if each.version)
-        return ToolResult(value=versions, text="\n".join(line for each in writes for line in each.told))
+        versions = "\n".join(write.version for write in writes if write.version)
+        return ToolResult(value=versions, text="\n".join(line for write in writes for line in write.note))
 
     def adopt(self, writes: Sequence[FileWrite]) -> None:
-        """Make writes, all or none, and take note of the new versions.
+        """Make writes, all or none, and record the new versions.
 
         Raises:
-            ToolError: a file is not as it was when the writes were planned.
+            ToolError: a file has changed since the plan.
         """
-        apply_all(self._workspace, [each.change for each in writes])
-        for each in writes:
-            _learn(self._seen, each)
-            if each.change.data is None:
-                self._watch.note(each.canonical)
+        apply_all(self._workspace, [write.change for write in writes])
+        for write in writes:
+            _update_memory(self._memory, write)
+            if write.change.data is None:
+                self._watch.note(write.canonical)
             else:
-                self._watch.remember(each.canonical, each.version, each.text.plain if each.text else None)
+                self._watch.remember(write.canonical, write.version, write.text.plain if write.text else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Basis:
-    """All that a plan depends on: the files, what the agent knows of them, and what the step has done so far."""
+class _PlanState:
+    """The state that a plan depends on."""
 
     files: Overlay
-    seen: Seen
+    memory: Seen
     limits: StepLimits
 
-    def after(self, change: WriteCall, writes: Sequence[FileWrite]) -> _Basis:
-        """The same as if a write had been made."""
-        seen, limits = self.seen.copy(), self.limits.copy()
+    def with_writes(self, change: WriteCall, writes: Sequence[FileWrite]) -> _PlanState:
+        """Return the state after a write."""
+        memory, limits = self.memory.copy(), self.limits.copy()
         limits.count(change, self.files.resolve(change.path or "."))
-        for each in writes:
-            _learn(seen, each)
-        files = self.files.with_pending({each.canonical: each.change.data for each in writes})
-        return _Basis(files=files, seen=seen, limits=limits)
+        for write in writes:
+            _update_memory(memory, write)
+        files = self.files.with_pending({write.canonical: write.change.data for write in writes})
+        return _PlanState(files=files, memory=memory, limits=limits)
 
 
-def contents_of_call(args: Mapping[str, Any]) -> int:
-    """How many contents a call of `write_file` takes.
-
-    Args:
-        args: of the call, by name, without those that are None.
+def content_count(args: Mapping[str, Any]) -> int:
+    """Return the number of contents of a `write_file` call, given its arguments without None.
 
     Raises:
-        ToolError: it has no such mode, no path, or no proper edits.
+        ToolError: mode, path or edits are invalid.
     """
     mode = args.get("mode", "w")
     check_mode(mode)
@@ -462,13 +420,8 @@ def contents_of_call(args: Mapping[str, Any]) -> int:
     return contents_taken(mode, len(pairs(args.get("edits"))) if mode == "multi_edit" else None)
 
 
-def _change(args: Mapping[str, Any]) -> WriteCall:
-    """A write from the arguments of its call.
-
-    Raises:
-        ToolError: as for `contents_of_call`, or its contents are too many or too few.
-    """
-    count, contents = contents_of_call(args), tuple(args.get("contents", ()))
+def _parse_call(args: Mapping[str, Any]) -> WriteCall:
+    count, contents = content_count(args), tuple(args.get("contents", ()))
     if len(contents) != count:
         raise ToolError(f"contents: this write takes {count}, and {len(contents)} came with it", kind="ValueError")
     return WriteCall(
@@ -481,8 +434,8 @@ def _change(args: Mapping[str, Any]) -> WriteCall:
     )
 
 
-def _named(change: WriteCall, files: Overlay) -> tuple[str, ...]:
-    """The files that a write names, whether or not it can be made."""
+def _named_paths(change: WriteCall, files: Overlay) -> tuple[str, ...]:
+    """Return the paths in a write, even if it is invalid."""
     if change.mode != "patch":
         return (files.resolve(change.path),)
     names: list[str] = []
@@ -493,8 +446,8 @@ def _named(change: WriteCall, files: Overlay) -> tuple[str, ...]:
     return tuple(dict.fromkeys(files.resolve(name) for name in names))
 
 
-def _learn(seen: Seen, write: FileWrite) -> None:
+def _update_memory(memory: Seen, write: FileWrite) -> None:
     if write.text is None:
         return
-    know = seen.read if write.whole else seen.wrote
-    know(write.canonical, write.version, write.text.plain)
+    update = memory.read if write.whole else memory.wrote
+    update(write.canonical, write.version, write.text.plain)

@@ -1,7 +1,7 @@
-"""The tools of MCP servers. What a server says is a stranger's text: cleaned, cut, and marked as the server's. Pure.
+"""Tools of MCP servers. Their texts are untrusted: cleaned, cut, and marked as the server's. Pure.
 
-A tool `search` of the server `docs` is `docs_search`. Its JSON schema becomes a signature for control code, and goes to
-the model service as it is, without the keywords that only a validator needs: the server checks its own arguments.
+The tool `search` of the server `docs` is `docs_search`. Its JSON schema becomes a signature, and goes to the model
+service without the keywords of validators: the server validates its arguments.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from agent_runtime.core.values import Image, ImageError, Plain, ToolResult
 from agent_runtime.interpreter.source import NotPlainError, to_plain
 from agent_runtime.mcp.settings import McpServer
 from agent_runtime.policy.policy import CallFacts
-from agent_runtime.tools.tool import Planned, Tool, of_call, visible
+from agent_runtime.tools.tool import CallPlan, Tool, preview_call, visible
 
 if TYPE_CHECKING:  # the package is an extra, and a tenth of a second to import
     import mcp_types
 
-Serve = Callable[[ServedTool, dict[str, Plain]], Awaitable[ToolResult]]
-"""Makes a call of a server's tool; may raise `ToolError`."""
+CallServer = Callable[[ServedTool, dict[str, Plain]], Awaitable[ToolResult]]
+"""Call a server's tool; may raise `ToolError`."""
 
 MAX_RESULT_CHARS = 9_000
-"""Less than a session keeps of a result whole, so that a replay gives what the run was given."""
+"""Below the limit of session records, so that a replay returns the same result."""
 _MAX_VALUE_CHARS = 60_000
 _MAX_TOOLS = 64
 _MAX_DESCRIPTION_CHARS = 400
@@ -42,10 +42,10 @@ _MAX_SERVER_CHARS = 40_000
 _MAX_DEPTH = 8
 _NAME_CHARS = 64
 _MAX_IMAGES = 4
-_OTHER = re.compile(r"[^A-Za-z0-9_]")
+_INVALID_CHARS = re.compile(r"[^A-Za-z0-9_]")
 _WORD = re.compile(r"[A-Za-z0-9_.:/ -]{1,60}")
-_KEPT = frozenset({"type", "enum", "const", "default", "minimum", "maximum", "minItems", "maxItems", "required"})
-"""Keywords that are kept as they are; `properties` and those that hold schemas are cleaned in their turn."""
+_KEYWORDS = frozenset({"type", "enum", "const", "default", "minimum", "maximum", "minItems", "maxItems", "required"})
+"""Keywords copied unchanged; `properties` and schemas are cleaned recursively."""
 _TYPES: Mapping[str, type] = {
     "string": str,
     "integer": int,
@@ -57,59 +57,52 @@ _TYPES: Mapping[str, type] = {
 }
 
 
-def tools_of(server: McpServer, offered: Sequence[mcp_types.Tool]) -> tuple[ServedTool, ...]:
-    """The tools of a server that the agent has, of those that the server offers.
+def select_tools(server: McpServer, offered: Sequence[mcp_types.Tool]) -> tuple[ServedTool, ...]:
+    """Return the agent's tools of those that a server offers.
 
     Raises:
-        McpServerError: they are too many or too large, two have one name, or one that is named in the settings is
-            missing.
+        McpServerError: they are too many or too large, a name is ambiguous, or a configured tool is missing.
     """
-    where = f"The MCP server {server.name!r}"
-    names = [each.name for each in offered]
-    for listed in (*(server.tools or ()), *server.allow):
-        if listed not in names:
-            raise McpServerError(f"{where} has no tool {listed!r}, which its settings name. {_listed(names)}")
-    chosen = [each for each in offered if server.tools is None or each.name in server.tools]
-    select = f"Select some with `tools`. {_listed(names)}"
+    subject = f"The MCP server {server.name!r}"
+    names = [tool.name for tool in offered]
+    for configured in (*(server.tools or ()), *server.allow):
+        if configured not in names:
+            raise McpServerError(f"{subject} has no tool {configured!r}, which its settings name. {_list_names(names)}")
+    chosen = [tool for tool in offered if server.tools is None or tool.name in server.tools]
+    select = f"Select some with `tools`. {_list_names(names)}"
     if len(chosen) > _MAX_TOOLS:
-        raise McpServerError(f"{where} has {len(chosen)} tools, and {_MAX_TOOLS} are the most. {select}")
-    found: dict[str, ServedTool] = {}
+        raise McpServerError(f"{subject} has {len(chosen)} tools, and {_MAX_TOOLS} are the most. {select}")
+    tools: dict[str, ServedTool] = {}
     size = 0
-    for each in chosen:
-        name = server.tool_name(each.name)
-        if len(name) > _NAME_CHARS or len(each.name) > _NAME_CHARS:
+    for tool in chosen:
+        name = server.tool_name(tool.name)
+        if len(name) > _NAME_CHARS or len(tool.name) > _NAME_CHARS:
             raise McpServerError(
-                f"{where} has a tool whose name would be longer than {_NAME_CHARS} characters: "
-                f"{_one_line(each.name, _NAME_CHARS)!r}. Leave it out with `tools`, or give the server a shorter name."
+                f"{subject} has a tool whose name would be longer than {_NAME_CHARS} characters: "
+                f"{_one_line(tool.name, _NAME_CHARS)!r}. Leave it out with `tools`, or give the server a shorter name."
             )
-        if name in found:
-            raise McpServerError(f"{where} has two tools that would both be {name!r}. {select}")
-        parameters = _object_schema(_without_secrets(server, each.input_schema))
-        told = json.dumps(parameters, ensure_ascii=False)
-        if len(told) > _MAX_SCHEMA_CHARS:
+        if name in tools:
+            raise McpServerError(f"{subject} has two tools that would both be {name!r}. {select}")
+        parameters = _object_schema(_without_secrets(server, tool.input_schema))
+        encoded = json.dumps(parameters, ensure_ascii=False)
+        if len(encoded) > _MAX_SCHEMA_CHARS:
             raise McpServerError(
-                f"{where}: the schema of {name!r} has {len(told):,} characters, and {_MAX_SCHEMA_CHARS:,} are the "
+                f"{subject}: the schema of {name!r} has {len(encoded):,} characters, and {_MAX_SCHEMA_CHARS:,} are the "
                 f"most. {select}"
             )
-        described = _one_line(_without_secrets(server, each.description or ""), _MAX_DESCRIPTION_CHARS)
-        found[name] = ServedTool(name=name, served_as=each.name, description=described, parameters=parameters)
-        size += len(name) + len(described) + len(told)
+        description = _one_line(_without_secrets(server, tool.description or ""), _MAX_DESCRIPTION_CHARS)
+        tools[name] = ServedTool(name=name, served_as=tool.name, description=description, parameters=parameters)
+        size += len(name) + len(description) + len(encoded)
     if size > _MAX_SERVER_CHARS:
         raise McpServerError(
-            f"{where}: the declarations of its tools have {size:,} characters, which every request would hold, and "
+            f"{subject}: the declarations of its tools have {size:,} characters, which every request would hold, and "
             f"{_MAX_SERVER_CHARS:,} are the most. {select}"
         )
-    return tuple(found.values())
+    return tuple(tools.values())
 
 
-def tool_of(server: str, served: ServedTool, serve: Serve) -> Tool:
-    """The tool as the model calls it.
-
-    Args:
-        server: the server's name.
-        served: one of its tools.
-        serve: makes its calls.
-    """
+def build_tool(server: str, served: ServedTool, serve: CallServer) -> Tool:
+    """Return a server's tool for the model; `serve` makes its calls."""
     schema = cast("dict[str, Any]", served.parameters)
     names = _parameter_names(schema)
     required = [name for name in names if name in schema.get("required", ())]
@@ -126,36 +119,29 @@ def tool_of(server: str, served: ServedTool, serve: Serve) -> Tool:
     )
 
     async def call(*args: Plain, **kwargs: Plain) -> ToolResult:
-        given = signature.bind(*args, **kwargs).arguments
-        return await serve(served, {name: given[own] for name, own in names.items() if own in given})
+        values = signature.bind(*args, **kwargs).arguments
+        return await serve(served, {name: values[own] for name, own in names.items() if own in values})
 
     call.__signature__ = signature  # type: ignore[attr-defined] # inspect reads it
     call.__doc__ = f"[MCP server {server}] {served.description}"
 
-    def planned(tool: str, args: dict[str, Any], make: Callable[[], Any]) -> Planned:
+    def plan(tool: str, args: dict[str, Any], make: Callable[[], Any]) -> CallPlan:
         facts = CallFacts(tool=tool, args=args, outside=True)
-        return Planned(facts=facts, preview=partial(of_call, tool, args), apply=make)
+        return CallPlan(facts=facts, preview=partial(preview_call, tool, args), apply=make)
 
-    own = {**schema, "properties": {names[name]: each for name, each in schema["properties"].items()}}
+    own = {**schema, "properties": {names[name]: value for name, value in schema["properties"].items()}}
     if required:
         own["required"] = [names[name] for name in required]
-    return Tool(served.name, call, "Any", foreign=True, planner=planned, parameters=own)
+    return Tool(served.name, call, "Any", foreign=True, planner=plan, parameters=own)
 
 
-def result_of(
+def convert_result(
     server: McpServer, served: ServedTool, result: mcp_types.CallToolResult, *, sees_images: bool, note: str = ""
 ) -> ToolResult:
-    """What a call gave, for control code and for the model.
-
-    Args:
-        server: who answered.
-        served: the tool.
-        result: the answer.
-        sees_images: whether the model is shown pictures.
-        note: what the model should know beside it.
+    """Convert a call's result for control code and the model.
 
     Raises:
-        ToolError: the server says that the call failed.
+        ToolError: the server reports a failure.
     """
     texts: list[str] = []
     images: list[Image] = []
@@ -164,14 +150,14 @@ def result_of(
             case "text":
                 texts.append(block.text)
             case "image":
-                texts.append(_shown(served.name, block.data, images, sees_images=sees_images))
+                texts.append(_add_image(served.name, block.data, images, sees_images=sees_images))
             case "resource" if hasattr(block.resource, "text"):
                 texts.append(block.resource.text)
             case "resource_link":
                 texts.append(f"[resource {block.uri}]")
             case _:
                 texts.append(f"[{block.type}: not shown]")
-    text = cleaned(server, "\n".join(texts))
+    text = clean_text(server, "\n".join(texts))
     if result.is_error:
         raise ToolError(f"{served.name}: {text or 'the server says that the call failed'}", value=text)
     value: Plain = text
@@ -180,21 +166,21 @@ def result_of(
             whole = to_plain(result.structured_content, served.name)
         except NotPlainError:  # the text alone then
             whole = None
-        told = json.dumps(whole, ensure_ascii=False)
-        if whole is not None and len(told) <= _MAX_VALUE_CHARS:
+        encoded = json.dumps(whole, ensure_ascii=False)
+        if whole is not None and len(encoded) <= _MAX_VALUE_CHARS:
             value = _clean_value(server, whole)
-            text = text or cleaned(server, told)
+            text = text or clean_text(server, encoded)
     return ToolResult(value=value, text="\n".join([f"[{served.name}]{note}", text]), images=tuple(images))
 
 
-def cleaned(server: McpServer, text: str) -> str:
-    """A text of a server: without its secrets, bounded, and with all characters visible."""
+def clean_text(server: McpServer, text: str) -> str:
+    """Redact secrets in a server's text, limit it, and make all characters visible."""
     text = _without_secrets(server, text)
     half = MAX_RESULT_CHARS // 2
     if len(text) > MAX_RESULT_CHARS:
         text = f"{text[:half]}\n[{len(text) - 2 * half:,} characters left out]\n{text[-half:]}"
-    shown = visible(text)
-    return shown if len(shown) <= MAX_RESULT_CHARS + 100 else f"{shown[:MAX_RESULT_CHARS]}\n[cut]"
+    escaped = visible(text)
+    return escaped if len(escaped) <= MAX_RESULT_CHARS + 100 else f"{escaped[:MAX_RESULT_CHARS]}\n[cut]"
 
 
 def _without_secrets(server: McpServer, value: Any) -> Any:  # noqa: ANN401 - JSON of a stranger
@@ -209,14 +195,14 @@ def _without_secrets(server: McpServer, value: Any) -> Any:  # noqa: ANN401 - JS
 
 def _clean_value(server: McpServer, value: Plain) -> Plain:
     if isinstance(value, str):
-        return cleaned(server, value)
+        return clean_text(server, value)
     if isinstance(value, dict):
-        return {cleaned(server, key): _clean_value(server, item) for key, item in value.items()}
+        return {clean_text(server, key): _clean_value(server, item) for key, item in value.items()}
     return [_clean_value(server, item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _shown(name: str, data: str, images: list[Image], *, sees_images: bool) -> str:
-    """Take a picture among those that the model is shown; what stands in its place in the text."""
+def _add_image(name: str, data: str, images: list[Image], *, sees_images: bool) -> str:
+    """Add a picture and return its placeholder in the text."""
     if not sees_images:
         return "[a picture: this model is not shown any]"
     if len(images) == _MAX_IMAGES:
@@ -228,13 +214,13 @@ def _shown(name: str, data: str, images: list[Image], *, sees_images: bool) -> s
     return f"[picture {len(images)}]"
 
 
-def _object_schema(given: Mapping[str, Any]) -> dict[str, Plain]:
-    """The schema of a tool's arguments, always of an object."""
-    schema = _clean_schema(given, 0)
+def _object_schema(source: Mapping[str, Any]) -> dict[str, Plain]:
+    """Return the schema of a tool's arguments."""
+    schema = _clean_schema(source, 0)
     written, listed = schema.get("properties"), schema.get("required")
     properties = written if isinstance(written, dict) else {}
     names = listed if isinstance(listed, list) else []
-    required: list[Plain] = [each for each in names if isinstance(each, str) and each in properties]
+    required: list[Plain] = [name for name in names if isinstance(name, str) and name in properties]
     return {
         "type": "object",
         "properties": properties,
@@ -243,71 +229,71 @@ def _object_schema(given: Mapping[str, Any]) -> dict[str, Plain]:
     }
 
 
-def _clean_schema(given: Any, depth: int) -> dict[str, Plain]:  # noqa: ANN401 - JSON of a stranger
-    """A schema without what the model has no use for, and without what is nested too deep."""
-    if not isinstance(given, dict) or depth > _MAX_DEPTH:
+def _clean_schema(source: Any, depth: int) -> dict[str, Plain]:  # noqa: ANN401 - JSON of a stranger
+    """Remove keywords that the model does not need, and deep nesting."""
+    if not isinstance(source, dict) or depth > _MAX_DEPTH:
         return {}
-    made: dict[str, Plain] = {}
-    for key, value in given.items():
+    clean: dict[str, Plain] = {}
+    for key, value in source.items():
         if key in {"properties", "$defs", "definitions"} and isinstance(value, dict):
-            made[key] = {visible(str(name)): _clean_schema(each, depth + 1) for name, each in value.items()}
+            clean[key] = {visible(str(name)): _clean_schema(item, depth + 1) for name, item in value.items()}
         elif key in {"items", "additionalProperties"} and isinstance(value, dict):
-            made[key] = _clean_schema(value, depth + 1)
+            clean[key] = _clean_schema(value, depth + 1)
         elif key in {"anyOf", "oneOf", "allOf"} and isinstance(value, list):
-            made["anyOf" if key == "oneOf" else key] = [_clean_schema(each, depth + 1) for each in value]
+            clean["anyOf" if key == "oneOf" else key] = [_clean_schema(item, depth + 1) for item in value]
         elif isinstance(value, str) and (key == "description" or (key == "$ref" and value.startswith("#/"))):
-            made[key] = _one_line(value, _MAX_NOTE_CHARS)
-        elif key in _KEPT:
-            made[key] = _literal(value)
-    return made
+            clean[key] = _one_line(value, _MAX_NOTE_CHARS)
+        elif key in _KEYWORDS:
+            clean[key] = _literal(value)
+    return clean
 
 
 def _literal(value: Any) -> Plain:  # noqa: ANN401 - JSON of a stranger
     if isinstance(value, list):
-        return [_literal(each) for each in value[:_MAX_SCHEMA_CHARS]]
+        return [_literal(item) for item in value[:_MAX_SCHEMA_CHARS]]
     if isinstance(value, str):
         return _one_line(value, _MAX_NOTE_CHARS)
     return value if isinstance(value, bool | int | float) else None
 
 
 def _parameter_names(schema: Mapping[str, Any]) -> dict[str, str]:
-    """The server's names of parameters, and ours, which are identifiers."""
+    """Map the server's parameter names to identifiers."""
     names: dict[str, str] = {}
-    taken: set[str] = set()
-    alike = Counter[str]()
+    used: set[str] = set()
+    repeats = Counter[str]()
     for name in schema["properties"]:
-        own = _OTHER.sub("_", name)
+        own = _INVALID_CHARS.sub("_", name)
         if not own.isidentifier() or keyword.iskeyword(own):
             own = f"{own}_" if own.isidentifier() else f"p_{own}"
         first = own
-        while own in taken:
-            alike[first] += 1
-            own = f"{first}_{alike[first] + 1}"
-        taken.add(own)
+        while own in used:
+            repeats[first] += 1
+            own = f"{first}_{repeats[first] + 1}"
+        used.add(own)
         names[name] = own
     return names
 
 
 def _annotation(schema: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a type
-    """The type of a parameter, as far as one says it; anything else is left to the server."""
-    kinds = [each.get("type") for each in schema["anyOf"]] if "anyOf" in schema else schema.get("type")
+    """Return the type of a parameter; Any if it is not simple."""
+    kinds = [kind.get("type") for kind in schema["anyOf"]] if "anyOf" in schema else schema.get("type")
     listed: list[Any] = kinds if isinstance(kinds, list) else [kinds]
     enum = schema.get("enum")
-    if isinstance(enum, list) and enum and all(isinstance(each, str) and _WORD.fullmatch(each) for each in enum):
+    if isinstance(enum, list) and enum and all(isinstance(kind, str) and _WORD.fullmatch(kind) for kind in enum):
         return Literal[tuple(enum)]
-    if not listed or any(not isinstance(each, str) or each not in _TYPES for each in listed):
+    if not listed or any(not isinstance(kind, str) or kind not in _TYPES for kind in listed):
         return Any
-    made: Any = _TYPES[listed[0]]
-    for each in listed[1:]:
-        made = made | _TYPES[each]
-    return made
+    union: Any = _TYPES[listed[0]]
+    for kind in listed[1:]:
+        union = union | _TYPES[kind]
+    return union
 
 
-def _one_line(text: str, most: int) -> str:
-    shown = visible(" ".join(text[: 4 * most].split()))
-    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+def _one_line(text: str, max_chars: int) -> str:
+    escaped = visible(" ".join(text[: 4 * max_chars].split()))
+    return escaped if len(escaped) <= max_chars else f"{escaped[: max_chars - 1]}…"
 
 
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(_one_line(each, _NAME_CHARS) for each in names[:30])
-    return f"It offers: {shown}{', …' if len(names) > 30 else ''}"  # noqa: PLR2004 - as many as fit a message
+def _list_names(names: Sequence[str]) -> str:
+    listed = ", ".join(_one_line(name, _NAME_CHARS) for name in names[:30])
+    return f"It offers: {listed}{', …' if len(names) > 30 else ''}"  # noqa: PLR2004 - as many as fit a message

@@ -1,4 +1,4 @@
-"""The tool `find`: search the workspace's lines with ripgrep in the sandbox, or with RE2 where there is no ripgrep."""
+"""The tool `find`: search lines with ripgrep in the sandbox, or with RE2 without ripgrep."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agent_runtime.policy.policy import CallFacts
 from agent_runtime.processes.bounded import run_bounded
 from agent_runtime.sandbox import container
 from agent_runtime.sandbox.protocol import Launch, Sandbox, libraries_of
-from agent_runtime.tools.tool import Planned, of_call, text_of
+from agent_runtime.tools.tool import CallPlan, preview_call, require_text
 from agent_runtime.workspace import search
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.listing import HALVES, Include
@@ -27,9 +27,9 @@ from agent_runtime.workspace.search import Direct, Hits, ripgrep
 if TYPE_CHECKING:
     from agent_runtime.sandbox.resident import Resident
 
-_RESULTS = 50
-_MOST_RESULTS = 1000
-_MOST_CONTEXT = 20
+_DEFAULT_RESULTS = 50
+_MAX_RESULTS = 1000
+_MAX_CONTEXT = 20
 _MAX_SECONDS = 20.0
 _INDEX_SECONDS = 60.0
 _SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$#&~-]")
@@ -44,8 +44,8 @@ _OPTIONS = (
     "--no-ignore-exclude",
     "--no-ignore-global",
 )
-_SHAPE = ("--heading", "--with-filename", "--null", "--line-number", "--color=never")
-"""What `Hits` reads."""
+_OUTPUT_FORMAT = ("--heading", "--with-filename", "--null", "--line-number", "--color=never")
+"""Output format that `Hits` parses."""
 
 
 class SearchTools:
@@ -54,7 +54,7 @@ class SearchTools:
     value_types: ClassVar[dict[str, str]] = {"find": "list[Match]"}
     labels: ClassVar[dict[str, str]] = {"find": "Searching for `{pattern}`"}
     stub_types: ClassVar[str] = "class Match(TypedDict): file: str; line: int; text: str\n"
-    judged_by: ClassVar[dict[str, str]] = {"find": "target"}
+    policy_parameters: ClassVar[dict[str, str]] = {"find": "target"}
 
     def __init__(
         self,
@@ -65,16 +65,15 @@ class SearchTools:
         withholds: Callable[[str, str], bool] = lambda _directory, _path: False,
         index: CodeIndex | None = None,
     ) -> None:
-        """Search `workspace`.
+        """Create the tool.
 
         Args:
-            workspace: where to search.
-            sandbox: runs ripgrep, so that not even a directory that is swapped for a link while ripgrep walks through
-                it leads out of the workspace. Without one it runs on the host, where it follows no link it meets.
-            seconds: wall time of one search.
-            withholds: whether a file is left out of searches that name only a directory above it; by the canonical
-                paths of that directory and of the file.
-            index: where `symbol=True` looks.
+            workspace: the directory to search.
+            sandbox: runs ripgrep, so that even a directory replaced by a link during the search does not lead out of
+                the workspace. Without one ripgrep runs on the host and follows no link.
+            seconds: time limit of one search.
+            withholds: whether to omit a file, from the canonical paths of the searched directory and the file.
+            index: for `symbol=True`.
         """
         self._workspace = workspace
         self._index = index
@@ -84,32 +83,32 @@ class SearchTools:
         self._program: Direct | Resident | None = None
 
     def close(self) -> None:
-        """Stop what may run; idempotent."""
+        """Stop the search program; idempotent."""
         if self._program is not None:
             self._program.close()
             self._program = None
 
-    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
-        """Name what a call would search; see `Tool.plan`.
+    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
+        """Plan a call; see `Tool.plan`.
 
         Raises:
-            ToolError: a wrong argument, or a target that does not exist.
+            ToolError: an argument is invalid, or the target does not exist.
         """
-        _check(args["pattern"], args.get("max_results", _RESULTS), args.get("context", 0))
-        _include(args.get("include"), args.get("scope", "codebase"))
-        paths = tuple(self._targets(args.get("scope", "codebase"), args.get("target"), None))
+        _check_arguments(args["pattern"], args.get("max_results", _DEFAULT_RESULTS), args.get("context", 0))
+        _parse_include(args.get("include"), args.get("scope", "codebase"))
+        paths = tuple(self._resolve_targets(args.get("scope", "codebase"), args.get("target"), None))
         facts = CallFacts(tool=tool, args=args, paths=paths)
-        return Planned(facts=facts, preview=partial(of_call, tool, args), apply=call)
+        return CallPlan(facts=facts, preview=partial(preview_call, tool, args), apply=call)
 
-    def judge(self, tool: str, args: dict[str, Any]) -> CallFacts:
-        """Name what a call of somebody else's `find` is to search; see `Judges.judge`.
+    def policy_facts(self, tool: str, args: dict[str, Any]) -> CallFacts:
+        """Return the targets of a call; see `SupportsPolicy`.
 
         Raises:
-            ToolError: the target is neither text nor a list of texts, or cannot be one of the workspace.
+            ToolError: the target is invalid.
         """
         target = args["target"]
-        named = target if isinstance(target, list | tuple) else [target or "."]
-        paths = tuple(self._workspace.resolve(text_of(tool, "target", each)) for each in named)
+        targets = target if isinstance(target, list | tuple) else [target or "."]
+        paths = tuple(self._workspace.resolve(require_text(tool, "target", name)) for name in targets)
         return CallFacts(tool=tool, args=args, paths=paths or (".",))
 
     async def find(  # noqa: PLR0917 - the signature that users of the first CodePilot know
@@ -118,7 +117,7 @@ class SearchTools:
         scope: Literal["codebase", "file", "files"] = "codebase",
         target: str | list[str] | None = None,
         include: str | None = None,
-        max_results: int = _RESULTS,
+        max_results: int = _DEFAULT_RESULTS,
         context: int = 0,
         symbol: bool = False,  # noqa: FBT001, FBT002 - control code passes it by name
     ) -> ToolResult:
@@ -129,74 +128,73 @@ class SearchTools:
         Raises:
             ToolError: a wrong argument, an invalid pattern, or a search that takes too long.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
-        _check(pattern, max_results, context)
-        wanted = _include(include, scope)
+        _check_arguments(pattern, max_results, context)
+        glob = _parse_include(include, scope)
         if symbol:
-            return await self._defined(pattern, self._targets(scope, target, wanted), wanted, max_results)
-        targets = self._targets(scope, target, wanted)
-        program, everything = ripgrep(), scope != "codebase"
-        # What is named was decided on by its name.
-        withholds = None if everything else partial(self._withholds, self._workspace.resolve(str(target or ".")))
-        hits = Hits(most=max_results, wanted=wanted, context=context, withholds=withholds, columns=program is None)
+            return await self._find_definitions(pattern, self._resolve_targets(scope, target, glob), glob, max_results)
+        targets = self._resolve_targets(scope, target, glob)
+        program, is_explicit = ripgrep(), scope != "codebase"
+        # The policy has decided on explicit targets.
+        withholds = None if is_explicit else partial(self._withholds, self._workspace.resolve(str(target or ".")))
+        hits = Hits(most=max_results, wanted=glob, context=context, withholds=withholds, columns=program is None)
         if targets and program is None:
-            arguments = (self._workspace, pattern, targets, context, everything)
+            arguments = (self._workspace, pattern, targets, context, is_explicit)
             output = await run_bounded(search.search, *arguments, seconds=self._seconds, what="find")
             await asyncio.to_thread(hits.feed, output)
         elif targets and program is not None:
-            options = [*_OPTIONS, *_SHAPE, f"--context={context}", *(wanted.options if wanted else ())]
+            options = [*_OPTIONS, *_OUTPUT_FORMAT, f"--context={context}", *(glob.options if glob else ())]
             options += ["--no-ignore-parent"] if targets == ["."] else []
-            options += ["--text"] if everything else []
+            options += ["--text"] if is_explicit else []
             try:
                 async with asyncio.timeout(self._seconds):
                     await self._search(program, [*options, "-e", pattern, "--", *map(_argument, targets)], hits)
                     if names := hits.cut():
-                        # Where a match is in its line is asked for these few files only: it costs ripgrep much.
-                        again = ["--column", "--text", f"--max-count={max_results}", *options, "-e", pattern, "--"]
+                        # Only these few files are searched with columns, which are expensive in ripgrep.
+                        exact = ["--column", "--text", f"--max-count={max_results}", *options, "-e", pattern, "--"]
                         placed = Hits(most=max_results, context=context, columns=True)
-                        await self._search(program, [*again, *map(_argument, names)], placed)
+                        await self._search(program, [*exact, *map(_argument, names)], placed)
                         hits.place(placed)
             except TimeoutError as error:
                 raise ToolError(
                     f"find was stopped after {self._seconds:g} s; narrow it with target or include",
                     kind="TimeoutError",
                 ) from error
-        found = hits.shown()
+        matches = hits.shown()
         return ToolResult(
-            value=[{"file": hit.file, "line": hit.line, "text": hit.text} for hit in found if hit.matched],
+            value=[{"file": hit.file, "line": hit.line, "text": hit.text} for hit in matches if hit.matched],
             text=hits.text(),
         )
 
-    async def _defined(self, name: str, targets: list[str], wanted: Include | None, most: int) -> ToolResult:
-        """The definitions of a name, as matches in their first lines."""
+    async def _find_definitions(self, name: str, targets: list[str], glob: Include | None, maximum: int) -> ToolResult:
         if self._index is None or not await self._index.wait_ready(_INDEX_SECONDS):
             raise ToolError("there is no code index of this workspace yet; search without symbol=True")
-        named = await self._index.find_definitions(name)
+        candidates = await self._index.find_definitions(name)
         if self._index.failure:
-            why = f"the code index gave no answer: {self._index.failure}. Search without symbol=True"
-            raise ToolError(why, kind="TimeoutError")
-        found = [
-            each
-            for each in named
-            if any(start in {".", each.path} or each.path.startswith(f"{start}/") for start in targets)
-            and (wanted is None or wanted.matches(each.path))
-        ][:most]
-        lines = [
-            f"{each.path}:{each.header}:{each.kind} {each.qualified}, lines {each.first}-{each.last}" for each in found
-        ]
-        value: list[Plain] = [{"file": e.path, "line": e.header, "text": f"{e.kind} {e.qualified}"} for e in found]
-        return ToolResult(value=value, text="\n".join([f"[find] {len(found)} definition(s)", *lines]))
+            problem = f"the code index gave no answer: {self._index.failure}. Search without symbol=True"
+            raise ToolError(problem, kind="TimeoutError")
+        hits = [
+            d
+            for d in candidates
+            if any(start in {".", d.path} or d.path.startswith(f"{start}/") for start in targets)
+            and (glob is None or glob.matches(d.path))
+        ][:maximum]
+        lines = [f"{d.path}:{d.header}:{d.kind} {d.qualified}, lines {d.first}-{d.last}" for d in hits]
+        value: list[Plain] = [{"file": d.path, "line": d.header, "text": f"{d.kind} {d.qualified}"} for d in hits]
+        return ToolResult(value=value, text="\n".join([f"[find] {len(hits)} definition(s)", *lines]))
 
-    async def lines_with(self, texts: Sequence[str], *, seconds: float = 1.0, most: int = 20) -> list[tuple[str, int]]:
-        """Where one of some texts stands, as a courtesy: a search that fails or takes long finds nothing."""
+    async def find_texts(
+        self, texts: Sequence[str], *, seconds: float = 1.0, maximum: int = 20
+    ) -> list[tuple[str, int]]:
+        """Return file and line of texts; none if the search fails or takes too long."""
         pattern = "|".join(_SPECIAL.sub(r"\\\g<0>", text) for text in texts)
         try:
             async with asyncio.timeout(seconds):
-                found = await self.find(pattern, max_results=most)
+                result = await self.find(pattern, max_results=maximum)
         except (TimeoutError, ToolError):
             return []
-        return [(match["file"], match["line"]) for match in cast("list[dict[str, Any]]", found.value)]
+        return [(match["file"], match["line"]) for match in cast("list[dict[str, Any]]", result.value)]
 
-    def _targets(self, scope: str, target: object, wanted: Include | None) -> list[str]:
+    def _resolve_targets(self, scope: str, target: object, glob: Include | None) -> list[str]:
         if scope not in {"codebase", "file", "files"}:
             raise ToolError(f"scope={scope!r}: must be 'codebase', 'file' or 'files'", kind="ValueError")
         if scope == "codebase":
@@ -206,8 +204,8 @@ class SearchTools:
             start = "." if target is None else self._workspace.resolve(target)
             if not self._workspace.is_directory(start):
                 raise ToolError(f"target {target!r} is not a directory; use scope='file'", kind="NotADirectoryError")
-            if start == "." and wanted and wanted.directory:
-                start = self._workspace.resolve(wanted.directory)
+            if start == "." and glob and glob.directory:
+                start = self._workspace.resolve(glob.directory)
                 return [start] if self._workspace.is_directory(start) else []
             return [start]
         names = [target] if scope == "file" else target
@@ -227,11 +225,6 @@ class SearchTools:
             raise ToolError(f"target {target!r}: find looks only into the workspace; use grep", kind="ValueError")
 
     async def _search(self, ripgrep: Path, arguments: Sequence[str], hits: Hits) -> None:
-        """Give all output of a search to `hits`.
-
-        Raises:
-            ToolError: ripgrep refused, or a line is too long.
-        """
         idle = self._program is not None and not self._program.busy
         program = self._program if self._program is not None and idle else self._new_program(ripgrep)
         self._program = self._program or program
@@ -253,39 +246,39 @@ class SearchTools:
         if self._sandbox is None or not self._sandbox.apart or not self._workspace.confined:
             return Direct(lambda argv: Launch(argv=tuple(argv), env={}), root)
         if self._sandbox.level == "docker":
-            return Direct(partial(self._in_container, self._sandbox), root)
+            return Direct(partial(self._launch_in_container, self._sandbox), root)
         from agent_runtime.sandbox.resident import Resident  # noqa: PLC0415 - needs modules that Windows lacks
 
-        # It lies beside this Python, where the sandbox shows nothing.
+        # ripgrep is installed next to this Python, outside the sandbox's mounts.
         return Resident(self._sandbox, root, {**readable, str(ripgrep): ripgrep})
 
-    def _in_container(self, sandbox: Sandbox, argv: Sequence[str]) -> Launch:
-        """A search in a container of its own, which ends by itself when nobody reads what it writes."""
+    def _launch_in_container(self, sandbox: Sandbox, argv: Sequence[str]) -> Launch:
+        """Search in a separate container, which ends by itself if its output is not read."""
         program, *arguments = argv
-        words, shown = ["rg"], dict(self._workspace.readable)  # the image's own, where ours cannot run in a container
+        words, mounts = ["rg"], dict(self._workspace.readable)  # the image's own, where ours cannot run in a container
         if sys.platform == "linux":
-            # An image may have older libraries than ours was built for, or others.
+            # An image may have other libraries, or older ones.
             words, libraries = container.loader_command(Path(program), sorted(libraries_of(Path(program))))
-            shown |= libraries
+            mounts |= libraries
         deadline = ("timeout", "-s", "KILL", str(int(self._seconds) + 1))
-        return sandbox.launch((*deadline, *words, *arguments), workspace=self._workspace.root, readable=shown)
+        return sandbox.launch((*deadline, *words, *arguments), workspace=self._workspace.root, readable=mounts)
 
 
 def _argument(target: str) -> str:
-    """A path as ripgrep takes it, so that none can be an option."""
+    """Return a path that ripgrep cannot take for an option."""
     return target if target.startswith("/") else "./" if target == "." else f"./{target}"
 
 
-def _check(pattern: str, max_results: int, context: int) -> None:
+def _check_arguments(pattern: str, max_results: int, context: int) -> None:
     if not pattern or "\0" in pattern or HALVES.search(pattern):
         raise ToolError("pattern must be a regular expression of whole characters, without NUL", kind="ValueError")
-    if not 1 <= max_results <= _MOST_RESULTS:
-        raise ToolError(f"max_results={max_results}: must be 1 to {_MOST_RESULTS}", kind="ValueError")
-    if not 0 <= context <= _MOST_CONTEXT:
-        raise ToolError(f"context={context}: must be 0 to {_MOST_CONTEXT} lines", kind="ValueError")
+    if not 1 <= max_results <= _MAX_RESULTS:
+        raise ToolError(f"max_results={max_results}: must be 1 to {_MAX_RESULTS}", kind="ValueError")
+    if not 0 <= context <= _MAX_CONTEXT:
+        raise ToolError(f"context={context}: must be 0 to {_MAX_CONTEXT} lines", kind="ValueError")
 
 
-def _include(include: str | None, scope: str) -> Include | None:
+def _parse_include(include: str | None, scope: str) -> Include | None:
     if include is None:
         return None
     if scope != "codebase":

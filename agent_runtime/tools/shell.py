@@ -1,4 +1,4 @@
-"""The tools that run commands in live terminals."""
+"""Tools that run commands in live terminals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agent_runtime.sandbox.repositories import RepositoryGuard
 from agent_runtime.terminals.command import CommandReport, ShellStart
 from agent_runtime.terminals.factory import LiveTerminal, create_terminals
 from agent_runtime.terminals.output import OutputLogs, Spool
-from agent_runtime.tools.tool import Planned, of_call, of_command, of_typing, refused, text_of
+from agent_runtime.tools.tool import CallPlan, preview_call, preview_command, preview_input, refusal_plan, require_text
 from agent_runtime.workspace.files import Scratch
 
 if TYPE_CHECKING:  # few runs have a network
@@ -27,21 +27,20 @@ MAIN = "main"
 MAX_TERMINALS = 16
 MAX_SECONDS = 3600.0
 DEFAULT_SECONDS = 60.0
-"""How long `execute` waits. Most test runs and builds end within a minute, and each look at one that goes on costs a
-model request; a command that hangs costs no more than this minute."""
+"""Default timeout of `execute`: most builds end within a minute, and each look costs a model request."""
 
-_GOES_ON = {
+_CONTINUE_HINTS = {
     "running": 'It still runs: read_output("{session_id}", timeout=60, check=True) waits for its end.',
     "waiting for input": 'It waits for input: send_input("{session_id}", "…\\n") types it, "\\x03" interrupts it.',
 }
-"""What `check` says of a command that has not ended, by its status."""
+"""Hints of `check` for a command that has not ended, by status."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
+_TERMINAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
 _LABEL_CHARACTERS = 60
 
 
 class ShellTools:
-    """`execute` and its companions on one workspace. The terminal `main` is always there; it starts when first used."""
+    """Shell tools of one workspace. The terminal `main` always exists and starts on first use."""
 
     value_types: ClassVar[dict[str, str]] = {
         "execute": "CommandResult",
@@ -58,7 +57,7 @@ class ShellTools:
     stub_types: ClassVar[str] = (
         "class CommandResult(TypedDict): status: str; exit_code: int | None; output: str; cwd: str\n"
     )
-    judged_by: ClassVar[dict[str, str]] = {"execute": "command", "send_input": "text"}
+    policy_parameters: ClassVar[dict[str, str]] = {"execute": "command", "send_input": "text"}
 
     def __init__(
         self,
@@ -72,19 +71,19 @@ class ShellTools:
         start_in: str = "",
         gap: float = 0.0,
     ) -> None:
-        """Run commands in `workspace`, inside one `sandbox` that all terminals share.
+        """Prepare terminals in one shared sandbox.
 
         Args:
-            sandbox: protects the host.
-            workspace: the directory to work in.
-            logs: where outputs too long to show whole are kept.
-            egress: the way out of a sandbox that is `apart`; None for no network there.
-            scratch: the `/tmp` of a sandbox that is `apart`, as the file tools work on it.
-            guard: of the workspace's repositories; None where programs may make and change them.
-            start_in: the directory below `workspace` in which terminals start.
-            gap: seconds to wait before a command; see `Agent.separates_commands`.
+            sandbox: isolates the host.
+            workspace: the working directory.
+            logs: full texts of long outputs.
+            egress: network access of an isolating sandbox.
+            scratch: `/tmp` of an isolating sandbox, shared with the file tools.
+            guard: protects the workspace's repositories; None where programs may change them.
+            start_in: initial directory below `workspace`.
+            gap: seconds before each command; see `Agent.separates_commands`.
         """
-        self._logs = logs  # a private directory lives as long as its object
+        self._logs = logs  # keeps its temporary directory alive
         readable = logs.agent_paths(sandbox) if logs is not None else {}
         self._spool = Spool(logs.directory, agent_path=next(iter(readable))) if logs is not None else None
         self._start = ShellStart(directory=start_in)
@@ -94,7 +93,7 @@ class ShellTools:
         )
         self._gap = gap
         self._shells: dict[str, str] = {}
-        self._terminals: dict[str, LiveTerminal] = {MAIN: self._terminal(MAIN)}
+        self._terminals: dict[str, LiveTerminal] = {MAIN: self._new_terminal(MAIN)}
 
     async def execute(  # noqa: PLR0917 - the signature that users of the first CodePilot know
         self,
@@ -113,7 +112,7 @@ class ShellTools:
             ToolError: a wrong argument; the terminal is busy; with `check`, the command failed or still runs.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
         _check_command(command, timeout, shell, self._place.shells)
-        terminal = await self._make(session_id, shell) if new_terminal else self._find(session_id)
+        terminal = await self._open_terminal(session_id, shell) if new_terminal else self._find(session_id)
         if shell not in {None, self._shells[session_id]}:
             raise ToolError(
                 f"execute: {session_id!r} runs {self._shells[session_id]}; another shell needs a terminal of its own "
@@ -166,16 +165,16 @@ class ShellTools:
         """
         await self._find(session_id).close()
         if session_id == MAIN:
-            self._terminals[MAIN] = self._terminal(MAIN)
+            self._terminals[MAIN] = self._new_terminal(MAIN)
         else:
             del self._terminals[session_id], self._shells[session_id]
-        again = "; it starts anew with the next command" if session_id == MAIN else ""
-        text = f"[terminal:{session_id}] terminated{again}"
+        note = "; it starts anew with the next command" if session_id == MAIN else ""
+        text = f"[terminal:{session_id}] terminated{note}"
         return ToolResult(value=text, text=text)
 
-    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
-        """Tell what a call would run or type, and where; see `Tool.plan`."""
-        facts, shown = CallFacts(tool=tool, args=args), partial(of_call, tool, args)
+    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
+        """Plan a call; see `Tool.plan`."""
+        facts, preview = CallFacts(tool=tool, args=args), partial(preview_call, tool, args)
         try:
             if tool == "execute":
                 name, command, fresh = args["session_id"], args["command"], args.get("new_terminal", False)
@@ -186,30 +185,30 @@ class ShellTools:
                 _check_command(command, args.get("timeout", DEFAULT_SECONDS), args.get("shell"), self._place.shells)
                 if not fresh or terminal is not None:
                     _check_idle(name, self._find(name))
-                shown = partial(of_command, command, terminal=name, cwd=cwd, fresh=fresh)
+                preview = partial(preview_command, command, terminal=name, cwd=cwd, fresh=fresh)
             elif tool == "send_input":
                 name, text = args["session_id"], args["text"]
                 shell = self._shells.get(name, self._place.shells[0])
                 facts = CallFacts(tool=tool, args=args, typed=text, shell=shell)
-                shown = partial(of_typing, text, terminal=name, running=_running(name, self._find(name)))
+                preview = partial(preview_input, text, terminal=name, running=_running(name, self._find(name)))
         except ToolError as error:
-            return refused(facts, error)
-        return Planned(facts=facts, preview=shown, apply=call)
+            return refusal_plan(facts, error)
+        return CallPlan(facts=facts, preview=preview, apply=call)
 
-    def judge(self, tool: str, args: dict[str, Any]) -> CallFacts:
-        """Tell what a call of somebody else's function gives to a shell; see `Judges.judge`.
+    def policy_facts(self, tool: str, args: dict[str, Any]) -> CallFacts:
+        """Return the command or input of a call; see `SupportsPolicy`.
 
         Raises:
             ToolError: it is no text.
         """
-        parameter, shell = self.judged_by[tool], str(args.get("shell") or "bash")
-        text = text_of(tool, parameter, args[parameter])
+        parameter, shell = self.policy_parameters[tool], str(args.get("shell") or "bash")
+        text = require_text(tool, parameter, args[parameter])
         if tool == "send_input":
             return CallFacts(tool=tool, args=args, typed=text, shell=shell)
         return CallFacts(tool=tool, args=args, command=text, shell=shell)
 
-    async def try_out(self, script: str, seconds: float) -> str | None:
-        """What a script prints in a terminal of its own, which is killed then; None if it takes longer.
+    async def run_trial(self, script: str, seconds: float) -> str | None:
+        """Return the output of a script in a temporary terminal; None on timeout.
 
         Raises:
             SandboxError: the sandbox cannot be started.
@@ -224,40 +223,40 @@ class ShellTools:
             await terminal.close()
         return None if report.status == "running" else report.output
 
-    def find_modules_in(self, directory: str) -> None:
-        """Have Python, in terminals that start from here on, look for modules in a directory below their first one."""
+    def set_python_path(self, directory: str) -> None:
+        """Set the Python path of future terminals to a directory below the first one."""
         self._start.python_path = f"{self._home}/{directory}" if directory else ""
 
     async def interrupt(self, reason: str = "interrupted") -> None:
-        """Break off whatever runs, in all terminals; their shells live on where they can."""
+        """Interrupt running commands; shells survive if possible."""
         await asyncio.gather(*(terminal.interrupt(reason) for terminal in self._terminals.values()))
 
     async def reset(self) -> None:
-        """Kill all terminals and everything they started; the next command starts a new one."""
+        """Kill all terminals; the next command starts a new one."""
         await self.close()
-        self._terminals = {MAIN: self._terminal(MAIN)}
+        self._terminals = {MAIN: self._new_terminal(MAIN)}
 
     async def close(self) -> None:
-        """Kill all terminals and everything they started; idempotent."""
+        """Kill all terminals; idempotent."""
         await self._place.close()
         await asyncio.gather(*(terminal.close() for terminal in self._terminals.values()))
 
     @property
     def status(self) -> str:
-        """One line per living terminal for the status message; empty when none was used."""
+        """One line for each live terminal."""
         return "\n".join(
-            f"{name}: {'running `' + _short(t.running_command) + '`' if t.running_command is not None else 'idle'}, "
+            f"{name}: {'running `' + _shorten(t.running_command) + '`' if t.running_command is not None else 'idle'}, "
             f"pid {t.pid}, cwd {t.cwd}"
             for name, t in self._terminals.items()
             if t.pid is not None
         )
 
     @property
-    def alive(self) -> list[str]:
-        """Names of the terminals that have a living shell."""
+    def live_names(self) -> list[str]:
+        """Names of terminals with a live shell."""
         return [name for name, terminal in self._terminals.items() if terminal.pid is not None]
 
-    def _terminal(self, name: str, shell: str | None = None) -> LiveTerminal:
+    def _new_terminal(self, name: str, shell: str | None = None) -> LiveTerminal:
         self._shells[name] = shell or self._place.shells[0]
         return self._place.terminal(name, self._shells[name])
 
@@ -271,29 +270,29 @@ class ShellTools:
             )
         return terminal
 
-    async def _make(self, session_id: str, shell: str | None) -> LiveTerminal:
-        """A fresh terminal of that name; an idle one of the same name gives way."""
+    async def _open_terminal(self, session_id: str, shell: str | None) -> LiveTerminal:
+        """Return a new terminal; an idle one of the same name is replaced."""
         old = self._terminals.get(session_id)
         if old is not None:
             if old.running_command is None:
                 await old.close()
-                self._terminals[session_id] = self._terminal(session_id, shell)
+                self._terminals[session_id] = self._new_terminal(session_id, shell)
             return self._terminals[session_id]
-        if _NAME.fullmatch(session_id) is None:
+        if _TERMINAL_NAME.fullmatch(session_id) is None:
             raise ToolError(
                 f"session_id {session_id!r}: use up to 32 letters, digits, `_`, `.` and `-`", kind="ValueError"
             )
         if len(self._terminals) >= MAX_TERMINALS:
             raise ToolError(f"{MAX_TERMINALS} terminals are open; close one with terminate_terminal first")
-        self._terminals[session_id] = self._terminal(session_id, shell)
+        self._terminals[session_id] = self._new_terminal(session_id, shell)
         return self._terminals[session_id]
 
 
-def _check_command(command: str, timeout: float, shell: str | None, offered: tuple[str, ...]) -> None:
+def _check_command(command: str, timeout: float, shell: str | None, shells: tuple[str, ...]) -> None:
     _check_seconds(timeout)
-    if shell is not None and shell not in offered:
+    if shell is not None and shell not in shells:
         raise ToolError(
-            f"execute: shell={shell!r} is not offered; terminals run {' or '.join(offered)}. Leave shell out, "
+            f"execute: shell={shell!r} is not offered; terminals run {' or '.join(shells)}. Leave shell out, "
             "or start the other one as a command.",
             kind="ValueError",
         )
@@ -304,17 +303,12 @@ def _check_command(command: str, timeout: float, shell: str | None, offered: tup
 def _check_idle(session_id: str, terminal: LiveTerminal) -> None:
     if terminal.running_command is not None:
         raise ToolError(
-            f"{session_id!r} is busy with `{_short(terminal.running_command)}`. Use read_output or send_input, "
+            f"{session_id!r} is busy with `{_shorten(terminal.running_command)}`. Use read_output or send_input, "
             'e.g. send_input(session_id, "\\x03") to interrupt it, or another terminal (new_terminal=True).'
         )
 
 
 def _running(session_id: str, terminal: LiveTerminal) -> str:
-    """The command that runs in a terminal.
-
-    Raises:
-        ToolError: none does.
-    """
     if terminal.running_command is None:
         raise ToolError(f"send_input: no command is running in {session_id!r}; to run one use execute")
     return terminal.running_command
@@ -326,30 +320,24 @@ def _check_seconds(timeout: float) -> None:
 
 
 def _result(session_id: str, report: CommandReport, *, check: bool) -> ToolResult:
-    """What a call gives.
-
-    Raises:
-        ToolError: with `check`, the command failed or goes on.
-    """
     value: dict[str, Plain] = {
         "status": report.status,
         "exit_code": report.exit_code,
         "output": report.output,
         "cwd": report.cwd,
     }
-    text = _text(session_id, report)
+    text = _format_report(session_id, report)
     if not check or report.ok:
         return ToolResult(value=value, text=text)
-    if report.status in _GOES_ON:
-        then = _GOES_ON[report.status].format(session_id=session_id)
-        raise ToolError(f"{text}\n{then}", kind="TimeoutError", value=value)
-    # Its exit code is that of the stage that failed, not of the pipe's last one.
+    if report.status in _CONTINUE_HINTS:
+        hint = _CONTINUE_HINTS[report.status].format(session_id=session_id)
+        raise ToolError(f"{text}\n{hint}", kind="TimeoutError", value=value)
+    # Report the exit code of the failed stage, not of the last one.
     failed = next((code for code in report.pipe if code), report.exit_code)
     raise ToolError(text, kind="RuntimeError", value=value | {"exit_code": failed})
 
 
-def _text(session_id: str, report: CommandReport) -> str:
-    """The result as the model reads it; the end of the output stands right above the status line."""
+def _format_report(session_id: str, report: CommandReport) -> str:
     output = report.output if not report.output or report.output.endswith("\n") else report.output + "\n"
     facts = [f"status: {report.status}"]
     if report.exit_code is not None:
@@ -364,6 +352,6 @@ def _text(session_id: str, report: CommandReport) -> str:
     return f"[terminal:{session_id}:cmd{report.number}] $ {report.command}\n{output}[{' | '.join(facts)}]"
 
 
-def _short(command: str) -> str:
+def _shorten(command: str) -> str:
     line = " ".join(command.split())
     return line if len(line) <= _LABEL_CHARACTERS else f"{line[: _LABEL_CHARACTERS - 1]}…"

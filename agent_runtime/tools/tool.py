@@ -1,8 +1,7 @@
-"""Tools: a callable with its declaration for the model, the plan of each call, and the registry of a runtime.
+"""Tools: declarations for the model, plans of calls, and the registry of a runtime.
 
-A call is planned once (`Tool.plan`): the plan says which files and commands it concerns, so that the policy can decide,
-and shows people a preview; then `Tool.apply` makes exactly the planned call. A preview shows every character of a call:
-nothing in it can hide, move or forge a part of it (`visible`, `whole`).
+A call is planned once (`Tool.plan`), so that the policy can decide and people see a preview; `Tool.apply` then makes
+exactly this call. A preview shows every character: no part of a call can be hidden, moved or forged.
 """
 
 from __future__ import annotations
@@ -45,182 +44,168 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 Progress = Callable[[str], None]
-"""Told, on the event loop, of each step that a tool reports."""
+"""Receives a tool's progress reports on the event loop."""
 _ARGUMENT_CHARS = 80
-_EXACT = frozenset({bool, int, float, str, NoneType})
-"""Types that pydantic would make of one another, e.g. False of "no"; an argument of such a type is taken as it is."""
+_STRICT_TYPES = frozenset({bool, int, float, str, NoneType})
+"""Types that pydantic would convert into each other, such as "no" into False; validated strictly."""
 _LITERAL = re.compile(r"Literal\[[^]]*\]")
-"""The docstring of a built-in tool names what such a parameter takes; twice would cost tokens in every request."""
-_LITERALS = (NoneType, bool, int, float, str)
+"""Replaced in stubs: the docstring already lists the values, and tokens cost in every request."""
+_LITERAL_TYPES = (NoneType, bool, int, float, str)
 _EXCERPT_CHARS = 120
 _PRELUDE = "from typing import Any, Literal, TypedDict"
 _MAX_LINES = 300
 _MAX_CHARS = 20_000
 _MAX_WIDTH = 500
-_FOLD = 160
-_BLANK_LINES = 3
-"""As many blank lines in a row are shown; of more, their number."""
+_WIDTH = 160
+_MAX_BLANK_LINES = 3
 
-_BLANK = {
+_BLANK_LABELS = {
     "": "blank lines",
     " ": "blank lines",
     ">": "blank lines",
     "+": "blank lines added",
     "-": "blank lines removed",
 }
-"""What marks a line before its text, and how blank lines with this mark are told."""
+"""Line prefix of a blank line, and the label of several such lines."""
 
-_PLAIN = re.compile(r"[ -~\n\t]*")
-_BLANKS = frozenset("\u115f\u1160\u2800\u3164\uffa0\U0001d159")
-"""Letters and symbols that show nothing, though their category says otherwise."""
-_MOST_MARKS = 2
-_HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"})
+_VISIBLE_ASCII = re.compile(r"[ -~\n\t]*")
+_INVISIBLE = frozenset("\u115f\u1160\u2800\u3164\uffa0\U0001d159")
+"""Invisible letters and symbols in visible categories."""
+_MAX_MARKS = 2
+_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
-    """A call as it is decided on, and then made or not.
-
-    Attributes:
-        facts: what the policy decides by.
-        preview: gives what the call would do, whole, as text for people: a diff for a write, the command for a shell;
-            empty where it is too long to be shown.
-        apply: makes the call: what was planned, or nothing. Sync, async or a generator of either kind, as a tool's own
-            function may be.
-        refusal: why the call cannot succeed even if approved, or empty. `apply` raises it, also if the reason is
-            gone by then; so nobody need be asked about it.
-        digest: identifies what the call would do, for comparing two plans of it; empty where nothing is compared.
-        declined: told that the call is not made; gives what its author should know beside the denial, or nothing.
-        is_current: whether a plan of the same call, made now, would be the same.
-        follow: plans a further call of the same tool as if this one had been made; None where nothing may be said
-            about that one yet. None for a tool whose calls cannot be planned ahead.
-    """
+class CallPlan:
+    """The plan of a call."""
 
     facts: CallFacts
+    """Input of the policy."""
     preview: Callable[[], str]
+    """Full text for people, such as a diff or a command; empty if it is too long."""
     apply: Callable[[], Any]
+    """Makes the planned call or nothing; like a tool's function, sync, async or a generator."""
     refusal: str = ""
+    """Why the call cannot succeed; `apply` raises it even if the reason has gone, so nobody need be asked."""
     digest: str = ""
-    declined: Callable[[], str] = str
+    """Identifies the effect, to compare plans."""
+    on_decline: Callable[[], str] = str
+    """Called if the call is not made; returns an addition to the denial."""
     is_current: Callable[[], bool] = lambda: True
-    follow: Callable[[Mapping[str, Any]], Planned | None] | None = None
+    """Whether a new plan would be the same."""
+    plan_next: Callable[[Mapping[str, Any]], CallPlan | None] | None = None
+    """Plans a further call on top of this one; None if nothing may be disclosed about that call yet."""
 
 
-def refused(facts: CallFacts, error: ToolError) -> Planned:
-    """The plan of a call that cannot succeed."""
+def refusal_plan(facts: CallFacts, error: ToolError) -> CallPlan:
+    """Return the plan of a call that cannot succeed."""
     lines = ["This call cannot succeed:", *str(error).split("\n")]
-    return Planned(
+    return CallPlan(
         facts=facts,
-        preview=partial(clipped, lines),
-        apply=partial(_fail, error),
+        preview=partial(render_clipped, lines),
+        apply=partial(_raise, error),
         refusal=str(error),
     )
 
 
-def _fail(error: ToolError) -> NoReturn:
+def _raise(error: ToolError) -> NoReturn:
     raise error
 
 
-def text_of(tool: str, parameter: str, value: object) -> str:
-    """The argument that rules decide a call by.
+def require_text(tool: str, parameter: str, value: object) -> str:
+    """Return the argument that rules apply to.
 
     Raises:
-        ToolError: it is no text, so that no rule can be held against it.
+        ToolError: it is no text.
     """
     if isinstance(value, str):
         return value
     raise ToolError(f"{tool}: {parameter} must be text, since rules decide by it", kind="TypeError")
 
 
-Planner = Callable[[str, dict[str, Any], Callable[[], Any]], Planned]
-"""Plans a call, given the tool's name, the checked arguments, and what calls the tool's function with them."""
-Judge = Callable[[str, dict[str, Any]], CallFacts]
-"""Tells what rules decide a call by, given the tool's name and all arguments, unchecked; may raise `ToolError`."""
+Planner = Callable[[str, dict[str, Any], Callable[[], Any]], CallPlan]
+"""Plan a call from the tool's name, the validated arguments, and a function that makes the call."""
+FactsReader = Callable[[str, dict[str, Any]], CallFacts]
+"""Return the policy's input from the tool's name and unvalidated arguments; may raise `ToolError`."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """One callable that the model may use.
-
-    Attributes:
-        name: how control code calls it.
-        func: sync (it runs in a thread, so that it holds up nobody), async, or a generator of either kind; gives a
-            `ToolResult`, or plain data, which is then also the text. What a generator yields is progress for people
-            watching; its answer is what it returns, and for an async one, which cannot return anything, what it yielded
-            last.
-        value_type: what a call evaluates to, as the stub writes it.
-        label: a few words for people watching, a format string over the arguments; empty for `name(arguments)`.
-        foreign: whether somebody else wrote `func`: whatever it raises is the call's failure and not ours, and if it is
-            sync it is not waited for when the run is stopped.
-        planner: tells what a call would do; without one, only its name and arguments are known beforehand.
-        judge: for a function that stands under the name of a built-in tool: what rules decide its calls by.
-        prepare: awaited before that, given the tool's name and the checked arguments.
-        parameters: the JSON schema of its arguments, where that says more than the signature.
-    """
+    """A tool of the model."""
 
     name: str
+    """Its function name in control code."""
     func: Callable[..., Any]
+    """Sync (run in a thread), async, or a generator; returns a `ToolResult`, or plain data, which is also the text.
+    Generators yield progress; an async one yields its result last."""
     value_type: str
+    """The return type in the stub."""
     label: str = ""
+    """Format string over the arguments for people; empty for `name(arguments)`."""
     foreign: bool = False
+    """Whether users supplied `func`: its exceptions fail the call, and a sync one is abandoned on cancellation."""
     planner: Planner | None = None
-    judge: Judge | None = None
+    """Plans calls; by default only name and arguments are known."""
+    policy_facts: FactsReader | None = None
+    """For a function that replaces a built-in tool: the policy's input."""
     prepare: Callable[[str, dict[str, Any]], Awaitable[None]] | None = None
+    """Awaited before planning, with the tool's name and the validated arguments."""
     parameters: dict[str, Plain] | None = None
+    """JSON schema of the arguments in place of the signature's."""
 
     @cached_property
     def signature(self) -> inspect.Signature:
-        """The parameters, annotations resolved to types."""
+        """Parameters with resolved annotations."""
         if isinstance(self.func, MethodType):
-            return _bound(self.func.__func__)
+            return _method_signature(self.func.__func__)
         return inspect.signature(self.func, eval_str=True)
 
     @property
-    def told(self) -> str:
-        """The docstring's first paragraph, which describes it to the model."""
+    def description(self) -> str:
+        """First paragraph of the docstring, for the model."""
         return (inspect.getdoc(self.func) or "").partition("\n\n")[0]
 
     @property
-    def line(self) -> str:
-        """Its parameters and its description on one line."""
-        return f"{self.name}({_parameters(self.func)}): {' '.join(self.told.split())}".replace(
+    def summary(self) -> str:
+        """Parameters and description on one line."""
+        return f"{self.name}({_parameter_list(self.func)}): {' '.join(self.description.split())}".replace(
             " | None = None", " = None"
         )
 
     @cached_property
     def stub(self) -> str:
-        """The declaration: signature and the docstring's first paragraph."""
-        told = self.told.replace('"""', "'''")
-        body = "\n".join(f"    {line}" for line in f'"""{told}"""'.splitlines()) if told else "    ..."
+        """Declaration with the description."""
+        text = self.description.replace('"""', "'''")
+        body = "\n".join(f"    {line}" for line in f'"""{text}"""'.splitlines()) if text else "    ..."
         head = self._head if self.foreign else _LITERAL.sub("str", self._head).replace(" | None = None", " = None")
         return f"{head}\n{body}"
 
     @property
     def bare_stub(self) -> str:
-        """The declaration without its docstring, which the type checker has no use for and might not parse."""
+        """Declaration for the type checker, without description, which might not parse."""
         return f"{self._head} ..."
 
     @property
     def _head(self) -> str:
-        return f"def {self.name}({_parameters(self.func)}) -> {self.value_type}:"
+        return f"def {self.name}({_parameter_list(self.func)}) -> {self.value_type}:"
 
     @cached_property
-    def checks(self) -> dict[str, TypeAdapter[Any]]:
-        """What checks each annotated parameter.
+    def validators(self) -> dict[str, TypeAdapter[Any]]:
+        """Validator of each annotated parameter.
 
         Raises:
-            PydanticUserError: an annotation that no plain data can be checked against.
+            PydanticUserError: an annotation has no validator.
         """
         from pydantic import ConfigDict, TypeAdapter  # noqa: PLC0415 - see TYPE_CHECKING above
 
         return {
-            p.name: TypeAdapter(p.annotation, config=ConfigDict(strict=_is_exact(p.annotation)))
+            p.name: TypeAdapter(p.annotation, config=ConfigDict(strict=_is_strict(p.annotation)))
             for p in self.signature.parameters.values()
             if p.annotation is not p.empty and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}
         }
 
     def bind(self, args: tuple[Plain, ...], kwargs: dict[str, Plain]) -> dict[str, Plain]:
-        """Name every argument.
+        """Return the arguments by name.
 
         Raises:
             ToolError: too many, missing or unknown arguments.
@@ -230,62 +215,50 @@ class Tool:
         except TypeError as error:
             raise ToolError(f"{self.name}: {error}", kind="TypeError") from error
 
-    def described(self, args: dict[str, Plain]) -> str:
-        """A call in a few words, e.g. ``Running `pytest -q` ``, on one line."""
-        # Of a long text only the beginning is looked at.
-        heads = {
-            name: each[: 10 * _ARGUMENT_CHARS] if isinstance(each, str) else str(each) for name, each in args.items()
-        }
+    def describe_call(self, args: dict[str, Plain]) -> str:
+        """Describe a call in a few words, for example ``Running `pytest -q` ``."""
+        # Only the beginning of a long text is used.
+        heads = {name: arg[: 10 * _ARGUMENT_CHARS] if isinstance(arg, str) else str(arg) for name, arg in args.items()}
         short = {name: " ".join(head.split())[:_ARGUMENT_CHARS] for name, head in heads.items()}
         if self.label:
             return self.label.format_map(dict.fromkeys(self.signature.parameters, "") | short).rstrip()
         return f"{self.name}({', '.join(short.values())})"
 
-    async def plan(self, args: dict[str, Plain]) -> Planned:
-        """Look at a call once: check its arguments, and find out what it would do, without doing any of it.
-
-        A call that cannot be made is planned, too: `Planned.refusal` says why.
-
-        Args:
-            args: by parameter name, as `bind` gives them.
-        """
-        if self.planner is None and self.judge is None:
-            return self._planned(args)
+    async def plan(self, args: dict[str, Plain]) -> CallPlan:
+        """Validate the arguments and plan the call without side effects. `refusal` has errors."""
+        if self.planner is None and self.policy_facts is None:
+            return self._plan(args)
         if self.prepare is not None:
             try:
-                await self.prepare(self.name, {name: self._checked(name, value) for name, value in args.items()})
+                await self.prepare(self.name, {name: self._validate(name, value) for name, value in args.items()})
             except ToolError as error:
-                return refused(CallFacts(tool=self.name, args=args), error)
-        return await run_in_thread(partial(self._planned, args))
+                return refusal_plan(CallFacts(tool=self.name, args=args), error)
+        return await run_in_thread(partial(self._plan, args))
 
-    def _planned(self, args: dict[str, Plain]) -> Planned:
+    def _plan(self, args: dict[str, Plain]) -> CallPlan:
         facts = CallFacts(tool=self.name, args=args)
         try:
-            checked = OrderedDict((name, self._checked(name, value)) for name, value in args.items())
+            checked = OrderedDict((name, self._validate(name, value)) for name, value in args.items())
             bound = inspect.BoundArguments(self.signature, checked)
             call = partial(self.func, *bound.args, **bound.kwargs)
             if self.planner is not None:
                 return self.planner(self.name, dict(checked), call)
-            if self.judge is not None:
-                given = inspect.BoundArguments(self.signature, OrderedDict(args))
-                given.apply_defaults()
-                facts = self.judge(self.name, dict(given.arguments))
+            if self.policy_facts is not None:
+                arguments = inspect.BoundArguments(self.signature, OrderedDict(args))
+                arguments.apply_defaults()
+                facts = self.policy_facts(self.name, dict(arguments.arguments))
         except ToolError as error:
-            return refused(facts, error)
-        return Planned(facts=facts, preview=partial(of_call, self.name, args), apply=call)
+            return refusal_plan(facts, error)
+        return CallPlan(facts=facts, preview=partial(preview_call, self.name, args), apply=call)
 
-    async def apply(self, planned: Planned, progress: Progress = lambda _text: None) -> ToolResult:
-        """Make a call that was planned.
-
-        Args:
-            planned: by this tool.
-            progress: told what a generator yields.
+    async def apply(self, planned: CallPlan, progress: Progress = lambda _text: None) -> ToolResult:
+        """Make a planned call; `progress` receives a generator's reports.
 
         Raises:
-            ToolError: a wrong argument, or the tool's own refusal.
+            ToolError: an invalid argument, or the tool's refusal.
         """
         try:
-            answer = await self._answer(planned.apply, progress)
+            answer = await self._call(planned.apply, progress)
         except (ToolError, SandboxError, Interrupt):
             raise
         except BoundExceededError as error:
@@ -293,7 +266,7 @@ class Tool:
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if not self.foreign or is_cancelled(error):
                 raise
-            # Whatever a stranger's tool raises, the run goes on: the control block is told.
+            # An error of a foreign tool fails the call, not the run.
             raise ToolError(f"{self.name}: {type(error).__name__}: {error}") from error
         if isinstance(answer, ToolResult):
             return answer
@@ -307,24 +280,23 @@ class Tool:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
         return ToolResult(value=value, text=text)
 
-    async def _answer(self, call: Callable[[], Any], progress: Progress) -> Any:  # noqa: ANN401 - a stranger's value
-        """See a call to its end, whichever kind of callable it is."""
+    async def _call(self, call: Callable[[], Any], progress: Progress) -> Any:  # noqa: ANN401 - a stranger's value
+        """Call a function of any kind and return its result."""
         sync = not (inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call))
-        if sync and not self.foreign:  # it must not go on when nobody waits for it any more
+        if sync and not self.foreign:  # it must not outlive the run
             answer = await run_in_thread(call)
         else:
-            # `asyncio.to_thread` would keep the process from ending, and before Python 3.12.3 tells nobody of a
-            # `StopIteration`.
+            # `asyncio.to_thread` would delay the process's exit, and before Python 3.12.3 loses a `StopIteration`.
             answer = await run_in_daemon_thread(call) if sync else call()
         if inspect.isawaitable(answer):
             return await answer
         if inspect.isgenerator(answer):
             loop = asyncio.get_running_loop()
 
-            def tell(text: str) -> None:
+            def report(text: str) -> None:
                 loop.call_soon_threadsafe(lambda: progress(text))
 
-            return await asyncio.to_thread(_drain, answer, tell)
+            return await asyncio.to_thread(_drain, answer, report)
         if inspect.isasyncgen(answer):
             last = None
             async for last in answer:
@@ -332,150 +304,143 @@ class Tool:
             return last
         return answer
 
-    def _checked(self, name: str, value: Plain) -> Any:  # noqa: ANN401 - whatever the tool's author annotated
+    def _validate(self, name: str, value: Plain) -> Any:  # noqa: ANN401 - whatever the tool's author annotated
         from pydantic import ValidationError  # noqa: PLC0415 - see TYPE_CHECKING above
 
-        if name not in self.checks:
+        if name not in self.validators:
             return value
         try:
-            return self.checks[name].validate_python(value)
+            return self.validators[name].validate_python(value)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            where = ".".join([name, *map(str, first["loc"])])
-            raise ToolError(f"{self.name}: argument {where}: {first['msg']}", kind="TypeError") from error
+            location = ".".join([name, *map(str, first["loc"])])
+            raise ToolError(f"{self.name}: argument {location}: {first['msg']}", kind="TypeError") from error
 
 
 @lru_cache(maxsize=128)
-def _bound(method: Callable[..., Any]) -> inspect.Signature:
-    """The signature of a method; each run has objects of its own, with the same methods."""
+def _method_signature(method: Callable[..., Any]) -> inspect.Signature:
+    """Return a method's signature, cached for all instances."""
     return inspect.signature(MethodType(method, method), eval_str=True)
 
 
-def _parameters(func: Callable[..., Any]) -> str:
-    """The parameter list as the stub writes it; annotations are kept as their author wrote them."""
-    written: list[str] = []
+def _parameter_list(func: Callable[..., Any]) -> str:
+    """Format the parameter list for the stub, with annotations as written."""
+    parts: list[str] = []
     star = False
     parameters = list(inspect.signature(func).parameters.values())
     for parameter, following in zip(parameters, [*parameters[1:], None], strict=False):
         if parameter.kind is parameter.KEYWORD_ONLY and not star:
-            written.append("*")
+            parts.append("*")
         star = star or parameter.kind in {parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL}
         annotation, default = parameter.annotation, parameter.default
-        each = str(parameter.replace(annotation=parameter.empty, default=parameter.empty))
+        part = str(parameter.replace(annotation=parameter.empty, default=parameter.empty))
         if annotation is not parameter.empty:
-            each += f": {annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)}"
+            part += f": {annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)}"
         if default is not parameter.empty:
-            each += f" = {default!r}" if type(default) in _LITERALS else " = ..."
-        written.append(each)
+            part += f" = {default!r}" if type(default) in _LITERAL_TYPES else " = ..."
+        parts.append(part)
         only = parameter.POSITIONAL_ONLY
         if parameter.kind is only and (following is None or following.kind is not only):
-            written.append("/")
-    return ", ".join(written)
+            parts.append("/")
+    return ", ".join(parts)
 
 
-def _is_exact(annotation: object) -> bool:
+def _is_strict(annotation: object) -> bool:
     members = get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
-    return all(isinstance(member, type) and member in _EXACT for member in members)
+    return all(isinstance(member, type) and member in _STRICT_TYPES for member in members)
 
 
-def _drain(steps: Generator[object, Any, object], tell: Progress) -> object:
-    """Go through a generator in a thread of its own; its answer is what it returns."""
+def _drain(steps: Generator[object, Any, object], report: Progress) -> object:
+    """Exhaust a generator in a thread and return its result."""
     while True:
         try:
-            tell(str(next(steps)))
+            report(str(next(steps)))
         except StopIteration as end:
             return end.value
 
 
 def is_cancelled(error: BaseException) -> bool:
-    """Whether an error is that the present task is to end, as opposed to one that a stranger's code has raised."""
+    """Return whether the current task is being cancelled, as opposed to a CancelledError raised by foreign code."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 def value_type(func: Callable[..., Any]) -> str:
-    """The value type of a custom tool: what its author annotated, `object` where the checker could not know it."""
+    """Return the value type of a custom tool: its annotation, if the type checker knows it."""
     annotation = inspect.signature(func).return_annotation
-    written = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    known = {"None", "bool", "int", "float", "str", "list", "dict", "tuple"}
-    return written if written.partition("[")[0] in known else "Any"
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    checkable = {"None", "bool", "int", "float", "str", "list", "dict", "tuple"}
+    return text if text.partition("[")[0] in checkable else "Any"
 
 
 class Registry:
-    """The tools of one runtime, in the order in which they were registered."""
+    """Tools of one runtime, in order of registration."""
 
     def __init__(
         self,
         adapt: Callable[[Tool], Tool] = lambda tool: tool,
         looks_into: Callable[[str], bool] = lambda _tool: False,
     ) -> None:
-        """Begin without tools.
-
-        Args:
-            adapt: gives a built-in tool as the transport in use declares and calls it.
-            looks_into: whether rules decide calls of that name by the files or commands that they name.
-        """
         self._adapt = adapt
         self._looks_into = looks_into
         self._tools: dict[str, Tool] = {}
-        self._own: dict[str, Tool] = {}
-        self._judges: dict[str, tuple[str, Judge]] = {}
+        self._built_in: dict[str, Tool] = {}
+        self._facts_readers: dict[str, tuple[str, FactsReader]] = {}
         self._types: list[str] = []
 
     def __contains__(self, name: object) -> bool:
         return name in self._tools
 
     @property
-    def unchanged(self) -> tuple[str, ...]:
-        """The built-in tools in their own versions, without those that were removed or replaced."""
-        return tuple(name for name, tool in self._own.items() if self._tools.get(name) is tool)
+    def originals(self) -> tuple[str, ...]:
+        """Names of built-in tools that were not removed or replaced."""
+        return tuple(name for name, tool in self._built_in.items() if self._tools.get(name) is tool)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tools' names."""
+        """Names of the tools."""
         return tuple(self._tools)
 
     def add_family(self, family: ToolFamily, *, only: Iterable[str] | None = None) -> None:
-        """Register a family's tools, all or `only` those named; rules hold for whatever is registered as another."""
-        if isinstance(family, Judges):
-            self._judges |= {name: (by, family.judge) for name, by in family.judged_by.items()}
+        """Register a family's tools, all or `only` some. The policy applies even if they are replaced later."""
+        if isinstance(family, SupportsPolicy):
+            self._facts_readers |= {name: (by, family.policy_facts) for name, by in family.policy_parameters.items()}
         chosen = list(family.value_types if only is None else only)
-        planner = family.plan if isinstance(family, Plans) else None
-        prepare = family.prepare if isinstance(family, Prepares) else None
+        planner = family.plan if isinstance(family, SupportsPlan) else None
+        prepare = family.prepare if isinstance(family, SupportsPrepare) else None
         for name in chosen:
             func, label = getattr(family, name), family.labels.get(name, "")
             tool = self._adapt(Tool(name, func, family.value_types[name], label, planner=planner, prepare=prepare))
             self.add_tool(tool)
-            self._own[name] = tool
+            self._built_in[name] = tool
         if chosen and family.stub_types and family.stub_types not in self._types:
             self._types.append(family.stub_types.strip())
 
     def register_tool(self, name: str, func: Callable[..., Any], *, replace: bool = False) -> None:
-        """Add one callable; its signature and docstring become the declaration that the model reads.
+        """Register a function; signature and docstring become its declaration.
 
         Raises:
-            SettingsError: the name is taken (and `replace` is not set) or cannot be a tool's, an annotation of
-                `func` cannot be resolved or checked, or rules decide calls of that name by a parameter that `func`
-                does not have.
+            SettingsError: the name is taken or invalid, an annotation is invalid, or a parameter that rules need is
+                missing.
         """
-        by, judge = self._judges.get(name, ("", None)) if self._looks_into(name) else ("", None)
+        parameter, policy_facts = self._facts_readers.get(name, ("", None)) if self._looks_into(name) else ("", None)
         try:
-            tool = Tool(name, func, value_type(func), foreign=True, judge=judge)
-            tool.checks  # noqa: B018 - computed here, so that a wrong annotation shows before the first call
+            tool = Tool(name, func, value_type(func), foreign=True, policy_facts=policy_facts)
+            tool.validators  # noqa: B018 - computed here, so that a wrong annotation shows before the first call
         except Exception as error:  # evaluating a stranger's annotations can raise anything
             raise SettingsError(f"tool {name!r}: its signature cannot be used: {error}") from error
-        if by and by not in tool.signature.parameters:
+        if parameter and parameter not in tool.signature.parameters:
             raise SettingsError(
-                f"tool {name!r}: the agent's rules decide its calls by {by!r}, and this function has no parameter of "
-                "that name. Give it one, or register it under another name"
+                f"tool {name!r}: the agent's rules decide its calls by {parameter!r}, and this function has no "
+                "parameter of that name. Give it one, or register it under another name"
             )
         self.add_tool(tool, replace=replace)
 
     def add_tool(self, tool: Tool, *, replace: bool = False) -> None:
-        """Add one tool as it is.
+        """Register a tool.
 
         Raises:
-            SettingsError: its name is taken (and `replace` is not set) or cannot be a tool's.
+            SettingsError: the name is taken or invalid.
         """
         name = tool.name
         if not name.isidentifier() or name.startswith("_") or keyword.iskeyword(name) or hasattr(builtins, name):
@@ -487,10 +452,10 @@ class Registry:
         self._tools[name] = tool
 
     def tool(self, name: str | None = None, *, replace: bool = False) -> Callable[[F], F]:
-        """Register the function below, under its own name or `name`; it stays callable as it was.
+        """Return a decorator that registers a function.
 
         Raises:
-            SettingsError: as for `register_tool`.
+            SettingsError: see `register_tool`.
         """
 
         def decorate(func: F) -> F:
@@ -500,22 +465,22 @@ class Registry:
         return decorate
 
     def remove_tool(self, name: str) -> None:
-        """Take one tool away; unknown names are fine."""
+        """Remove a tool if it exists."""
         self._tools.pop(name, None)
 
     def clear_tools(self) -> None:
-        """Take all tools away."""
+        """Remove all tools."""
         self._tools.clear()
 
     def reset_tools(self) -> None:
-        """Go back to the built-in tools, in their own versions."""
-        self._tools = dict(self._own)
+        """Restore the built-in tools."""
+        self._tools = dict(self._built_in)
 
     def get(self, name: str) -> Tool:
-        """Look one up.
+        """Return a tool.
 
         Raises:
-            ToolError: there is no such tool.
+            ToolError: it does not exist.
         """
         try:
             return self._tools[name]
@@ -524,78 +489,66 @@ class Registry:
 
     @property
     def declarations(self) -> str:
-        """What the model is told: types and signatures with one paragraph each."""
+        """Types and stubs for the model."""
         return "\n".join([*self._types, *(tool.stub for tool in self._tools.values())])
 
     @property
     def stubs(self) -> str:
-        """The same for the type checker."""
+        """Types and stubs for the type checker."""
         return "\n".join([_PRELUDE, *self._types, *(tool.bare_stub for tool in self._tools.values())])
 
 
 class ToolFamily(Protocol):
-    """Tools that share state: every public method named in `value_types` is a tool.
-
-    Attributes:
-        value_types: tool name → what a call evaluates to in control code, as the stub writes it.
-        labels: tool name → a few words for people watching, a format string over the arguments.
-        stub_types: declarations that those types need, e.g. a `TypedDict`.
-    """
+    """Tools with shared state: each method in `value_types` is a tool."""
 
     value_types: ClassVar[dict[str, str]]
+    """Return type of each tool in the stub."""
     labels: ClassVar[dict[str, str]]
+    """Label of each tool; see `Tool.label`."""
     stub_types: ClassVar[str]
+    """Declarations of these types."""
 
 
 @runtime_checkable
-class Plans(Protocol):
-    """A family that can tell what a call of its tools would do, for policies and people to decide on."""
+class SupportsPlan(Protocol):
+    """A family that plans calls."""
 
-    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
-        """Tell it, without doing any of it.
+    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
+        """Plan a call without side effects.
 
         Args:
-            tool: one of the family's.
-            args: by parameter name, types checked.
-            call: calls the tool's function with them.
+            tool: its name.
+            args: validated arguments by name.
+            call: makes the call.
 
         Raises:
-            ToolError: the call cannot succeed, and nothing else can be said about it.
+            ToolError: the call cannot succeed, and its facts are unknown.
         """
 
 
 @runtime_checkable
-class Judges(Protocol):
-    """A family whose tools name files or commands, which rules are about, no matter whose function has the name.
+class SupportsPolicy(Protocol):
+    """A family whose calls have a subject for rules, even if a registered function replaces the tool."""
 
-    Attributes:
-        judged_by: tool name → the parameter that rules decide its calls by.
-    """
+    policy_parameters: ClassVar[dict[str, str]]
+    """The parameter with files or a command, by tool."""
 
-    judged_by: ClassVar[dict[str, str]]
+    def policy_facts(self, tool: str, args: dict[str, Any]) -> CallFacts:
+        """Return the policy's input for a call of a replaced tool.
 
-    def judge(self, tool: str, args: dict[str, Any]) -> CallFacts:
-        """Tell what rules decide a call of somebody else's function under one of these names by.
-
-        Args:
-            tool: one of `judged_by`.
-            args: by parameter name, defaults included; of any type.
+        `args` are unvalidated, with defaults.
 
         Raises:
-            ToolError: it cannot be told.
+            ToolError: it cannot be determined.
         """
 
 
 @runtime_checkable
-class Prepares(Protocol):
-    """A family whose calls may have to wait before it can be told what they would do."""
+class SupportsPrepare(Protocol):
+    """A family whose calls may have to wait before they can be planned."""
 
     async def prepare(self, tool: str, args: dict[str, Any]) -> None:
-        """Wait for what a call is about.
-
-        Args:
-            tool: one of the family's.
-            args: by parameter name, types checked.
+        """Wait until a call can be planned.
 
         Raises:
             ToolError: the call cannot succeed.
@@ -603,26 +556,26 @@ class Prepares(Protocol):
 
 
 def tool_schema(tool: Tool) -> ToolSchema:
-    """A tool's declaration for a service: from the signature and the docstring that make its stub."""
-    described = " ".join(tool.told.split())
+    """Return a tool's declaration for a model service."""
+    description = " ".join(tool.description.split())
     if tool.parameters is not None:
-        return ToolSchema(name=tool.name, description=described, parameters=tool.parameters)
+        return ToolSchema(name=tool.name, description=description, parameters=tool.parameters)
     properties: dict[str, Plain] = {}
     required: list[Plain] = []
     definitions: dict[str, Plain] = {}
     for parameter in tool.signature.parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             continue
-        each = _parameter(tool.checks.get(parameter.name))
-        definitions |= each.pop("$defs", {})
+        schema = _parameter_schema(tool.validators.get(parameter.name))
+        definitions |= schema.pop("$defs", {})
         if parameter.kind is parameter.VAR_POSITIONAL:
-            each = {"type": "array", "items": each}
+            schema = {"type": "array", "items": schema}
         elif parameter.default is parameter.empty:
             required.append(parameter.name)
-        properties[parameter.name] = each
+        properties[parameter.name] = schema
     return ToolSchema(
         name=tool.name,
-        description=described,
+        description=description,
         parameters={
             "type": "object",
             "properties": properties,
@@ -632,45 +585,45 @@ def tool_schema(tool: Tool) -> ToolSchema:
     )
 
 
-def _parameter(check: TypeAdapter[Any] | None) -> dict[str, Any]:
-    """The schema of one parameter; of one that is not annotated, or of a type without any, that of anything."""
+def _parameter_schema(check: TypeAdapter[Any] | None) -> dict[str, Any]:
+    """Return the schema of a parameter; empty for any type."""
     from pydantic.errors import PydanticInvalidForJsonSchema  # noqa: PLC0415 - see TYPE_CHECKING above
 
     if check is None:
         return {}
     try:
-        schema: dict[str, Any] = _bare(check.json_schema())
+        schema: dict[str, Any] = _strip(check.json_schema())
     except PydanticInvalidForJsonSchema:
         return {}
-    # That an argument may be left out is said by `required`; a null beside it would cost tokens in every request.
+    # `required` already marks optional arguments; null would cost tokens in every request.
     options = schema.get("anyOf")
     if isinstance(options, list) and {"type": "null"} in options:
-        options = [each for each in options if each != {"type": "null"}]
+        options = [option for option in options if option != {"type": "null"}]
         return options[0] if len(options) == 1 and "$defs" not in schema else schema | {"anyOf": options}
     return schema
 
 
-def _bare(schema: Any) -> Any:  # noqa: ANN401 - JSON
-    """A schema without the titles that pydantic makes of names."""
+def _strip(schema: Any) -> Any:  # noqa: ANN401 - JSON
+    """Remove the titles that pydantic adds."""
     if isinstance(schema, list):
-        return [_bare(each) for each in schema]
+        return [_strip(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     return {
-        key: {name: _bare(each) for name, each in value.items()} if key in {"properties", "$defs"} else _bare(value)
+        key: {name: _strip(item) for name, item in value.items()} if key in {"properties", "$defs"} else _strip(value)
         for key, value in schema.items()
         if key != "title" or not isinstance(value, str)
     }
 
 
 def read_arguments(name: str, text: str) -> dict[str, Plain]:
-    """The arguments of a call of the tool `name`, from the JSON text that a model wrote.
+    """Parse the arguments of a native call.
 
     Raises:
-        ToolError: it is no JSON object, or too large a one, or a text in it could not be written anywhere.
+        ToolError: they are no JSON object, too large, or not encodable.
     """
     try:
-        value = json.loads(text, parse_constant=_no_number) if text.strip() else {}
+        value = json.loads(text, parse_constant=_reject_constant) if text.strip() else {}
         if type(value) is not dict:
             raise ToolError(
                 f"{name} was not called: its arguments must be a JSON object such as "
@@ -697,71 +650,63 @@ def read_arguments(name: str, text: str) -> dict[str, Plain]:
 
 
 def call_arguments(tool: Tool, values: Mapping[str, Plain]) -> tuple[tuple[Plain, ...], dict[str, Plain]]:
-    """Arguments by name as a call of the tool takes them: those that have no name there by position.
+    """Convert arguments by name to positional and keyword arguments.
 
     Raises:
-        ToolError: what belongs to `*args` is no list.
+        ToolError: the value of `*args` is no list.
     """
-    known: dict[str, Any] = {}
-    for each in tool.signature.parameters.values():
-        if each.name in values and each.kind is not each.VAR_KEYWORD:
-            value = values[each.name]
-            if each.kind is each.VAR_POSITIONAL and not isinstance(value, list):
-                raise ToolError(f"{tool.name}: argument {each.name}: must be a list", kind="TypeError")
-            known[each.name] = value
-    bound = inspect.BoundArguments(tool.signature, OrderedDict(known))
-    return bound.args, {**bound.kwargs, **{name: value for name, value in values.items() if name not in known}}
+    named_values: dict[str, Any] = {}
+    for parameter in tool.signature.parameters.values():
+        if parameter.name in values and parameter.kind is not parameter.VAR_KEYWORD:
+            value = values[parameter.name]
+            if parameter.kind is parameter.VAR_POSITIONAL and not isinstance(value, list):
+                raise ToolError(f"{tool.name}: argument {parameter.name}: must be a list", kind="TypeError")
+            named_values[parameter.name] = value
+    bound = inspect.BoundArguments(tool.signature, OrderedDict(named_values))
+    return bound.args, {**bound.kwargs, **{name: value for name, value in values.items() if name not in named_values}}
 
 
 def _excerpt(text: str) -> str:
     return repr(text if len(text) <= _EXCERPT_CHARS else f"{text[:_EXCERPT_CHARS]}…")
 
 
-def _no_number(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number in JSON")
 
 
-def of_call(tool: str, args: dict[str, Plain]) -> str:
-    """A call of a tool that nothing else is known of: its name, and its arguments as JSON."""
-    return whole([tool, *json.dumps(args, ensure_ascii=False, indent=2).split("\n")])
+def preview_call(tool: str, args: dict[str, Plain]) -> str:
+    """Preview a call by its name and arguments."""
+    return render_whole([tool, *json.dumps(args, ensure_ascii=False, indent=2).split("\n")])
 
 
-def of_command(command: str, *, terminal: str, cwd: str, fresh: bool) -> str:
-    """A command for a shell.
-
-    Args:
-        command: as it is.
-        terminal: the terminal's name.
-        cwd: its working directory; empty where that is not known yet.
-        fresh: whether the terminal would be made for it.
-    """
-    place = f"In {'a new ' if fresh else ''}terminal {terminal}{f', {cwd}' if cwd else ''}:"
+def preview_command(command: str, *, terminal: str, cwd: str, fresh: bool) -> str:
+    """Preview a shell command; `cwd` is empty if unknown, `fresh` whether a terminal would be created."""
+    header = f"In {'a new ' if fresh else ''}terminal {terminal}{f', {cwd}' if cwd else ''}:"
     lines = [f"{'$ ' if number == 0 else '> '}{line}" for number, line in enumerate(command.split("\n"))]
-    return whole([visible(place).replace("\n", " "), *lines])
+    return render_whole([visible(header).replace("\n", " "), *lines])
 
 
-def of_typing(text: str, *, terminal: str, running: str) -> str:
-    """What is typed into a program that runs."""
-    program = narrowed(" ".join(running.split()))
-    return whole([f"Typed into terminal {terminal}, where `{program}` runs:", repr(text)])
+def preview_input(text: str, *, terminal: str, running: str) -> str:
+    """Preview input to a running program."""
+    program = clip_line(" ".join(running.split()))
+    return render_whole([f"Typed into terminal {terminal}, where `{program}` runs:", repr(text)])
 
 
-def in_one_line(facts: CallFacts) -> str:
-    """What a call is, without the contents that it writes: the files of a write, the whole command of a shell."""
+def describe_in_line(facts: CallFacts) -> str:
+    """Describe a call in one line, without written contents."""
     args = facts.args
     if facts.command is not None:
-        told = f"Execute: {facts.command}"
+        text = f"Execute: {facts.command}"
     elif facts.typed is not None:
-        told = f"Type into {args.get('session_id', 'a terminal')!r}: {facts.typed}"
+        text = f"Type into {args.get('session_id', 'a terminal')!r}: {facts.typed}"
     elif facts.writes and facts.paths:
-        told = f"Write {', '.join(map(repr, facts.paths))} ({_operation(facts.tool, args)})"
+        text = f"Write {', '.join(map(repr, facts.paths))} ({_write_operation(facts.tool, args)})"
     else:
-        told = f"{facts.tool} {json.dumps(args, ensure_ascii=False)}"
-    return visible(told).replace("\n", "\\n")
+        text = f"{facts.tool} {json.dumps(args, ensure_ascii=False)}"
+    return visible(text).replace("\n", "\\n")
 
 
-def _operation(tool: str, args: Mapping[str, Plain]) -> str:
-    """How a call writes, in a few words."""
+def _write_operation(tool: str, args: Mapping[str, Plain]) -> str:
     if tool != "write_file":
         return tool
     match args.get("mode") or "w":
@@ -777,88 +722,80 @@ def _operation(tool: str, args: Mapping[str, Plain]) -> str:
             return str(mode)
 
 
-def whole(lines: Iterable[str]) -> str:
-    """Lines made visible: long ones are folded, of many blank ones in a row the number is told, none is left out.
+def render_whole(lines: Iterable[str]) -> str:
+    """Render lines with every character visible: long ones are folded, runs of blank ones counted.
 
-    What begins with `…` is ours: no line of a call does. A person approves only what was shown in full, so a text that
-    is too long is not cut but left out.
-
-    Args:
-        lines: each begins with a mark or a word of ours.
-
-    Returns:
-        The text, or an empty one where it would have more than 20,000 characters.
+    Lines of ours begin with `…`; each given line begins with a prefix of ours. Empty above 20,000 characters: a person
+    approves only a complete preview.
     """
-    kept: list[str] = []
+    rendered: list[str] = []
     room = _MAX_CHARS
     for mark, run in groupby(lines, _blank_mark):
         pieces = list(run)
-        if mark is not None and len(pieces) > _BLANK_LINES:
-            pieces = [f"… {len(pieces):,} {_BLANK[mark]}"]
-        for shown in pieces:
-            if len(shown) > _MAX_CHARS:
+        if mark is not None and len(pieces) > _MAX_BLANK_LINES:
+            pieces = [f"… {len(pieces):,} {_BLANK_LABELS[mark]}"]
+        for piece in pieces:
+            if len(piece) > _MAX_CHARS:
                 return ""
-            folded = _folded(visible(shown))
+            folded = _fold(visible(piece))
             room -= sum(len(line) + 1 for line in folded)
             if room < 0:
                 return ""
-            kept += folded
-    return "\n".join(kept)
+            rendered += folded
+    return "\n".join(rendered)
 
 
-def clipped(lines: Sequence[str]) -> str:
-    """Lines made visible, each at most 500 characters, 300 of them, 20,000 characters in all; the rest is counted."""
-    kept: list[str] = []
+def render_clipped(lines: Sequence[str]) -> str:
+    """Render lines with every character visible, with limits of 300 lines, 500 characters a line and 20,000 in all."""
+    rendered: list[str] = []
     room = _MAX_CHARS
     for line in lines[:_MAX_LINES]:
-        cut = narrowed(line)
+        cut = clip_line(line)
         if room < len(cut):
             break
-        kept.append(cut)
+        rendered.append(cut)
         room -= len(cut) + 1
-    rest = len(lines) - len(kept)
-    return "\n".join([*kept, *([f"… {rest:,} more line{'s' if rest > 1 else ''} not shown"] if rest else [])])
+    rest = len(lines) - len(rendered)
+    return "\n".join([*rendered, *([f"… {rest:,} more line{'s' if rest > 1 else ''} not shown"] if rest else [])])
 
 
-def narrowed(line: str) -> str:
-    """One line made visible, and cut to 500 characters with the count of the rest."""
-    shown = visible(line[: _MAX_WIDTH * 2])
-    if len(shown) <= _MAX_WIDTH and len(line) <= _MAX_WIDTH * 2:
-        return shown
+def clip_line(line: str) -> str:
+    """Render one line with every character visible, cut to 500 characters."""
+    escaped = visible(line[: _MAX_WIDTH * 2])
+    if len(escaped) <= _MAX_WIDTH and len(line) <= _MAX_WIDTH * 2:
+        return escaped
     cut = visible(line[:_MAX_WIDTH])[:_MAX_WIDTH]
     return f"{cut}… [+{len(line) - _MAX_WIDTH:,} characters]" if len(line) > _MAX_WIDTH else f"{cut}…"
 
 
 def visible(text: str) -> str:
-    r"""A text whose characters can all be seen: control characters, invisible ones, those that turn the direction of
-    writing and blanks other than the space stand as escapes such as `\u202e`; line breaks and tabs stay.
+    """Escape control characters, invisible characters, bidirectional marks and unusual blanks.
 
-    Combining marks stay where one or two of them sit on a letter, as in a name; variation selectors and piles do not.
-    """  # noqa: D205 - one sentence
-    if _PLAIN.fullmatch(text):
+    Combining marks stay if one or two follow a letter, as in names; variation selectors and piles do not.
+    """
+    if _VISIBLE_ASCII.fullmatch(text):
         return text
-    shown: list[str] = []
+    chars: list[str] = []
     marks = 0
     for char in text:
         category = unicodedata.category(char)
         marks = marks + 1 if category in {"Mn", "Me"} else 0
-        unseen = category in _HIDDEN and char not in " \n\t"
-        selects = marks > 0 and ("\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef")
-        shown.append(_escaped(char) if unseen or char in _BLANKS or selects or marks > _MOST_MARKS else char)
-    return "".join(shown)
+        is_hidden = category in _HIDDEN_CATEGORIES and char not in " \n\t"
+        is_selector = marks > 0 and ("\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef")
+        chars.append(_escape(char) if is_hidden or char in _INVISIBLE or is_selector or marks > _MAX_MARKS else char)
+    return "".join(chars)
 
 
 def _blank_mark(line: str) -> str | None:
-    """The mark of a blank line; None for any other."""
-    return line[:1] if line[:1] in _BLANK and not line[1:].strip(" \t") else None
+    """Return the prefix of a blank line."""
+    return line[:1] if line[:1] in _BLANK_LABELS and not line[1:].strip(" \t") else None
 
 
-def _folded(line: str) -> list[str]:
-    """A line in pieces, so that nothing stands beyond an edge."""
-    return [line[:_FOLD], *(f"… {line[at : at + _FOLD]}" for at in range(_FOLD, len(line), _FOLD))]
+def _fold(line: str) -> list[str]:
+    return [line[:_WIDTH], *(f"… {line[at : at + _WIDTH]}" for at in range(_WIDTH, len(line), _WIDTH))]
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     code = ord(char)
     if code <= 0xFF:  # noqa: PLR2004 - what two hexadecimal digits hold
         return {"\r": "\\r"}.get(char, f"\\x{code:02x}")

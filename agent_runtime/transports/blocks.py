@@ -20,8 +20,8 @@ from agent_runtime.interpreter.interpreter import Interpreter, require_readable
 from agent_runtime.interpreter.source import InterpreterLimits, InterpreterState, Suspended
 from agent_runtime.policy.policy import CallFacts, RunLimits
 from agent_runtime.providers.protocol import CallChunk, StopReason, TextChunk, ToolSchema
-from agent_runtime.tools.files import CHANGED_MEANWHILE, contents_of_call
-from agent_runtime.tools.tool import Planned, Planner, Registry, Tool, refused
+from agent_runtime.tools.files import CHANGED_MEANWHILE, content_count
+from agent_runtime.tools.tool import CallPlan, Planner, Registry, Tool, refusal_plan
 from agent_runtime.transports.blocks_parser import (
     WRITE,
     ExpectedWrite,
@@ -300,7 +300,7 @@ class PayloadBinder:
         self._expected = expected if sum(write.payloads for write in expected) == payloads.unused() else ()
         self._certain = [write for write in self._expected if write.certain]
         self._is_planned = False
-        self._plans: list[tuple[Arguments, Planned]] = []
+        self._plans: list[tuple[Arguments, CallPlan]] = []
         self._pending: tuple[str, str] | None = None
         self._suspended: tuple[str, str] | None = None
 
@@ -339,25 +339,25 @@ class PayloadBinder:
         notes = [f"payload={self._stored.add(contents)} for {each.call}" for each, contents in reversed(unreached)]
         return f"[not reached; the contents are kept: {'; '.join(notes)}]" if notes else ""
 
-    def _plan(self, plan: Planner, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
+    def _plan(self, plan: Planner, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
         values = {name: value for name, value in args.items() if value is not None}
         key = json.dumps({"path": "", "mode": "w", "force": False} | values, sort_keys=True)
         suspended, self._suspended = self._suspended, None
         try:
             planned = self._plan_bound(lambda bound: plan(tool, bound, call), values)
         except ToolError as error:
-            planned = refused(CallFacts(tool=tool, args=args, writes=True), error)
+            planned = refusal_plan(CallFacts(tool=tool, args=args, writes=True), error)
         if suspended is not None and suspended[0] == key and suspended[1] != planned.digest and not planned.refusal:
-            planned = refused(planned.facts, ToolError(CHANGED_MEANWHILE))
+            planned = refusal_plan(planned.facts, ToolError(CHANGED_MEANWHILE))
         self._pending = (key, planned.digest)
         return replace(
             planned,
             facts=replace(planned.facts, args=args),
             apply=partial(self._apply, values, planned),
-            declined=partial(self._decline, values),
+            on_decline=partial(self._decline, values),
         )
 
-    def _plan_bound(self, plan: Callable[[Arguments], Planned], values: Arguments) -> Planned:
+    def _plan_bound(self, plan: Callable[[Arguments], CallPlan], values: Arguments) -> CallPlan:
         payloads = self._payloads.copy()
         bound = self._bind(values, payloads)
         if self._plans:
@@ -370,16 +370,16 @@ class PayloadBinder:
             return planned
         return self._plan_ahead(planned, self._certain[1:], payloads)
 
-    def _plan_ahead(self, first: Planned, following: list[ExpectedWrite], payloads: Payloads) -> Planned:
+    def _plan_ahead(self, first: CallPlan, following: list[ExpectedWrite], payloads: Payloads) -> CallPlan:
         """Plan the certain writes after the first; an impossible one refuses the first."""
-        planned: Planned | None = first
+        planned: CallPlan | None = first
         for write in following:
             bound = Arguments()
             try:
                 bound = self._bind(write.arguments, payloads)
-                planned = planned.follow(bound) if planned is not None and planned.follow is not None else None
+                planned = planned.plan_next(bound) if planned is not None and planned.plan_next is not None else None
             except ToolError as error:
-                planned = refused(first.facts, error)
+                planned = refusal_plan(first.facts, error)
             if planned is None:
                 break
             if planned.refusal:
@@ -390,7 +390,7 @@ class PayloadBinder:
 
     def _bind(self, values: Mapping[str, Any], payloads: Payloads) -> Arguments:
         """Replace payload references by contents; payloads are taken in order."""
-        count, path = contents_of_call(values), "" if values.get("mode") == "patch" else values.get("path", "")
+        count, path = content_count(values), "" if values.get("mode") == "patch" else values.get("path", "")
         if "payload" in values:
             contents = self._stored.get(values["payload"], count)
         else:
@@ -408,7 +408,7 @@ class PayloadBinder:
             contents = (with_hunks(contents[0], {number: payloads.take("") for number in numbers}),)
         return {**{name: value for name, value in values.items() if name not in _SELECTORS}, "contents": contents}
 
-    def _apply(self, values: Arguments, planned: Planned) -> ToolResult:
+    def _apply(self, values: Arguments, planned: CallPlan) -> ToolResult:
         self._pending = None
         contents = self._bind(values, self._payloads)["contents"]
         self._is_planned = len(self._certain) > 1
@@ -439,7 +439,7 @@ def _refusal_of(write: ExpectedWrite, error: str) -> str:
     return f"Nothing was written: a later write of this block, line {write.line}, {write.call}, cannot be made: {error}"
 
 
-def _refuse(write: ExpectedWrite, planned: Planned) -> NoReturn:
+def _refuse(write: ExpectedWrite, planned: CallPlan) -> NoReturn:
     try:
         planned.apply()
     except ToolError as error:

@@ -35,7 +35,7 @@ from agent_runtime.providers.protocol import CallChunk, StopReason, TextChunk, T
 from agent_runtime.providers.recording import decode_answer, whole_calls
 from agent_runtime.tools.code_index import IndexTools
 from agent_runtime.tools.conversation import ContextTools
-from agent_runtime.tools.tool import Planned, Planner, Registry, Tool, call_arguments, read_arguments, tool_schema
+from agent_runtime.tools.tool import CallPlan, Planner, Registry, Tool, call_arguments, read_arguments, tool_schema
 from agent_runtime.transports.protocol import StepOutput, StepSuspended, read_guide
 
 SCRIPT, FINISH = "script", "finish"
@@ -85,7 +85,7 @@ class NativeTransport:
         hidden = (
             [] if SCRIPT in tools else [tool for tool in registered if tool.name in _SCRIPT_ONLY and not tool.foreign]
         )
-        functions = "".join(f"\n{tool.line}" for tool in hidden)
+        functions = "".join(f"\n{tool.summary}" for tool in hidden)
         further = f" Further functions:{functions}" if functions else ""
         own = [
             _own_schema(SCRIPT, f"Run Python in which the tools are functions.{further}", "code"),
@@ -413,7 +413,7 @@ def write_file(
     raise NotImplementedError
 
 
-def _plan(plan: Planner, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
+def _plan(plan: Planner, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
     values = {name: value for name, value in args.items() if value is not None}
     content, old = values.pop("content", None), values.pop("old", None)
     if content is None or (values.get("mode") == "replace") != (old is not None):

@@ -24,8 +24,8 @@ from agent_runtime.providers.protocol import CallChunk
 from agent_runtime.run.output_schema import completion_fits, schema_problem
 from agent_runtime.terminals.output import Screen
 from agent_runtime.tools import changes
-from agent_runtime.tools.mcp import cleaned
-from agent_runtime.tools.tool import in_one_line, of_call, of_command, read_arguments
+from agent_runtime.tools.mcp import clean_text
+from agent_runtime.tools.tool import describe_in_line, preview_call, preview_command, read_arguments
 from agent_runtime.transports.blocks_parser import expected_writes, parse
 from agent_runtime.transports.native import NativeReader
 from agent_runtime.workspace import syntax
@@ -172,7 +172,7 @@ def _validate(body: str) -> None:
 
 @_on_the_loop("text of an MCP server", 1_000_000)
 def _(text: str) -> None:
-    cleaned(_SERVER, text)
+    clean_text(_SERVER, text)
 
 
 @_on_the_loop("comment", 65_536)
@@ -205,7 +205,7 @@ def _(text: str) -> None:
 
 @_on_the_loop("small Python file", 16_000)
 def _(text: str) -> None:
-    changes.parsed(text)
+    changes.parse_python(text)
 
 
 @_in_a_thread("patch", 30_000)
@@ -217,9 +217,9 @@ def _(text: str) -> None:
 
 @_in_a_thread("preview", 30_000)
 def _(text: str) -> None:
-    of_command(text, terminal="main", cwd=".", fresh=False)
-    of_call("tool", {"text": text})
-    in_one_line(CallFacts(tool="execute", command=text))
+    preview_command(text, terminal="main", cwd=".", fresh=False)
+    preview_call("tool", {"text": text})
+    describe_in_line(CallFacts(tool="execute", command=text))
 
 
 @_in_a_thread("quoted text", 4_000)
@@ -354,7 +354,7 @@ def test_a_file_of_another_language_is_parsed_in_a_worker_process(monkeypatch: p
     """The parser holds the interpreter's lock, for seconds in a small file."""
     pytest.importorskip("tree_sitter_javascript")
     monkeypatch.setattr(syntax, "_parser", lambda *_: pytest.fail("it was parsed in this process"))
-    assert "syntax error" in (changes.fault_in("a.js", "let (") or "")
+    assert "syntax error" in (changes.find_fault("a.js", "let (") or "")
 
 
 @pytest.mark.parametrize("glob", ["[]", "[z-a]", "a[a-\\]"])

@@ -30,7 +30,7 @@ from agent_runtime.tools import changes
 from agent_runtime.tools.changes import FileWrite
 from agent_runtime.tools.files import CHANGED_MEANWHILE
 from agent_runtime.tools.search import SearchTools
-from agent_runtime.tools.tool import Planned, of_call, of_command, refused
+from agent_runtime.tools.tool import CallPlan, preview_call, preview_command, refusal_plan
 from agent_runtime.workspace import listing
 from agent_runtime.workspace.diffs import Text, decode, unified_text, version_of
 from agent_runtime.workspace.files import MAX_BYTES, StagedFile, Workspace, apply_all, in_line, is_unchanged
@@ -212,7 +212,7 @@ class CodingActions:
     def _search(self) -> SearchTools:
         return SearchTools(self._workspace, self._sandbox_if_any, withholds=_is_noise)
 
-    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
+    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
         """Tell what a call is about, and for a write what it does; see `Tool.plan`.
 
         Raises:
@@ -224,8 +224,8 @@ class CodingActions:
             try:
                 write = self._written(**args) if name == "write_file" else self._edited(**args)
             except ToolError as error:
-                return refused(facts, error)
-            return Planned(
+                return refusal_plan(facts, error)
+            return CallPlan(
                 facts=CallFacts(tool=tool, args=facts.args, paths=(write.canonical,), writes=True),
                 preview=lambda: changes.preview([write], self._unread(write)),
                 apply=partial(self._apply, args["path"], write),
@@ -236,10 +236,10 @@ class CodingActions:
             sandbox = self._sandbox_if_any
             cwd = str(self.root) if sandbox is None else sandbox.seen_as(self.root)
             facts = CallFacts(tool=tool, args=args, command=command, cwd=cwd)
-            preview = partial(of_command, command, terminal="coding", cwd=cwd, fresh=False)
-            return Planned(facts=facts, preview=preview, apply=call)
+            preview = partial(preview_command, command, terminal="coding", cwd=cwd, fresh=False)
+            return CallPlan(facts=facts, preview=preview, apply=call)
         facts = CallFacts(tool=tool, args=args, paths=(self._workspace.resolve(args.get("path", ".")),))
-        return Planned(facts=facts, preview=partial(of_call, tool, args), apply=call)
+        return CallPlan(facts=facts, preview=partial(preview_call, tool, args), apply=call)
 
     async def perform(self, name: str, args: dict[str, Any]) -> str:
         """Make a call that nobody need be asked about; what goes wrong is an `Error:` text."""
@@ -430,7 +430,7 @@ class CodingActions:
         if not self._is_current(path, write):
             raise ToolError(CHANGED_MEANWHILE)
         apply_all(self._workspace, [write.change])
-        return _told("\n".join(write.told))
+        return _told("\n".join(write.note))
 
 
 def _told(text: str) -> ToolResult:
@@ -459,7 +459,7 @@ def _write(canonical: str, old: bytes | None, new: Text, told: str, *, unread: b
     if len(data) > MAX_BYTES:
         raise ToolError(f"{canonical} not written: it would have {len(data):,} bytes; {MAX_BYTES:,} are the most")
     change = StagedFile(path=canonical, data=data, old=old, unread=unread)
-    return FileWrite(canonical=canonical, change=change, text=new, version=version_of(data), told=[told])
+    return FileWrite(canonical=canonical, change=change, text=new, version=version_of(data), note=[told])
 
 
 def numbered(path: str, text: Text, offset: int, limit: int) -> str:

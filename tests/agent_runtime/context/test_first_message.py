@@ -67,7 +67,7 @@ async def look(
             task or Task(goal="Fix it", quotes=(Quote(source="issue", text=text),)),
             [],
             index=index,
-            grep=SearchTools(workspace, withholds=lambda _, path: hides(path)).lines_with,
+            grep=SearchTools(workspace, withholds=lambda _, path: hides(path)).find_texts,
             hides=hides,
         )
     finally:

@@ -9,7 +9,7 @@ import pytest
 
 from agent_runtime.context.relevant_code import Mention, Passage, clues, excerpts, named_files, passages
 from agent_runtime.index.index import CodeIndex, Definition, WorkspaceIndex
-from agent_runtime.tools.files import shown
+from agent_runtime.tools.files import show_lines
 from agent_runtime.workspace.diffs import Text
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.overlay import TextFile
@@ -222,7 +222,7 @@ def test_a_method_is_whole_beneath_the_line_of_its_class() -> None:
 
 def test_the_count_of_lines_is_that_of_read_file() -> None:
     (excerpt,) = excerpts([F], read, PLENTY)
-    read_file = shown("a.py", TextFile(data=SOURCE.raw.encode(), text=SOURCE, version="v"), 1, None).text
+    read_file = show_lines("a.py", TextFile(data=SOURCE.raw.encode(), text=SOURCE, version="v"), 1, None).text
     assert excerpt.path.rpartition(" of ")[2].rstrip(")") == "9"
     assert " of 9, " in read_file
 

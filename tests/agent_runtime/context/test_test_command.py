@@ -36,7 +36,7 @@ async def _tried(root: Path, *shown: Path) -> tuple[TrialResult, ShellTools]:
         attempt = trial(workspace, "", lambda _command: True)
     assert attempt is not None
     shell = ShellTools(sandbox, root)
-    return read_trial(attempt, await shell.try_out(attempt.script, _SECONDS)), shell
+    return read_trial(attempt, await shell.run_trial(attempt.script, _SECONDS)), shell
 
 
 async def test_a_package_below_src_is_found_by_its_tests_and_by_later_terminals(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ async def test_a_package_below_src_is_found_by_its_tests_and_by_later_terminals(
         assert found.fact.startswith("Test command: python -m pytest -q (tried")
         assert found.python_path == "src"
         assert not list(root.rglob("__pycache__")) + list(root.rglob(".pytest_cache"))
-        shell.find_modules_in(found.python_path)
+        shell.set_python_path(found.python_path)
         said = await shell.execute("main", "python -c 'import parcel; print(parcel.SIZE)'")
         assert "\n3" in said.text
     finally:
@@ -196,7 +196,7 @@ async def test_a_trial_that_goes_on_is_ended_with_all_that_it_started(tmp_path: 
     (tmp_path / "work").mkdir()
     shell = ShellTools(pick_sandbox("auto", SandboxSettings()), tmp_path / "work")
     try:
-        assert await shell.try_out("(sleep 600; touch late) & sleep 600", 0.5) is None
+        assert await shell.run_trial("(sleep 600; touch late) & sleep 600", 0.5) is None
         said = await shell.execute("main", "pgrep sleep; ls")
         assert said.value["exit_code"] == 0  # type: ignore[index, call-overload] # a CommandResult
         assert said.value["output"] == ""  # type: ignore[index, call-overload] # the same

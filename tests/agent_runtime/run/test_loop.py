@@ -32,7 +32,7 @@ from agent_runtime.run.loop import Loop
 from agent_runtime.run.state import RunState
 from agent_runtime.sessions.protocol import InMemorySession
 from agent_runtime.tools.files import FileTools
-from agent_runtime.tools.tool import Planned, Registry
+from agent_runtime.tools.tool import CallPlan, Registry
 from agent_runtime.transports.blocks import BlockTransport
 
 READ = '```codepilot\nread_file("a.txt")\n```\n'
@@ -78,9 +78,9 @@ class Diary:
         self.entries.append(f"write {path}: {contents[0]!r}")
         return ToolResult(value=None, text=f"[write_file] {path}")
 
-    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
+    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
         made = partial(self.write_file, **args) if tool == "write_file" else call
-        return Planned(facts=CallFacts(tool=tool, args=args), preview=str, apply=made)
+        return CallPlan(facts=CallFacts(tool=tool, args=args), preview=str, apply=made)
 
     async def execute(self, session_id: str, command: str, *, check: bool = False) -> ToolResult:
         """Run a command."""

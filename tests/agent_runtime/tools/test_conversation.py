@@ -216,7 +216,7 @@ def test_the_model_is_told_of_it_in_one_line() -> None:
         "def ask_user(question: str) -> str:",
         '    """Ask the user what only they can decide, and wait for the answer."""',
     ]
-    assert registry.get("ask_user").described({"question": "Which port?"}) == "Asking: Which port?"
+    assert registry.get("ask_user").describe_call({"question": "Which port?"}) == "Asking: Which port?"
 
 
 SKILL = "---\nname: release\ndescription: Make a release.\n---\nTag it.\n"

@@ -707,18 +707,18 @@ def test_someone_else_s_changes_are_told_before_the_next_step(agent: Agent) -> N
         agent.tools.read_file(".env")
     agent.step("x\n").write("old.py")
     assert agent.tools.end(ok=True) == ""
-    assert agent.tools.changed_by_others() == ""
+    assert agent.tools.report_external_changes() == ""
     agent.put("main.py", NUMBERS.replace("2\n", "two\n"))
     agent.put(".env", "A=1\n")
     (agent.root / "old.py").unlink()
     agent.put("unread.txt", "")
-    told = agent.tools.changed_by_others().split("\n")
+    told = agent.tools.report_external_changes().split("\n")
     assert told[0].startswith("[ENVIRONMENT CHANGE] 2")
     assert told[1:-1] == [
         "", "Modified: main.py", "Changed lines: 2", "Created: .env (1 lines)", "Deleted: old.py",
     ]  # fmt: skip
     assert told[-1]
-    assert agent.tools.changed_by_others() == ""
+    assert agent.tools.report_external_changes() == ""
 
 
 def test_what_the_agent_s_own_commands_changed_is_told_as_that(agent: Agent) -> None:
@@ -727,7 +727,7 @@ def test_what_the_agent_s_own_commands_changed_is_told_as_that(agent: Agent) -> 
     agent.step()
     agent.put("main.py", NUMBERS.replace("2\n", "two\n"))
     assert agent.tools.end(ok=True).split("\n")[1:] == ["Modified: main.py", "Changed lines: 2"]
-    assert agent.tools.changed_by_others() == ""
+    assert agent.tools.report_external_changes() == ""
 
 
 def test_the_agent_s_own_writes_are_no_news(agent: Agent) -> None:
@@ -738,7 +738,7 @@ def test_the_agent_s_own_writes_are_no_news(agent: Agent) -> None:
     tools.write("a.txt", 5, 5, mode="edit")
     tools.write(mode="patch")
     assert tools.end(ok=True) == ""
-    assert tools.changed_by_others() == ""
+    assert tools.report_external_changes() == ""
 
 
 # Patches, and lists.

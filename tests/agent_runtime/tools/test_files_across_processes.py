@@ -143,12 +143,12 @@ def test_changes_meanwhile_are_told_and_line_numbers_are_refused_until_they_are_
     with pytest.raises(ToolError, match=r"'a\.txt' changed"):
         again.write("a.txt", mode="edit", start_line=2, end_line=2)
     assert again.end() == ""
-    told = again.changed_by_others()
+    told = again.report_external_changes()
     for line in ("Modified: a.txt", "Deleted: b.txt", "Created: later.txt"):
         assert f"\n{line} (" in f"\n{told}"
     assert "c.txt" not in told
     assert "d.txt" not in told
-    assert again.changed_by_others() == ""
+    assert again.report_external_changes() == ""
     again.read_file("a.txt")
     again.write("a.txt", mode="edit", start_line=2, end_line=2, payload=1)
 
@@ -168,6 +168,6 @@ def test_a_reset_forgets_everything(workspace: Workspace) -> None:
     files.forget()
     assert files.tracked() == {}
     (workspace.root / "a.txt").write_text("other\n")
-    assert files.changed_by_others() == ""
+    assert files.report_external_changes() == ""
     with pytest.raises(ToolError, match="nothing is kept"):
         files.write("a.txt", payload=1)

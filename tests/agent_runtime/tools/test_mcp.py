@@ -10,13 +10,13 @@ from mcp_types import Tool
 from agent_runtime.core.events import ServedTool
 from agent_runtime.core.values import Plain, ToolResult
 from agent_runtime.mcp.settings import McpServer
-from agent_runtime.tools.mcp import tool_of, tools_of
+from agent_runtime.tools.mcp import build_tool, select_tools
 
 SERVER = McpServer(name="odd", command=("odd",), secrets=("k-12345",))
 
 
 def listed(schema: dict[str, Any], description: str = "") -> ServedTool:
-    (tool,) = tools_of(SERVER, [Tool(name="echo", description=description, input_schema=schema)])
+    (tool,) = select_tools(SERVER, [Tool(name="echo", description=description, input_schema=schema)])
     return tool
 
 
@@ -58,7 +58,7 @@ async def test_names_of_parameters_that_become_alike_stay_apart() -> None:
         given.append(arguments)
         return ToolResult(value=None, text="")
 
-    tool = tool_of("odd", listed({"type": "object", "properties": {name: {} for name in names}}), serve)
+    tool = build_tool("odd", listed({"type": "object", "properties": {name: {} for name in names}}), serve)
     own = list(tool.signature.parameters)
     assert own[:8] == ["a_b", "a_b_2", "a_b_3", "a_b_2_2", "class_", "p_1", "_", "__2"]
     assert len(set(own)) == len(names)

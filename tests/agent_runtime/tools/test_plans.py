@@ -12,7 +12,7 @@ from agent_runtime.core.values import Plain
 from agent_runtime.policy.policy import CallFacts, Policy, Rule
 from agent_runtime.tools.files import CHANGED_MEANWHILE
 from agent_runtime.tools.search import SearchTools
-from agent_runtime.tools.tool import Planned
+from agent_runtime.tools.tool import CallPlan
 from agent_runtime.workspace.files import Workspace
 from tests.block_files import BlockFiles, call
 
@@ -29,10 +29,10 @@ class Desk:
     def step(self, *payloads: str, control: str = "") -> None:
         self.files.take(*payloads, control=control)
 
-    def plan(self, tool: str, **args: Plain) -> Planned:
+    def plan(self, tool: str, **args: Plain) -> CallPlan:
         before = self.snapshot()
         left = self.files.payloads.unused()
-        told = self.registry.get(tool)._planned(args)
+        told = self.registry.get(tool)._plan(args)
         assert (self.snapshot(), self.files.payloads.unused()) == (before, left), "planning does nothing"
         return told
 
@@ -279,7 +279,7 @@ def test_of_a_custom_tool_its_arguments_are_known(desk: Desk) -> None:
 
 async def test_a_write_that_is_denied_takes_its_content_with_it(desk: Desk) -> None:
     desk.step("first\n", "second\n")
-    told = desk.plan("write_file", path="denied.txt").declined()
+    told = desk.plan("write_file", path="denied.txt").on_decline()
     assert "payload=1 " in told
     await desk.call("write_file", path="b.txt")
     assert (desk.root / "b.txt").read_text() == "second\n"
@@ -289,9 +289,9 @@ async def test_a_write_that_is_denied_takes_its_content_with_it(desk: Desk) -> N
 
 def test_a_denied_call_that_would_have_taken_nothing_leaves_all_in_place(desk: Desk) -> None:
     desk.step("first\n")
-    assert desk.plan("write_file", path="a", payload=7).declined() == ""
-    assert desk.plan("write_file", path=1).declined() == ""
-    assert desk.plan("read_file", path="a").declined() == ""
+    assert desk.plan("write_file", path="a", payload=7).on_decline() == ""
+    assert desk.plan("write_file", path=1).on_decline() == ""
+    assert desk.plan("read_file", path="a").on_decline() == ""
     assert desk.files.payloads.unused() == 1
 
 

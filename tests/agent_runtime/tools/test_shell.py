@@ -17,7 +17,7 @@ from agent_runtime.terminals.output import OutputLogs
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.shell import MAX_TERMINALS, ShellTools
-from agent_runtime.tools.tool import Planned, Registry
+from agent_runtime.tools.tool import CallPlan, Registry
 from agent_runtime.workspace.files import Workspace
 from tests.sandboxes import processes_with, seconds
 from tests.waiting import eventually
@@ -32,7 +32,7 @@ async def shell(tmp_path: Path) -> AsyncIterator[ShellTools]:
     await tools.close()
 
 
-def planned(shell: ShellTools, tool: str, args: dict[str, Any]) -> Planned:
+def planned(shell: ShellTools, tool: str, args: dict[str, Any]) -> CallPlan:
     return shell.plan(tool, args, partial(getattr(shell, tool), **args))
 
 

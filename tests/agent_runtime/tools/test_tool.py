@@ -156,7 +156,7 @@ async def test_a_long_argument_is_described_in_a_few_words() -> None:
     def func(x: str, y: list[int]) -> None: ...
 
     tool = registered(func).get("tool")
-    told = tool.described(tool.bind(("a\nb" * 500_000, [1, 2]), {}))
+    told = tool.describe_call(tool.bind(("a\nb" * 500_000, [1, 2]), {}))
     assert told.startswith("tool(a ba b")
     assert len(told) < 200
 

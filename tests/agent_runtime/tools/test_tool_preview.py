@@ -29,51 +29,53 @@ def test_nothing_stays_unseen(text: str, shown: str) -> None:
 
 
 def test_long_lines_and_many_of_them_are_cut_and_counted() -> None:
-    assert tool.narrowed("x" * 600) == "x" * 500 + "… [+100 characters]"
-    assert tool.narrowed("x" * 500) == "x" * 500
-    assert tool.clipped(["a"] * 302) == "\n".join(["a"] * 300) + "\n… 2 more lines not shown"
-    assert len(tool.clipped(["y" * 500] * 300)) < 20_100
-    assert tool.clipped(["y" * 500] * 300).endswith("… 261 more lines not shown")
+    assert tool.clip_line("x" * 600) == "x" * 500 + "… [+100 characters]"
+    assert tool.clip_line("x" * 500) == "x" * 500
+    assert tool.render_clipped(["a"] * 302) == "\n".join(["a"] * 300) + "\n… 2 more lines not shown"
+    assert len(tool.render_clipped(["y" * 500] * 300)) < 20_100
+    assert tool.render_clipped(["y" * 500] * 300).endswith("… 261 more lines not shown")
 
 
 def test_a_command_is_shown_whole_and_cannot_forge_another() -> None:
     command = "pytest -q\nIn terminal main, /:\n$ true " + "x" * 300 + "; rm -rf ."
-    shown = tool.of_command(command, terminal="main", cwd="/work", fresh=False).split("\n")
+    shown = tool.preview_command(command, terminal="main", cwd="/work", fresh=False).split("\n")
     assert shown[:4] == ["In terminal main, /work:", "$ pytest -q", "> In terminal main, /:", "> $ true " + "x" * 151]
     assert shown[-1].endswith("; rm -rf .")
     assert all(line.startswith("… ") for line in shown[4:])
-    assert tool.of_command("ls", terminal="a\u202eb", cwd="", fresh=True).startswith("In a new terminal a\\u202eb:")
+    assert tool.preview_command("ls", terminal="a\u202eb", cwd="", fresh=True).startswith(
+        "In a new terminal a\\u202eb:"
+    )
 
 
 def test_what_is_typed_is_shown_as_a_literal() -> None:
-    shown = tool.of_typing("yes\n\x1b[A\u202e", terminal="main", running="python -i")
+    shown = tool.preview_input("yes\n\x1b[A\u202e", terminal="main", running="python -i")
     assert shown == "Typed into terminal main, where `python -i` runs:\n'yes\\n\\x1b[A\\u202e'"
 
 
 def test_any_other_call_is_shown_with_its_arguments() -> None:
-    assert tool.of_call("deploy", {"to": "prod\u202e", "n": [1]}) == (
+    assert tool.preview_call("deploy", {"to": "prod\u202e", "n": [1]}) == (
         'deploy\n{\n  "to": "prod\\u202e",\n  "n": [\n    1\n  ]\n}'
     )
 
 
 def test_blank_lines_are_told_by_their_number_and_nothing_of_a_command_is_left_out() -> None:
     lines = ["true", *[" \t"] * 300, *["echo x"] * 400, "", "", "rm -rf ."]
-    shown = tool.of_command("\n".join(lines), terminal="main", cwd="", fresh=False).split("\n")
+    shown = tool.preview_command("\n".join(lines), terminal="main", cwd="", fresh=False).split("\n")
     assert shown[1:4] == ["$ true", "… 300 blank lines", "> echo x"]
     assert shown.count("> echo x") == 400
     assert shown[-3:] == ["> ", "> ", "> rm -rf ."]
 
 
 def test_no_line_can_be_taken_for_one_that_counts_others() -> None:
-    shown = tool.of_command("true\n… 300 blank lines\n}\n}\n}\n}", terminal="main", cwd="", fresh=False)
+    shown = tool.preview_command("true\n… 300 blank lines\n}\n}\n}\n}", terminal="main", cwd="", fresh=False)
     assert shown.split("\n")[2:] == ["> … 300 blank lines", *["> }"] * 4]
 
 
 @pytest.mark.parametrize("command", ["x" * 20_001, "x\n" * 10_000, "\u202e" * 4_000, "x\n\n" * 5_000])
 def test_what_is_too_long_is_not_shown_in_part(command: str) -> None:
-    assert not tool.of_command(command, terminal="main", cwd="", fresh=False)
-    assert not tool.of_typing(command, terminal="main", running="cat")
-    assert not tool.of_call("deploy", {"to": command})
+    assert not tool.preview_command(command, terminal="main", cwd="", fresh=False)
+    assert not tool.preview_input(command, terminal="main", running="cat")
+    assert not tool.preview_call("deploy", {"to": command})
 
 
 @pytest.mark.parametrize(
@@ -104,4 +106,4 @@ def test_what_is_too_long_is_not_shown_in_part(command: str) -> None:
     ],
 )
 def test_a_call_in_one_line_names_its_files_and_not_what_it_writes(facts: CallFacts, told: str) -> None:
-    assert tool.in_one_line(facts) == told
+    assert tool.describe_in_line(facts) == told
