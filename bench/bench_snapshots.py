@@ -20,11 +20,11 @@ from pydantic import SecretStr
 
 from bench.bench_job_setup import FILES, repository
 from bench.measure import Figure
-from bot.git.baseline import load
+from bot.git.baseline import load_baseline
 from bot.git.blobs import BlobAccess, BlobStore, open_blobs
 from bot.git.mirror import Source
 from bot.git.snapshots import Snapshots
-from bot.git.workspace import INDEX, Left, Workspaces
+from bot.git.workspace import INDEX, WorkspaceRef, Workspaces
 
 _NEXT_BOUND = 0.1
 
@@ -83,14 +83,14 @@ async def _measured(root: Path, blobs: BlobStore, source: Source) -> tuple[int, 
         generation, files = tree.generation, tree.path
         await asyncio.to_thread(_fill, files, root / "source" / "tree")
     trusted = root / "here" / "jobs" / "job" / "trusted"
-    given, seconds = load(trusted), []
+    given, seconds = load_baseline(trusted), []
     for _ in range(10):
         begun = time.perf_counter()
-        snapshots.take("job", files, trusted / INDEX, given=given, repo_id=1, generation=generation)
+        snapshots.take("job", files, trusted / INDEX, baseline=given, repo_id=1, generation=generation)
         seconds.append(time.perf_counter() - begun)
     stored = sum(each.size for each in blobs.list("snapshots/job"))
     begun = time.perf_counter()
-    async with there.reopen("job", Left(generation=generation, repo_id=1, source=source)) as tree:
+    async with there.reopen("job", WorkspaceRef(generation=generation, repo_id=1, source=source)) as tree:
         restored = time.perf_counter() - begun
         await asyncio.to_thread(_compare, tree.path, files)
     await here.discard("job")

@@ -1,7 +1,6 @@
-"""Failed workflow runs as values, and the reasons to leave failed checks alone.
+"""Failed workflow runs, and the reasons to leave failed checks alone.
 
-The texts in a `FailedRun` were written by strangers; the code that shows one cleans it. `skip_reason` applies the rules
-that keep the bot from working on failed checks, in order; the first one that applies gives the sentence for the thread.
+Texts in a `FailedRun` are untrusted and not yet cleaned. `skip_reason` applies the rules in order.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """An annotation of a failing check: a message about a line of a file."""
+    """A check's annotation of a line."""
 
     path: str
     line: int
@@ -22,16 +21,15 @@ class Remark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step of a job: its result, and its definition in the workflow's file.
+    """A step of a job: its result, and its definition in the workflow's file.
 
     Attributes:
         number: GitHub's, from 1.
-        name: as GitHub shows it.
-        conclusion: in GitHub's words, e.g. `success`, `failure`, `skipped`; empty while it is under way.
-        run: the commands of its `run:`, matrix values filled in; empty for a step that is none, or was not found.
-        shell: its `shell:`; empty for the runner's own.
-        working_directory: its `working-directory:`; empty for the repository's root.
-        uses: the action of its `uses:`, e.g. `actions/setup-python@v6`.
+        conclusion: e.g. `success`, `failure`, `skipped`; empty while in progress.
+        run: with matrix values filled in; empty if undefined or not found.
+        shell: empty for the runner's default.
+        working_directory: empty for the repository root.
+        uses: e.g. `actions/setup-python@v6`.
         inputs: its `with:`.
     """
 
@@ -46,7 +44,7 @@ class Step:
 
     @property
     def failed(self) -> bool:
-        """Return whether the step failed or was stopped."""
+        """Whether it failed or was stopped."""
         return self.conclusion in {"failure", "timed_out", "cancelled"}
 
 
@@ -55,20 +53,13 @@ class FailedJob:
     """A failed job of a workflow run.
 
     Attributes:
-        id: GitHub's.
         name: as GitHub shows it, e.g. `test (3.11, ubuntu)`.
-        conclusion: in GitHub's words, e.g. `failure` or `timed_out`.
-        url: its page.
-        steps: all of them, in order.
         runs_on: the runner's labels.
-        environment: the variables of the failed step: workflow, job and step, one over the other. A secret is named
-            and never had: `${{ secrets.NAME }}`.
-        services: names of the job's services and their images.
-        container: the image that it runs in; empty for none.
-        excerpt: the first failures in its log, or the log's end; no colours, no times. Redacted.
-        more: the number of failures in the log that are not in the excerpt.
-        no_log: the reason that there is no excerpt, in one sentence; else empty.
-        annotations: its remarks.
+        environment: variables of the failed step; secrets only by name, `${{ secrets.NAME }}`.
+        services: images by name.
+        excerpt: the first failures in its log, or the log's end; plain and redacted.
+        more: number of further failures in the log.
+        no_log: reason for a missing excerpt.
     """
 
     id: int
@@ -87,13 +78,12 @@ class FailedJob:
 
     @property
     def failed_steps(self) -> tuple[Step, ...]:
-        """Return the steps that failed; none for a job that never began."""
-        return tuple(each for each in self.steps if each.failed)
+        return tuple(step for step in self.steps if step.failed)
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """Return the `run:` of the steps that failed."""
-        return tuple(each.run for each in self.failed_steps if each.run)
+        """Return the `run:` of the failed steps."""
+        return tuple(step.run for step in self.failed_steps if step.run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,20 +91,13 @@ class FailedRun:
     """A failed workflow run.
 
     Attributes:
-        id: GitHub's.
-        attempt: which attempt of it, from 1.
-        name: the workflow's.
+        attempt: from 1.
         path: the workflow's file.
-        event: the event that started it, e.g. `push`.
-        conclusion: in GitHub's words.
-        url: its page.
-        head_sha: the commit that it ran on.
-        head_branch: the branch that it ran on.
-        jobs: the failed jobs that were read, in GitHub's order.
-        unread: the number of failed jobs that were not read.
-        green_sha: the commit of the workflow's last successful run on this branch; empty for none.
+        jobs: failed jobs that were read, in GitHub's order.
+        unread: number of further failed jobs.
+        green_sha: the workflow's last successful commit on this branch.
         changes: the diff between that commit and `head_sha`.
-        is_current: whether `head_sha` is the commit that is worked on.
+        is_current: whether `head_sha` is the commit to work on.
     """
 
     id: int
@@ -133,8 +116,8 @@ class FailedRun:
     is_current: bool = True
 
 
-MOST_ATTEMPTS = 2
-"""To fix failing checks, on commits that follow from one another."""
+MAX_ATTEMPTS = 2
+"""Attempts to fix failed checks on consecutive commits."""
 
 _LOST = re.compile(
     r"(?P<runner>runner has received a shutdown signal|lost communication with the server|not acquired by Runner"
@@ -160,11 +143,10 @@ _STOPPED = frozenset({"timed_out", "cancelled"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
-    """The decision to leave failing checks alone.
+    """Decision to leave failed checks alone.
 
     Attributes:
-        cause: names the rule, so that it is reported once for each commit.
-        reason: a sentence or two for the thread.
+        cause: the rule; reported once per commit.
         silent: whether it is not reported.
     """
 
@@ -174,28 +156,26 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RedFacts:
-    """The facts about failing checks by which `skip_reason` decides.
+class FailureFacts:
+    """Input of `skip_reason`.
 
     Attributes:
-        what: the workflow or the check that failed, as the comment names it, e.g. "the workflow `CI`".
-        head_sha: the commit that it ran on.
-        now_sha: where the branch is now.
-        pushed_by_us: whether that is a commit of the bot's.
-        conclusion: in GitHub's words; of the run.
-        jobs: those that went red, as far as they are known; without logs.
-        own_branch: whether the branch is one that the bot made.
-        attempts: how often the bot worked on this commit, or on one that it follows from, because checks failed.
-        passed_before: whether the same workflow passed on the same commit before.
-        red_on_base: the names of the jobs that fail on the base branch, too; None when the base is green, and empty
-            when it is red and no jobs are known.
-        base: the base branch; empty for a failure on the branch itself.
-        of_fork: whether it ran for a fork's pull request, where only a diagnosis is given.
-        pull_url: the bot's open pull request that is to fix this branch; empty for none.
-        unknown: what could not be read, with the remedy; empty when everything could.
+        subject: the failed workflow or check, e.g. "the workflow `CI`".
+        head_sha: the failed commit.
+        now_sha: the branch's present head.
+        pushed_by_us: whether that is the bot's commit.
+        jobs: failed jobs as far as known, without logs.
+        own_branch: whether the bot created the branch.
+        attempts: number of the bot's fixes of this commit or its ancestors.
+        passed_before: whether the workflow passed on the same commit.
+        red_on_base: names of jobs that also fail on the base branch; None if it is green, empty if unknown.
+        base: empty for a failure on the base branch itself.
+        is_from_fork: whether only a diagnosis is permitted.
+        pull_url: the bot's open pull request for this branch.
+        unknown: unreadable data and the remedy.
     """
 
-    what: str
+    subject: str
     head_sha: str
     now_sha: str
     conclusion: str
@@ -206,17 +186,17 @@ class RedFacts:
     passed_before: bool = False
     red_on_base: Collection[str] | None = None
     base: str = ""
-    of_fork: bool = False
+    is_from_fork: bool = False
     pull_url: str = ""
     unknown: str = ""
 
 
-def skip_reason(facts: RedFacts) -> Skip | None:
-    """Return the reason to leave failing checks alone; None if a fix may start."""
+def skip_reason(facts: FailureFacts) -> Skip | None:
+    """Return the reason to leave failed checks alone; None if a fix may start."""
     return next(filter(None, (rule(facts) for rule in _RULES)), None)
 
 
-def _skip_outdated(facts: RedFacts) -> Skip | None:
+def _skip_outdated(facts: FailureFacts) -> Skip | None:
     if facts.head_sha == facts.now_sha:
         return None
     moved = f"the branch has moved on to {facts.now_sha[:10]}"
@@ -224,7 +204,7 @@ def _skip_outdated(facts: RedFacts) -> Skip | None:
     return Skip(cause="moved", reason=reason, silent=facts.pushed_by_us or facts.conclusion == "cancelled")
 
 
-def _skip_own_branch(facts: RedFacts) -> Skip | None:
+def _skip_own_branch(facts: FailureFacts) -> Skip | None:
     if facts.own_branch:
         reason = f"{_describe_failure(facts)}. This is one of my own branches; a person decides what to do with it."
         return Skip(cause="own-branch", reason=reason, silent=True)
@@ -235,10 +215,10 @@ def _skip_own_branch(facts: RedFacts) -> Skip | None:
     return None
 
 
-def _skip_after_attempts(facts: RedFacts) -> Skip | None:
-    if facts.attempts < MOST_ATTEMPTS:
+def _skip_after_attempts(facts: FailureFacts) -> Skip | None:
+    if facts.attempts < MAX_ATTEMPTS:
         return None
-    if facts.of_fork:
+    if facts.is_from_fork:
         reason = (
             f"{_describe_failure(facts)}. I have explained failed checks here {facts.attempts} times, and stop here."
         )
@@ -249,13 +229,13 @@ def _skip_after_attempts(facts: RedFacts) -> Skip | None:
     return Skip(cause="attempts", reason=f"{reason} Use `fix` to make me try again.")
 
 
-def _skip_unreadable(facts: RedFacts) -> Skip | None:
+def _skip_unreadable(facts: FailureFacts) -> Skip | None:
     if not facts.unknown:
         return None
     return Skip(cause="permission", reason=f"{_describe_failure(facts)}, and I did not start a fix. {facts.unknown}")
 
 
-def _skip_infrastructure(facts: RedFacts) -> Skip | None:
+def _skip_infrastructure(facts: FailureFacts) -> Skip | None:
     if facts.conclusion == "cancelled":
         reason = f"{_describe_failure(facts)}, which the code did not cause. Re-run it; I changed nothing."
         return Skip(cause="infrastructure", reason=reason)
@@ -265,14 +245,14 @@ def _skip_infrastructure(facts: RedFacts) -> Skip | None:
     return None
 
 
-def _skip_flaky(facts: RedFacts) -> Skip | None:
+def _skip_flaky(facts: FailureFacts) -> Skip | None:
     if not facts.passed_before:
         return None
     reason = f"{_describe_failure(facts)}, but passed on the same commit before: it is flaky. I changed nothing."
     return Skip(cause="flaky", reason=reason)
 
 
-def _skip_red_base(facts: RedFacts) -> Skip | None:
+def _skip_red_base(facts: FailureFacts) -> Skip | None:
     if facts.red_on_base is None:
         return None
     names = [job.name for job in facts.jobs]
@@ -294,19 +274,14 @@ _RULES = (
 )
 
 
-def _describe_failure(facts: RedFacts) -> str:
+def _describe_failure(facts: FailureFacts) -> str:
     ended = {"cancelled": "was cancelled", "timed_out": "ran out of time"}.get(facts.conclusion, "failed")
-    what = facts.what[:1].upper() + facts.what[1:]
-    return f"{what} {ended} on {facts.head_sha[:10]}"
+    subject = facts.subject[:1].upper() + facts.subject[1:]
+    return f"{subject} {ended} on {facts.head_sha[:10]}"
 
 
 def infrastructure_cause(jobs: Sequence[FailedJob], conclusion: str = "failure") -> str:
-    """Return the cause of a failure outside the code, as a clause; empty if a step of the project's own failed.
-
-    Args:
-        jobs: those that went red.
-        conclusion: the run's.
-    """
+    """Return the cause of a failure outside the code, as a clause; empty if a step of the project failed."""
     if conclusion == "cancelled":
         return "it was cancelled"
     if not jobs:
@@ -317,7 +292,7 @@ def infrastructure_cause(jobs: Sequence[FailedJob], conclusion: str = "failure")
 
 def _unrelated_cause(job: FailedJob) -> str:
     """Return the cause of a job's failure outside the code; empty if the code may be the cause."""
-    losses = [found for each in job.annotations if (found := _LOST.search(each.message))]
+    losses = [found for remark in job.annotations if (found := _LOST.search(remark.message))]
     failed = [step for step in job.steps if step.conclusion == "failure"]
     if not all(_is_preparation(step, job) for step in failed):
         # The project's own step failed; a runner that was lost in the middle of it left its word.
@@ -329,13 +304,15 @@ def _unrelated_cause(job: FailedJob) -> str:
 
 
 def _is_preparation(step: Step, job: FailedJob) -> bool:
-    """Return whether a step is GitHub's own; one before or after another step has that step's name."""
+    """Whether a step is GitHub's own; a pre or post step has the name of its step."""
     when, _, name = step.name.partition(" ")
-    return any(each.name == name for each in job.steps) if when in {"Pre", "Post"} else bool(_PREPARES.match(step.name))
+    if when in {"Pre", "Post"}:
+        return any(other.name == name for other in job.steps)
+    return bool(_PREPARES.match(step.name))
 
 
 def _early_end(job: FailedJob) -> str:
-    """Return the cause for which a job ended though no step failed; empty if a test may have hung."""
+    """Return why a job ended without a failed step; empty if a test may have hung."""
     if job.conclusion == "cancelled":
         return f"the job `{job.name}` was cancelled"
     stopped = [step for step in job.steps if step.conclusion in _STOPPED]

@@ -1,11 +1,8 @@
-"""Excerpts of job logs: the failures that programs such as pytest, cargo and ESLint report in them.
+"""Excerpts of job logs: failures reported by programs such as pytest, cargo and ESLint.
 
-`digest` reads the log of a job, `digest_of_zip` the zip file that GitHub makes of a run's logs. Both keep the lines of
-the failed steps (`failing_lines`), find the programs that wrote them in the table `FORMATS`, and return the first
-failures and the summaries (`excerpt`). To support another program, add an entry to the table, and a sample of its
-output to `tests/bot/ci_logs/samples`.
-
-They run in a worker process, because a log holds bytes of strangers. The patterns are RE2's, which take linear time.
+`digest` reads a job's log, `digest_of_zip` GitHub's zip file of a run. To support another program, add an entry to
+`FORMATS`, and a sample to `tests/bot/ci_logs/samples`. Runs in a worker process, since logs are untrusted; RE2 matches
+in linear time.
 """
 
 from __future__ import annotations
@@ -24,23 +21,22 @@ from typing import IO, Any, Literal
 import re2
 
 _CHUNK_BYTES = 256 * 1024
-_MOST_ENTRIES = 20_000
+_MAX_ENTRIES = 20_000
 # Characters that the runner leaves out of a file's name: https://github.com/cli/cli/blob/trunk/pkg/cmd/run/view/logs.go
 _NO_NAME = re.compile(r'[<>:"/\\|?*\x00-\x1f]')
 _NAME_CHARS = 90
 _NUMBERED = re.compile(r"-?\d+_(.*)\.txt", re.DOTALL)
 
 Moment = tuple[str, str]
-"""The times at which a step began and ended, as GitHub writes them: `2024-01-01T00:00:00Z`; empty if unknown."""
+"""Begin and end of a step in GitHub's format, `2024-01-01T00:00:00Z`; empty if unknown."""
 LinePredicate = Callable[[str], object]
 
 
 def digest(path: str, moments: list[Moment], limit: int) -> tuple[str, int]:
-    """Return the excerpt of a job's log, and the number of failures that are not in it.
+    """Return the excerpt of a job's log, and the number of omitted failures.
 
     Args:
-        path: the log.
-        moments: when the job's failed steps ran.
+        moments: times of the job's failed steps.
         limit: characters of the excerpt.
     """
     lines: list[str] = []
@@ -52,17 +48,13 @@ def digest(path: str, moments: list[Moment], limit: int) -> tuple[str, int]:
 
 
 def digest_of_zip(path: str, job: str, moments: list[Moment], limit: int, most: int) -> tuple[str, int]:
-    """Like `digest`, for a job in the zip file of a run's logs.
+    """Like `digest`, for a job in a run's zip file.
 
     Args:
-        path: the zip file.
-        job: the job's name.
-        moments: when its failed steps ran.
-        limit: characters of the excerpt.
-        most: bytes that are unpacked.
+        most: bytes to unpack.
 
     Raises:
-        ValueError: it is no zip file, or has no log of that job.
+        ValueError: it is no zip file, or lacks the job's log.
     """
     lines: list[str] = []
     try:
@@ -78,47 +70,40 @@ def digest_of_zip(path: str, job: str, moments: list[Moment], limit: int, most: 
 
 def _find_log(archive: zipfile.ZipFile, job: str) -> zipfile.ZipInfo:
     members = archive.infolist()
-    if len(members) > _MOST_ENTRIES:
-        raise ValueError(f"the zip file has more than {_MOST_ENTRIES:,} files")
-    for each in members:
-        numbered = _NUMBERED.fullmatch(each.filename)
+    if len(members) > _MAX_ENTRIES:
+        raise ValueError(f"the zip file has more than {_MAX_ENTRIES:,} files")
+    for member in members:
+        numbered = _NUMBERED.fullmatch(member.filename)
         if numbered is not None and _file_name(numbered[1]) == _file_name(job):
-            return each
+            return member
     raise ValueError("the zip file has no log of this job")
 
 
 def _file_name(job: str) -> str:
-    """Return the part of a job's name that the file's name shows."""
+    """Return the job's name as it appears in a file name."""
     return _NO_NAME.sub("", job)[:_NAME_CHARS].strip()
 
 
 def _read_chunks(log: IO[bytes], most: int = sys.maxsize) -> Iterator[bytes]:
-    """Read at most `most` bytes in chunks."""
     while chunk := log.read(min(_CHUNK_BYTES, most)):
         most -= len(chunk)
         yield chunk
 
 
 MAX_LINES = 60
-"""Of one failure; a longer one is a stack or an output without end."""
+"""Limit of one failure, e.g. a long stack."""
 
 _SPACE = r"\t-\r\x1c-\x20\x85\p{Z}"
-r"""The characters for which `str.isspace` is true; `\s` of RE2 has fewer."""
+r"""Characters for which `str.isspace` is true; `\s` of RE2 has fewer."""
 _BLANK = f"^[{_SPACE}]*$"
 _FLUSH = f"^[^{_SPACE}]"
-"""Lines that begin at the margin."""
+"""Lines without indentation."""
 _ANY_LINE = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Some lines of a log.
-
-    Attributes:
-        first: the first line, from 0.
-        end: the line behind the last.
-        kind: one failure, or a summary of several.
-    """
+    """Lines of a log, from 0; `end` is exclusive."""
 
     first: int
     end: int
@@ -126,7 +111,7 @@ class Span:
 
 
 def matcher(pattern: str) -> LinePredicate:
-    """Return a predicate of lines in which a pattern is found, in linear time."""
+    """Return a predicate for lines that contain a pattern, in linear time."""
     compiled: Any = re2.compile(pattern)
     search: LinePredicate = compiled.search
     return search
@@ -134,17 +119,15 @@ def matcher(pattern: str) -> LinePredicate:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The lines of a failure or of a summary, by patterns.
+    """Patterns for the lines of a failure or a summary.
 
-    It reaches from its first line to one that ends it, to the first line of the next section, or to the limit. A line
-    that ends a failure is not part of it, nor are blank lines above that; a line that ends a summary is part of it.
+    It ends before its end line, the next section, or the limit; trailing blank lines are dropped. The end line of a
+    summary is part of it.
 
     Attributes:
-        first: pattern of the first line.
-        end: pattern of a line that ends the section; None for a section of one line.
-        but_first: pattern of lines that begin no section although `first` matches them.
-        but_end: pattern of lines that end no section although `end` matches them.
-        max_lines: limit.
+        end: None for a section of one line.
+        but_first: exceptions to `first`.
+        but_end: exceptions to `end`.
     """
 
     first: str
@@ -181,14 +164,11 @@ def _matcher_without(pattern: str, exception: str | None) -> LinePredicate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFormat:
-    """The form in which a program reports failures.
+    """A program's format of failures.
 
     Attributes:
-        name: the program's.
-        signal: pattern of lines that a log has only if this program found a failure.
-        failures: the failures that patterns describe.
-        summaries: the summaries, likewise.
-        find_others: finds the spans that patterns alone do not describe.
+        signal: pattern of lines that only a failure produces.
+        find_others: finds spans that patterns cannot describe.
     """
 
     name: str
@@ -198,21 +178,21 @@ class LogFormat:
     find_others: Callable[[Sequence[str]], list[Span]] = lambda _lines: []
 
     def find(self, lines: Sequence[str]) -> list[Span]:
-        """Return the failures and the summaries in a log that this program wrote, in any order."""
+        """Return the program's failures and summaries, in any order."""
         failures = [span for section in self.failures for span in section.find(lines)]
         summaries = [span for section in self.summaries for span in section.find(lines, "summary")]
         return [*failures, *summaries, *self.find_others(lines)]
 
 
 def _find_cargo_names(lines: Sequence[str]) -> list[Span]:
-    """Find the names of the failed tests: the first `failures:` stands above their output, the second above these."""
+    """Find the names of failed tests: the second `failures:`; the first one precedes their output."""
     begins_output = matcher(_CARGO_OUTPUT)
     sections = Section(r"^failures:$", r"^test result: FAILED").find(lines, "summary")
-    return [each for each in sections if not any(map(begins_output, lines[each.first : each.end]))]
+    return [span for span in sections if not any(map(begins_output, lines[span.first : span.end]))]
 
 
 def _find_eslint_rows(lines: Sequence[str]) -> list[Span]:
-    """Find the rows of errors, which stand below the name of their file; rows of warnings are no failures."""
+    """Find rows of errors, below the name of their file; rows of warnings are skipped."""
     is_error = matcher(r"^\s+\d+:\d+\s+error\s+\S")
     is_row = matcher(r"^\s+\d+:\d+\s+(?:error|warning)\s+\S")
     is_flush = matcher(_FLUSH)
@@ -229,7 +209,7 @@ def _find_eslint_rows(lines: Sequence[str]) -> list[Span]:
 
 
 def _find_gcc_errors(lines: Sequence[str]) -> list[Span]:
-    """Find the errors, with the lines above them that say in which function or included file they are."""
+    """Find errors, with the preceding lines about function or include."""
     errors = Section(
         r"^\S+:\d+(?::\d+)?: (?:fatal error|error|internal compiler error): ",
         _FLUSH,
@@ -237,17 +217,17 @@ def _find_gcc_errors(lines: Sequence[str]) -> list[Span]:
     )
     is_above = matcher(r"^(?:In file included from \S|\S+: (?:In|At) |\s+from \S+:\d)")
     spans: list[Span] = []
-    for each in errors.find(lines):
-        first = each.first
-        while first > 0 and each.first - first < 10 and is_above(lines[first - 1]):  # noqa: PLR2004 - includes in includes
+    for error in errors.find(lines):
+        first = error.first
+        while first > 0 and error.first - first < 10 and is_above(lines[first - 1]):  # noqa: PLR2004 - includes in includes
             first -= 1
-        spans.append(Span(first=first, end=each.end))
+        spans.append(Span(first=first, end=error.end))
     return spans
 
 
 def _find_go_tests(lines: Sequence[str]) -> list[Span]:
-    """Find the failed tests, with the output that `-v` prints of a test before its verdict."""
-    return [Span(first=_go_test_start(lines, each.first), end=each.end) for each in _GO_TEST.find(lines)]
+    """Find failed tests, with the output that `-v` prints before the verdict."""
+    return [Span(first=_go_test_start(lines, span.first), end=span.end) for span in _GO_TEST.find(lines)]
 
 
 def _go_test_start(lines: Sequence[str], verdict: int) -> int:
@@ -261,19 +241,19 @@ def _go_test_start(lines: Sequence[str], verdict: int) -> int:
 
 
 def _find_jest_tests(lines: Sequence[str]) -> list[Span]:
-    """Find the failed tests under their titles, some of which Jest prints twice."""
+    """Find failed tests by title; Jest prints some twice."""
     section = Section(
         r"^  ● (?:[^C]|C[^o]|Co[^n]|Con[^s])",  # not `● Console`
         r"^(?:Test Suites: |(?:FAIL|PASS) \S|Summary of all failing tests|  ● Console)",
     )
     spans: dict[str, Span] = {}
-    for each in section.find(lines):
-        spans.setdefault(lines[each.first], each)
+    for span in section.find(lines):
+        spans.setdefault(lines[span.first], span)
     return list(spans.values())
 
 
 def _find_maven_compiler_errors(lines: Sequence[str]) -> list[Span]:
-    """Find the errors of the compiler, but not where Maven repeats them at the end, below the goal that failed."""
+    """Find compiler errors, without the repetition below the failed goal."""
     is_goal = matcher(_MAVEN_GOAL)
     end = next((number for number, line in enumerate(lines) if is_goal(line)), len(lines))
     section = Section(r"^\[ERROR\] \S+:\[\d+,\d+\] ", r"^\[INFO\]|^\[ERROR\]\s*$|^\[ERROR\] \S")
@@ -281,22 +261,22 @@ def _find_maven_compiler_errors(lines: Sequence[str]) -> list[Span]:
 
 
 def _find_pytest_failures(lines: Sequence[str]) -> list[Span]:
-    """Find the failed tests under their titles; without such a section, the errors that kept pytest from running."""
+    """Find failed tests by title; without such a section, errors that prevented the run."""
     rule = r"^={3,} .* ={3,}$"
     if not any(map(matcher(r"^={3,} (?:FAILURES|ERRORS) ={3,}$"), lines)):
         bare = r"^(?:ImportError while loading conftest|ERROR: \S|INTERNALERROR> Traceback|E   \S+Error)"
         return Section(bare, rule).find(lines)
     is_captured = matcher(r"^-{3,} Captured .* -{3,}$")
     spans: list[Span] = []
-    for each in Section(r"^_+ \S.* _+$", rule, max_lines=400).find(lines):
+    for span in Section(r"^_+ \S.* _+$", rule, max_lines=400).find(lines):
         # Of the test's own output only the first lines: the traceback stands above it.
-        captured = next((number for number in range(each.first, each.end) if is_captured(lines[number])), each.end)
-        spans.append(Span(first=each.first, end=min(each.end, captured + _CAPTURED_LINES)))
+        captured = next((number for number in range(span.first, span.end) if is_captured(lines[number])), span.end)
+        spans.append(Span(first=span.first, end=min(span.end, captured + _CAPTURED_LINES)))
     return spans
 
 
 def _find_ruff_blocks(lines: Sequence[str]) -> list[Span]:
-    """Find the findings, each a block whose second line is an arrow to the location."""
+    """Find blocks whose second line is an arrow to the location."""
     is_location = matcher(r"^\s+--> \S+\.(?:pyi?|ipynb|toml):")
     is_title = matcher(r"^(?:[A-Z]{1,6}\d{2,4}|invalid-syntax|unformatted|[a-z-]+)\b")
     spans: list[Span] = []
@@ -450,7 +430,7 @@ FORMATS: tuple[LogFormat, ...] = (
 )
 
 is_signal = matcher("|".join(each.signal for each in FORMATS))
-"""Whether a line is one that some program prints only for a failure."""
+"""Whether a line is a signal of some format."""
 
 
 _LAST_LINES = 4
@@ -461,57 +441,56 @@ _SHORT_CHARS = 80
 
 
 def excerpt(lines: Sequence[str], limit: int) -> tuple[str, int]:
-    """Return the first failures of a log, whole; or its end, if no known program wrote it.
+    """Return the first failures of a log, or its end if no known program wrote it.
 
     Args:
-        lines: of the log.
-        limit: characters; the first failure loses its middle when it alone is longer.
+        limit: characters; a single longer failure loses its middle.
 
     Returns:
-        The text, and how many failures are not in it.
+        The text, and the number of omitted failures.
     """
     lines = [line if len(line) <= _LINE_CHARS else f"{line[:_HALF]} […] {line[-_HALF:]}" for line in lines]
     text = "\n".join(lines)
-    formats = [each for each in FORMATS if re2.search(f"(?m){each.signal}", text)]
-    spans = [span for each in formats for span in each.find(lines)]
-    failures = _join_overlapping([each for each in spans if each.kind == "failure"])
+    formats = [item for item in FORMATS if re2.search(f"(?m){item.signal}", text)]
+    spans = [span for item in formats for span in item.find(lines)]
+    failures = _join_overlapping([item for item in spans if item.kind == "failure"])
     if not spans:
         return "\n".join(lines[_find_tail(lines, limit) :]), 0
     end = Span(first=max(0, len(lines) - _LAST_LINES), end=len(lines), kind="summary")
     summary = _select_fitting(
-        lines, _join_overlapping([*(each for each in spans if each.kind == "summary"), end]), limit // 4
+        lines, _join_overlapping([*(item for item in spans if item.kind == "summary"), end]), limit // 4
     )
-    chosen = _select_fitting(lines, failures, limit - sum(_count_chars(lines, each) for each in summary))
+    chosen = _select_fitting(lines, failures, limit - sum(_count_chars(lines, item) for item in summary))
     # The lines of the spans, with a word for each gap; of a span that is too long, its beginning and its end.
-    shown: list[str] = []
+    parts: list[str] = []
     before = 0
-    for each in _join_overlapping([*chosen, *summary]):
-        room = limit // 4 if each.kind == "summary" else limit * 2 // 3
-        shown += (*_describe_gap(lines[before : each.first]), *_cut_middle(lines[each.first : each.end], room))
-        before = each.end
-    return "\n".join([*shown, *_describe_gap(lines[before:])]), len(failures) - len(chosen)
+    for item in _join_overlapping([*chosen, *summary]):
+        room = limit // 4 if item.kind == "summary" else limit * 2 // 3
+        parts += (*_describe_gap(lines[before : item.first]), *_cut_middle(lines[item.first : item.end], room))
+        before = item.end
+    return "\n".join([*parts, *_describe_gap(lines[before:])]), len(failures) - len(chosen)
 
 
 def _join_overlapping(spans: Sequence[Span]) -> list[Span]:
-    """Sort spans, and join those that share lines: two formats may know the same line."""
+    """Sort spans, and join overlapping ones."""
     joined: list[Span] = []
-    for each in sorted(spans, key=lambda span: (span.first, span.end)):
-        if joined and each.first < joined[-1].end:
+    for span in sorted(spans, key=lambda span: (span.first, span.end)):
+        if joined and span.first < joined[-1].end:
             last = joined.pop()
-            joined.append(Span(first=last.first, end=max(last.end, each.end), kind=last.kind))
+            joined.append(Span(first=last.first, end=max(last.end, span.end), kind=last.kind))
         else:
-            joined.append(each)
+            joined.append(span)
     return joined
 
 
 def _select_fitting(lines: Sequence[str], spans: Sequence[Span], room: int) -> list[Span]:
     """Return the first spans that fit; at least one, which `excerpt` cuts."""
     chosen: list[Span] = []
-    for each in spans:
-        room -= _count_chars(lines, each)
+    for span in spans:
+        room -= _count_chars(lines, span)
         if chosen and room < 0:
             break
-        chosen.append(each)
+        chosen.append(span)
     return chosen
 
 
@@ -522,8 +501,8 @@ def _count_chars(lines: Sequence[str], span: Span) -> int:
 def _describe_gap(lines: Sequence[str]) -> Sequence[str]:
     if len(lines) <= _SMALL_GAP and sum(map(len, lines)) <= _SMALL_GAP * _SHORT_CHARS:
         return lines
-    already = [_GAP.fullmatch(line) for line in lines if line.startswith("[…")]
-    return [_mark_gap(len(lines) + sum(int(each[1].replace(",", "")) - 1 for each in already if each is not None))]
+    gaps = [_GAP.fullmatch(line) for line in lines if line.startswith("[…")]
+    return [_mark_gap(len(lines) + sum(int(match[1].replace(",", "")) - 1 for match in gaps if match is not None))]
 
 
 def _cut_middle(lines: Sequence[str], limit: int) -> Sequence[str]:
@@ -538,7 +517,7 @@ def _cut_middle(lines: Sequence[str], limit: int) -> Sequence[str]:
 
 
 def _find_tail(lines: Sequence[str], room: int) -> int:
-    """Return the number of the first of the last lines that fit."""
+    """Return the index of the first of the last lines that fit."""
     first = len(lines)
     while first > 0 and (room := room - len(lines[first - 1]) - 1) >= 0:
         first -= 1
@@ -567,21 +546,18 @@ _STEP = "##[group]Run "
 _ERROR = "##[error]"
 
 _GAP = re.compile(r"\[… ([\d,]{1,15}) lines left out …\]")
-"""The mark that `_mark_gap` makes."""
+"""Matches the result of `_mark_gap`."""
 
 
 def failing_lines(chunks: Iterable[bytes], moments: Sequence[Moment] = ()) -> list[str]:
-    """Return the lines of the failed steps without times, colours and the runner's marks.
+    """Return the failed steps' lines without times, colours and the runner's marks.
 
-    A log's lines begin with the time, e.g. `2024-01-01T00:00:00.0000000Z `; the runner's own begin with `##[group]`,
-    `##[error]` and the like. A step begins with `##[group]Run …`.
-
-    Of what a step wrote, the first and the last megabyte are kept, and as much around the first line between them that
-    reports a failure.
+    Log lines begin with the time, e.g. `2024-01-01T00:00:00.0000000Z `; the runner's own with `##[group]`, `##[error]`
+    and the like. A step begins with `##[group]Run …`. Of each step, the first and last megabyte are kept, and as much
+    around the first signal between them.
 
     Args:
-        chunks: the log, in order, cut anywhere.
-        moments: when the failed steps ran; of what was written at other times nothing is kept. Without any, all counts.
+        moments: times of the failed steps; everything counts if empty.
     """
     kept = _KeptLines()
     for line in _written_at(_split_lines(chunks), moments):
@@ -595,7 +571,7 @@ def failing_lines(chunks: Iterable[bytes], moments: Sequence[Moment] = ()) -> li
 
 
 def _split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines, long ones cut."""
+    """Yield lines, truncating long ones."""
     rest = b""
     for chunk in chunks:
         *whole, last = (rest + chunk).split(b"\n")
@@ -606,7 +582,7 @@ def _split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _written_at(lines: Iterable[bytes], moments: Sequence[Moment]) -> Iterator[bytes]:
-    """Yield the lines that were written at these times, without the time."""
+    """Yield lines from these times, without the time."""
     spans = [(start[:_SECOND].encode(), (end[:_SECOND] or "9").encode()) for start, end in moments]
     now = b""
     for line in lines:
@@ -618,7 +594,7 @@ def _written_at(lines: Iterable[bytes], moments: Sequence[Moment]) -> Iterator[b
 
 
 class _KeptLines:
-    """The first lines of a log, the last ones, and those around the first signal between them."""
+    """The first and last lines of a log, and those around the first signal between them."""
 
     def __init__(self) -> None:
         self._parts: list[list[bytes]] = [[]]
@@ -629,7 +605,6 @@ class _KeptLines:
         self._dropped = 0
 
     def add(self, line: bytes) -> None:
-        """Take the next line."""
         if self._room <= 0 and self._watching and is_signal(_strip_codes(line)):
             self._open()
         if self._room > 0:
@@ -651,7 +626,7 @@ class _KeptLines:
         return [*(line for part in self._parts for line in part), *left_out, *self._tail]
 
     def _open(self) -> None:
-        """Begin a part with the lines just before the signal."""
+        """Begin a part with the lines before the signal."""
         before = [self._tail.pop() for _ in range(min(_LINES_BEFORE, len(self._tail)))][::-1]
         self._dropped += len(self._tail)
         left_out = [_mark_gap(self._dropped).encode()] if self._dropped else []
@@ -661,7 +636,6 @@ class _KeptLines:
 
 
 def _mark_gap(lines: int) -> str:
-    """Return the mark that replaces lines."""
     return f"[… {lines:,} lines left out …]"
 
 
@@ -671,7 +645,7 @@ def _strip_codes(line: bytes) -> str:
 
 
 def _strip_mark(line: str) -> str:
-    """Return the line without the runner's mark; with a word for the mark, unless the line names its kind itself."""
+    """Replace the runner's mark by a word, unless the line names its kind itself."""
     for mark, word in _MARKS.items():
         if line.startswith(mark):
             text = line.removeprefix(mark)

@@ -1,8 +1,7 @@
-"""Read from a workflow's file how it runs a job: commands, shell, directory, variables, services.
+"""Read a workflow file: how it runs a job, with commands, shell, directory, variables and services.
 
-`describe_job` finds the job by the name that GitHub shows. For a matrix, that name contains its values, which are
-filled into the expressions. For a worker process, as strangers write these files: all scalars are read as texts, as
-they are written (`3.10` is no number), and tags create no objects.
+Runs in a worker process, since the files are untrusted. All scalars are strings as written (`3.10` is no number), and
+tags create no objects.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from typing import Any
 
 import yaml
 
-MOST_JOBS = 256
+MAX_JOBS = 256
 """https://docs.github.com/actions/reference/limits"""
 
 _EXPRESSION = re.compile(r"\$\{\{([^{}]{0,300})\}\}")
 _FIELD = re.compile(r"(matrix|env)(?:\.([A-Za-z_][\w-]{0,99})|\['([^']{1,100})'\])")
 
 _TEXT_CHARS = 4_000
-_MOST_PAIRS = 50
-_MOST_STEPS = 200
+_MAX_PAIRS = 50
+_MAX_STEPS = 200
 _OWN = "./.github/workflows/"
 
 Node = Mapping[str, Any]
@@ -32,20 +31,18 @@ Combination = Mapping[str, str]
 
 
 def describe_job(text: str, name: str, steps: list[tuple[int, str, bool]]) -> dict[str, Any]:
-    """Describe a job by the workflow's file.
+    """Describe a job by the workflow's file; empty if it has none of that name.
 
     Args:
-        text: the file.
-        name: the job's, as GitHub shows it, e.g. `test (3.11, ubuntu)`.
-        steps: of the job: number, name, and whether it failed.
+        name: as GitHub shows it, e.g. `test (3.11, ubuntu)`.
+        steps: number, name, and whether it failed.
 
     Returns:
         `steps` (by number, as text: `run`, `shell`, `working_directory`, `uses`, `inputs`), `environment` (with that of
-        the failed step), `services` and `container`; or `calls` and `name` where another file of the repository has the
-        job; nothing where none is found.
+        the failed step), `services` and `container`; or `calls` and `name` for a job in another file of the repository.
 
     Raises:
-        ValueError: the file is no YAML.
+        ValueError: the file is not YAML.
     """
     try:
         # Texts, lists and mappings, and nothing else: https://github.com/yaml/pyyaml/wiki/PyYAMLDocumentation#baseloader
@@ -64,16 +61,16 @@ def describe_job(text: str, name: str, steps: list[tuple[int, str, bool]]) -> di
     environment = {**job.environment, **own.get(failed, {})}
     return {
         "steps": {str(number): step for number, step in described.items()},
-        "environment": dict(list(environment.items())[: 2 * _MOST_PAIRS]),
+        "environment": dict(list(environment.items())[: 2 * _MAX_PAIRS]),
         "services": {
-            key: _read_image(job, each) for key, each in list(_mapping(job.node.get("services")).items())[:_MOST_PAIRS]
+            key: _read_image(job, node) for key, node in list(_mapping(job.node.get("services")).items())[:_MAX_PAIRS]
         },
         "container": _read_image(job, job.node.get("container")),
     }
 
 
 def _find_job(root: Node, name: str) -> tuple[_Job | None, str]:
-    """Return the job of that name, and the rest of the name if the job is in another file."""
+    """Return the job of that name, and the rest of the name if another file defines it."""
     nodes = {str(key): _mapping(node) for key, node in _mapping(root.get("jobs")).items()}
     jobs = [
         (job_name(key, str(node.get("name") or ""), combination), _make_job(root, node, combination))
@@ -109,7 +106,7 @@ def _read_defaults(node: Node) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """A job of the file, with one combination of its matrix, and the variables of workflow and job."""
+    """A job with one combination of its matrix, and its variables."""
 
     node: Node
     combination: Combination
@@ -117,19 +114,18 @@ class _Job:
     defaults: Mapping[str, str]
 
     def text(self, value: object, environment: Mapping[str, str] | None = None) -> str:
-        """Return a scalar with its known expressions filled in."""
+        """Return a scalar with known expressions filled in."""
         written = value if isinstance(value, str) else ""
         return fill_expressions(written[:_TEXT_CHARS], self.combination, environment or self.environment)
 
     def pairs(self, value: object) -> dict[str, str]:
-        """Return a mapping of scalars, likewise."""
-        return {name: self.text(each) for name, each in list(_mapping(value).items())[:_MOST_PAIRS]}
+        return {name: self.text(item) for name, item in list(_mapping(value).items())[:_MAX_PAIRS]}
 
 
 def _describe_steps(job: _Job, steps: Sequence[tuple[int, str, bool]]) -> dict[int, dict[str, Any]]:
-    """Describe those of GitHub's steps that are in the file, in the same order, by number."""
+    """Describe GitHub's steps that the file defines, in order, by number."""
     listed = job.node.get("steps")
-    written = [_mapping(each) for each in listed[:_MOST_STEPS]] if isinstance(listed, list) else []
+    written = [_mapping(step) for step in listed[:_MAX_STEPS]] if isinstance(listed, list) else []
     titles = [
         job.text(node["name"], {**job.environment, **job.pairs(node.get("env"))})
         if node.get("name")
@@ -143,11 +139,11 @@ def _describe_steps(job: _Job, steps: Sequence[tuple[int, str, bool]]) -> dict[i
         if at is not None:
             place = at + 1
             node, environment = written[at], job.pairs(written[at].get("env"))
-            known = {**job.environment, **environment}
+            variables = {**job.environment, **environment}
             described[number] = {
-                "run": job.text(node.get("run"), known),
-                "shell": job.text(node.get("shell"), known) or job.defaults.get("shell", ""),
-                "working_directory": job.text(node.get("working-directory"), known)
+                "run": job.text(node.get("run"), variables),
+                "shell": job.text(node.get("shell"), variables) or job.defaults.get("shell", ""),
+                "working_directory": job.text(node.get("working-directory"), variables)
                 or job.defaults.get("working-directory", ""),
                 "uses": job.text(node.get("uses")),
                 "inputs": job.pairs(node.get("with")),
@@ -165,36 +161,36 @@ def _mapping(value: object) -> Node:
 
 
 def combinations(matrix: object) -> list[Combination]:
-    """Return the combinations of a matrix; one empty one if there is no matrix, or an expression makes it.
+    """Return the combinations of a matrix; a single empty one without a matrix, or if an expression makes it.
 
     https://docs.github.com/actions/how-tos/write-workflows/choose-what-workflows-do/run-job-variations
     """
     if not isinstance(matrix, Mapping):
         return [{}]
     axes = {
-        str(name): [_read_scalar(value) for value in values[:MOST_JOBS]]
+        str(name): [_read_scalar(value) for value in values[:MAX_JOBS]]
         for name, values in matrix.items()
         if name not in {"include", "exclude"} and isinstance(values, list)
     }
     excluded = _read_entries(matrix.get("exclude"))
-    found = [dict(zip(axes, values, strict=True)) for values in islice(product(*axes.values()), MOST_JOBS) if axes]
-    found = [each for each in found if not any(entry.items() <= each.items() for entry in excluded)]
+    result = [dict(zip(axes, values, strict=True)) for values in islice(product(*axes.values()), MAX_JOBS) if axes]
+    result = [row for row in result if not any(entry.items() <= row.items() for entry in excluded)]
     # An included entry goes to the combinations whose own values it leaves as they are, else it is one of its own.
-    made: list[dict[str, str]] = []
+    added: list[dict[str, str]] = []
     for entry in _read_entries(matrix.get("include")):
         own = {name: value for name, value in entry.items() if name in axes}
-        fitting = [each for each in found if own.items() <= each.items()]
-        for each in fitting:
-            each.update(entry)
-        if not fitting and len(found) + len(made) < MOST_JOBS:
-            made.append(dict(entry))
-    return [*found, *made] or [{}]
+        fitting = [combination for combination in result if own.items() <= combination.items()]
+        for combination in fitting:
+            combination.update(entry)
+        if not fitting and len(result) + len(added) < MAX_JOBS:
+            added.append(dict(entry))
+    return [*result, *added] or [{}]
 
 
 def _read_entries(value: object) -> list[Mapping[str, str]]:
-    listed = value[:MOST_JOBS] if isinstance(value, list) else []
+    listed = value[:MAX_JOBS] if isinstance(value, list) else []
     return [
-        {str(name): _read_scalar(each) for name, each in entry.items()}
+        {str(name): _read_scalar(item) for name, item in entry.items()}
         for entry in listed
         if isinstance(entry, Mapping)
     ]
@@ -209,8 +205,7 @@ def job_name(base: str, template: str, combination: Combination) -> str:
 
     Args:
         base: its key in the file.
-        template: its `name:`; empty for none.
-        combination: of its matrix.
+        template: its `name:`; may be empty.
     """
     if "${{" in template:
         return fill_expressions(template, combination, {})
@@ -218,7 +213,7 @@ def job_name(base: str, template: str, combination: Combination) -> str:
 
 
 def is_possible_name(name: str, template: str) -> bool:
-    """Return whether a template with unknown expressions can result in a name."""
+    """Whether a template with unknown expressions can result in a name."""
     if "${{" not in template:
         return name == template
     *pieces, last = _EXPRESSION.sub("\0", template).split("\0")
@@ -234,11 +229,11 @@ def is_possible_name(name: str, template: str) -> bool:
 
 
 def fill_expressions(text: str, combination: Combination, environment: Mapping[str, str]) -> str:
-    """Fill in the values of the matrix and of variables; every other expression stays, e.g. a secret's name."""
-    known = {"matrix": combination, "env": environment}
+    """Fill in values of the matrix and of variables; other expressions stay, e.g. a secret's name."""
+    contexts = {"matrix": combination, "env": environment}
 
     def value(expression: re.Match[str]) -> str:
         field = _FIELD.fullmatch(expression[1].strip())
-        return known[field[1]].get(field[2] or field[3], expression[0]) if field is not None else expression[0]
+        return contexts[field[1]].get(field[2] or field[3], expression[0]) if field is not None else expression[0]
 
     return _EXPRESSION.sub(value, text)

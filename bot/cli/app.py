@@ -28,7 +28,7 @@ from github import Auth, BadAttributeException, Github, GithubException, GithubI
 from github.Repository import Repository
 
 from bot.domain.errors import BotError
-from bot.git.process import FOREIGN_CERTIFICATE
+from bot.git.process import UNKNOWN_AUTHORITY
 from bot.github.app import CALLBACK_PATH, RegisteredApp, register_app
 from bot.github.types import FileTooLargeError, GitHubError, remedy_for, unreadable
 from bot.permissions.repo_config import ORGANISATION_PATH, PATH, RepoConfig, merge_configs, parse_config
@@ -493,7 +493,7 @@ def _raise_github_errors(task: str) -> Iterator[None]:
         raise unreadable(task, HTTPStatus.OK, f"an answer that PyGithub cannot read: {error!r}") from error
     except OSError as error:
         cause = getattr(error.args[0], "reason", error) if error.args else error  # without the names of the pool
-        remedy = FOREIGN_CERTIFICATE if "CERTIFICATE_VERIFY_FAILED" in str(error) else remedy_for(0, "")
+        remedy = UNKNOWN_AUTHORITY if "CERTIFICATE_VERIFY_FAILED" in str(error) else remedy_for(0, "")
         raise GitHubError(task, 0, f"{type(cause).__name__}: {cause}", remedy) from error
 
 

@@ -1,7 +1,6 @@
-"""The blob store: a directory, or a bucket that speaks S3, with what another machine may need.
+"""Blob store in a directory or an S3 bucket, for data that other machines may need.
 
-All calls block and are bounded in time; call them in a thread. What was put is durable when `put` returns, and appears
-whole or not at all.
+All calls block, with timeouts; call them in a thread. `put` is atomic and durable.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ if TYPE_CHECKING:  # these are in the library's stubs only
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}(/[A-Za-z0-9][A-Za-z0-9._-]{0,127}){0,7}")
 _DAY_SECONDS = 24 * 3600.0
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _ONE_REQUEST = 16 * 1024 * 1024
-"""Bytes that are put without the three further requests of a multipart upload."""
+"""Largest object stored without a multipart upload."""
 _CLIENT: ClientConfig = {
     "connect_timeout": timedelta(seconds=5),
     "read_timeout": timedelta(seconds=20),
@@ -37,27 +36,26 @@ _CLIENT: ClientConfig = {
 }
 _RETRIES: RetryConfig = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
-_MOST_REASON = 300
+_MAX_REASON = 300
 
 
 class BlobStore(Protocol):
-    """Keeps blobs by name, such as `patches/JOB.patch`.
+    """Store of blobs by name, such as `patches/JOB.patch`.
 
-    Every method raises StorageError when the store cannot be reached or refuses, and ValueError for a name that it
-    cannot have.
+    Every method raises StorageError if the store fails, and ValueError for an invalid name.
     """
 
     @property
     def address(self) -> str:
-        """Where it is, without credentials."""
+        """URL without credentials."""
         ...
 
     def put(self, name: str, content: bytes) -> None:
-        """Keep some content in place of what had the name."""
+        """Store or replace a blob."""
         ...
 
     def get(self, name: str, *, limit: int) -> bytes | None:
-        """The content; None when there is none of that name.
+        """Return the content; None if missing.
 
         Raises:
             BlobTooLargeError: it has more than `limit` bytes.
@@ -65,23 +63,17 @@ class BlobStore(Protocol):
         ...
 
     def delete(self, name: str) -> None:
-        """Remove one; nothing to do when there is none."""
+        """Delete a blob, if it exists."""
         ...
 
     def list(self, prefix: str) -> Iterator[BlobInfo]:
-        """Every blob whose name begins with `prefix` and a `/`, in no order."""
+        """Yield all blobs below `prefix`, in no order."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlobInfo:
-    """One stored blob.
-
-    Attributes:
-        name: parts separated by `/`.
-        size: in bytes.
-        modified: when it was last put, in seconds since the epoch.
-    """
+    """A stored blob; `modified` is in seconds since the epoch."""
 
     name: str
     size: int
@@ -90,14 +82,10 @@ class BlobInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlobAccess:
-    """How to reach an S3 service; what is empty, the usual `AWS_` variables of the process or its machine's role say.
+    """Access to an S3 service; empty fields fall back to the `AWS_` variables or the machine's role.
 
     Attributes:
-        access_key_id: the key's name.
-        secret_access_key: the key.
-        session_token: the token of a key that is valid for a while.
-        region: where the bucket is.
-        endpoint: the address of a service other than Amazon's.
+        endpoint: of a service other than Amazon's.
     """
 
     access_key_id: str = ""
@@ -108,11 +96,11 @@ class BlobAccess:
 
 
 def open_blobs(url: str, access: BlobAccess | None = None) -> BlobStore:
-    """The store at `file:///directory` or `s3://bucket/prefix`; nothing is asked of a service yet.
+    """Open the store at `file:///directory` or `s3://bucket/prefix`, without connecting.
 
     Raises:
-        ConfigError: the address needs what is not installed.
-        StorageError: the directory cannot be made.
+        ConfigError: a dependency is not installed.
+        StorageError: the directory cannot be created.
     """
     parts = urlsplit(url)
     if parts.scheme == "file":
@@ -126,10 +114,10 @@ def open_blobs(url: str, access: BlobAccess | None = None) -> BlobStore:
 
 
 class DirectoryBlobs:
-    """Blobs as files of the same names below a directory with mode 0700.
+    """Blobs as files below a directory with mode 0700.
 
     Raises:
-        StorageError: it cannot be made.
+        StorageError: the directory cannot be created.
     """
 
     def __init__(self, root: Path) -> None:
@@ -139,7 +127,7 @@ class DirectoryBlobs:
             for folder in (self._root, self._partial):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 folder.chmod(0o700)
-            # Processes that were killed left these.
+            # Leftovers of killed processes.
             for path in self._partial.iterdir():
                 with suppress(FileNotFoundError):
                     if path.stat().st_mtime < time.time() - _DAY_SECONDS:
@@ -147,11 +135,9 @@ class DirectoryBlobs:
 
     @property
     def address(self) -> str:
-        """Where it is."""
         return f"file://{self._root}"
 
     def put(self, name: str, content: bytes) -> None:
-        """See `BlobStore`."""
         path = self._path(name)
         with self._storage_errors():
             self._check_root()
@@ -162,14 +148,13 @@ class DirectoryBlobs:
                     target.write(content)
                     target.flush()
                     os.fsync(target.fileno())
-                self._move(partial, path)
-            except BaseException:  # whatever it was, nobody else knows of the file
+                self._rename(partial, path)
+            except BaseException:  # nothing else refers to the file
                 partial.unlink(missing_ok=True)
                 raise
             _sync(path.parent)
 
     def get(self, name: str, *, limit: int) -> bytes | None:
-        """See `BlobStore`."""
         with self._storage_errors():
             try:
                 with self._path(name).open("rb") as file:
@@ -182,7 +167,6 @@ class DirectoryBlobs:
         return content
 
     def delete(self, name: str) -> None:
-        """See `BlobStore`."""
         with self._storage_errors():
             path = self._path(name)
             path.unlink(missing_ok=True)
@@ -190,10 +174,9 @@ class DirectoryBlobs:
                 path.parent.rmdir()
 
     def list(self, prefix: str) -> Iterator[BlobInfo]:
-        """See `BlobStore`."""
         with self._storage_errors():
             self._check_root()
-            for folder, _, names in os.walk(self._path(prefix), onerror=_failed):
+            for folder, _, names in os.walk(self._path(prefix), onerror=_ignore_missing):
                 for path in (Path(folder, name) for name in names):
                     try:
                         status = path.stat()
@@ -203,18 +186,18 @@ class DirectoryBlobs:
                     yield BlobInfo(name=name, size=status.st_size, modified=status.st_mtime)
 
     def _path(self, name: str) -> Path:
-        return self._root / checked(name)
+        return self._root / validate_name(name)
 
     def _check_root(self) -> None:
-        """A blob may be missing; a directory that is gone must not look as if all of its blobs were."""
+        """Fail if the directory is gone, which must not look like missing blobs."""
         if not self._partial.is_dir():
             raise NotADirectoryError(None, "the directory is gone, or is not mounted")
 
-    def _move(self, partial: Path, path: Path) -> None:
-        """Give a whole file its name, in a directory that a `delete` may be removing."""
+    def _rename(self, partial: Path, path: Path) -> None:
+        """Rename a complete file into a directory that a concurrent `delete` may remove."""
         while True:
             try:
-                self._make(path.parent)
+                self._make_folder(path.parent)
                 partial.replace(path)
             except FileNotFoundError:
                 if not partial.exists():
@@ -222,10 +205,10 @@ class DirectoryBlobs:
             else:
                 return
 
-    def _make(self, folder: Path) -> None:
-        """Make a directory below the root, with mode 0700 and durably, and those above it."""
+    def _make_folder(self, folder: Path) -> None:
+        """Create a directory below the root, durably and with mode 0700."""
         if not folder.is_dir():
-            self._make(folder.parent)
+            self._make_folder(folder.parent)
             with suppress(FileExistsError):  # not `exist_ok`, which fails where it is removed just now
                 folder.mkdir(mode=0o700)
             _sync(folder.parent)
@@ -241,13 +224,7 @@ class DirectoryBlobs:
 
 
 class S3Blobs:
-    """Blobs as objects of the same names, below a prefix.
-
-    Args:
-        bucket: its name; it must exist.
-        prefix: before every name; may be empty.
-        access: how to reach it.
-    """
+    """Blobs as objects below a prefix of an existing bucket."""
 
     def __init__(self, bucket: str, prefix: str, access: BlobAccess) -> None:
         from obstore.exceptions import BaseError  # noqa: PLC0415 - a workflow's step does not install it
@@ -273,48 +250,43 @@ class S3Blobs:
 
     @property
     def address(self) -> str:
-        """Where it is, without credentials."""
         return self._address
 
     def put(self, name: str, content: bytes) -> None:
-        """See `BlobStore`."""
         with self._storage_errors():
             self._store.put(self._key(name), content, use_multipart=len(content) > _ONE_REQUEST)
 
     def get(self, name: str, *, limit: int) -> bytes | None:
-        """See `BlobStore`."""
         with self._storage_errors():
             try:
-                found = self._store.get(self._key(name))
+                blob = self._store.get(self._key(name))
             except FileNotFoundError as error:
                 # A missing bucket must not look as if all of its objects were gone.
                 if "<Code>NoSuchBucket</Code>" in str(error):
-                    raise self._failed(error) from error
+                    raise self._storage_error(error) from error
                 return None
-            if found.meta["size"] > limit:
+            if blob.meta["size"] > limit:
                 raise BlobTooLargeError(name, self._address, limit)
-            return bytes(found.bytes())
+            return bytes(blob.bytes())
 
     def delete(self, name: str) -> None:
-        """See `BlobStore`."""
         with self._storage_errors():
             self._store.delete(self._key(name))
 
     def list(self, prefix: str) -> Iterator[BlobInfo]:
-        """See `BlobStore`."""
         with self._storage_errors():
             for page in self._store.list(self._key(prefix), chunk_size=1000):
-                for each in page:
-                    name = each["path"].removeprefix(self._prefix)
-                    yield BlobInfo(name=name, size=each["size"], modified=each["last_modified"].timestamp())
+                for item in page:
+                    name = item["path"].removeprefix(self._prefix)
+                    yield BlobInfo(name=name, size=item["size"], modified=item["last_modified"].timestamp())
 
     def _key(self, name: str) -> str:
-        return self._prefix + checked(name)
+        return self._prefix + validate_name(name)
 
-    def _failed(self, error: Exception) -> StorageError:
+    def _storage_error(self, error: Exception) -> StorageError:
         text = str(error).partition("\n\nDebug source")[0]
         code = _CODE.search(text)
-        reason = code[1] if code else " ".join(text.split())[:_MOST_REASON]
+        reason = code[1] if code else " ".join(text.split())[:_MAX_REASON]
         return StorageError(
             self._address,
             reason,
@@ -327,28 +299,27 @@ class S3Blobs:
         try:
             yield
         except self._errors as error:
-            raise self._failed(error) from error
+            raise self._storage_error(error) from error
 
 
-def checked(name: str) -> str:
-    """The name, if it is one: at most 8 parts separated by `/`, of letters, digits and `._-`.
+def validate_name(name: str) -> str:
+    """Validate a name: at most 8 parts separated by `/`, of letters, digits and `._-`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is invalid.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} cannot name a blob: use letters, digits, `.`, `_`, `-` and `/`")
     return name
 
 
-def _failed(error: OSError) -> None:
+def _ignore_missing(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError):
         raise error
 
 
 def _sync(folder: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(folder, _FOLDER)
+    descriptor = os.open(folder, _OPEN_FOLDER)
     try:
         os.fsync(descriptor)
     finally:

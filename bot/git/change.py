@@ -1,4 +1,4 @@
-"""The agent's change, as the trusted git directory sees it. Pure values."""
+"""The agent's change, as read by the trusted git directory."""
 
 from __future__ import annotations
 
@@ -12,17 +12,14 @@ SYMLINK = "120000"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """One changed file.
+    """A changed file; a rename is a deletion and an addition.
 
     Attributes:
-        path: relative to the repository's root, `/` between its parts.
-        status: added, modified or deleted; a rename is a deletion and an addition.
-        old_mode: git's file mode before, e.g. `100644`; empty when added.
-        new_mode: git's file mode after; empty when deleted.
-        added: lines added; 0 for a binary file.
-        removed: lines removed; 0 for a binary file.
-        binary: whether git takes it for binary.
-        content: the new bytes; None when deleted.
+        path: relative to the repository root, with `/`.
+        old_mode: e.g. `100644`; empty when added.
+        new_mode: empty when deleted.
+        added: number of lines; 0 for a binary file.
+        content: None when deleted.
     """
 
     path: str
@@ -37,12 +34,10 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargeFile:
-    """A changed file that Git LFS keeps; in the commit stands a pointer to it.
+    """A changed file in Git LFS; the commit contains its pointer.
 
     Attributes:
-        path: relative to the repository's root.
-        oid: the SHA-256 of its content, in hexadecimal.
-        size: of its content, in bytes.
+        oid: SHA-256 of the content, in hexadecimal.
     """
 
     path: str
@@ -52,19 +47,15 @@ class LargeFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Everything between the commit that was checked out and the workspace as the agent left it.
+    """Difference between the checked-out commit and the workspace.
 
     Attributes:
-        base_sha: the commit that was checked out.
-        tree_sha: the git tree of the result.
-        files: changed files, by path; empty when nothing changed.
-        patch: the whole difference as `git diff` writes it, with binary parts.
-        notes: what a reviewer should know of how it was found, sentences of Markdown.
-        large: the files among them that are in the commit as pointers to Git LFS.
-        touched: the first and the last time at which one of the files as they are now was written, in seconds since the
-            epoch by the machine's clock; None where that is not known. Deletions leave no time.
-        links: where each symbolic link of the resulting tree points to, as its text says; empty where no link changed.
-        patch_file: the file with it, there until the workspace is closed or changes are asked for once more.
+        patch: output of `git diff`, including binary files.
+        notes: for reviewers, as Markdown sentences.
+        touched: first and last modification time of the changed files, in seconds since the epoch; None if unknown.
+            Deletions have none.
+        links: targets of all symbolic links in the resulting tree; empty if no link changed.
+        patch_file: valid until the workspace is closed or the next `Tree.change`.
     """
 
     base_sha: str
@@ -79,12 +70,12 @@ class Change:
 
     @property
     def changed_links(self) -> frozenset[str]:
-        """The paths that are symbolic links before or after it, and changed."""
-        return frozenset(each.path for each in self.files if SYMLINK in {each.old_mode, each.new_mode})
+        """Changed paths that are symbolic links before or after."""
+        return frozenset(file.path for file in self.files if SYMLINK in {file.old_mode, file.new_mode})
 
     @property
     def writes_workflows(self) -> bool:
-        """Whether it adds or changes what GitHub takes for a workflow, by the place alone."""
+        """Whether it adds or changes a file in the workflows directory."""
         return any(file.new_mode and file.path.startswith(".github/workflows/") for file in self.files)
 
     def __bool__(self) -> bool:

@@ -1,7 +1,6 @@
-"""A workspace's changed files as git would store them, and a tree's difference from a commit as a `Change`.
+"""Store a workspace's changed files as git blobs, and describe a tree's difference from a commit as a `Change`.
 
-Changed files are copied out of the workspace, so that git sees copies only, and become blobs: with pointers for Git LFS
-and line endings as the commit's `.gitattributes` ask. No more is held in memory than is shown and sent.
+Git sees copies of the changed files only. Git LFS pointers and line endings follow the commit's `.gitattributes`.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from bot.git.baseline import GITLINK, MOST_NAMED, Baseline, shown
+from bot.git.baseline import GITLINK, MAX_NAMES, Baseline, format_path
 from bot.git.change import SYMLINK, Change, FileChange
 from bot.git.errors import ChangeError, GitError
 from bot.git.filesystem import (
     ScannedFile,
     copy_file,
-    opened_root,
+    open_root,
     remove_tree,
 )
 from bot.git.process import Git, ProcessBounds
@@ -29,35 +28,34 @@ MAX_FILE_BYTES = 100 * 1024 * 1024
 """GitHub refuses larger files: https://docs.github.com/repositories/working-with-files/managing-large-files"""
 MAX_CHANGE_BYTES = 512 * 1024 * 1024
 MAX_COMMIT_BYTES = 36 * 1024 * 1024
-"""Of what is in the commit itself, and is looked through for secrets in memory."""
+"""Size of the commit's own content, which is searched for secrets in memory."""
 MAX_CHANGED_FILES = 10_000
 MAX_DIFF_BYTES = 48 * 1024 * 1024
-"""Of a change as a patch, which people are to read and the bot holds in memory."""
+"""Size of the patch, which is held in memory."""
 NO_BLOB = "0" * 40
-ASKED = ("text", "crlf", "eol", "working-tree-encoding")
-"""The attributes that decide."""
+EOL_ATTRIBUTES = ("text", "crlf", "eol", "working-tree-encoding")
+"""Attributes that decide about line endings."""
 
-# Git's patterns can take time without end; a process can be ended.
+# Git's patterns can take unlimited time, but a process can be killed.
 _BOUNDS = ProcessBounds(seconds=60.0, cpu_seconds=20)
 _IGNORE_IT = "Add build results and downloads to `.gitignore`."
 _CHUNK = 1024 * 1024
-_ENDING = b"\r\n"
+_CRLF = b"\r\n"
 Kind = Literal["added", "modified", "deleted"]
 _KINDS: dict[bytes, Kind] = {b"A": "added", b"M": "modified", b"T": "modified", b"D": "deleted"}
 _ABSENT = "000000"
 
 
-def fresh(folder: Path) -> None:
-    """Have an empty private directory there."""
+def recreate_folder(folder: Path) -> None:
     remove_tree(folder)
     folder.mkdir(mode=0o700)
 
 
 def check_sizes(present: dict[bytes, ScannedFile]) -> None:
-    """See whether files are as few and as small as can be published.
+    """Verify the number and the size of changed files.
 
     Raises:
-        ChangeError: they are not.
+        ChangeError: they exceed the limits.
     """
     if len(present) > MAX_CHANGED_FILES:
         raise ChangeError(f"The agent left {len(present)} changed files; the limit is {MAX_CHANGED_FILES}.", _IGNORE_IT)
@@ -66,34 +64,29 @@ def check_sizes(present: dict[bytes, ScannedFile]) -> None:
     if largest is not None and sizes[largest] > MAX_FILE_BYTES:
         raise _too_large(largest)
     if sum(sizes.values()) > MAX_CHANGE_BYTES:
-        raise _too_much(MAX_CHANGE_BYTES)
+        raise _total_too_large(MAX_CHANGE_BYTES)
 
 
-def without_large(
-    present: Mapping[bytes, ScannedFile], known: Container[bytes]
+def drop_large_files(
+    present: Mapping[bytes, ScannedFile], tracked: Container[bytes]
 ) -> tuple[dict[bytes, ScannedFile], tuple[str, ...]]:
-    """A change without its largest new files, as many as are too much for a commit; and a note that names them.
-
-    Args:
-        present: the changed files.
-        known: paths that the commit has; these are never left out.
-    """
-    kept = dict(present)
-    total = sum(entry.stamp[1] for entry in kept.values())
-    new = sorted((path for path in kept if path not in known), key=lambda path: kept[path].stamp[1])
-    left_out: list[str] = []
+    """Omit the largest new files until the rest fits into a commit, with a note; `tracked` paths stay."""
+    rest = dict(present)
+    total = sum(entry.stamp[1] for entry in rest.values())
+    new = sorted((path for path in rest if path not in tracked), key=lambda path: rest[path].stamp[1])
+    omitted: list[str] = []
     while total > MAX_COMMIT_BYTES and new:
         path = new.pop()
-        size = kept.pop(path).stamp[1]
+        size = rest.pop(path).stamp[1]
         total -= size
-        left_out.append(f"{shown(path)} ({size / 1024**2:,.0f} MiB)")
-    if not left_out:
-        return kept, ()
-    names, most = ", ".join(left_out[:MOST_NAMED]), MAX_COMMIT_BYTES // 1024**2
-    return kept, (f"{len(left_out)} new files were left out, because a commit may have {most} MiB at most: {names}.",)
+        omitted.append(f"{format_path(path)} ({size / 1024**2:,.0f} MiB)")
+    if not omitted:
+        return rest, ()
+    names, most = ", ".join(omitted[:MAX_NAMES]), MAX_COMMIT_BYTES // 1024**2
+    return rest, (f"{len(omitted)} new files were left out, because a commit may have {most} MiB at most: {names}.",)
 
 
-def _too_much(limit: int) -> ChangeError:
+def _total_too_large(limit: int) -> ChangeError:
     return ChangeError(f"The changed files are larger than {limit // 1024**2} MiB together.", _IGNORE_IT)
 
 
@@ -101,18 +94,18 @@ def _too_large(path: bytes) -> ChangeError:
     return ChangeError(f"`{os.fsdecode(path)}` is larger than {MAX_FILE_BYTES // 1024**2} MiB.", _IGNORE_IT)
 
 
-def stage(
+def stage_files(
     root: Path, present: dict[bytes, ScannedFile], staging: Path
 ) -> tuple[list[tuple[bytes, str]], tuple[bytes, ...]]:
-    """Copy each file to a numbered one; give back path and mode in that order, and the paths that vanished.
+    """Copy files to numbered ones; return path and mode in that order, and vanished paths.
 
     Raises:
-        ChangeError: a file, or all of them, became too large meanwhile.
+        ChangeError: the files have become too large.
     """
     staged: list[tuple[bytes, str]] = []
     vanished: list[bytes] = []
-    left = MAX_CHANGE_BYTES
-    with opened_root(root) as descriptor:
+    bytes_left = MAX_CHANGE_BYTES
+    with open_root(root) as descriptor:
         for path, entry in sorted(present.items()):
             with (staging / str(len(staged))).open("wb") as copy:
                 size = copy_file(descriptor, path, entry.mode, copy, limit=MAX_FILE_BYTES)
@@ -121,49 +114,46 @@ def stage(
                 continue
             if size > MAX_FILE_BYTES:
                 raise _too_large(path)
-            left -= size
-            if left < 0:
-                raise _too_much(MAX_CHANGE_BYTES)
+            bytes_left -= size
+            if bytes_left < 0:
+                raise _total_too_large(MAX_CHANGE_BYTES)
             staged.append((path, entry.mode))
     return staged, tuple(vanished)
 
 
-async def store(git: Git, staging: Path, staged: list[tuple[bytes, str]]) -> list[tuple[bytes, str, str]]:
-    """Write the copies as blobs; give back path, mode and blob id.
+async def store_blobs(git: Git, staging: Path, staged: list[tuple[bytes, str]]) -> list[tuple[bytes, str, str]]:
+    """Store the copies as blobs; return path, mode and blob id.
 
     Raises:
-        ChangeError: they are more than the bot commits.
+        ChangeError: they exceed the size of a commit.
     """
     if not staged:
         return []
     names = [f"{staging}/{number}" for number in range(len(staged))]
     # Each may wait for the disk.
     if await asyncio.to_thread(lambda: sum(map(os.path.getsize, names))) > MAX_COMMIT_BYTES:
-        raise _too_much(MAX_COMMIT_BYTES)
+        raise _total_too_large(MAX_COMMIT_BYTES)
     paths = "".join(f"{name}\n" for name in names)
     answer = await git.run("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=paths.encode())
     return [(path, mode, blob) for (path, mode), blob in zip(staged, answer.decode().split(), strict=True)]
 
 
-def index_records(blobs: Iterable[tuple[bytes, str, str]], gone: Iterable[bytes], baseline: Baseline) -> bytes:
-    """The lines for `git update-index --index-info`."""
+def index_records(blobs: Iterable[tuple[bytes, str, str]], removed_paths: Iterable[bytes], baseline: Baseline) -> bytes:
+    """Return the input of `git update-index --index-info`."""
     # Removals first: a file may stand where a directory stood, and the other way round.
-    removed = [b"0 " + NO_BLOB.encode() + b"\t" + path for path in gone if path in baseline.modes]
+    removed = [b"0 " + NO_BLOB.encode() + b"\t" + path for path in removed_paths if path in baseline.modes]
     added = [f"{mode} {blob}\t".encode() + path for path, mode, blob in blobs]
     return b"".join(record + b"\0" for record in [*removed, *added])
 
 
-async def described(git: Git, folder: Path, base: str, tree: str) -> Change:
-    """The change that makes `tree` of the commit `base`.
+async def describe_change(git: Git, folder: Path, base: str, tree: str) -> Change:
+    """Describe the change from the commit `base` to `tree`.
 
     Args:
-        git: git on a directory that has both.
-        folder: where files may be put; the one with the patch stays.
-        base: the commit.
-        tree: the tree.
+        folder: gets the patch file, which stays.
 
     Raises:
-        ChangeError: it is more than can be shown.
+        ChangeError: the diff is too large.
     """
     command = ("diff-tree", "-r", "--no-renames", "--no-ext-diff", "--no-textconv")
     raw = await asyncio.to_thread(parse_raw, await git.run(*command, "-z", "--raw", "--abbrev=40", base, tree))
@@ -180,17 +170,17 @@ async def described(git: Git, folder: Path, base: str, tree: str) -> Change:
             "Split the task; add build results and downloads to `.gitignore`.",
         ) from error
     patch = await asyncio.to_thread(lambda: whole.read_bytes().decode("utf-8", errors="surrogateescape"))
-    wanted = [each.blob for each in raw if each.blob != NO_BLOB and each.new_mode != GITLINK]
-    contents = await _contents(git, folder / "contents", wanted)
+    blob_ids = [entry.blob for entry in raw if entry.blob != NO_BLOB and entry.new_mode != GITLINK]
+    contents = await _read_blobs(git, folder / "contents", blob_ids)
     files = await asyncio.to_thread(_file_changes, raw, counts, contents)
     change = Change(base_sha=base, tree_sha=tree, files=files, patch=patch, patch_file=whole)
     if not change.changed_links:
         return change
-    # Where the symbolic links of the tree point to.
+    # Targets of all symbolic links.
     listed = (await git.run("ls-tree", "-r", "-z", "--full-tree", tree)).split(b"\0")
-    found = [each.partition(b"\t") for each in listed if each.startswith(SYMLINK.encode())]
-    blobs = {path: entry.split(b" ")[2].decode() for entry, _, path in found}
-    targets = await _contents(git, folder / "links", sorted(set(blobs.values())))
+    links = [entry.partition(b"\t") for entry in listed if entry.startswith(SYMLINK.encode())]
+    blobs = {path: entry.split(b" ")[2].decode() for entry, _, path in links}
+    targets = await _read_blobs(git, folder / "links", sorted(set(blobs.values())))
     return replace(change, links={os.fsdecode(path): os.fsdecode(targets[blob]) for path, blob in blobs.items()})
 
 
@@ -198,36 +188,36 @@ def _file_changes(
     raw: Iterable[RawChange], counts: Mapping[bytes, tuple[int, int] | None], contents: Mapping[str, bytes]
 ) -> tuple[FileChange, ...]:
     files = []
-    for each in raw:
-        lines = counts.get(each.path, (0, 0))
+    for entry in raw:
+        lines = counts.get(entry.path, (0, 0))
         added, removed = lines or (0, 0)
         files.append(
             FileChange(
-                path=os.fsdecode(each.path),
-                status=each.status,
-                old_mode=each.old_mode,
-                new_mode=each.new_mode,
+                path=os.fsdecode(entry.path),
+                status=entry.status,
+                old_mode=entry.old_mode,
+                new_mode=entry.new_mode,
                 added=added,
                 removed=removed,
                 binary=lines is None,
-                content=contents.get(each.blob),
+                content=contents.get(entry.blob),
             )
         )
     return tuple(files)
 
 
-async def _contents(git: Git, answer: Path, blobs: list[str]) -> dict[str, bytes]:
-    """What is in some blobs: at most as much as `store` lets pass, and in memory once."""
+async def _read_blobs(git: Git, answer: Path, blobs: list[str]) -> dict[str, bytes]:
+    """Read blobs, within the limit of `store`."""
     if not blobs:
         return {}
-    asked = "\n".join(blobs).encode() + b"\n"
-    bounds = replace(git.bounds, file_bytes=MAX_COMMIT_BYTES + 4 * len(asked))
-    await replace(git, bounds=bounds).run("cat-file", "--batch", stdin=asked, stdout=answer)
-    return await asyncio.to_thread(_read, answer, blobs)
+    stdin = "\n".join(blobs).encode() + b"\n"
+    bounds = replace(git.bounds, file_bytes=MAX_COMMIT_BYTES + 4 * len(stdin))
+    await replace(git, bounds=bounds).run("cat-file", "--batch", stdin=stdin, stdout=answer)
+    return await asyncio.to_thread(_read_batch, answer, blobs)
 
 
-def _read(answer: Path, blobs: Iterable[str]) -> dict[str, bytes]:
-    """Read what `git cat-file --batch` has written, and remove it."""
+def _read_batch(answer: Path, blobs: Iterable[str]) -> dict[str, bytes]:
+    """Read and remove the output of `git cat-file --batch`."""
     contents: dict[str, bytes] = {}
     with answer.open("rb") as file:
         for blob in blobs:
@@ -238,14 +228,12 @@ def _read(answer: Path, blobs: Iterable[str]) -> dict[str, bytes]:
 
 
 class RawChange(NamedTuple):
-    """One record of `--raw`.
+    """A record of `--raw`; a change of type is a modification.
 
     Attributes:
-        path: as git stores it.
-        status: what happened; a change of type (file to link) is a modification.
         old_mode: empty when added.
         new_mode: empty when deleted.
-        blob: the new content's id, zeros when deleted.
+        blob: zeros when deleted.
     """
 
     path: bytes
@@ -256,7 +244,7 @@ class RawChange(NamedTuple):
 
 
 def parse_raw(output: bytes) -> list[RawChange]:
-    """Parse `git diff-tree -r -z --raw` between two trees, in git's order.
+    """Parse `git diff-tree -r -z --raw` between two trees.
 
     The format is in git-diff-tree(1), "Raw output format": `:mode mode id id status NUL path NUL`.
     """
@@ -264,12 +252,12 @@ def parse_raw(output: bytes) -> list[RawChange]:
     changes: list[RawChange] = []
     for meta, path in zip(fields[::2], fields[1::2], strict=True):
         old, new, _, blob, status = meta.removeprefix(b":").split(b" ")
-        changes.append(RawChange(path, _KINDS[status[:1]], _mode(old), _mode(new), blob.decode()))
+        changes.append(RawChange(path, _KINDS[status[:1]], _parse_mode(old), _parse_mode(new), blob.decode()))
     return changes
 
 
 def parse_numstat(output: bytes) -> dict[bytes, tuple[int, int] | None]:
-    """Parse `git diff-tree -r -z --numstat`: lines added and removed by path, None for a binary file."""
+    """Parse `git diff-tree -r -z --numstat`: added and removed lines by path, None for a binary file."""
     counts: dict[bytes, tuple[int, int] | None] = {}
     for record in output.split(b"\0")[:-1]:
         added, removed, path = record.split(b"\t", 2)
@@ -277,33 +265,31 @@ def parse_numstat(output: bytes) -> dict[bytes, tuple[int, int] | None]:
     return counts
 
 
-def _mode(field: bytes) -> str:
+def _parse_mode(field: bytes) -> str:
     mode = field.decode()
     return "" if mode == _ABSENT else mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attributes:
-    """The attributes of one commit.
+    """Git attributes of one commit, read from an index instead of the workspace.
 
-    The files are read from git's index, never from the workspace. The job's own git directory cannot be asked: it says
-    of every path that nothing is to be converted.
+    The job's own git directory overrides all of them.
 
     Attributes:
-        git: git on a directory that has the commit.
-        folder: private; made when it is needed.
-        bounds: what git may take for one question.
+        folder: private; created when needed.
+        bounds: for one query.
     """
 
     git: Git
     folder: Path
     bounds: ProcessBounds = _BOUNDS
 
-    async def of(self, commit: str, paths: Sequence[bytes], *names: str) -> dict[bytes, dict[str, str]]:
-        """The values of attributes by name, for each path; `unspecified`, `set` and `unset` are git's own words.
+    async def query(self, commit: str, paths: Sequence[bytes], *names: str) -> dict[bytes, dict[str, str]]:
+        """Return the named attributes of each path; `unspecified`, `set` and `unset` are git's own values.
 
         Raises:
-            ChangeError: git takes too long over the patterns.
+            ChangeError: matching the patterns takes too long.
         """
         if not paths:
             return {}
@@ -311,7 +297,7 @@ class Attributes:
         git = replace(self.git, git_dir=self.folder, work_tree=None, index=self.folder / "index", bounds=self.bounds)
         await git.run("read-tree", commit)
         try:
-            said = await git.run("check-attr", "--cached", "-z", "--stdin", *names, stdin=b"\0".join((*paths, b"")))
+            output = await git.run("check-attr", "--cached", "-z", "--stdin", *names, stdin=b"\0".join((*paths, b"")))
         except GitError as error:
             if error.exit_code is not None:
                 raise
@@ -319,58 +305,56 @@ class Attributes:
                 f"Git takes more than {self.bounds.cpu_seconds} s for the patterns in `.gitattributes`.",
                 "Simplify them.",
             ) from error
-        return await asyncio.to_thread(_parse_attributes, said)
+        return await asyncio.to_thread(_parse_attributes, output)
 
 
 def _parse_attributes(output: bytes) -> dict[bytes, dict[str, str]]:
     fields = output.split(b"\0")
-    found: dict[bytes, dict[str, str]] = {}
+    values: dict[bytes, dict[str, str]] = {}
     for i in range(0, len(fields) - 2, 3):
-        found.setdefault(fields[i], {})[fields[i + 1].decode()] = fields[i + 2].decode(errors="replace")
-    return found
+        values.setdefault(fields[i], {})[fields[i + 1].decode()] = fields[i + 2].decode(errors="replace")
+    return values
 
 
-def rule(attributes: Mapping[str, str]) -> str:
-    """What git is to be told about a file with these attributes; empty where it converts nothing.
+def line_ending_rule(attributes: Mapping[str, str]) -> str:
+    """Return the attribute line for line ending conversion; empty for none.
 
     https://git-scm.com/docs/gitattributes#_end_of_line_conversion
     """
     if attributes.get("working-tree-encoding", "unspecified") not in {"unspecified", "unset"}:
         return ""
-    # `crlf` is what `text` was called once. Git ignores values that it does not know.
-    said = (attributes.get(name, "unspecified") for name in ("text", "crlf"))
-    text = next((each for each in said if each in {"set", "unset", "auto", "input"}), "")
+    # `crlf` is the old name of `text`. Git ignores unknown values.
+    values = (attributes.get(name, "unspecified") for name in ("text", "crlf"))
+    text = next((value for value in values if value in {"set", "unset", "auto", "input"}), "")
     if text == "auto":
         return "text=auto"
     return "text" if text in {"set", "input"} or (not text and attributes.get("eol") in {"lf", "crlf"}) else ""
 
 
-async def converted(
+async def convert_line_endings(
     git: Git, folder: Path, staging: Path, rules: Mapping[int, str], before: Mapping[int, str]
 ) -> dict[int, str]:
-    """The blobs of those copies whose line endings git converts, or may convert.
+    """Return the blobs of copies whose line endings git converts.
 
-    Git works on numbered copies, with attributes and an index of their own: no name, attribute or filter of the
-    repository takes part.
+    Git works on numbered copies with their own index and attributes: no name, attribute or filter of the repository
+    takes part.
 
     Args:
-        git: git on the directory that gets the blobs.
-        folder: private; made when it is needed.
-        staging: holds the numbered copies.
-        rules: of copies by number, from `rule`.
-        before: the blobs that stood in their places; git leaves CR LF alone where it stood before `text=auto` did.
+        folder: private; created when needed.
+        rules: by number of the copy, from `rule`.
+        before: blobs that the copies replace; with `text=auto`, git keeps CR LF where these have it.
     """
-    asked = await asyncio.to_thread(lambda: [number for number in rules if _has_ending(staging / str(number))])
-    if not asked:
+    numbers = await asyncio.to_thread(lambda: [number for number in rules if _has_crlf(staging / str(number))])
+    if not numbers:
         return {}
-    await asyncio.to_thread(_prepare, git, folder, [f"/{number} {rules[number]}" for number in asked])
-    place = replace(git, git_dir=folder, work_tree=staging, index=folder / "index")
+    await asyncio.to_thread(_prepare, git, folder, [f"/{number} {rules[number]}" for number in numbers])
+    worker = replace(git, git_dir=folder, work_tree=staging, index=folder / "index")
     objects = {"GIT_OBJECT_DIRECTORY": f"{git.git_dir}/objects"}
-    records = "".join(f"100644 {before[number]}\t{number}\0" for number in asked if number in before)
-    await place.run("update-index", "-z", "--index-info", stdin=records.encode(), variables=objects)
-    names = "".join(f"{number}\0" for number in asked).encode()
-    await place.run("update-index", "-z", "--add", "--stdin", stdin=names, variables=objects)
-    listing = (await place.run("ls-files", "-z", "--stage", variables=objects)).decode()
+    records = "".join(f"100644 {before[number]}\t{number}\0" for number in numbers if number in before)
+    await worker.run("update-index", "-z", "--index-info", stdin=records.encode(), variables=objects)
+    names = "".join(f"{number}\0" for number in numbers).encode()
+    await worker.run("update-index", "-z", "--add", "--stdin", stdin=names, variables=objects)
+    listing = (await worker.run("ls-files", "-z", "--stage", variables=objects)).decode()
     entries = (record.partition("\t") for record in listing.split("\0")[:-1])
     return {int(number): facts.split(" ")[1] for facts, _, number in entries}
 
@@ -382,21 +366,21 @@ def _prepare(git: Git, folder: Path, attributes: Sequence[str]) -> None:
     (folder / "index").unlink(missing_ok=True)
 
 
-def make_repository(folder: Path, other: Git) -> None:
-    """A repository is these few things, and the objects of the other one."""
-    if other.git_dir is None:
+def make_repository(folder: Path, source: Git) -> None:
+    """Create a minimal repository that shares another one's objects."""
+    if source.git_dir is None:
         raise ValueError("attributes need a git directory")
     for part in ("objects/info", "refs"):
         (folder / part).mkdir(parents=True, exist_ok=True)
     (folder / "HEAD").write_text("ref: refs/heads/none\n")
-    (folder / "objects" / "info" / "alternates").write_text(f"{other.git_dir}/objects\n")
+    (folder / "objects" / "info" / "alternates").write_text(f"{source.git_dir}/objects\n")
 
 
-def _has_ending(copy: Path) -> bool:
+def _has_crlf(copy: Path) -> bool:
     before = b""
     with copy.open("rb") as file:
         while chunk := file.read(_CHUNK):
-            if _ENDING in before + chunk:
+            if _CRLF in before + chunk:
                 return True
             before = chunk[-1:]
     return False

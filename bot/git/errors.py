@@ -1,4 +1,4 @@
-"""Errors between a repository and a workspace; every text ends with the fix."""
+"""Errors of repositories and workspaces; each text ends with a remedy."""
 
 from __future__ import annotations
 
@@ -6,16 +6,11 @@ from collections.abc import Sequence
 
 from bot.domain.errors import BotError
 
-_MOST_NAMED = 10
+_MAX_NAMES = 10
 
 
 class WorkspaceError(BotError):
-    """A workspace could not be made, read or published.
-
-    Attributes:
-        reason: what happened, for the person who asked.
-        remedy: what they, or the operator, can do about it.
-    """
+    """A workspace could not be created, read or published."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(f"{reason} {remedy}")
@@ -36,7 +31,7 @@ class BranchGoneError(CloneError):
 
 
 class MissingDirectoryError(WorkspaceError):
-    """The directory in which commands are to start is not in the commit."""
+    """The configured working directory is not in the commit."""
 
     def __init__(self, directory: str, sha: str) -> None:
         super().__init__(
@@ -46,11 +41,11 @@ class MissingDirectoryError(WorkspaceError):
 
 
 class CommitGoneError(CloneError):
-    """The commit is on the server no more."""
+    """The commit is no longer on the server."""
 
 
 class FetchTooLargeError(CloneError):
-    """More came from the server than one fetch may bring; nothing of it was kept."""
+    """A fetch exceeded its size limit; nothing was stored."""
 
     def __init__(self, repo: str, ref: str, limit: int, setting: str) -> None:
         super().__init__(
@@ -60,19 +55,19 @@ class FetchTooLargeError(CloneError):
 
 
 class ChangeError(WorkspaceError):
-    """What the agent left behind cannot be read as a change."""
+    """The workspace cannot be read as a change."""
 
 
 class WorkspaceGoneError(WorkspaceError):
-    """A workspace that was kept is not there any more, or not as it was left."""
+    """The stored workspace of a waiting job is missing or altered."""
 
 
 class PushRejectedError(WorkspaceError):
-    """The branch moved meanwhile, or the server refused the push; nothing was overwritten."""
+    """The branch moved, or the server refused the push; nothing was overwritten."""
 
 
 class WorkflowsForbiddenError(WorkspaceError):
-    """The pushing account may not write workflow files, for which GitHub wants a permission of its own."""
+    """The token may not write workflow files, which requires a separate permission."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -84,7 +79,7 @@ class WorkflowsForbiddenError(WorkspaceError):
 
 
 class LargeFileError(WorkspaceError):
-    """Files belong in Git LFS, and are not there; a commit with their pointers would be broken."""
+    """Git LFS lacks objects that the commit's pointers need."""
 
     def __init__(self, paths: Sequence[str], why: str) -> None:
         super().__init__(
@@ -94,7 +89,7 @@ class LargeFileError(WorkspaceError):
 
 
 class GitMissingError(WorkspaceError):
-    """There is no git on this machine, or it cannot be started."""
+    """Git is not installed, or cannot be started."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -104,11 +99,7 @@ class GitMissingError(WorkspaceError):
 
 
 class ConflictError(WorkspaceError):
-    """A change does not fit onto another commit.
-
-    Attributes:
-        paths: the files where it does not, in order.
-    """
+    """A change does not apply to another commit."""
 
     def __init__(self, paths: tuple[str, ...], remedy: str) -> None:
         super().__init__(f"The change no longer applies to {_list_paths(paths)}.", remedy)
@@ -116,11 +107,11 @@ class ConflictError(WorkspaceError):
 
 
 class GitError(WorkspaceError):
-    """A git command failed in a way that has no better name; no credential is in the text.
+    """A git command failed; the text contains no credential.
 
     Attributes:
-        exit_code: git's exit code; None when it was stopped because it broke one of its bounds.
-        stderr: what git said, credentials removed; or which bound it broke.
+        exit_code: None if git was stopped because it exceeded a bound.
+        stderr: git's message, or the exceeded bound.
     """
 
     def __init__(self, command: str, exit_code: int | None, stderr: str) -> None:
@@ -137,5 +128,5 @@ class GitError(WorkspaceError):
 
 
 def _list_paths(paths: Sequence[str]) -> str:
-    names = ", ".join(f"`{path}`" for path in paths[:_MOST_NAMED])
-    return f"{names} and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else names
+    names = ", ".join(f"`{path}`" for path in paths[:_MAX_NAMES])
+    return f"{names} and {len(paths) - _MAX_NAMES} more" if len(paths) > _MAX_NAMES else names

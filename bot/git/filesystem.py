@@ -1,6 +1,6 @@
-"""Directories that hostile programs write to, even at this moment: lock, list, read, copy and remove them.
+"""Lock, list, read, copy and remove directories that hostile programs may write to at the same time.
 
-Everything is opened by name in a directory that is open already and never through a link, so no path leads outside.
+Every name is opened relative to an open directory and without following links, so no path leads outside.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from bot.git.process import ProcessBounds, run
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 SET_ASIDE = ".set-aside-"
-"""Begins the names of directories that could not be removed, which nothing looks at again."""
-DEEPEST = 100
-"""Directories below one another; nobody's project comes near it, and each is opened on the way to the next."""
-LONGEST_PATH = 3_000
-"""Bytes of a path: Linux takes 4,095, and the place where it is checked out comes before it."""
+"""Prefix of directories that could not be removed."""
+MAX_DEPTH = 100
+"""Limit of nested directories."""
+MAX_PATH_BYTES = 3_000
+"""Limit in bytes; Linux allows 4,095 including the checkout directory."""
 _POLL_SECONDS = 0.02
-_PIECE = 1024 * 1024
+_CHUNK = 1024 * 1024
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-# It is gone, or no directory; O_NOFOLLOW met a link; readlink met something else; a socket lies where a file was.
+# Removed, or no directory; a link with O_NOFOLLOW; readlink on no link; a socket instead of a file.
 _CHANGED_KIND = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO})
-_FULL = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EACCES, errno.EPERM})
+_NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EACCES, errno.EPERM})
 
 # Code points that HFS+ ignores in names, so that `.g<U+200C>it` is `.git` there; git refuses the same ones. This is
 # Apple's list for names of files, not the set of characters that are invisible in a text.
@@ -46,16 +46,15 @@ _IGNORED_BY_HFS = dict.fromkeys(
     [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF],
 )
 Stamp = tuple[int, int, int, int, int]
-"""Changes whenever the content or the mode of a file does: inode, size, modification and change time in ns, mode."""
+"""Changes with a file's content or mode: inode, size, modification and change time in ns, mode."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScannedFile:
-    """A file or symbolic link as it lies in the directory.
+    """A file or symbolic link in a directory.
 
     Attributes:
         mode: git's mode, `100644`, `100755` or `120000`.
-        stamp: of the file.
     """
 
     mode: str
@@ -64,28 +63,21 @@ class ScannedFile:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """What one directory holds.
-
-    Attributes:
-        files: name to entry; sockets, pipes and devices are left out.
-        folders: names of subdirectories, without `.git` in any spelling.
-    """
+    """Content of a directory, without special files and `.git` in any spelling."""
 
     files: dict[bytes, ScannedFile]
     folders: tuple[bytes, ...]
 
 
 @asynccontextmanager
-async def locked(path: Path, *, seconds: float, once: bool = False) -> AsyncIterator[None]:
-    """Hold the lock on `path`; the kernel drops it when the process dies.
+async def hold_lock(path: Path, *, seconds: float, once: bool = False) -> AsyncIterator[None]:
+    """Hold the lock on `path`; the kernel releases it when the process dies.
 
     Args:
-        path: the lock's file.
-        seconds: how long to wait for another holder.
-        once: whether the file is removed afterwards.
+        once: whether to remove the file afterwards.
 
     Raises:
-        WorkspaceError: someone else held it for all of `seconds`.
+        WorkspaceError: timed out after `seconds`.
     """
     deadline = asyncio.get_running_loop().time() + seconds
     while (descriptor := try_lock(path)) is None:
@@ -105,35 +97,35 @@ async def locked(path: Path, *, seconds: float, once: bool = False) -> AsyncIter
 
 
 def try_lock(path: Path) -> int | None:
-    """Take the lock on `path`, made if missing; give back its descriptor, or None when someone holds it."""
+    """Take the lock and return its descriptor; None if it is held."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Whether the file that was locked is the one others will find; its last holder may have removed it.
+        # The previous holder may have removed the locked file.
         try:
-            held = os.path.samestat(path.stat(), os.fstat(descriptor))
+            is_held = os.path.samestat(path.stat(), os.fstat(descriptor))
         except FileNotFoundError:
-            held = False
+            is_held = False
     except BlockingIOError:
-        held = False
-    except BaseException:  # whatever it was, nobody else knows of the descriptor
+        is_held = False
+    except BaseException:  # nothing else closes the descriptor
         os.close(descriptor)
         raise
-    if not held:
+    if not is_held:
         os.close(descriptor)
         return None
     return descriptor
 
 
 def release(path: Path, descriptor: int) -> None:
-    """Give a lock up and remove its file, which only its holder may do."""
+    """Release a lock and remove its file."""
     path.unlink(missing_ok=True)
     os.close(descriptor)
 
 
 @contextmanager
 def lock_if_free(path: Path) -> Iterator[bool]:
-    """Hold the lock on `path` if nobody else does, and give back whether it is held; its file is removed afterwards."""
+    """Try to hold the lock, and yield whether it is held; the file is removed afterwards."""
     descriptor = try_lock(path)
     try:
         yield descriptor is not None
@@ -143,24 +135,24 @@ def lock_if_free(path: Path) -> Iterator[bool]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file of the bot's own, whole or not at all."""
+    """Write a file atomically."""
     partial = path.with_name(f"{path.name}.partial")
     partial.write_text(text)
     partial.replace(path)
 
 
-async def in_thread(call: Callable[..., T], *args: object) -> T:
-    """`asyncio.to_thread` for what must not go on when a lock is given up: who is cancelled waits for its end."""
-    running = asyncio.ensure_future(asyncio.to_thread(call, *args))
+async def run_thread(call: Callable[..., T], *args: object) -> T:
+    """Like `asyncio.to_thread`, but wait for the thread when cancelled, e.g. before releasing a lock."""
+    future = asyncio.ensure_future(asyncio.to_thread(call, *args))
     try:
-        return await asyncio.shield(running)
+        return await asyncio.shield(future)
     finally:
-        await asyncio.wait([running])
+        await asyncio.wait([future])
 
 
 @contextmanager
-def opened_root(root: Path) -> Iterator[int]:
-    """A directory's descriptor."""
+def open_root(root: Path) -> Iterator[int]:
+    """Open a directory as a descriptor."""
     descriptor = os.open(root, OPEN_FOLDER)
     try:
         yield descriptor
@@ -169,8 +161,8 @@ def opened_root(root: Path) -> Iterator[int]:
 
 
 @contextmanager
-def opened(root: int, path: bytes, *, make: bool = False) -> Iterator[int]:
-    """Open a directory part by part, never through a link; `make` makes the parts that are missing."""
+def open_below(root: int, path: bytes, *, make: bool = False) -> Iterator[int]:
+    """Open a directory part by part without following links; `make` creates missing parts."""
     folder = os.dup(root)
     try:
         for part in filter(None, path.split(b"/")):
@@ -185,8 +177,8 @@ def opened(root: int, path: bytes, *, make: bool = False) -> Iterator[int]:
         os.close(folder)
 
 
-def walk(root: int, left_out: frozenset[bytes] = frozenset()) -> Iterator[tuple[bytes, ScannedFile]]:
-    """Every file and link below `root`, by path from there, but for what is in `left_out` or too deep."""
+def walk_files(root: int, excluded: frozenset[bytes] = frozenset()) -> Iterator[tuple[bytes, ScannedFile]]:
+    """Yield all files and links below `root`, except those left out or too deep."""
     pending = [b""]
     while pending:
         path = pending.pop()
@@ -194,32 +186,34 @@ def walk(root: int, left_out: frozenset[bytes] = frozenset()) -> Iterator[tuple[
         if folder is None:
             continue
         for name, entry in folder.files.items():
-            if (below := join(path, name)) not in left_out:
+            if (below := join_path(path, name)) not in excluded:
                 yield below, entry
         pending.extend(
-            below for name in folder.folders if (below := join(path, name)) not in left_out and not is_too_deep(below)
+            below
+            for name in folder.folders
+            if (below := join_path(path, name)) not in excluded and not is_too_deep(below)
         )
 
 
 def read_folder(root: int, path: bytes) -> Folder | None:
-    """List the directory `path` below the descriptor `root`; None when it is a directory no longer."""
+    """List a directory below `root`; None if it no longer is one."""
     files: dict[bytes, ScannedFile] = {}
     folders: list[bytes] = []
     try:
-        with opened(root, path) as folder, os.scandir(folder) as entries:
-            for found in entries:
-                name = os.fsencode(found.name)
+        with open_below(root, path) as folder, os.scandir(folder) as entries:
+            for item in entries:
+                name = os.fsencode(item.name)
                 if is_git_name(name):
                     continue
-                with suppress(FileNotFoundError):  # it vanished while we looked
-                    status = found.stat(follow_symlinks=False)
+                with suppress(FileNotFoundError):  # it has just vanished
+                    status = item.stat(follow_symlinks=False)
                     if stat.S_ISDIR(status.st_mode):
                         folders.append(name)
                     elif stat.S_ISLNK(status.st_mode):
-                        files[name] = ScannedFile("120000", stamp_of(status))
+                        files[name] = ScannedFile("120000", make_stamp(status))
                     elif stat.S_ISREG(status.st_mode):
                         mode = "100755" if status.st_mode & stat.S_IXUSR else "100644"
-                        files[name] = ScannedFile(mode, stamp_of(status))
+                        files[name] = ScannedFile(mode, make_stamp(status))
     except OSError as error:
         if error.errno in _CHANGED_KIND:
             return None
@@ -228,46 +222,46 @@ def read_folder(root: int, path: bytes) -> Folder | None:
 
 
 def read_file(root: int, path: bytes, mode: str, *, limit: int) -> bytes | None:
-    """Read what git would store for `path`, the bytes or a link's target.
+    """Read a file's bytes or a link's target; None if its kind changed.
 
-    None when it changed its kind meanwhile. Of a longer one the first `limit` + 1 bytes, so that the caller can tell.
+    Returns at most `limit` + 1 bytes, so that the caller can tell a longer file.
     """
     content = BytesIO()
     return None if copy_file(root, path, mode, content, limit=limit) is None else content.getvalue()[: limit + 1]
 
 
 def copy_file(root: int, path: bytes, mode: str, target: BinaryIO, *, limit: int) -> int | None:
-    """Write what git would store for `path` to a file; how many bytes it were.
+    """Copy a file's bytes or a link's target, and return their number; None if its kind changed.
 
-    None when it changed its kind meanwhile. More than `limit` bytes are cut at some place beyond it.
+    The copy ends at some point beyond `limit` bytes.
     """
     parent, _, name = path.rpartition(b"/")
     try:
-        with opened(root, parent) as folder:
+        with open_below(root, parent) as folder:
             if mode == "120000":
                 return target.write(os.fsencode(os.readlink(name, dir_fd=folder)))
-            return _copied(open_own(name, OPEN_FILE, folder), target, limit)
+            return _copy_content(open_own(name, OPEN_FILE, folder), target, limit)
     except OSError as error:
         if error.errno in _CHANGED_KIND:
             return None
         raise
 
 
-def _copied(descriptor: int, target: BinaryIO, limit: int) -> int | None:
-    """Copy a regular file, which is closed then; None for anything else."""
+def _copy_content(descriptor: int, target: BinaryIO, limit: int) -> int | None:
+    """Copy and close a regular file; None for anything else."""
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return None
         size = 0
-        while size <= limit and (piece := os.read(descriptor, _PIECE)):
-            size += target.write(piece)
+        while size <= limit and (chunk := os.read(descriptor, _CHUNK)):
+            size += target.write(chunk)
         return size
     finally:
         os.close(descriptor)
 
 
 def open_own(name: bytes, flags: int, folder: int) -> int:
-    """Open a file or directory; what the agent took our right to read from, it gets back first: the files are ours."""
+    """Open a file or directory; restores read permission that the agent has removed."""
     try:
         return os.open(name, flags, dir_fd=folder)
     except PermissionError:
@@ -276,81 +270,75 @@ def open_own(name: bytes, flags: int, folder: int) -> int:
 
 
 def _grant_owner(folder: int, name: bytes) -> None:
-    """Give the owner the rights on a directory that the agent may have taken away, or the right to read a file."""
-    # The descriptor names the thing itself and follows no link, so nothing else can be given rights instead.
-    held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    """Restore the owner's permissions on a directory, or read permission on a file."""
+    # O_PATH refers to the file itself and follows no link, so no other file gets the permissions.
+    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
-        mode = os.fstat(held).st_mode
+        mode = os.fstat(descriptor).st_mode
         rights = stat.S_IRWXU if stat.S_ISDIR(mode) else stat.S_IRUSR if stat.S_ISREG(mode) else 0
         if mode & rights != rights:
-            os.chmod(f"/proc/self/fd/{held}", stat.S_IMODE(mode) | rights)  # noqa: PTH101 - a descriptor, not a path
+            os.chmod(f"/proc/self/fd/{descriptor}", stat.S_IMODE(mode) | rights)  # noqa: PTH101 - a descriptor, not a path
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
-def stamp_of(status: os.stat_result) -> Stamp:
-    """The stamp of a file."""
+def make_stamp(status: os.stat_result) -> Stamp:
     return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_mode)
 
 
-def join(folder: bytes, name: bytes) -> bytes:
-    """Put a path together; the root is the empty string."""
+def join_path(folder: bytes, name: bytes) -> bytes:
+    """Join two path components; the root is empty."""
     return folder + b"/" + name if folder else name
 
 
-def parents(paths: Collection[bytes]) -> set[bytes]:
-    """Every directory that one of the paths is in."""
-    found: set[bytes] = set()
+def parent_folders(paths: Collection[bytes]) -> set[bytes]:
+    """Return all parent directories of some paths."""
+    folders: set[bytes] = set()
     for path in paths:
         parent = path.rpartition(b"/")[0]
-        while parent and parent not in found:
-            found.add(parent)
+        while parent and parent not in folders:
+            folders.add(parent)
             parent = parent.rpartition(b"/")[0]
-    return found
+    return folders
 
 
 def is_too_deep(path: bytes) -> bool:
-    """Whether a path is longer, or leads further down, than the bot goes."""
-    return len(path) > LONGEST_PATH or path.count(b"/") >= DEEPEST
+    """Whether a path exceeds the limits of length and depth."""
+    return len(path) > MAX_PATH_BYTES or path.count(b"/") >= MAX_DEPTH
 
 
 def is_git_name(name: bytes) -> bool:
-    """Whether some file system takes this name for `.git`."""
-    return folded(name) in {".git", "git~1"}
+    """Whether some file system treats this name as `.git`."""
+    return fold_name(name) in {".git", "git~1"}
 
 
-def folded(name: bytes) -> str:
-    """A name as the least careful file system reads it: without case, invisible characters, and dots at its end."""
+def fold_name(name: bytes) -> str:
+    """Normalize a name like the most lenient file system: case, invisible characters, trailing dots."""
     return os.fsdecode(name).translate(_IGNORED_BY_HFS).rstrip(". ").casefold()
 
 
-async def cp(source: Path, target: Path, names: Sequence[str], *, times: bool = False) -> str:
-    """Copy some names of a directory into another one; links are copied as links.
+async def copy_names(source: Path, target: Path, names: Sequence[str], *, times: bool = False) -> str:
+    """Copy names of one directory into another, and return the error output of `cp`; links are copied as links.
 
     Args:
-        source: the directory.
-        target: an existing directory; nothing of these names is in it.
-        names: of files and directories in `source`.
-        times: whether the copies keep the times at which their files were changed.
-
-    Returns:
-        What `cp` had to complain of, or nothing.
+        target: contains none of the names.
+        times: whether to preserve modification times.
     """
-    kept = ("--preserve=timestamps",) if times else ()
-    ended = await run(
-        (shutil.which("cp") or "cp", "-r", "-P", "--reflink=auto", *kept, "-t", str(target), "--", *names),
+    options = ("--preserve=timestamps",) if times else ()
+    result = await run(
+        (shutil.which("cp") or "cp", "-r", "-P", "--reflink=auto", *options, "-t", str(target), "--", *names),
         env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
         bounds=ProcessBounds(),
         cwd=source,
     )
-    return "" if ended.code == 0 else ended.said.strip()[:500] or "cp gave no reason"
+    return "" if result.code == 0 else result.stderr.strip()[:500] or "cp gave no reason"
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a directory and all that is in it; nothing to do when it is missing.
+    """Remove a directory, if it exists.
 
     Raises:
-        OSError: something in it could not be removed, e.g. because it is immutable; everything else is gone.
+        OSError: an entry could not be removed, e.g. an immutable file; everything else is removed.
     """
     with suppress(FileNotFoundError):
         name, parent = os.fsencode(folder.name), os.open(folder.parent, OPEN_FOLDER)
@@ -361,56 +349,51 @@ def remove_tree(folder: Path) -> None:
             _grant_owner(parent, name)
             top = os.open(name, OPEN_FOLDER, dir_fd=parent)
             try:
-                emptying = _Emptying(top)
-                emptying.empty()
+                removal = _TreeRemoval(top)
+                removal.empty()
             finally:
                 os.close(top)
             try:
                 os.rmdir(name, dir_fd=parent)
             except OSError as error:
-                cause = emptying.failed or error
+                cause = removal.first_error or error
                 raise OSError(cause.errno, f"not all of it could be removed: {cause.strerror}", str(folder)) from cause
         finally:
             os.close(parent)
 
 
 def discard(folder: Path) -> None:
-    """Remove a directory; what cannot be removed is renamed, so that its name is free and no sweep meets it again.
+    """Remove a directory, or rename it so that no sweep meets it again.
 
-    Never raises OSError: a directory that stays costs disk space, and nothing that was done may be lost over it.
+    Never raises OSError: leftover files only cost disk space.
     """
     try:
         remove_tree(folder)
     except OSError as error:
-        place = folder.with_name(f"{SET_ASIDE}{folder.name}-{secrets.token_hex(4)}")
+        target = folder.with_name(f"{SET_ASIDE}{folder.name}-{secrets.token_hex(4)}")
         try:
-            folder.rename(place)
+            folder.rename(target)
         except OSError:
-            place = folder
-        said = "%s; it was left as %s. Remove it by hand (see lsattr and the owner of its files)."
-        log.warning(said, error, place)
+            target = folder
+        message = "%s; it was left as %s. Remove it by hand (see lsattr and the owner of its files)."
+        log.warning(message, error, target)
 
 
-class _Emptying:
-    """The removal of everything in one directory.
+class _TreeRemoval:
+    """Removes a directory's content, however deep.
 
-    A path may exceed `PATH_MAX`, and the depth a stack of calls or of open directories. So no path is built: each
-    subdirectory that is not empty is moved up beside the others and emptied there. Two directories are open at a time,
-    and no symbolic link is followed.
-
-    Attributes:
-        failed: the first thing that went wrong.
+    Paths may exceed `PATH_MAX`, and depth the stack or open files. So each nonempty subdirectory is moved up to the
+    top and emptied there; two directories are open at a time, and links are never followed.
     """
 
     def __init__(self, top: int) -> None:
-        self.failed: OSError | None = None
+        self.first_error: OSError | None = None
         self._top = top
         self._prefix = secrets.token_hex(16).encode()
         self._moved = 0
         self._pending: deque[bytes] = deque()
 
     def empty(self) -> None:
-        """Remove what can be removed."""
         self._clear(self._top)
         while self._pending:
             name = self._pending.popleft()
@@ -422,10 +405,10 @@ class _Emptying:
                     os.close(folder)
                 os.rmdir(name, dir_fd=self._top)
             except OSError as error:
-                self._note(error)
+                self._record_error(error)
 
     def _clear(self, folder: int) -> None:
-        """Remove the files of a directory, which frees space, and then move up its directories, which may need some."""
+        """Remove files, which frees space, then move directories up, which may need some."""
         folders: list[bytes] = []
         for name in map(os.fsencode, os.listdir(folder)):
             try:
@@ -438,31 +421,31 @@ class _Emptying:
                 if error.errno == errno.EPERM and _is_folder(folder, name):  # POSIX's own answer
                     folders.append(name)
                 else:
-                    self._note(error)
+                    self._record_error(error)
         for name in folders:
             try:
-                self._take(folder, name)
+                self._move_up(folder, name)
             except OSError as error:
-                self._note(error)
+                self._record_error(error)
 
-    def _take(self, folder: int, name: bytes) -> None:
+    def _move_up(self, folder: int, name: bytes) -> None:
         try:
             os.rmdir(name, dir_fd=folder)
         except FileNotFoundError:
             return
         except OSError as error:
-            if error.errno not in _FULL:
+            if error.errno not in _NOT_EMPTY:
                 raise
-            _grant_owner(folder, name)  # moving it needs them, too
+            _grant_owner(folder, name)  # required for moving, too
             if folder != self._top:
                 self._moved += 1
-                place = b"%s-%d" % (self._prefix, self._moved)
-                os.rename(name, place, src_dir_fd=folder, dst_dir_fd=self._top)
-                name = place
+                target = b"%s-%d" % (self._prefix, self._moved)
+                os.rename(name, target, src_dir_fd=folder, dst_dir_fd=self._top)
+                name = target
             self._pending.append(name)
 
-    def _note(self, error: OSError) -> None:
-        self.failed = self.failed or error
+    def _record_error(self, error: OSError) -> None:
+        self.first_error = self.first_error or error
 
 
 def _is_folder(parent: int, name: bytes) -> bool:

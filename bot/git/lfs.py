@@ -23,7 +23,7 @@ import aiohttp
 
 from bot.git.change import FileChange, LargeFile
 from bot.git.errors import LargeFileError
-from bot.git.process import PAUSES, AuthoritiesError, Credential, connector
+from bot.git.process import PAUSES, AuthoritiesError, Credential, make_connector
 
 SECONDS = 300.0
 MAX_BYTES = 512 * 1024 * 1024
@@ -42,14 +42,14 @@ _LONGEST_ANSWER = 1024 * 1024
 _Json = Mapping[str, Any]
 
 
-def put_aside(staging: Path, staged: Sequence[tuple[bytes, str]], large: Collection[bytes], objects: Path) -> None:
-    """Put pointers in the place of files that belong in LFS.
+def put_pointers(staging: Path, staged: Sequence[tuple[bytes, str]], large: Collection[bytes], objects: Path) -> None:
+    """Replace files that belong in LFS by pointers.
 
     Args:
-        staging: holds the numbered copies of the changed files.
-        staged: path and mode of each, by number.
-        large: the paths that belong in LFS.
-        objects: where the contents go, each under its id.
+        staging: numbered copies of the changed files.
+        staged: path and mode by number.
+        large: paths that belong in LFS.
+        objects: gets the contents, named by id.
     """
     for number, (path, mode) in enumerate(staged):
         copy = staging / str(number)
@@ -57,47 +57,46 @@ def put_aside(staging: Path, staged: Sequence[tuple[bytes, str]], large: Collect
             continue
         with copy.open("rb") as file:
             if not file.peek(1) or parse_pointer(file.peek(_LONGEST_POINTER)[:_LONGEST_POINTER]):
-                continue  # git-lfs, too, leaves an empty file and a pointer as they are
+                continue  # like git-lfs, keep empty files and pointers
             oid = hashlib.file_digest(file, "sha256").hexdigest()
         size = copy.stat().st_size
         os.replace(copy, objects / oid)  # noqa: PTH105 - the name is hexadecimal
-        copy.write_bytes(pointer(oid, size))
+        copy.write_bytes(format_pointer(oid, size))
 
 
-def pointers(files: Iterable[FileChange]) -> list[LargeFile]:
-    """Those of the changed files that are pointers now."""
-    found = ((file.path, parse_pointer(file.content)) for file in files if file.new_mode != "120000")
-    return [LargeFile(path=path, oid=read[0], size=read[1]) for path, read in found if read is not None]
+def find_pointers(files: Iterable[FileChange]) -> list[LargeFile]:
+    """Return the changed files that are pointers."""
+    parsed = ((file.path, parse_pointer(file.content)) for file in files if file.new_mode != "120000")
+    return [LargeFile(path=path, oid=pointer[0], size=pointer[1]) for path, pointer in parsed if pointer is not None]
 
 
-def pointer(oid: str, size: int) -> bytes:
-    """What is in the commit for an object."""
+def format_pointer(oid: str, size: int) -> bytes:
     return f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {size}\n".encode()
 
 
 def parse_pointer(content: bytes | None) -> tuple[str, int] | None:
-    """The id and the size of the object that a pointer stands for; None for anything else."""
+    """Return id and size from a pointer; None if it is no pointer."""
     if content is None or len(content) >= _LONGEST_POINTER:
         return None
     match = _POINTER.fullmatch(content)
     return (match["oid"].decode(), int(match["size"])) if match else None
 
 
-def any_chunk(path: Path, holds: Callable[[str], bool]) -> bool:
-    """Whether `holds` is true of a part of a file, of which a megabyte is read at a time; not of one that is absent."""
+def any_chunk_matches(path: Path, matches: Callable[[str], bool]) -> bool:
+    """Whether a part of the file satisfies `matches`; False for a missing file."""
     if not path.is_file():
         return False
     before = ""
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
             text = chunk.decode("latin-1")
-            if holds(before + text):
+            if matches(before + text):
                 return True
             before = text[-_OVERLAP:]
     return False
 
 
-async def upload(
+async def upload_objects(
     files: Sequence[LargeFile],
     *,
     objects: Path,
@@ -107,19 +106,15 @@ async def upload(
     pauses: Sequence[float] = PAUSES,
     ca_file: Path | None = None,
 ) -> None:
-    """Have the server keep the objects of these files; those that it has already are not sent.
+    """Upload objects that the server lacks.
 
     Args:
-        files: what is in a commit as pointers.
-        objects: where the contents are, each under its id.
-        url: the clone address.
-        token: may write to it.
-        branch: where the commit will go.
-        pauses: before what failed in passing is tried again.
-        ca_file: authorities that are trusted beside the system's.
+        objects: contents, named by id.
+        branch: target of the commit.
+        ca_file: authorities besides the system's.
 
     Raises:
-        LargeFileError: one of them is not there now.
+        LargeFileError: the server lacks an object.
     """
     if sum(file.size for file in files) > MAX_BYTES:
         raise LargeFileError([file.path for file in files], f"they are larger than {MAX_BYTES // 1024**2} MiB together")
@@ -127,12 +122,12 @@ async def upload(
     try:
         async with (
             asyncio.timeout(SECONDS),
-            aiohttp.ClientSession(connector=connector(ca_file), trust_env=True) as session,
+            aiohttp.ClientSession(connector=make_connector(ca_file), trust_env=True) as session,
         ):
             server = _Server(session, objects=objects, url=url, token=token, branch=branch, pauses=pauses)
-            asked = list(unsent.values())
-            for first in range(0, len(asked), _AT_ONCE):
-                await server.keep(asked[first : first + _AT_ONCE])
+            queue = list(unsent.values())
+            for first in range(0, len(queue), _AT_ONCE):
+                await server.upload_missing(queue[first : first + _AT_ONCE])
     except TimeoutError as error:
         raise LargeFileError([f.path for f in files], f"the upload took longer than {SECONDS:.0f} s") from error
     except AuthoritiesError as error:
@@ -140,7 +135,7 @@ async def upload(
 
 
 class _Server:
-    """One repository's LFS."""
+    """LFS API of one repository."""
 
     def __init__(
         self,
@@ -155,13 +150,13 @@ class _Server:
         self._session = session
         self._objects = objects
         self._address = f"{url.removesuffix('/')}/info/lfs/objects/batch"
-        self._authorization = f"Basic {Credential(url=url, token=token).basic()}"
+        self._authorization = f"Basic {Credential(url=url, token=token).basic_auth()}"
         self._branch = branch
         self._pauses = pauses
 
-    async def keep(self, files: Sequence[LargeFile]) -> None:
-        """Ask which objects the server lacks, and send those."""
-        asked = {
+    async def upload_missing(self, files: Sequence[LargeFile]) -> None:
+        """Upload the objects that the server lacks."""
+        request = {
             "operation": "upload",
             "transfers": ["basic"],
             "ref": {"name": f"refs/heads/{self._branch}"},
@@ -169,41 +164,41 @@ class _Server:
             "hash_algo": "sha256",
         }
         headers = {"Authorization": self._authorization}
-        answer = await self._patiently(files, lambda: self._post(self._address, asked, headers))
+        answer = await self._retry(files, lambda: self._post(self._address, request, headers))
         objects = answer.get("objects")
-        known = objects if isinstance(objects, list) else []
-        told = {each.get("oid"): each for each in known if isinstance(each, dict)}
+        listed = objects if isinstance(objects, list) else []
+        replies = {item.get("oid"): item for item in listed if isinstance(item, dict)}
         for file in files:
-            if (said := told.get(file.oid)) is None:
+            if (reply := replies.get(file.oid)) is None:
                 raise LargeFileError([file.path], "the server did not say whether it accepts it")
-            if isinstance(said.get("error"), dict):
-                raise LargeFileError([file.path], str(said["error"].get("message") or "the server does not accept it"))
-            actions = _dict(said.get("actions"))
+            if isinstance(reply.get("error"), dict):
+                raise LargeFileError([file.path], str(reply["error"].get("message") or "the server does not accept it"))
+            actions = _dict(reply.get("actions"))
             if "upload" not in actions:
                 continue
             if not await asyncio.to_thread((self._objects / file.oid).is_file):
                 raise LargeFileError([file.path], "neither the server nor this job has the object that it points to")
-            await self._patiently([file], partial(self._put, file, _dict(actions["upload"])))
+            await self._retry([file], partial(self._put, file, _dict(actions["upload"])))
             if "verify" in actions:
-                await self._patiently([file], partial(self._verify, file, _dict(actions["verify"])))
+                await self._retry([file], partial(self._verify, file, _dict(actions["verify"])))
 
     async def _put(self, file: LargeFile, action: _Json) -> _Json:
         headers = {"Content-Type": "application/octet-stream", **_headers(action)}
-        address = self._checked(file, action)
+        address = self._action_url(file, action)
         with (self._objects / file.oid).open("rb") as content:
             async with self._session.put(address, data=content, headers=headers, allow_redirects=False) as answer:
-                _check(answer.status)
+                _check_status(answer.status)
         return {}
 
     async def _verify(self, file: LargeFile, action: _Json) -> _Json:
-        said = {"oid": file.oid, "size": file.size}
-        return await self._post(self._checked(file, action), said, _headers(action), silent=True)
+        body = {"oid": file.oid, "size": file.size}
+        return await self._post(self._action_url(file, action), body, _headers(action), silent=True)
 
-    async def _post(self, address: str, said: _Json, headers: Mapping[str, str], *, silent: bool = False) -> _Json:
-        ours = {"Accept": _MEDIA_TYPE, "Content-Type": _MEDIA_TYPE, **headers}
-        body = json.dumps(said).encode()
-        async with self._session.post(address, data=body, headers=ours, allow_redirects=False) as answer:
-            _check(answer.status)
+    async def _post(self, address: str, request: _Json, headers: Mapping[str, str], *, silent: bool = False) -> _Json:
+        all_headers = {"Accept": _MEDIA_TYPE, "Content-Type": _MEDIA_TYPE, **headers}
+        body = json.dumps(request).encode()
+        async with self._session.post(address, data=body, headers=all_headers, allow_redirects=False) as answer:
+            _check_status(answer.status)
             if silent:
                 return {}
             content = bytearray()
@@ -216,43 +211,41 @@ class _Server:
         except ValueError as error:
             raise ValueError("the server's answer is not JSON") from error
 
-    def _checked(self, file: LargeFile, action: _Json) -> str:
-        """The address of an action."""
+    def _action_url(self, file: LargeFile, action: _Json) -> str:
         address = str(action.get("href", ""))
-        if not is_as_safe(address, self._address):
+        if not is_safe_address(address, self._address):
             raise LargeFileError([file.path], "the server gave no safe upload address")
         return address
 
-    async def _patiently(self, files: Sequence[LargeFile], ask: Callable[[], Awaitable[_Json]]) -> _Json:
+    async def _retry(self, files: Sequence[LargeFile], call: Callable[[], Awaitable[_Json]]) -> _Json:
         for pause in (*self._pauses, None):
             try:
-                return await ask()
-            except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, _PassingError) as error:
+                return await call()
+            except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, _TransientError) as error:
                 if pause is None:
-                    raise LargeFileError([file.path for file in files], _said(error)) from error
+                    raise LargeFileError([file.path for file in files], _error_text(error)) from error
                 await asyncio.sleep(pause)
             except (aiohttp.ClientError, ValueError) as error:
-                raise LargeFileError([file.path for file in files], _said(error)) from error
+                raise LargeFileError([file.path for file in files], _error_text(error)) from error
         raise AssertionError("the last try returns or raises")
 
 
-class _PassingError(Exception):
-    """The server may do it the next time."""
+class _TransientError(Exception):
+    """A transient error of the server."""
 
 
-def is_as_safe(address: str, ours: str) -> bool:
-    """Whether a connection to an address is no worse than ours to the server that named it; the host may be any."""
+def is_safe_address(address: str, ours: str) -> bool:
+    """Whether an address is as secure as ours; the host may differ."""
     return urlsplit(address).scheme in {"https", urlsplit(ours).scheme} and bool(urlsplit(address).hostname)
 
 
-def _check(status: int) -> None:
-    """Raise what an answer without success means."""
+def _check_status(status: int) -> None:
     if status < HTTPStatus.MULTIPLE_CHOICES:
         return
-    said = f"the server answered {status}"
+    message = f"the server answered {status}"
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
-        raise _PassingError(said)
-    raise ValueError(f"{said}; is Git LFS enabled for the repository, and is there quota left?")
+        raise _TransientError(message)
+    raise ValueError(f"{message}; is Git LFS enabled for the repository, and is there quota left?")
 
 
 def _dict(value: object) -> dict[str, Any]:
@@ -263,5 +256,5 @@ def _headers(action: _Json) -> dict[str, str]:
     return {str(name): str(value) for name, value in _dict(action.get("header")).items()}
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error) or type(error).__name__

@@ -1,8 +1,7 @@
-"""One bare mirror for each repository id, shared by all jobs; all that is in it can be fetched again.
+"""Bare mirrors, one per repository id, shared by all jobs; their content can be fetched again.
 
-A `Mirror` fetches a commit once, under an exclusive lock, and a ref holds it for as long as a job needs it. `Pristine`
-keeps the files of the last checkout, so that jobs copy instead of unpacking. `Upkeep` prunes and packs mirrors, and
-removes those used longest ago.
+`Mirror` fetches commits under a lock, and a keep ref protects each commit while a job needs it. `CheckoutCache` caches
+the last checkout for copying. `Maintenance` prunes, packs and evicts mirrors.
 """
 
 from __future__ import annotations
@@ -31,55 +30,55 @@ from bot.git.errors import (
     RepositoryEmptyError,
     WorkspaceError,
 )
-from bot.git.filesystem import cp, discard, in_thread, locked, remove_tree
+from bot.git.filesystem import copy_names, discard, hold_lock, remove_tree, run_thread
 from bot.git.process import (
-    FOREIGN_CERTIFICATE,
     PAUSES,
+    UNKNOWN_AUTHORITY,
     Credential,
     Git,
     ProcessBounds,
-    is_about_certificates,
-    patiently,
+    is_certificate_error,
+    retry,
 )
 
 log = logging.getLogger(__name__)
-KEPT = "refs/keep/"
-RECENT = "refs/recent/"
+KEEP_REFS = "refs/keep/"
+RECENT_REFS = "refs/recent/"
 RECENT_SECONDS = 3600
-"""For at least as long a commit stays that was asked for, whether or not a job holds it."""
+"""Minimum age before an unused commit is pruned."""
 _FILES = frozenset({"100644", "100755"})
 _LONGEST_PATH = 4096
-"""Bytes, as the kernel has it."""
+"""Bytes; the kernel's limit."""
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _PULL = re.compile(r"refs/pull/\d+/head")
 _FETCH = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
-_FETCHED = "refs/mirror/"
+_FETCH_REFS = "refs/mirror/"
 _REF_MISSING = "couldn't find remote ref"
 _LOCKS = ("*.lock", "refs/**/*.lock", "objects/*.lock", "objects/pack/*.lock", "objects/info/**/*.lock")
-"""Where git keeps its locks; among its many loose objects it has none."""
+"""Locations of git's lock files; loose objects have none."""
 _REMOVED = ".removed-"
 _BLOCK = 512
 _DAY_SECONDS = 24 * 3600.0
 _LOOSE_END_BYTES = 64 * 1024**2
 
-# A git may outlive the bot that started it, and finish a fetch whose commit no ref holds yet.
+# A git may outlive the bot, and finish a fetch whose commit has no ref yet.
 _GRACE_SECONDS = 3600
 
-# So long after its last use nothing of a mirror is recent any more.
+# After this time without use, a mirror has no recent commit.
 _SETTLED_SECONDS = 2 * RECENT_SECONDS + 2 * _GRACE_SECONDS
 _MAX_NAMES = 5_000
-"""More would not fit on a command line."""
+"""Limit of names on a command line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorLimits:
-    """How large mirrors may become.
+    """Size limits of mirrors.
 
     Attributes:
-        fetch_bytes: that one fetch may bring.
-        pull_bytes: the same for a pull request's head, beyond what is there; anybody may open one from a fork.
-        total_bytes: of all mirrors together; see `Upkeep`.
-        unused_seconds: after which one is removed.
+        fetch_bytes: per fetch.
+        pull_bytes: per fetch of a pull request's head, which anyone may open from a fork.
+        total_bytes: of all mirrors.
+        unused_seconds: until eviction.
     """
 
     fetch_bytes: int = 1024 * 1024**2
@@ -90,13 +89,12 @@ class MirrorLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What to fetch, from where.
+    """A commit to fetch.
 
     Attributes:
-        url: the clone address, from GitHub's API, never from a payload's text.
-        token: a token that may read this repository; empty for a path of this machine.
-        ref: the full name of a branch (`refs/heads/main`) or a pull request's head (`refs/pull/7/head`).
-        sha: the commit wanted.
+        url: clone address from GitHub's API, never from an event payload.
+        token: may read this repository; empty for a local path.
+        ref: full name of a branch (`refs/heads/main`) or a pull request's head (`refs/pull/7/head`).
     """
 
     url: str
@@ -113,28 +111,22 @@ class Source:
 
     @property
     def is_pull(self) -> bool:
-        """Whether it is a pull request's head, which may come from a fork."""
+        """Whether it is a pull request's head, possibly from a fork."""
         return _PULL.fullmatch(self.ref) is not None
 
     @property
     def credential(self) -> Credential:
-        """What it may be fetched with."""
         return Credential(url=self.url, token=self.token)
 
     @property
     def name(self) -> str:
-        """`owner/name` of the repository."""
+        """Return the repository's `owner/name`."""
         return "/".join(urlsplit(self.url).path.strip("/").removesuffix(".git").split("/")[-2:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blob:
-    """A file of a commit.
-
-    Attributes:
-        id: git's id of its content.
-        content: the same, as it is stored.
-    """
+    """A file of a commit, with git's id."""
 
     id: str
     content: bytes
@@ -145,12 +137,8 @@ class Mirror:
     """The bare mirror of one repository.
 
     Attributes:
-        path: its git directory.
-        lock: the file whose lock guards it.
-        environment: see `Git.environment`.
-        seconds: how long to wait for the lock, and for a fetch.
-        pauses: before the server is asked again; see `patiently`.
-        limits: how large it may become.
+        seconds: timeout of the lock, and of a fetch.
+        pauses: between attempts; see `retry`.
     """
 
     path: Path
@@ -162,91 +150,85 @@ class Mirror:
 
     @property
     def git(self) -> Git:
-        """Git on the mirror."""
         return Git(git_dir=self.path, environment=self.environment, bounds=ProcessBounds(seconds=self.seconds))
 
     @asynccontextmanager
-    async def held(self) -> AsyncIterator[None]:
-        """Hold the lock; what a git that was killed has left unfinished is gone then.
+    async def locked(self) -> AsyncIterator[None]:
+        """Hold the lock; remove the leftovers of a killed git.
 
         Raises:
-            WorkspaceError: another process held it for too long.
+            WorkspaceError: timed out waiting for the lock.
         """
-        async with locked(self.lock, seconds=self.seconds):
-            self._clear()
+        async with hold_lock(self.lock, seconds=self.seconds):
+            self._remove_leftovers()
             yield
 
     async def provide(self, source: Source, *, keep: str | None) -> None:
-        """Have `source.sha` in the mirror, held by the keep ref `keep` until `release`; None for a look at once.
+        """Ensure that the commit is in the mirror, under a keep ref until `release`, or only briefly without one.
 
-        A commit that is here already costs no network at all. What nothing holds goes with the upkeep.
+        A commit that is present causes no network traffic.
 
         Raises:
-            FetchTooLargeError: more came than one fetch may bring.
-            RepositoryEmptyError: it has no commit.
+            FetchTooLargeError: the fetch exceeded its limit.
+            RepositoryEmptyError: the repository has no commit.
             BranchGoneError: `source.ref` no longer exists.
-            CommitGoneError: the server does not hand out `source.sha` any more.
-            CloneError: everything else, with what the server said.
+            CommitGoneError: the server no longer provides `source.sha`.
+            CloneError: any other failure.
         """
-        async with self.held():
-            # HEAD is the last thing `init` writes, so a mirror whose making was cut short is made again.
+        async with self.locked():
+            # `init` writes HEAD last, so an incomplete mirror is created again.
             if not (self.path / "HEAD").exists():
                 await self.git.run("init", "--bare", "--quiet", "--template=", self.path)
-            # This ref is made below, when all of the commit is here, and nothing that a ref holds is removed.
-            held = (self.path / _recent_ref(source.sha)).exists()
-            if not held and not await self._has(source.sha):
+            # Created below once the commit is complete; refs protect against pruning.
+            is_recent = (self.path / _recent_ref(source.sha)).exists()
+            if not is_recent and not await self._has_commit(source.sha):
                 await self._fetch(source)
             os.utime(self.lock)  # when it was last used, for the upkeep
             if keep is not None:
                 await self.git.run("update-ref", _keep_ref(keep), source.sha)
-            if not held and (keep is None or source.is_pull):
+            if not is_recent and (keep is None or source.is_pull):
                 await self.git.run("update-ref", _recent_ref(source.sha), source.sha)
 
     async def read(self, sha: str, paths: Collection[str], *, limit: int) -> dict[str, Blob | WorkspaceError | None]:
-        """Files as a commit has them, which is here already.
+        """Read files of a present commit.
 
-        Args:
-            sha: the commit.
-            paths: from the repository's root; neither wildcards nor pathspec magic mean anything in them.
-            limit: bytes that are read of each; a longer file is not.
-
-        Returns:
-            For each path the file, None when there is none, or what is wrong with what is there.
+        Paths are literal, without wildcards. The value is None for a missing file, and an error for one longer than
+        `limit` bytes or not regular.
         """
-        found: dict[str, Blob | WorkspaceError | None] = dict.fromkeys(paths)
-        named = {wanted: path for path in paths if (wanted := _asked(path))}
-        if not named:
-            return found
-        for name, mode, blob, size in await self._list_entries(sha, named):
-            if (path := named.get(name)) is None:
+        files: dict[str, Blob | WorkspaceError | None] = dict.fromkeys(paths)
+        names = {encoded: path for path in paths if (encoded := _encode_path(path))}
+        if not names:
+            return files
+        for name, mode, blob, size in await self._list_entries(sha, names):
+            if (path := names.get(name)) is None:
                 continue
-            what, remedy = f"`{path}` of commit {sha[:10]}", "Commit a regular file there, or nothing."
+            file, remedy = f"`{path}` of commit {sha[:10]}", "Commit a regular file there, or nothing."
             if mode not in _FILES:
                 kind = "a symbolic link" if mode == "120000" else "no file"
-                found[path] = WorkspaceError(f"{what} is {kind}.", remedy)
+                files[path] = WorkspaceError(f"{file} is {kind}.", remedy)
             elif size > limit:
-                found[path] = WorkspaceError(f"{what} has {size:,} bytes; the limit is {limit:,}.", "Make it shorter.")
+                files[path] = WorkspaceError(f"{file} has {size:,} bytes; the limit is {limit:,}.", "Make it shorter.")
             else:
-                found[path] = Blob(id=blob, content=await self.git.run("cat-file", "blob", blob))
-        return found
+                files[path] = Blob(id=blob, content=await self.git.run("cat-file", "blob", blob))
+        return files
 
     async def read_many(self, sha: str, patterns: Sequence[str], *, most: int, limit: int) -> dict[str, Blob]:
-        """The regular files of a commit that match; see `Workspaces.read_many`."""
+        """Read the regular files that match; see `Workspaces.read_many`."""
         roots = sorted({pattern.partition("*")[0].rstrip("/") for pattern in patterns})
-        found: dict[str, Blob] = {}
+        files: dict[str, Blob] = {}
         for name, mode, blob, size in await self._list_entries(sha, roots, "-r"):
             path = os.fsdecode(name)
-            if len(found) == most:
+            if len(files) == most:
                 break
-            is_wanted = any(path.count("/") == each.count("/") and fnmatchcase(path, each) for each in patterns)
+            is_wanted = any(path.count("/") == glob.count("/") and fnmatchcase(path, glob) for glob in patterns)
             if is_wanted and mode in _FILES and size <= limit:
-                found[path] = Blob(id=blob, content=await self.git.run("cat-file", "blob", blob))
-        return found
+                files[path] = Blob(id=blob, content=await self.git.run("cat-file", "blob", blob))
+        return files
 
     async def _list_entries(
         self, sha: str, paths: Iterable[str | bytes], *options: str
     ) -> list[tuple[bytes, str, str, int]]:
-        """Name, mode, blob id and size of each entry of a commit that `git ls-tree` finds."""
+        """Return name, mode, blob id and size from `git ls-tree`."""
         command = ("--literal-pathspecs", "ls-tree", "-z", "--long", "--full-tree")
         listing = await self.git.run(*command, *options, sha, "--", *paths)
         entries = []
@@ -256,32 +238,32 @@ class Mirror:
             entries.append((name, mode, blob, 0 if size == "-" else int(size)))
         return entries
 
-    async def hold(self, sha: str, *, keep: str) -> bool:
-        """Have a keep ref hold a commit; False when that is not here, and nothing may be fetched."""
-        async with self.held():
-            if not self.path.exists() or not await self._has(sha):
+    async def keep_commit(self, sha: str, *, keep: str) -> bool:
+        """Add a keep ref without fetching; return False if the commit is missing."""
+        async with self.locked():
+            if not self.path.exists() or not await self._has_commit(sha):
                 return False
             os.utime(self.lock)
             await self.git.run("update-ref", _keep_ref(keep), sha)
             return True
 
     async def release(self, *keeps: str) -> None:
-        """Drop keep refs; no error when they are gone already."""
-        async with self.held():
+        """Delete keep refs, if they exist."""
+        async with self.locked():
             if self.path.exists():
                 os.utime(self.lock)
                 deleted = "".join(f"delete {_keep_ref(keep)}\n" for keep in keeps)
                 await self.git.run("update-ref", "--stdin", stdin=deleted.encode())
 
     async def diff(self, base: str, head: str, *, limit: int) -> bytes:
-        """The first `limit` bytes of what leads to `head` from where it left `base`; both are here already."""
-        found = await self.git.run("merge-base", base, head, expect=(0, 1))
-        fork = found.decode().split()[0] if found else base
+        """Return the first `limit` bytes of the diff from the merge base to `head`; both commits are present."""
+        merge_base = await self.git.run("merge-base", base, head, expect=(0, 1))
+        fork = merge_base.decode().split()[0] if merge_base else base
         command = ("diff-tree", "-r", "--patch", "--no-ext-diff", "--no-textconv", "--no-renames", fork, head)
-        return await self.git.first(limit, *command)
+        return await self.git.read_head(limit, *command)
 
-    async def _has(self, sha: str) -> bool:
-        """Whether a commit is here with all that belongs to it: its removal may have been cut short."""
+    async def _has_commit(self, sha: str) -> bool:
+        """Whether a commit is complete; its removal may have been interrupted."""
         try:
             await self.git.run("rev-list", "--quiet", "--objects", f"{sha}^{{commit}}", "--not", "--all")
         except GitError:
@@ -292,100 +274,100 @@ class Mirror:
         try:
             if source.is_pull:
                 await self._fetch_default(source)
-                await self._bring(source, source.ref)
+                await self._fetch_ref(source, source.ref)
             else:
-                await self._bring(source, f"+{source.ref}:{_fetched(source.ref)}")
+                await self._fetch_ref(source, f"+{source.ref}:{_fetched_ref(source.ref)}")
         except GitError as error:
-            raise await self._reason(source, error) from error
-        if await self._has(source.sha):
+            raise await self._fetch_error(source, error) from error
+        if await self._has_commit(source.sha):
             return
         try:
-            await self._bring(source, source.sha)
+            await self._fetch_ref(source, source.sha)
         except GitError as error:
             raise CommitGoneError(
-                f"Commit {source.sha[:10]} is no longer on `{_short(source.ref)}`.",
+                f"Commit {source.sha[:10]} is no longer on `{_short_ref(source.ref)}`.",
                 "It was removed by a force-push: give the command again.",
             ) from error
 
     async def _fetch_default(self, source: Source) -> None:
-        """Have the default branch here, so that a pull request's head brings only what is its own."""
-        if await self.git.run("for-each-ref", "--count=1", _FETCHED):
+        """Fetch the default branch first, so that a pull request's head adds only its own objects."""
+        if await self.git.run("for-each-ref", "--count=1", _FETCH_REFS):
             return
         try:
-            await self._bring(replace(source, ref="refs/heads/HEAD"), f"+HEAD:{_fetched('HEAD')}")
+            await self._fetch_ref(replace(source, ref="refs/heads/HEAD"), f"+HEAD:{_fetched_ref('HEAD')}")
         except GitError as error:
             if _REF_MISSING not in error.stderr:
                 raise
 
-    async def _bring(self, source: Source, refspec: str) -> None:
-        """Fetch one thing, again while the server's trouble may pass; nothing is left of a fetch that failed.
+    async def _fetch_ref(self, source: Source, refspec: str) -> None:
+        """Fetch a refspec with retries; a failed fetch leaves nothing.
 
-        All of it is one pack, and the kernel ends the git that writes a longer one.
+        The objects arrive as one pack, so the kernel's file size limit bounds the fetch.
         """
-        most = self.limits.pull_bytes if source.is_pull else self.limits.fetch_bytes
-        git = replace(self.git, bounds=ProcessBounds(seconds=self.seconds, file_bytes=most))
+        max_bytes = self.limits.pull_bytes if source.is_pull else self.limits.fetch_bytes
+        git = replace(self.git, bounds=ProcessBounds(seconds=self.seconds, file_bytes=max_bytes))
 
         async def fetch() -> bytes:
             try:
                 return await git.run(*_FETCH, "--", source.url, refspec, credential=source.credential)
             except GitError as error:
-                largest = max((left.stat().st_size for left in self._unfinished()), default=0)
-                if largest >= most // 512 * 512:  # as the limit is counted
+                largest = max((file.stat().st_size for file in self._unfinished()), default=0)
+                if largest >= max_bytes // 512 * 512:  # as the limit is counted
                     setting = "CODEPILOT_PULL_FETCH_MB" if source.is_pull else "CODEPILOT_FETCH_MB"
-                    raise FetchTooLargeError(source.name, _short(source.ref), most, setting) from error
+                    raise FetchTooLargeError(source.name, _short_ref(source.ref), max_bytes, setting) from error
                 raise
             finally:
-                self._clear()
+                self._remove_leftovers()
 
-        await patiently(fetch, self.pauses)
+        await retry(fetch, self.pauses)
 
-    def _clear(self) -> None:
-        # What looks locked could not be written any more: a ref, or what packing makes.
-        locks = (left for place in _LOCKS for left in self.path.glob(place))
-        for left in (*self._unfinished(), *locks):
-            left.unlink(missing_ok=True)
+    def _remove_leftovers(self) -> None:
+        # Stale locks would block refs and packing.
+        locks = (file for pattern in _LOCKS for file in self.path.glob(pattern))
+        for file in (*self._unfinished(), *locks):
+            file.unlink(missing_ok=True)
 
     def _unfinished(self) -> list[Path]:
         return list(self.path.glob("objects/pack/tmp_*"))
 
-    async def _reason(self, source: Source, error: GitError) -> CloneError:
+    async def _fetch_error(self, source: Source, error: GitError) -> CloneError:
         if _REF_MISSING not in error.stderr:
             lines = [line.strip() for line in error.stderr.splitlines() if line.strip()]
-            # What fsck found stands before what git then says about it.
+            # fsck's finding precedes git's own message.
             lines = [line for line in lines if line.startswith("error: object ")] or lines
-            said = lines[-1].rstrip(".") if lines else f"git ended with exit code {error.exit_code}"
-            return CloneError(f"The repository could not be fetched: {said}.", _remedy(error.stderr))
+            message = lines[-1].rstrip(".") if lines else f"git ended with exit code {error.exit_code}"
+            return CloneError(f"The repository could not be fetched: {message}.", _remedy(error.stderr))
         listing = ("ls-remote", "--", source.url)
-        if not await patiently(lambda: self.git.run(*listing, credential=source.credential), self.pauses):
+        if not await retry(lambda: self.git.run(*listing, credential=source.credential), self.pauses):
             return RepositoryEmptyError("The repository is empty.", "Push a first commit, then give the command again.")
         return BranchGoneError(
-            f"`{_short(source.ref)}` no longer exists.", "Push the branch again, or give the command elsewhere."
+            f"`{_short_ref(source.ref)}` no longer exists.", "Push the branch again, or give the command elsewhere."
         )
 
 
 def _keep_ref(keep: str) -> str:
-    return f"{KEPT}{keep}"
+    return f"{KEEP_REFS}{keep}"
 
 
-def _asked(path: str) -> bytes:
-    """A path as git is asked for it; nothing where no file is called so, and no program can be asked for it."""
+def _encode_path(path: str) -> bytes:
+    """Encode a path for git's command line; empty if no file can have it."""
     try:
-        wanted = os.fsencode(path)
+        encoded = os.fsencode(path)
     except UnicodeEncodeError:
         return b""
-    return b"" if b"\0" in wanted or len(wanted) > _LONGEST_PATH else wanted
+    return b"" if b"\0" in encoded or len(encoded) > _LONGEST_PATH else encoded
 
 
 def _recent_ref(sha: str) -> str:
-    return f"{RECENT}{int(time.time()) // RECENT_SECONDS}/{sha}"
+    return f"{RECENT_REFS}{int(time.time()) // RECENT_SECONDS}/{sha}"
 
 
-def _fetched(ref: str) -> str:
+def _fetched_ref(ref: str) -> str:
     # The branch's name is hashed: `a` deleted and `a/b` created meanwhile would collide as refs.
-    return f"{_FETCHED}{hashlib.sha256(ref.encode()).hexdigest()[:32]}"
+    return f"{_FETCH_REFS}{hashlib.sha256(ref.encode()).hexdigest()[:32]}"
 
 
-def _short(ref: str) -> str:
+def _short_ref(ref: str) -> str:
     return ref.removeprefix("refs/heads/").removeprefix("refs/")
 
 
@@ -400,24 +382,21 @@ def _remedy(stderr: str) -> str:
         )
     if "not found" in text or "does not exist" in text or "redirect" in text:
         return "Check whether it was deleted, renamed or made private, and whether the App is still installed."
-    if is_about_certificates(stderr):
-        return FOREIGN_CERTIFICATE
+    if is_certificate_error(stderr):
+        return UNKNOWN_AUTHORITY
     if "could not resolve" in text or "unable to access" in text or "connection" in text:
         return "Check that the server is reachable from the bot's machine, then give the command again."
     return "Give the command again; if it fails again, report this to the bot's operator."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pristine:
-    """One repository's files as last checked out.
+class CheckoutCache:
+    """A repository's last checkout, for copying.
 
-    Unpacking a commit costs the decompression of every file, a copy only the bytes. From one commit to the next only
-    the difference is written. No sandbox ever sees these files.
+    A copy saves decompressing every file, and the next commit only writes the difference. No sandbox sees these files.
 
     Attributes:
-        folder: holds the files, git's index of them, and a note of the commit that they are.
-        lock: the file whose lock guards them.
-        seconds: how long to wait for the lock.
+        folder: the files, git's index of them, and a note with their commit.
     """
 
     folder: Path
@@ -425,25 +404,23 @@ class Pristine:
     seconds: float
 
     async def copy(self, git: Git, sha: str, target: Path) -> None:
-        """Put the files of a commit into an empty directory.
+        """Copy a commit's files into an empty directory.
 
         Args:
-            git: a git directory that has the commit; its attributes decide how files are written.
-            sha: the commit.
-            target: an existing, empty directory.
+            git: has the commit; its attributes decide how files are written.
 
         Raises:
-            WorkspaceError: git or the copying failed, for lack of disk space for example.
+            WorkspaceError: git or the copy failed, e.g. because the disk is full.
         """
-        async with locked(self.lock, seconds=self.seconds):
+        async with hold_lock(self.lock, seconds=self.seconds):
             files, note = self.folder / "files", self.folder / "commit"
-            # New after each start of the machine: a power cut may take files that were not synced, and leave the note.
+            # Valid for one boot: after a power cut, the note may survive without the unsynced files.
             boot = _read(Path("/proc/sys/kernel/random/boot_id")).strip()
-            noted = await asyncio.to_thread(_read, note)
-            if noted != f"{sha} {boot}":
-                if not noted.endswith(f" {boot}"):
-                    await in_thread(_start_anew, self.folder)
-                # Write what differs between the noted commit and `sha`; there is no note while the files are neither.
+            cached = await asyncio.to_thread(_read, note)
+            if cached != f"{sha} {boot}":
+                if not cached.endswith(f" {boot}"):
+                    await run_thread(_reset_folder, self.folder)
+                # Write the differences; without a note while the files are in between.
                 note.unlink(missing_ok=True)
                 writer = Git(
                     git_dir=git.git_dir,
@@ -454,27 +431,27 @@ class Pristine:
                 )
                 await writer.run("read-tree", "--reset", "-u", sha)
                 note.write_text(f"{sha} {boot}")
-            # With `cp`, which knows how to have the file system share the bytes, twice at once.
+            # Two concurrent `cp` processes, which can share bytes (reflinks).
             source, target, names = await asyncio.to_thread(_first_fork, files, target)
             halves = [half for half in (names[::2], names[1::2]) if half]
             if len(names) > _MAX_NAMES:
                 halves = [["."]]
-            results = await asyncio.gather(*(cp(source, target, half) for half in halves))
-            if said := next(filter(None, results), ""):
-                raise WorkspaceError(f"The files could not be copied: {said}", "Check whether the disk is full.")
+            results = await asyncio.gather(*(copy_names(source, target, half) for half in halves))
+            if error := next(filter(None, results), ""):
+                raise WorkspaceError(f"The files could not be copied: {error}", "Check whether the disk is full.")
 
 
 def _read(note: Path) -> str:
     return note.read_text() if note.exists() else ""
 
 
-def _start_anew(folder: Path) -> None:
+def _reset_folder(folder: Path) -> None:
     remove_tree(folder)
     (folder / "files").mkdir(mode=0o700, parents=True)
 
 
 def _first_fork(source: Path, target: Path) -> tuple[Path, Path, list[str]]:
-    """The first level below `source` with more than one name on it; what leads there is made in `target`."""
+    """Descend to the first directory with several entries, creating the same path in `target`."""
     names = _names(source)
     while len(names) == 1 and (source / names[0]).is_dir() and not (source / names[0]).is_symlink():
         source, target = source / names[0], target / names[0]
@@ -487,16 +464,10 @@ def _names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-class Upkeep:
-    """The care for all mirrors below one directory.
+class Maintenance:
+    """Maintenance of all mirrors in one directory, each under its lock.
 
-    A mirror is a cache: all that is in it can be fetched again. What a job needs is held by its keep refs, and what was
-    asked for lately by a ref that has the hour in its name. Nothing is touched without the mirror's lock.
-
-    Args:
-        folder: holds the mirrors.
-        mirror: makes the one of a repository.
-        limits: how large all of them may be together, and how long one stays unused.
+    Keep refs protect commits of jobs; refs named by the hour protect recently used ones.
     """
 
     def __init__(self, folder: Path, mirror: Callable[[int], Mirror], limits: MirrorLimits) -> None:
@@ -505,108 +476,102 @@ class Upkeep:
         self._limits = limits
 
     async def tidy(self) -> None:
-        """Prune and pack each mirror that needs it; then remove unused ones, and others while all are too large."""
-        for left in sorted(self._folder.glob(f"{_REMOVED}*")):
-            await asyncio.to_thread(discard, left)
+        """Prune and pack mirrors that need it; evict unused ones, and others while the total is too large."""
+        for removed in sorted(self._folder.glob(f"{_REMOVED}*")):
+            await asyncio.to_thread(discard, removed)
         for repo_id in self._ids():
             try:
                 await self._prune(self._mirror(repo_id))
             except (WorkspaceError, OSError) as error:
-                # One damaged mirror must not keep the others from it; its own jobs will say so.
-                place = self._mirror(repo_id).path
-                log.warning("mirror %s was not packed; if it is damaged, delete it: %s", place, error)
+                # A damaged mirror must not stop the others; its own jobs report it.
+                path = self._mirror(repo_id).path
+                log.warning("mirror %s was not packed; if it is damaged, delete it: %s", path, error)
         sizes = [await asyncio.to_thread(self._size, repo_id) for repo_id in self._ids()]
-        total = sum(each.size for each in sizes)
+        total = sum(mirror_size.size for mirror_size in sizes)
         allowed, oldest = self._limits.total_bytes, time.time() - self._limits.unused_seconds
-        for each in sorted(sizes, key=lambda size: size.used):
-            too_much = total > allowed or each.used < oldest
-            if too_much and await self._removed(self._mirror(each.repo_id)):
-                log.info("mirror %s was removed: all mirrors had %s bytes of %s", each.repo_id, total, allowed)
-                total -= each.size
+        for mirror_size in sorted(sizes, key=lambda size: size.used):
+            is_excess = total > allowed or mirror_size.used < oldest
+            if is_excess and await self._evict(self._mirror(mirror_size.repo_id)):
+                log.info("mirror %s was removed: all mirrors had %s bytes of %s", mirror_size.repo_id, total, allowed)
+                total -= mirror_size.size
         if total > allowed:
             log.warning("the mirrors that jobs need have %s bytes; the limit is %s", total, allowed)
 
     def _ids(self) -> list[int]:
         return sorted(int(path.stem) for path in self._folder.glob("*.git") if path.stem.isdecimal())
 
-    def _size(self, repo_id: int) -> _Size:
+    def _size(self, repo_id: int) -> _MirrorSize:
         mirror = self._mirror(repo_id)
-        size = sum(map(_disk_bytes, _places(mirror)))
-        return _Size(used=_changed_at(mirror.lock), size=size, repo_id=repo_id)
+        size = sum(map(_disk_bytes, _mirror_paths(mirror)))
+        return _MirrorSize(used=_changed_at(mirror.lock), size=size, repo_id=repo_id)
 
     async def _prune(self, mirror: Mirror) -> None:
-        async with mirror.held():
+        async with mirror.locked():
             oldest = int(time.time()) // RECENT_SECONDS - 1
-            listed = (await mirror.git.run("for-each-ref", "--format=%(refname)", RECENT)).decode().split()
-            old = [ref for ref in listed if int(ref.removeprefix(RECENT).partition("/")[0]) < oldest]
+            refs = (await mirror.git.run("for-each-ref", "--format=%(refname)", RECENT_REFS)).decode().split()
+            old = [ref for ref in refs if int(ref.removeprefix(RECENT_REFS).partition("/")[0]) < oldest]
             if old:
                 await mirror.git.run("update-ref", "--stdin", stdin="".join(f"delete {ref}\n" for ref in old).encode())
-            if not await asyncio.to_thread(_is_due, mirror):
+            if not await asyncio.to_thread(_needs_packing, mirror):
                 return
             expiry = f"--prune={int(time.time()) - _GRACE_SECONDS}"
             # Unreachable objects go with their whole pack, and those of the last hour stay in one of their own.
             await mirror.git.run("gc", "--quiet", "--cruft", expiry)
-            _note(mirror).touch()
+            _pack_marker(mirror).touch()
 
-    async def _removed(self, mirror: Mirror) -> bool:
-        """Remove a mirror that no job holds and that was not asked lately; whether it was."""
-        async with mirror.held():
+    async def _evict(self, mirror: Mirror) -> bool:
+        """Remove a mirror without keep or recent refs; return whether it was removed."""
+        async with mirror.locked():
             try:
-                if await mirror.git.run("for-each-ref", "--count=1", KEPT, RECENT):
+                if await mirror.git.run("for-each-ref", "--count=1", KEEP_REFS, RECENT_REFS):
                     return False
             except WorkspaceError:  # it is damaged, and may still be in use; it was logged above
                 return False
-            # Renamed first: half a mirror would be taken for a whole one.
-            for path in _places(mirror):
+            # Renamed first, since a partial mirror would look complete.
+            for path in _mirror_paths(mirror):
                 if path.exists():
-                    place = self._folder / f"{_REMOVED}{path.name}-{secrets.token_hex(4)}"
-                    path.rename(place)
-                    await asyncio.to_thread(discard, place)
+                    target = self._folder / f"{_REMOVED}{path.name}-{secrets.token_hex(4)}"
+                    path.rename(target)
+                    await asyncio.to_thread(discard, target)
         return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Size:
-    """A mirror with the files of its last checkout.
-
-    Attributes:
-        used: when it was last used.
-        size: bytes on the disk.
-        repo_id: whose it is.
-    """
+class _MirrorSize:
+    """Disk usage of a mirror with its last checkout."""
 
     used: float
     size: int
     repo_id: int
 
 
-def _places(mirror: Mirror) -> tuple[Path, Path, Path]:
-    """The mirror, the files of its last checkout, and their code index."""
+def _mirror_paths(mirror: Mirror) -> tuple[Path, Path, Path]:
+    """Return the mirror, its last checkout and its code index."""
     return mirror.path, mirror.path.with_suffix(".files"), mirror.path.with_suffix(".index")
 
 
-def _is_due(mirror: Mirror) -> bool:
-    """Whether much lies outside the main pack, or there is something to prune that was not when it was last packed."""
+def _needs_packing(mirror: Mirror) -> bool:
+    """Whether much data lies outside the main pack, or objects have become prunable since the last run."""
     packs = sorted(pack.stat().st_size for pack in (mirror.path / "objects" / "pack").glob("*.pack"))
     if sum(packs[:-1]) > _LOOSE_END_BYTES:
         return True
-    packed = _changed_at(_note(mirror)) or _changed_at(mirror.path / "HEAD")
+    packed = _changed_at(_pack_marker(mirror)) or _changed_at(mirror.path / "HEAD")
     return time.time() - packed > _DAY_SECONDS and packed < _changed_at(mirror.lock) + _SETTLED_SECONDS
 
 
-def _note(mirror: Mirror) -> Path:
+def _pack_marker(mirror: Mirror) -> Path:
     return mirror.path / "packed"
 
 
 def _changed_at(path: Path) -> float:
-    """When a file was last written; the beginning of time for one that is not there."""
+    """Return the modification time; 0 if missing."""
     with suppress(FileNotFoundError):
         return path.stat().st_mtime
     return 0.0
 
 
 def _disk_bytes(folder: Path) -> int:
-    """What a directory takes on the disk, of any depth; what vanishes meanwhile counts for nothing."""
+    """Return the disk usage at any depth; ignores files that vanish meanwhile."""
     total = 0
     with suppress(FileNotFoundError):
         for _, _, files, descriptor in os.fwalk(folder):

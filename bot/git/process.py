@@ -1,8 +1,7 @@
-"""Run git, or another program of the host, on strangers' bytes: bounded in time, processor time, memory and output.
+"""Run git and other host programs on untrusted data, bounded in time, processor time, memory and output.
 
-`Git` is the one place that starts git: explicit arguments, an environment made from nothing, and settings that no file
-can change. `patiently` asks a git server again when its trouble may pass. The last part chooses what connections trust
-and how they leave: certificate authorities beside the system's, and git's proxies.
+`Git` is the only place that starts git: with explicit arguments, a clean environment, and settings that no file can
+override. Also chooses certificate authorities and proxies of connections.
 """
 
 from __future__ import annotations
@@ -30,23 +29,22 @@ from bot.git.errors import GitError, GitMissingError
 
 log = logging.getLogger(__name__)
 _MIB = 1024 * 1024
-_MOST_SAID = 64 * 1024
-_PIECE = 256 * 1024
-NOWHERE = "/dev/null"
+_MAX_STDERR = 64 * 1024
+_CHUNK = 256 * 1024
+DEV_NULL = "/dev/null"
 PAUSES = (1.0, 4.0, 15.0, 40.0)
-"""Seconds before each further try."""
+"""Seconds before each further attempt."""
 GIT_CA_FILE = "GIT_SSL_CAINFO"
-FOREIGN_CERTIFICATE = (
+UNKNOWN_AUTHORITY = (
     "If an authority of your own has signed the server's certificate, name its file in CODEPILOT_CA_FILE."
 )
-NO_AUTHORITIES = "the bot cannot read the file that CODEPILOT_CA_FILE names"
-PUT_BACK = "The operator must put the file back; no restart is needed."
+CA_FILE_UNREADABLE = "the bot cannot read the file that CODEPILOT_CA_FILE names"
+RESTORE_CA_FILE = "The operator must put the file back; no restart is needed."
 
-# The limits are there before the program is, so that whatever it starts has them, too. One that cannot be set, because
-# the bot itself runs with a lower one, is in force already.
-_LIMITED = 'for each in "-S -t $1" "-d $2" "-f $3" "-c 0"; do ulimit $each 2>/dev/null || :; done; shift 3; exec "$@"'
+# Set before the program starts, so that its children inherit the limits. A limit that cannot be set is already lower.
+_ULIMIT = 'for each in "-S -t $1" "-d $2" "-f $3" "-c 0"; do ulimit $each 2>/dev/null || :; done; shift 3; exec "$@"'
 _NOT_STARTED = (126, 127)  # how a shell says so
-_PASSING = re.compile(
+_TRANSIENT = re.compile(
     r"returned error: (?:429|5\d\d)|HTTP (?:429|5\d\d)|RPC failed|early EOF|unexpected disconnect|hung up unexpectedly"
     r"|Could not resolve|Couldn't resolve|Failed to connect|Couldn't connect|Connection (?:refused|reset|timed out)"
     r"|Operation (?:too slow|timed out)|Empty reply|Recv failure|Send failure|transfer closed|SSL_ERROR_SYSCALL"
@@ -54,8 +52,8 @@ _PASSING = re.compile(
     re.IGNORECASE,
 )
 
-# What fsck reports of old histories and harms nobody here: see docs/decisions/0037.
-_HARMLESS = (
+# Harmless faults that fsck reports in old histories: see docs/decisions/0037.
+_IGNORED_FAULTS = (
     "badDate",
     "badDateOverflow",
     "badEmail",
@@ -72,10 +70,10 @@ _HARMLESS = (
     "zeroPaddedFilemode",
 )
 _SETTINGS: tuple[tuple[str, str], ...] = (
-    ("core.hooksPath", NOWHERE),
+    ("core.hooksPath", DEV_NULL),
     ("core.fsmonitor", "false"),
-    ("core.attributesFile", NOWHERE),
-    ("core.excludesFile", NOWHERE),
+    ("core.attributesFile", DEV_NULL),
+    ("core.excludesFile", DEV_NULL),
     ("core.askPass", ""),
     ("core.sshCommand", "false"),
     ("core.pager", "cat"),
@@ -88,7 +86,7 @@ _SETTINGS: tuple[tuple[str, str], ...] = (
     ("core.protectNTFS", "false"),
     ("credential.helper", ""),
     ("http.followRedirects", "false"),
-    # A connection that is silent for so long is given up; git's servers send a byte a second while they prepare.
+    # Abort silent connections; git's servers send a byte a second while they prepare.
     ("http.lowSpeedLimit", "1"),
     ("http.lowSpeedTime", "60"),
     ("protocol.allow", "never"),
@@ -113,22 +111,21 @@ _SETTINGS: tuple[tuple[str, str], ...] = (
     ("core.bigFileThreshold", "16m"),
     ("pack.windowMemory", "128m"),
     ("transfer.fsckObjects", "true"),
-    # Always a pack, which appears whole or not at all: a commit that is there has all its files, even after kill -9.
+    # Always a pack, which appears atomically: a present commit is complete, even after kill -9.
     ("transfer.unpackLimit", "1"),
-    *((f"fetch.fsck.{fault}", "ignore") for fault in _HARMLESS),
+    *((f"fetch.fsck.{fault}", "ignore") for fault in _IGNORED_FAULTS),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessBounds:
-    """What one command may take; each of its processes, where it starts several.
+    """Limits of a command; each of its processes has them.
 
     Attributes:
-        seconds: until it is killed.
-        cpu_seconds: of processor time; None for as much as the machine has in `seconds`.
-        memory_bytes: of data; files that it maps do not count.
-        output_bytes: that it may write to its standard output.
-        file_bytes: of one file that it writes; None for no bound.
+        cpu_seconds: None for all processors during `seconds`.
+        memory_bytes: of data, without mapped files.
+        output_bytes: of standard output.
+        file_bytes: of each file written; None for no limit.
     """
 
     seconds: float = 600.0
@@ -138,7 +135,7 @@ class ProcessBounds:
     file_bytes: int | None = None
 
     def limits(self) -> tuple[str, str, str]:
-        """Processor time, memory and file size in the words of the shell's `ulimit`."""
+        """Return processor time, memory and file size as arguments of the shell's `ulimit`."""
         cpu = self.cpu_seconds if self.cpu_seconds is not None else int(self.seconds + 1) * (os.cpu_count() or 1)
         file = "unlimited" if self.file_bytes is None else str(self.file_bytes // 512)
         return str(cpu), str(self.memory_bytes // 1024), file
@@ -146,30 +143,29 @@ class ProcessBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """A token, valid for one remote address and nothing else.
+    """A token that is valid for one remote.
 
     Attributes:
-        url: the remote's address; git sends the token to addresses that begin with it.
-        token: a GitHub token, never shown.
+        url: git sends the token to addresses with this prefix.
     """
 
     url: str
     token: str = field(repr=False)
 
     def settings(self) -> tuple[tuple[str, str], ...]:
-        """Git's settings that send the token; empty when the address is a path of this machine."""
+        """Return the git settings that send the token; none for a local path."""
         if not self.url.startswith(("https://", "http://")) or not self.token:
             return ()
-        return ((f"http.{self.url}.extraHeader", f"Authorization: Basic {self.basic()}"),)
+        return ((f"http.{self.url}.extraHeader", f"Authorization: Basic {self.basic_auth()}"),)
 
-    def hide(self, text: str) -> str:
-        """Give back `text` without the token in any form that git is given it."""
-        for secret in filter(None, (self.basic(), self.token)):
+    def redact(self, text: str) -> str:
+        """Redact the token in every form that git receives."""
+        for secret in filter(None, (self.basic_auth(), self.token)):
             text = text.replace(secret, "[redacted]")
         return text
 
-    def basic(self) -> str:
-        """The credentials of HTTP's basic authentication; empty without a token."""
+    def basic_auth(self) -> str:
+        """Return HTTP basic credentials; empty without a token."""
         # GitHub takes any installation token as the password of this user:
         # https://docs.github.com/apps/creating-github-apps/authenticating-with-a-github-app/authenticating-as-a-github-app-installation
         return b64encode(f"x-access-token:{self.token}".encode()).decode() if self.token else ""
@@ -177,14 +173,11 @@ class Credential:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Git:
-    """Git on one git directory, deaf to everything but what it is told here.
+    """Git on one git directory, isolated from user and system configuration.
 
     Attributes:
-        git_dir: the git directory; None for commands that need none.
-        work_tree: the files' directory; None for a bare one.
-        index: the index file, which nothing else uses meanwhile; None for the git directory's own.
-        environment: variables the operator grants every git, e.g. `HTTPS_PROXY` or `SSL_CERT_FILE`.
-        bounds: what one command may take.
+        index: used by nothing else meanwhile; None for the git directory's own.
+        environment: variables from the operator, e.g. `HTTPS_PROXY` or `SSL_CERT_FILE`.
     """
 
     git_dir: Path | None = None
@@ -202,73 +195,71 @@ class Git:
         variables: Mapping[str, str] | None = None,
         expect: Sequence[int] = (0,),
     ) -> bytes:
-        """Run one git command and give back its standard output.
+        """Run a git command and return its standard output.
 
         Args:
-            args: the command and its arguments, none of which is ever seen by a shell.
-            stdin: what the command reads, or the file with it.
-            stdout: a file that gets the output in place of the caller.
-            credential: what it may authenticate with; only fetch, ls-remote and push get one.
-            variables: further environment, e.g. `GIT_AUTHOR_DATE`.
-            expect: exit codes that are no failure.
+            stdin: the input, or a file with it.
+            stdout: a file that gets the output instead of the caller.
+            credential: only for fetch, ls-remote and push.
+            expect: successful exit codes.
 
         Raises:
-            GitError: any other exit code, or it broke its bounds.
+            GitError: another exit code, or an exceeded bound.
         """
         environment = self._environment(credential, variables or {})
-        if self.index is not None:  # a git that was killed has left its lock
+        if self.index is not None:  # a killed git leaves its lock
             self.index.with_name(f"{self.index.name}.lock").unlink(missing_ok=True)
-        with traced(f"git {_command(args)}"):
-            ended = await run(self._argv(args), env=environment, bounds=self.bounds, stdin=stdin, stdout=stdout)
-        said = credential.hide(ended.said) if credential else ended.said
-        if ended.cut:
-            raise GitError(_command(args), None, f"it wrote more than {self.bounds.output_bytes:,} bytes")
-        if ended.code == -signal.SIGXCPU:
-            raise GitError(_command(args), None, f"it took more than {self.bounds.limits()[0]} s of a processor")
-        if ended.code in _NOT_STARTED:
+        with traced(f"git {_subcommand(args)}"):
+            result = await run(self._argv(args), env=environment, bounds=self.bounds, stdin=stdin, stdout=stdout)
+        stderr = credential.redact(result.stderr) if credential else result.stderr
+        if result.truncated:
+            raise GitError(_subcommand(args), None, f"it wrote more than {self.bounds.output_bytes:,} bytes")
+        if result.code == -signal.SIGXCPU:
+            raise GitError(_subcommand(args), None, f"it took more than {self.bounds.limits()[0]} s of a processor")
+        if result.code in _NOT_STARTED:
             raise GitMissingError
-        if ended.code not in expect:
-            raise GitError(_command(args), ended.code, said)
-        return ended.output
+        if result.code not in expect:
+            raise GitError(_subcommand(args), result.code, stderr)
+        return result.output
 
     async def text(
         self, *args: str | bytes | Path, stdin: bytes = b"", variables: Mapping[str, str] | None = None
     ) -> str:
-        """Run one git command and give back its standard output as text, without white space around it."""
+        """Run a git command and return its standard output as stripped text."""
         return (await self.run(*args, stdin=stdin, variables=variables)).decode(errors="replace").strip()
 
-    async def first(self, limit: int, *args: str | bytes | Path) -> bytes:
-        """Run one git command for the first `limit` bytes of its standard output; what comes after is not waited for.
+    async def read_head(self, limit: int, *args: str | bytes | Path) -> bytes:
+        """Run a git command for the first `limit` bytes of its output; it is stopped then.
 
         Raises:
-            GitError: a failure before there were as many, or the time limit.
+            GitError: an earlier failure, or the time limit.
         """
         bounds = replace(self.bounds, output_bytes=limit)
-        with traced(f"git {_command(args)}"):
-            ended = await run(self._argv(args), env=self._environment(None, {}), bounds=bounds)
-        if ended.code != 0 and not ended.cut:
-            raise GitError(_command(args), ended.code, ended.said)
-        return ended.output
+        with traced(f"git {_subcommand(args)}"):
+            result = await run(self._argv(args), env=self._environment(None, {}), bounds=bounds)
+        if result.code != 0 and not result.truncated:
+            raise GitError(_subcommand(args), result.code, result.stderr)
+        return result.output
 
     @staticmethod
     def _argv(args: Sequence[str | bytes | Path]) -> list[bytes]:
-        return [os.fsencode(each) for each in (_program(), *args)]
+        return [os.fsencode(arg) for arg in (_program(), *args)]
 
     def _environment(self, credential: Credential | None, variables: Mapping[str, str]) -> dict[str, str]:
-        """Make the variables of one command.
+        """Build a command's environment.
 
-        Settings are in the environment (`GIT_CONFIG_COUNT` in git-config(1)), where they take precedence over every
-        file, and where a credential appears neither on a command line nor on disk.
+        Settings go into the environment (`GIT_CONFIG_COUNT` in git-config(1)), where they override every file, and
+        where a credential is neither on a command line nor on disk.
         """
         settings = (*_SETTINGS, *(credential.settings() if credential else ()))
         environment = {
             **self.environment,
             "PATH": f"{Path(_program()).parent}{os.pathsep}{os.defpath}",
-            "HOME": NOWHERE,
-            "XDG_CONFIG_HOME": NOWHERE,
+            "HOME": DEV_NULL,
+            "XDG_CONFIG_HOME": DEV_NULL,
             "LC_ALL": "C.UTF-8",
             "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": NOWHERE,
+            "GIT_CONFIG_GLOBAL": DEV_NULL,
             "GIT_ATTR_NOSYSTEM": "1",
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_OPTIONAL_LOCKS": "0",
@@ -283,8 +274,8 @@ class Git:
         return environment | {name: str(path) for name, path in places.items() if path is not None}
 
 
-def _command(args: Sequence[str | bytes | Path]) -> str:
-    """The command's name, without arguments: some are names that strangers chose."""
+def _subcommand(args: Sequence[str | bytes | Path]) -> str:
+    """Return the subcommand; arguments may be untrusted names."""
     return next(name for name in map(os.fsdecode, args) if not name.startswith("-"))
 
 
@@ -292,26 +283,26 @@ def _program() -> str:
     return shutil.which("git") or "git"
 
 
-async def patiently(ask: Callable[[], Awaitable[bytes]], pauses: Sequence[float]) -> bytes:
-    """What `ask` gives, which is asked again after each pause as long as its failure may pass.
+async def retry(call: Callable[[], Awaitable[bytes]], pauses: Sequence[float]) -> bytes:
+    """Await `call`, and repeat it after each pause while the failure is transient.
 
     Raises:
         GitError: the last failure.
     """
     for pause in pauses:
         try:
-            return await ask()
+            return await call()
         except GitError as error:
-            if not may_pass(error):
+            if not is_transient(error):
                 raise
             log.warning("trying the git server again in %.0f s: %s", pause, error.stderr.strip()[-300:])
         await asyncio.sleep(pause)
-    return await ask()
+    return await call()
 
 
-def may_pass(error: GitError) -> bool:
-    """Whether the same command may succeed in a while."""
-    return error.exit_code is not None and _PASSING.search(error.stderr) is not None
+def is_transient(error: GitError) -> bool:
+    """Whether a retry may succeed."""
+    return error.exit_code is not None and _TRANSIENT.search(error.stderr) is not None
 
 
 async def run(
@@ -323,23 +314,20 @@ async def run(
     stdout: Path | None = None,
     cwd: Path = Path("/"),
 ) -> ProcessResult:
-    """Run a program in a session of its own; nothing of it is left when this returns.
+    """Run a program in its own session, and end the whole session with it.
 
     Args:
-        argv: the program and its arguments.
-        env: its whole environment.
-        bounds: what it may take.
-        stdin: what it reads, or the file with it.
-        stdout: the file that gets its output; None to be given it.
-        cwd: where it starts.
+        env: the complete environment.
+        stdin: the input, or a file with it.
+        stdout: a file that gets the output instead of the caller.
     """
     with ExitStack() as files:
-        given = files.enter_context(stdin.open("rb")) if isinstance(stdin, Path) else asyncio.subprocess.PIPE
-        kept = files.enter_context(stdout.open("wb")) if stdout else asyncio.subprocess.PIPE
+        source = files.enter_context(stdin.open("rb")) if isinstance(stdin, Path) else asyncio.subprocess.PIPE
+        sink = files.enter_context(stdout.open("wb")) if stdout else asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            *("/bin/sh", "-c", _LIMITED, "sh", *bounds.limits(), *argv),
-            stdin=given,
-            stdout=kept,
+            *("/bin/sh", "-c", _ULIMIT, "sh", *bounds.limits(), *argv),
+            stdin=source,
+            stdout=sink,
             stderr=asyncio.subprocess.PIPE,
             env=env,
             cwd=cwd,
@@ -347,43 +335,42 @@ async def run(
         )
     try:
         async with asyncio.timeout(bounds.seconds):
-            output, said, _ = await asyncio.gather(
-                _output(process, bounds.output_bytes), _end_of(process.stderr), _feed(process.stdin, stdin)
+            output, stderr, _ = await asyncio.gather(
+                _read_output(process, bounds.output_bytes), _read_tail(process.stderr), _feed(process.stdin, stdin)
             )
             code: int | None = await process.wait()
     except TimeoutError:
-        code, output, said = None, b"", f"it took more than {bounds.seconds:g} s"
+        code, output, stderr = None, b"", f"it took more than {bounds.seconds:g} s"
     finally:
-        # End the program and what it started if they still run (a time limit, a cancelled job).
+        # End the session if it still runs (a time limit, a cancelled job).
         if process.returncode is None:
             _kill(process)
-        # What is left in a pipe has to be read: as long as reading stands still, `process.wait` never returns.
+        # Drain the pipes: `process.wait` does not return before.
         for pipe in (process.stdout, process.stderr):
-            await _end_of(pipe)
+            await _read_tail(pipe)
         await process.wait()
-    cut = len(output) > bounds.output_bytes
-    return ProcessResult(code=code, output=output[: bounds.output_bytes], cut=cut, said=said)
+    truncated = len(output) > bounds.output_bytes
+    return ProcessResult(code=code, output=output[: bounds.output_bytes], truncated=truncated, stderr=stderr)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessResult:
-    """How a program ended.
+    """Result of a program.
 
     Attributes:
-        code: its exit code, negative for a signal; None when it was killed after its time.
-        output: what it wrote to its standard output, at most as much as was allowed.
-        cut: whether there was more.
-        said: the end of what it wrote to its standard error.
+        code: negative for a signal; None after a timeout.
+        truncated: whether the output exceeded its limit.
+        stderr: the end of standard error.
     """
 
     code: int | None
     output: bytes
-    cut: bool
-    said: str
+    truncated: bool
+    stderr: str
 
 
-async def _output(process: asyncio.subprocess.Process, limit: int) -> bytes:
-    """At most one byte more than `limit`; a program that writes more is killed."""
+async def _read_output(process: asyncio.subprocess.Process, limit: int) -> bytes:
+    """Read up to one byte more than `limit`; kill a program that writes more."""
     if process.stdout is None:
         return b""
     try:
@@ -391,44 +378,43 @@ async def _output(process: asyncio.subprocess.Process, limit: int) -> bytes:
     except asyncio.IncompleteReadError as error:
         return error.partial
     _kill(process)
-    await _end_of(process.stdout)  # as above
+    await _read_tail(process.stdout)  # as above
     return output
 
 
-async def _end_of(stream: asyncio.StreamReader | None) -> str:
-    said = b""
-    while stream is not None and (piece := await stream.read(_PIECE)):
-        said = (said + piece)[-_MOST_SAID:]
-    return said.decode(errors="replace")
+async def _read_tail(stream: asyncio.StreamReader | None) -> str:
+    tail = b""
+    while stream is not None and (chunk := await stream.read(_CHUNK)):
+        tail = (tail + chunk)[-_MAX_STDERR:]
+    return tail.decode(errors="replace")
 
 
 async def _feed(stream: asyncio.StreamWriter | None, data: bytes | Path) -> None:
     if stream is None or isinstance(data, Path):
         return
-    with suppress(BrokenPipeError, ConnectionResetError):  # it read no more than it wanted
+    with suppress(BrokenPipeError, ConnectionResetError):  # the program stopped reading
         stream.write(data)
         await stream.drain()
-    stream.close()  # not waited for: where that is cancelled, asyncio logs an error of its own
+    stream.close()  # not awaited: if that is cancelled, asyncio logs an error
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:
-    with suppress(ProcessLookupError):  # it ended in this very moment
+    with suppress(ProcessLookupError):  # it has just ended
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def git_variables(ca_file: Path | None) -> dict[str, str]:
-    """The environment of git: the proxies that this process's environment names, and whom it trusts.
+    """Return git's environment: the process's proxies and the operator's certificate authorities.
 
-    Where there is a file of the operator's, it trusts the authorities in that alone. Git runs in another directory than
-    the bot, to which the file's name may be relative.
+    With a file of authorities, git trusts these alone. The path is absolute, since git runs in another directory.
     """
     proxies = getproxies_environment()
     variables = {f"{kind}_proxy": proxies[kind] for kind in ("http", "https", "all", "no") if kind in proxies}
     return variables if ca_file is None else variables | {GIT_CA_FILE: str(ca_file.absolute())}
 
 
-def connector(ca_file: Path | None) -> aiohttp.TCPConnector:
-    """Connections that trust the system's authorities, and those that the operator's file has now.
+def make_connector(ca_file: Path | None) -> aiohttp.TCPConnector:
+    """Return a connector that trusts the system's authorities and those in the operator's current file.
 
     Raises:
         AuthoritiesError: the file cannot be read.
@@ -436,31 +422,31 @@ def connector(ca_file: Path | None) -> aiohttp.TCPConnector:
     if ca_file is None:
         return aiohttp.TCPConnector()
     try:
-        now = ca_file.stat()
-        context = _context(ca_file, (now.st_ino, now.st_mtime_ns, now.st_size))
+        status = ca_file.stat()
+        context = _context(ca_file, (status.st_ino, status.st_mtime_ns, status.st_size))
     except OSError as error:
-        refused = AuthoritiesError(error)
-        log.error("%s: %s. %s", ca_file, refused, PUT_BACK)  # noqa: TRY400 - the traceback is that of the error below
-        raise refused from error
+        failure = AuthoritiesError(error)
+        log.error("%s: %s. %s", ca_file, failure, RESTORE_CA_FILE)  # noqa: TRY400 - the traceback is that of the error below
+        raise failure from error
     return aiohttp.TCPConnector(ssl=context)
 
 
 class AuthoritiesError(BotError):
-    """The operator's file of authorities cannot be read any more; the text has no path, as people are shown it."""
+    """The operator's file of authorities cannot be read; the text omits the path, as users see it."""
 
     def __init__(self, error: OSError) -> None:
-        super().__init__(f"{NO_AUTHORITIES} ({error.strerror or type(error).__name__})")
+        super().__init__(f"{CA_FILE_UNREADABLE} ({error.strerror or type(error).__name__})")
 
 
 @lru_cache(maxsize=4)
 def _context(ca_file: Path, _state: tuple[int, int, int]) -> ssl.SSLContext:
-    """Read once for each state of the file, as reading the system's takes some 30 ms of processor time."""
+    """Cached per state of the file: loading the system's authorities takes some 30 ms."""
     context = ssl.create_default_context()
     context.load_verify_locations(ca_file)
     return context
 
 
-def is_about_certificates(stderr: str) -> bool:
-    """Whether git says that it does not trust the server; the server's own words come after `remote:`."""
+def is_certificate_error(stderr: str) -> bool:
+    """Whether git reports an untrusted server; lines of the server itself begin with `remote:`."""
     own = (line for line in stderr.lower().splitlines() if not line.startswith("remote:"))
     return any("certificate" in line for line in own)

@@ -1,7 +1,7 @@
-"""Cache the results of a repository's setups for its later jobs, each under the key of what it depends on.
+"""Cache results of a repository's setup for later jobs, under a key of their inputs.
 
-An entry appears whole or not at all, and is checked to the byte before it is used. No sandbox ever sees it: jobs get
-copies. Who may keep something is the caller's to decide; see docs/decisions.
+Entries are written atomically and verified before use. Jobs get copies; no sandbox sees an entry. The caller decides
+who may store one; see docs/decisions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from math import inf
 from pathlib import Path
 
 from bot.git.errors import WorkspaceError
-from bot.git.filesystem import SET_ASIDE, cp, discard, lock_if_free, locked, remove_tree
+from bot.git.filesystem import SET_ASIDE, copy_names, discard, hold_lock, lock_if_free, remove_tree
 
 log = logging.getLogger(__name__)
 
@@ -28,25 +28,20 @@ _NOTE, _FILES = "note.json", "files"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Content:
-    """What lies in a directory.
-
-    Attributes:
-        digest: of all names, kinds, rights to execute and contents.
-        size: bytes of all files.
-    """
+class _Digest:
+    """Digest and size of a directory; the digest covers names, kinds, execute permission and content."""
 
     digest: str
     size: int
 
 
 class SetupCache:
-    """All that is kept on this machine, below one directory that several worker processes may share.
+    """Setup cache of this machine, shared by several worker processes.
 
     Args:
-        root: a directory of the bot's own that no sandbox may read; made with mode 0700.
-        max_bytes: of all entries together; the one that was used longest ago goes first. 0 keeps nothing.
-        unused_seconds: after which an entry is removed.
+        root: created with mode 0700; no sandbox may read it.
+        max_bytes: of all entries, least recently used evicted first; 0 disables the cache.
+        unused_seconds: until eviction.
     """
 
     def __init__(self, root: Path, *, max_bytes: int, unused_seconds: float = inf) -> None:
@@ -55,34 +50,32 @@ class SetupCache:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     async def restore(self, repo_id: int, key: str, workspace: Path, paths: Sequence[str]) -> bool:
-        """Copy an entry into a workspace that no program runs in; whether there was a sound one.
+        """Copy an entry into a workspace without running programs; return whether a valid entry exists.
 
         Args:
-            repo_id: GitHub's numeric id; one repository never gets what another made.
-            key: names the entry.
-            workspace: a checkout, in which nothing is at `paths` yet.
-            paths: what the entry holds, as it was kept.
+            repo_id: entries are never shared between repositories.
+            paths: as stored; none may exist in the workspace.
 
         Raises:
-            WorkspaceError: it could not be copied; what was, is gone again.
+            WorkspaceError: the copy failed and was removed.
         """
-        entry = self._entry(repo_id, key)
+        entry = self._entry_path(repo_id, key)
         if not entry.is_dir():
             return False
-        async with locked(_lock_of(entry), seconds=_SECONDS, once=True):
-            if not await asyncio.to_thread(_is_sound, entry):
+        async with hold_lock(_lock_of(entry), seconds=_SECONDS, once=True):
+            if not await asyncio.to_thread(_is_intact, entry):
                 log.warning("setup cache: %s is damaged and was removed", entry)
                 await asyncio.to_thread(discard, entry)
                 return False
             for path in paths:
-                _check_above(workspace, path)
+                _check_parents(workspace, path)
                 if _exists(workspace / path):
                     raise WorkspaceError(f"`{path}` already exists.", "Cache only what `setup` creates.")
             try:
                 for number, path in enumerate(paths):
                     await _copy(entry / _FILES / str(number), workspace, path)
             except WorkspaceError:
-                # These are ours alone: a moment ago nothing was there, and no link was on the way.
+                # Only our own copies: nothing existed there, and no parent was a link.
                 for path in paths:
                     await asyncio.to_thread(remove_tree, workspace / path)
                 raise
@@ -90,17 +83,17 @@ class SetupCache:
         return True
 
     async def keep(self, repo_id: int, key: str, workspace: Path, paths: Sequence[str]) -> None:
-        """Keep a copy of `paths` of a workspace that no program runs in, unless there is one.
+        """Store a copy of `paths`, unless the entry exists; no program may run in the workspace.
 
         Raises:
-            WorkspaceError: they hold what cannot be kept, are too large, or could not be copied.
+            WorkspaceError: they are too large, not plain files, or could not be copied.
         """
-        entry = self._entry(repo_id, key)
+        entry = self._entry_path(repo_id, key)
         entry.parent.mkdir(mode=0o700, exist_ok=True)
-        async with locked(_lock_of(entry), seconds=_SECONDS, once=True):
+        async with hold_lock(_lock_of(entry), seconds=_SECONDS, once=True):
             if entry.exists():
                 return
-            size = await asyncio.to_thread(_size, workspace, paths)
+            size = await asyncio.to_thread(_total_size, workspace, paths)
             if size > self._max_bytes:
                 raise WorkspaceError(
                     f"{', '.join(paths)} have {size:,} bytes; the limit is {self._max_bytes:,}.",
@@ -115,32 +108,32 @@ class SetupCache:
         await self.sweep()
 
     async def sweep(self) -> None:
-        """Remove what is too old, and what was used longest ago until the rest fits; what is in use stays."""
+        """Evict entries that are too old, or least recently used beyond the limit; entries in use stay."""
         await asyncio.to_thread(self._evict)
 
     async def _write(self, partial: Path, workspace: Path, paths: Sequence[str]) -> None:
         await asyncio.to_thread(discard, partial)
         (partial / _FILES).mkdir(mode=0o700, parents=True)
         for number, path in enumerate(paths):
-            place = partial / _FILES / str(number)
-            place.mkdir()
+            target = partial / _FILES / str(number)
+            target.mkdir()
             source = workspace / path
-            if _exists(source) and (said := await cp(source.parent, place, [source.name], times=True)):
-                raise WorkspaceError(f"`{path}` could not be cached: {said}", "Check whether the disk is full.")
-        content = await asyncio.to_thread(_content, partial / _FILES)
+            if _exists(source) and (error := await copy_names(source.parent, target, [source.name], times=True)):
+                raise WorkspaceError(f"`{path}` could not be cached: {error}", "Check whether the disk is full.")
+        content = await asyncio.to_thread(_compute_digest, partial / _FILES)
         (partial / _NOTE).write_text(json.dumps({"digest": content.digest, "size": content.size}))
 
-    def _entry(self, repo_id: int, key: str) -> Path:
+    def _entry_path(self, repo_id: int, key: str) -> Path:
         return self._root / str(repo_id) / key
 
     def _evict(self) -> None:
-        entries = [each for each in self._root.glob("*/*") if each.is_dir() and not each.name.startswith(SET_ASIDE)]
-        sizes = {each: _noted(each).size for each in entries}
+        entries = [path for path in self._root.glob("*/*") if path.is_dir() and not path.name.startswith(SET_ASIDE)]
+        sizes = {path: _read_note(path).size for path in entries}
         total = sum(sizes.values())
         oldest = time.time() - self._unused_seconds
-        for entry in sorted(entries, key=_used):
-            left = entry.suffix == ".partial"
-            if total <= self._max_bytes and _used(entry) >= oldest and not left:
+        for entry in sorted(entries, key=_used_at):
+            is_partial = entry.suffix == ".partial"
+            if total <= self._max_bytes and _used_at(entry) >= oldest and not is_partial:
                 continue
             with lock_if_free(_lock_of(entry.with_suffix(""))) as is_held:
                 if is_held:
@@ -149,7 +142,7 @@ class SetupCache:
 
 
 def _exists(path: Path) -> bool:
-    """Whether anything is at a path, a link to nowhere included."""
+    """Whether the path exists, even as a dangling link."""
     return os.path.lexists(path)
 
 
@@ -157,95 +150,89 @@ def _lock_of(entry: Path) -> Path:
     return entry.with_suffix(".lock")
 
 
-def _used(entry: Path) -> float:
+def _used_at(entry: Path) -> float:
     try:
         return entry.stat().st_mtime
     except FileNotFoundError:  # another process was faster
         return 0
 
 
-def _noted(entry: Path) -> _Content:
-    """What the note says; nothing when there is no note that could be read."""
+def _read_note(entry: Path) -> _Digest:
+    """Read the note; empty if unreadable."""
     try:
         note = json.loads((entry / _NOTE).read_bytes())
-        return _Content(digest=str(note["digest"]), size=int(note["size"]))
-    except (OSError, ValueError, KeyError, TypeError):  # a note in whatever state a crash left it
-        return _Content(digest="", size=0)
+        return _Digest(digest=str(note["digest"]), size=int(note["size"]))
+    except (OSError, ValueError, KeyError, TypeError):  # damaged by a crash
+        return _Digest(digest="", size=0)
 
 
-def _is_sound(entry: Path) -> bool:
+def _is_intact(entry: Path) -> bool:
     try:
-        return _content(entry / _FILES) == _noted(entry)
+        return _compute_digest(entry / _FILES) == _read_note(entry)
     except (OSError, WorkspaceError):
         return False
 
 
-async def _copy(place: Path, workspace: Path, path: str) -> None:
-    """Copy what lies in a numbered directory to where it came from."""
-    source, target = place / Path(path).name, workspace / path
+async def _copy(folder: Path, workspace: Path, path: str) -> None:
+    source, target = folder / Path(path).name, workspace / path
     if not _exists(source):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    if said := await cp(place, target.parent, [source.name], times=True):
-        raise WorkspaceError(f"`{path}` could not be copied: {said}", "Check whether the disk is full.")
+    if error := await copy_names(folder, target.parent, [source.name], times=True):
+        raise WorkspaceError(f"`{path}` could not be copied: {error}", "Check whether the disk is full.")
 
 
-def _check_above(workspace: Path, path: str) -> None:
-    """Let nothing lead out of the workspace on the way to a path.
+def _check_parents(workspace: Path, path: str) -> None:
+    """Verify that no parent of a path is a link.
 
     Raises:
-        WorkspaceError: a directory on the way is none.
+        WorkspaceError: a parent is no directory.
     """
-    place = workspace
+    parent = workspace
     for part in Path(path).parts[:-1]:
-        place /= part
-        if _exists(place) and not stat.S_ISDIR(place.lstat().st_mode):
+        parent /= part
+        if _exists(parent) and not stat.S_ISDIR(parent.lstat().st_mode):
             raise WorkspaceError(
-                f"`{place.relative_to(workspace)}`, on the way to `{path}`, is not a directory.", "Make it one."
+                f"`{parent.relative_to(workspace)}`, on the way to `{path}`, is not a directory.", "Make it one."
             )
 
 
-def _size(workspace: Path, paths: Sequence[str]) -> int:
-    """Bytes of all files at some paths.
-
-    Raises:
-        WorkspaceError: there is something that cannot be kept.
-    """
+def _total_size(workspace: Path, paths: Sequence[str]) -> int:
     total = 0
     for path in paths:
-        _check_above(workspace, path)
+        _check_parents(workspace, path)
         if _exists(workspace / path):
             total += sum(status.st_size for _, status in _walk(workspace / path) if stat.S_ISREG(status.st_mode))
     return total
 
 
-def _content(folder: Path) -> _Content:
-    """What lies in a directory, read to the byte.
+def _compute_digest(folder: Path) -> _Digest:
+    """Read a directory completely.
 
     Raises:
-        WorkspaceError: there is something that cannot be kept.
+        WorkspaceError: it contains special files.
     """
     digest, size = hashlib.blake2b(digest_size=32), 0
     for path, status in _walk(folder):
         kind = stat.S_IFMT(status.st_mode) | status.st_mode & stat.S_IXUSR
         name = os.fsencode(path.relative_to(folder))
         if stat.S_ISLNK(status.st_mode):
-            held = os.fsencode(path.readlink())
+            content = os.fsencode(path.readlink())
         elif stat.S_ISREG(status.st_mode):
             size += status.st_size
             with path.open("rb") as file:
-                held = hashlib.file_digest(file, "blake2b").digest()
+                content = hashlib.file_digest(file, "blake2b").digest()
         else:
-            held = b""
-        digest.update(b"%d %d %d\0" % (kind, len(name), len(held)) + name + held)
-    return _Content(digest=digest.hexdigest(), size=size)
+            content = b""
+        digest.update(b"%d %d %d\0" % (kind, len(name), len(content)) + name + content)
+    return _Digest(digest=digest.hexdigest(), size=size)
 
 
 def _walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """A path and everything below it, in a fixed order; links are not followed.
+    """Yield a path and everything below it in a fixed order; links are not followed.
 
     Raises:
-        WorkspaceError: there is something else than files, directories and links, or it cannot be read.
+        WorkspaceError: a special file, or an unreadable directory.
     """
     pending = [top]
     while pending:

@@ -1,9 +1,8 @@
-"""Snapshots of jobs' files in the blob store, with which another machine continues a job.
+"""Snapshots of jobs' files in the blob store, from which another machine resumes a job.
 
-A snapshot is a head, which is small and replaced by each new one; a manifest, which lists what there is; and packs with
-the content of files. What is as in the commit is not stored: a mirror has it. The next snapshot stores what changed.
-`TreeReader` reads the files, which hostile programs may have made, `rebuild` writes them again, and `Vault` compresses,
-encrypts and names the blobs, so that only the bot can read or make them.
+A snapshot has a small head, a manifest of the files, and packs with their content. Unchanged files of the commit are
+not stored, and the next snapshot adds only differences. `TreeReader` reads untrusted files, `rebuild` writes them, and
+`Vault` encrypts the blobs.
 """
 
 from __future__ import annotations
@@ -39,33 +38,33 @@ from bot.git.filesystem import (
     ScannedFile,
     Stamp,
     is_too_deep,
+    make_stamp,
+    open_below,
     open_own,
-    opened,
-    opened_root,
-    stamp_of,
+    open_root,
     write_atomically,
 )
 from bot.git.process import Git
 
 PACK_BYTES = 8 * 1024 * 1024
-"""How much of the files' content one blob holds: few requests for many small files."""
+"""Content per blob, to limit the number of requests."""
 _FOLDER = "snapshots"
 _HEAD = "head"
 _HEAD_BYTES = 64 * 1024
 _MANIFEST_BYTES = 512 * 1024 * 1024
 _VERSION = 1
-_MOST_WASTE = 0.5
-"""The share of the stored bytes that may belong to no file any more, before all of it is stored again."""
+_MAX_WASTE = 0.5
+"""Share of unused bytes in the store that triggers a complete new snapshot."""
 _BATCH, _BATCH_BYTES = 2_000, 64 * 1024 * 1024
 """How much of a commit's files is read from git at a time; a file that comes last may have half as many bytes."""
 _DAY_SECONDS = 24 * 3600.0
-_PIECE = 1024 * 1024
-_MODES = 0o1777
-"""What is kept of a mode: a program that runs with its owner's rights is never made."""
-_MOST_TRACKED = 32 * 1024 * 1024
-"""Bytes of a file that is taken from the commit again rather than stored."""
+_CHUNK = 1024 * 1024
+_MODE_MASK = 0o1777
+"""Permitted mode bits; excludes set-user-id."""
+_MAX_TRACKED = 32 * 1024 * 1024
+"""Larger files are stored even if they are as in the commit."""
 _TICK_NS = 20_000_000
-"""A file changed so shortly before it was read may change again without a trace: the kernel's clock has ticks."""
+"""Clock granularity: a file changed this recently may change again with the same timestamp."""
 _READERS = 3
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _BLOCK = 64 * 1024
@@ -79,12 +78,12 @@ _WRITERS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotLimits:
-    """What a snapshot may hold; a sandbox's own limits are lower.
+    """Limits of a snapshot; a sandbox's own limits are lower.
 
     Attributes:
-        content: bytes of all files together.
-        entries: files, links, directories, and what is left out.
-        seconds: that taking it may last.
+        content: bytes of all files.
+        entries: files, links, directories and skipped entries.
+        seconds: duration of the reading.
     """
 
     content: int = 12 * 1024**3
@@ -94,12 +93,10 @@ class SnapshotLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshots:
-    """The snapshots of all jobs in one store; every method blocks.
+    """Snapshots of all jobs in one store; every method blocks.
 
     Attributes:
-        blobs: the store.
-        key: a key of the bot's for this purpose, the same on every machine.
-        limits: what one snapshot may hold.
+        key: the same on every machine.
     """
 
     blobs: BlobStore
@@ -107,66 +104,58 @@ class Snapshots:
     limits: SnapshotLimits = field(default_factory=SnapshotLimits)
 
     def vault(self, job_id: str) -> Vault:
-        """Where the blobs of one job are."""
         return Vault(blobs=self.blobs, folder=f"{_FOLDER}/{job_id}", key=self.key)
 
-    def take(self, job_id: str, files: Path, index: Path, *, given: Baseline, repo_id: int, generation: str) -> int:
-        """Store the files of a job as they are now, in place of its last snapshot.
+    def take(self, job_id: str, files: Path, index: Path, *, baseline: Baseline, repo_id: int, generation: str) -> int:
+        """Store the present files of a job, and return the number of skipped pipes, sockets and devices.
 
         Args:
-            job_id: the job.
-            files: where they lie; no program needs to have stopped, but what is read while it changes may be either.
-            index: a file that no sandbox can write to, in which this notes what it need not read again.
-            given: the files as they were given to the agent.
-            repo_id: GitHub's numeric id.
-            generation: names this state of the files.
-
-        Returns:
-            How many pipes, sockets and devices were left out.
+            files: may change meanwhile; such files are stored in either state.
+            index: cache of what need not be read again, outside every sandbox.
 
         Raises:
-            WorkspaceError: they are more than a snapshot may hold.
-            StorageError: the store failed; the last snapshot is whole.
+            WorkspaceError: the files exceed the limits.
+            StorageError: the store failed; the last snapshot remains valid.
             OSError: they cannot be read.
         """
         vault = self.vault(job_id)
-        stored = {each.name.rpartition("/")[2] for each in self.blobs.list(vault.folder)}
-        name, before, stamps = _noted(index)
+        stored = {item.name.rpartition("/")[2] for item in self.blobs.list(vault.folder)}
+        name, before, stamps = _load_index(index)
         # Whether the packs hold mostly what belongs to no file any more.
-        live = sum(length for each in before.entries for _, _, length in each.pieces)
-        is_wasteful = live < (1 - _MOST_WASTE) * PACK_BYTES * (len(before.packs) - 1)
+        live = sum(length for item in before.entries for _, _, length in item.pieces)
+        is_wasteful = live < (1 - _MAX_WASTE) * PACK_BYTES * (len(before.packs) - 1)
         if name not in stored or not stored.issuperset(before.packs.values()) or is_wasteful:
             name, before, stamps = "", TreeManifest(entries=[], packs={}), {}
-        known = {
-            each.path: Known(stamps[each.path], each)
-            for each in before.entries
-            if each.kind == "file" and each.path in stamps
+        cached = {
+            item.path: StoredFile(stamps[item.path], item)
+            for item in before.entries
+            if item.kind == "file" and item.path in stamps
         }
-        with Packs(vault, before.packs) as packs, opened_root(files) as root:
-            capture = TreeReader(packs, known, given=given, limits=self.limits)
-            captured = capture.of(root)
-        used = {number for each in captured.entries for number, _, _ in each.pieces}
+        with Packs(vault, before.packs) as packs, open_root(files) as root:
+            capture = TreeReader(packs, cached, baseline=baseline, limits=self.limits)
+            captured = capture.read(root)
+        used = {number for item in captured.entries for number, _, _ in item.pieces}
         after = TreeManifest(
             entries=captured.entries,
             packs={number: packs.names[number] for number in sorted(used)},
-            left_out=given.left_out,
-            taken=given.taken,
+            excluded=baseline.excluded,
+            missing=baseline.missing,
         )
         if after != before or not name:
-            name = vault.put(after.encoded())
+            name = vault.put(after.encode())
         if after != before or captured.stamps != stamps:
-            note(index, name, after, captured.stamps)
-        head = {"version": _VERSION, "generation": generation, "repo": repo_id, "base": given.base_sha, "list": name}
+            save_index(index, name, after, captured.stamps)
+        head = {"version": _VERSION, "generation": generation, "repo": repo_id, "base": baseline.base_sha, "list": name}
         vault.write(_HEAD, json.dumps(head).encode())
-        for each in stored - {_HEAD, name, *after.packs.values()}:
-            self.blobs.delete(f"{vault.folder}/{each}")
+        for item in stored - {_HEAD, name, *after.packs.values()}:
+            self.blobs.delete(f"{vault.folder}/{item}")
         return captured.skipped
 
     def find(self, job_id: str, generation: str) -> StoredTree | None:
-        """The snapshot of one state of a job's files; None when there is none, or one of another state only.
+        """Return the snapshot of a generation, if it is the stored one.
 
         Raises:
-            WorkspaceGoneError: what is stored was not written by the bot with this key, or by another version.
+            WorkspaceGoneError: the head was written with another key or by another version.
             StorageError: the store failed.
         """
         vault = self.vault(job_id)
@@ -183,53 +172,46 @@ class Snapshots:
         return StoredTree(generation=generation, repo_id=head["repo"], base_sha=head["base"], manifest=head["list"])
 
     def manifest(self, job_id: str, snapshot: StoredTree) -> TreeManifest:
-        """What a snapshot holds.
+        """Load a snapshot's manifest.
 
         Raises:
-            WorkspaceGoneError: it is missing or was changed.
+            WorkspaceGoneError: it is missing or was altered.
             StorageError: the store failed.
         """
-        return _decoded(json.loads(self.vault(job_id).get(snapshot.manifest, limit=_MANIFEST_BYTES)))
+        return _decode_manifest(json.loads(self.vault(job_id).get(snapshot.manifest, limit=_MANIFEST_BYTES)))
 
-    def forget(self, job_id: str) -> None:
-        """Remove the snapshot of a job; nothing to do when there is none.
+    def delete(self, job_id: str) -> None:
+        """Delete a job's snapshot, if there is one.
 
         Raises:
             StorageError: the store failed.
         """
-        for each in self.blobs.list(f"{_FOLDER}/{job_id}"):
-            self.blobs.delete(each.name)
+        for blob in self.blobs.list(f"{_FOLDER}/{job_id}"):
+            self.blobs.delete(blob.name)
 
     def sweep(self, keep: Collection[str]) -> tuple[str, ...]:
-        """Remove the snapshots of jobs that are over and were stored more than a day ago; give back their ids.
+        """Delete snapshots of ended jobs that are older than a day, and return the jobs' ids.
 
         Args:
-            keep: ids of jobs that have not ended. One may have begun since they were listed, hence the day.
+            keep: jobs that have not ended; newer ones are protected by the day.
 
         Raises:
             StorageError: the store failed.
         """
         newest: defaultdict[str, float] = defaultdict(float)
-        for each in self.blobs.list(_FOLDER):
-            job_id = each.name.split("/")[1]
-            newest[job_id] = max(newest[job_id], each.modified)
+        for blob in self.blobs.list(_FOLDER):
+            job_id = blob.name.split("/")[1]
+            newest[job_id] = max(newest[job_id], blob.modified)
         before = time.time() - _DAY_SECONDS
         old = tuple(sorted(job_id for job_id, at in newest.items() if job_id not in keep and at < before))
         for job_id in old:
-            self.forget(job_id)
+            self.delete(job_id)
         return old
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTree:
-    """The stored files of one job.
-
-    Attributes:
-        generation: names the state of the files.
-        repo_id: GitHub's numeric id.
-        base_sha: the commit they were taken from.
-        manifest: the name of what lists them.
-    """
+    """Head of a stored snapshot; `manifest` is a blob's name."""
 
     generation: str
     repo_id: int
@@ -239,46 +221,44 @@ class StoredTree:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeManifest:
-    """What a snapshot holds.
+    """Content of a snapshot.
 
     Attributes:
-        entries: each directory before what is in it.
-        packs: the names of packs, by the numbers that entries use.
-        left_out: see `Baseline`.
-        taken: see `Baseline`.
+        entries: each directory before its content.
+        packs: blob names of packs, by the numbers in entries.
+        excluded: see `Baseline`.
+        missing: see `Baseline`.
     """
 
     entries: list[Entry]
     packs: dict[int, str]
-    left_out: frozenset[bytes] = frozenset()
-    taken: frozenset[bytes] = frozenset()
+    excluded: frozenset[bytes] = frozenset()
+    missing: frozenset[bytes] = frozenset()
 
-    def encoded(self) -> bytes:
-        """As JSON; half surrogate pairs spell the bytes of names that are no UTF-8."""
+    def encode(self) -> bytes:
+        """Encode as JSON; surrogates represent bytes that are not UTF-8."""
         return json.dumps(
             {
                 "entries": self.entries,
                 "packs": self.packs,
-                "left_out": sorted(map(os.fsdecode, self.left_out)),
-                "taken": sorted(map(os.fsdecode, self.taken)),
+                "left_out": sorted(map(os.fsdecode, self.excluded)),
+                "taken": sorted(map(os.fsdecode, self.missing)),
             }
         ).encode()
 
 
 class Entry(NamedTuple):
-    """A file, link or directory; a plain tuple, since there are many and JSON writes it as a list.
+    """A file, link or directory; a tuple, since JSON writes it as a compact list.
 
     Attributes:
-        path: from the root, as `os.fsdecode` spells it.
-        kind: `file`, `folder`, `link`, or `again` for a file that has another name as well.
-        mode: its permissions.
-        modified: its modification time, in ns.
-        size: bytes of a file.
-        pieces: where the content is: pack, offset and length of each piece.
-        blob: git's id of the content instead, where it is as in the commit.
-        target: of a link; of `again` the other name.
-        given: whether it is as it was given to the agent.
-        changed: see `Baseline.changed_ns`; 0 for a directory, and for what is as it was given.
+        path: relative, as decoded by `os.fsdecode`.
+        kind: `again` is a further hard link.
+        modified: in ns.
+        pieces: pack, offset and length of each piece of content.
+        blob: git's id, if the content is as in the commit.
+        target: of a link, or the other name of a hard link.
+        is_given: whether it is as given to the agent.
+        changed_ns: see `Baseline.changed_ns`; 0 for directories and given files.
     """
 
     path: str
@@ -289,59 +269,56 @@ class Entry(NamedTuple):
     pieces: list[list[int]] = []  # noqa: RUF012 - shared by all that have none, and never changed
     blob: str = ""
     target: str = ""
-    given: bool = False
-    changed: int = 0
+    is_given: bool = False
+    changed_ns: int = 0
 
 
-def note(index: Path, name: str, manifest: TreeManifest, stamps: Mapping[str, Stamp]) -> None:
-    """Write down what a machine has in its files, and what of it is stored."""
-    write_atomically(index, json.dumps({"name": name, "manifest": manifest.encoded().decode(), "stamps": stamps}))
+def save_index(index: Path, name: str, manifest: TreeManifest, stamps: Mapping[str, Stamp]) -> None:
+    """Write the cache of a machine's files and their stored state."""
+    write_atomically(index, json.dumps({"name": name, "manifest": manifest.encode().decode(), "stamps": stamps}))
 
 
-def _noted(index: Path) -> tuple[str, TreeManifest, dict[str, Stamp]]:
-    """What `note` wrote; nothing where there is nothing that could be read."""
+def _load_index(index: Path) -> tuple[str, TreeManifest, dict[str, Stamp]]:
+    """Read the cache; empty if unreadable."""
     try:
-        noted = json.loads(index.read_text())
-        stamps: dict[str, Stamp] = {path: tuple(stamp) for path, stamp in noted["stamps"].items()}
-        return str(noted["name"]), _decoded(json.loads(noted["manifest"])), stamps
+        values = json.loads(index.read_text())
+        stamps: dict[str, Stamp] = {path: tuple(stamp) for path, stamp in values["stamps"].items()}
+        return str(values["name"]), _decode_manifest(json.loads(values["manifest"])), stamps
     except (OSError, ValueError, KeyError, TypeError):  # a file in whatever state a crash left it
         return "", TreeManifest(entries=[], packs={}), {}
 
 
-def _decoded(values: dict[str, Any]) -> TreeManifest:
+def _decode_manifest(values: dict[str, Any]) -> TreeManifest:
     return TreeManifest(
-        entries=[Entry._make(each) for each in values["entries"]],
+        entries=[Entry._make(values_of_entry) for values_of_entry in values["entries"]],
         packs={int(number): name for number, name in values["packs"].items()},
-        left_out=frozenset(map(os.fsencode, values["left_out"])),
-        taken=frozenset(map(os.fsencode, values["taken"])),
+        excluded=frozenset(map(os.fsencode, values["left_out"])),
+        missing=frozenset(map(os.fsencode, values["taken"])),
     )
 
 
 async def rebuild(files: Path, manifest: TreeManifest, vault: Vault, git: Git) -> dict[str, Stamp]:
-    """Write the files of a snapshot into an empty directory; give back the stamps of all but directories.
+    """Write a snapshot's files into an empty directory, and return the stamps of all but directories.
 
     Args:
-        files: the directory, in which no program runs yet.
-        manifest: what it is to hold.
-        vault: where the content of files is.
-        git: a git directory that has the commit.
+        files: no program runs in it.
+        git: has the commit.
 
     Raises:
-        WorkspaceGoneError: something that was stored is missing or was changed.
+        WorkspaceGoneError: a blob is missing or was altered.
         StorageError: the store failed.
-        WorkspaceError: git failed, for lack of the commit's files for example.
+        WorkspaceError: git failed, e.g. lacks the commit's files.
     """
     await asyncio.to_thread(restore, files, manifest.entries, manifest.packs, vault)
     for batch in _batches(manifest.entries):
-        contents = await git.run("cat-file", "--batch", stdin="\n".join([each.blob for each in batch]).encode())
+        contents = await git.run("cat-file", "--batch", stdin="\n".join([entry.blob for entry in batch]).encode())
         await asyncio.to_thread(restore_tracked, files, batch, contents)
-    return await asyncio.to_thread(finish, files, manifest.entries)
+    return await asyncio.to_thread(finish_restore, files, manifest.entries)
 
 
 def _batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """The files that are as in the commit, as many at a time as git may be asked for."""
     batch, size = list[Entry](), 0
-    for entry in (each for each in entries if each.blob):
+    for entry in (file for file in entries if file.blob):
         batch.append(entry)
         size += entry.size
         if size >= _BATCH_BYTES or len(batch) == _BATCH:
@@ -352,20 +329,20 @@ def _batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
 
 
 def restore(root: Path, entries: Sequence[Entry], packs: Mapping[int, str], vault: Vault) -> None:
-    """Write all but the files that are in the commit, and the links between files.
+    """Write everything but files of the commit and hard links.
 
     Raises:
-        WorkspaceGoneError: something that was stored is missing or was changed.
+        WorkspaceGoneError: a blob is missing or was altered.
         StorageError: the store failed.
     """
     with _open_writer(root) as writer:
         pieces: defaultdict[int, list[tuple[Entry, int, int, int]]] = defaultdict(list)
         for entry in entries:
             if entry.kind == "folder":
-                folder, name = writer.at(entry.path)
+                folder, name = writer.locate(entry.path)
                 os.mkdir(name, 0o700, dir_fd=folder)
             elif entry.kind == "link":
-                folder, name = writer.at(entry.path)
+                folder, name = writer.locate(entry.path)
                 os.symlink(entry.target, name, dir_fd=folder)
             elif entry.kind == "file" and not entry.size:
                 writer.write(entry, 0, memoryview(b""))
@@ -373,17 +350,17 @@ def restore(root: Path, entries: Sequence[Entry], packs: Mapping[int, str], vaul
             for number, offset, length in entry.pieces:
                 pieces[number].append((entry, start, offset, length))
                 start += length
-        for number, content in _contents(vault, packs, sorted(pieces)):
+        for number, content in _prefetch_packs(vault, packs, sorted(pieces)):
             view = memoryview(content)
             for entry, start, offset, length in pieces.pop(number):
                 writer.write(entry, start, view[offset : offset + length])
 
 
 def restore_tracked(root: Path, entries: Iterable[Entry], contents: bytes) -> None:
-    """Write files that are as in the commit, from what `git cat-file --batch` says of them in the same order.
+    """Write files of the commit from the output of `git cat-file --batch`, in the same order.
 
     Raises:
-        WorkspaceGoneError: git has something else.
+        WorkspaceGoneError: the content does not match.
     """
     with _open_writer(root) as writer:
         position = 0
@@ -396,29 +373,27 @@ def restore_tracked(root: Path, entries: Iterable[Entry], contents: bytes) -> No
             writer.write(entry, 0, memoryview(content))
 
 
-def finish(root: Path, entries: Sequence[Entry]) -> dict[str, Stamp]:
-    """Link files that have two names, and set modes and times; give back the stamps of all but directories.
+def finish_restore(root: Path, entries: Sequence[Entry]) -> dict[str, Stamp]:
+    """Create hard links, set modes and times, and return the stamps of all but directories.
 
     Raises:
-        WorkspaceGoneError: something is missing.
+        WorkspaceGoneError: a file is missing.
     """
     with _open_writer(root) as writer:
         try:
             for entry in entries:
                 if entry.kind == "again":
-                    folder, name = writer.at(entry.path)
-                    above, _, other = entry.target.rpartition("/")
-                    with opened(writer.root, os.fsencode(above)) as source:
-                        os.link(other, name, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
+                    folder, name = writer.locate(entry.path)
+                    parent, _, source_name = entry.target.rpartition("/")
+                    with open_below(writer.root, os.fsencode(parent)) as source:
+                        os.link(source_name, name, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
                 if entry.kind != "folder":
-                    _set(writer, entry)
-            # Before directories get their modes: some may not be read then.
-            stamps = {
-                found.path: found.stamp for found in found_in(writer.root) if not stat.S_ISDIR(found.status.st_mode)
-            }
+                    _set_metadata(writer, entry)
+            # Before directories get their modes, which may forbid reading.
+            stamps = {item.path: item.stamp for item in scan_tree(writer.root) if not stat.S_ISDIR(item.status.st_mode)}
             for entry in reversed(entries):  # inner ones before outer ones
                 if entry.kind == "folder":
-                    _set(writer, entry)
+                    _set_metadata(writer, entry)
         except FileNotFoundError as error:
             raise WorkspaceGoneError(
                 "The stored files of the job are incomplete.", "Give the command again."
@@ -426,28 +401,27 @@ def finish(root: Path, entries: Sequence[Entry]) -> dict[str, Stamp]:
         return stamps
 
 
-def _set(writer: _Writer, entry: Entry) -> None:
-    """Set the mode and the time of what is there."""
-    folder, name = writer.at(entry.path)
+def _set_metadata(writer: _Writer, entry: Entry) -> None:
+    folder, name = writer.locate(entry.path)
     if entry.kind != "link":
         os.chmod(name, entry.mode, dir_fd=folder)
     os.utime(name, ns=(entry.modified, entry.modified), dir_fd=folder, follow_symlinks=False)
 
 
-def _contents(vault: Vault, packs: Mapping[int, str], numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    """The packs of some numbers, a few of which are fetched ahead."""
+def _prefetch_packs(vault: Vault, packs: Mapping[int, str], numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    """Yield packs in order, and prefetch a few."""
     with ThreadPoolExecutor(max_workers=_READERS, thread_name_prefix="packs") as pool:
-        waiting = [pool.submit(vault.get, packs[number]) for number in numbers[:_READERS]]
+        futures = [pool.submit(vault.get, packs[number]) for number in numbers[:_READERS]]
         for index, number in enumerate(numbers):
-            content = waiting.pop(0).result()
+            content = futures.pop(0).result()
             if index + _READERS < len(numbers):
-                waiting.append(pool.submit(vault.get, packs[numbers[index + _READERS]]))
+                futures.append(pool.submit(vault.get, packs[numbers[index + _READERS]]))
             yield number, content
 
 
 @contextmanager
 def _open_writer(root: Path) -> Iterator[_Writer]:
-    with opened_root(root) as top:
+    with open_root(root) as top:
         writer = _Writer(top)
         try:
             yield writer
@@ -456,27 +430,27 @@ def _open_writer(root: Path) -> Iterator[_Writer]:
 
 
 class _Writer:
-    """Writes below one directory; the directory that was written to last stays open."""
+    """Writer below one directory; keeps the last used directory open."""
 
     def __init__(self, root: int) -> None:
         self.root = root
         self.folder = os.dup(root)
         self._path = ""
 
-    def at(self, path: str) -> tuple[int, str]:
-        """The directory that a path is in, and its name there."""
-        above, _, name = path.rpartition("/")
+    def locate(self, path: str) -> tuple[int, str]:
+        """Return the descriptor of a path's directory, and its name."""
+        parent, _, name = path.rpartition("/")
         if name in {"", ".", ".."}:
             raise WorkspaceGoneError("A stored file has no name.", "Give the command again.")
-        if above != self._path:
-            with opened(self.root, os.fsencode(above)) as folder:
+        if parent != self._path:
+            with open_below(self.root, os.fsencode(parent)) as folder:
                 os.close(self.folder)
-                self.folder, self._path = os.dup(folder), above
+                self.folder, self._path = os.dup(folder), parent
         return self.folder, name
 
     def write(self, entry: Entry, start: int, content: memoryview) -> None:
-        """Write a piece of a file; blocks of zeros are not written."""
-        folder, name = self.at(entry.path)
+        """Write a piece of a file; blocks of zeros stay sparse."""
+        folder, name = self.locate(entry.path)
         descriptor = os.open(name, _WRITE, 0o600, dir_fd=folder)
         try:
             os.ftruncate(descriptor, entry.size)
@@ -491,134 +465,126 @@ class _Writer:
             os.close(descriptor)
 
 
-def baseline_of(manifest: TreeManifest, stamps: Mapping[str, Stamp], commit: Baseline) -> Baseline:
-    """What of restored files is as it was given to the agent, and how old the others are.
-
-    Args:
-        manifest: what was restored.
-        stamps: of the files, as `rebuild` gave them.
-        commit: what the commit lists.
-    """
+def restored_baseline(manifest: TreeManifest, stamps: Mapping[str, Stamp], commit: Baseline) -> Baseline:
+    """Build the baseline of restored files from the stamps that `rebuild` returned."""
     entries, restored = dict[bytes, ScannedFile](), dict[bytes, tuple[Stamp, int]]()
-    for each in manifest.entries:
-        path = os.fsencode(each.path)
-        if each.given:
-            stamp = stamps[each.path]
+    for entry in manifest.entries:
+        path = os.fsencode(entry.path)
+        if entry.is_given:
+            stamp = stamps[entry.path]
             executable = stamp[-1] & stat.S_IXUSR
-            mode = "120000" if each.kind == "link" else "100755" if executable else "100644"
+            mode = "120000" if entry.kind == "link" else "100755" if executable else "100644"
             entries[path] = ScannedFile(mode, stamp)
-        elif each.changed:
-            restored[path] = stamps[each.path], each.changed
-    return replace(commit, entries=entries, left_out=manifest.left_out, taken=manifest.taken, restored=restored)
+        elif entry.changed_ns:
+            restored[path] = stamps[entry.path], entry.changed_ns
+    return replace(commit, entries=entries, excluded=manifest.excluded, missing=manifest.missing, restored=restored)
 
 
 class TreeReader:
-    """One reading of a job's files.
+    """Reads a job's files.
 
-    Directories are opened by descriptor and never through a symbolic link. Unlike `baseline.differences`, this includes
-    directories named `.git` and files that git ignores.
+    Directories are opened by descriptor and links never followed. Unlike `find_differences`, includes `.git`
+    directories and ignored files.
 
     Args:
-        packs: take the content of what is new.
-        known: what an earlier snapshot read, by path.
-        given: the files as they were given to the agent.
-        limits: what it may hold.
+        cached: entries of an earlier snapshot, by path.
+        baseline: the files as given to the agent.
     """
 
     def __init__(
         self,
         packs: Packs,
-        known: Mapping[str, Known],
+        cached: Mapping[str, StoredFile],
         *,
-        given: Baseline,
+        baseline: Baseline,
         limits: SnapshotLimits,
     ) -> None:
-        self._packs, self._known, self._given, self._limits = packs, known, given, limits
-        self._left = limits.content
+        self._packs, self._cached, self._baseline, self._limits = packs, cached, baseline, limits
+        self._bytes_left = limits.content
         self._deadline = time.monotonic() + limits.seconds
         self._names: dict[tuple[int, int], str] = {}
         self._stamps: dict[str, Stamp] = {}
 
-    def of(self, root: int) -> Captured:
-        """Read what is below a descriptor.
+    def read(self, root: int) -> CapturedTree:
+        """Read everything below a descriptor.
 
         Raises:
-            WorkspaceError: it is more than a snapshot may hold.
+            WorkspaceError: a limit was exceeded.
             StorageError: the store failed.
         """
         entries: list[Entry] = []
         skipped = 0
-        for found in found_in(root):
-            if (entry := self._entry(found)) is not None:
+        for item in scan_tree(root):
+            if (entry := self._read_entry(item)) is not None:
                 entries.append(entry)
-            elif not stat.S_ISREG(found.status.st_mode):
+            elif not stat.S_ISREG(item.status.st_mode):
                 skipped += 1
             if len(entries) + skipped > self._limits.entries:
-                raise _too_much(f"{self._limits.entries:,} files and directories")
-        return Captured(entries=entries, stamps=self._stamps, skipped=skipped)
+                raise _limit_error(f"{self._limits.entries:,} files and directories")
+        return CapturedTree(entries=entries, stamps=self._stamps, skipped=skipped)
 
-    def _entry(self, found: Found) -> Entry | None:
-        status = found.status
-        path = os.fsencode(found.path)
-        given = self._given.entries.get(path)
-        same = given is not None and given.stamp == found.stamp
-        changed = 0 if same else self._given.changed_ns(path, found.stamp)
-        common = (stat.S_IMODE(status.st_mode) & _MODES, status.st_mtime_ns)
+    def _read_entry(self, item: ScanItem) -> Entry | None:
+        status = item.status
+        path = os.fsencode(item.path)
+        original = self._baseline.entries.get(path)
+        is_given = original is not None and original.stamp == item.stamp
+        changed = 0 if is_given else self._baseline.changed_ns(path, item.stamp)
+        common = (stat.S_IMODE(status.st_mode) & _MODE_MASK, status.st_mtime_ns)
         if stat.S_ISDIR(status.st_mode):
-            return Entry(found.path, "folder", *common)
+            return Entry(item.path, "folder", *common)
         if stat.S_ISLNK(status.st_mode):
             try:
-                target = os.readlink(found.name, dir_fd=found.parent)
-            except OSError:  # it is gone, or a link no longer
+                target = os.readlink(item.name, dir_fd=item.parent)
+            except OSError:  # removed or replaced
                 return None
-            return Entry(found.path, "link", *common, target=target, given=same, changed=changed)
+            return Entry(item.path, "link", *common, target=target, is_given=is_given, changed_ns=changed)
         if not stat.S_ISREG(status.st_mode):
             return None
-        first = self._names.setdefault((status.st_dev, status.st_ino), found.path) if status.st_nlink > 1 else ""
-        if first and first != found.path:
-            return Entry(found.path, "again", *common, target=first, given=same, changed=changed)
-        return self._file(found, given=same, changed=changed)
+        first = self._names.setdefault((status.st_dev, status.st_ino), item.path) if status.st_nlink > 1 else ""
+        if first and first != item.path:
+            return Entry(item.path, "again", *common, target=first, is_given=is_given, changed_ns=changed)
+        return self._read_file(item, is_given=is_given, changed=changed)
 
-    def _file(self, found: Found, *, given: bool, changed: int) -> Entry | None:
-        known = self._known.get(found.path)
-        if known is not None and known.stamp == found.stamp:
-            self._take(known.entry.size)
-            self._stamps[found.path] = known.stamp
-            return known.entry._replace(given=given, changed=changed)
+    def _read_file(self, item: ScanItem, *, is_given: bool, changed: int) -> Entry | None:
+        cached = self._cached.get(item.path)
+        if cached is not None and cached.stamp == item.stamp:
+            self._count(cached.entry.size)
+            self._stamps[item.path] = cached.stamp
+            return cached.entry._replace(is_given=is_given, changed_ns=changed)
         now = time.time_ns()
         try:
-            descriptor = open_own(os.fsencode(found.name), OPEN_FILE, found.parent)
-        except OSError:  # it is gone, or something else has its name
+            descriptor = open_own(os.fsencode(item.name), OPEN_FILE, item.parent)
+        except OSError:  # removed or replaced
             return None
         try:
             before = os.fstat(descriptor)
             if not stat.S_ISREG(before.st_mode):
                 return None
-            blob = self._given.blobs.get(found.path, "")
-            if blob and (before.st_size > _MOST_TRACKED or _blob_of(descriptor, before.st_size, blob) != blob):
+            blob = self._baseline.blobs.get(item.path, "")
+            if blob and (before.st_size > _MAX_TRACKED or _file_blob_id(descriptor, before.st_size, blob) != blob):
                 blob = ""
             if blob:
-                self._take(before.st_size)
+                self._count(before.st_size)
                 size, pieces = before.st_size, list[list[int]]()
             else:
-                size, pieces = self._packed(descriptor)
+                size, pieces = self._pack(descriptor)
             after = os.fstat(descriptor)
         finally:
             os.close(descriptor)
-        # Rights that were given back to read it are not the agent's.
-        mode, times = stat.S_IMODE(found.status.st_mode) & _MODES, after.st_mtime_ns
-        if stamp_of(before) == stamp_of(after) == found.stamp and after.st_ctime_ns + _TICK_NS < now:
-            self._stamps[found.path] = found.stamp
-        if stamp_of(after) != found.stamp:  # a program wrote to it meanwhile
+        # The mode before read permission was restored.
+        mode, times = stat.S_IMODE(item.status.st_mode) & _MODE_MASK, after.st_mtime_ns
+        if make_stamp(before) == make_stamp(after) == item.stamp and after.st_ctime_ns + _TICK_NS < now:
+            self._stamps[item.path] = item.stamp
+        if make_stamp(after) != item.stamp:  # a program wrote to it meanwhile
             changed = after.st_ctime_ns
-        return Entry(found.path, "file", mode, times, size, pieces, blob, given=given, changed=changed)
+        return Entry(item.path, "file", mode, times, size, pieces, blob, is_given=is_given, changed_ns=changed)
 
-    def _packed(self, descriptor: int) -> tuple[int, list[list[int]]]:
+    def _pack(self, descriptor: int) -> tuple[int, list[list[int]]]:
         size, pieces = 0, list[list[int]]()
         os.lseek(descriptor, 0, os.SEEK_SET)
-        while content := os.read(descriptor, _PIECE):
+        while content := os.read(descriptor, _CHUNK):
             size += len(content)
-            self._take(len(content))
+            self._count(len(content))
             for pack, offset, length in self._packs.add(content):
                 last = pieces[-1] if pieces else None
                 if last is not None and last[0] == pack and last[1] + last[2] == offset:
@@ -627,22 +593,22 @@ class TreeReader:
                     pieces.append([pack, offset, length])
         return size, pieces
 
-    def _take(self, size: int) -> None:
-        self._left -= size
-        if self._left < 0:
-            raise _too_much(f"{self._limits.content:,} bytes")
+    def _count(self, size: int) -> None:
+        self._bytes_left -= size
+        if self._bytes_left < 0:
+            raise _limit_error(f"{self._limits.content:,} bytes")
         if time.monotonic() > self._deadline:
-            raise _too_much(f"what {self._limits.seconds:.0f} s are enough for")
+            raise _limit_error(f"{self._limits.seconds:.0f} s allow to store")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Captured:
-    """Everything that was found.
+class CapturedTree:
+    """Result of reading a tree.
 
     Attributes:
-        entries: each directory before what is in it.
-        stamps: of the files among them that were read while nothing wrote to them, by path.
-        skipped: how many pipes, sockets and devices there were, which have no content.
+        entries: each directory before its content.
+        stamps: of files that nothing wrote to meanwhile.
+        skipped: number of pipes, sockets and devices.
     """
 
     entries: list[Entry]
@@ -650,15 +616,15 @@ class Captured:
     skipped: int
 
 
-class Known(NamedTuple):
-    """What an earlier snapshot read."""
+class StoredFile(NamedTuple):
+    """A file of an earlier snapshot."""
 
     stamp: Stamp
     entry: Entry
 
 
-class Found(NamedTuple):
-    """What lies in the directory that is open as `parent`."""
+class ScanItem(NamedTuple):
+    """A directory entry; `parent` is an open descriptor."""
 
     path: str
     name: str
@@ -667,136 +633,132 @@ class Found(NamedTuple):
 
     @property
     def stamp(self) -> Stamp:
-        """Changes whenever the content or the mode does."""
-        return stamp_of(self.status)
+        return make_stamp(self.status)
 
 
-def found_in(folder: int, path: str = "") -> Iterator[Found]:
-    """Everything below a directory, each directory before what is in it.
+def scan_tree(folder: int, path: str = "") -> Iterator[ScanItem]:
+    """Walk a directory, each directory before its content.
 
     Raises:
-        WorkspaceError: something is too deep.
+        WorkspaceError: it is nested too deep.
     """
     with os.scandir(folder) as entries:
-        listed = sorted(entries, key=lambda each: each.name)
-    for each in listed:
-        below = f"{path}/{each.name}" if path else each.name
+        listed = sorted(entries, key=lambda item: item.name)
+    for item in listed:
+        below = f"{path}/{item.name}" if path else item.name
         try:
-            status = each.stat(follow_symlinks=False)
-        except FileNotFoundError:  # it vanished while we looked
+            status = item.stat(follow_symlinks=False)
+        except FileNotFoundError:  # it has just vanished
             continue
-        yield Found(below, each.name, folder, status)
+        yield ScanItem(below, item.name, folder, status)
         if not stat.S_ISDIR(status.st_mode):
             continue
         if is_too_deep(os.fsencode(below)):
             raise WorkspaceError("The files of the job are nested too deep to be stored.", "Remove them.")
         try:
-            held = open_own(os.fsencode(each.name), OPEN_FOLDER, folder)
+            descriptor = open_own(os.fsencode(item.name), OPEN_FOLDER, folder)
         except (FileNotFoundError, NotADirectoryError):
             continue
         try:
-            yield from found_in(held, below)
+            yield from scan_tree(descriptor, below)
         finally:
-            os.close(held)
+            os.close(descriptor)
 
 
 def blob_id(content: bytes, like: str) -> str:
-    """Git's id of some content, by the digest that another id was made with."""
+    """Return git's id of some content, by the digest algorithm of `like`."""
     digest = hashlib.sha1(usedforsecurity=False) if len(like) == 40 else hashlib.sha256()  # noqa: PLR2004 - hex digits
     digest.update(b"blob %d\0" % len(content) + content)
     return digest.hexdigest()
 
 
-def _blob_of(descriptor: int, size: int, like: str) -> str:
+def _file_blob_id(descriptor: int, size: int, like: str) -> str:
     content = b""
-    while piece := os.read(descriptor, size + 1 - len(content)):
-        content += piece
+    while chunk := os.read(descriptor, size + 1 - len(content)):
+        content += chunk
     return blob_id(content, like)
 
 
-def _too_much(what: str) -> WorkspaceError:
-    return WorkspaceError(f"The files of the job are more than {what}.", "Only this machine can continue the job.")
+def _limit_error(limit: str) -> WorkspaceError:
+    return WorkspaceError(f"The files of the job are more than {limit}.", "Only this machine can continue the job.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vault:
-    """The blobs of one job.
+    """Encrypted blobs of one job, each bound to its job and name.
 
-    Each is encrypted and bound to its job and its name. With write access to the store, an attacker can remove a blob
-    or replace it by an older one of the same name, and nothing else.
+    An attacker with write access to the store can delete a blob, or replace it by an older one of the same name, but
+    nothing else.
 
     Attributes:
-        blobs: the store.
-        folder: begins their names.
-        key: a key of the bot's for this purpose.
+        folder: prefix of the names.
     """
 
     blobs: BlobStore
     folder: str
     key: bytes = field(repr=False)
 
-    def name_of(self, content: bytes) -> str:
-        """The name that some content has."""
+    def content_name(self, content: bytes) -> str:
         return hmac.digest(self._key("names"), content, hashlib.sha256).hex()
 
     def put(self, content: bytes) -> str:
-        """Store some content; give back its name.
+        """Store content and return its name.
 
         Raises:
             StorageError: the store failed.
         """
-        name = self.name_of(content)
+        name = self.content_name(content)
         self.write(name, content)
         return name
 
     def write(self, name: str, content: bytes) -> None:
-        """Store some content under another name than its digest.
+        """Store content under a chosen name.
 
         Raises:
             StorageError: the store failed.
         """
-        # What is compressed already costs much time and becomes no smaller.
+        # Do not compress again what is compressed already.
         sample = content[:_SAMPLE]
         deflates = len(zlib.compress(sample, 1)) < 0.9 * len(sample)
         packed = _DEFLATED + zlib.compress(content, 1) if deflates else _PLAIN + content
         nonce = os.urandom(_NONCE)
-        self.blobs.put(f"{self.folder}/{name}", nonce + self._cipher.encrypt(nonce, packed, self._bound(name)))
+        self.blobs.put(f"{self.folder}/{name}", nonce + self._cipher.encrypt(nonce, packed, self._binding(name)))
 
     def get(self, name: str, *, limit: int = PACK_BYTES) -> bytes:
-        """The content that has its digest for a name.
+        """Return the content whose digest is its name.
 
         Raises:
-            WorkspaceGoneError: it is missing, or is not what was stored.
+            WorkspaceGoneError: it is missing or was altered.
             StorageError: the store failed.
         """
         content = self.read(name, limit=limit)
-        if content is None or not hmac.compare_digest(self.name_of(content), name):
-            raise _unusable(self, name)
+        if content is None or not hmac.compare_digest(self.content_name(content), name):
+            raise _unusable_error(self, name)
         return content
 
     def read(self, name: str, *, limit: int) -> bytes | None:
-        """What was written under a name; None when there is nothing.
+        """Return the content of a chosen name; None if missing.
 
         Raises:
-            WorkspaceGoneError: it was not written by the bot with this key, or has more than `limit` bytes.
+            WorkspaceGoneError: it was written with another key, or exceeds `limit` bytes.
             StorageError: the store failed.
         """
         try:
             sealed = self.blobs.get(f"{self.folder}/{name}", limit=limit + _OVERHEAD)
         except BlobTooLargeError as error:
-            raise _unusable(self, name) from error
+            raise _unusable_error(self, name) from error
         if sealed is None:
             return None
         try:
-            packed = self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], self._bound(name))
+            packed = self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], self._binding(name))
         except (InvalidTag, ValueError) as error:  # ValueError: too short
-            raise _unusable(self, name) from error
+            raise _unusable_error(self, name) from error
         if packed[:1] == _PLAIN:
             return packed[1:]
         inflating = zlib.decompressobj()
         content = inflating.decompress(packed[1:], limit)
         if not inflating.eof and inflating.unconsumed_tail:
-            raise _unusable(self, name)
+            raise _unusable_error(self, name)
         return content
 
     @property
@@ -806,16 +768,15 @@ class Vault:
     def _key(self, purpose: str) -> bytes:
         return hmac.digest(self.key, f"{purpose} of {self.folder}".encode(), hashlib.sha256)
 
-    def _bound(self, name: str) -> bytes:
+    def _binding(self, name: str) -> bytes:
         return f"{self.folder}/{name}".encode()
 
 
 class Packs:
-    """Writes content to packs, some at the same time; the stored names are complete when the body ends.
+    """Writes packs concurrently; `names` is complete on exit.
 
     Args:
-        vault: where to.
-        names: the packs that there are already, by number; further ones are added.
+        names: existing packs, by number.
     """
 
     def __init__(self, vault: Vault, names: Mapping[int, str]) -> None:
@@ -828,14 +789,14 @@ class Packs:
         self._pending: dict[int, Future[str]] = {}
 
     def add(self, content: bytes) -> list[tuple[int, int, int]]:
-        """Take some content; give back where it is: pack, offset and length of each piece."""
+        """Append content, and return pack, offset and length of each piece."""
         pieces = []
         view = memoryview(content)
         while view:
-            taken = view[: PACK_BYTES - len(self._content)]
-            pieces.append((self._number, len(self._content), len(taken)))
-            self._content += taken
-            view = view[len(taken) :]
+            part = view[: PACK_BYTES - len(self._content)]
+            pieces.append((self._number, len(self._content), len(part)))
+            self._content += part
+            view = view[len(part) :]
             if len(self._content) == PACK_BYTES:
                 self._flush()
         return pieces
@@ -849,7 +810,7 @@ class Packs:
         self._pending[self._number] = future
         self._number += 1
         self._content = bytearray()
-        for number in [number for number, each in self._pending.items() if each.done()]:
+        for number in [number for number, future in self._pending.items() if future.done()]:
             self.names[number] = self._pending.pop(number).result()
 
     def __enter__(self) -> Self:
@@ -858,7 +819,7 @@ class Packs:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wait for what is being stored; raises StorageError when some of it could not be."""
+        """Wait for pending writes; raises StorageError if one failed."""
         try:
             if kind is None:
                 self._flush()
@@ -868,7 +829,7 @@ class Packs:
             self._pool.shutdown(cancel_futures=True)
 
 
-def _unusable(vault: Vault, name: str) -> WorkspaceGoneError:
+def _unusable_error(vault: Vault, name: str) -> WorkspaceGoneError:
     return WorkspaceGoneError(
         f"The stored files of the job cannot be used: {vault.folder}/{name} in {vault.blobs.address} is missing, was "
         "changed, or was written with another key.",

@@ -1,8 +1,7 @@
-"""One job's files and its trusted git directory: the change that the agent made, its commit and its push.
+"""A job's files and its trusted git directory: read the change, commit it, push it.
 
-The directory that the agent works in has nothing of git. `Tree.change` copies what differs into the trusted git
-directory, which no sandbox may reach. `Carried` takes the changed files as bytes to a machine that has none of them but
-fetches the same commit.
+The agent's directory contains no git data. `Tree.change` copies changed files into the trusted git directory, outside
+every sandbox. `CarriedChanges` moves the changed files to a machine that fetches the same commit.
 """
 
 from __future__ import annotations
@@ -16,35 +15,35 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bot.git.baseline import GITLINK, Baseline, Differences, Ignores, differences, entries_of, save
+from bot.git.baseline import GITLINK, Baseline, Differences, IgnoreRules, find_differences, save_baseline, scan_files
 from bot.git.change import SYMLINK, Change, LargeFile
 from bot.git.diff import (
-    ASKED,
+    EOL_ATTRIBUTES,
     NO_BLOB,
     Attributes,
     check_sizes,
-    converted,
-    described,
-    fresh,
+    convert_line_endings,
+    describe_change,
+    drop_large_files,
     index_records,
-    rule,
-    stage,
-    store,
-    without_large,
+    line_ending_rule,
+    recreate_folder,
+    stage_files,
+    store_blobs,
 )
 from bot.git.errors import ChangeError, ConflictError, GitError, PushRejectedError, WorkflowsForbiddenError
-from bot.git.filesystem import ScannedFile, Stamp, in_thread, is_git_name, opened, opened_root, read_file, stamp_of
-from bot.git.lfs import any_chunk, pointers, put_aside, upload
+from bot.git.filesystem import ScannedFile, Stamp, is_git_name, make_stamp, open_below, open_root, read_file, run_thread
+from bot.git.lfs import any_chunk_matches, find_pointers, put_pointers, upload_objects
 from bot.git.mirror import Source
 from bot.git.process import (
-    FOREIGN_CERTIFICATE,
     GIT_CA_FILE,
     PAUSES,
+    UNKNOWN_AUTHORITY,
     Credential,
     Git,
-    is_about_certificates,
-    may_pass,
-    patiently,
+    is_certificate_error,
+    is_transient,
+    retry,
 )
 
 MAX_CARRIED_BYTES = 20 * 1024 * 1024
@@ -57,22 +56,20 @@ _GITMODULES = ".gitmodules"
 # Of an App it asks for the permission `workflows`, of a person's token for the scope `workflow`.
 _WORKFLOWS_REFUSED = re.compile(r"refusing to allow .* to create or update workflow")
 Hold = Callable[[Source], Awaitable[None]]
-"""Fetches a commit where it is missing, and has it stay for as long as the workspace does."""
-_Told = Mapping[bytes, Mapping[str, str]]
+"""Fetch a commit if missing, and protect it while the workspace exists."""
+_Attributes = Mapping[bytes, Mapping[str, str]]
 
 
 class Tree:
-    """A checked-out commit. Made by `Workspaces.open`.
+    """A checked-out commit, created by `Workspaces.open`.
 
     Attributes:
-        path: the directory the agent works in; it holds the files and nothing of git.
-        base_sha: the commit they were taken from.
-        git_dir: the trusted git directory, which no sandbox may reach.
-        blobs: path to blob id of every file in the commit.
-        generation: names the state of the files that begins here; recorded before anything writes to them, it tells
-            these files from older ones of the job on other machines.
-        baseline: the files as they were given to the agent.
-        kept_index: a file beside the mirror, for the code index that the jobs of a repository share.
+        path: the agent's directory.
+        git_dir: the trusted git directory, outside every sandbox.
+        blobs: blob id of every path in the commit.
+        generation: identifies this state of the files among those on other machines; recorded before the first write.
+        baseline: the files as given to the agent.
+        code_index: code index of the repository's jobs, next to the mirror.
     """
 
     def __init__(
@@ -85,7 +82,7 @@ class Tree:
         hold: Hold,
         pauses: Sequence[float] = PAUSES,
         generation: str = "",
-        kept_index: Path | None = None,
+        code_index: Path | None = None,
     ) -> None:
         if git.git_dir is None:
             raise ValueError("a tree needs a git directory")
@@ -94,129 +91,128 @@ class Tree:
         self.base_sha = baseline.base_sha
         self.blobs: Mapping[str, str] = baseline.blobs
         self.generation = generation
-        self.kept_index = kept_index
+        self.code_index = code_index
         self._git = git
         self._trusted = trusted
         self.baseline = baseline
         self._hold = hold
         self._pauses = pauses
-        self._one_at_a_time = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
-    async def take_as_given(self, left_out: Iterable[str]) -> None:
-        """Have changes counted from the files as they are now, which nothing may write to meanwhile.
+    async def reset_baseline(self, excluded: Iterable[str]) -> None:
+        """Make the present files the baseline; nothing may write to them meanwhile.
 
         Args:
-            left_out: paths of which nothing is ever part of a change; nothing of the commit may be in them.
+            excluded: untracked paths that are never part of a change.
         """
-        async with self._one_at_a_time:
-            self.baseline = await asyncio.to_thread(self.baseline.reset, self.path, left_out)
-            await asyncio.to_thread(save, self._trusted, self.baseline)
+        async with self._lock:
+            self.baseline = await asyncio.to_thread(self.baseline.reset, self.path, excluded)
+            await asyncio.to_thread(save_baseline, self._trusted, self.baseline)
 
     async def change(self, *, unfinished: bool = False) -> Change:
-        """What was changed in the files of `base_sha`. Safe while hostile programs still write: git sees copies only.
+        """Read the change relative to `base_sha`. Safe while hostile programs write: git sees copies only.
 
         Args:
-            unfinished: whether to leave out large new files, with a note, rather than to refuse all of a change that is
-                too large: what a run did that was cut short is better kept in part than lost.
+            unfinished: omit large new files, with a note, instead of refusing a change that is too large.
 
         Raises:
-            ChangeError: the workspace is gone, or holds more than can be published.
+            ChangeError: the workspace is gone, or the change is too large.
         """
-        async with self._one_at_a_time:
+        async with self._lock:
             git, staging = self._index_git, self._trusted / "staging"
-            await asyncio.to_thread(fresh, staging)
-            found = await self._differences()
-            present, notes = found.present, found.notes
+            await asyncio.to_thread(recreate_folder, staging)
+            diff = await self._differences()
+            present, notes = diff.present, diff.notes
             if unfinished:
-                present, left_out = without_large(present, self.baseline.modes)
-                notes = (*notes, *left_out)
+                present, omitted = drop_large_files(present, self.baseline.modes)
+                notes = (*notes, *omitted)
             check_sizes(present)
-            staged, vanished = await in_thread(stage, self.path, present, staging)
-            # What the base commit's `.gitattributes` say of what changed; nothing where it has none.
-            told = (
+            staged, vanished = await run_thread(stage_files, self.path, present, staging)
+            # Attributes of the changed files in the base commit.
+            attributes = (
                 {}
                 if not any(path.rpartition(b"/")[2] == b".gitattributes" for path in self.baseline.modes)
-                else await self._asker.of(self.base_sha, [path for path, _ in staged], "filter", *ASKED)
+                else await self._attributes.query(
+                    self.base_sha, [path for path, _ in staged], "filter", *EOL_ATTRIBUTES
+                )
             )
-            # Put pointers in the place of what belongs in Git LFS.
-            await asyncio.to_thread(fresh, self._objects)
-            large = _in_lfs(told)
-            await asyncio.to_thread(put_aside, staging, staged, large, self._objects)
-            blobs = await store(git, staging, staged)
-            # Convert line endings where git would do that.
-            rules, before = await in_thread(self._ending_rules, blobs, told, large)
-            endings = await converted(self._git, self._trusted / "endings.git", staging, rules, before)
+            # Replace Git LFS files by pointers.
+            await asyncio.to_thread(recreate_folder, self._objects)
+            large = _in_lfs(attributes)
+            await asyncio.to_thread(put_pointers, staging, staged, large, self._objects)
+            blobs = await store_blobs(git, staging, staged)
+            # Convert line endings as git would.
+            rules, before = await run_thread(self._ending_rules, blobs, attributes, large)
+            endings = await convert_line_endings(self._git, self._trusted / "endings.git", staging, rules, before)
             blobs = [(path, mode, endings.get(n, blob)) for n, (path, mode, blob) in enumerate(blobs)]
             await git.run("read-tree", self.base_sha)
-            gone = {*found.gone, *vanished}
-            gone |= await self._submodules_taken_out({path: blob for path, _, blob in blobs}, gone)
-            records = await in_thread(index_records, blobs, gone, self.baseline)
+            removed = {*diff.removed, *vanished}
+            removed |= await self._removed_submodules({path: blob for path, _, blob in blobs}, removed)
+            records = await run_thread(index_records, blobs, removed, self.baseline)
             await git.run("update-index", "-z", "--index-info", stdin=records)
             tree = await git.text("write-tree")
             change = await self._describe(self.base_sha, tree)
-            return replace(change, notes=notes, touched=await in_thread(self._touched, change, present))
+            return replace(change, notes=notes, touched=await run_thread(self._modified_span, change, present))
 
     def _ending_rules(
-        self, blobs: Iterable[tuple[bytes, str, str]], told: _Told, large: Collection[bytes]
+        self, blobs: Iterable[tuple[bytes, str, str]], attributes: _Attributes, large: Collection[bytes]
     ) -> tuple[dict[int, str], dict[int, str]]:
-        """Return the rules for line endings of copies, by number, and the blobs that stood in the places of copies."""
+        """Return the line ending rules of copies, and the blobs they replace, by number."""
         texts = [
             (n, path)
             for n, (path, mode, blob) in enumerate(blobs)
-            # A file that was only touched is no change, whatever git would make of it.
+            # A file with unchanged content is no change, even if git would convert it.
             if mode != SYMLINK and path not in large and blob != self.blobs.get(os.fsdecode(path))
         ]
-        rules = {n: how for n, path in texts if (how := rule(told.get(path, {})))}
-        known = self.baseline.modes
-        return rules, {n: self.blobs[os.fsdecode(path)] for n, path in texts if known.get(path) in _FILES}
+        rules = {n: how for n, path in texts if (how := line_ending_rule(attributes.get(path, {})))}
+        modes = self.baseline.modes
+        return rules, {n: self.blobs[os.fsdecode(path)] for n, path in texts if modes.get(path) in _FILES}
 
-    def _touched(self, change: Change, present: Mapping[bytes, ScannedFile]) -> tuple[float, float] | None:
-        """Return when the files of a change were written first and last, of which no program can set the time."""
-        paths = [os.fsencode(each.path) for each in change.files]
+    def _modified_span(self, change: Change, present: Mapping[bytes, ScannedFile]) -> tuple[float, float] | None:
+        """Return the first and last modification time of the changed files, which no program can set."""
+        paths = [os.fsencode(file.path) for file in change.files]
         changed = self.baseline.changed_ns
         times = [changed(path, present[path].stamp) / 1e9 for path in paths if path in present]
         return (min(times), max(times)) if times else None
 
-    async def carried(self) -> Carried:
-        """What changed in the files, in which no program may run, to be put back in another workspace of the commit.
+    async def read_carried(self) -> CarriedChanges:
+        """Read the changed files for another workspace of the commit; no program may run in them.
 
         Raises:
-            ChangeError: it is more than can be carried.
+            ChangeError: they exceed the limits.
         """
-        async with self._one_at_a_time:
-            found = await self._differences()
-            return await asyncio.to_thread(take, self.path, found.present, found.gone, self.baseline)
+        async with self._lock:
+            diff = await self._differences()
+            return await asyncio.to_thread(read_changes, self.path, diff.present, diff.removed, self.baseline)
 
-    async def put_back(self, carried: Carried) -> None:
-        """Have the files be as they were when `carried` was taken; no program may run in them.
+    async def restore_carried(self, carried: CarriedChanges) -> None:
+        """Restore files read by `read_carried`; no program may run in them.
 
         Raises:
-            ChangeError: something stands in the way.
+            ChangeError: a path is blocked.
         """
-        async with self._one_at_a_time:
-            restored = await asyncio.to_thread(put, self.path, carried)
+        async with self._lock:
+            restored = await asyncio.to_thread(write_changes, self.path, carried)
             self.baseline = replace(self.baseline, restored=restored)
-            await asyncio.to_thread(save, self._trusted, self.baseline)
+            await asyncio.to_thread(save_baseline, self._trusted, self.baseline)
 
-    async def unpublished(self, change: Change) -> tuple[str, ...]:
-        """What lies in the files now, was not given and is no part of a change: names at the top, such as `build/`."""
-        now = await asyncio.to_thread(entries_of, self.path, self.baseline.left_out)
+    async def list_unpublished(self, change: Change) -> tuple[str, ...]:
+        """Return new top-level names that are neither in the baseline nor in the change, such as `build/`."""
+        present = await asyncio.to_thread(scan_files, self.path, self.baseline.excluded)
         known = self.baseline.modes.keys() | {os.fsencode(file.path) for file in change.files}
-        other = {path for path, entry in now.items() if path not in known and self.baseline.entries.get(path) != entry}
-        parts = (os.fsdecode(path).partition("/") for path in other)
+        unknown = {
+            path for path, entry in present.items() if path not in known and self.baseline.entries.get(path) != entry
+        }
+        parts = (os.fsdecode(path).partition("/") for path in unknown)
         return tuple(sorted({f"{name}{slash}" for name, slash, _ in parts}))
 
     async def restore(self, patch: Path, *, expect: str) -> Change:
-        """The change that a patch of `change` describes, made again without touching the files.
-
-        Args:
-            patch: the file with the patch, against `base_sha`.
-            expect: the tree that must come of it.
+        """Recreate a change from its patch against `base_sha`, without touching the files.
 
         Raises:
-            ChangeError: something else came of it.
+            ChangeError: the resulting tree differs from `expect`.
         """
-        async with self._one_at_a_time:
+        async with self._lock:
             git = self._index_git
             await git.run("read-tree", self.base_sha)
             await git.run("apply", "--allow-empty", "--cached", "--binary", "--whitespace=nowarn", "-", stdin=patch)
@@ -225,20 +221,20 @@ class Tree:
                 raise ChangeError("The stored patch of this job's work is damaged.", "Give the command again.")
             return await self._describe(self.base_sha, tree)
 
-    async def without(self, change: Change, paths: Collection[str]) -> Change:
-        """The part of a change that leaves some files as they were in its base; no file is touched.
+    async def exclude(self, change: Change, paths: Collection[str]) -> Change:
+        """Return the change without some files; the workspace is not touched.
 
         Raises:
-            ChangeError: the rest cannot stand without them, e.g. as a file is now where one of them had its directory.
+            ChangeError: the rest cannot exist without them, e.g. a file replaces their directory.
         """
-        taken = {os.fsencode(path) for path in paths}
-        async with self._one_at_a_time:
+        excluded = {os.fsencode(path) for path in paths}
+        async with self._lock:
             git = self._index_git
             listed = await git.run("ls-tree", "-r", "-z", "--full-tree", change.base_sha)
-            before = [each for each in listed.split(b"\0") if each and each.partition(b"\t")[2] in taken]
+            before = [record for record in listed.split(b"\0") if record and record.partition(b"\t")[2] in excluded]
             await git.run("read-tree", change.tree_sha)
-            removed = [b"0 " + NO_BLOB.encode() + b"\t" + path for path in sorted(taken)]
-            records = b"".join(each + b"\0" for each in [*removed, *before])
+            removed = [b"0 " + NO_BLOB.encode() + b"\t" + path for path in sorted(excluded)]
+            records = b"".join(record + b"\0" for record in [*removed, *before])
             try:
                 await git.run("update-index", "-z", "--index-info", stdin=records)
                 tree = await git.text("write-tree")
@@ -250,29 +246,26 @@ class Tree:
         return replace(rest, notes=change.notes)
 
     async def replay(self, change: Change, onto: Source) -> Change:
-        """The same change made on another commit, which is fetched when it is not here; no file is touched.
+        """Apply the change to another commit, fetched if missing; the workspace is not touched.
 
         Raises:
-            ConflictError: it does not fit there.
+            ConflictError: it does not apply.
             CloneError: the commit could not be fetched.
         """
         await self._hold(onto)
-        tree = await merged(self._git, base=change.base_sha, tree=change.tree_sha, onto=onto.sha)
-        again = await self._describe(onto.sha, tree)
-        # Git follows renames by how much files look alike; a change must not move to a file that nobody named.
-        moved = {file.path for file in again.files} - {file.path for file in change.files}
-        if moved:
-            raise conflict(onto.sha, sorted(moved))
-        return again
+        tree = await merge_trees(self._git, base=change.base_sha, tree=change.tree_sha, onto=onto.sha)
+        replayed = await self._describe(onto.sha, tree)
+        # Git detects renames by similarity; the change must not move to another file.
+        unexpected = {file.path for file in replayed.files} - {file.path for file in change.files}
+        if unexpected:
+            raise conflict_error(onto.sha, sorted(unexpected))
+        return replayed
 
-    async def reversal(self, commit_sha: str) -> Change:
-        """The change that takes one commit back, on that commit; `replay` makes it on a later one.
-
-        Args:
-            commit_sha: the full id of a commit in the history of `base_sha`.
+    async def revert(self, commit_sha: str) -> Change:
+        """Return the change that reverts a commit in the history of `base_sha`; `replay` applies it to a later one.
 
         Raises:
-            ChangeError: it is not in that history, or has no one commit before it.
+            ChangeError: the commit is not in that history, or has not exactly one parent.
         """
         try:
             await self._git.run("merge-base", "--is-ancestor", "--end-of-options", commit_sha, self.base_sha)
@@ -288,17 +281,12 @@ class Tree:
         tree = await self._git.text("rev-parse", f"{parents[0]}^{{tree}}")
         return await self._describe(commit_sha, tree)
 
-    async def title(self, commit_sha: str) -> str:
-        """The first line of a commit's message."""
+    async def commit_title(self, commit_sha: str) -> str:
+        """Return the first line of a commit message."""
         return await self._git.text("show", "--no-patch", "--format=%s", "--end-of-options", commit_sha)
 
     async def commit(self, change: Change, *, message: str) -> str:
-        """Make the commit of a change, a second after its base, and give back its id: the same on every machine.
-
-        Args:
-            change: what `change` gave.
-            message: the whole commit message.
-        """
+        """Create the commit and return its id; deterministic, dated one second after its base."""
         base_time = await self._git.text("show", "--no-patch", "--format=%ct", change.base_sha)
         at = int(base_time or 0) + 1  # a commit of an odd history may have no date
         variables = _signature("codepilot[bot]", "codepilot[bot]@users.noreply.github.com", at=at)
@@ -306,63 +294,54 @@ class Tree:
         return await self._git.text(*arguments, stdin=message.encode(), variables=variables)
 
     async def push(self, sha: str, *, branch: str, expected: str, url: str, token: str) -> None:
-        """Send a commit to a branch that stands where it is expected; nothing is ever overwritten.
+        """Push a commit to a branch without overwriting.
 
         Args:
-            sha: the commit, which comes after `expected`.
-            branch: its short name.
-            expected: the commit that the branch must stand at on the server; empty when there must be no such branch.
-            url: the clone address.
-            token: may write to it.
+            sha: a descendant of `expected`.
+            expected: the branch's present commit; empty for a new branch.
 
         Raises:
-            PushRejectedError: the branch stands elsewhere, `sha` does not come after it, or the server said no.
-            WorkflowsForbiddenError: it said no because of a workflow file.
-            GitError: it did not answer, or may do it the next time.
+            PushRejectedError: the branch moved, `sha` is no descendant, or the server refused.
+            WorkflowsForbiddenError: the token may not write workflow files.
+            GitError: no answer, or a transient failure.
         """
         credential = Credential(url=url, token=token)
         target = f"refs/heads/{branch}"
-        # The lease makes the server compare the old commit as it writes. It would also let a branch be wound back, so
-        # that is ruled out here.
+        # The lease makes the server compare the old commit atomically. It would also allow a rewind, which is ruled out
+        # here.
         lease = f"--force-with-lease={target}:{expected}"
         try:
             if expected:
                 await self._git.run("merge-base", "--is-ancestor", expected, sha)
-            # Where the answer to a push was lost, the branch stands at `sha` the next time, which is no error.
+            # If the response was lost, the retry finds the branch at `sha`, which is no error.
             push = ("push", "--quiet", "--no-verify", lease, "--", url, f"{sha}:{target}")
-            await patiently(lambda: self._git.run(*push, credential=credential), self._pauses)
+            await retry(lambda: self._git.run(*push, credential=credential), self._pauses)
         except GitError as error:
             if _WORKFLOWS_REFUSED.search(error.stderr):
                 raise WorkflowsForbiddenError from error
-            if may_pass(error) or error.exit_code is None:  # what took too long may yet be done
+            if is_transient(error) or error.exit_code is None:  # a push that timed out may still succeed
                 raise
             remedy = "Check whether someone pushed to it in the meantime, and whether the App may write contents."
             raise PushRejectedError(
                 f"The push to `{branch}` was refused: {error.stderr.strip() or 'it is not a fast-forward'}",
-                FOREIGN_CERTIFICATE if is_about_certificates(error.stderr) else remedy,
+                UNKNOWN_AUTHORITY if is_certificate_error(error.stderr) else remedy,
             ) from error
 
     async def upload(self, files: Sequence[LargeFile], *, branch: str, url: str, token: str) -> None:
-        """Have Git LFS keep the objects of a change, before its pointers are sent.
-
-        Args:
-            files: `Change.large`.
-            branch: the short name of where the commit will go.
-            url: the clone address.
-            token: may write to it.
+        """Upload the Git LFS objects of `Change.large`.
 
         Raises:
-            LargeFileError: one of them is not there.
+            LargeFileError: an object is missing or was rejected.
         """
-        ca_file = Path(trusted) if (trusted := self._git.environment.get(GIT_CA_FILE)) else None
-        await upload(
+        ca_file = Path(path) if (path := self._git.environment.get(GIT_CA_FILE)) else None
+        await upload_objects(
             files, objects=self._objects, branch=branch, url=url, token=token, pauses=self._pauses, ca_file=ca_file
         )
 
     async def find_large_files(self, files: Sequence[LargeFile], holds: Callable[[str], bool]) -> list[str]:
-        """The paths of those whose content has a part of which `holds` is true, read as Latin-1."""
+        """Return the paths of files whose content, as Latin-1, has a part that satisfies `matches`."""
         return await asyncio.to_thread(
-            lambda: [each.path for each in files if any_chunk(self._objects / each.oid, holds)]
+            lambda: [file.path for file in files if any_chunk_matches(self._objects / file.oid, holds)]
         )
 
     @property
@@ -371,49 +350,48 @@ class Tree:
 
     async def _differences(self) -> Differences:
         shadow = self._trusted / "shadow"
-        await asyncio.to_thread(fresh, shadow)
-        return await differences(self.path, self.baseline, Ignores(self._index_git, shadow))
+        await asyncio.to_thread(recreate_folder, shadow)
+        return await find_differences(self.path, self.baseline, IgnoreRules(self._index_git, shadow))
 
     @property
     def _objects(self) -> Path:
         return self._trusted / "lfs"
 
-    async def _submodules_taken_out(self, blobs: Mapping[bytes, str], gone: Collection[bytes]) -> set[bytes]:
-        """The submodules that the changed `.gitmodules` names no more."""
-        if _GITMODULES.encode() not in {*blobs, *gone}:
+    async def _removed_submodules(self, blobs: Mapping[bytes, str], removed: Collection[bytes]) -> set[bytes]:
+        if _GITMODULES.encode() not in {*blobs, *removed}:
             return set()
-        paths = await taken_out(self._git, self.blobs.get(_GITMODULES), blobs.get(_GITMODULES.encode()))
+        paths = await removed_submodules(self._git, self.blobs.get(_GITMODULES), blobs.get(_GITMODULES.encode()))
         return {path for path in paths if self.baseline.modes.get(path) == GITLINK}
 
     @property
-    def _asker(self) -> Attributes:
+    def _attributes(self) -> Attributes:
         return Attributes(git=self._git, folder=self._trusted / "attributes.git")
 
     async def _describe(self, base: str, tree: str) -> Change:
-        change = await described(self._git, self._trusted, base, tree)
-        found = await in_thread(pointers, change.files)
-        in_lfs = _in_lfs(await self._asker.of(base, [os.fsencode(each.path) for each in found], "filter"))
-        return replace(change, large=tuple(each for each in found if os.fsencode(each.path) in in_lfs))
+        change = await describe_change(self._git, self._trusted, base, tree)
+        large = await run_thread(find_pointers, change.files)
+        in_lfs = _in_lfs(await self._attributes.query(base, [os.fsencode(file.path) for file in large], "filter"))
+        return replace(change, large=tuple(file for file in large if os.fsencode(file.path) in in_lfs))
 
 
-def _in_lfs(told: _Told) -> set[bytes]:
-    return {path for path, attributes in told.items() if attributes["filter"] == "lfs"}
+def _in_lfs(values: _Attributes) -> set[bytes]:
+    return {path for path, attributes in values.items() if attributes["filter"] == "lfs"}
 
 
 def _signature(name: str, email: str, *, at: int) -> dict[str, str]:
-    """The environment in which git names an author and committer, and a time in seconds since the epoch."""
+    """Return git's environment for author and committer, at a time in seconds since the epoch."""
     parts = {"NAME": name, "EMAIL": email, "DATE": f"@{at} +0000"}
     return {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in parts.items()}
 
 
-async def merged(git: Git, *, base: str, tree: str, onto: str) -> str:
-    """The tree that `onto` becomes by what leads from `base` to `tree`.
+async def merge_trees(git: Git, *, base: str, tree: str, onto: str) -> str:
+    """Merge the difference from `base` to `tree` into `onto`, and return the tree.
 
-    `git merge-tree --write-tree` (2.38 and newer) finds the base of a merge in history, which a force-push may have
-    taken away; so it is shown three commits of our own that have the right one.
+    `git merge-tree --write-tree` (2.38 and newer) finds the merge base in history, which a force-push may have
+    removed; so it gets three synthetic commits with the right base.
 
     Raises:
-        ConflictError: both changed the same lines, or the same file in ways that exclude each other.
+        ConflictError: both sides changed the same lines, or one file incompatibly.
     """
     root = await _commit(git, f"{base}^{{tree}}")
     mine = await _commit(git, tree, "-p", root)
@@ -423,12 +401,12 @@ async def merged(git: Git, *, base: str, tree: str, onto: str) -> str:
     )
     result, *conflicts = answer.split(b"\0")[:-1]
     if conflicts:
-        raise conflict(onto, map(os.fsdecode, conflicts))
+        raise conflict_error(onto, map(os.fsdecode, conflicts))
     return result.decode()
 
 
-def conflict(onto: str, paths: Iterable[str]) -> ConflictError:
-    """The error for a change that does not fit on the commit `onto`."""
+def conflict_error(onto: str, paths: Iterable[str]) -> ConflictError:
+    """Build the error for a change that does not apply to a commit."""
     remedy = f"Review commit {onto[:10]}, and give the command again."
     return ConflictError(tuple(dict.fromkeys(paths)), remedy)
 
@@ -440,38 +418,36 @@ async def _commit(git: Git, tree: str, *parents: str) -> str:
     )
 
 
-async def taken_out(git: Git, before: str | None, after: str | None) -> set[bytes]:
-    """The paths that one version of `.gitmodules` names and the next does not; none where it cannot be read.
+async def removed_submodules(git: Git, before: str | None, after: str | None) -> set[bytes]:
+    """Return the paths that one version of `.gitmodules` names and the next does not; none if unreadable.
 
-    The commit that is in the place of such a submodule goes with the entry.
+    The gitlink of such a submodule goes with its entry.
 
     Args:
-        git: git on a directory that has both.
-        before: the blob of the base commit; None when there is none.
-        after: the blob as it is to be committed; None when it is removed.
+        before: blob of the base commit.
+        after: blob to be committed; None if removed.
     """
     try:
-        return await _named(git, before) - await _named(git, after)
-    except GitError:  # not even git can say what a broken list names, so nothing follows from it
+        return await _submodule_paths(git, before) - await _submodule_paths(git, after)
+    except GitError:  # a malformed file names nothing
         return set()
 
 
-async def _named(git: Git, blob: str | None) -> set[bytes]:
+async def _submodule_paths(git: Git, blob: str | None) -> set[bytes]:
     if blob is None:
         return set()
-    # Asked for some keys, git gives the same exit code for a broken file as for none of them.
-    said = await git.run("config", "--no-includes", f"--blob={blob}", "--null", "--list")
-    entries = (record.partition(b"\n") for record in said.split(b"\0"))
+    # With a pattern of keys, git's exit code is the same for a malformed file as for no match.
+    config = await git.run("config", "--no-includes", f"--blob={blob}", "--null", "--list")
+    entries = (record.partition(b"\n") for record in config.split(b"\0"))
     return {path.rstrip(b"/") for key, _, path in entries if key.startswith(b"submodule.") and key.endswith(b".path")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
-    """What a workspace holds beyond its commit and what set-up makes; files that git ignores are no part of it.
+class CarriedChanges:
+    """Changed files of a workspace, without ignored ones.
 
     Attributes:
-        files: what was changed or is new.
-        gone: what is in the commit and was removed.
+        gone: removed paths of the commit.
     """
 
     files: tuple[CarriedFile, ...] = ()
@@ -483,9 +459,8 @@ class CarriedFile:
     """A file or link that differs from the commit.
 
     Attributes:
-        path: relative to the repository's root.
         mode: git's mode, `100644`, `100755` or `120000`.
-        content: its bytes; of a link, its target.
+        content: a link's target for a link.
         changed: see `Baseline.changed_ns`.
     """
 
@@ -495,44 +470,46 @@ class CarriedFile:
     changed: int
 
 
-def take(root: Path, present: Mapping[bytes, ScannedFile], gone: tuple[bytes, ...], baseline: Baseline) -> Carried:
-    """Read what changed; nothing outside of `root` is read, whatever programs do there meanwhile.
+def read_changes(
+    root: Path, present: Mapping[bytes, ScannedFile], removed: tuple[bytes, ...], baseline: Baseline
+) -> CarriedChanges:
+    """Read the changed files; never reads outside `root`, whatever programs do meanwhile.
 
     Raises:
-        ChangeError: it is more than can be carried.
+        ChangeError: they exceed the limits.
     """
-    files, left = [], MAX_CARRIED_BYTES
-    if len(present) > _MAX_FILES or sum(entry.stamp[1] for entry in present.values()) > left:
-        raise _too_much()
-    with opened_root(root) as place:
+    files, bytes_left = [], MAX_CARRIED_BYTES
+    if len(present) > _MAX_FILES or sum(entry.stamp[1] for entry in present.values()) > bytes_left:
+        raise _too_large()
+    with open_root(root) as folder:
         for path, entry in sorted(present.items()):
-            content = read_file(place, path, entry.mode, limit=left)
-            if content is None:  # it went, or became something else, in this moment
+            content = read_file(folder, path, entry.mode, limit=bytes_left)
+            if content is None:  # it has just been removed or replaced
                 continue
-            left -= len(content)
-            if left < 0:
-                raise _too_much()
+            bytes_left -= len(content)
+            if bytes_left < 0:
+                raise _too_large()
             changed = baseline.changed_ns(path, entry.stamp)
             files.append(CarriedFile(path=path, mode=entry.mode, content=content, changed=changed))
-    return Carried(files=tuple(files), gone=gone)
+    return CarriedChanges(files=tuple(files), gone=removed)
 
 
-def put(root: Path, carried: Carried) -> dict[bytes, tuple[Stamp, int]]:
-    """Make the same changes in a checkout that no program runs in; what set-up left there leads nowhere else.
+def write_changes(root: Path, carried: CarriedChanges) -> dict[bytes, tuple[Stamp, int]]:
+    """Write the changed files into a checkout without running programs; links that set-up left are not followed.
 
     Returns:
-        The files that were written, as in `Baseline.restored`.
+        The written files, as in `Baseline.restored`.
 
     Raises:
-        ChangeError: something stands in the way.
+        ChangeError: a path is blocked.
     """
     restored = dict[bytes, tuple[Stamp, int]]()
-    with opened_root(root) as place:
+    with open_root(root) as folder:
         for path in carried.gone:
-            _remove(place, path)
+            _remove(folder, path)
         for file in carried.files:
             try:
-                restored[file.path] = _write(place, file), file.changed
+                restored[file.path] = _write(folder, file), file.changed
             except OSError as error:
                 raise ChangeError(
                     f"`{os.fsdecode(file.path)}` cannot be restored: {error.strerror}.", "Give the command again."
@@ -542,19 +519,19 @@ def put(root: Path, carried: Carried) -> dict[bytes, tuple[Stamp, int]]:
 
 def _write(root: int, file: CarriedFile) -> Stamp:
     folder, _, name = file.path.rpartition(b"/")
-    with _below(root, folder, make=True) as place:
-        _clear(place, name)
+    with _open_folder(root, folder, make=True) as descriptor:
+        _remove_entry(descriptor, name)
         if file.mode == SYMLINK:
-            os.symlink(file.content, name, dir_fd=place)
+            os.symlink(file.content, name, dir_fd=descriptor)
         else:
             rights = 0o755 if file.mode == "100755" else 0o644
-            with os.fdopen(os.open(name, _NEW_FILE, rights, dir_fd=place), "wb") as target:
+            with os.fdopen(os.open(name, _NEW_FILE, rights, dir_fd=descriptor), "wb") as target:
                 target.write(file.content)
-        return stamp_of(os.stat(name, dir_fd=place, follow_symlinks=False))
+        return make_stamp(os.stat(name, dir_fd=descriptor, follow_symlinks=False))
 
 
-def _clear(folder: int, name: bytes) -> None:
-    """Take away what has the name: a file, a link, or a directory with nothing in it."""
+def _remove_entry(folder: int, name: bytes) -> None:
+    """Remove a file, link or empty directory."""
     with suppress(FileNotFoundError):
         if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             os.rmdir(name, dir_fd=folder)
@@ -563,31 +540,31 @@ def _clear(folder: int, name: bytes) -> None:
 
 
 def _remove(root: int, path: bytes) -> None:
-    """Remove a file, and the directories that are empty then."""
+    """Remove a file and the directories it leaves empty."""
     while path:
         folder, _, name = path.rpartition(b"/")
         try:
-            with _below(root, folder) as place:
-                _clear(place, name)
-        except OSError:  # it is not there any more, or not all that was in the directory is gone
+            with _open_folder(root, folder) as descriptor:
+                _remove_entry(descriptor, name)
+        except OSError:  # already removed, or the directory is not empty
             return
         path = folder
 
 
 @contextmanager
-def _below(root: int, path: bytes, *, make: bool = False) -> Iterator[int]:
-    """Open a directory of the workspace that is not git's.
+def _open_folder(root: int, path: bytes, *, make: bool = False) -> Iterator[int]:
+    """Open a workspace directory.
 
     Raises:
-        PermissionError: the path leads elsewhere.
+        PermissionError: the path leads outside or into `.git`.
     """
     if any(part in {b".", b".."} or is_git_name(part) for part in path.split(b"/")):
         raise PermissionError(None, "its path leads outside the workspace")
-    with opened(root, path, make=make) as folder:
+    with open_below(root, path, make=make) as folder:
         yield folder
 
 
-def _too_much() -> ChangeError:
+def _too_large() -> ChangeError:
     return ChangeError(
         f"The change has more than {_MAX_FILES:,} files or {MAX_CARRIED_BYTES // 1024**2} MiB, which is too large "
         "for a waiting workflow run.",

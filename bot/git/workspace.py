@@ -1,7 +1,7 @@
-"""Workspaces of jobs: a directory of mirrors, and one private directory for each job that is always cleaned up.
+"""Workspaces of jobs: shared mirrors, and a private directory for each job that is always cleaned up.
 
-The files of a job that waits are kept on the machine, and stored in a snapshot for other machines. A generation names
-each state of them, so that a job's newest files are told from older ones.
+The files of a waiting job stay on the machine, and in a snapshot for other machines. A generation identifies each
+state of the files.
 """
 
 from __future__ import annotations
@@ -18,59 +18,58 @@ from functools import partial
 from pathlib import Path
 
 from bot.domain.errors import QueueError, StorageError
-from bot.git.baseline import Baseline, entries_of, load, save
+from bot.git.baseline import Baseline, load_baseline, save_baseline, scan_files
 from bot.git.errors import WorkspaceError, WorkspaceGoneError
 from bot.git.filesystem import (
-    DEEPEST,
-    LONGEST_PATH,
+    MAX_DEPTH,
+    MAX_PATH_BYTES,
     SET_ASIDE,
     discard,
-    in_thread,
+    hold_lock,
     is_too_deep,
     lock_if_free,
-    locked,
-    parents,
+    parent_folders,
+    run_thread,
     write_atomically,
 )
-from bot.git.mirror import Blob, Mirror, MirrorLimits, Pristine, Source, Upkeep
+from bot.git.mirror import Blob, CheckoutCache, Maintenance, Mirror, MirrorLimits, Source
 from bot.git.process import PAUSES, Git, ProcessBounds
-from bot.git.snapshots import Snapshots, baseline_of, note, rebuild
+from bot.git.snapshots import Snapshots, rebuild, restored_baseline, save_index
 from bot.git.tree import Tree
 
 log = logging.getLogger(__name__)
 INDEX = "snapshot.json"
-"""The file, beside the trusted git directory, with what is stored already."""
+"""Cache of the stored snapshot, next to the trusted git directory."""
 _GENERATIONS = "generation"
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 # Files are checked out to the byte, whatever `.gitattributes` says: no filter, no line-ending conversion, no keyword.
 _ATTRIBUTES = "* -text -filter -ident -working-tree-encoding !diff !merge !eol\n"
-Current = Callable[[str, str], Awaitable[bool]]
-"""Asks whether a job's files are still those of a generation: another worker may have taken the job over meanwhile.
+IsCurrent = Callable[[str, str], Awaitable[bool]]
+"""Whether a generation of a job's files is still current; another worker may have taken over.
 
-It raises `QueueError` when nobody can tell now."""
+It raises `QueueError` if this is unknown.
+"""
 
 
 async def always_current(_job_id: str, _generation: str) -> bool:
-    """No other worker works on these jobs."""
+    """Return True: no other worker shares these jobs."""
     return True
 
 
-def never() -> bool:
-    """Nothing is kept."""
+def keep_nothing() -> bool:
     return False
 
 
 class Workspaces:
-    """All workspaces of this machine, below one directory that several worker processes may share.
+    """All workspaces of this machine, shared by several worker processes.
 
     Args:
-        root: a directory of the bot's own; made with mode 0700. No sandbox may read it, but for a job's own `files`.
-        environment: variables the operator grants git, e.g. `HTTPS_PROXY` or `GIT_SSL_CAINFO`.
-        seconds: time limit of a fetch, and of waiting for another one to end.
-        pauses: before a git server whose trouble may pass is asked again; see `patiently`.
-        limits: how large mirrors may become.
-        snapshots: where files that are kept are stored as well, for other machines; None where there are none.
+        root: created with mode 0700; no sandbox may read it, except a job's own `files`.
+        environment: git's variables from the operator, e.g. `HTTPS_PROXY` or `GIT_SSL_CAINFO`.
+        seconds: timeout of a fetch, and of waiting for another one.
+        pauses: between attempts; see `retry`.
+        snapshots: store for other machines.
     """
 
     def __init__(
@@ -101,76 +100,71 @@ class Workspaces:
         repo_id: int,
         source: Source,
         *,
-        keep: Callable[[], bool] = never,
-        current: Current = always_current,
+        keep: Callable[[], bool] = keep_nothing,
+        current: IsCurrent = always_current,
     ) -> AsyncIterator[Tree]:
-        """Check a commit out for one job, and clean up whatever happens.
+        """Check out a commit for one job, and clean up on exit.
 
         Args:
-            job_id: names the directory; letters, digits, `-` and `_`.
-            repo_id: GitHub's numeric id, which survives renames.
-            source: the commit, where it is, and what may fetch it; used for the fetch alone.
-            keep: asked as the body ends, however it does: whether the files stay, for `reopen`.
-            current: asked before files that stay are stored.
+            job_id: letters, digits, `-` and `_`.
+            source: its token is used for the fetch alone.
+            keep: called on exit; whether the files stay for `reopen`.
+            current: called before kept files are stored.
 
         Raises:
-            CloneError: it could not be fetched; `RepositoryEmptyError`, `BranchGoneError`, `CommitGoneError` say why.
-            WorkspaceError: another process works on this job.
+            CloneError: the commit could not be fetched; subclasses tell why.
+            WorkspaceError: another process has this job.
         """
         folder, tree = self._folder(job_id), None
-        async with locked(self._lock_of(folder), seconds=self._seconds, once=True):
+        async with hold_lock(self._lock_of(folder), seconds=self._seconds, once=True):
             await self._remove(folder)
             try:
                 mirror = await self._provide(folder, repo_id, source)
-                commit = await self._bare(folder, mirror, source.sha)
-                copied = Pristine(
+                commit = await self._init_trusted(folder, mirror, source.sha)
+                cache = CheckoutCache(
                     folder=mirror.path.with_suffix(".files"),
                     lock=mirror.path.with_suffix(".files.lock"),
                     seconds=self._seconds,
                 )
-                await copied.copy(self._git(folder), source.sha, folder / "files")
-                entries = await asyncio.to_thread(entries_of, folder / "files")
-                given = replace(commit, entries=entries)
-                await asyncio.to_thread(save, folder / "trusted", given)
-                tree = self._tree(folder, mirror, given, await asyncio.to_thread(begin_generation, folder))
+                await cache.copy(self._git(folder), source.sha, folder / "files")
+                entries = await asyncio.to_thread(scan_files, folder / "files")
+                baseline = replace(commit, entries=entries)
+                await asyncio.to_thread(save_baseline, folder / "trusted", baseline)
+                tree = self._make_tree(folder, mirror, baseline, await asyncio.to_thread(begin_generation, folder))
                 yield tree
             finally:
-                # A cancelled job is cleaned up too: the shield lets the cleaning finish first.
-                await asyncio.shield(self._leave(folder, tree, keep, current))
+                # The shield lets the cleanup of a cancelled job finish.
+                await asyncio.shield(self._close(folder, tree, keep, current))
 
     @asynccontextmanager
     async def reopen(
         self,
         job_id: str,
-        left: Left | None = None,
+        ref: WorkspaceRef | None = None,
         *,
-        keep: Callable[[], bool] = never,
-        current: Current = always_current,
+        keep: Callable[[], bool] = keep_nothing,
+        current: IsCurrent = always_current,
     ) -> AsyncIterator[Tree]:
-        """Go on with the files of a job that were kept, as they were left; else as `open`.
+        """Resume with the kept files of a job; otherwise like `open`.
 
-        Nothing of what the agent can write is believed: the commit, and what was given of it, are read from beside the
-        trusted git directory, or from the snapshot.
+        Nothing that the agent can write is trusted: the commit and the baseline come from beside the trusted git
+        directory, or from the snapshot.
 
         Args:
-            job_id: the one that they were opened for.
-            left: which state of the files is wanted, and what a machine needs that does not have it; None for what is
-                here, whatever it is.
-            keep: see `open`.
-            current: see `open`.
+            ref: the wanted state; None for any state on this machine.
 
         Raises:
-            WorkspaceGoneError: they are nowhere any more; what was left of them here is removed.
-            CloneError: they are stored, but their commit could not be fetched.
-            StorageError: they may be stored, but the store cannot be reached.
-            WorkspaceError: another process works on this job.
+            WorkspaceGoneError: the files exist nowhere; local leftovers are removed.
+            CloneError: the commit could not be fetched.
+            StorageError: the store cannot be reached.
+            WorkspaceError: another process has this job.
         """
         folder = self._folder(job_id)
-        async with locked(self._lock_of(folder), seconds=self._seconds, once=True):
+        async with hold_lock(self._lock_of(folder), seconds=self._seconds, once=True):
             try:
-                tree = await self._kept_here(folder, left)
-                if tree is None and left is not None and self._snapshots is not None:
-                    tree = await self._from_snapshot(folder, left, self._snapshots)
+                tree = await self._open_local(folder, ref)
+                if tree is None and ref is not None and self._snapshots is not None:
+                    tree = await self._open_snapshot(folder, ref, self._snapshots)
             except WorkspaceGoneError:
                 await self._clean_up(folder)
                 raise
@@ -179,46 +173,40 @@ class Workspaces:
                 raise WorkspaceGoneError(
                     f"The files of the waiting job {job_id} no longer exist.", "Give the command again."
                 )
-            # Whatever else fails until here may pass, and the files stay for the next attempt.
+            # Other failures above may be transient, so the files stay for the next attempt.
             try:
                 yield tree
             finally:
-                await asyncio.shield(self._leave(folder, tree, keep, current))
+                await asyncio.shield(self._close(folder, tree, keep, current))
 
     async def discard(self, job_id: str) -> None:
-        """Remove the files that were kept of a job; nothing to do when there are none.
+        """Remove a job's kept files, if there are any.
 
         Raises:
-            WorkspaceError: another process works on this job.
+            WorkspaceError: another process has this job.
         """
         folder = self._folder(job_id)
-        async with locked(self._lock_of(folder), seconds=self._seconds, once=True):
+        async with hold_lock(self._lock_of(folder), seconds=self._seconds, once=True):
             await self._remove(folder)
         if self._snapshots is not None:
-            await forget(self._snapshots, job_id)
+            await delete_snapshot(self._snapshots, job_id)
 
     async def read(self, repo_id: int, source: Source, path: str, *, limit: int) -> Blob | None:
-        """A file as a commit has it, without a checkout; None when it has none there.
-
-        Args:
-            repo_id: GitHub's numeric id.
-            source: the commit, where it is, and what may fetch it.
-            path: from the repository's root.
-            limit: bytes that are read; a longer file is not.
+        """Read a file of a commit without a checkout; None if missing.
 
         Raises:
             CloneError: the commit could not be fetched.
-            WorkspaceError: what is there is not a file, or is too long.
+            WorkspaceError: it is no regular file, or has more than `limit` bytes.
         """
-        found = (await self.read_each(repo_id, source, (path,), limit=limit))[path]
-        if isinstance(found, WorkspaceError):
-            raise found
-        return found
+        file = (await self.read_each(repo_id, source, (path,), limit=limit))[path]
+        if isinstance(file, WorkspaceError):
+            raise file
+        return file
 
     async def read_each(
         self, repo_id: int, source: Source, paths: Collection[str], *, limit: int
     ) -> dict[str, Blob | WorkspaceError | None]:
-        """Several files, as `read` reads one; in place of raising, what is wrong with one stands in its place.
+        """Read several files; an error takes the place of a file that `read` would raise for.
 
         Raises:
             CloneError: the commit could not be fetched.
@@ -230,14 +218,7 @@ class Workspaces:
     async def read_many(
         self, repo_id: int, source: Source, patterns: Sequence[str], *, most: int, limit: int
     ) -> dict[str, Blob]:
-        """The regular files of a commit whose paths match globs in which `*` stays in a folder, without a checkout.
-
-        Args:
-            repo_id: GitHub's numeric id.
-            source: the commit, where it is, and what may fetch it.
-            patterns: the globs.
-            most: how many files are read; further ones are left out, as are longer ones.
-            limit: bytes of one file.
+        """Read up to `most` regular files that match globs; `*` does not match `/`, and files over `limit` are skipped.
 
         Raises:
             CloneError: the commit could not be fetched.
@@ -247,33 +228,26 @@ class Workspaces:
         return await mirror.read_many(source.sha, patterns, most=most, limit=limit)
 
     async def diff(self, repo_id: int, base: Source, head: Source, limit: int) -> str:
-        """What a branch changed since it left another one, as `git diff` writes it, without binary parts.
-
-        Args:
-            repo_id: GitHub's numeric id of the repository that the pull request is in.
-            base: the branch it is for.
-            head: the branch it is from.
-            limit: characters that are shown at most; a note says when there are more.
+        """Return a text diff from the merge base to `head`, cut with a note after `limit` characters.
 
         Raises:
-            CloneError: one of the commits could not be fetched.
+            CloneError: a commit could not be fetched.
         """
         mirror = self._mirror(repo_id)
         for source in (base, head):
             await mirror.provide(source, keep=None)
         # A character has at most four bytes.
-        shown = (await mirror.diff(base.sha, head.sha, limit=4 * (limit + 1))).decode(errors="replace")
-        if len(shown) <= limit:
-            return shown
-        whole_lines = shown[:limit].rpartition("\n")[0]
+        text = (await mirror.diff(base.sha, head.sha, limit=4 * (limit + 1))).decode(errors="replace")
+        if len(text) <= limit:
+            return text
+        whole_lines = text[:limit].rpartition("\n")[0]
         return f"{whole_lines}\n[The rest of the diff was omitted: at most {limit:,} characters are shown.]\n"
 
     async def sweep(self, keep: Collection[str]) -> tuple[str, ...]:
-        """Remove what killed workers left; give back the ids of the jobs that were removed.
+        """Remove leftovers of killed workers, and return their job ids.
 
         Args:
-            keep: ids of jobs that have not ended, whose files stay. Those that run elsewhere belong to them: one may
-                begin to wait at any moment.
+            keep: jobs that have not ended, including those on other machines, which may begin to wait at any moment.
         """
         removed: list[str] = []
         for folder in sorted(self._jobs.iterdir()):
@@ -290,24 +264,20 @@ class Workspaces:
                 log.warning("snapshots of ended jobs were not removed; the next sweep tries again: %s", error)
         return tuple(removed)
 
-    async def store_owed(self, current: Current = always_current) -> None:
-        """Store the files of jobs that could not be stored when they came to wait.
-
-        Args:
-            current: see `open`.
-        """
-        for owed in sorted(self._jobs.glob("*/owed")):
-            folder = owed.parent
+    async def store_pending(self, current: IsCurrent = always_current) -> None:
+        """Store the files of waiting jobs whose snapshot failed."""
+        for marker in sorted(self._jobs.glob("*/owed")):
+            folder = marker.parent
             with lock_if_free(self._lock_of(folder)) as is_held:
-                if is_held and owed.exists():
+                if is_held and marker.exists():
                     try:
-                        await self._store(folder, await asyncio.to_thread(load, folder / "trusted"), current)
+                        await self._store(folder, await asyncio.to_thread(load_baseline, folder / "trusted"), current)
                     except (OSError, ValueError) as error:
                         log.warning("%s: the files of the job cannot be stored: %s", folder.name, error)
 
     async def tidy(self) -> None:
-        """Have mirrors hold no more than is needed, and no more together than they may; can take minutes."""
-        await Upkeep(self._mirrors, self._mirror, self._limits).tidy()
+        """Maintain the mirrors; may take minutes."""
+        await Maintenance(self._mirrors, self._mirror, self._limits).tidy()
 
     def _mirror(self, repo_id: int) -> Mirror:
         return Mirror(
@@ -334,123 +304,120 @@ class Workspaces:
             bounds=ProcessBounds(seconds=self._seconds),
         )
 
-    def _tree(self, folder: Path, mirror: Mirror, given: Baseline, generation: str) -> Tree:
-        hold = partial(mirror.provide, keep=_onto(folder))
+    def _make_tree(self, folder: Path, mirror: Mirror, baseline: Baseline, generation: str) -> Tree:
+        keep_commit = partial(mirror.provide, keep=_replay_keep(folder))
         return Tree(
             path=folder / "files",
             git=self._git(folder),
             trusted=folder / "trusted",
-            baseline=given,
-            hold=hold,
+            baseline=baseline,
+            hold=keep_commit,
             pauses=self._pauses,
             generation=generation,
-            kept_index=mirror.path.with_suffix(".index") / "code.db",
+            code_index=mirror.path.with_suffix(".index") / "code.db",
         )
 
     async def _provide(self, folder: Path, repo_id: int, source: Source) -> Mirror:
-        """Make a job's directory, and have its commit in the mirror."""
         await asyncio.to_thread(folder.mkdir, 0o700)
         await asyncio.to_thread((folder / "repo").write_text, str(repo_id))
         mirror = self._mirror(repo_id)
         await mirror.provide(source, keep=folder.name)
         return mirror
 
-    async def _bare(self, folder: Path, mirror: Mirror, sha: str) -> Baseline:
-        """Make the trusted git directory, and one for the files with nothing in it; give back what the commit lists."""
+    async def _init_trusted(self, folder: Path, mirror: Mirror, sha: str) -> Baseline:
+        """Create the trusted git directory and an empty one for the files; return the commit's listing."""
         trusted, files = folder / "trusted", folder / "files"
-        for each in (trusted, files):
-            each.mkdir(mode=0o700)
+        for directory in (trusted, files):
+            directory.mkdir(mode=0o700)
         git = self._git(folder)
         await git.run("init", "--bare", "--quiet", "--template=", trusted / "repo.git")
         info = trusted / "repo.git" / "info"
         info.mkdir(exist_ok=True)
         (info / "attributes").write_text(_ATTRIBUTES)
-        # What `clone --shared` does: the mirror's objects are read in place, and the keep ref holds them there.
+        # Like `clone --shared`: objects are read from the mirror, where the keep ref protects them.
         (trusted / "repo.git" / "objects" / "info" / "alternates").write_text(f"{mirror.path}/objects\n")
         listing = await git.run("ls-tree", "-r", "-z", "--full-tree", sha)
-        modes, blobs = await asyncio.to_thread(listed, sha, listing)  # a second for 200,000 files
+        modes, blobs = await asyncio.to_thread(parse_listing, sha, listing)  # a second for 200,000 files
         return Baseline(base_sha=sha, modes=modes, blobs=blobs, entries={})
 
-    async def _kept_here(self, folder: Path, left: Left | None) -> Tree | None:
-        """The workspace as it was left on this machine; None when it is not here, or another state of it is."""
-        repo_id = await asyncio.to_thread(_noted_repo, folder)
-        names = await asyncio.to_thread(generations, folder)
-        wanted = left.generation if left is not None else ""
+    async def _open_local(self, folder: Path, ref: WorkspaceRef | None) -> Tree | None:
+        """Return this machine's workspace if it has the wanted state."""
+        repo_id = await asyncio.to_thread(_read_repo_id, folder)
+        names = await asyncio.to_thread(read_generations, folder)
+        wanted = ref.generation if ref is not None else ""
         if repo_id is None or (wanted and wanted not in names):
             return None
         try:
-            given = await asyncio.to_thread(load, folder / "trusted")
+            baseline = await asyncio.to_thread(load_baseline, folder / "trusted")
         except (OSError, ValueError):
             return None
         # A mirror that was deleted and fetched again has neither the ref nor, after a force-push, the commit.
-        if not await self._mirror(repo_id).hold(given.base_sha, keep=folder.name):
-            if left is None or left.source.sha != given.base_sha:
+        if not await self._mirror(repo_id).keep_commit(baseline.base_sha, keep=folder.name):
+            if ref is None or ref.source.sha != baseline.base_sha:
                 return None
-            await self._mirror(repo_id).provide(left.source, keep=folder.name)
-        same = names[-1] if left is None and names else ""
-        generation = same or await asyncio.to_thread(begin_generation, folder, after=wanted)
-        return self._tree(folder, self._mirror(repo_id), given, generation)
+            await self._mirror(repo_id).provide(ref.source, keep=folder.name)
+        unchanged = names[-1] if ref is None and names else ""
+        generation = unchanged or await asyncio.to_thread(begin_generation, folder, after=wanted)
+        return self._make_tree(folder, self._mirror(repo_id), baseline, generation)
 
-    async def _from_snapshot(self, folder: Path, left: Left, snapshots: Snapshots) -> Tree | None:
-        """The workspace as another machine left it; None when it stored none, or another state of it."""
+    async def _open_snapshot(self, folder: Path, ref: WorkspaceRef, snapshots: Snapshots) -> Tree | None:
+        """Return the workspace from its snapshot if that has the wanted state."""
         job_id = folder.name
-        found = await asyncio.to_thread(snapshots.find, job_id, left.generation)
-        if found is None or (found.repo_id, found.base_sha) != (left.repo_id, left.source.sha):
+        snapshot = await asyncio.to_thread(snapshots.find, job_id, ref.generation)
+        if snapshot is None or (snapshot.repo_id, snapshot.base_sha) != (ref.repo_id, ref.source.sha):
             return None
-        manifest = await asyncio.to_thread(snapshots.manifest, job_id, found)
+        manifest = await asyncio.to_thread(snapshots.manifest, job_id, snapshot)
         await self._remove(folder)
-        mirror = await self._provide(folder, left.repo_id, left.source)
-        commit = await self._bare(folder, mirror, found.base_sha)
+        mirror = await self._provide(folder, ref.repo_id, ref.source)
+        commit = await self._init_trusted(folder, mirror, snapshot.base_sha)
         stamps = await rebuild(folder / "files", manifest, snapshots.vault(job_id), self._git(folder))
-        given = baseline_of(manifest, stamps, commit)
-        await asyncio.to_thread(save, folder / "trusted", given)
-        await asyncio.to_thread(note, folder / "trusted" / INDEX, found.manifest, manifest, stamps)
+        baseline = restored_baseline(manifest, stamps, commit)
+        await asyncio.to_thread(save_baseline, folder / "trusted", baseline)
+        await asyncio.to_thread(save_index, folder / "trusted" / INDEX, snapshot.manifest, manifest, stamps)
         log.info("the files were restored from %s", snapshots.blobs.address)
-        generation = await asyncio.to_thread(begin_generation, folder, after=left.generation)
-        return self._tree(folder, mirror, given, generation)
+        generation = await asyncio.to_thread(begin_generation, folder, after=ref.generation)
+        return self._make_tree(folder, mirror, baseline, generation)
 
-    async def _leave(self, folder: Path, tree: Tree | None, keep: Callable[[], bool], current: Current) -> None:
+    async def _close(self, folder: Path, tree: Tree | None, keep: Callable[[], bool], current: IsCurrent) -> None:
         if tree is None:
             await self._clean_up(folder)
         elif keep():
-            # Files that a power cut shortened would otherwise be published as the agent's work.
+            # Files truncated by a power cut must not be published as the agent's work.
             await asyncio.to_thread(os.sync)
             await self._store(folder, tree.baseline, current)
         else:
             await self._clean_up(folder)
             if self._snapshots is not None:
-                await forget(self._snapshots, folder.name, tree.generation, current)
+                await delete_snapshot(self._snapshots, folder.name, tree.generation, current)
 
-    async def _store(self, folder: Path, given: Baseline, current: Current) -> None:
+    async def _store(self, folder: Path, baseline: Baseline, current: IsCurrent) -> None:
         if self._snapshots is not None:
-            repo_id = await asyncio.to_thread(_noted_repo, folder)
-            await store(self._snapshots, folder, given=given, repo_id=repo_id or 0, current=current)
+            repo_id = await asyncio.to_thread(_read_repo_id, folder)
+            await store_snapshot(self._snapshots, folder, baseline=baseline, repo_id=repo_id or 0, current=current)
 
     async def _clean_up(self, folder: Path) -> None:
-        """As `_remove`, but what fails is logged: nothing that a job did is lost because of what it left behind."""
+        """Like `_remove`, but log failures."""
         try:
             await self._remove(folder)
         except (WorkspaceError, OSError) as error:
             log.warning("job %s: not cleaned up; the next sweep tries again: %s", folder.name, error)
 
     async def _remove(self, folder: Path) -> None:
-        """Delete a job's directory and its keep refs; a job that never came so far leaves nothing to do."""
-        repo_id = await asyncio.to_thread(_noted_repo, folder)
+        """Delete a job's directory and its keep refs."""
+        repo_id = await asyncio.to_thread(_read_repo_id, folder)
         try:
             if repo_id is not None:
-                await self._mirror(repo_id).release(folder.name, _onto(folder))
+                await self._mirror(repo_id).release(folder.name, _replay_keep(folder))
         finally:
-            await in_thread(discard, folder)
+            await run_thread(discard, folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
-    """The files of a job as its last attempt has left them, on whichever machine.
+class WorkspaceRef:
+    """Files of a job as its last attempt left them, on any machine.
 
     Attributes:
-        generation: names their state, as `Tree.generation` did; empty where that was not recorded.
-        repo_id: GitHub's numeric id.
-        source: the commit that they were taken from.
+        generation: as `Tree.generation`; empty if unrecorded.
     """
 
     generation: str
@@ -459,30 +426,32 @@ class Left:
 
 
 def begin_generation(folder: Path, *, after: str = "") -> str:
-    """Name the state of a job's files that begins now.
+    """Start a new generation of a job's files.
 
-    Until somebody has recorded the new name, the files are still as the one before names them; so both are noted.
+    Both names are stored: until the new one is recorded elsewhere, the files still count as the previous generation.
     """
     generation = secrets.token_hex(8)
     write_atomically(folder / _GENERATIONS, "\n".join(filter(None, (after, generation))))
     return generation
 
 
-def generations(folder: Path) -> list[str]:
-    """The names that the state of a job's files may have, the newest last; none where there are no files."""
+def read_generations(folder: Path) -> list[str]:
+    """Return the names that apply to a job's files, newest last."""
     note = folder / _GENERATIONS
     return note.read_text().split() if note.exists() else []
 
 
-async def store(snapshots: Snapshots, folder: Path, *, given: Baseline, repo_id: int, current: Current) -> None:
-    """Take a snapshot of a job's files, if they are still the job's.
+async def store_snapshot(
+    snapshots: Snapshots, folder: Path, *, baseline: Baseline, repo_id: int, current: IsCurrent
+) -> None:
+    """Store a snapshot of a job's files, if they are current.
 
-    What fails is logged: the files are on this machine, and where it may pass, a note says that they are to be stored.
+    Failures are logged, since the files exist on this machine; a marker file requests a retry of transient ones.
     """
-    owed, job_id = folder / "owed", folder.name
-    [*_, generation] = await asyncio.to_thread(generations, folder)
-    await asyncio.to_thread(owed.touch)
-    take = partial(snapshots.take, given=given, repo_id=repo_id, generation=generation)
+    marker, job_id = folder / "owed", folder.name
+    [*_, generation] = await asyncio.to_thread(read_generations, folder)
+    await asyncio.to_thread(marker.touch)
+    take = partial(snapshots.take, baseline=baseline, repo_id=repo_id, generation=generation)
     try:
         if await current(job_id, generation):
             skipped = await asyncio.to_thread(take, job_id, folder / "files", folder / "trusted" / INDEX)
@@ -493,24 +462,26 @@ async def store(snapshots: Snapshots, folder: Path, *, given: Baseline, repo_id:
         return
     except (WorkspaceError, OSError) as error:
         log.warning("%s: only this machine can continue the job: %s", job_id, error)
-    await asyncio.to_thread(owed.unlink, missing_ok=True)
+    await asyncio.to_thread(marker.unlink, missing_ok=True)
 
 
-async def forget(snapshots: Snapshots, job_id: str, generation: str = "", current: Current = always_current) -> None:
-    """Remove what is stored of a job, if its files are still those of a generation; what fails is left to a sweep."""
+async def delete_snapshot(
+    snapshots: Snapshots, job_id: str, generation: str = "", current: IsCurrent = always_current
+) -> None:
+    """Delete a job's snapshot, if the generation is current; a sweep retries failures."""
     try:
         if await current(job_id, generation):
-            await asyncio.to_thread(snapshots.forget, job_id)
+            await asyncio.to_thread(snapshots.delete, job_id)
     except (QueueError, StorageError) as error:
         log.warning("%s: the snapshot of the job was not removed; a sweep tries again: %s", job_id, error)
 
 
-def listed(sha: str, listing: bytes) -> tuple[dict[bytes, str], dict[str, str]]:
-    """Path to mode, and path to blob id.
+def parse_listing(sha: str, listing: bytes) -> tuple[dict[bytes, str], dict[str, str]]:
+    """Parse a listing into modes and blob ids by path.
 
     Raises:
-        WorkspaceError: a file is too deep; or a name stands for two things, of which checked out one could be a link
-            and the other lie behind it.
+        WorkspaceError: a path is too deep, or a name occurs twice, of which one could be a link that the other goes
+            through.
     """
     modes: dict[bytes, str] = {}
     blobs: dict[str, str] = {}
@@ -518,7 +489,7 @@ def listed(sha: str, listing: bytes) -> tuple[dict[bytes, str], dict[str, str]]:
     for record in records:
         facts, _, path = record.partition(b"\t")
         modes[path], _, blobs[os.fsdecode(path)] = facts.decode().split(" ")
-    doubled = next((path for path in parents(modes) if path in modes), None)
+    doubled = next((path for path in parent_folders(modes) if path in modes), None)
     if doubled is not None or len(modes) < len(records):
         name = f"`{os.fsdecode(doubled)}`" if doubled is not None else "a name"
         raise WorkspaceError(
@@ -527,19 +498,19 @@ def listed(sha: str, listing: bytes) -> tuple[dict[bytes, str], dict[str, str]]:
         )
     if any(map(is_too_deep, modes)):
         raise WorkspaceError(
-            f"Commit {sha[:10]} has files nested more than {DEEPEST} directories deep, or paths over {LONGEST_PATH:,} "
-            "bytes.",
+            f"Commit {sha[:10]} has files nested more than {MAX_DEPTH} directories deep, or paths over "
+            f"{MAX_PATH_BYTES:,} bytes.",
             "Move them up.",
         )
     return modes, blobs
 
 
-def _onto(folder: Path) -> str:
-    """Names the keep ref of the commit that a change is replayed on; no job is called so."""
+def _replay_keep(folder: Path) -> str:
+    """Return the keep ref's name for a replay target; no job has it."""
     return f"{folder.name}.onto"
 
 
-def _noted_repo(folder: Path) -> int | None:
+def _read_repo_id(folder: Path) -> int | None:
     note = folder / "repo"
     text = note.read_text() if note.exists() else ""
     return int(text) if text.isdecimal() else None

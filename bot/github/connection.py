@@ -34,7 +34,7 @@ from typing_extensions import override
 from yarl import URL
 
 from agent_runtime import traced
-from bot.git.process import FOREIGN_CERTIFICATE, NO_AUTHORITIES, PUT_BACK, AuthoritiesError, connector
+from bot.git.process import CA_FILE_UNREADABLE, RESTORE_CA_FILE, UNKNOWN_AUTHORITY, AuthoritiesError, make_connector
 from bot.github.auth import AppIdentity, Identity, InstallationAuth, Token, TokenStore
 from bot.github.rate_limit import Limits, RequestBudget, RequestPace, Reserve, Urgency
 from bot.github.types import Answer, BotIdentity, GitHubError, details, explained, parsed, remedy_for, unreadable
@@ -259,7 +259,7 @@ class GitHubConnection:
         async with self._sending:
             if self._client is None:
                 self._client = aiohttp.ClientSession(
-                    connector=connector(self._ca_file),
+                    connector=make_connector(self._ca_file),
                     timeout=aiohttp.ClientTimeout(
                         total=_REQUEST_SECONDS, sock_connect=_SILENCE_SECONDS, sock_read=_SILENCE_SECONDS
                     ),
@@ -556,8 +556,8 @@ def _graphql_errors(answer: Answer) -> list[dict[str, Any]]:
 def _unanswered(what: str, error: Exception) -> GitHubError:
     """Return the error for a request without an answer."""
     if isinstance(error, AuthoritiesError):
-        return GitHubError(what, 0, NO_AUTHORITIES, PUT_BACK)
-    remedy = FOREIGN_CERTIFICATE if isinstance(error, aiohttp.ClientSSLError) else remedy_for(0, "")
+        return GitHubError(what, 0, CA_FILE_UNREADABLE, RESTORE_CA_FILE)
+    remedy = UNKNOWN_AUTHORITY if isinstance(error, aiohttp.ClientSSLError) else remedy_for(0, "")
     errno = getattr(error, "errno", None) or 0
     reason = os.strerror(errno) if errno > 0 else str(error)
     return GitHubError(what, 0, f"{type(error).__name__}: {reason}".rstrip(": "), remedy)

@@ -19,7 +19,7 @@ from opentelemetry.trace import SpanKind
 
 from agent_runtime import traced
 from bot.domain.errors import BotError
-from bot.git.process import AuthoritiesError, connector
+from bot.git.process import AuthoritiesError, make_connector
 from bot.github.connection import proxy_for
 from bot.prompt.brief import is_fetchable
 
@@ -212,7 +212,7 @@ def _anonymous_session(*, accept: str, seconds: float, ca_file: Path | None) -> 
         ca_file: authorities that are trusted beside the system's.
     """
     return aiohttp.ClientSession(
-        connector=connector(ca_file),
+        connector=make_connector(ca_file),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,

@@ -43,7 +43,7 @@ from bot.domain.job import JobState
 from bot.git.change import Change
 from bot.git.errors import MissingDirectoryError, WorkspaceGoneError
 from bot.git.tree import Tree
-from bot.git.workspace import Left
+from bot.git.workspace import WorkspaceRef
 from bot.jobs import material as material_module
 from bot.jobs import waiting
 from bot.jobs.admission import Assignment
@@ -270,7 +270,7 @@ class AgentRun:
             session=session,
             skills=begun.asked.skills,
             start_in=context.services.conventions.working_directory,
-            kept_index=tree.kept_index,
+            kept_index=tree.code_index,
             servers=begun.grant.servers,
         )
         context.phases.begin("run")
@@ -393,7 +393,7 @@ async def reopened(
     saved = handover.saved if handover is not None else {}
     if job_id not in saved:
         generation = (await context.record.read()).generation or ""
-        left = Left(generation=generation, repo_id=begun.here.repo.id, source=begun.source)
+        left = WorkspaceRef(generation=generation, repo_id=begun.here.repo.id, source=begun.source)
         current = partial(is_current, context.queue)
         async with context.services.workspaces.reopen(job_id, left, keep=keep, current=current) as tree:
             yield tree
@@ -401,7 +401,7 @@ async def reopened(
     async with opened_anew(context, begun, keep=keep) as tree:
         # Files that git ignores were not saved; what of them set-up makes, it makes again.
         await set_up(context, reporter, begun, tree)
-        await tree.put_back(saved[job_id].work)
+        await tree.restore_carried(saved[job_id].work)
         # An attempt that could not put it back leaves it to the next one.
         del saved[job_id]
         yield tree
@@ -413,7 +413,7 @@ async def record_generation(context: JobContext, tree: Tree) -> None:
 
 
 async def is_current(records: JobRecords, job_id: str, generation: str) -> bool:
-    """Whether a job's files are still those of a generation; see `Current`."""
+    """Whether a job's files are still those of a generation; see `IsCurrent`."""
     return (await records.record(job_id)).generation == generation
 
 
@@ -608,7 +608,7 @@ async def prove(context: JobContext, reporter: StatusReporter, begun: Assignment
     Raises:
         SandboxError: the sandbox cannot be started.
     """
-    beside = tuple(each for each in await tree.unpublished(change) if each not in _CACHES)
+    beside = tuple(each for each in await tree.list_unpublished(change) if each not in _CACHES)
     progress, tell = reporter.progress, reporter.tell
     shown = find_reproduction(progress.checks, progress.edits, progress.failing)
     if shown is None:

@@ -11,7 +11,7 @@ import logging
 import re
 from dataclasses import replace
 
-from bot.ci_logs.failed_run import FailedJob, RedFacts, Skip, skip_reason
+from bot.ci_logs.failed_run import FailedJob, FailureFacts, Skip, skip_reason
 from bot.domain.commands import Explain, Review
 from bot.domain.job import Job, JobState
 from bot.events.ci_triggers import RED
@@ -75,8 +75,8 @@ async def ci_skip_ending(context: JobContext, here: ThreadSnapshot) -> Ending | 
         return None
     job, thread = context.job, here.thread
     name = code(one_line(job.origin.name or "CI", _NAME_CHARS))
-    facts = RedFacts(
-        what=f"the workflow {name}" if job.origin.id else f"the check {name}",
+    facts = FailureFacts(
+        subject=f"the workflow {name}" if job.origin.id else f"the check {name}",
         head_sha=job.head_sha,
         now_sha=thread.head_sha,
         conclusion=job.origin.conclusion,
@@ -116,7 +116,7 @@ async def ci_skip_ending(context: JobContext, here: ThreadSnapshot) -> Ending | 
     return ending
 
 
-async def _asked(context: JobContext, here: ThreadSnapshot, facts: RedFacts) -> RedFacts:
+async def _asked(context: JobContext, here: ThreadSnapshot, facts: FailureFacts) -> FailureFacts:
     """The facts that GitHub is asked for; as few as decide."""
     repo = here.repo.full_name
     # How many commits from this one backwards the bot made because checks failed.
@@ -138,7 +138,7 @@ async def _asked(context: JobContext, here: ThreadSnapshot, facts: RedFacts) -> 
         ours = [each.body for each in await here.reader.comments(repo, number) if each.author_id == me]
         said = [each for each in ours if signed_job(each, context.job.repo.id, number, key=key, kind="ci") is not None]
         attempts = max(attempts, len(said))
-    facts = replace(facts, attempts=attempts, of_fork=of_fork)
+    facts = replace(facts, attempts=attempts, is_from_fork=of_fork)
     if not facts.base:
         prefix, me = context.services.conventions.branch_prefix + FIX_CI_PREFIX, (await context.github.accounts.me()).id
         pull_url = await context.github.pulls.own_into(repo, here.thread.head_ref, prefix, author_id=me)
@@ -158,7 +158,7 @@ async def _asked(context: JobContext, here: ThreadSnapshot, facts: RedFacts) -> 
     return replace(facts, red_on_base=frozenset(each.name for each in jobs if each.conclusion in RED))
 
 
-async def _check_on_base(context: JobContext, here: ThreadSnapshot, facts: RedFacts) -> frozenset[str] | None:
+async def _check_on_base(context: JobContext, here: ThreadSnapshot, facts: FailureFacts) -> frozenset[str] | None:
     """The same for a check of another App, which is known by its name; a suite has the App's, and stands for all."""
     repo, base = here.repo.full_name, here.snapshot.base_head
     if not facts.base or base is None:
@@ -219,7 +219,7 @@ async def _attempts(context: JobContext) -> int:
     return count
 
 
-async def _run_again(context: JobContext, here: ThreadSnapshot, facts: RedFacts) -> Skip | None:
+async def _run_again(context: JobContext, here: ThreadSnapshot, facts: FailureFacts) -> Skip | None:
     """Have the failed jobs run once more where the repository wants that; then that attempt decides."""
     job = context.job
     if not job.origin.id or not (await lately_on_default_branch(context)).rerun_failed_jobs:
@@ -235,7 +235,7 @@ async def _run_again(context: JobContext, here: ThreadSnapshot, facts: RedFacts)
             raise
         log.warning("the failed jobs were not re-run: %s", error)
         return None
-    what = facts.what[:1].upper() + facts.what[1:]
+    what = facts.subject[:1].upper() + facts.subject[1:]
     reason = (
         f"{what} failed on {facts.head_sha[:10]}. I re-ran its failed jobs once: if they pass, the failure was "
         "flaky, and I change nothing."

@@ -18,7 +18,7 @@ from pathlib import Path
 from agent_runtime import BoundExceededError, run_bounded
 from bot.domain.commands import Approve, Continue, Deny, Retry, Steering
 from bot.domain.job import Job, JobState
-from bot.git.tree import Carried
+from bot.git.tree import CarriedChanges
 from bot.github.client import GitHub
 from bot.github.downloads import LogError, save_log
 from bot.github.types import ArtifactFacts, CommentFacts, GitHubError, Spot
@@ -54,9 +54,9 @@ async def save(context: JobContext) -> Path:
     if record.result is None:
         # The files stay until the job is saved: one that cannot be saved continues in them.
         async with context.services.workspaces.reopen(context.job.id, keep=lambda: True) as tree:
-            patch, work = None, await tree.carried()
+            patch, work = None, await tree.read_carried()
     else:
-        patch, work = await asyncio.to_thread(context.services.work.whole, context.job.id), Carried()
+        patch, work = await asyncio.to_thread(context.services.work.whole, context.job.id), CarriedChanges()
     session = await asyncio.to_thread(handover.sessions.files, context.job.id, most=_MOST_SESSION_BYTES)
     if session is None:
         raise SealError("The run's conversation is too long to be stored between two workflow runs.")

@@ -342,7 +342,7 @@ async def left_out(
     paths = {path for each in blocked for path in each.files}
     shown = await asyncio.to_thread(show_files, change, sorted(paths), redacted)
     try:
-        rest = await tree.without(change, paths)
+        rest = await tree.exclude(change, paths)
     except ChangeError:
         return PartialChange(rest=None, diff=shown.diff, patch=change.patch)
     patch = "".join([section for path, section in split_sections(change.patch) if path in paths])
@@ -454,14 +454,14 @@ async def undo(
 ) -> Ending:
     """Make the opposite commit."""
     async with context.services.workspaces.open(context.job.id, here.repo.id, source) as tree:
-        change = await tree.reversal(grant.bound_to_sha)
+        change = await tree.revert(grant.bound_to_sha)
         publication = plan_undo(
             context.job,
             grant,
             change,
             branch=here.thread.head_ref,
             sha=grant.bound_to_sha,
-            title=await tree.title(grant.bound_to_sha),
+            title=await tree.commit_title(grant.bound_to_sha),
             run_url=reporter.run_url,
         )
         # Git may have taken minutes, in which people lose their role.

@@ -151,7 +151,7 @@ class Setup:
             except (WorkspaceError, OSError) as error:  # without it the job only takes longer
                 log.warning("setup cache: entry %s of repository %d could not be used: %s", key, repo_id, error)
         if is_restored:
-            await tree.take_as_given(config.cache)
+            await tree.reset_baseline(config.cache)
             tell(Activity(label="setup: copied what an earlier job made", state="done"))
             return SetupResult(facts=(_done(config),))
         connections: list[Connection] = []
@@ -163,7 +163,7 @@ class Setup:
                 await self.cache.keep(repo_id, key, tree.path, config.cache)
             except (WorkspaceError, OSError) as error:  # without it the next job only takes longer
                 log.warning("setup cache: nothing was stored for repository %d: %s", repo_id, error)
-        await tree.take_as_given(config.cache)
+        await tree.reset_baseline(config.cache)
         if is_done:
             return SetupResult(facts=(_done(config),))
         reachable = Reach(

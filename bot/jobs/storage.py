@@ -35,7 +35,7 @@ from bot.git.change import Change
 from bot.git.diff import MAX_DIFF_BYTES
 from bot.git.filesystem import SET_ASIDE, discard
 from bot.git.snapshots import Vault
-from bot.git.tree import Carried
+from bot.git.tree import CarriedChanges
 from bot.queue.records import RunResult, StoredRecord
 
 log = logging.getLogger(__name__)
@@ -444,7 +444,7 @@ class SavedJob:
     record: str
     session: Mapping[str, bytes]
     patch: bytes | None
-    work: Carried
+    work: CarriedChanges
     comment: str
     format: int = field(default=_FORMAT)
 

@@ -188,7 +188,7 @@ async def _keep_swept(shared: JobServices, engine: JobEngine) -> None:
 
 async def _keep_stored(shared: JobServices, engine: JobEngine) -> None:
     """Store files of waiting jobs that the blob store did not take."""
-    owed: Sweep = ("files of waiting jobs", partial(shared.workspaces.store_owed, partial(is_current, engine)))
+    owed: Sweep = ("files of waiting jobs", partial(shared.workspaces.store_pending, partial(is_current, engine)))
     while True:
         await sweep_all((owed,))
         await asyncio.sleep(_MINUTE_SECONDS)

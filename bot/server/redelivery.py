@@ -23,7 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from bot.domain.errors import BotError
 from bot.events.triggers import router
-from bot.git.filesystem import in_thread, try_lock
+from bot.git.filesystem import run_thread, try_lock
 from bot.github.app import AppDeliveries, Attempt
 from bot.github.types import GitHubError
 from bot.jobs.status import background
@@ -249,7 +249,7 @@ class PostgresDeliverySweeps:
             rows = await asyncio.to_thread(self._store.engine.connect)
         try:
             with self._store.checked():
-                has_turn = await in_thread(_begin, rows)  # a connection is for one thread at a time
+                has_turn = await run_thread(_begin, rows)  # a connection is for one thread at a time
             yield SweepTurn(await self._store.run(self._read), self._leave) if has_turn else None
         finally:
             await asyncio.to_thread(_end, rows)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent_runtime import RunLimits
-from bot.ci_logs.failed_run import RedFacts, skip_reason
+from bot.ci_logs.failed_run import FailureFacts, skip_reason
 from bot.domain.access import Bounds, Caps, Tally, TrustedBots
 from bot.domain.job import Actor, Job
 from bot.permissions.levels import Grant, Refusal
@@ -50,9 +50,9 @@ def test_no_cap_is_passed_by_another_verb_or_by_more_rights(scope: str) -> None:
         assert verdict.cause == f"cap-{scope}"
 
 
-def _red(**changes: Any) -> RedFacts:  # noqa: ANN401 - whatever RedFacts takes
+def _red(**changes: Any) -> FailureFacts:  # noqa: ANN401 - whatever RedFacts takes
     usual: dict[str, Any] = {"what": "the workflow `CI`", "head_sha": "a" * 40, "now_sha": "a" * 40, "base": "main"}
-    return RedFacts(**{**usual, "conclusion": "failure", **changes})
+    return FailureFacts(**{**usual, "conclusion": "failure", **changes})
 
 
 def test_a_red_ci_is_tried_twice_and_no_more() -> None:
@@ -70,5 +70,5 @@ def test_a_red_ci_is_tried_twice_and_no_more() -> None:
     ],
     ids=["own", "base", "unknown", "both"],
 )
-def test_a_red_ci_of_its_own_branch_or_of_a_red_base_is_left_alone(facts: RedFacts) -> None:
+def test_a_red_ci_of_its_own_branch_or_of_a_red_base_is_left_alone(facts: FailureFacts) -> None:
     assert skip_reason(facts) is not None

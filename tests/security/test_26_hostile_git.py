@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bot.git.errors import ConflictError
-from bot.git.lfs import pointer
+from bot.git.lfs import format_pointer
 from bot.git.mirror import Source
 from bot.git.tree import Tree
 from bot.git.workspace import Workspaces
@@ -227,7 +227,7 @@ async def test_attributes_in_the_repository_neither_run_nor_rewrite_anything(
         (tree.path / "crlf.txt").write_bytes(b"a\r\nc\n$Id: x$\n")
         contents = {f.path: f.content for f in (await tree.change()).files}
     # `filter=lfs` is done by the bot itself, and no other attribute.
-    assert contents["crlf.txt"] == pointer(hashlib.sha256(b"a\r\nc\n$Id: x$\n").hexdigest(), 13)
+    assert contents["crlf.txt"] == format_pointer(hashlib.sha256(b"a\r\nc\n$Id: x$\n").hexdigest(), 13)
     assert not trap.sprung
 
 
@@ -246,7 +246,7 @@ async def test_nothing_planted_runs_while_a_change_is_replayed_or_taken_back(
         theirs = origin.commit({"a.txt": "one\n2\n3\n4\n5\n"})
         moved = Source(url=origin.url, token="", ref="refs/heads/main", sha=theirs)
         again = await tree.replay(change, moved)
-        back = await tree.reversal(ours)
+        back = await tree.revert(ours)
         shown = await workspaces.diff(1, source, moved, 10_000)
     assert not trap.sprung
     assert {f.path: f.content for f in again.files}["a.txt"] == b"one\n2\n3\n4\nfive\n"

@@ -11,7 +11,7 @@ import pytest
 
 from bot.domain.job import JobState, Repo
 from bot.git.errors import ChangeError
-from bot.git.tree import Carried, CarriedFile, put
+from bot.git.tree import CarriedChanges, CarriedFile, write_changes
 from bot.jobs.handover import member_of
 from bot.jobs.storage import MAX_SEALED_BYTES, OtherKeyError, SavedJob, SealError, seal, unseal
 from bot.queue.records import JobRecord, encode_record
@@ -33,7 +33,7 @@ def saved(**changes: object) -> SavedJob:
         record=encode_record(JobRecord(base_sha="hunter2")),
         session={},
         patch=None,
-        work=Carried(),
+        work=CarriedChanges(),
         comment="",
     )
     return replace(usual, **changes)  # type: ignore[arg-type] # whatever a test needs
@@ -93,7 +93,7 @@ def test_no_file_is_put_outside_of_the_workspace(tmp_path: Path, path: bytes) ->
     root = tmp_path / "files"
     root.mkdir()
     with pytest.raises(ChangeError, match="cannot be restored:"):
-        put(root, Carried(files=(CarriedFile(path=path, mode="100644", content=b"x", changed=0),)))
+        write_changes(root, CarriedChanges(files=(CarriedFile(path=path, mode="100644", content=b"x", changed=0),)))
     assert [each.name for each in tmp_path.rglob("*") if each.is_file()] == []
 
 
@@ -105,11 +105,13 @@ def test_a_link_that_set_up_has_left_is_not_followed(tmp_path: Path) -> None:
     (root / "src").symlink_to(outside)
     (root / "leaf").symlink_to(outside / "kept")
     with pytest.raises(ChangeError, match="cannot be restored:"):
-        put(
+        write_changes(
             root,
-            Carried(files=(CarriedFile(path=b"src/new", mode="100644", content=b"x", changed=0),), gone=(b"src/kept",)),
+            CarriedChanges(
+                files=(CarriedFile(path=b"src/new", mode="100644", content=b"x", changed=0),), gone=(b"src/kept",)
+            ),
         )
-    put(root, Carried(files=(CarriedFile(path=b"leaf", mode="100755", content=b"new", changed=0),)))
+    write_changes(root, CarriedChanges(files=(CarriedFile(path=b"leaf", mode="100755", content=b"new", changed=0),)))
     assert (outside / "kept").read_text() == "kept"
     assert not (outside / "new").exists()
     assert (root / "leaf").read_text() == "new"

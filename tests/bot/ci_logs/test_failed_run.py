@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from bot.ci_logs.failed_run import FailedJob, RedFacts, Remark, Step, infrastructure_cause, skip_reason
+from bot.ci_logs.failed_run import FailedJob, FailureFacts, Remark, Step, infrastructure_cause, skip_reason
 
 A, B = "a" * 40, "b" * 40
 SET_UP = Step(number=1, name="Set up job", conclusion="success")
 CHECKOUT = Step(number=2, name="Run actions/checkout@v5", conclusion="success")
 TESTS = Step(number=3, name="Run pytest -q", conclusion="failure")
 JOB = FailedJob(id=1, name="test", conclusion="failure", steps=(SET_UP, CHECKOUT, TESTS))
-RED = RedFacts(what="the workflow `CI`", head_sha=A, now_sha=A, conclusion="failure", jobs=(JOB,), base="main")
+RED = FailureFacts(subject="the workflow `CI`", head_sha=A, now_sha=A, conclusion="failure", jobs=(JOB,), base="main")
 
 
 def with_remark(job: FailedJob, message: str) -> FailedJob:
@@ -71,7 +71,7 @@ def test_what_failed_in_the_projects_own_step_is_worked_on() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) and " " not in value else "",
 )
-def test_each_no_is_one_line(facts: RedFacts, cause: str, said: str) -> None:
+def test_each_no_is_one_line(facts: FailureFacts, cause: str, said: str) -> None:
     skip = skip_reason(facts)
     assert skip is not None
     begins = f"The workflow `CI` {'was cancelled' if facts.conclusion == 'cancelled' else 'failed'} on {A[:10]}"
@@ -87,7 +87,7 @@ def test_each_no_is_one_line(facts: RedFacts, cause: str, said: str) -> None:
     ],
     ids=["own branch", "our own push", "cancelled by the next push"],
 )
-def test_what_concerns_nobody_is_told_to_nobody(facts: RedFacts) -> None:
+def test_what_concerns_nobody_is_told_to_nobody(facts: FailureFacts) -> None:
     skip = skip_reason(facts)
     assert skip is not None
     assert skip.silent

@@ -16,7 +16,7 @@ import pytest
 
 from bot.cli.app import EVENTS, PERMISSIONS, AppOptions, check_options, create_app, manifest
 from bot.domain.errors import BotError
-from bot.git.process import connector
+from bot.git.process import make_connector
 from bot.github.app import describe_app
 from bot.server.build import app_access
 from bot.settings import load
@@ -59,7 +59,7 @@ class Browser:
 
     async def _visit(self, url: str, changed: dict[str, str]) -> None:
         jar = aiohttp.CookieJar(unsafe=True)
-        async with aiohttp.ClientSession(connector=connector(self._ca_file), cookie_jar=jar) as session:
+        async with aiohttp.ClientSession(connector=make_connector(self._ca_file), cookie_jar=jar) as session:
             async with session.get(url) as answer:
                 page = await answer.text()
             for number in range(2):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.git.baseline import Baseline, Ignores, differences, outermost, repositories_in
+from bot.git.baseline import Baseline, IgnoreRules, find_differences, find_repositories, outermost_folder
 from bot.git.errors import ChangeError, WorkspaceError
-from bot.git.filesystem import DEEPEST
+from bot.git.filesystem import MAX_DEPTH
 from bot.git.mirror import Source
 from bot.git.process import Git
 from bot.git.workspace import Workspaces
@@ -37,7 +37,7 @@ async def test_what_was_given_is_no_change_until_it_is_changed(origin: Origin, w
         (tree.path / "made.txt").write_text("made\n")
         (tree.path / "src/gen").mkdir()
         (tree.path / "src/gen/c.py").write_text("z = 1\n")
-        await tree.take_as_given([])
+        await tree.reset_baseline([])
         assert not await tree.change()
         (tree.path / "a.py").write_text("x = 2\n")
         (tree.path / "src/gen/c.py").write_text("z = 2\n")
@@ -53,7 +53,7 @@ async def test_what_was_given_is_no_change_until_it_is_changed(origin: Origin, w
 async def test_a_file_that_the_agent_deletes_after_setup_is_a_deletion(origin: Origin, workspaces: Workspaces) -> None:
     async with workspaces.open("job-1", REPO, source(origin, origin.commit(FILES))) as tree:
         (tree.path / "lock").write_text("2\n")
-        await tree.take_as_given([])
+        await tree.reset_baseline([])
         (tree.path / "lock").unlink()
         (tree.path / "src/b.py").unlink()
         change = await tree.change()
@@ -63,7 +63,7 @@ async def test_a_file_that_the_agent_deletes_after_setup_is_a_deletion(origin: O
 async def test_nothing_of_what_is_left_out_is_ever_a_change(origin: Origin, workspaces: Workspaces) -> None:
     async with workspaces.open("job-1", REPO, source(origin, origin.commit(FILES))) as tree:
         (tree.path / ".venv/bin").mkdir(parents=True)
-        await tree.take_as_given([".venv", "src/kept", "one.txt"])
+        await tree.reset_baseline([".venv", "src/kept", "one.txt"])
         (tree.path / ".venv/bin/evil").write_text("evil\n")
         (tree.path / "src/kept").mkdir()
         (tree.path / "src/kept/x").write_text("x\n")
@@ -127,20 +127,20 @@ def test_each_of_very_many_is_found_in_the_time_that_their_number_takes() -> Non
     """For each of them through all files, this would take an hour."""
     folders = {b"r%d" % number for number in range(20_000)}
     paths = [b"/".join((folder, part)) for folder in folders for part in (b"HEAD", b"objects/a", b"refs/a", b"config")]
-    found = repositories_in(paths)
+    found = find_repositories(paths)
     assert found == folders
-    assert {outermost(path, found) for path in paths} == folders
+    assert {outermost_folder(path, found) for path in paths} == folders
 
 
 def test_a_name_counts_as_the_least_careful_file_system_reads_it() -> None:
-    assert repositories_in(["a/he\u200cad".encode(), b"a/Objects./x", b"a/REFS/x"]) == {b"a"}
-    assert repositories_in([b"a/b/HEAD", b"a/objects/x", b"a/refs/x"]) == set()
-    assert repositories_in([b"HEAD", b"objects/x", b"refs/x"]) == set()
+    assert find_repositories(["a/he\u200cad".encode(), b"a/Objects./x", b"a/REFS/x"]) == {b"a"}
+    assert find_repositories([b"a/b/HEAD", b"a/objects/x", b"a/refs/x"]) == set()
+    assert find_repositories([b"HEAD", b"objects/x", b"refs/x"]) == set()
 
 
 def test_the_outermost_of_two_is_meant() -> None:
-    assert outermost(b"a/b/c/HEAD", {b"a/b", b"a/b/c"}) == b"a/b"
-    assert outermost(b"ab/HEAD", {b"a"}) is None
+    assert outermost_folder(b"a/b/c/HEAD", {b"a/b", b"a/b/c"}) == b"a/b"
+    assert outermost_folder(b"ab/HEAD", {b"a"}) is None
 
 
 def main_at(origin: Origin, sha: str) -> Source:
@@ -156,8 +156,8 @@ async def test_patterns_that_keep_git_busy_for_ever_are_given_up(origin: Origin,
         (files / path).write_text("*a" * 13 + "*b\n")
     for path in (name, f"below/{name}"):
         (files / path).write_text("x")
-    ignores = Ignores(Git(git_dir=origin.path / ".git"), shadow, cpu_seconds=1)
-    found = await differences(files, Baseline(modes={}, entries={}), ignores)
+    ignores = IgnoreRules(Git(git_dir=origin.path / ".git"), shadow, cpu_seconds=1)
+    found = await find_differences(files, Baseline(modes={}, entries={}), ignores)
     assert set(found.present) == {b".gitignore", name.encode(), b"below/.gitignore", f"below/{name}".encode()}
     [said] = found.notes
     assert "`.gitignore`" in said
@@ -168,13 +168,13 @@ async def test_directories_that_are_too_deep_are_left_out_and_said_to_be(origin:
     async with Workspaces(tmp_path / "state").open("job", REPO, main_at(origin, sha)) as tree:
         (tree.path / "deep" / "b").write_text("2")
         nest(tree.path / "deep", 1_500, name="d")
-        await tree.take_as_given(())
+        await tree.reset_baseline(())
         (tree.path / "deep" / "b").write_text("3")
         nest(tree.path, 200, name="n" * 200)
         change = await tree.change()
         assert [file.path for file in change.files] == ["deep/b"]
         [said] = change.notes
-        assert f" {DEEPEST} deep" in said
+        assert f" {MAX_DEPTH} deep" in said
 
 
 async def test_little_of_a_large_change_is_held_in_memory(origin: Origin, tmp_path: Path) -> None:
@@ -217,6 +217,6 @@ async def test_a_change_that_is_too_large_is_refused_unread(
 
 async def test_a_commit_that_is_too_deep_is_not_checked_out(origin: Origin, tmp_path: Path) -> None:
     sha = origin.commit({f"{'d/' * 101}a": "1"})
-    with pytest.raises(WorkspaceError, match=f" {DEEPEST} directories"):
+    with pytest.raises(WorkspaceError, match=f" {MAX_DEPTH} directories"):
         async with Workspaces(tmp_path / "state").open("job", REPO, main_at(origin, sha)):
             pass

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.git.filesystem import discard, is_git_name, read_file, read_folder, remove_tree, walk
+from bot.git.filesystem import discard, is_git_name, read_file, read_folder, remove_tree, walk_files
 from bot.git.mirror import Source
 from bot.git.workspace import Workspaces
 from tests.hostile_trees import freeze, nest
@@ -40,7 +40,7 @@ def root(tmp_path: Path) -> Iterator[int]:
 
 
 def test_files_and_links_are_listed_and_nothing_else(root: int) -> None:
-    assert {path: entry.mode for path, entry in walk(root)} == {
+    assert {path: entry.mode for path, entry in walk_files(root)} == {
         b"folder": "120000",
         b"link": "120000",
         b"real/file": "100644",

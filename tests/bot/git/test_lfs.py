@@ -11,7 +11,7 @@ import pytest
 from bot.git.change import LargeFile
 from bot.git.diff import Attributes
 from bot.git.errors import ChangeError, LargeFileError
-from bot.git.lfs import is_as_safe, parse_pointer, pointer, upload
+from bot.git.lfs import format_pointer, is_safe_address, parse_pointer, upload_objects
 from bot.git.mirror import Source
 from bot.git.process import Git, ProcessBounds
 from bot.git.workspace import Workspaces
@@ -21,9 +21,9 @@ from tests.publishing_world import SECRET, Outlet, an_outlet, cause_of, reason_o
 
 _CONTENT = b"\x89PNG" + bytes(range(256)) * 9_000  # more than is read at a time
 _OID = hashlib.sha256(_CONTENT).hexdigest()
-_POINTER = pointer(_OID, len(_CONTENT))
+_POINTER = format_pointer(_OID, len(_CONTENT))
 _ATTRIBUTES = "*.bin filter=lfs diff=lfs merge=lfs -text\nplain/*.bin !filter\n"
-_KEPT = pointer("5" * 64, 7).decode()
+_KEPT = format_pointer("5" * 64, 7).decode()
 
 
 @pytest.fixture
@@ -79,11 +79,11 @@ async def test_passing_trouble_is_waited_for(outlet: Outlet, tmp_path: Path) -> 
     file = LargeFile(path="new.bin", oid=_OID, size=len(_CONTENT))
     url, token = outlet.target.repo.clone_url, await outlet.github.tokens.for_push("mona/calc")
     for _ in range(2):  # the second time the server has it
-        await upload([file], objects=tmp_path, url=url, token=token, branch="b", pauses=(0.0,))
+        await upload_objects([file], objects=tmp_path, url=url, token=token, branch="b", pauses=(0.0,))
         assert outlet.hub.large_files(outlet.repo) == {_OID: _CONTENT}
     outlet.hub.faults.add("POST", "*/info/lfs/objects/batch", "503", times=2)
     with pytest.raises(LargeFileError, match="the server answered 503"):
-        await upload([file], objects=tmp_path, url=url, token=token, branch="b", pauses=(0.0,))
+        await upload_objects([file], objects=tmp_path, url=url, token=token, branch="b", pauses=(0.0,))
 
 
 async def test_lfs_is_asked_as_patiently_as_git(outlet: Outlet) -> None:
@@ -96,10 +96,10 @@ async def test_lfs_is_asked_as_patiently_as_git(outlet: Outlet) -> None:
 
 def test_an_object_is_sent_to_any_host_but_over_no_worse_connection() -> None:
     ours = "https://github.example/o/r.git/info/lfs/objects/batch"
-    assert is_as_safe("https://storage.example/x", ours)
-    assert is_as_safe("http://127.0.0.1:1/x", "http://127.0.0.1:1/o/r.git")
+    assert is_safe_address("https://storage.example/x", ours)
+    assert is_safe_address("http://127.0.0.1:1/x", "http://127.0.0.1:1/o/r.git")
     for address in ("http://github.example/x", "file:///etc/passwd", "https:///x", ""):
-        assert not is_as_safe(address, ours)
+        assert not is_safe_address(address, ours)
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ async def test_patterns_without_end_hold_back_the_change(tmp_path: Path) -> None
             git=Git(git_dir=tree.git_dir), folder=tmp_path / "attributes", bounds=ProcessBounds(cpu_seconds=1)
         )
         with pytest.raises(ChangeError, match=r"patterns in `\.gitattributes`"):
-            await attributes.of(sha, [b"a" * 200 + b"c"], "filter")
-        assert await attributes.of(sha, [b"xb"], "filter") == {b"xb": {"filter": "unspecified"}}
+            await attributes.query(sha, [b"a" * 200 + b"c"], "filter")
+        assert await attributes.query(sha, [b"xb"], "filter") == {b"xb": {"filter": "unspecified"}}
 
 
 async def test_a_pointer_to_what_nobody_has_is_not_sent(outlet: Outlet) -> None:

@@ -14,7 +14,7 @@ import pytest
 from agent_runtime.index.index import WorkspaceIndex
 from agent_runtime.workspace.files import Workspace
 from bot.git.errors import CloneError, WorkspaceError
-from bot.git.filesystem import cp
+from bot.git.filesystem import copy_names
 from bot.git.mirror import Mirror, Source
 from bot.git.workspace import Workspaces
 from tests.odd_histories import follow, two_authors, two_links, with_author, with_message, with_tree
@@ -180,10 +180,10 @@ async def test_the_jobs_of_a_repository_share_a_code_index_that_lies_outside_of_
     for job, sha in (("one", first), ("two", first), ("three", second)):
         source = Source(url=origin.url, token="", ref="refs/heads/main", sha=sha)
         async with workspaces.open(job, 1, source) as tree:
-            assert tree.kept_index is not None
-            assert not tree.kept_index.is_relative_to(tree.path)
+            assert tree.code_index is not None
+            assert not tree.code_index.is_relative_to(tree.path)
             with Workspace(tree.path) as files:
-                index = WorkspaceIndex(files, tree.kept_index)
+                index = WorkspaceIndex(files, tree.code_index)
                 assert await index.wait_ready(60)
                 parsed.append(index.state.parsed)
                 assert len(await index.find_definitions("second")) == (sha == first)
@@ -199,7 +199,7 @@ async def test_a_cp_that_complains_on_and_on_is_ended_with_its_job(
     complains.chmod(0o755)
     monkeypatch.setattr(shutil, "which", lambda _: str(complains))
     for milliseconds in range(20, 30):
-        copying = asyncio.create_task(cp(tmp_path, tmp_path, ["a"]))
+        copying = asyncio.create_task(copy_names(tmp_path, tmp_path, ["a"]))
         await asyncio.wait([copying], timeout=milliseconds / 1000)
         copying.cancel()
         _, left = await asyncio.wait([copying], timeout=20)

@@ -144,9 +144,9 @@ async def test_the_mirrors_used_longest_ago_make_room_and_are_fetched_again(orig
     source = branch(origin)
     for repo_id in (1, 2, 3):
         async with workspaces.open("job", repo_id, source) as tree:
-            assert tree.kept_index is not None
-            tree.kept_index.parent.mkdir()
-            tree.kept_index.write_bytes(b"an index")
+            assert tree.code_index is not None
+            tree.code_index.parent.mkdir()
+            tree.code_index.write_bytes(b"an index")
         made_older(mirror_of(tmp_path, repo_id), _DAY / 2 - repo_id * _HOUR)
     async with workspaces.open("holder", 1, source) as tree:
         made_older(mirror_of(tmp_path, 1), _DAY)

@@ -19,9 +19,9 @@ from typing_extensions import override
 
 from bot.git.change import LargeFile
 from bot.git.errors import CloneError, GitError, GitMissingError, LargeFileError
-from bot.git.lfs import upload
+from bot.git.lfs import upload_objects
 from bot.git.mirror import Source
-from bot.git.process import Git, ProcessBounds, connector, git_variables, is_about_certificates, run
+from bot.git.process import Git, ProcessBounds, git_variables, is_certificate_error, make_connector, run
 from bot.git.workspace import Workspaces
 from bot.github.connection import GitHubConnection
 from bot.github.downloads import LogError, PictureError, fetch_picture, save_log
@@ -34,7 +34,7 @@ SH = {"PATH": "/usr/bin:/bin"}
 
 async def test_output_and_errors_and_the_exit_code_are_given() -> None:
     ended = await run(["sh", "-c", "cat; echo wrong >&2; exit 3"], env=SH, bounds=ProcessBounds(), stdin=b"hello")
-    assert (ended.code, ended.output, ended.said, ended.cut) == (3, b"hello", "wrong\n", False)
+    assert (ended.code, ended.output, ended.stderr, ended.truncated) == (3, b"hello", "wrong\n", False)
 
 
 async def test_input_and_output_can_be_files(tmp_path: Path) -> None:
@@ -51,15 +51,15 @@ async def test_processor_time_is_bounded() -> None:
 
 async def test_output_is_bounded() -> None:
     ended = await run(["yes"], env=SH, bounds=ProcessBounds(output_bytes=10_000))
-    assert ended.cut
+    assert ended.truncated
     assert len(ended.output) == 10_000
 
 
 async def test_errors_are_bounded_and_the_last_ones_are_kept() -> None:
     command = "yes | head -c 2000000 >&2; echo end >&2"
     ended = await run(["sh", "-c", command], env=SH, bounds=ProcessBounds())
-    assert len(ended.said) == 64 * 1024
-    assert ended.said.endswith("end\n")
+    assert len(ended.stderr) == 64 * 1024
+    assert ended.stderr.endswith("end\n")
 
 
 async def test_memory_is_bounded() -> None:
@@ -67,7 +67,7 @@ async def test_memory_is_bounded() -> None:
         ["/usr/bin/perl", "-e", '$x = "x" x 300_000_000'], env=SH, bounds=ProcessBounds(memory_bytes=100 << 20)
     )
     assert ended.code != 0
-    assert "memory" in ended.said.lower()
+    assert "memory" in ended.stderr.lower()
 
 
 async def test_the_size_of_files_is_bounded(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ async def test_the_size_of_files_is_bounded(tmp_path: Path) -> None:
 async def test_time_is_bounded_and_nothing_is_left() -> None:
     ended = await run(["sh", "-c", "sleep 1000 & wait"], env=SH, bounds=ProcessBounds(seconds=0.2))
     assert ended.code is None
-    assert "0.2 s" in ended.said
+    assert "0.2 s" in ended.stderr
 
 
 async def test_a_program_that_is_ended_while_it_is_given_its_input_leaves_no_error_in_the_log() -> None:
@@ -107,7 +107,7 @@ async def test_time_is_bounded_for_a_program_that_writes_on_and_on() -> None:
 async def test_a_program_that_writes_on_and_on_is_not_waited_for() -> None:
     for _ in range(20):
         ended = await run(["head", "-c", "50M", "/dev/zero"], env=SH, bounds=ProcessBounds(output_bytes=10, seconds=20))
-        assert ended.cut
+        assert ended.truncated
         assert ended.code is not None
 
 
@@ -261,7 +261,7 @@ async def test_a_host_that_the_environment_leaves_out_is_asked_without_the_proxy
 
 async def _status(ca_file: Path, port: int) -> int:
     async with (
-        aiohttp.ClientSession(connector=connector(ca_file)) as client,
+        aiohttp.ClientSession(connector=make_connector(ca_file)) as client,
         client.get(f"https://{LOOPBACK}:{port}/", server_hostname="hub.example") as answer,
     ):
         return answer.status
@@ -291,7 +291,9 @@ _LARGE = LargeFile(path="a.bin", oid="0" * 64, size=1)
         (PictureError, lambda gone: fetch_picture(_NOBODY, server_url=_NOBODY, limit=1, seconds=9, ca_file=gone)),
         (
             LargeFileError,
-            lambda gone: upload([_LARGE], objects=gone.parent, url=_NOBODY, token="", branch="main", ca_file=gone),
+            lambda gone: upload_objects(
+                [_LARGE], objects=gone.parent, url=_NOBODY, token="", branch="main", ca_file=gone
+            ),
         ),
     ],
 )
@@ -321,5 +323,5 @@ async def test_a_request_without_the_file_of_authorities_can_be_made_again_when_
 
 
 def test_what_git_says_of_certificates_is_told_from_what_the_server_says() -> None:
-    assert is_about_certificates("fatal: unable to access: SSL certificate problem: unable to get local issuer\n")
-    assert not is_about_certificates("remote: sign your commits with a certificate\n! [remote rejected] main\n")
+    assert is_certificate_error("fatal: unable to access: SSL certificate problem: unable to get local issuer\n")
+    assert not is_certificate_error("remote: sign your commits with a certificate\n! [remote rejected] main\n")

@@ -19,10 +19,10 @@ import pytest
 from bot.domain.errors import QueueError, StorageError
 from bot.git.blobs import BlobStore, open_blobs
 from bot.git.errors import CloneError, WorkspaceError, WorkspaceGoneError
-from bot.git.filesystem import locked, release, try_lock
+from bot.git.filesystem import hold_lock, release, try_lock
 from bot.git.mirror import Source
 from bot.git.snapshots import _TICK_NS, Entry, SnapshotLimits, Snapshots, Vault, blob_id, restore_tracked
-from bot.git.workspace import Left, Workspaces
+from bot.git.workspace import WorkspaceRef, Workspaces
 from tests import s3
 from tests.hostile_trees import nest
 from tests.origin import Origin
@@ -71,8 +71,8 @@ def source(origin: Origin) -> Source:
     return Source(url=origin.url, token="", ref="refs/heads/main", sha=origin.head())
 
 
-def left(origin: Origin, generation: str) -> Left:
-    return Left(generation=generation, repo_id=REPO, source=source(origin))
+def left(origin: Origin, generation: str) -> WorkspaceRef:
+    return WorkspaceRef(generation=generation, repo_id=REPO, source=source(origin))
 
 
 def always() -> bool:
@@ -140,7 +140,7 @@ async def parked(
         (tree.path / "generated.txt").write_text("by set-up\n")
         (tree.path / "deps").mkdir()
         (tree.path / "deps/lib").write_text("by set-up\n")
-        await tree.take_as_given(["deps"])
+        await tree.reset_baseline(["deps"])
         work(tree.path)
         made = time.time_ns()
         # What was changed in this very moment is stored again the next time.
@@ -440,7 +440,7 @@ async def test_what_somebody_else_wrote_into_the_store_is_not_used(
 
 def test_what_is_stored_of_one_job_is_nothing_to_another(store: BlobStore) -> None:
     one, other = (Vault(blobs=store, folder=f"snapshots/{job}", key=KEY) for job in ("one", "other"))
-    assert one.name_of(b"content") != other.name_of(b"content")
+    assert one.content_name(b"content") != other.content_name(b"content")
 
 
 def test_what_is_stored_under_one_name_is_nothing_under_another(store: BlobStore) -> None:
@@ -509,12 +509,12 @@ async def test_a_store_that_is_down_when_a_job_parks_gets_its_files_later(
     _break(tmp_path / "store")
     generation, before = await parked(here, origin)
     assert "only this machine can continue the job until its files are stored" in caplog.text
-    await here.store_owed()
+    await here.store_pending()
     _repair(tmp_path / "store")
     with pytest.raises(WorkspaceGoneError):
         async with machine(tmp_path, "early", store).reopen("job", left(origin, generation)):
             pass
-    await here.store_owed()
+    await here.store_pending()
     async with machine(tmp_path, "there", store).reopen("job", left(origin, generation)) as tree:
         assert seen(tree.path) == before
 
@@ -531,7 +531,7 @@ async def test_a_worker_that_lost_its_job_stores_nothing_over_what_the_other_one
     async with late.open("job", REPO, source(origin), keep=always, current=lost):
         generation, before = await parked(machine(tmp_path, "there", store), origin)
     (tmp_path / "late/jobs/job/owed").touch()
-    await late.store_owed(lost)
+    await late.store_pending(lost)
     async with late.reopen("job", current=lost):
         pass
     async with machine(tmp_path, "third", store).reopen("job", left(origin, generation)) as tree:
@@ -548,10 +548,10 @@ async def test_files_that_may_be_another_workers_by_now_are_stored_once_that_is_
     async with here.open("job", REPO, source(origin), keep=always, current=unknown) as tree:
         (tree.path / "a.txt").write_text("2\n")
         generation = tree.generation
-    await here.store_owed(unknown)
+    await here.store_pending(unknown)
     assert list(store.list("snapshots")) == []
     assert "the database is away" in caplog.text
-    await here.store_owed()
+    await here.store_pending()
     async with machine(tmp_path, "there", store).reopen("job", left(origin, generation), current=unknown) as tree:
         assert (tree.path / "a.txt").read_text() == "2\n"
     assert list(store.list("snapshots")) != []  # for a sweep
@@ -567,7 +567,7 @@ async def test_files_stay_when_a_worker_is_interrupted_while_it_opens_them_again
         async with here.reopen("job", left(origin, generation), keep=always):
             raise AssertionError("it was to be interrupted before")
 
-    async with locked(tmp_path / f"here/mirrors/{REPO}.lock", seconds=1):
+    async with hold_lock(tmp_path / f"here/mirrors/{REPO}.lock", seconds=1):
         opening = asyncio.create_task(reopened())
         await eventually(lambda: is_locked(tmp_path / "here/jobs/job.lock") or None)
         opening.cancel()

@@ -226,12 +226,12 @@ async def test_files_are_taken_out_of_a_change_as_if_nobody_had_touched_them(tre
     (tree.path / "new\tname ü.txt").write_text("new\n")
     (tree.path / "keep.txt").write_text("other\n")
     change = await tree.change()
-    rest = await tree.without(change, {"edit.txt", "drop.txt", "tool.sh", "new\tname ü.txt"})
+    rest = await tree.exclude(change, {"edit.txt", "drop.txt", "tool.sh", "new\tname ü.txt"})
     assert [(f.path, f.content) for f in rest.files] == [("keep.txt", b"other\n")]
     assert "edit.txt" not in rest.patch
     assert rest.base_sha == change.base_sha
-    assert not await tree.without(change, {f.path for f in change.files})
-    assert await tree.without(change, ()) == change
+    assert not await tree.exclude(change, {f.path for f in change.files})
+    assert await tree.exclude(change, ()) == change
 
 
 @pytest.mark.parametrize("taken", ["dir", "dir/file"])
@@ -241,7 +241,7 @@ async def test_a_change_that_cannot_stand_without_a_file_is_told_so(tree: Tree, 
     (tree.path / "dir").write_text("now a file\n")
     change = await tree.change()
     if taken == "dir":
-        assert [f.path for f in (await tree.without(change, {taken})).files] == ["dir/file"]
+        assert [f.path for f in (await tree.exclude(change, {taken})).files] == ["dir/file"]
         return
     with pytest.raises(ChangeError, match=INSEPARABLE):
-        await tree.without(change, {taken})
+        await tree.exclude(change, {taken})

@@ -162,7 +162,7 @@ async def test_a_commit_is_taken_back_whole(origin: Origin, tmp_path: Path) -> N
     origin.git("rm", "--quiet", "gone.txt")
     sha = origin.commit({"a.txt": "rewritten\n", "new.txt": "new\n"})
     async with Workspaces(tmp_path / "state").open("job", 1, at(origin, sha)) as tree:
-        change = await tree.reversal(sha)
+        change = await tree.revert(sha)
     assert (change.base_sha, change.tree_sha) == (sha, before)
     assert statuses(change) == {"a.txt": "modified", "gone.txt": "added", "new.txt": "deleted"}
 
@@ -171,7 +171,7 @@ async def test_an_earlier_commit_is_taken_back_from_under_later_ones(origin: Ori
     ours = origin.commit({"a.txt": _LINES.replace("line 2\n", "line two\n"), "new.txt": "new\n"})
     head = origin.commit({"a.txt": _LINES.replace("line 2\n", "line two\n") + "line 20\n", "theirs.txt": "t\n"})
     async with Workspaces(tmp_path / "state").open("job", 1, at(origin, head)) as tree:
-        change = await tree.replay(await tree.reversal(ours), at(origin, head))
+        change = await tree.replay(await tree.revert(ours), at(origin, head))
     assert statuses(change) == {"a.txt": "modified", "new.txt": "deleted"}
     assert {file.content for file in change.files if file.path == "a.txt"} == {(_LINES + "line 20\n").encode()}
 
@@ -186,16 +186,16 @@ async def test_what_cannot_be_taken_back_is_said(origin: Origin, tmp_path: Path)
     merge = origin.head()
     async with Workspaces(tmp_path / "state").open("job", 1, at(origin, merge)) as tree:
         with pytest.raises(ChangeError, match="has 2 parents"):
-            await tree.reversal(merge)
+            await tree.revert(merge)
         with pytest.raises(ChangeError, match="has 0 parents"):
-            await tree.reversal(first)
+            await tree.revert(first)
     async with Workspaces(tmp_path / "state").open("job", 1, at(origin, head)) as tree:
         for sha in (elsewhere, "1" * 40):
             with pytest.raises(ChangeError, match=f"{sha[:10]}.*{head[:10]}"):
-                await tree.reversal(sha)
+                await tree.revert(sha)
 
 
 async def test_a_commit_is_known_by_its_title(origin: Origin, tmp_path: Path) -> None:
     sha = origin.commit({"a.txt": "1"}, message="Fix it\n\nBecause.")
     async with Workspaces(tmp_path / "state").open("job", 1, at(origin, sha)) as tree:
-        assert await tree.title(sha) == "Fix it"
+        assert await tree.commit_title(sha) == "Fix it"

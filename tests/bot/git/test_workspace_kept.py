@@ -79,13 +79,13 @@ async def test_files_that_are_carried_to_another_machine_are_as_old_as_they_were
 ) -> None:
     touched = (await _worked(workspaces, origin)).touched
     async with workspaces.reopen("job") as tree:
-        carried = await tree.carried()
+        carried = await tree.read_carried()
     there = Workspaces(tmp_path / "there", seconds=20)
     async with there.open("job", REPO, source(origin), keep=always) as tree:
-        await tree.put_back(carried)
+        await tree.restore_carried(carried)
         assert (await tree.change()).touched == touched
     async with there.reopen("job") as tree:  # in another process, for another answer
-        assert await tree.carried() == carried
+        assert await tree.read_carried() == carried
         (tree.path / "a.txt").write_text("3\n")
         changed = (await tree.change()).touched
     assert touched is not None
@@ -105,7 +105,7 @@ async def test_what_setup_made_before_the_agent_came_is_still_no_change(workspac
         (tree.path / "generated.txt").write_text("by setup\n")
         (tree.path / "deps").mkdir()
         (tree.path / "src/b.py").unlink()
-        await tree.take_as_given(["deps"])
+        await tree.reset_baseline(["deps"])
         (tree.path / "a.txt").write_text("2\n")
     async with workspaces.reopen("job") as tree:
         (tree.path / "deps/lib").write_text("x\n")
@@ -304,7 +304,7 @@ async def main():
     source = Source(url=url, token="", ref="refs/heads/main", sha=sha)
     async with Workspaces(Path(state)).open("job", 4711, source, keep=lambda: True) as tree:
         (tree.path / "generated").write_text("by setup")
-        await tree.take_as_given([])
+        await tree.reset_baseline([])
         (tree.path / "a.txt").write_text("2\\n")
         print("parked", flush=True)
         await asyncio.Event().wait()

@@ -33,7 +33,7 @@ from bot.domain.job import JobState
 from bot.git.errors import ChangeError, CloneError
 from bot.git.mirror import Source
 from bot.git.tree import Tree
-from bot.git.workspace import Left
+from bot.git.workspace import WorkspaceRef
 from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import Assignment
@@ -224,11 +224,11 @@ class _Files:
         yield self
 
     @asynccontextmanager
-    async def reopen(self, _: str, left: Left, **__: object) -> AsyncIterator[Any]:
+    async def reopen(self, _: str, left: WorkspaceRef, **__: object) -> AsyncIterator[Any]:
         self._do(f"reopen {left.generation} at {left.source.sha[:1]}")
         yield self
 
-    async def put_back(self, work: str) -> None:
+    async def restore_carried(self, work: str) -> None:
         self._do(f"put back {work}")
 
     async def run(self, *_: object, **__: object) -> SetupResult:

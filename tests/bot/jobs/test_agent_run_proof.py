@@ -79,10 +79,10 @@ def test_only_a_fix_that_failed_checks_began_is_proven(
 async def _proven(tree: Path, *checks: Check, ignored: tuple[str, ...] = (), sandbox: object = None) -> _Reporter:
     reporter = _Reporter(Progress(checks=checks, edits=Edits(first=50.0, last=60.0)))
 
-    async def unpublished(_: object) -> tuple[str, ...]:
+    async def list_unpublished(_: object) -> tuple[str, ...]:
         return ignored
 
-    place = cast("Tree", SimpleNamespace(path=tree, unpublished=unpublished))
+    place = cast("Tree", SimpleNamespace(path=tree, list_unpublished=list_unpublished))
     context = _context(setup=SimpleNamespace(sandbox=sandbox))
     assert await prove(context, cast("StatusReporter", reporter), _assignment(Fix()), place, CHANGE)
     return reporter

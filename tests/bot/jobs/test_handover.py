@@ -12,7 +12,7 @@ import pytest
 
 from bot.domain.commands import Continue, Retry, ShowStatus, Steering
 from bot.domain.job import Job, JobState, Origin, Repo
-from bot.git.tree import Carried
+from bot.git.tree import CarriedChanges
 from bot.github.client import GitHub
 from bot.github.issues import Comments
 from bot.github.types import CommentFacts, GitHubError, Snapshot, Spot
@@ -55,7 +55,7 @@ class Waits:
             record=encode_record(record),
             session={"session.jsonl": b"{}\n"},
             patch=b"the patch",
-            work=Carried(),
+            work=CarriedChanges(),
             comment=digest_of(self.comment.body if comment is None else comment),
         )
         return seal(saved, key)

@@ -165,7 +165,7 @@ class _Tree:
     inseparable: bool = False
     asked: list[set[str]] = field(default_factory=list)
 
-    async def without(self, change: Change, paths: Collection[str]) -> Change:
+    async def exclude(self, change: Change, paths: Collection[str]) -> Change:
         self.asked.append(set(paths))
         if self.inseparable:
             raise ChangeError("They belong together.", "Split it.")
