@@ -175,7 +175,7 @@ async def _read_on(size: int, model: str) -> list[Exchange]:
         request = await conversation.request("now")
         exchanges += [Exchange(request=each, reply="found " * 3_000) for each in provider.requests[asked:]]
         exchanges.append(Exchange(request=request, reply="I look."))
-        conversation.learned(Usage(requests=1, cached_tokens=conversation.tokens))
+        conversation.record_usage(Usage(requests=1, cached_tokens=conversation.tokens))
         session.append(Replied(step=step, text="I look.", usage=Usage()))
         session.append(Observed(step=step, text=f"{step}: " + ("all kinds of words " * size)[:size], ok=True))
     return exchanges
@@ -327,5 +327,5 @@ async def _request_ms(messages: int) -> float:
         request = await conversation.request("now")
         taken.append((time.perf_counter() - begun) * 1000)
         sent = sum(len(message.text) for message in request.messages[-4:])
-        conversation.learned(Usage(requests=1, cached_tokens=10_000, input_tokens=sent // 4))
+        conversation.record_usage(Usage(requests=1, cached_tokens=10_000, input_tokens=sent // 4))
     return percentile(taken, 0.5)

@@ -70,7 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     programs.kept.append(tmp_path_factory.mktemp("programs"))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(toolbox, "toolchain", programs.remembered(programs.kept[0]))
+        patched.setattr(toolbox, "describe_toolchain", programs.remembered(programs.kept[0]))
         yield
     programs.kept.clear()
 

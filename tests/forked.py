@@ -181,7 +181,7 @@ def inside(namespace: Path, function: Callable[..., object], *args: object) -> N
 def _call(ends: tuple[Connection, ...], kept: list[Path], function: Callable[..., object], *args: object) -> None:
     gc.freeze()  # to visit an object is to copy it
     for folder in kept:
-        setattr(toolbox, "toolchain", programs.remembered(folder))  # noqa: B010 - it is not theirs to export
+        setattr(toolbox, "describe_toolchain", programs.remembered(folder))  # noqa: B010 - it is not theirs to export
     for number, end in enumerate(ends):
         os.dup2(end.fileno(), number)
         end.close()

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
-from agent_runtime.context.first_message import toolchain
+from agent_runtime.context.first_message import describe_toolchain
 from agent_runtime.sandbox.protocol import Sandbox
 
 kept: list[Path] = []
@@ -27,7 +27,7 @@ def remembered(folder: Path) -> Callable[[Sandbox, Path], Coroutine[None, None, 
         words = re.sub(r"codepilot-sandbox-\w+", "", words)
         answer = folder / hashlib.sha256(words.encode(errors="surrogateescape")).hexdigest()
         if not answer.exists():
-            said = await toolchain(sandbox, workspace)
+            said = await describe_toolchain(sandbox, workspace)
             new = answer.with_suffix(f".{os.getpid()}")
             new.write_text(said, encoding="utf-8")
             new.replace(answer)

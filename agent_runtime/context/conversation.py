@@ -1,8 +1,7 @@
-"""The conversation of a run: make each request, and keep it short and cheap.
+"""The requests of a run, kept short and cheap.
 
-Before a request, `Conversation` may leave out what costs more than it is worth (archived tasks, results that were shown
-again later or are far behind), or have the model summarise the oldest part. Tokens saved are weighed against the
-provider's cache, which is lost from the first change on (`plan`).
+Before a request, `Conversation` may leave out archived tasks and old results, or have the model summarise the oldest
+part. `plan_shrinking` weighs the tokens saved against the provider's cache, which is lost from the first change on.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from agent_runtime.context.transcript import (
     MemorySettings,
     Meter,
     Transcript,
-    boundary,
+    build_summary,
+    describe_place,
     estimate,
     estimate_message,
-    length,
-    mechanical,
-    place,
-    usable,
+    extract_summary,
+    find_boundary,
+    summary_length,
 )
 from agent_runtime.core.errors import ModelError, ModelOutageError, ModelUnreachableError
 from agent_runtime.core.events import Observed, Recorded, Replied, Shrunk, Started, Summarised, ToolReturned
@@ -40,35 +39,26 @@ from agent_runtime.providers.protocol import Message, Provider, ReplyEnd, ReplyS
 from agent_runtime.sessions.protocol import EventLog
 
 _CACHE_SECONDS = 300.0
-"""How long a provider keeps a prefix that nobody asks for: Anthropic 5 minutes, OpenAI longer."""
+"""Lifetime of an unused prefix at the provider: Anthropic 5 minutes, OpenAI longer."""
 _USUAL_PRICES = (0.1, 1.25)
-"""Of a model whose prices are not known: what both providers take for most of theirs."""
-_LARGEST_ENTRY = 1
-"""Characters that one event may tell for each token of the window: a quarter of it, so that a step always fits."""
-_KEPT = 0.3
-"""The share of the window that stays as it is when the rest is summarised: few enough that it lasts for a while."""
-_ENOUGH = 0.3
-"""The share of the window that leaving results out must free where it is full: else the next break comes after a few
-steps, and a summary is cheaper."""
-_ASKING = 300
-"""Tokens that asking for a summary takes at most."""
-_WORTH_IT = 2
+"""Cache prices of a model without known prices: both providers' usual ones."""
+_MAX_ENTRY_CHARS_PER_TOKEN = 1
+"""Characters of one event for each token of the window: a quarter of it, so that a step always fits."""
+_UNTOUCHED_SHARE = 0.3
+"""The share of the window that a summary leaves as it is."""
+_MIN_FREED_SHARE = 0.3
+"""The share of a full window that leaving results out must free; a summary is cheaper than a break every few steps."""
+_SUMMARY_REQUEST_TOKENS = 300
+"""Tokens of the request for a summary, at most."""
+_MIN_SUMMARY_FACTOR = 2
 """A summary must replace at least this many times its own length."""
 
 
 class Conversation:
-    """One session's conversation with one model, request by request.
+    """A session's conversation with one model, over many runs.
 
-    It lives as long as the runtime does, over many runs: it knows what the provider's cache holds. A new one on an old
-    log works as well, and takes the cache to be cold.
-
-    Before a request it may record a `Shrunk` or a `Summarised`. What the request for a summary used is in that
-    event and nowhere else: to sum up a run's usage, add `Summarised.usage`.
-
-    Attributes:
-        provider: the model; asked for summaries, too. In a run it waits for outages.
-        system: the system prompt.
-        tools: the tools as they are declared to the service.
+    Before a request it may record a `Shrunk` or a `Summarised`; the usage of a summary is in `Summarised.usage` alone.
+    A new object on an old log takes the provider's cache to be cold.
     """
 
     def __init__(
@@ -86,14 +76,10 @@ class Conversation:
         """Take over a session's log, which may hold earlier runs.
 
         Args:
-            log: what the messages are derived from.
-            provider: the model.
-            system: the system prompt.
-            memory: how much conversation there may be.
             limits: bounds of a run, from which its remaining requests are guessed.
-            words: takes from a reply that was to be plain text what is not; see `Transport.words`.
-            tools: the tools as they are declared to the service; none where the system prompt declares them.
-            clock: seconds, for the age of the provider's cache.
+            words: see `Transport.words`.
+            tools: declared to the service; empty where the system prompt declares them.
+            clock: in seconds, for the age of the provider's cache.
         """
         self._log = log
         self.provider = provider
@@ -103,71 +89,63 @@ class Conversation:
         self._words = words
         self._clock = clock
         self._transcript = Transcript(
-            max_entry_chars=memory.max_context_tokens * _LARGEST_ENTRY,
+            max_entry_chars=memory.max_context_tokens * _MAX_ENTRY_CHARS_PER_TOKEN,
             sees_images=provider.sees_images,
             calls_tools=bool(tools),
         )
-        self._results = Results()
+        self._results = ResultTracker()
         self._pace = RequestForecast()
         self._cache = _Cache()
         self._meter = Meter()
         self.tools = tools
-        self._system_tokens = estimate(system) + sum(estimate(json.dumps(asdict(each))) for each in tools)
-        self._sent = 0
-        self._status = 0
+        self._system_tokens = estimate(system) + sum(estimate(json.dumps(asdict(tool))) for tool in tools)
+        self._estimated_tokens = 0
+        self._status_tokens = 0
 
     @property
     def tokens(self) -> int:
-        """Tokens that the next request would have as things stand, its status aside.
-
-        Estimated, and corrected by how far the estimate for the last request was from the provider's own count.
-        """
-        return self._meter.expect(self._estimated())
+        """Tokens of the next request without its status: an estimate, corrected by the provider's last count."""
+        return self._meter.expect(self._estimate_request())
 
     async def request(self, status: str) -> Request:
-        """The next request: the conversation so far, shortened first where that is due.
+        """Return the next request, shortening the conversation first where due.
 
-        A model that fails to summarise does not fail the run: a summary is then put together from the log.
+        If the model fails to summarise, the summary is put together from the log.
 
         Args:
-            status: the short text that ends the request and is not part of the conversation.
+            status: a short text at the end of this request only.
 
         Raises:
-            ModelOutageError: the service is down while a summary is due, which is not to be worse for that.
+            ModelOutageError: the service is down while a summary is due.
         """
         threshold = self._memory.threshold_tokens
         over = self.tokens - threshold
         if over < 0:
-            self._shrink(cached=self._cache.holds(self.provider.model, self._clock()))
-        elif not self._shrink(cached=0, least=over + round(_ENOUGH * threshold)):
+            self._shrink(cached=self._cache.count_readable_tokens(self.provider.model, self._clock()))
+        elif not self._shrink(cached=0, least=over + round(_MIN_FREED_SHARE * threshold)):
             while await self._summarise(self._memory.max_context_tokens) and self.tokens >= threshold:
                 pass
             self._shrink(cached=0)  # only now, so that the request for the summary found its prefix in the cache
-        status = replace_surrogates(status)  # it names what runs in terminals
-        self._sent, self._status = self._estimated(), estimate(status)
+        status = replace_surrogates(status)  # it names the programs in terminals
+        self._estimated_tokens, self._status_tokens = self._estimate_request(), estimate(status)
         return Request(system=self.system, messages=self._messages(), status=status, tools=self.tools)
 
-    def learned(self, usage: Usage) -> None:
-        """Take in what the provider counted for the last request; called after each reply."""
-        self._meter.correct(self._sent + self._status, usage)
-        keeps = usage.cached_tokens or usage.cache_write_tokens
-        self._cache = _Cache(model=self.provider.model, tokens=self._sent if keeps else 0, at=self._clock())
+    def record_usage(self, usage: Usage) -> None:
+        """Record the provider's token counts for the last request."""
+        self._meter.correct(self._estimated_tokens + self._status_tokens, usage)
+        is_cached = usage.cached_tokens or usage.cache_write_tokens
+        self._cache = _Cache(
+            model=self.provider.model, tokens=self._estimated_tokens if is_cached else 0, seen_at=self._clock()
+        )
 
-    def spent(self, model: str, text: str) -> Usage:
-        """What the last request has probably cost, when its reply broke off after `text`."""
+    def estimate_usage(self, model: str, text: str) -> Usage:
+        """Estimate the usage of the last request, whose reply broke off after `text`."""
         received = estimate(text) if text else 0
-        sent = self._meter.expect(self._sent + self._status)
-        return load_prices().priced(model, Usage(input_tokens=sent, output_tokens=self._meter.expect(received)))
+        input_tokens = self._meter.expect(self._estimated_tokens + self._status_tokens)
+        return load_prices().priced(model, Usage(input_tokens=input_tokens, output_tokens=self._meter.expect(received)))
 
     async def shorten(self) -> bool:
-        """Summarise now, whatever the estimate: for a provider that says that the request was too long.
-
-        Returns:
-            Whether the next request is shorter; False when nothing is left to summarise.
-
-        Raises:
-            ModelOutageError: as for `request`.
-        """
+        """Summarise now, because the provider rejects the request as too long; return whether that shortens it."""
         half, is_shorter = min(self._memory.max_context_tokens, self.tokens) // 2, False
         while self.tokens > half and await self._summarise(half):
             is_shorter = True
@@ -176,99 +154,98 @@ class Conversation:
     def _messages(self) -> tuple[Message, ...]:
         return self._transcript.messages(self._log.events)
 
-    def _estimated(self) -> int:
-        """Tokens of the next request by our own estimate alone."""
+    def _estimate_request(self) -> int:
+        """Estimate the next request's tokens, uncorrected."""
         self._transcript.update(self._log.events)
         return self._system_tokens + self._transcript.tokens
 
     def _shrink(self, *, cached: int, least: int = 0) -> bool:
-        """Leave out what costs more than it is worth.
+        """Leave out the parts that cost more than they are worth; return whether there were any.
 
         Args:
-            cached: tokens of the last request that the provider still holds; 0 when that does not matter.
-            least: tokens that this must save, else everything stays.
-
-        Returns:
-            Whether something was left out.
+            cached: tokens of the last request in the provider's cache; 0 if that does not matter.
+            least: tokens that this must save.
         """
         events = self._log.events
         self._results.update(events)
         self._pace.update(events)
-        total = self._estimated()
-        found = candidates(self._transcript, self._results, before=self._system_tokens)
-        if not found:
+        total = self._estimate_request()
+        parts = find_candidates(self._transcript, self._results, before=self._system_tokens)
+        if not parts:
             return False
         read, write = cache_prices(self.provider.model)
-        requests = self._pace.expected(self._limits.max_steps)
+        requests = self._pace.forecast(self._limits.max_steps)
         growth = self._transcript.growth
         prospect = Prospect(total=total, cached=cached, requests=requests, read=read, write=write, growth=growth)
-        shrunk = plan(found, prospect)
+        shrunk = plan_shrinking(parts, prospect)
         if shrunk is None:
             return False
-        saved = sum(each.saves for each in found if each.task in shrunk.tasks or each.output in shrunk.outputs)
+        saved = sum(part.saves for part in parts if part.task in shrunk.tasks or part.output in shrunk.outputs)
         if self._meter.expect(saved) < least:
             return False
         self._log.record(shrunk)
         return True
 
     async def _summarise(self, window: int) -> bool:
-        """Replace the oldest part by a summary, so that the rest takes a good part of `window` tokens at most.
+        """Replace the oldest part by a summary; the rest takes a good part of `window` tokens at most.
 
-        Nothing is replaced that the model was not shown: where its request has no room for all, more stays.
+        The model is shown all of the replaced part; if its request has no room for it, less is replaced.
         """
         events, entries = self._log.events, self._transcript.entries
         least, fitting = self._memory.global_summary_max_tokens, window / self._meter.ratio
-        room = round(fitting) - self._system_tokens - _ASKING
-        upto = boundary(events, entries, keep=round(_KEPT * fitting), least=_WORTH_IT * least, most=room - len(entries))
+        room = round(fitting) - self._system_tokens - _SUMMARY_REQUEST_TOKENS
+        upto = find_boundary(
+            events,
+            entries,
+            keep=round(_UNTOUCHED_SHARE * fitting),
+            least=_MIN_SUMMARY_FACTOR * least,
+            most=room - len(entries),
+        )
         if upto is None:
             return False
-        most = length(entries, upto, least=least)
-        ask = prompts.summary_request(place=place(entries, upto), max_tokens=most)
+        most = summary_length(entries, upto, least=least)
+        instruction = prompts.summary_request(place=describe_place(entries, upto), max_tokens=most)
         text, usage, failure = "", Usage(), ""
         # The conversation, so that it can be read from the cache, or as much of its beginning as fits.
         history = self._messages()
-        fits = sum(1 for size in accumulate(map(estimate_message, history)) if size <= room)
-        while fits and history[fits - 1].role != "user":
-            fits -= 1
-        if history := history[:fits]:
+        count = sum(1 for size in accumulate(map(estimate_message, history)) if size <= room)
+        while count and history[count - 1].role != "user":
+            count -= 1
+        if history := history[:count]:
             try:
-                self._sent = self._system_tokens + sum(map(estimate_message, history))
-                self._status = estimate(ask)
-                request = Request(system=self.system, messages=history, status=ask, tools=self.tools)
-                text, usage = await answer(self.provider, request)
+                self._estimated_tokens = self._system_tokens + sum(map(estimate_message, history))
+                self._status_tokens = estimate(instruction)
+                request = Request(system=self.system, messages=history, status=instruction, tools=self.tools)
+                text, usage = await read_reply(self.provider, request)
             except ModelOutageError:
                 raise
             except ModelError as error:
                 failure = str(error)
         words = self._words(text)
-        told = usable(words, max_tokens=most, aside=words.strip() != text.strip())
-        summary = told or mechanical(events, upto, max_tokens=most, failure=failure)
+        usable_text = extract_summary(words, max_tokens=most, aside=words.strip() != text.strip())
+        summary = usable_text or build_summary(events, upto, max_tokens=most, failure=failure)
         self._log.record(Summarised(upto=upto, text=summary, usage=usage))
         return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cache:
-    """What a provider's cache was last seen to hold: the beginning of a request, by our own estimate."""
+    """The beginning of a request that the provider's cache holds, by our own estimate."""
 
     model: str = ""
     tokens: int = 0
-    at: float = 0.0
+    seen_at: float = 0.0
 
-    def holds(self, model: str, now: float) -> int:
-        """Tokens that can still be read from it."""
-        return self.tokens if model == self.model and now - self.at < _CACHE_SECONDS else 0
+    def count_readable_tokens(self, model: str, now: float) -> int:
+        """Return the tokens that can still be read from the cache."""
+        return self.tokens if model == self.model and now - self.seen_at < _CACHE_SECONDS else 0
 
 
-async def answer(provider: Provider, request: Request) -> tuple[str, Usage]:
-    """One reply as a whole.
-
-    Args:
-        provider: the model.
-        request: what it is asked.
+async def read_reply(provider: Provider, request: Request) -> tuple[str, Usage]:
+    """Return one reply as a whole.
 
     Raises:
-        ModelError: the service failed for good, or ended its reply without saying so.
+        ModelError: the service failed, or its reply has no end.
     """
     text: list[str] = []
     async with aclosing(provider.reply(request)) as chunks:
@@ -280,12 +257,12 @@ async def answer(provider: Provider, request: Request) -> tuple[str, Usage]:
             elif isinstance(chunk, ReplyEnd):
                 return "".join(text), chunk.usage
             elif len("".join(text)) < ASIDE_CHARS:
-                text = []  # a call: what was said announces it; or a fault, and it is void
+                text = []  # a call, which a short text only announces; or a fault
     raise ModelUnreachableError(f"{provider.model}: the provider ended a reply without a ReplyEnd")
 
 
 def cache_prices(model: str) -> tuple[float, float]:
-    """Prices of a token that is read from and written to the provider's cache, as multiples of a plain one."""
+    """Return the prices of a cache read and a cache write, as multiples of a plain token's price."""
     price = load_prices().price(model)
     if price is None or not price.rate.input:
         return _USUAL_PRICES
@@ -293,21 +270,19 @@ def cache_prices(model: str) -> tuple[float, float]:
 
 
 _NOTE_TOKENS = 50
-"""What stands in place of results; see `notes.left_out`."""
-_AGAIN = 0.5
-"""Every other result that is far behind is taken to be needed again: better a cost too high than a step too many."""
+"""Tokens of the note in place of results; see `notes.left_out`."""
+_ASKED_AGAIN_SHARE = 0.5
+"""The expected share of old results that the agent asks for again: better a cost too high than a step too many."""
 
 
-def candidates(transcript: Transcript, results: Results, *, before: int) -> list[Candidate]:
-    """Archived tasks, results that were shown again later, and results that are far behind.
+def find_candidates(transcript: Transcript, results: ResultTracker, *, before: int) -> list[Candidate]:
+    """Find archived tasks, superseded results and old results.
 
     Args:
-        transcript: the conversation, up to date with the log.
-        results: the same.
-        before: tokens that stand before the whole conversation: the system prompt's.
+        before: tokens of the system prompt.
     """
     pending = transcript.pending
-    found: list[Candidate] = []
+    parts: list[Candidate] = []
     first: dict[int, int] = {}
     tokens: dict[int, int] = {}
     for at, entry in enumerate(transcript.entries if pending else ()):
@@ -316,9 +291,9 @@ def candidates(transcript: Transcript, results: Results, *, before: int) -> list
             tokens[entry.task] = tokens.get(entry.task, 0) + entry.tokens
     for task, begins in first.items():
         saves = tokens[task] - estimate(notes.archived_task(task, pending[task]))
-        found.append(Candidate(before=before + transcript.tokens_before(begins), saves=saves, task=task))
-    for positions, again in ((results.superseded(), 0.0), (results.far_behind(), _AGAIN)):
-        found += [
+        parts.append(Candidate(before=before + transcript.tokens_before(begins), saves=saves, task=task))
+    for positions, again in ((results.superseded(), 0.0), (results.far_behind(), _ASKED_AGAIN_SHARE)):
+        parts += [
             Candidate(
                 before=before + transcript.tokens_before(index),
                 saves=entry.tokens - _NOTE_TOKENS,
@@ -329,19 +304,19 @@ def candidates(transcript: Transcript, results: Results, *, before: int) -> list
             if (index := transcript.index(position)) is not None
             and (entry := transcript.entries[index]).task not in pending
         ]
-    return found
+    return parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """Something that could be shortened.
+    """A part of the conversation that could be shortened.
 
     Attributes:
-        before: tokens of the request that stand before it.
-        saves: tokens that the request would have less.
-        again: the share of them that the agent is expected to ask for again, 0 to 1.
-        task: number of the archived task that it is; None for results.
-        output: position in the log of the results that it is; None for a task.
+        before: tokens of the request in front of it.
+        saves: tokens that the request would lose.
+        again: expected share of them that the agent asks for again, 0 to 1.
+        task: the archived task's number; None for results.
+        output: the results' position in the log; None for a task.
     """
 
     before: int
@@ -353,15 +328,15 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prospect:
-    """What the requests to come are expected to be.
+    """The expected requests of a run.
 
     Attributes:
         total: tokens of the next one if nothing is shortened.
-        cached: tokens of its beginning that the provider's cache holds; 0 when it is cold.
-        requests: how many are still to come, the next one included; at least 1.
-        growth: tokens that each has more than the one before; 0 when nothing piles up again.
+        cached: tokens of its beginning in the provider's cache; 0 when it is cold.
+        requests: their number, the next one included; at least 1.
+        growth: tokens that each adds; 0 when nothing accumulates.
         read: price of a token read from the cache, as a multiple of a plain one.
-        write: price of a token written to the cache, the same.
+        write: price of a token written to the cache, likewise.
     """
 
     total: int
@@ -372,50 +347,44 @@ class Prospect:
     growth: int = 0
 
     def gain(self, removed: int, first: int) -> float:
-        """What the requests cost less, as a number of plain tokens, until as much has piled up again.
+        """Return the saving in plain tokens until as much has accumulated again.
 
-        Everything after the first change has to be written to the cache again. With D tokens removed and S behind them,
-        that pays after S * (write - read) / (D * read) further requests, or at once if the cache is cold. New
-        results accumulate, and then the cache is lost again: on average the gain lasts for half as many requests as it
-        took to accumulate D tokens.
-
-        Args:
-            removed: tokens that they have less.
-            first: tokens that stand before the first change.
+        The cache after the first change has to be written again. With D tokens removed and S behind them, that pays
+        after S * (write - read) / (D * read) further requests, or at once if the cache is cold. The next change loses
+        the cache again: on average the gain lasts for half the requests that it took to accumulate D tokens.
         """
         again = removed // (2 * self.growth) if self.growth else self.requests
         later = min(self.requests, max(1, again)) - 1
         return self._next() - self._next(removed=removed, first=first) + later * removed * self.read
 
     def _next(self, *, removed: int = 0, first: int | None = None) -> float:
-        """Price of the tokens of the next request."""
+        """Return the price of the next request's tokens."""
         total = self.total - removed
         warm = min(total, self.cached if first is None else min(self.cached, first))
         return warm * self.read + (total - warm) * self.write
 
 
-def plan(candidates: Sequence[Candidate], prospect: Prospect) -> Shrunk | None:
-    """The batch whose shortening pays most, or None when none pays.
+def plan_shrinking(candidates: Sequence[Candidate], prospect: Prospect) -> Shrunk | None:
+    """Return the batch of candidates that pays most, or None.
 
-    Once the cache is broken at one place, shortening what stands behind it costs nothing more: so the best batch is
-    one candidate with all behind it, and one look at each finds it.
+    After the first break of the cache, every later change is free: the best batch is a candidate with all behind it.
     """
-    useful = sorted((each for each in candidates if each.saves > 0), key=lambda each: each.before)
-    start, most, tokens = len(useful), 0.0, 0
+    parts = sorted((part for part in candidates if part.saves > 0), key=lambda part: part.before)
+    start, most, tokens = len(parts), 0.0, 0
     removed, again = 0, 0.0
-    for index in reversed(range(len(useful))):
-        candidate = useful[index]
+    for index in reversed(range(len(parts))):
+        candidate = parts[index]
         removed += candidate.saves
         again += candidate.again * candidate.saves * prospect.write
         gain = prospect.gain(removed, candidate.before) - again
         if gain > most:
             start, most, tokens = index, gain, removed
-    if start == len(useful):
+    if start == len(parts):
         return None
-    chosen = useful[start:]
+    chosen = parts[start:]
     return Shrunk(
-        tasks=tuple(each.task for each in chosen if each.task is not None),
-        outputs=tuple(each.output for each in chosen if each.output is not None),
+        tasks=tuple(part.task for part in chosen if part.task is not None),
+        outputs=tuple(part.output for part in chosen if part.output is not None),
         reason=(
             f"about {tokens:,} tokens less; over {prospect.requests} requests, the cache's loss included, "
             f"worth as much as {most:,.0f} plain ones"
@@ -424,69 +393,66 @@ def plan(candidates: Sequence[Candidate], prospect: Prospect) -> Shrunk | None:
 
 
 _TYPICAL_REQUESTS = 8
-"""Requests of a run about which nothing is known; most tasks take fewer."""
+"""Requests of a first run; most tasks take fewer."""
 
 
 class RequestForecast:
-    """How many requests the runs of a growing log took, and so how many the present one will probably still make."""
+    """The number of requests in the runs of a growing log, and a forecast for the present run."""
 
     def __init__(self) -> None:
-        self._taken = 0
+        self._read_events = 0
         self._runs: list[int] = []
 
     def update(self, events: Sequence[Recorded]) -> None:
-        """Take in what is new in the log; a shorter one is a new one."""
-        if len(events) < self._taken:
-            self._taken, self._runs = 0, []
-        for event in events[self._taken :]:
+        """Count new events; a shorter log is a new one."""
+        if len(events) < self._read_events:
+            self._read_events, self._runs = 0, []
+        for event in events[self._read_events :]:
             if isinstance(event, Started):
                 self._runs.append(0)
             elif isinstance(event, Replied) and self._runs:
                 self._runs[-1] += 1
-        self._taken = len(events)
+        self._read_events = len(events)
 
-    def expected(self, limit: int) -> int:
-        """Requests that the present run will probably still make, at least one.
+    def forecast(self, limit: int) -> int:
+        """Return the requests that the present run will probably still make, at least one and at most `limit` in all.
 
-        A fresh run is taken to be like those before it; one that has gone on for longer, to be half way through.
-
-        Args:
-            limit: the most that a run may make.
+        A fresh run is expected to be like earlier ones; a longer one, to be half way through.
         """
-        *past, done = self._runs or [0]
+        *past, present = self._runs or [0]
         usual = round(sum(past) / len(past)) if past else _TYPICAL_REQUESTS
-        return max(1, min(limit - done, max(usual - done, done)))
+        return max(1, min(limit - present, max(usual - present, present)))
 
 
 _COMMAND = re.compile(r"\[terminal:(?P<terminal>[^\]\s]+):cmd(?P<number>\d+)\]")
-"""How the result of a terminal's command begins; see `agent_runtime.tools.shell`."""
+"""The beginning of a terminal command's result; see `agent_runtime.tools.shell`."""
 _COVERED = 0.9
-"""The share of a step's results that must be shown again later for the step's results to be superseded."""
-_WORTH = 300
-"""Tokens that results must have for it to matter whether they are kept."""
+"""The share of a step's results that must be shown again for the step to be superseded."""
+_MIN_RESULT_TOKENS = 300
+"""Results with fewer tokens stay."""
 _EDGE_CHARS = 200
 _FAR_BEHIND = 20
-"""Replies since, after which results are seldom looked at again."""
+"""Replies after which results are seldom needed."""
 
 
-class Results:
-    """The results in a growing log that are worth leaving out some day; each event is looked at once."""
+class ResultTracker:
+    """The results in a growing log that may be left out."""
 
     def __init__(self) -> None:
         self._forget()
 
     def _forget(self) -> None:
-        self._taken = 0
+        self._read_events = 0
         self._replies = 0
-        self._steps: dict[int, _Step] = {}
+        self._steps: dict[int, _ShownStep] = {}
         self._returned: list[ToolReturned] = []
         self._pieces: dict[str, list[_Piece]] = {}
 
     def update(self, events: Sequence[Recorded]) -> None:
-        """Take in what is new in the log; a shorter one is a new one."""
-        if len(events) < self._taken:
+        """Read new events; a shorter log is a new one."""
+        if len(events) < self._read_events:
             self._forget()
-        for event in events[self._taken :]:
+        for event in events[self._read_events :]:
             match event:
                 case Replied():
                     self._replies += 1
@@ -494,7 +460,7 @@ class Results:
                 case ToolReturned():
                     self._returned.append(event)
                 case Observed():
-                    self._observed(event)
+                    self._add_step(event)
                 case Shrunk():
                     for position in event.outputs:
                         self._steps.pop(position, None)
@@ -502,56 +468,56 @@ class Results:
                     self._steps = {at: step for at, step in self._steps.items() if at >= event.upto}
                 case _:
                     pass
-            self._taken += 1
+            self._read_events += 1
 
     def superseded(self) -> list[int]:
-        """Positions of `Observed` events that hold little but output which was shown again later."""
+        """Return the positions of `Observed` events whose output was shown again later."""
         return [step.position for step in self._steps.values() if step.is_superseded]
 
     def far_behind(self) -> list[int]:
-        """Positions of `Observed` events that are many steps old, superseded ones left out."""
+        """Return the positions of old `Observed` events, superseded ones excepted."""
         last = self._replies - _FAR_BEHIND
         return [step.position for step in self._steps.values() if step.reply <= last and not step.is_superseded]
 
-    def _observed(self, event: Observed) -> None:
-        told = join_answers(event.text, event.answers)
-        step = _Step(position=self._taken, reply=self._replies, chars=len(told))
-        if estimate(told) >= _WORTH:
+    def _add_step(self, event: Observed) -> None:
+        output = join_answers(event.text, event.answers)
+        step = _ShownStep(position=self._read_events, reply=self._replies, chars=len(output))
+        if estimate(output) >= _MIN_RESULT_TOKENS:
             self._steps[step.position] = step
         for call in self._returned:
             command = _COMMAND.match(call.text)
-            # The result as the model read it, whose middle the record may lack; nothing when it was not shown.
-            start = told.find(call.text[:_EDGE_CHARS])
-            end = told.find(call.text[-_EDGE_CHARS:], start) if start >= 0 else -1
-            text = told[start : end + min(len(call.text), _EDGE_CHARS)] if end >= 0 else ""
+            # The result as the model read it; the record may lack its middle.
+            start = output.find(call.text[:_EDGE_CHARS])
+            end = output.find(call.text[-_EDGE_CHARS:], start) if start >= 0 else -1
+            text = output[start : end + min(len(call.text), _EDGE_CHARS)] if end >= 0 else ""
             if command is not None and text:
                 piece = _Piece(step=step, command=command["number"], text=text)
-                self._showed(command["terminal"], piece, whole=call.tool == "read_output")
+                self._add_piece(command["terminal"], piece, whole=call.tool == "read_output")
         self._returned = []
 
-    def _showed(self, terminal: str, piece: _Piece, *, whole: bool) -> None:
-        """Take in what was shown of a command; if that may be the whole of it, what came before has had its day."""
-        # Only a terminal's last command can be read again, so nothing needs to be known of those before it.
-        earlier = [each for each in self._pieces.get(terminal, ()) if each.command == piece.command]
+    def _add_piece(self, terminal: str, piece: _Piece, *, whole: bool) -> None:
+        """Record a command's output; if it is complete, earlier pieces of it are covered."""
+        # Only a terminal's last command can be read again.
+        earlier = [candidate for candidate in self._pieces.get(terminal, ()) if candidate.command == piece.command]
         lines = frozenset(piece.text.split("\n")) if whole and earlier else frozenset()
-        kept = []
-        for each in earlier:
-            if each.step is not piece.step and each.is_told_by(lines):
-                each.step.covered += len(each.text)
+        remaining = []
+        for candidate in earlier:
+            if candidate.step is not piece.step and candidate.is_covered_by(lines):
+                candidate.step.covered += len(candidate.text)
             else:
-                kept.append(each)
-        self._pieces[terminal] = [*kept, piece]
+                remaining.append(candidate)
+        self._pieces[terminal] = [*remaining, piece]
 
 
 @dataclass(slots=True, kw_only=True)
-class _Step:
-    """What one step showed.
+class _ShownStep:
+    """The output of a step.
 
     Attributes:
         position: of its `Observed` in the log.
-        reply: number of the reply that it followed, counted over the whole log.
-        chars: how much it showed.
-        covered: how much of that was shown again later.
+        reply: number of the reply before it, counted over the whole log.
+        chars: its length.
+        covered: characters that were shown again later.
     """
 
     position: int
@@ -561,19 +527,18 @@ class _Step:
 
     @property
     def is_superseded(self) -> bool:
-        """Whether (nearly) all of it was shown again later."""
         return self.covered >= _COVERED * self.chars
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Piece:
-    """What one call showed of a command's output, with the lines around it."""
+    """The part of a command's output that one call showed, with the lines around it."""
 
-    step: _Step
+    step: _ShownStep
     command: str
     text: str
 
-    def is_told_by(self, lines: frozenset[str]) -> bool:
-        """Whether (nearly) all of it is in `lines`; of a long output, the shown head and tail move as it grows."""
-        told = sum(len(line) + 1 for line in self.text.split("\n") if line in lines)
-        return told >= _COVERED * len(self.text)
+    def is_covered_by(self, lines: frozenset[str]) -> bool:
+        """Whether nearly all of it is in `lines`; head and tail of a long output move as it grows."""
+        covered = sum(len(line) + 1 for line in self.text.split("\n") if line in lines)
+        return covered >= _COVERED * len(self.text)

@@ -1,8 +1,8 @@
-"""Find the code that a task is about, and show it in excerpts.
+"""Excerpts of the code that a task is about.
 
-`clues` reads what a text names: lines, files, tests, names, messages of errors. `passages` ranks the definitions that
-these and the code index point at, and `excerpts` shows as many of them as fit. Until the index is ready, `named_files`
-finds definitions in the files that the text names.
+`read_clues` reads lines, files, tests, names and error messages from a text, `rank_passages` ranks the definitions that
+they and the code index point at, and `render_excerpts` shows as many as fit. Until the index is ready,
+`find_named_definitions` stands in for it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SEARCHED_CHARS = 200_000
 _MOST_WORDS_CHARS = 4_000
 _PIECE_WORDS = 50
 _MOST_PIECES = 3
-_MOST = {"places": 24, "files": 12, "tests": 6, "names": 16, "messages": 4}
+_LIMITS = {"places": 24, "files": 12, "tests": 6, "names": 16, "messages": 4}
 
 _TRACEBACK = re.compile(r'File "(?P<path>[^"\n]{1,300})", line (?P<line>\d{1,7})(?:, in [\w<>.]{1,200})?')
 _TOKEN = re.compile(r"[\w./\\:@+$\[\]-]{3,400}")
@@ -38,7 +38,7 @@ _PLACE = re.compile(
     r"(?P<path>(?:file:/{2,3}|[A-Za-z]:)?[\w./\\@+$-]*?[\w-]\.[A-Za-z]\w{0,7})"
     r"(?:::(?P<test>[A-Za-z_][\w:.]*)(?:\[.*)?|:(?P<line>\d{1,7})(?::\d{1,7})?:?|:)?"
 )
-# Files that an option names are not what the text is about, and neither is a branch that is called like one.
+# Values of options and names of branches look like files but are none.
 _OPTION = re.compile(
     r"(?<![\w-])--(?:ignore(?:-glob)?|deselect|rootdir|config(?:-file)?|cov(?:-config)?|confcutdir|basetemp)[ =]\S+"
     r"|(?<![\w-])--?[A-Za-z][\w-]*(?:=\S+)?"
@@ -70,7 +70,7 @@ _BUILT_IN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A place in the workspace that a text seems to name; whether it exists is for the caller to find out.
+    """A place in the workspace that a text seems to name; it may not exist.
 
     Attributes:
         path: as written.
@@ -83,17 +83,16 @@ class Mention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clues:
-    """What a text names, each kind in the order in which it is likely to matter, a bounded number of each.
+    """Names in a text, by kind, likely ones first, a bounded number of each.
 
     Attributes:
-        places: lines of files, innermost first in a traceback.
-        files: those named without a line.
+        places: lines of files; of a traceback, the innermost first.
+        files: files without a line.
         tests: as pytest names them, `path::Class::test`.
         names: identifiers that look like code, dotted as written.
-        plain: those of them that could be any word, in backticks.
-        messages: pieces of the texts of errors, as the source may hold them.
-        questions: what to search for by words, and what each is: the text, pieces of its prose, its title, and the
-            goal where it is another.
+        plain: names in backticks that are also words.
+        messages: parts of error texts that the source may hold.
+        questions: texts for a search by words, with their kind; `goal` only where it differs.
     """
 
     places: tuple[Mention, ...] = ()
@@ -105,38 +104,38 @@ class Clues:
     questions: tuple[tuple[Literal["text", "prose", "title", "goal"], str], ...] = ()
 
 
-def clues(goal: str, quotes: Sequence[str] = ()) -> Clues:
-    """Read a task. What options and the names of branches hold does not count."""
-    text = _cleaned("\n".join([goal, *quotes]))
-    found = {kind: dict[str | Mention, None]() for kind in _MOST}
-    traced = [Mention(m["path"], int(m["line"])) for m in _TRACEBACK.finditer(text)][::-1]
-    found["places"].update(dict.fromkeys(traced))
+def read_clues(goal: str, quotes: Sequence[str] = ()) -> Clues:
+    """Read a task. Options and names of branches do not count."""
+    text = _remove_options("\n".join([goal, *quotes]))
+    names_by_kind = {kind: dict[str | Mention, None]() for kind in _LIMITS}
+    frames = [Mention(m["path"], int(m["line"])) for m in _TRACEBACK.finditer(text)][::-1]
+    names_by_kind["places"].update(dict.fromkeys(frames))
     rest = _TRACEBACK.sub(" ", text)
     for token in _TOKEN.finditer(rest):
         if place := _PLACE.fullmatch(token[0].rstrip(".:")):
             if place["test"]:
-                found["tests"][f"{place['path']}::{place['test']}"] = None
+                names_by_kind["tests"][f"{place['path']}::{place['test']}"] = None
             elif place["line"]:
-                found["places"][Mention(place["path"], int(place["line"]))] = None
-            elif "/" in token[0] or "\\" in token[0] or not _attribute(token[0]):
-                found["files"][place["path"]] = None
+                names_by_kind["places"][Mention(place["path"], int(place["line"]))] = None
+            elif "/" in token[0] or "\\" in token[0] or not _is_attribute(token[0]):
+                names_by_kind["files"][place["path"]] = None
     plain = set[str]()
-    for name, is_plain in _names(rest):
-        found["names"][name] = None
+    for name, is_plain in _find_names(rest):
+        names_by_kind["names"][name] = None
         plain |= {name} if is_plain else set()
-    found["messages"].update(dict.fromkeys(_messages(text)))
-    kept = {kind: tuple(each)[: _MOST[kind]] for kind, each in found.items()}
-    return Clues(**kept, plain=frozenset(plain), questions=tuple(_questions(goal, quotes)))  # type: ignore[arg-type] # of the kind that it says
+    names_by_kind["messages"].update(dict.fromkeys(_find_messages(text)))
+    bounded = {kind: tuple(values)[: _LIMITS[kind]] for kind, values in names_by_kind.items()}
+    return Clues(**bounded, plain=frozenset(plain), questions=tuple(_build_questions(goal, quotes)))  # type: ignore[arg-type] # of the kind that it says
 
 
-def _attribute(token: str) -> bool:
-    """Whether what looks like the name of a file is one of an attribute: `fields.DateTime`, `it.relative_seek`."""
+def _is_attribute(token: str) -> bool:
+    """Whether a token that looks like a file name is an attribute: `fields.DateTime`, `it.relative_seek`."""
     suffix = token.rpartition(".")[2]
     return not suffix.islower() or "_" in suffix or len(suffix) > 4 or suffix in {"get", "set", "add", "call", "run"}  # noqa: PLR2004 - `.java`, `.html`
 
 
-def _names(text: str) -> Iterator[tuple[str, bool]]:
-    """Identifiers, and whether each is a plain word: those in backticks first."""
+def _find_names(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield identifiers, and whether each is a plain word; those in backticks first."""
     quoted = [match["code"] for match in _CODE.finditer(text)]
     for code in quoted:
         for match in _NAME.finditer(code):
@@ -152,23 +151,25 @@ def _names(text: str) -> Iterator[tuple[str, bool]]:
             yield name, False
 
 
-def _messages(text: str) -> Iterator[str]:
-    """Pieces of messages without what a format may have filled in; of each the longest piece."""
-    told = [match["text"] for match in _RAISED.finditer(text)]
-    told += [match["double"] or match["single"] for match in _QUOTED.finditer(text)]
-    for message in told:
+def _find_messages(text: str) -> Iterator[str]:
+    """Yield the longest literal part of each message, without values that a format may have filled in."""
+    texts = [match["text"] for match in _RAISED.finditer(text)]
+    texts += [match["double"] or match["single"] for match in _QUOTED.finditer(text)]
+    for message in texts:
         pieces = [piece.strip(" .:,;") for piece in _LITERAL.findall(message)]
         best = max((piece for piece in pieces if " " in piece), key=len, default="")
         if len(best) >= 10:  # noqa: PLR2004 - shorter ones stand everywhere
             yield best
 
 
-def _questions(goal: str, quotes: Sequence[str]) -> Iterator[tuple[Literal["text", "prose", "title", "goal"], str]]:
-    """Searches by words: everything without the frames of calls, what is no code piece by piece, and what titles it."""
-    told = _cleaned("\n".join(quotes or [goal])).strip()
-    lines = [line for line in told.splitlines() if not _FRAME.match(line)]
+def _build_questions(
+    goal: str, quotes: Sequence[str]
+) -> Iterator[tuple[Literal["text", "prose", "title", "goal"], str]]:
+    """Yield the texts to search for."""
+    text = _remove_options("\n".join(quotes or [goal])).strip()
+    lines = [line for line in text.splitlines() if not _FRAME.match(line)]
     yield "text", "\n".join(lines)[:_MOST_WORDS_CHARS]
-    # A search takes so many words, and what matters may come late.
+    # A search takes a bounded number of words, and the important ones may come late.
     prose = _FENCED.sub("\n", "\n".join(line for line in lines if not _INDENTED.match(line)))[
         :_MOST_WORDS_CHARS
     ].split()
@@ -176,10 +177,10 @@ def _questions(goal: str, quotes: Sequence[str]) -> Iterator[tuple[Literal["text
         yield "prose", " ".join(prose[at : at + _PIECE_WORDS])
     yield "title", lines[0][:_MOST_WORDS_CHARS] if lines else ""
     if quotes:
-        yield "goal", _cleaned(goal)[:_MOST_WORDS_CHARS]
+        yield "goal", _remove_options(goal)[:_MOST_WORDS_CHARS]
 
 
-def _cleaned(text: str) -> str:
+def _remove_options(text: str) -> str:
     return _BRANCH.sub(" ", _OPTION.sub(" ", text[:_SEARCHED_CHARS]))
 
 
@@ -188,26 +189,35 @@ Grep = Callable[[Sequence[str]], Awaitable[list[tuple[str, int]]]]
 
 _MOST_PARTS = 30
 _AROUND = 6
-"""Lines before and after one that lies in no definition."""
+"""Lines before and after a line outside all definitions."""
 _MOST_LOOSE = 4
 _SOURCE_ROOTS = ("", "src/", "lib/")
 _SEARCHED = 40
 _CLOSE = 10
-_MEANT = 3
-"""Definitions of one name that may all be meant; of more, those count that the search finds, too."""
+_MAX_NAMESAKES = 3
+"""Definitions that may share a name; of more, only those that the search finds count."""
 _MOST_FIRST = 3
 _CALLED_BY = 2
 _MOST_CALLED = 16
 _CLASSES = frozenset({"class", "interface", "type", "module"})
 
-_FIRST = 100.0
-"""What puts the lines that a text names before everything else, the innermost ones of a traceback."""
-# What each kind of clue adds to a definition's score. The search's best adds `_FOUND`, its second best a little less.
-_LINE, _TEST, _TESTED, _NAMED_SCORE, _MESSAGE, _WITHIN, _CALLER, _CALLED = 6.0, 3.0, 2.5, 4.5, 3.0, 2.0, 1.0, 3.0
-_FOUND = {"text": 3.0, "prose": 3.0, "title": 3.0, "goal": 0.5}
+_TRACEBACK_SCORE = 100.0
+"""The score that puts the lines of a traceback before everything else."""
+# Scores by kind of clue. The search's best adds `_SEARCH_SCORES`, its second best a little less.
+_LINE_SCORE, _TEST_SCORE, _TESTED_SCORE, _NAMED_SCORE, _MESSAGE_SCORE, _WITHIN_SCORE, _CALLER_SCORE, _CALLEE_SCORE = (
+    6.0,
+    3.0,
+    2.5,
+    4.5,
+    3.0,
+    2.0,
+    1.0,
+    3.0,
+)
+_SEARCH_SCORES = {"text": 3.0, "prose": 3.0, "title": 3.0, "goal": 0.5}
 """By the kind of the question."""
 _FALL = 1.0
-"""How much faster than its place in a search a score falls."""
+"""How much faster than its rank a score falls."""
 _FILE_PART, _IN_FILE, _IN_CLASS, _IN_TEST = 0.1, 1.5, 1.6, 0.3
 _LONG, _LONG_CLASS = 35, 40
 """Lines from which on a definition has to be worth its room."""
@@ -215,14 +225,13 @@ _LONG, _LONG_CLASS = 35, 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """Something that the first message should show.
+    """A part of a file for the first message.
 
     Attributes:
-        path: the file, canonical.
-        line: the line that the text names; None when it names no line of it.
-        definition: what to show; None for some lines, or the file.
-        first: without a definition: the first of the lines around `line`.
-        last: the last of them.
+        line: the line that the text names, or None.
+        definition: None for a range of lines or the whole file.
+        first: without a definition, the first line of the range.
+        last: without a definition, the last line of the range.
         score: the higher, the sooner it is shown.
     """
 
@@ -234,19 +243,19 @@ class Passage:
     score: float = 0.0
 
 
-async def passages(workspace: Workspace, index: CodeIndex, clues: Clues, grep: Grep) -> list[Passage]:
-    """What a text is about, best first."""
-    places, files, tests = await asyncio.to_thread(located, workspace, clues)
+async def rank_passages(workspace: Workspace, index: CodeIndex, clues: Clues, grep: Grep) -> list[Passage]:
+    """Rank the passages for a text, best first."""
+    places, files, tests = await asyncio.to_thread(locate_mentions, workspace, clues)
     ranking = _Ranking(index, clues)
     loose, *_ = await asyncio.gather(
-        ranking.by_lines(places), ranking.by_tests(tests), ranking.by_words(), ranking.by_messages(grep)
+        ranking.score_lines(places), ranking.score_tests(tests), ranking.score_words(), ranking.score_messages(grep)
     )
     whole = [Passage(path=path, score=_NAMED_SCORE / 2) for path in dict.fromkeys(files)]
     return sorted([*ranking.passages(files), *loose, *whole], key=lambda passage: -passage.score)
 
 
 class _Ranking:
-    """Definitions, and what speaks for each."""
+    """Definitions and their scores."""
 
     def __init__(self, index: CodeIndex, clues: Clues) -> None:
         self._index = index
@@ -256,116 +265,131 @@ class _Ranking:
         self._first: dict[Definition, float] = {}
         self._classes: list[Definition] = []
 
-    def _add(self, score: float, found: Iterable[Definition]) -> None:
-        for definition in found:
+    def _add(self, score: float, definitions: Iterable[Definition]) -> None:
+        for definition in definitions:
             if definition.kind != "constant":
                 self._scores[definition] = self._scores.get(definition, 0.0) + score
 
-    def _add_falling(self, score: float, found: Iterable[Definition]) -> None:
-        for place, definition in enumerate(found):
+    def _add_falling(self, score: float, definitions: Iterable[Definition]) -> None:
+        for place, definition in enumerate(definitions):
             self._add(score / (1 + _FALL * place), [definition])
 
-    async def by_lines(self, places: Sequence[Mention]) -> list[Passage]:
-        """The definitions around lines. Of those that lie in none, the lines around them are returned."""
+    async def score_lines(self, places: Sequence[Mention]) -> list[Passage]:
+        """Score the definitions around lines; return the surroundings of lines outside all definitions."""
         at = await asyncio.gather(*(self._index.definition_at(place.path, place.line or 1) for place in places))
         around = [(place, definition) for place, definition in zip(places, at, strict=True) if definition is not None]
         for place, definition in reversed(around):
             self._lines[definition] = place.line or 1
         for rank, (_, definition) in enumerate(around):
-            self._add(_LINE / (1 + 0.3 * rank), [definition])
+            self._add(_LINE_SCORE / (1 + 0.3 * rank), [definition])
         innermost = [definition for _, definition in around[:1]]
         for rank, (_, definition) in enumerate(around[:_MOST_FIRST]):
-            self._first.setdefault(definition, _FIRST - rank)
-        for score in (_CALLED, _CALLED / 2):  # what the innermost one certainly calls, and what that calls
-            innermost = await self._called(innermost)
+            self._first.setdefault(definition, _TRACEBACK_SCORE - rank)
+        for score in (_CALLEE_SCORE, _CALLEE_SCORE / 2):  # callees of the innermost one, and their callees
+            innermost = await self._find_callees(innermost)
             self._add(score, innermost)
         loose = [place for place, definition in zip(places, at, strict=True) if definition is None]
-        return await asyncio.gather(*(_around(self._index, place) for place in loose[:_MOST_LOOSE]))
+        return await asyncio.gather(*(_surroundings(self._index, place) for place in loose[:_MOST_LOOSE]))
 
-    async def _called(self, definitions: Sequence[Definition]) -> list[Definition]:
-        """What they certainly call."""
-        symbols = [f"{each.path}::{each.qualified}" for each in definitions]
+    async def _find_callees(self, definitions: Sequence[Definition]) -> list[Definition]:
+        """Return the definite callees."""
+        symbols = [f"{definition.path}::{definition.qualified}" for definition in definitions]
         calls = await asyncio.gather(*map(self._index.callees, symbols))
         sure = list(dict.fromkeys(call.callee for group in calls for call in group if call.sure))[:_MOST_CALLED]
-        found = await asyncio.gather(*map(self._index.find_definitions, sure))
-        return [group[0] for group in found if group]
+        groups = await asyncio.gather(*map(self._index.find_definitions, sure))
+        return [group[0] for group in groups if group]
 
-    async def by_tests(self, tests: Sequence[str]) -> None:
-        """Tests, and what they certainly call."""
-        groups = await asyncio.gather(*map(self._index.find_definitions, tests))
-        found = [each for group in groups for each in group[:_MEANT]]
-        self._add(_TEST, found)
-        self._add(_TESTED, await self._called(found))
+    async def score_tests(self, tests: Sequence[str]) -> None:
+        """Score tests and their definite callees."""
+        definitions = [
+            definition
+            for group in await asyncio.gather(*map(self._index.find_definitions, tests))
+            for definition in group[:_MAX_NAMESAKES]
+        ]
+        self._add(_TEST_SCORE, definitions)
+        self._add(_TESTED_SCORE, await self._find_callees(definitions))
 
-    async def by_words(self) -> None:
-        """What the searches find, and what they find of the classes that are named."""
+    async def score_words(self) -> None:
+        """Score search results, and search results inside classes that the text names."""
         questions = self._clues.questions
-        found = await asyncio.gather(*(self._index.search(words, _SEARCHED) for _, words in questions))
-        for (kind, _), group in zip(questions, found, strict=True):
-            self._add_falling(_FOUND[kind], group)
-        await self._by_names(found[0][:_CLOSE])
-        inside = [f"{each.name} {questions[0][1]}" for each in self._classes[:_MEANT]]
+        groups = await asyncio.gather(*(self._index.search(words, _SEARCHED) for _, words in questions))
+        for (kind, _), group in zip(questions, groups, strict=True):
+            self._add_falling(_SEARCH_SCORES[kind], group)
+        await self._score_names(groups[0][:_CLOSE])
+        inside = [f"{definition.name} {questions[0][1]}" for definition in self._classes[:_MAX_NAMESAKES]]
         of_classes = await asyncio.gather(*(self._index.search(question, _SEARCHED) for question in inside))
         for definition, group in zip(self._classes, of_classes, strict=False):
-            own = (each for each in group if each.qualified.startswith(f"{definition.qualified}."))
-            self._add_falling(_WITHIN, own)
+            own = (definition for definition in group if definition.qualified.startswith(f"{definition.qualified}."))
+            self._add_falling(_WITHIN_SCORE, own)
 
-    async def _by_names(self, close: list[Definition]) -> None:
-        """What names mean, and what certainly calls the functions among them."""
+    async def _score_names(self, close: list[Definition]) -> None:
+        """Score definitions by name, and the definite callers of functions."""
         clues = self._clues
-        groups = await asyncio.gather(*(_named(self._index, name) for name in clues.names))
-        named: list[Definition] = []
+        groups = await asyncio.gather(*(_find_definitions(self._index, name) for name in clues.names))
+        definitions: list[Definition] = []
         for rank, (name, group) in enumerate(zip(clues.names, groups, strict=True)):
-            meant = _meant(group, close, plain=name in clues.plain)
+            meant = _select_namesakes(group, close, plain=name in clues.plain)
             self._add(_NAMED_SCORE / max(1, len(meant)) / (1 + 0.1 * rank), meant)
-            named += meant
-        self._classes = [each for each in named if each.kind in _CLASSES]
-        functions = [f"{each.path}::{each.qualified}" for each in named if each.kind not in _CLASSES][:_CALLED_BY]
+            definitions += meant
+        self._classes = [definition for definition in definitions if definition.kind in _CLASSES]
+        functions = [
+            f"{definition.path}::{definition.qualified}"
+            for definition in definitions
+            if definition.kind not in _CLASSES
+        ][:_CALLED_BY]
         for calls in await asyncio.gather(*map(self._index.callers, functions)):
-            self._add(_CALLER, dict.fromkeys(call.caller for call in calls if call.caller is not None and call.sure))
+            self._add(
+                _CALLER_SCORE, dict.fromkeys(call.caller for call in calls if call.caller is not None and call.sure)
+            )
 
-    async def by_messages(self, grep: Grep) -> None:
-        """The definitions that hold the text of an error."""
+    async def score_messages(self, grep: Grep) -> None:
+        """Score the definitions that hold an error text."""
         hits = await grep(self._clues.messages) if self._clues.messages else []
         for definition in await asyncio.gather(*(self._index.definition_at(path, line) for path, line in hits)):
-            self._add(_MESSAGE / len(hits), [definition] if definition is not None else [])
+            self._add(_MESSAGE_SCORE / len(hits), [definition] if definition is not None else [])
 
     def passages(self, files: Collection[str]) -> list[Passage]:
-        """All of them; what lies in a file or a class that is named counts more, tests and long ones count less."""
-        within = {(each.path, each.qualified) for each in self._classes}
+        """Return all passages; code in a named file or class scores higher, tests and long definitions lower."""
+        within = {(definition.path, definition.qualified) for definition in self._classes}
         of_file: dict[str, list[float]] = {}
         for definition, score in sorted(self._scores.items(), key=lambda item: -item[1]):
             of_file.setdefault(definition.path, []).append(score)
-        told = []
-        for each, alone in self._scores.items():
-            score = alone + _FILE_PART * sum(other * 0.5**place for place, other in enumerate(of_file[each.path]))
-            if each.path in files:
+        ranked = []
+        for definition, own_score in self._scores.items():
+            score = own_score + _FILE_PART * sum(
+                other * 0.5**place for place, other in enumerate(of_file[definition.path])
+            )
+            if definition.path in files:
                 score *= _IN_FILE
-            elif _is_aside(each):
+            elif _is_aside(definition):
                 score *= _IN_TEST
-            if (each.path, each.qualified.rpartition(".")[0]) in within:
+            if (definition.path, definition.qualified.rpartition(".")[0]) in within:
                 score *= _IN_CLASS
-            if each not in self._lines:
-                score /= 1 + (each.last - each.first) / (_LONG_CLASS if each.kind in _CLASSES else _LONG)
-            score += self._first.get(each, 0.0)
-            told.append(Passage(path=each.path, line=self._lines.get(each), definition=each, score=score))
-        return told
+            if definition not in self._lines:
+                score /= 1 + (definition.last - definition.first) / (
+                    _LONG_CLASS if definition.kind in _CLASSES else _LONG
+                )
+            score += self._first.get(definition, 0.0)
+            ranked.append(
+                Passage(path=definition.path, line=self._lines.get(definition), definition=definition, score=score)
+            )
+        return ranked
 
 
-def located(workspace: Workspace, clues: Clues) -> tuple[list[Mention], list[str], list[str]]:
-    """The lines, files and tests that a text names, as the workspace has them."""
-    places = [place for mention in clues.places if (place := _find(workspace, mention))]
-    files = [place.path for name in clues.files if (place := _find(workspace, Mention(name, None)))]
+def locate_mentions(workspace: Workspace, clues: Clues) -> tuple[list[Mention], list[str], list[str]]:
+    """Return the lines, files and tests that exist in the workspace."""
+    places = [place for mention in clues.places if (place := _find_file(workspace, mention))]
+    files = [place.path for name in clues.files if (place := _find_file(workspace, Mention(name, None)))]
     tests = [
         f"{place.path}::{test.partition('::')[2].replace('::', '.')}"
         for test in clues.tests
-        if (place := _find(workspace, Mention(test.partition("::")[0], None)))
+        if (place := _find_file(workspace, Mention(test.partition("::")[0], None)))
     ]
     return places, files, tests
 
 
-def _find(workspace: Workspace, mention: Mention) -> Mention | None:
-    """The file that a text names, trying ever shorter ends of a path from another machine."""
+def _find_file(workspace: Workspace, mention: Mention) -> Mention | None:
+    """Find a file that a text names, by ever shorter ends of a path from another machine."""
     parts = PurePosixPath(mention.path.removeprefix("file://").replace("\\", "/")).parts
     if len(parts) > _MOST_PARTS:
         return None
@@ -375,7 +399,7 @@ def _find(workspace: Workspace, mention: Mention) -> Mention | None:
     if installed >= 0:  # of an installed package: this one, or another one
         tail = parts[installed + 1 :]
         tails = [tail, tail[1:]] if parts[installed] == "node_modules" else [tail]
-        tails = [each for each in tails if len(each) > 1]
+        tails = [candidate_tail for candidate_tail in tails if len(candidate_tail) > 1]
     else:
         tails = [parts[start:] for start in range(len(parts))]
     for tail in tails:
@@ -389,8 +413,8 @@ def _find(workspace: Workspace, mention: Mention) -> Mention | None:
     return None
 
 
-async def _around(index: CodeIndex, place: Mention) -> Passage:
-    """The lines around one that lies in no definition, as far as the next definition."""
+async def _surroundings(index: CodeIndex, place: Mention) -> Passage:
+    """Return the lines around a line, up to the next definition."""
     line = place.line or 1
     above, below = await asyncio.gather(
         asyncio.gather(*(index.definition_at(place.path, line - away) for away in range(1, _AROUND + 1))),
@@ -399,107 +423,114 @@ async def _around(index: CodeIndex, place: Mention) -> Passage:
     before = next((away for away, definition in enumerate(above) if definition is not None), _AROUND)
     behind = next((away for away, definition in enumerate(below) if definition is not None), _AROUND)
     first = max(1, line - before)
-    return Passage(path=place.path, line=line, first=first, last=line + behind, score=_FIRST)
+    return Passage(path=place.path, line=line, first=first, last=line + behind, score=_TRACEBACK_SCORE)
 
 
-async def _named(index: CodeIndex, name: str) -> list[Definition]:
-    """What a name may mean: as it is written, else its last two parts, else its last one."""
+async def _find_definitions(index: CodeIndex, name: str) -> list[Definition]:
+    """Return the definitions of a name: in full, else by its last two parts, else by its last."""
     parts = name.split(".")
     aside: list[Definition] = []
-    for tried in dict.fromkeys((name, ".".join(parts[-2:]), parts[-1])):
-        found = [each for each in await index.find_definitions(tried) if each.kind != "constant"]
-        if any(not _is_aside(each) for each in found):
-            return found
-        aside = aside or found
+    for suffix in dict.fromkeys((name, ".".join(parts[-2:]), parts[-1])):
+        definitions = [
+            definition for definition in await index.find_definitions(suffix) if definition.kind != "constant"
+        ]
+        if any(not _is_aside(definition) for definition in definitions):
+            return definitions
+        aside = aside or definitions
     return aside
 
 
 def _is_aside(definition: Definition) -> bool:
-    """Whether it is in a test, only declares what another file defines, or was made from other files or copied."""
+    """Whether the definition is in a test, a declaration file, or generated or copied code."""
     return definition.is_test or is_copied(definition.path)
 
 
-def _meant(group: list[Definition], close: list[Definition], *, plain: bool) -> list[Definition]:
-    """Which of the definitions of one name a text means; a word that could be any must be the name of one alone."""
-    own = [each for each in group if not _is_aside(each)] or group
+def _select_namesakes(group: list[Definition], close: list[Definition], *, plain: bool) -> list[Definition]:
+    """Return the definitions that a name in the text stands for; a plain word must have exactly one."""
+    own = [definition for definition in group if not _is_aside(definition)] or group
     if plain:
         return own if len(own) == 1 else []
-    return own if len(own) <= _MEANT else [each for each in own if each in close][:_MEANT]
+    return (
+        own
+        if len(own) <= _MAX_NAMESAKES
+        else [definition for definition in own if definition in close][:_MAX_NAMESAKES]
+    )
 
 
 _PART_LINES = 12
 _WHOLE_FILE_CHARS = 1_500
 _HEAD_CHARS = 80
-"""What the line above a file's excerpts takes, on average."""
+"""Average length of the line above a file's excerpts."""
 _SHARE = 0.75
-"""Of the budget, the most that one passage takes unless it is the first."""
+"""The share of the budget that a passage may take, except the first."""
 _MOST_NAMED = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excerpt:
-    """Some numbered lines of a file that the task names."""
+    """Numbered lines of a file."""
 
     path: str
     text: str
 
 
-def excerpts(passages: Iterable[Passage], read: Callable[[str], Text | None], budget: int) -> tuple[Excerpt, ...]:
-    """The passages that fit, best first, each with the lines of the classes around it; no line twice.
+def render_excerpts(
+    passages: Iterable[Passage], read: Callable[[str], Text | None], budget: int
+) -> tuple[Excerpt, ...]:
+    """Render the passages that fit, best first, each with the headers of the classes around it; no line twice.
 
     Args:
-        passages: best first.
-        read: gives a file's text; None for one that cannot be shown.
-        budget: characters of all excerpts together.
+        read: returns a file's text; None if it cannot be shown.
+        budget: characters in all.
     """
-    chosen: dict[str, _Chosen] = {}
-    named: list[str] = []
-    left = budget
+    chosen: dict[str, _FileLines] = {}
+    omitted: list[str] = []
+    room_left = budget
     for passage in passages:
-        if left < _HEAD_CHARS:
+        if room_left < _HEAD_CHARS:
             break
         file = chosen.get(passage.path)
         if file is None:
             text = read(passage.path)
             if text is None or not text.raw:
                 continue
-            file = _Chosen(text)
+            file = _FileLines(text)
         if passage.definition is not None and passage.definition.last > len(file.text.lines):
             continue  # the file has changed
-        wanted = _wanted(passage, file)
-        room = left - (0 if passage.path in chosen else _HEAD_CHARS)
-        if not wanted or file.cost(wanted) > min(room, budget if not chosen else _SHARE * budget):
-            part = _part(passage)
+        numbers = _lines_of(passage, file)
+        room = room_left - (0 if passage.path in chosen else _HEAD_CHARS)
+        if not numbers or file.cost(numbers) > min(room, budget if not chosen else _SHARE * budget):
+            part = _partial_lines(passage)
             if not part or file.cost(part) > room:
                 if (definition := passage.definition) is not None:
                     lines = f"{definition.first}-{definition.last}"
-                    named.append(f"{printable(passage.path)}:{lines} {definition.qualified}")
+                    omitted.append(f"{printable(passage.path)}:{lines} {definition.qualified}")
                 continue
-            wanted = part
-        left = room - file.cost(wanted)
-        file.lines |= set(wanted)
+            numbers = part
+        room_left = room - file.cost(numbers)
+        file.lines |= set(numbers)
         chosen[passage.path] = file
-    shown = [_shown(path, file) for path, file in chosen.items()]
-    if named and left > _HEAD_CHARS:
-        rest = "\n".join(dict.fromkeys(named[:_MOST_NAMED]))
-        shown.append(Excerpt(path="Not shown, too long:", text=rest[:left]))
-    return tuple(shown)
+    rendered = [_render_excerpt(path, file) for path, file in chosen.items()]
+    if omitted and room_left > _HEAD_CHARS:
+        rest = "\n".join(dict.fromkeys(omitted[:_MOST_NAMED]))
+        rendered.append(Excerpt(path="Not shown, too long:", text=rest[:room_left]))
+    return tuple(rendered)
 
 
 @dataclass(slots=True)
-class _Chosen:
-    """The lines of one file that are shown."""
+class _FileLines:
+    """The lines of a file to show."""
 
     text: Text
     lines: set[int] = field(default_factory=set)
 
-    def cost(self, wanted: Iterable[int]) -> int:
-        """The characters that more lines take."""
-        return sum(len(self.text.lines[n - 1]) + len(str(n)) + 4 for n in set(wanted) - self.lines)
+    def cost(self, numbers: Iterable[int]) -> int:
+        """Return the characters of more lines."""
+        return sum(len(self.text.lines[n - 1]) + len(str(n)) + 4 for n in set(numbers) - self.lines)
 
 
-def _wanted(passage: Passage, file: _Chosen) -> list[int]:
-    """The lines of a passage as a whole; none for a file that is too long, or has changed."""
+def _lines_of(passage: Passage, file: _FileLines) -> list[int]:
+    """Return all lines of a passage; none for a file that is too long or has changed."""
     count, definition = len(file.text.lines), passage.definition
     if definition is not None:
         return [*definition.parents, *range(definition.first, definition.last + 1)]
@@ -508,8 +539,8 @@ def _wanted(passage: Passage, file: _Chosen) -> list[int]:
     return list(range(passage.first, min(count, passage.last) + 1)) if passage.line <= count else []
 
 
-def _part(passage: Passage) -> list[int]:
-    """Of a definition that is too long, its head and what is around the line that the text names."""
+def _partial_lines(passage: Passage) -> list[int]:
+    """Return the header of a long definition and the lines around the named line."""
     definition, line = passage.definition, passage.line
     if definition is None or line is None:
         return []
@@ -517,7 +548,7 @@ def _part(passage: Passage) -> list[int]:
     return [*definition.parents, definition.header, *range(first, last + 1)]
 
 
-def _shown(path: str, file: _Chosen) -> Excerpt:
+def _render_excerpt(path: str, file: _FileLines) -> Excerpt:
     numbers = sorted(file.lines)
     spans: list[list[int]] = []
     for number in numbers:
@@ -525,14 +556,14 @@ def _shown(path: str, file: _Chosen) -> Excerpt:
             spans[-1][1] = number
         else:
             spans.append([number, number])
-    shown = [each for first, last in spans for each in listed(file.text.lines, first, last)[0]]
-    told = ", ".join(f"{first}" if first == last else f"{first}–{last}" for first, last in spans)  # noqa: RUF001 - the dash of a range
-    about = "whole" if len(numbers) == file.text.count else f"lines {told} of {file.text.count}"
-    return Excerpt(path=f"{printable(path)} ({about})", text="\n".join(shown))
+    lines = [line for first, last in spans for line in listed(file.text.lines, first, last)[0]]
+    ranges = ", ".join(f"{first}" if first == last else f"{first}–{last}" for first, last in spans)  # noqa: RUF001 - the dash of a range
+    about = "whole" if len(numbers) == file.text.count else f"lines {ranges} of {file.text.count}"
+    return Excerpt(path=f"{printable(path)} ({about})", text="\n".join(lines))
 
 
 def printable(name: str) -> str:
-    """A name in which every character can be seen and none ends the line."""
+    """Return a name in which every character is visible and none ends the line."""
     return name if name.isprintable() else repr(name)[1:-1]
 
 
@@ -547,8 +578,8 @@ _READ_BYTES = 400_000
 _DEFINES = r"(?:def|class|function|func|fn|struct|interface|trait|type|module)[ \t*]{1,4}(?:\([^)\n]{0,80}\)[ \t])?"
 
 
-class NamedFiles:
-    """Implements `CodeIndex` for a text: its lines and names are known, nothing is searched, no call is found."""
+class NamedDefinitions:
+    """A `CodeIndex` of some definitions: lines and names only, no search, no calls."""
 
     failure = ""
 
@@ -556,77 +587,79 @@ class NamedFiles:
         self._definitions = definitions
 
     async def wait_ready(self, seconds: float) -> bool:  # noqa: ARG002 - of the protocol
-        """See `CodeIndex.wait_ready`."""
         return True
 
     async def search(self, text: str, most: int = 5) -> list[Definition]:  # noqa: ARG002 - of the protocol
-        """See `CodeIndex.search`."""
         return []
 
     async def find_definitions(self, symbol: str) -> list[Definition]:
-        """See `CodeIndex.find_definitions`."""
         path, _, name = symbol.rpartition("::")
-        found = (each for each in self._definitions if f".{each.qualified}".endswith(f".{name}"))
-        return [each for each in found if each.path == path or not path]
+        matches = (definition for definition in self._definitions if f".{definition.qualified}".endswith(f".{name}"))
+        return [definition for definition in matches if definition.path == path or not path]
 
     async def definition_at(self, path: str, line: int) -> Definition | None:
-        """See `CodeIndex.definition_at`."""
-        around = [each for each in self._definitions if each.path == path and each.first <= line <= each.last]
-        return min(around, key=lambda each: each.last - each.first, default=None)
+        around = [
+            definition
+            for definition in self._definitions
+            if definition.path == path and definition.first <= line <= definition.last
+        ]
+        return min(around, key=lambda definition: definition.last - definition.first, default=None)
 
     async def callers(self, symbol: str) -> list[Call]:  # noqa: ARG002 - of the protocol
-        """See `CodeIndex.callers`."""
         return []
 
     async def callees(self, symbol: str) -> list[Call]:  # noqa: ARG002 - of the protocol
-        """See `CodeIndex.callees`."""
         return []
 
 
-async def named_files(workspace: Workspace, clues: Clues, *, seconds: float = _SECONDS) -> NamedFiles:
-    """Read what a text names, in a worker process: a bounded number of files, and what is found within some seconds."""
-    places, files, tests = await asyncio.to_thread(located, workspace, clues)
+async def find_named_definitions(workspace: Workspace, clues: Clues, *, seconds: float = _SECONDS) -> NamedDefinitions:
+    """Find the definitions that a text names, in a worker process, within `seconds` and a bounded number of files."""
+    places, files, tests = await asyncio.to_thread(locate_mentions, workspace, clues)
     paths = [*(place.path for place in places), *files, *(test.partition("::")[0] for test in tests)]
     names = [name.rpartition(".")[2] for name in clues.names]
     try:
         async with asyncio.timeout(seconds):
             answer = await run_bounded(
-                _read, workspace, paths, names, seconds / 2, what="Looking for what the task names"
+                _read_definitions, workspace, paths, names, seconds / 2, what="Looking for what the task names"
             )
     except (BoundExceededError, TimeoutError):
         log.info("the first message shows no definitions: there is no code index yet, and they were not found in time")
-        return NamedFiles([])
-    return NamedFiles([Definition(**each | {"parents": tuple(each["parents"])}) for each in json.loads(answer)])
+        return NamedDefinitions([])
+    return NamedDefinitions(
+        [Definition(**fields | {"parents": tuple(fields["parents"])}) for fields in json.loads(answer)]
+    )
 
 
-def _read(workspace: Workspace, paths: Sequence[str], names: Sequence[str], seconds: float) -> str:
+def _read_definitions(workspace: Workspace, paths: Sequence[str], names: Sequence[str], seconds: float) -> str:
     with workspace:
         chosen = dict.fromkeys(path for path in paths if language_of(path))
         if names:
-            chosen.update(dict.fromkeys(_defining(workspace, names, time.monotonic() + seconds)))
-        return json.dumps([each for path in list(chosen)[:_MOST_PARSED] for each in _definitions(workspace, path)])
+            chosen.update(dict.fromkeys(_find_defining_files(workspace, names, time.monotonic() + seconds)))
+        return json.dumps(
+            [definition for path in list(chosen)[:_MOST_PARSED] for definition in _parse_definitions(workspace, path)]
+        )
 
 
-def _defining(workspace: Workspace, names: Sequence[str], until: float) -> Iterator[str]:
-    """The files that define one of some names, outermost first."""
+def _find_defining_files(workspace: Workspace, names: Sequence[str], deadline: float) -> Iterator[str]:
+    """Yield the files that define one of the names, outermost first."""
     defines = re.compile(rf"\b{_DEFINES}(?:{'|'.join(map(re.escape, names))})\b")
     paths: list[str] = []
     for number, (_, prefix, entry) in enumerate(listing.entries(workspace)):
-        if number > _MOST_SEEN or time.monotonic() > until:
+        if number > _MOST_SEEN or time.monotonic() > deadline:
             break
         if entry is not None and entry.is_file(follow_symlinks=False) and language_of(entry.name):
             paths.append(prefix + entry.name)
-    left = _MOST_CHARS
+    chars_left = _MOST_CHARS
     for path in sorted(paths, key=lambda path: (path.count("/"), path))[:_MOST_FILES]:
         source = workspace.read_if_any(path, _READ_BYTES).decode(errors="replace")
-        left -= len(source)
-        if left < 0 or time.monotonic() > until:
+        chars_left -= len(source)
+        if chars_left < 0 or time.monotonic() > deadline:
             return
         if defines.search(source):
             yield path
 
 
-def _definitions(workspace: Workspace, path: str) -> Iterator[dict[str, object]]:
+def _parse_definitions(workspace: Workspace, path: str) -> Iterator[dict[str, object]]:
     language = language_of(path)
     if language is None:
         return

@@ -1,7 +1,6 @@
-"""Find out how a project's tests are run: what its files suggest, a script that tries it, and what that says.
+"""Detection of a project's test command: candidates from its files, a trial script, and the reading of its output.
 
-The script runs strangers' code, so it belongs into the sandbox, and what it prints is believed only as far as it
-chooses among answers that are known here.
+The script runs strangers' code, so it belongs into the sandbox, and its output only selects among known answers.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ _SUGGESTED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What is to be tried.
+    """A trial of test commands.
 
     Attributes:
-        script: for bash, in the directory where commands start.
+        script: for bash, in the start directory of commands.
         command: the likely one.
     """
 
@@ -47,13 +46,12 @@ class Trial:
     command: str
 
 
-def trial(workspace: Workspace, start_in: str, permitted: Callable[[str], bool]) -> Trial | None:
-    """What to try in a workspace; None where nothing suggests tests, or no command for them may be run.
+def make_trial(workspace: Workspace, start_in: str, permitted: Callable[[str], bool]) -> Trial | None:
+    """Return a trial for a workspace; None without signs of tests or without a permitted command.
 
     Args:
-        workspace: where.
-        start_in: the directory below it in which commands start.
-        permitted: whether a command may be run without anybody being asked.
+        start_in: the start directory of commands, below the workspace.
+        permitted: whether a command needs no approval.
     """
     base = f"{start_in}/" if start_in else ""
     settings: list[str] = []
@@ -83,30 +81,30 @@ def trial(workspace: Workspace, start_in: str, permitted: Callable[[str], bool])
 
 
 def _npm_program(package: str) -> str:
-    """The program that the script `test` of a `package.json` starts with; empty for npm's placeholder, or for none."""
-    found = _NPM_TEST.search(package)
-    if found is None or "no test specified" in package[found.start() : found.end() + 40]:
+    """Return the program of the `test` script in a `package.json`; empty for npm's placeholder, or for none."""
+    match = _NPM_TEST.search(package)
+    if match is None or "no test specified" in package[match.start() : match.end() + 40]:
         return ""
-    words = (word for word in found["script"].split() if "=" not in word and word not in _NPM_SKIPPED)
+    words = (word for word in match["script"].split() if "=" not in word and word not in _NPM_SKIPPED)
     program = next(words, "")
     return program if _NPM_NAME.fullmatch(program) else ""
 
 
 def _test_files(workspace: Workspace, base: str) -> Iterator[str]:
-    """Test files by their path from where commands start; plain names only, the outermost first."""
+    """Yield test files relative to the start directory, outermost first; plain names only."""
     inner: list[str] = []
     for directory in _TEST_DIRECTORIES:
         prefix = f"{directory}/" if directory else ""
-        for name in _names(workspace, base + directory):
+        for name in _list_names(workspace, base + directory):
             if _TEST_FILE.fullmatch(name):
                 yield prefix + name
             elif directory and name.endswith("/") and re.fullmatch(r"[\w-]{1,80}/", name):
                 inner.append(prefix + name)
     for directory in inner[:_LOOK_INTO]:
-        yield from (directory + name for name in _names(workspace, base + directory) if _TEST_FILE.fullmatch(name))
+        yield from (directory + name for name in _list_names(workspace, base + directory) if _TEST_FILE.fullmatch(name))
 
 
-def _names(workspace: Workspace, directory: str) -> list[str]:
+def _list_names(workspace: Workspace, directory: str) -> list[str]:
     try:
         return workspace.names(directory or ".")
     except ToolError:  # there is none
@@ -131,36 +129,31 @@ _WITH_PATH = "Test command: {command} (tried: it finds the tests with PYTHONPATH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
-    """What was found out.
+    """The outcome of a trial.
 
     Attributes:
         fact: a line for the first message.
-        python_path: the directory that Python has to look into for modules, `src` or `lib`; empty for none.
+        python_path: the directory for `PYTHONPATH`, `src` or `lib`; empty for none.
     """
 
     fact: str
     python_path: str = ""
 
 
-def read_trial(tried: Trial, output: str | None) -> TrialResult:
-    """What a trial has found out.
-
-    Args:
-        tried: what was tried.
-        output: what its script printed; None when it took too long.
-    """
+def read_trial(trial: Trial, output: str | None) -> TrialResult:
+    """Read a trial's output; None stands for a timeout."""
     if output is None:
         late = f"finding the tests takes more than {TRIAL_SECONDS:g} s"
-        return TrialResult(fact=f"Likely test command: {tried.command} (not confirmed: {late})")
+        return TrialResult(fact=f"Likely test command: {trial.command} (not confirmed: {late})")
     failed: list[str] = []
-    command = tried.command
+    command = trial.command
     for answer in _ANSWER.finditer(output):
         kind, status, text = answer.group("kind", "status", "text")
         if status == "fails":
             failed.append(text or f"{kind} does not say why")
         elif status == "broken":
-            why = f"one file was tried, and not collected: {text or 'pytest does not say why'}"
-            return TrialResult(fact=f"Test command: {command} ({why})")
+            reason = f"one file was tried, and not collected: {text or 'pytest does not say why'}"
+            return TrialResult(fact=f"Test command: {command} ({reason})")
         elif _COMMAND.fullmatch(text):
             if status != "with":
                 return TrialResult(

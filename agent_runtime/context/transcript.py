@@ -1,11 +1,8 @@
-"""Turn a session's events into the messages that the model reads, and estimate their tokens. Pure.
+"""The conversion of a session's events to messages, and the estimate of their tokens. Pure.
 
-History is append-only: the messages for one request are a prefix of those for the next, byte for byte, so that the
-provider's cache stays warm. Only a recorded `Shrunk` or `Summarised` makes requests begin with something else, and
-since what it leaves out is recorded with it, a log always tells the same conversation.
-
-Beside `Transcript` there are the settings of its length (`MemorySettings`), the tasks of a log (`tasks`), and what is
-needed to replace its oldest part by a summary (`boundary`, `usable`, `mechanical`).
+History is append-only: the messages of a request are a prefix of the next request's, byte for byte, so that the
+provider's cache stays warm. Only a recorded `Shrunk` or `Summarised` changes earlier messages, so a log always yields
+the same conversation.
 """
 
 from __future__ import annotations
@@ -46,15 +43,15 @@ _LEAST_SUMMARY = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySettings:
-    """How much conversation a session may hold, and what happens when that is reached.
+    """Limits on the length of a conversation.
 
     Attributes:
-        max_context_tokens: what one request may hold, status and reply aside; the model must take at least that.
-        global_summary_threshold: the share of it (above 0, at most 1) from which on the oldest part is summarised.
-        global_summary_max_tokens: length of such a summary; a twentieth of what it replaces, if that is more.
+        max_context_tokens: of one request, without status and reply.
+        global_summary_threshold: the share of it, above 0 and at most 1, from which on the oldest part is summarised.
+        global_summary_max_tokens: of a summary; a twentieth of the replaced part, if that is more.
 
     Raises:
-        SettingsError: a value cannot work.
+        SettingsError: a value is out of range.
     """
 
     max_context_tokens: int = 120_000
@@ -80,28 +77,25 @@ class MemorySettings:
 
     @property
     def threshold_tokens(self) -> int:
-        """Tokens in a request from which on the oldest part is summarised."""
+        """Tokens of a request from which on the oldest part is summarised."""
         return int(self.max_context_tokens * self.global_summary_threshold)
 
 
 _ID_CHARS = 50
-"""Of the id of a call, where another one had it before: services take 64 with what tells the two apart."""
+"""Length of a repeated call id; services take 64 characters with the suffix that distinguishes it."""
 _LATEST = 40
-"""Pieces of the conversation that tell how fast it grows: about twenty steps."""
+"""Entries from which `growth` is computed: about twenty steps."""
 
 _ALONE: tuple[list[Role], ...] = (["assistant", "user"], ["assistant", "user", "assistant"])
-"""Who says what stands before results that are a message of their own, they, and what stands behind them."""
+"""Roles before, of and after results that are a message of their own."""
 
 
 class Transcript:
-    """The conversation that a growing log tells; each event is rendered once, so that late steps cost no more.
-
-    Results that are left out later are rendered again, in place where they are a message of their own. Whatever else is
-    told in another way is rendered again with what stands behind it.
+    """The conversation of a growing log. Each event is rendered once, and again with its successors when it changes.
 
     Attributes:
         entries: the pieces of the conversation, in order.
-        upto: position in the log; events before it are told by a summary. 0 when there is none.
+        upto: position in the log up to which a summary stands; 0 without one.
     """
 
     def __init__(
@@ -110,67 +104,63 @@ class Transcript:
         """Start with an empty conversation.
 
         Args:
-            max_entry_chars: the most that one event may tell; what is longer loses its middle. None for no bound.
-            sees_images: whether tasks and results show their images; a model that does not see is told that there were
-                some.
-            calls_tools: whether requests for calls and their answers are told as such; else as text, since a service
-                refuses them where no tools are declared.
+            max_entry_chars: of one event; a longer one loses its middle. None for no bound.
+            sees_images: else a note stands in place of each image.
+            calls_tools: else calls and answers become text, since services refuse them where no tools are declared.
         """
-        self._max, self._sees_images, self._calls_tools = max_entry_chars, sees_images, calls_tools
+        self._max_chars, self._sees_images, self._calls_tools = max_entry_chars, sees_images, calls_tools
         self._newest: Recorded | None = None
         self._forget()
 
     def messages(self, events: Sequence[Recorded]) -> tuple[Message, ...]:
-        """The conversation so far, roles alternating, starting with `user`.
+        """Return the conversation so far, roles alternating, starting with `user`.
 
-        The model's own words are never rewritten. An empty reply, which no provider accepts back, is named instead.
+        The model's own words are never rewritten. A note stands for an empty reply, which no provider accepts back.
 
         Args:
-            events: the log from its beginning; what an earlier call saw of it is unchanged, or all of it is new.
+            events: the log from its beginning: either a continuation of the last one, or a new one.
         """
         self.update(events)
-        return tuple(self._told)
+        return tuple(self._messages)
 
     def update(self, events: Sequence[Recorded]) -> None:
-        """Take in what is new in the log."""
-        if self._taken and (len(events) < self._taken or events[self._taken - 1] is not self._newest):
+        if self._read_events and (len(events) < self._read_events or events[self._read_events - 1] is not self._newest):
             self._forget()
-        if len(events) == self._taken:
+        if len(events) == self._read_events:
             return
-        changed = [position for event in events[self._taken :] for position in self._decides(event)]
-        if not all(self._retell(position, events[position]) for position in changed):
-            self._rewind(min(changed))
-        for event in events[self._taken :]:
-            self._tell(event)
-            self._taken += 1
+        positions = [position for event in events[self._read_events :] for position in self._record_decision(event)]
+        if not all(self._render_again(position, events[position]) for position in positions):
+            self._rewind(min(positions))
+        for event in events[self._read_events :]:
+            self._render(event)
+            self._read_events += 1
         self._newest = events[-1]
-        self._again.clear()
+        self._previous_entries.clear()
 
     @property
     def tokens(self) -> int:
-        """Estimated tokens of the conversation so far."""
+        """Estimated tokens of the conversation."""
         return self._running[-1]
 
     @property
     def growth(self) -> int:
-        """Estimated tokens that a step adds, by the latest ones."""
+        """Estimated tokens of a step, averaged over the latest ones."""
         latest = self.entries[-_LATEST:]
         steps = sum(1 for entry in latest if entry.role == "assistant")
         return (self._running[-1] - self._running[-1 - len(latest)]) // max(1, steps)
 
     @property
     def pending(self) -> dict[int, str]:
-        """Summaries of tasks that were archived, by number, where something else is in the conversation yet."""
+        """Summaries of archived tasks, by number, that do not stand in the conversation yet."""
         return {task: text for task, text in self._summaries.items() if self._archived.get(task) != text}
 
     def tokens_before(self, index: int) -> int:
-        """Estimated tokens of the entries before one."""
         return self._running[index]
 
     def index(self, position: int) -> int | None:
-        """Which entry tells the event at a position in the log; None when none does (any more)."""
-        found = bisect_left(self.entries, position, key=lambda entry: entry.position)
-        return found if found < len(self.entries) and self.entries[found].position == position else None
+        """Return the index of the entry for a position in the log; None without one."""
+        index = bisect_left(self.entries, position, key=lambda entry: entry.position)
+        return index if index < len(self.entries) and self.entries[index].position == position else None
 
     def _forget(self) -> None:
         self._summaries: dict[int, str] = {}
@@ -180,20 +170,20 @@ class Transcript:
         self.upto = 0
         self.entries: list[TranscriptEntry] = []
         self._running = [0]
-        self._told: list[Message] = []
+        self._messages: list[Message] = []
         self._marks: dict[int, _Mark] = {}
-        self._begun: list[int] = []
-        self._again: dict[int, TranscriptEntry] = {}
-        self._taken = 0
+        self._starts: list[int] = []
+        self._previous_entries: dict[int, TranscriptEntry] = {}
+        self._read_events = 0
         self._newest = None
         self._ids: dict[str, str] = {}
         self._rewind(0)
 
     def _mark(self) -> None:
-        self._marks[self._taken] = _Mark(
+        self._marks[self._read_events] = _Mark(
             entries=len(self.entries),
-            told=len(self._told),
-            last=self._told[-1] if self._told else None,
+            messages=len(self._messages),
+            last=self._messages[-1] if self._messages else None,
             task=self._task,
             opening=self._opening,
             is_summarised=self._is_summarised,
@@ -202,58 +192,58 @@ class Transcript:
         )
 
     def _rewind(self, position: int) -> None:
-        """Go back to before an event that has a mark, or to the log's beginning; what was decided about it stays."""
+        """Return to the state before an event with a mark, or to the log's beginning; decisions about events stay."""
         mark = self._marks[position] if position else _Mark(is_summarised=self.upto > 0)
-        self._again = {entry.position: entry for entry in self.entries[mark.entries :]}
-        del self.entries[mark.entries :], self._running[mark.entries + 1 :], self._told[mark.told :]
+        self._previous_entries = {entry.position: entry for entry in self.entries[mark.entries :]}
+        del self.entries[mark.entries :], self._running[mark.entries + 1 :], self._messages[mark.messages :]
         if mark.last is not None:
-            self._told[-1] = mark.last
-        for at in range(position, self._taken):
+            self._messages[-1] = mark.last
+        for at in range(position, self._read_events):
             self._marks.pop(at, None)
-        del self._begun[mark.task :]
-        self._taken = position
+        del self._starts[mark.task :]
+        self._read_events = position
         self._task, self._opening = mark.task, mark.opening
         self._is_summarised, self._calls = mark.is_summarised, [*mark.calls]
         while len(self._ids) > mark.ids:
             self._ids.popitem()
 
-    def _retell(self, position: int, event: Recorded) -> bool:
-        """Render an event again in place, where that can be done: results which are a message of their own."""
+    def _render_again(self, position: int, event: Recorded) -> bool:
+        """Render results again in place, if they are a message of their own; return whether they are."""
         mark = self._marks[position] if position else _Mark()
-        beside = self.entries[mark.entries : mark.entries + 2]
+        neighbours = self.entries[mark.entries : mark.entries + 2]
         if (
             not isinstance(event, Observed)
             or mark.last is None
             or mark.task in self._archived
-            or [mark.last.role, *(each.role for each in beside)] not in _ALONE
-            or beside[0].position != position
+            or [mark.last.role, *(entry.role for entry in neighbours)] not in _ALONE
+            or neighbours[0].position != position
         ):
             return False
-        message = self._answering(self._results(event, position, mark.calls), mark.last)
-        before, self._told[mark.told] = self._told[mark.told], message
-        self.entries[mark.entries] = self._entry(message, position, mark.task)
-        sizes = (each.tokens for each in self.entries[mark.entries :])
+        message = self._complete_answers(self._render_results(event, position, mark.calls), mark.last)
+        before, self._messages[mark.messages] = self._messages[mark.messages], message
+        self.entries[mark.entries] = self._make_entry(message, position, mark.task)
+        sizes = (entry.tokens for entry in self.entries[mark.entries :])
         self._running[mark.entries :] = accumulate(sizes, initial=self._running[mark.entries])
-        for at in range(position + 1, self._taken):
+        for at in range(position + 1, self._read_events):
             if (later := self._marks.get(at)) is not None:
                 if later.last is not before:
                     break
                 self._marks[at] = replace(later, last=message)
         return True
 
-    def _decides(self, event: Recorded) -> Sequence[int]:
-        """Note what an event says about others; positions of those that were told already and change."""
+    def _record_decision(self, event: Recorded) -> Sequence[int]:
+        """Record an event's decisions about others; return the positions of rendered events that change."""
         match event:
             case Archived():
                 self._summaries[event.task] = event.summary
             case Revealed():
                 self._summaries.pop(event.task, None)
             case Shrunk():
-                known = self._summaries
-                self._archived |= {task: known[task] for task in event.tasks if task in known}
+                summaries = self._summaries
+                self._archived |= {task: summaries[task] for task in event.tasks if task in summaries}
                 self._outputs |= set(event.outputs)
-                begun = [self._begun[task - 1] for task in event.tasks if 0 < task <= len(self._begun)]
-                return [position for position in (*event.outputs, *begun) if position in self._marks]
+                starts = [self._starts[task - 1] for task in event.tasks if 0 < task <= len(self._starts)]
+                return [position for position in (*event.outputs, *starts) if position in self._marks]
             case Summarised():
                 self.upto, self._summary = event.upto, event.text
                 return [0]
@@ -261,8 +251,8 @@ class Transcript:
                 pass
         return []
 
-    def _tell(self, event: Recorded) -> None:
-        if self._is_summarised and self._taken >= self.upto:
+    def _render(self, event: Recorded) -> None:
+        if self._is_summarised and self._read_events >= self.upto:
             self._is_summarised = False
             self._add("user", notes.global_summary(self._summary), task=0)
             if self._opening is not None and not isinstance(event, Started):
@@ -270,18 +260,18 @@ class Transcript:
         match event:
             case Started():
                 self._mark()
-                self._begun.append(self._taken)
+                self._starts.append(self._read_events)
                 self._task += 1
-                self._opening = self._opened(event)
+                self._opening = self._render_opening(event)
                 self._add("user", *self._opening)
             case ToolReturned():
                 self._calls.append(event.label or event.tool)
             case Observed():
                 self._mark()
-                self._add_message(self._results(event, self._taken, self._calls), part=True)
+                self._add_message(self._render_results(event, self._read_events, self._calls), part=True)
                 self._calls = []
             case Replied():
-                self._replied(event)
+                self._add_reply(event)
             case MessageInjected():
                 self._add("user", notes.user_message(event.text), part=True)
             case Told():
@@ -291,13 +281,15 @@ class Transcript:
             case _:
                 pass
 
-    def _replied(self, event: Replied) -> None:
+    def _add_reply(self, event: Replied) -> None:
         if event.requests and self._calls_tools:
-            requests, reasoning = tuple(map(self._named, event.requests)), replace_surrogates(event.reasoning)
-            if (share := self._share([each.arguments for each in requests])) is not None:
-                requests = tuple(replace(each, arguments=notes.cut(each.arguments, share)) for each in requests)
-            if self._max is not None and len(reasoning) > self._max:
-                reasoning = ""  # a service takes it back whole or not at all
+            requests, reasoning = tuple(map(self._with_unique_id, event.requests)), replace_surrogates(event.reasoning)
+            if (share := self._share([request.arguments for request in requests])) is not None:
+                requests = tuple(
+                    replace(request, arguments=notes.cut(request.arguments, share)) for request in requests
+                )
+            if self._max_chars is not None and len(reasoning) > self._max_chars:
+                reasoning = ""  # services accept it whole or not at all
             self._add_message(
                 Message(role="assistant", text=event.text, requests=requests, reasoning=reasoning), part=True
             )
@@ -305,8 +297,8 @@ class Transcript:
         text = append_requests(event.text, event.requests)
         self._add("assistant", text if text.strip() else notes.EMPTY_REPLY, part=True)
 
-    def _named(self, request: ToolRequest) -> ToolRequest:
-        """A request as it can be sent: ids must be unique in a conversation, and some services repeat them."""
+    def _with_unique_id(self, request: ToolRequest) -> ToolRequest:
+        """Return a request with a unique id: some services repeat ids, and all refuse duplicates."""
         name, number = request.id, len(self._ids)
         while name in self._ids:
             name, number = f"{request.id[:_ID_CHARS]}_{number}", number + 1
@@ -315,32 +307,36 @@ class Transcript:
         is_same = name == request.id and arguments is request.arguments
         return request if is_same else replace(request, id=name, arguments=arguments)
 
-    def _results(self, event: Observed, position: int, calls: Sequence[str]) -> Message:
-        """What a step of these calls showed, unless it is left out."""
+    def _render_results(self, event: Observed, position: int, calls: Sequence[str]) -> Message:
+        """Return the output of a step, or a note if it is left out."""
         text, answers = event.text, event.answers
         if position in self._outputs:
             text = notes.left_out(len(join_answers(text, answers)), calls)
-            answers = tuple(replace(each, text=notes.ANSWER_LEFT_OUT, images=()) for each in answers)
+            answers = tuple(replace(answer, text=notes.ANSWER_LEFT_OUT, images=()) for answer in answers)
         if not self._calls_tools:
             return Message(role="user", text=join_answers(text, answers))
         if not self._sees_images:
             answers = tuple(
-                replace(each, text=notes.without_images(each.text, each.images), images=()) for each in answers
+                replace(answer, text=notes.without_images(answer.text, answer.images), images=()) for answer in answers
             )
-        # What can be sent of them; those of a step that told too much are cut.
-        sent = [replace_surrogates(each.text) for each in answers]
-        if (share := self._share(sent)) is not None:
-            sent = [notes.cut(text, share) for text in sent]
-        both = zip(answers, sent, strict=True)
-        answers = tuple(each if cut is each.text else replace(each, text=cut) for each, cut in both)
+        # Cut the answers of a step that are too long together.
+        texts = [replace_surrogates(answer.text) for answer in answers]
+        if (share := self._share(texts)) is not None:
+            texts = [notes.cut(text, share) for text in texts]
+        pairs = zip(answers, texts, strict=True)
+        answers = tuple(answer if cut is answer.text else replace(answer, text=cut) for answer, cut in pairs)
         return Message(role="user", text=text, answers=answers)
 
     def _share(self, texts: Sequence[str]) -> int | None:
-        """How long each text of one event may be; None where they are not too long together."""
-        return None if self._max is None or sum(map(len, texts)) <= self._max else self._max // len(texts)
+        """Return the limit for each text of an event; None if they fit."""
+        return (
+            None
+            if self._max_chars is None or sum(map(len, texts)) <= self._max_chars
+            else self._max_chars // len(texts)
+        )
 
-    def _opened(self, event: Started) -> tuple[str, tuple[Image, ...]]:
-        """The text and the images that a task begins with."""
+    def _render_opening(self, event: Started) -> tuple[str, tuple[Image, ...]]:
+        """Return the text and the images at the beginning of a task."""
         archived, images = self._archived.get(self._task), event.task.images
         if archived is not None:
             return notes.archived_task(self._task, archived), ()
@@ -351,27 +347,26 @@ class Transcript:
     def _add(
         self, role: Role, text: str, images: tuple[Image, ...] = (), *, part: bool = False, task: int | None = None
     ) -> None:
-        """Add a piece that is text and images."""
         self._add_message(Message(role=role, text=text, images=images), part=part, task=task)
 
     def _add_message(self, message: Message, *, part: bool = False, task: int | None = None) -> None:
-        """Add a piece, unless a summary tells it: that of the whole beginning, or for a `part` that of its task.
+        """Add a message, unless a summary replaces it: of the whole beginning, or for a `part` of its task.
 
-        Two messages in a row from the same side become one, since providers want them to alternate.
+        Consecutive messages of one role are merged, since providers demand alternation.
         """
         if self._is_summarised or (part and self._task in self._archived):
             return
-        told = self._told
-        last = told[-1] if told else None
+        messages = self._messages
+        last = messages[-1] if messages else None
         if last is not None and last.requests and message.role == "assistant":
-            told.append(self._answering(Message(role="user", text=""), last))
-            last = told[-1]
-        message = self._answering(message, last)
-        entry = self._entry(message, self._taken, self._task if task is None else task)
+            messages.append(self._complete_answers(Message(role="user", text=""), last))
+            last = messages[-1]
+        message = self._complete_answers(message, last)
+        entry = self._make_entry(message, self._read_events, self._task if task is None else task)
         self.entries.append(entry)
         self._running.append(self._running[-1] + entry.tokens)
         if last is not None and last.role == message.role:
-            told[-1] = replace(
+            messages[-1] = replace(
                 last,
                 text="\n\n".join(filter(None, [last.text, message.text])),
                 images=last.images + message.images,
@@ -380,44 +375,37 @@ class Transcript:
             )
             return
         if last is None and message.role == "assistant":
-            told.append(Message(role="user", text=notes.BEGINNING))
-        told.append(message)
+            messages.append(Message(role="user", text=notes.BEGINNING))
+        messages.append(message)
 
-    def _answering(self, message: Message, last: Message | None) -> Message:
-        """A message as it can be sent behind another.
-
-        Providers want an answer to each request, in the next message: one that has none, because its step was cut off,
-        gets a note.
-        """
+    def _complete_answers(self, message: Message, last: Message | None) -> Message:
+        """Return a message that can follow another: each request is answered, a missing answer by a note."""
         text, answers = replace_surrogates(message.text), message.answers
-        text = text if self._max is None else notes.cut(text, self._max)
+        text = text if self._max_chars is None else notes.cut(text, self._max_chars)
         if last is not None and last.requests:
-            known = {each.id: each for each in answers}
+            by_id = {answer.id: answer for answer in answers}
             nothing = ToolAnswer(id="", text=notes.UNANSWERED, ok=False)
-            both = [(known.get(self._ids[each.id], nothing), each.id) for each in last.requests]
-            answers = tuple(each if each.id == name else replace(each, id=name) for each, name in both)
+            pairs = [(by_id.get(self._ids[answer.id], nothing), answer.id) for answer in last.requests]
+            answers = tuple(answer if answer.id == name else replace(answer, id=name) for answer, name in pairs)
         elif answers:
             text, answers = join_answers(text, answers), ()
         is_same = text is message.text and answers == message.answers
         return message if is_same else replace(message, text=text, answers=answers)
 
-    def _entry(self, message: Message, position: int, task: int) -> TranscriptEntry:
-        """The piece that an event tells."""
-        text, before = message.worded, self._again.get(position)
+    def _make_entry(self, message: Message, position: int, task: int) -> TranscriptEntry:
+        text, before = message.worded, self._previous_entries.get(position)
         tokens = before.tokens if before is not None and before.text == text else estimate_message(message)
         return TranscriptEntry(position=position, task=task, role=message.role, text=text, tokens=tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptEntry:
-    """A piece of the conversation that one event tells.
+    """The rendering of one event.
 
     Attributes:
         position: of the event in the log.
-        task: number of the task that it belongs to; 0 for what belongs to none.
-        role: who says it.
-        text: as the model reads it.
-        tokens: an estimate, with the images that stand beside the text.
+        task: the task's number; 0 for none.
+        tokens: an estimate, with the images beside the text.
     """
 
     position: int
@@ -429,21 +417,18 @@ class TranscriptEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mark:
-    """How far the conversation was before an event that may be told otherwise one day.
+    """The state of the transcript before an event that may be rendered again.
 
     Attributes:
-        entries: how many pieces there were.
-        told: how many messages there were.
-        last: the last of them, to which more may be added since.
-        task: number of the latest task.
-        opening: what that begins with.
-        is_summarised: whether a summary told what came before.
-        calls: labels of the step's calls so far.
-        ids: how many calls were asked for.
+        entries: number of entries.
+        told: number of messages.
+        last: the last message, which may have grown since.
+        opening: the beginning of the latest task.
+        ids: number of calls.
     """
 
     entries: int = 0
-    told: int = 0
+    messages: int = 0
     last: Message | None = None
     task: int = 0
     opening: tuple[str, tuple[Image, ...]] | None = None
@@ -452,26 +437,26 @@ class _Mark:
     ids: int = 0
 
 
-def messages(events: Sequence[Recorded]) -> tuple[Message, ...]:
-    """The conversation that a log tells; see `Transcript`."""
+def render_messages(events: Sequence[Recorded]) -> tuple[Message, ...]:
+    """Return the conversation of a log."""
     return Transcript().messages(events)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRecord:
-    """One task of a log: all events from a `Started` to the next.
+    """A task of a log: all events from a `Started` to the next.
 
-    Archiving a task permits its summary to replace it. The conversation changes with the `Shrunk` that names the task,
-    since each such change costs the provider's cache; until then, `Revealed` costs nothing. Afterwards the result of
-    `reveal_context` repeats the messages at the end: putting them back in place would cost the cache again.
+    Archiving a task permits its summary to replace it; the conversation changes with the `Shrunk` that names the task,
+    since each change costs the provider's cache. Until then `Revealed` is free; afterwards `reveal_context` repeats the
+    messages at the end.
 
     Attributes:
         number: from 1.
         start: position of its `Started`.
         end: position after its last event.
-        summary: what stands for it, or is to; None when it was not archived, or was taken back.
-        applied: whether a summary stands in its place in the conversation.
-        summarised: whether the summary of the whole beginning tells it.
+        summary: None when it was not archived, or revealed again.
+        applied: whether the summary stands in the conversation.
+        summarised: whether the summary of the whole beginning covers it.
     """
 
     number: int
@@ -482,8 +467,8 @@ class TaskRecord:
     summarised: bool = False
 
 
-def tasks(events: Sequence[Recorded]) -> list[TaskRecord]:
-    """The tasks of a log, oldest first; the last one is the current one."""
+def list_tasks(events: Sequence[Recorded]) -> list[TaskRecord]:
+    """Return the tasks of a log, oldest first."""
     starts = [position for position, event in enumerate(events) if isinstance(event, Started)]
     summaries: dict[int, str] = {}
     applied: set[int] = set()
@@ -513,125 +498,112 @@ def tasks(events: Sequence[Recorded]) -> list[TaskRecord]:
     ]
 
 
-def original(events: Sequence[Recorded], task: TaskRecord, *, max_chars: int) -> str:
-    """A task's messages as they were, who said them in front of each; the middle left out where they are too long."""
-    told = messages(events[task.start : task.end])
+def render_original(events: Sequence[Recorded], task: TaskRecord, *, max_chars: int) -> str:
+    """Return a task's original messages with their roles; the middle left out beyond `max_chars`."""
+    conversation = render_messages(events[task.start : task.end])
     text = "\n\n".join(
         f"[{'YOU' if message.role == 'assistant' else 'USER'}]\n{notes.without_images(message.worded, message.images)}"
-        for message in told
+        for message in conversation
     )
     return notes.cut(text, max_chars)
 
 
-def savings(events: Sequence[Recorded], task: TaskRecord) -> int:
-    """Tokens that its summary saves in each request; an estimate."""
-    told = messages(events[task.start : task.end])
-    return sum(map(estimate_message, told)) - estimate(notes.archived_task(task.number, task.summary or ""))
+def estimate_savings(events: Sequence[Recorded], task: TaskRecord) -> int:
+    """Estimate the tokens that a task's summary saves in each request."""
+    conversation = render_messages(events[task.start : task.end])
+    return sum(map(estimate_message, conversation)) - estimate(notes.archived_task(task.number, task.summary or ""))
 
 
 _SHARE = 0.05
-"""Of what a summary replaces: a finding takes some 35 tokens, and a window of 120,000 holds about a hundred."""
+"""Of the replaced tokens: a finding takes some 35, and a window of 120,000 holds about a hundred."""
 _LEAST_WORDS = 5
 ASIDE_CHARS = 200
-"""Of a summary that stands beside an act: a shorter text only announces the act."""
+"""Shorter text beside a call only announces the call."""
 _GOAL_CHARS = 200
 _END_CHARS = 400
 _LAST_CALLS = 12
 _PLACE_CHARS = 80
 
 
-def boundary(
+def find_boundary(
     events: Sequence[Recorded], entries: Sequence[TranscriptEntry], *, keep: int, least: int, most: int
 ) -> int | None:
-    """Where the part that a summary replaces ends.
+    """Return the position of a reply or a task up to which a summary replaces the log; None if too little would go.
 
-    What stays are whole steps and tasks from the end of the conversation, as many as fit, and at least the last one;
-    more where the model cannot be shown all that would go.
+    The rest is whole steps and tasks, at least the last one.
 
     Args:
-        events: the log.
-        entries: the conversation that it tells.
         keep: tokens that may stay.
-        least: tokens that must go; what is not worth a summary is left as it is.
-        most: tokens that the model can be shown; beyond them only as much goes as makes a summary worth it.
-
-    Returns:
-        A position in the log, of a reply or of a task's start; None when too little would go.
+        least: tokens that must go to be worth a summary.
+        most: tokens that the model can be shown.
     """
     chosen, going, passed = None, 0, 0
-    left = sum(entry.tokens for entry in entries)
+    remaining = sum(entry.tokens for entry in entries)
     openings: dict[int, int] = {}
     for entry in entries:
         event = events[entry.position]
         if entry.position > entries[0].position and isinstance(event, Replied | Started):
             if passed > most and going >= least:
                 break
-            # The opening of a task that goes on behind the place stays; with images, it may be most of what is before.
+            # The opening of a task that continues after the boundary stays; images can make it the largest part.
             chosen, going = entry, passed - (0 if isinstance(event, Started) else openings.get(entry.task, 0))
-            if left <= keep and going >= least:
+            if remaining <= keep and going >= least:
                 break
         openings.setdefault(entry.task, entry.tokens)
         passed += entry.tokens
-        left -= entry.tokens
+        remaining -= entry.tokens
     return chosen.position if chosen is not None and going >= least else None
 
 
-def place(entries: Sequence[TranscriptEntry], position: int) -> str:
-    """How the model is told up to where its summary has to go."""
+def describe_place(entries: Sequence[TranscriptEntry], position: int) -> str:
+    """Describe a position to the model that writes a summary up to it."""
     first = next(entry for entry in entries if entry.position >= position)
     words = " ".join(first.text.split())[:_PLACE_CHARS]
     return f'{"your reply" if first.role == "assistant" else "the message"} that begins with "{words}"'
 
 
-def length(entries: Sequence[TranscriptEntry], position: int, *, least: int) -> int:
-    """Tokens that a summary may have: more than `least` where it replaces much.
-
-    Args:
-        entries: the conversation.
-        position: in the log, where the part that it replaces ends.
-        least: what a summary of little may have.
-    """
+def summary_length(entries: Sequence[TranscriptEntry], position: int, *, least: int) -> int:
+    """Return the tokens of a summary: more than `least` where it replaces much."""
     return max(least, round(_SHARE * sum(entry.tokens for entry in entries if entry.position < position)))
 
 
-def usable(words: str, *, max_tokens: int, aside: bool = False) -> str | None:
-    """The summary in what a reply says, cut to its length; None when it says too little.
+def extract_summary(words: str, *, max_tokens: int, aside: bool = False) -> str | None:
+    """Return the summary in a reply, cut to its length; None when it is too short.
 
     Args:
-        words: the reply without what is no plain text.
-        max_tokens: its length.
-        aside: whether there was something else in the reply.
+        words: the reply's plain text.
+        aside: whether the reply held more than that.
     """
     text = words.strip().removeprefix("[GLOBAL SUMMARY]").strip()
     if len(re.findall(r"[^\W\d_]{2,}", text)) < _LEAST_WORDS or (aside and len(text) < ASIDE_CHARS):
         return None
-    return _fitted(text, max_tokens)
+    return _fit(text, max_tokens)
 
 
-def mechanical(events: Sequence[Recorded], upto: int, *, max_tokens: int, failure: str = "") -> str:
-    """A summary without a model: what each task was asked, and how it ended or what was done for it so far.
+def build_summary(events: Sequence[Recorded], upto: int, *, max_tokens: int, failure: str = "") -> str:
+    """Build a summary without a model: each task's goal, and its outcome or latest calls.
 
     Args:
-        events: the log.
-        upto: position in the log; what comes before is told.
-        max_tokens: its length.
-        failure: why the model wrote none, where that is known.
+        upto: position in the log up to which events are covered.
+        failure: the model's error, if known.
     """
     earlier = next((event for event in reversed(events) if isinstance(event, Summarised)), None)
-    why = f" ({_one_line(failure, _GOAL_CHARS)})" if failure else ""
-    lines = [f"(From the record, since the model wrote no summary{why}.)"]
+    reason = f" ({_one_line(failure, _GOAL_CHARS)})" if failure else ""
+    lines = [f"(From the record, since the model wrote no summary{reason}.)"]
     if earlier is not None:
-        lines.append(_fitted(earlier.text, max_tokens // 2))
+        lines.append(_fit(earlier.text, max_tokens // 2))
     since = 0 if earlier is None else earlier.upto
-    lines += [_told(events, task, upto) for task in tasks(events) if task.start < upto and task.end > since]
-    return _fitted("\n".join(lines), max_tokens)
+    lines += [
+        _summarise_task(events, task, upto) for task in list_tasks(events) if task.start < upto and task.end > since
+    ]
+    return _fit("\n".join(lines), max_tokens)
 
 
-def _told(events: Sequence[Recorded], task: TaskRecord, upto: int) -> str:
-    """One task in one line; of one that goes on, what people said meanwhile as well."""
+def _summarise_task(events: Sequence[Recorded], task: TaskRecord, upto: int) -> str:
+    """Summarise a task in one line; an unfinished one with people's messages."""
     started = events[task.start]
     goal = started.task.goal if isinstance(started, Started) else ""
-    span, said = events[task.start : min(task.end, upto)], list[str]()
+    span, injected = events[task.start : min(task.end, upto)], list[str]()
     ended = next((event.outcome for event in reversed(span) if isinstance(event, Ended)), None)
     if task.summary is not None:
         end = task.summary
@@ -640,9 +612,9 @@ def _told(events: Sequence[Recorded], task: TaskRecord, upto: int) -> str:
     else:
         calls = [event.label or event.tool for event in span if isinstance(event, ToolReturned)]
         end = f"calls so far, the last of {len(calls)}: {'; '.join(calls[-_LAST_CALLS:]) or 'none'}"
-        said = [notes.user_message(event.text) for event in span if isinstance(event, MessageInjected)]
-    told = f"Task {task.number}: {_one_line(goal, _GOAL_CHARS)} -> {_one_line(end, _END_CHARS)}"
-    return "\n".join([told, *(_one_line(each, _END_CHARS) for each in said)])
+        injected = [notes.user_message(event.text) for event in span if isinstance(event, MessageInjected)]
+    line = f"Task {task.number}: {_one_line(goal, _GOAL_CHARS)} -> {_one_line(end, _END_CHARS)}"
+    return "\n".join([line, *(_one_line(text, _END_CHARS) for text in injected)])
 
 
 def _one_line(text: str, limit: int) -> str:
@@ -650,15 +622,15 @@ def _one_line(text: str, limit: int) -> str:
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
-def _fitted(text: str, max_tokens: int) -> str:
+def _fit(text: str, max_tokens: int) -> str:
     tokens = estimate(text)
     return text if tokens <= max_tokens else notes.cut(text, len(text) * max_tokens // tokens)
 
 
 _SAFETY = 1.04
-"""An estimate that is too low costs more than one that is too high."""
+"""A low estimate costs more than a high one."""
 _LEAST_SAMPLE = 200
-"""Below this many tokens, a service's own additions outweigh what the text itself tells."""
+"""Below this many tokens, a service's own additions outweigh the text."""
 _LEAST_RATIO, _MOST_RATIO = 0.5, 4.0
 
 _SCRIPTS = (
@@ -674,7 +646,7 @@ _SCRIPTS = (
     (0xEE, "s"),
     (0xF0, "e"),  # emoji
 )
-"""First byte of a character in UTF-8 → the script that it is of."""
+"""First byte of a character in UTF-8 → its script."""
 _ASCII_WEIGHTS: dict[bytes, float] = {
     **dict.fromkeys((b" a", b".a", b"0a"), 0.834),  # a word begins
     **dict.fromkeys((b" 0", b".0", b"a0"), 1.222),  # a number begins
@@ -709,7 +681,7 @@ since 4.7 by about a third: `Meter` learns that from the first reply.
 
 @lru_cache(maxsize=1)  # of what a step showed, two ask
 def estimate(text: str) -> int:
-    """About how many tokens a text has."""
+    """Estimate a text's tokens."""
     data = b" " + text.encode("utf-8", "surrogatepass")  # so that the first word begins like any other
     weighed = 0.0
     for table, weights in ((_TABLE, _ASCII_WEIGHTS if text.isascii() else _WEIGHTS), (_CASE_TABLE, _CASE_WEIGHTS)):
@@ -719,33 +691,25 @@ def estimate(text: str) -> int:
 
 
 def estimate_message(message: Message) -> int:
-    """About how many tokens a message has, its frame aside; of each image the most that one has."""
-    images = len(message.images) + sum(len(each.images) for each in message.answers)
-    calls = [*(f"{each.name}{each.arguments}" for each in message.requests), message.reasoning]
-    beside = join_answers("\n\n".join(filter(None, calls)), message.answers)
-    return sum(estimate(each) for each in (message.text, beside) if each.strip()) + IMAGE_TOKENS * images
+    """Estimate a message's tokens without its frame; for an image, the maximum."""
+    images = len(message.images) + sum(len(part.images) for part in message.answers)
+    calls = [*(f"{part.name}{part.arguments}" for part in message.requests), message.reasoning]
+    rest = join_answers("\n\n".join(filter(None, calls)), message.answers)
+    return sum(estimate(part) for part in (message.text, rest) if part.strip()) + IMAGE_TOKENS * images
 
 
 @dataclass(slots=True)
 class Meter:
-    """Turns estimates into what the model in use counts, by what its service counted last.
-
-    Attributes:
-        ratio: the service's tokens for each estimated one.
-    """
+    """The ratio of a service's token counts to our estimates."""
 
     ratio: float = 1.0
 
     def expect(self, estimated: int) -> int:
-        """Tokens that the service will count for a request of `estimated` tokens."""
+        """Return the service's expected count for `estimated` tokens."""
         return round(estimated * self.ratio)
 
     def correct(self, estimated: int, usage: Usage) -> None:
-        """Learn from a reply: what its request was estimated at, and what the service says was used.
-
-        A request too small to tell, a service that counts nothing, and numbers that cannot be of the same request (the
-        sum of several, say) teach nothing.
-        """
+        """Learn from a reply's usage. Small requests, missing counts and implausible numbers teach nothing."""
         sent = usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens
         if estimated < _LEAST_SAMPLE or not sent or usage.requests != 1:
             return

@@ -235,7 +235,7 @@ class Loop:
         reasoning = end.reasoning if requests else ""
         reply = Replied(step=step, text="".join(text), usage=end.usage, requests=requests, reasoning=reasoning)
         self.state.record(reply)
-        self.conversation.learned(end.usage)
+        self.conversation.record_usage(end.usage)
         return reader, end.stop
 
     def _stream(self, texts: Sequence[Streamed]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from agent_runtime.agent.agent import Agent, ClockAndRandom
 from agent_runtime.context.conversation import Conversation
-from agent_runtime.context.first_message import opening, step_status
+from agent_runtime.context.first_message import render_opening, step_status
 from agent_runtime.core.errors import (
     BoundExceededError,
     McpServerError,
@@ -205,7 +205,7 @@ class Run:
         renewed = await self.toolbox.renew()
         orientation = await self.toolbox.orientation(task, [*facts, *renewed])
         number, token = self.state.progress.tasks + 1, self.agent.clock_and_random.token
-        first = opening(
+        first = render_opening(
             task,
             orientation,
             nonce=token(6),
@@ -287,7 +287,7 @@ class Run:
             self.state,
             seconds=agent.policy.limits.outage_seconds,
             clock_and_random=agent.clock_and_random,
-            spent=conversation.spent,
+            spent=conversation.estimate_usage,
         )
         return Loop(
             provider=conversation.provider,

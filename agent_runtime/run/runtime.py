@@ -180,9 +180,9 @@ class AsyncRuntime:
     @property
     def messages(self) -> list[dict[str, str]]:
         """The conversation as the model would read it now: `role` and `content` of each message."""
-        from agent_runtime.context.transcript import messages  # noqa: PLC0415 - see TYPE_CHECKING above
+        from agent_runtime.context.transcript import render_messages  # noqa: PLC0415 - see TYPE_CHECKING above
 
-        return [{"role": each.role, "content": each.worded} for each in messages(self.session.events)]
+        return [{"role": each.role, "content": each.worded} for each in render_messages(self.session.events)]
 
     @property
     def pending(self) -> PendingCall | None:

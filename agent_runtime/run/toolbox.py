@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Self, get_args
 from agent_runtime import prompts
 from agent_runtime.agent.agent import Agent
 from agent_runtime.agent.delegation import Delegation
-from agent_runtime.context.first_message import Orientation, orient, toolchain
-from agent_runtime.context.test_command import TRIAL_SECONDS, read_trial, trial
+from agent_runtime.context.first_message import Orientation, describe_toolchain, orient
+from agent_runtime.context.test_command import TRIAL_SECONDS, make_trial, read_trial
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.events import (
     TICK_SECONDS,
@@ -211,7 +211,7 @@ class Toolbox:
         )
         found, programs, tests = await asyncio.gather(
             self._oriented_in(task, [*facts, place, *reach]),
-            toolchain(agent.sandbox, agent.work_dir),
+            describe_toolchain(agent.sandbox, agent.work_dir),
             self._tests(),
         )
         self._oriented = True  # only now: a run that was stopped meanwhile has told nothing
@@ -223,7 +223,7 @@ class Toolbox:
         agent = self._agent
         if not agent.sandbox.apart or "execute" not in self.registry.names:
             return ""
-        tried = await asyncio.to_thread(trial, self.workspace, agent.start_in, self._permits)
+        tried = await asyncio.to_thread(make_trial, self.workspace, agent.start_in, self._permits)
         if tried is None:
             return ""
         found = read_trial(tried, await self.shell.run_trial(tried.script, TRIAL_SECONDS))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import ClassVar
 
-from agent_runtime.context.transcript import TaskRecord, original, savings, tasks
+from agent_runtime.context.transcript import TaskRecord, estimate_savings, list_tasks, render_original
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.events import Archived, Revealed
 from agent_runtime.core.values import Plain, Skill, ToolResult
@@ -51,7 +51,7 @@ class ContextTools:
         """
         numbers = _task_numbers(position, task)
         summaries = _check_summaries(summary, len(numbers))
-        records = {record.number: record for record in tasks(self._log.events)}
+        records = {record.number: record for record in list_tasks(self._log.events)}
         for number in numbers:
             record = _find_task(number, records, "archive_context")
             if number == max(records):
@@ -66,7 +66,7 @@ class ContextTools:
         for number, text in zip(numbers, summaries, strict=True):
             self._log.record(Archived(task=number, summary=text))
         events = self._log.events
-        saved = sum(savings(events, record) for record in tasks(events) if record.number in numbers)
+        saved = sum(estimate_savings(events, record) for record in list_tasks(events) if record.number in numbers)
         text = (
             f"[archive_context] {_format_numbers(numbers)} archived, about {max(0, saved):,} tokens less in requests "
             "to come. Summaries take their place when that pays; reveal_context(N) shows a task again."
@@ -80,7 +80,7 @@ class ContextTools:
             ToolError: no such task, or it is in the conversation anyway.
         """
         events = self._log.events
-        record = _find_task(position, {entry.number: entry for entry in tasks(events)}, "reveal_context")
+        record = _find_task(position, {entry.number: entry for entry in list_tasks(events)}, "reveal_context")
         if record.summary is None and not record.summarised and not record.applied:
             raise ToolError(f"reveal_context: task {position} is not archived; its messages are in the conversation")
         if record.summary is not None:
@@ -88,16 +88,16 @@ class ContextTools:
         if not record.applied and not record.summarised:
             text = f"[reveal_context] task {position} is no longer archived; its messages were not replaced yet"
         else:
-            messages = original(events, record, max_chars=_REVEAL_CHARS)
+            messages = render_original(events, record, max_chars=_REVEAL_CHARS)
             text = f"[TASK {position} REVEALED]\n{messages}\n[end of task {position}]"
         return ToolResult(value=text, text=text)
 
     async def list_archived_context(self) -> ToolResult:
         """Which tasks are archived, and the tokens that saves."""
         events = self._log.events
-        archived = [record for record in tasks(events) if record.summary is not None]
+        archived = [record for record in list_tasks(events) if record.summary is not None]
         value: list[Plain] = [
-            {"task": record.number, "summary": record.summary, "tokens_saved": max(0, savings(events, record))}
+            {"task": record.number, "summary": record.summary, "tokens_saved": max(0, estimate_savings(events, record))}
             for record in archived
         ]
         lines: list[str] = []
@@ -105,7 +105,7 @@ class ContextTools:
             summary = " ".join((record.summary or "").split())
             preview = summary if len(summary) <= _PREVIEW_CHARS else f"{summary[: _PREVIEW_CHARS - 1]}…"
             state = "" if record.applied else " (still shown in full)"
-            saved = max(0, savings(events, record))
+            saved = max(0, estimate_savings(events, record))
             lines.append(f"[ARCHIVED TASK {record.number}] about {saved:,} tokens saved{state}: {preview}")
         return ToolResult(value=value, text="\n".join(lines) or "[list_archived_context] no task is archived")
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from agent_runtime import Task
-from agent_runtime.context.first_message import Orientation, opening
+from agent_runtime.context.first_message import Orientation, render_opening
 from bot.ci_logs.failed_run import FailedJob, FailedRun, Remark, Step
 from bot.domain.commands import Fix
 from bot.permissions.levels import Grant
@@ -60,7 +60,7 @@ def hostile(text: str) -> Task:
 @pytest.mark.parametrize("text", SPELLINGS)
 def test_no_text_closes_its_own_quote(text: str) -> None:
     task = hostile(text)
-    message = opening(task, Orientation(), nonce="5eed5eed")
+    message = render_opening(task, Orientation(), nonce="5eed5eed")
     frames = re.findall(r"^\[(?:end of )?quote [^\n]*", message, re.MULTILINE | re.IGNORECASE)
     assert len(frames) == 2 * len(task.quotes)
     assert all("5eed5eed" in frame for frame in frames)

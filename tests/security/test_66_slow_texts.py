@@ -12,7 +12,7 @@ from mcp_types import jsonrpc_message_adapter
 
 from agent_runtime import Policy, Rule
 from agent_runtime.agent.document import read_document
-from agent_runtime.context.relevant_code import clues
+from agent_runtime.context.relevant_code import read_clues
 from agent_runtime.core.errors import FormatError, SettingsError
 from agent_runtime.core.text import MAX_REPLY_CHARS, replace_binary
 from agent_runtime.core.values import Skill
@@ -289,7 +289,7 @@ def _(text: str) -> None:
 
 @_in_a_thread("words of a task", 8_000)
 def _(text: str) -> None:
-    clues(text, [text])
+    read_clues(text, [text])
 
 
 @_in_a_thread("schema", 8_000)

@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from agent_runtime.compat.pygent.tools import ENDING, Tools, registered_name
 from agent_runtime.context.transcript import estimate_message
-from agent_runtime.context.transcript import messages as conversation
+from agent_runtime.context.transcript import render_messages as conversation
 from agent_runtime.core.errors import AgentError, ModelError, SessionError, SettingsError, ToolError
 from agent_runtime.core.events import Ended, MessageInjected, Observed, Recorded, Recovered, Replied, Started, Told
 from agent_runtime.core.values import Outcome, Status, Task, ToolAnswer, ToolRequest, Usage

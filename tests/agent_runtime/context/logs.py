@@ -139,5 +139,5 @@ class Talk:
         """One request, and a reply whose usage says that the cache holds all of it."""
         request = await self.conversation.request(status)
         sent = self.conversation.tokens
-        self.conversation.learned(Usage(requests=1, cached_tokens=sent, output_tokens=10))
+        self.conversation.record_usage(Usage(requests=1, cached_tokens=sent, output_tokens=10))
         return request

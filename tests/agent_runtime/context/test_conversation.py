@@ -10,15 +10,23 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from agent_runtime.agent.agent import ClockAndRandom
-from agent_runtime.context.conversation import Candidate, Prospect, RequestForecast, Results, answer, cache_prices, plan
+from agent_runtime.context.conversation import (
+    Candidate,
+    Prospect,
+    RequestForecast,
+    ResultTracker,
+    cache_prices,
+    plan_shrinking,
+    read_reply,
+)
 from agent_runtime.context.transcript import (
     MemorySettings,
     estimate,
     estimate_message,
-    messages,
-    original,
-    savings,
-    tasks,
+    estimate_savings,
+    list_tasks,
+    render_messages,
+    render_original,
 )
 from agent_runtime.core.errors import ContextOverflowError, ModelError, ModelUnreachableError
 from agent_runtime.core.events import Archived, Recorded, ReplyBroken, Shrunk, Summarised
@@ -49,7 +57,7 @@ async def test_a_request_is_system_history_and_status() -> None:
     talk = Talk(log=[*NOW])
     request = await talk.ask("step 2")
     assert (request.system, request.status) == ("You are an agent.", "step 2")
-    assert request.messages == messages(NOW)
+    assert request.messages == render_messages(NOW)
 
 
 async def test_nothing_is_recorded_while_there_is_room() -> None:
@@ -64,7 +72,7 @@ async def test_the_estimate_follows_what_the_provider_counts() -> None:
     talk = Talk(log=[*OLD, *NOW])
     await talk.conversation.request("now")
     before = talk.conversation.tokens
-    talk.conversation.learned(Usage(requests=1, input_tokens=2 * before, output_tokens=50))
+    talk.conversation.record_usage(Usage(requests=1, input_tokens=2 * before, output_tokens=50))
     assert talk.conversation.tokens == pytest.approx(2 * before, rel=0.05)
     talk.add(replied(words(4_000)))
     assert talk.conversation.tokens > 2 * before + 100
@@ -73,7 +81,7 @@ async def test_the_estimate_follows_what_the_provider_counts() -> None:
 async def test_past_the_threshold_the_oldest_part_is_summarised_from_the_same_prefix() -> None:
     talk = Talk(log=[*OLD], memory=SMALL, model=Model([SUMMARY]))
     talk.add(*task_of("more", 6, chars=3_000), *NOW)
-    before = messages(talk.session.events)
+    before = render_messages(talk.session.events)
     request = await talk.conversation.request("now")
     [summarised] = talk.recorded(Summarised)
     assert isinstance(summarised, Summarised)
@@ -122,7 +130,7 @@ async def test_the_whole_conversation_is_sent_for_the_summary_when_it_fits() -> 
     talk.add(started("beta"))
     while talk.conversation.tokens < SMALL.threshold_tokens:
         talk.add(replied("b"), observed("all kinds of words " * 20))
-    before = messages(talk.session.events)
+    before = render_messages(talk.session.events)
     await talk.conversation.request("now")
     assert talk.model.requests[0].messages == before
 
@@ -133,7 +141,7 @@ async def test_within_a_task_its_opening_and_last_steps_stay() -> None:
         talk.add(replied(f"step {step}"), observed(words(900, f"{step}:")))
     request = await talk.conversation.request("now")
     assert request.messages[0].text == f"[GLOBAL SUMMARY]\n{SUMMARY}\n\n[Task 1]\nbeta"
-    assert request.messages[-2:] == messages(talk.session.events[:-1])[-2:]
+    assert request.messages[-2:] == render_messages(talk.session.events[:-1])[-2:]
     assert len(request.messages) > 3
 
 
@@ -337,14 +345,14 @@ ASKED = Request(system="s", messages=(Message(role="user", text="u"),))
 
 
 async def test_what_a_broken_attempt_said_is_void() -> None:
-    text, usage = await answer(Twice(["all of it"]), ASKED)
+    text, usage = await read_reply(Twice(["all of it"]), ASKED)
     assert (text, usage.requests) == ("all of it", 1)
 
 
 async def test_a_summary_that_broke_off_is_charged_by_an_estimate() -> None:
     talk = Talk(log=[*OLD], memory=SMALL, model=Twice([SUMMARY]))
     talk.add(*task_of("more", 6, chars=3_000), *NOW)
-    state, spent = RunState(talk.session, HookSystem()), talk.conversation.spent
+    state, spent = RunState(talk.session, HookSystem()), talk.conversation.estimate_usage
     talk.conversation.provider = PatientProvider(
         talk.model, state, seconds=0.0, clock_and_random=ClockAndRandom(), spent=spent
     )
@@ -357,7 +365,7 @@ async def test_a_summary_that_broke_off_is_charged_by_an_estimate() -> None:
 
 async def test_a_reply_without_an_end_is_the_services_failure() -> None:
     with pytest.raises(ModelUnreachableError, match="test-model: the provider ended a reply without a ReplyEnd"):
-        await answer(Mute(), ASKED)
+        await read_reply(Mute(), ASKED)
 
 
 @pytest.mark.parametrize(("model", "prices"), [("claude-sonnet-5-5", (0.05, 1.25)), ("nobody-knows", (0.1, 1.25))])
@@ -392,9 +400,9 @@ async def test_images_that_no_longer_fit_go_with_what_the_summary_tells() -> Non
 
 async def test_what_archiving_saves_counts_the_images() -> None:
     log: list[Recorded] = [started("look", images=(picture(),)), replied("I see."), started("next")]
-    (first, _) = tasks(log)
-    assert savings(log, first) == pytest.approx(IMAGE_TOKENS, abs=10)
-    assert "[The images are not shown here.]" in original(log, first, max_chars=1_000)
+    (first, _) = list_tasks(log)
+    assert estimate_savings(log, first) == pytest.approx(IMAGE_TOKENS, abs=10)
+    assert "[The images are not shown here.]" in render_original(log, first, max_chars=1_000)
 
 
 def command(output: str, *, number: int = 1, tool: str = "execute", terminal: str = "main") -> list[Recorded]:
@@ -409,7 +417,7 @@ SECOND = "".join(f"linking {n}\n" for n in range(100))
 
 def superseded(log: list[Recorded]) -> list[int]:
     """The answer for a log that grows, which is that for the whole log."""
-    growing, whole = Results(), Results()
+    growing, whole = ResultTracker(), ResultTracker()
     for end in range(len(log) + 1):
         growing.update(log[:end])
     whole.update(log)
@@ -458,7 +466,7 @@ def test_small_results_do_not_matter() -> None:
 
 
 def test_large_results_are_far_behind_after_many_replies() -> None:
-    results = Results()
+    results = ResultTracker()
     log: list[Recorded] = [started(), *command(FIRST), replied(), observed("small"), *[replied()] * 18]
     results.update(log)
     assert results.far_behind() == []
@@ -473,7 +481,7 @@ def test_what_was_left_out_or_summarised_is_no_candidate_again() -> None:
 
 
 def test_a_log_that_was_emptied_begins_anew() -> None:
-    results = Results()
+    results = ResultTracker()
     results.update([started(), *command(FIRST), *command(FIRST + SECOND, tool="read_output")])
     results.update([started()])
     assert results.superseded() == []
@@ -505,13 +513,13 @@ def output(position: int, *, before: int, saves: int, again: float = 0.0) -> Can
     ],
 )
 def test_one_candidate(before: int, saves: int, at: Prospect, *, shrinks: bool) -> None:
-    assert (plan([output(7, before=before, saves=saves)], at) is not None) is shrinks
+    assert (plan_shrinking([output(7, before=before, saves=saves)], at) is not None) is shrinks
 
 
 def test_what_will_be_asked_for_again_is_kept_for_longer() -> None:
     at = prospect(20_000, 20_000, 15)
-    assert plan([output(7, before=2_000, saves=8_000, again=0.5)], at) is None
-    assert plan([output(7, before=2_000, saves=8_000, again=0.5)], prospect(20_000, 20_000, 60)) is not None
+    assert plan_shrinking([output(7, before=2_000, saves=8_000, again=0.5)], at) is None
+    assert plan_shrinking([output(7, before=2_000, saves=8_000, again=0.5)], prospect(20_000, 20_000, 60)) is not None
 
 
 @pytest.mark.parametrize(
@@ -519,19 +527,19 @@ def test_what_will_be_asked_for_again_is_kept_for_longer() -> None:
     [(0, True), (100, True), (1_000, False), pytest.param(4_000, False, id="two steps later there is as much again")],
 )
 def test_it_foresees_that_as_much_piles_up_again(growth: int, *, shrinks: bool) -> None:
-    shrunk = plan([output(7, before=2_000, saves=8_000)], prospect(20_000, 20_000, 60, growth=growth))
+    shrunk = plan_shrinking([output(7, before=2_000, saves=8_000)], prospect(20_000, 20_000, 60, growth=growth))
     assert (shrunk is not None) is shrinks
 
 
 def test_a_cold_cache_lets_go_however_fast_it_piles_up_again() -> None:
-    assert plan([output(7, before=2_000, saves=8_000)], prospect(20_000, 0, 60, growth=50_000)) is not None
+    assert plan_shrinking([output(7, before=2_000, saves=8_000)], prospect(20_000, 0, 60, growth=50_000)) is not None
 
 
 def test_what_stands_behind_the_change_goes_with_it() -> None:
     small = output(9, before=15_000, saves=300)
     at = prospect(20_000, 20_000, 15)
-    assert plan([small], at) is None
-    shrunk = plan([small, output(7, before=2_000, saves=8_000)], at)
+    assert plan_shrinking([small], at) is None
+    shrunk = plan_shrinking([small, output(7, before=2_000, saves=8_000)], at)
     assert shrunk is not None
     assert shrunk.outputs == (7, 9)
     assert "8,300 tokens less" in shrunk.reason
@@ -539,7 +547,7 @@ def test_what_stands_behind_the_change_goes_with_it() -> None:
 
 def test_what_stands_far_in_front_waits() -> None:
     early = Candidate(before=500, saves=300, task=1)
-    shrunk = plan([early, output(9, before=100_000, saves=9_000)], prospect(112_000, 112_000, 10))
+    shrunk = plan_shrinking([early, output(9, before=100_000, saves=9_000)], prospect(112_000, 112_000, 10))
     assert shrunk is not None
     assert (shrunk.tasks, shrunk.outputs) == ((), (9,))
 
@@ -577,7 +585,7 @@ def chosen_by(shrunk: Shrunk, candidates: list[Candidate]) -> list[Candidate]:
 @given(situations())
 def test_it_never_shrinks_when_that_costs_more(situation: tuple[list[Candidate], Prospect]) -> None:
     candidates, at = situation
-    shrunk = plan(candidates, at)
+    shrunk = plan_shrinking(candidates, at)
     if shrunk is not None:
         assert shrunk.outputs
         assert cost_of(chosen_by(shrunk, candidates), at) < cost_of([], at) + 1e-6
@@ -588,7 +596,7 @@ def test_no_single_change_and_no_other_batch_from_one_place_on_is_cheaper(
     situation: tuple[list[Candidate], Prospect],
 ) -> None:
     candidates, at = situation
-    shrunk = plan(candidates, at)
+    shrunk = plan_shrinking(candidates, at)
     best = cost_of(chosen_by(shrunk, candidates) if shrunk else [], at)
     useful = [each for each in candidates if each.saves > 0]
     for place in useful:
@@ -603,7 +611,7 @@ def test_a_cold_cache_lets_everything_go_that_is_not_sure_to_come_back(
 ) -> None:
     candidates, at = situation
     cold = prospect(at.total, 0, at.requests, read=at.read, write=at.write)
-    shrunk = plan(candidates, cold)
+    shrunk = plan_shrinking(candidates, cold)
     free = {each.output for each in candidates if each.saves > 0 and each.again == 0}
     assert free <= set(shrunk.outputs if shrunk else ())
 
@@ -627,4 +635,4 @@ def test_how_many_requests_are_expected(runs: list[int], expected: int) -> None:
     pace = RequestForecast()
     for end in range(len(log) + 1):
         pace.update(log[:end])
-    assert pace.expected(30) == expected
+    assert pace.forecast(30) == expected

@@ -23,7 +23,7 @@ from agent_runtime import (
     ToolReturned,
     pick_sandbox,
 )
-from agent_runtime.context.transcript import Transcript, messages
+from agent_runtime.context.transcript import Transcript, render_messages
 from agent_runtime.core.events import Event, Recorded, Shrunk, Summarised
 from agent_runtime.core.values import IMAGE_TOKENS, ToolRequest, TransportName
 from agent_runtime.providers.protocol import Chunk, Request
@@ -151,7 +151,7 @@ async def test_each_request_extends_the_one_before_except_where_the_log_says_so(
     assert {event.tool for event in log if isinstance(event, ToolReturned)} == tools
     assert breaks(timeline) == (0, sum(isinstance(event, Shrunk) for event in log))
     assert not any(isinstance(event, Summarised) for event in log)
-    assert requests[-1].messages == messages(log)[: len(requests[-1].messages)]
+    assert requests[-1].messages == render_messages(log)[: len(requests[-1].messages)]
 
 
 @pytest.mark.slow

@@ -7,7 +7,14 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 
-from agent_runtime.context.relevant_code import Mention, Passage, clues, excerpts, named_files, passages
+from agent_runtime.context.relevant_code import (
+    Mention,
+    Passage,
+    find_named_definitions,
+    rank_passages,
+    read_clues,
+    render_excerpts,
+)
 from agent_runtime.index.index import CodeIndex, Definition, WorkspaceIndex
 from agent_runtime.tools.files import show_lines
 from agent_runtime.workspace.diffs import Text
@@ -66,7 +73,7 @@ async def nowhere(_texts: Sequence[str]) -> list[tuple[str, int]]:
 
 
 async def found(workspace: Workspace, index: CodeIndex, text: str) -> list[str]:
-    told = await passages(workspace, index, clues(text), nowhere)
+    told = await rank_passages(workspace, index, read_clues(text), nowhere)
     return [each.definition.qualified if each.definition else f"{each.path}:{each.first}-{each.last}" for each in told]
 
 
@@ -100,14 +107,14 @@ async def test_hits_of_a_message_are_definitions(workspace: Workspace, index: Wo
         assert list(texts) == ["nothing is left of it"]
         return [("src/pkg/keys.py", 11)]
 
-    told = await passages(workspace, index, clues("ValueError: nothing is left of it"), grep)
+    told = await rank_passages(workspace, index, read_clues("ValueError: nothing is left of it"), grep)
     assert told[0].definition is not None
     assert told[0].definition.qualified == "neighbour"
 
 
 async def test_without_an_index_lines_and_names_are_found(workspace: Workspace) -> None:
     text = "src/pkg/a.py:1 and `unikey` and links"
-    assert await found(workspace, await named_files(workspace, clues(text), seconds=INDEXED), text) == [
+    assert await found(workspace, await find_named_definitions(workspace, read_clues(text), seconds=INDEXED), text) == [
         "main",
         "unikey",
     ]
@@ -119,7 +126,7 @@ GENEROUS = 20.0
 
 def test_lines_of_a_traceback_are_innermost_first_and_bounded() -> None:
     text = 'File "a.py", line 1, in f\nFile "b.py", line 2, in g\n' + " ".join(f"f{n}.py:7" for n in range(100))
-    places = clues(text).places
+    places = read_clues(text).places
     assert places[:3] == (Mention("b.py", 2), Mention("a.py", 1), Mention("f0.py", 7))
     assert len(places) == 24
 
@@ -134,13 +141,15 @@ def test_lines_of_a_traceback_are_innermost_first_and_bounded() -> None:
     ],
 )
 def test_places_of_other_languages_are_read(text: str) -> None:
-    (place,) = clues(text).places
+    (place,) = read_clues(text).places
     assert place.path.endswith("/app/lib/server.js")
     assert place.line == 246
 
 
 def test_files_and_tests_are_told_from_attributes() -> None:
-    found = clues("`fields.DateTime` in docs/x.md; tests/test_a.py::TestB::test_c[1] fails, and setup.cfg says it.get")
+    found = read_clues(
+        "`fields.DateTime` in docs/x.md; tests/test_a.py::TestB::test_c[1] fails, and setup.cfg says it.get"
+    )
     assert found.files == ("docs/x.md", "setup.cfg")
     assert found.tests == ("tests/test_a.py::TestB::test_c",)
 
@@ -156,24 +165,24 @@ def test_files_and_tests_are_told_from_attributes() -> None:
     ],
 )
 def test_branches_and_options_name_nothing(text: str) -> None:
-    found = clues(text)
+    found = read_clues(text)
     assert (found.places, found.files, found.tests, found.names) == ((), (), (), ())
 
 
 def test_names_are_identifiers_in_code_first_those_in_backticks() -> None:
-    found = clues("Call parse_date(x) or Client.get_all, not `run it`; `key` and `a.b.run_it()` matter.")
+    found = read_clues("Call parse_date(x) or Client.get_all, not `run it`; `key` and `a.b.run_it()` matter.")
     assert found.names == ("key", "a.b.run_it", "parse_date", "Client.get_all")
     assert found.plain == {"key"}
 
 
 def test_a_message_is_read_without_what_was_filled_in() -> None:
-    found = clues("ValueError: cannot parse 12 of 'x.toml' as a table header\nand \"Invalid Upgrade header\"")
+    found = read_clues("ValueError: cannot parse 12 of 'x.toml' as a table header\nand \"Invalid Upgrade header\"")
     assert found.messages == ("as a table header", "Invalid Upgrade header")
 
 
 def test_searches_are_for_everything_for_prose_and_for_the_title() -> None:
     text = "Dates are wrong\n\nThey shift.\n\n    parse(1)\n\n```\nformat(2)\n```\n    at f (a.js:1:2)\n"
-    (_, whole), (_, prose), (_, title), (_, goal) = clues("Fix it", [text]).questions
+    (_, whole), (_, prose), (_, title), (_, goal) = read_clues("Fix it", [text]).questions
     assert "format" in whole
     assert "a.js" not in whole
     assert prose.split() == ["Dates", "are", "wrong", "They", "shift."]
@@ -185,7 +194,7 @@ def test_searches_are_for_everything_for_prose_and_for_the_title() -> None:
 )
 def test_hostile_texts_are_read_in_bounded_time(piece: str) -> None:
     begun = time.monotonic()
-    clues(piece * (200_000 // len(piece)))
+    read_clues(piece * (200_000 // len(piece)))
     assert time.monotonic() - begun < GENEROUS
 
 
@@ -215,13 +224,13 @@ def read(_path: str) -> Text:
 
 
 def test_a_method_is_whole_beneath_the_line_of_its_class() -> None:
-    (excerpt,) = excerpts([G], read, PLENTY)
+    (excerpt,) = render_excerpts([G], read, PLENTY)
     assert excerpt.path == "a.py (lines 1, 5–6 of 9)"  # noqa: RUF001 - the dash of a range
     assert excerpt.text == "1 | class A:\n5 |     def g(self):\n6 |         return 2"
 
 
 def test_the_count_of_lines_is_that_of_read_file() -> None:
-    (excerpt,) = excerpts([F], read, PLENTY)
+    (excerpt,) = render_excerpts([F], read, PLENTY)
     read_file = show_lines("a.py", TextFile(data=SOURCE.raw.encode(), text=SOURCE, version="v"), 1, None).text
     assert excerpt.path.rpartition(" of ")[2].rstrip(")") == "9"
     assert " of 9, " in read_file
@@ -229,7 +238,7 @@ def test_the_count_of_lines_is_that_of_read_file() -> None:
 
 def test_no_line_of_a_file_is_shown_twice() -> None:
     around = Passage(path="a.py", line=3, first=2, last=6)
-    (excerpt,) = excerpts([G, around, F, G], read, PLENTY)
+    (excerpt,) = render_excerpts([G, around, F, G], read, PLENTY)
     numbers = [line.split(" ")[0] for line in excerpt.text.split("\n")]
     assert numbers == ["1", "2", "3", "4", "5", "6"]
 
@@ -237,7 +246,7 @@ def test_no_line_of_a_file_is_shown_twice() -> None:
 def test_what_does_not_fit_is_named_and_not_cut() -> None:
     text = Text(SOURCE.raw + "# more\n" * 100)
     long = Passage(path="a.py", definition=method("long", 8, 109))
-    shown, left_out = excerpts([F, long], lambda _path: text, 500)
+    shown, left_out = render_excerpts([F, long], lambda _path: text, 500)
     assert shown.text.count("\n") == 2
     assert left_out.text == "a.py:8-109 A.long"
 
@@ -245,11 +254,11 @@ def test_what_does_not_fit_is_named_and_not_cut() -> None:
 def test_of_a_definition_that_is_too_long_its_head_and_the_lines_that_are_named_are_shown() -> None:
     text = Text("def f():\n" + "    x = 1\n" * 400 + "def g():\n    pass\n")
     definition = Passage(path="a.py", line=400, definition=method("f", 1, 401))
-    (excerpt,) = excerpts([definition], lambda _path: text, 1_000)
+    (excerpt,) = render_excerpts([definition], lambda _path: text, 1_000)
     assert excerpt.path == "a.py (lines 1, 388–401 of 403)"  # noqa: RUF001 - as above
 
 
 def test_a_file_that_changed_or_went_is_left_out() -> None:
     stale = Passage(path="a.py", definition=method("f", 8, 20))
-    assert excerpts([stale, Passage(path="a.py", line=99, first=90, last=99)], read, PLENTY) == ()
-    assert excerpts([F], lambda _path: None, PLENTY) == ()
+    assert render_excerpts([stale, Passage(path="a.py", line=99, first=90, last=99)], read, PLENTY) == ()
+    assert render_excerpts([F], lambda _path: None, PLENTY) == ()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import SandboxSettings, pick_sandbox
-from agent_runtime.context.test_command import Trial, TrialResult, read_trial, trial
+from agent_runtime.context.test_command import Trial, TrialResult, make_trial, read_trial
 from agent_runtime.tools.shell import ShellTools
 from agent_runtime.workspace.files import Workspace
 
@@ -33,7 +33,7 @@ async def _tried(root: Path, *shown: Path) -> tuple[TrialResult, ShellTools]:
     path = tuple(each / "bin" if (each / "bin").is_dir() else each for each in shown)
     sandbox = pick_sandbox("auto", SandboxSettings(read_only=(*shown, Path(sys.base_prefix)), path=path))
     with Workspace(root) as workspace:
-        attempt = trial(workspace, "", lambda _command: True)
+        attempt = make_trial(workspace, "", lambda _command: True)
     assert attempt is not None
     shell = ShellTools(sandbox, root)
     return read_trial(attempt, await shell.run_trial(attempt.script, _SECONDS)), shell
@@ -185,7 +185,7 @@ async def test_what_can_be_tried_in_a_moment_is_tried(
         _program(programs, name, line)
     if not fact:
         with Workspace(root) as workspace:
-            assert trial(workspace, "", lambda _command: True) is None
+            assert make_trial(workspace, "", lambda _command: True) is None
         return
     found, shell = await _tried(root, programs)
     await shell.close()
@@ -208,10 +208,10 @@ def test_no_trial_without_tests_or_without_leave(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "-x_test.py").write_text("")
     with Workspace(tmp_path) as workspace:
-        assert trial(workspace, "", lambda _command: True) is None
+        assert make_trial(workspace, "", lambda _command: True) is None
         (tmp_path / "tests" / "test_a.py").write_text("")
-        assert trial(workspace, "", lambda _command: False) is None
-        assert trial(workspace, "", lambda command: "pytest" in command) is not None
+        assert make_trial(workspace, "", lambda _command: False) is None
+        assert make_trial(workspace, "", lambda command: "pytest" in command) is not None
 
 
 @pytest.mark.parametrize(

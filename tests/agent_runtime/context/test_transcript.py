@@ -11,14 +11,14 @@ from agent_runtime.context.transcript import (
     MemorySettings,
     Meter,
     Transcript,
-    boundary,
+    build_summary,
+    describe_place,
     estimate,
     estimate_message,
-    length,
-    mechanical,
-    messages,
-    place,
-    usable,
+    extract_summary,
+    find_boundary,
+    render_messages,
+    summary_length,
 )
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.events import (
@@ -65,7 +65,7 @@ LOG: list[Recorded] = [
 
 
 def told(log: list[Recorded]) -> list[tuple[str, str]]:
-    return [(message.role, message.text) for message in messages(log)]
+    return [(message.role, message.text) for message in render_messages(log)]
 
 
 def test_roles_alternate_and_words_are_kept() -> None:
@@ -159,7 +159,7 @@ CHANGES: list[Recorded] = [
 def test_a_log_that_grows_tells_the_same_as_one_read_at_once(log: list[Recorded]) -> None:
     growing = Transcript()
     for end in range(len(log) + 1):
-        assert growing.messages(log[:end]) == messages(log[:end])
+        assert growing.messages(log[:end]) == render_messages(log[:end])
 
 
 TASK = st.integers(1, 4)
@@ -212,7 +212,7 @@ def test_any_log_tells_one_conversation_whose_roles_alternate(log: list[Recorded
 @given(logs(), st.integers(0, 25))
 def test_a_log_without_decisions_only_adds_to_what_was_told(log: list[Recorded], end: int) -> None:
     quiet = [event for event in log if not isinstance(event, Shrunk | Summarised)]
-    earlier, later = messages(quiet[:end]), messages(quiet)
+    earlier, later = render_messages(quiet[:end]), render_messages(quiet)
     whole = len(earlier) - 1  # the last one may still grow
     assert later[: max(0, whole)] == earlier[: max(0, whole)]
     assert not earlier or later[whole].text.startswith(earlier[whole].text)
@@ -238,7 +238,7 @@ def test_results_that_are_a_message_of_their_own_are_left_out_in_place() -> None
     first = growing.messages(log)
     second = growing.messages([*log, Shrunk(outputs=(2,))])
     assert [a is b for a, b in zip(first, second, strict=True)] == [True] * 2 + [False] + [True] * 2
-    assert second == messages([*log, Shrunk(outputs=(2,))])
+    assert second == render_messages([*log, Shrunk(outputs=(2,))])
 
 
 STEP: st.SearchStrategy[list[Recorded]] = st.sampled_from(
@@ -276,7 +276,7 @@ def test_steps_whose_results_are_left_out_are_told_as_when_the_log_is_read_at_on
 def test_a_log_that_was_emptied_begins_anew() -> None:
     transcript = Transcript()
     transcript.messages(LOG + CHANGES)
-    assert transcript.messages(LOG[:2]) == messages(LOG[:2])
+    assert transcript.messages(LOG[:2]) == render_messages(LOG[:2])
 
 
 def test_a_message_that_no_window_holds_loses_its_middle() -> None:
@@ -310,7 +310,7 @@ def test_calls_that_no_window_holds_lose_the_middle_of_their_arguments() -> None
     ],
 )
 def test_what_no_request_can_carry_is_not_told(said: str, sent: str) -> None:
-    told = messages([started("a", said), replied(said), observed(said)])
+    told = render_messages([started("a", said), replied(said), observed(said)])
     assert [message.text for message in told] == [sent, sent, sent]
     assert all(message.text.encode() for message in told)
 
@@ -330,7 +330,9 @@ SHOWN: list[Recorded] = [
 
 def shown(log: list[Recorded]) -> list[tuple[str, list[str]]]:
     """The messages of the user: text, and where their images are from."""
-    return [(each.text, [image.source for image in each.images]) for each in messages(log) if each.role == "user"]
+    return [
+        (each.text, [image.source for image in each.images]) for each in render_messages(log) if each.role == "user"
+    ]
 
 
 def test_the_message_that_opens_a_task_has_its_images_in_order() -> None:
@@ -376,7 +378,7 @@ def test_a_model_that_does_not_see_is_told_that_there_were_images() -> None:
     blind = Transcript(sees_images=False)
     opening, *rest = blind.messages(SHOWN[:3])
     assert (opening.text, opening.images) == ("do a\n\n[The images are not shown here.]", ())
-    assert rest == [*messages(SHOWN[:3])[1:]]
+    assert rest == [*render_messages(SHOWN[:3])[1:]]
     assert blind.tokens < IMAGE_TOKENS
 
 
@@ -384,7 +386,7 @@ def test_a_model_that_does_not_see_is_told_that_there_were_images() -> None:
 def test_a_log_with_images_grows_like_any_other(log: list[Recorded]) -> None:
     growing = Transcript()
     for end in range(len(log) + 1):
-        assert growing.messages(log[:end]) == messages(log[:end])
+        assert growing.messages(log[:end]) == render_messages(log[:end])
 
 
 @settings(deadline=None, max_examples=60)
@@ -430,7 +432,7 @@ def test_ids_that_come_again_are_told_apart_and_answered_each(
     wanted = [f"{n} {each.id}" for n, (asked, answered) in enumerate(steps) for each in asked[:answered]]
     assert [text for text in told if text != notes.UNANSWERED] == wanted
     log.append(Shrunk(outputs=tuple(out)))
-    assert growing.messages(log) == messages(log)
+    assert growing.messages(log) == render_messages(log)
     for before, after in pairwise(growing.messages(log)):
         assert [each.id for each in after.answers] == [each.id for each in before.requests]
 
@@ -438,7 +440,7 @@ def test_ids_that_come_again_are_told_apart_and_answered_each(
 def cut_at(log: list[Recorded], *, keep: int, least: int = 1, most: int = 1_000_000) -> int | None:
     transcript = Transcript()
     transcript.update(log)
-    return boundary(log, transcript.entries, keep=keep, least=least, most=most)
+    return find_boundary(log, transcript.entries, keep=keep, least=least, most=most)
 
 
 TWO_TASKS = [*task_of("alpha", 3, chars=4_000), *task_of("beta", 3, chars=4_000), started("gamma")]
@@ -490,8 +492,8 @@ def test_a_second_summary_reaches_further_than_the_first() -> None:
 def test_the_model_is_told_up_to_where_in_its_own_words() -> None:
     transcript = Transcript()
     transcript.update(TWO_TASKS)
-    assert place(transcript.entries, 1) == 'your reply that begins with "Step 1 of alpha."'
-    assert place(transcript.entries, len(TWO_TASKS) - 1) == 'the message that begins with "[Task] gamma"'
+    assert describe_place(transcript.entries, 1) == 'your reply that begins with "Step 1 of alpha."'
+    assert describe_place(transcript.entries, len(TWO_TASKS) - 1) == 'the message that begins with "[Task] gamma"'
 
 
 @pytest.mark.parametrize(
@@ -510,7 +512,7 @@ def test_the_model_is_told_up_to_where_in_its_own_words() -> None:
     ],
 )
 def test_what_of_a_reply_is_a_summary(reply: str, summary: str | None) -> None:
-    assert usable(reply, max_tokens=500) == summary
+    assert extract_summary(reply, max_tokens=500) == summary
 
 
 def test_a_summary_may_be_longer_where_it_replaces_more() -> None:
@@ -518,13 +520,13 @@ def test_a_summary_may_be_longer_where_it_replaces_more() -> None:
     transcript.update(TWO_TASKS)
     end = len(TWO_TASKS) - 1
     replaced = transcript.tokens_before(len(transcript.entries) - 1)
-    assert length(transcript.entries, end, least=10) == pytest.approx(replaced / 20, abs=1)
-    assert length(transcript.entries, end, least=5_000) == 5_000
-    assert length(transcript.entries, 1, least=10) < length(transcript.entries, end, least=10)
+    assert summary_length(transcript.entries, end, least=10) == pytest.approx(replaced / 20, abs=1)
+    assert summary_length(transcript.entries, end, least=5_000) == 5_000
+    assert summary_length(transcript.entries, 1, least=10) < summary_length(transcript.entries, end, least=10)
 
 
 def test_a_summary_is_cut_to_its_length() -> None:
-    text = usable("All of it was done well. " * 1_000, max_tokens=100)
+    text = extract_summary("All of it was done well. " * 1_000, max_tokens=100)
     assert text is not None
     assert len(text) < 1_000
     assert "characters left out" in text
@@ -541,7 +543,7 @@ def test_without_a_model_the_record_speaks() -> None:
         observed(),
         replied("b"),
     ]
-    text = mechanical(log, len(log) - 1, max_tokens=500, failure="the service is down")
+    text = build_summary(log, len(log) - 1, max_tokens=500, failure="the service is down")
     assert text.splitlines() == [
         "(From the record, since the model wrote no summary (the service is down).)",
         "Task 1: alpha -> finished: Alpha works.",
@@ -553,7 +555,7 @@ def test_without_a_model_the_record_speaks() -> None:
 def test_the_record_tells_what_people_said_in_a_task_that_goes_on() -> None:
     said = MessageInjected(step=1, text="Do not touch\nthe database.")
     log: list[Recorded] = [started("alpha"), replied(), returned(label="Running `ls`"), said, observed(), replied("b")]
-    assert mechanical(log, len(log) - 1, max_tokens=500).splitlines()[1:] == [
+    assert build_summary(log, len(log) - 1, max_tokens=500).splitlines()[1:] == [
         "Task 1: alpha -> calls so far, the last of 1: Running `ls`",
         "[USER MESSAGE] Do not touch the database.",
     ]
@@ -561,7 +563,7 @@ def test_the_record_tells_what_people_said_in_a_task_that_goes_on() -> None:
 
 def test_the_record_goes_on_from_the_summary_before() -> None:
     log = [*task_of("alpha", 1), started("beta"), Summarised(upto=6, text="Alpha was long.", usage=Usage()), replied()]
-    assert mechanical(log, 8, max_tokens=500).splitlines()[1:] == [
+    assert build_summary(log, 8, max_tokens=500).splitlines()[1:] == [
         "Alpha was long.",
         "Task 2: beta -> calls so far, the last of 0: none",
     ]
@@ -569,7 +571,7 @@ def test_the_record_goes_on_from_the_summary_before() -> None:
 
 def test_the_record_is_cut_to_its_length() -> None:
     log = [event for n in range(200) for event in task_of(f"task {n}", 1)]
-    assert len(mechanical(log, len(log), max_tokens=100)) < 1_000
+    assert len(build_summary(log, len(log), max_tokens=100)) < 1_000
 
 
 PROSE = """\

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from agent_runtime.context.conversation import Conversation
-from agent_runtime.context.transcript import MemorySettings, messages
+from agent_runtime.context.transcript import MemorySettings, render_messages
 from agent_runtime.core.errors import ScriptError, ToolError
 from agent_runtime.core.events import (
     CompletionWithdrawn,
@@ -320,7 +320,7 @@ async def test_each_request_extends_the_one_before(bench: Bench) -> None:
     steps = 12
     await bench.run(*([READ, RED, "Hm."] * (steps // 3)), DONE)
     log = bench.session.events
-    sent = [messages(log[:i]) for i, event in enumerate(log) if isinstance(event, Replied)]
+    sent = [render_messages(log[:i]) for i, event in enumerate(log) if isinstance(event, Replied)]
     assert len(sent) == steps + 1
     for earlier, later in itertools.pairwise(sent):
         assert later[: len(earlier)] == earlier

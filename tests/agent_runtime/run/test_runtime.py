@@ -406,7 +406,7 @@ async def test_a_run_after_one_that_was_stopped_before_its_first_message_is_told
             return ""
 
         with monkeypatch.context() as patched:
-            patched.setattr(toolbox, "toolchain", stops)
+            patched.setattr(toolbox, "describe_toolchain", stops)
             assert (await runtime.run("One")).status is Status.STOPPED
         assert (await runtime.run("Two")).status is Status.FINISHED
         [started] = [event for event in runtime.session.events if isinstance(event, Started)]

@@ -21,7 +21,7 @@ from agent_runtime import (
     read_skills,
     replay_recording,
 )
-from agent_runtime.context.transcript import messages
+from agent_runtime.context.transcript import render_messages
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.events import Archived, Recorded, Revealed, Shrunk, Summarised
 from agent_runtime.core.values import Plain, Usage
@@ -137,17 +137,17 @@ async def test_taking_back_what_was_not_replaced_yet_costs_nothing(call: Call, l
     await call("archive_context", task=1, summary="A.")
     assert "task 1" in await call("reveal_context", 1)
     assert log[-1] == Revealed(task=1)
-    assert messages(log) == messages(LOG)
+    assert render_messages(log) == render_messages(LOG)
 
 
 async def test_a_replaced_task_is_shown_again_as_it_was(call: Call, log: list[Recorded]) -> None:
     await call("archive_context", task=1, summary="A.")
     log.append(Shrunk(tasks=(1,)))
-    before = messages(log)
+    before = render_messages(log)
     text = await call("reveal_context", 1)
     assert text.startswith("[TASK 1 REVEALED]\n[USER]\n[Task] alpha\n\n[YOU]\nStep 1 of alpha.")
     assert text.endswith("[YOU]\nDone.\n[end of task 1]")
-    assert messages(log) == before
+    assert render_messages(log) == before
     await call("archive_context", task=1, summary="A, again.")
 
 
