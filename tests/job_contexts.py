@@ -78,7 +78,7 @@ def context_of(
 def snapshot(*, labels: tuple[str, ...] = (), reader: object = None, **thread: Any) -> ThreadSnapshot:  # noqa: ANN401 - see `thread_facts`
     """The place of `a_job` with these facts of its thread."""
     return ThreadSnapshot(
-        snapshot=Snapshot(repo=REPO, default_head="d" * 40),
+        facts=Snapshot(repo=REPO, default_head="d" * 40),
         roles=("write",),
         reader=cast("PhaseReader", reader),
         thread=thread_facts(**thread),

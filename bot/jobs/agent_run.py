@@ -1,8 +1,6 @@
-"""The agent's run on a job: in a workspace, through its pauses, up to a result that can be published.
+"""Run the agent on a job: in a workspace, through pauses, to a publishable result.
 
-`AgentRun.go` begins the work, continues it after a pause or the end of a process, or publishes a result that an earlier
-attempt has kept. A run that needs a person or waits for the model service ends as a job that waits. People's messages
-reach the agent while it works. Where nobody can be asked, a call that needs a person is denied with the reason.
+Start with `AgentRun.go`. A run that needs a user or waits for the model ends as a waiting job.
 """
 
 from __future__ import annotations
@@ -66,23 +64,23 @@ log = logging.getLogger(__name__)
 
 _BRANCH_CHARS = 200
 T = TypeVar("T")
-Leg = Callable[[AsyncRuntime], Coroutine[Any, Any, Outcome]]
+Segment = Callable[[AsyncRuntime], Coroutine[Any, Any, Outcome]]
 
 
 class AgentRun:
-    """Sees one piece of work through, or to the point where a person must answer."""
+    """Run one assignment to its end, or until a user must answer."""
 
     def __init__(self, context: JobContext, reporter: StatusReporter, assignment: Assignment) -> None:
         self._context, self._reporter, self._assignment = context, reporter, assignment
         self._delivery = ResultDelivery(context, reporter, assignment)
-        self._interrupt: Callable[[], object] = _nothing
+        self._interrupt: Callable[[], object] = _no_op
         self._messages = Messages()
         self._stopped = ""
-        self._parked = False
-        self._fresh = reporter.progress
+        self._keep = False
+        self._initial_progress = reporter.progress
 
     def handle_signal(self, signal: Signal) -> None:
-        """Take in what somebody says to the job while it runs."""
+        """Process a user's message or stop during the run."""
         if signal.kind == "stop":
             self._stopped = signal.text
             self._interrupt()
@@ -91,154 +89,150 @@ class AgentRun:
 
     @property
     def undelivered(self) -> tuple[Signal, ...]:
-        """The messages that came too late for the agent."""
+        """Messages that arrived too late."""
         return self._messages.undelivered
 
     async def go(self) -> Ending:
-        """Begin, go on, or publish, whatever comes next."""
+        """Start, continue or publish, depending on the stored state."""
         record, work = self._context.record, self._context.services.work
-        asked = await waiting.asked(record)
-        done = await work.find(self._context.job.id, record)
-        if done is not None:
-            return await self._publish_again(done[0], done[1], asked)
-        if asked is None:
-            return await self._begin()
+        request = await waiting.asked(record)
+        result = await work.find(self._context.job.id, record)
+        if result is not None:
+            return await self._publish_stored(result[0], result[1], request)
+        if request is None:
+            return await self._start_or_resume()
         await self._reporter.recall()
-        answer = await waiting.answered(record, asked)
+        answer = await waiting.answered(record, request)
         if answer is not None and not self._stopped:
-            return await self._go_on(asked, answer)
+            return await self._resume(request, answer)
         if self._stopped:
             return await self._stop_waiting(self._stopped)
-        if asked.until <= time.time():
-            return await self._stop_waiting(waiting.unanswered(asked))
-        # Its worker died before it could tell that it waits.
-        return await self._delivery.waits(asked)
+        if request.until <= time.time():
+            return await self._stop_waiting(waiting.unanswered(request))
+        # Its worker died before it reported the request.
+        return await self._delivery.waits(request)
 
-    async def give_up(self, status: Status) -> Ending:
-        """End a job that was begun, as the assignment says why, and keep what it did.
+    async def abandon(self, status: Status) -> Ending:
+        """End an interrupted job for `Assignment.closing`, and keep its work.
 
         Raises:
-            WorkspaceError: its files are gone.
+            WorkspaceError: its files are lost.
         """
-        why = self._assignment.closing
-        self._stopped = why
+        reason = self._assignment.closing
+        self._stopped = reason
         await self._reporter.recall()
-        done = await self._context.services.work.find(self._context.job.id, self._context.record)
-        if done is not None:
-            ended = replace(done[0], outcome=replace(done[0].outcome, status=status, reason=why))
-            return await self._publish_again(ended, done[1], None)
-        return await self._stop_waiting(why, status)
+        result = await self._context.services.work.find(self._context.job.id, self._context.record)
+        if result is not None:
+            abandoned = replace(result[0], outcome=replace(result[0].outcome, status=status, reason=reason))
+            return await self._publish_stored(abandoned, result[1], None)
+        return await self._stop_waiting(reason, status)
 
-    async def _begin(self) -> Ending:
-        """Start, or go on where an attempt before this was cut off with its process."""
-        kept = (await self._context.record.read()).progress
+    async def _start_or_resume(self) -> Ending:
+        progress = (await self._context.record.read()).progress
         await self._reporter.recall()
-        is_given_up = kept is not None and kept.run_id and kept.run_id == self._reporter.progress.run_id
-        if not is_given_up and await asyncio.to_thread(self._context.services.has_session, self._context.job):
+        is_lost = progress is not None and progress.run_id and progress.run_id == self._reporter.progress.run_id
+        if not is_lost and await asyncio.to_thread(self._context.services.has_session, self._context.job):
             try:
-                async with self._reopened() as tree:
-                    return await self._end(tree, await self._run(tree, continue_leg))
+                async with self._reopen() as tree:
+                    return await self._finish(tree, await self._run(tree, continue_segment))
             except (WorkspaceGoneError, ResumeError) as error:
                 log.warning("restarted from the beginning: %s", error)
-        return await self._begin_anew()
+        return await self._start_over()
 
-    async def _begin_anew(self) -> Ending:
+    async def _start_over(self) -> Ending:
         self._context.phases.begin("prepare")
-        # What the attempt before it has cost counts, and its log is kept.
-        lost = self._reporter.progress
-        self._reporter.progress = replace(self._fresh, usage=lost.usage, run_id=lost.run_id)
-        if lost.usage.requests:
+        # Keep the cost and the log of the earlier attempt.
+        progress = self._reporter.progress
+        self._reporter.progress = replace(self._initial_progress, usage=progress.usage, run_id=progress.run_id)
+        if progress.usage.requests:
             await self._reporter.keep()
         await self._context.services.keep_log(self._context.job)
         await asyncio.to_thread(self._context.services.forget_session, self._context.job)
-        async with opened_anew(self._context, self._assignment, keep=lambda: self._parked) as tree:
-            with self._staying_when_interrupted():
+        async with open_workspace(self._context, self._assignment, keep=lambda: self._keep) as tree:
+            with self._keep_if_interrupted():
                 await record_generation(self._context, tree)
                 prepared = await self._unless_stopped(self._prepare(tree))
                 if prepared is None:
-                    return await self._end(tree, Outcome(status=Status.STOPPED))
+                    return await self._finish(tree, Outcome(status=Status.STOPPED))
                 await self._reporter.keep()
                 brief, ready = prepared
-                return await self._end(
+                return await self._finish(
                     tree, await self._run(tree, lambda runtime: self._start(runtime, brief, ready, tree))
                 )
 
-    async def _go_on(self, asked: Waiting, answer: ApprovalAnswer) -> Ending:
-        """Continue at the call that waited, in the files as they were left."""
+    async def _resume(self, request: Waiting, answer: ApprovalAnswer) -> Ending:
         if not await asyncio.to_thread(self._context.services.has_session, self._context.job):
-            return await self._begin_anew()  # as an attempt did that was cut off before its first step
+            return await self._start_over()  # a worker died before the first step
 
-        def leg(runtime: AsyncRuntime) -> Coroutine[Any, Any, Outcome]:
+        def segment(runtime: AsyncRuntime) -> Coroutine[Any, Any, Outcome]:
             pending = runtime.pending
-            if pending is None or pending.request_id != asked.request_id:
-                return continue_leg(runtime)  # the answer was heard already, by an attempt that was cut off
-            return runtime.resume(approve=answer.approved, note=answer.note, request_id=asked.request_id)
+            if pending is None or pending.request_id != request.request_id:
+                return continue_segment(runtime)  # an earlier attempt has processed the answer
+            return runtime.resume(approve=answer.approved, note=answer.note, request_id=request.request_id)
 
         try:
-            async with self._reopened() as tree:
+            async with self._reopen() as tree:
                 try:
-                    outcome = await self._run(tree, leg)
+                    outcome = await self._run(tree, segment)
                 except ResumeError as error:
                     outcome = Outcome(status=Status.STOPPED, reason=str(error))
-                return await self._end(tree, outcome)
+                return await self._finish(tree, outcome)
         except WorkspaceGoneError as error:
             log.warning("restarted, because the job's files are gone: %s", error)
-            return await self._begin_anew()
+            return await self._start_over()
 
-    async def _stop_waiting(self, why: str, status: Status = Status.STOPPED) -> Ending:
-        async with self._reopened() as tree:
-            return await self._end(tree, Outcome(status=status, reason=why, usage=self._reporter.progress.usage))
+    async def _stop_waiting(self, reason: str, status: Status = Status.STOPPED) -> Ending:
+        async with self._reopen() as tree:
+            return await self._finish(tree, Outcome(status=status, reason=reason, usage=self._reporter.progress.usage))
 
     @asynccontextmanager
-    async def _reopened(self) -> AsyncIterator[Tree]:
-        """The files as an earlier attempt, or an earlier leg, left them."""
+    async def _reopen(self) -> AsyncIterator[Tree]:
         self._context.phases.begin("prepare")
-        async with reopened(self._context, self._reporter, self._assignment, keep=lambda: self._parked) as tree:
-            with self._staying_when_interrupted():
+        async with reopen_workspace(self._context, self._reporter, self._assignment, keep=lambda: self._keep) as tree:
+            with self._keep_if_interrupted():
                 await record_generation(self._context, tree)
                 yield tree
 
     async def _prepare(self, tree: Tree) -> tuple[Brief, SetupResult]:
-        """Everything that is there before the agent starts."""
-        context, begun, reporter = self._context, self._assignment, self._reporter
+        context, assignment, reporter = self._context, self._assignment, self._reporter
         start_in = context.services.conventions.working_directory
         if start_in and not any(path.startswith(f"{start_in}/") for path in tree.blobs):
             raise MissingDirectoryError(start_in, tree.base_sha)
-        reached = describe_network(narrow_network(context.services.network, begun.asked.config.network).network)
-        ready = await set_up(context, reporter, begun, tree)
-        material = await gather(context, begun)
-        reporter.warn("\n\n".join(filter(None, (begun.asked.ignored(tree.blobs), ready.warning, material.unread))))
-        reporter.prepared(reached, setup_failed=ready.failed, failing=material.failing)
+        network = describe_network(narrow_network(context.services.network, assignment.settings.config.network).network)
+        ready = await run_setup(context, reporter, assignment, tree)
+        material = await gather(context, assignment)
+        warnings = (assignment.settings.ignored(tree.blobs), ready.warning, material.unread)
+        reporter.warn("\n\n".join(filter(None, warnings)))
+        reporter.prepared(network, setup_failed=ready.failed, failing=material.failing)
         # Hostile threads cost seconds to clean.
-        return await asyncio.to_thread(brief_for, context.job, begun.command, material), ready
+        return await asyncio.to_thread(brief_for, context.job, assignment.command, material), ready
 
     async def _start(self, runtime: AsyncRuntime, brief: Brief, ready: SetupResult, tree: Tree) -> Outcome:
-        """Show the agent its task, with pictures where its model sees."""
-        begun, sees = self._assignment, runtime.agent.provider.sees_images
+        assignment, sees_images = self._assignment, runtime.agent.provider.sees_images
         task = await self._unless_stopped(
-            material_module.shown(self._context, begun.here.repo.full_name, brief, sees=sees)
+            material_module.shown(self._context, assignment.snapshot.repo.full_name, brief, sees=sees_images)
         )
         if task is None:
             return Outcome(status=Status.STOPPED)
         self._interrupt = runtime.abort
-        branch = one_line(begun.here.thread.head_ref, _BRANCH_CHARS)  # of a fork: named by a stranger
-        head = f"HEAD: {begun.grant.bound_to_sha[:10]} on {branch}, nothing uncommitted (git is not needed)"
-        facts = (head, *ready.facts, *(() if self._asks else (NOBODY_ANSWERS,)))
-        task = replace(task, quotes=(*task.quotes, *ready.quotes), output_schema=begun.output_schema)
-        if begun.grant.candidates == 1:
+        branch = one_line(assignment.snapshot.thread.head_ref, _BRANCH_CHARS)  # of a fork: named by a stranger
+        head = f"HEAD: {assignment.grant.bound_to_sha[:10]} on {branch}, nothing uncommitted (git is not needed)"
+        facts = (head, *ready.facts, *(() if self._can_ask else (NO_USER,)))
+        task = replace(task, quotes=(*task.quotes, *ready.quotes), output_schema=assignment.output_schema)
+        if assignment.grant.candidates == 1:
             return await runtime.run(task, facts=facts)
-        candidates = Candidates(runtime, self._reporter, begun.grant.candidates, tree.blobs)
+        candidates = Candidates(runtime, self._reporter, assignment.grant.candidates, tree.blobs)
         self._interrupt = candidates.stop
-        self._messages.go_to(candidates)
-        outcome = await candidates.best(task, facts)
+        self._messages.set_agent(candidates)
+        outcome = await candidates.run_best(task, facts)
         if outcome is None:
             self._interrupt = runtime.abort
-            self._messages.go_to(runtime)
+            self._messages.set_agent(runtime)
             outcome = await runtime.run(task, facts=facts)
         return outcome
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """What `work` gives, or None when somebody stops the job meanwhile."""
+        """Return the result of `work`, or None if the job is stopped meanwhile."""
         task = asyncio.ensure_future(work)
         self._interrupt = task.cancel
         try:
@@ -251,217 +245,204 @@ class AgentRun:
                 raise
             return None
         finally:
-            self._interrupt = _nothing
+            self._interrupt = _no_op
 
-    async def _run(self, tree: Tree, leg: Leg) -> Outcome:
-        """Run a leg; its outcome has the cost of attempts before this one, too."""
-        context, begun = self._context, self._assignment
-        kept = (await context.record.read()).progress
-        config = begun.asked.config
-        instructions = {config.path: config.instructions, **begun.asked.instructions}
+    async def _run(self, tree: Tree, segment: Segment) -> Outcome:
+        """Run a segment; the outcome includes the cost of earlier ones."""
+        context, assignment = self._context, self._assignment
+        progress = (await context.record.read()).progress
+        config = assignment.settings.config
+        instructions = {config.path: config.instructions, **assignment.settings.instructions}
         session = context.services.sessions.of(context.job.id) if context.services.sessions is not None else None
-        order = AgentSpec(
+        spec = AgentSpec(
             work_dir=tree.path,
-            policy=await policy_of(context, begun.grant.policy),
-            tools=begun.grant.tools,
-            model=begun.grant.model,
+            policy=await effective_policy(context, assignment.grant.policy),
+            tools=assignment.grant.tools,
+            model=assignment.grant.model,
             network=narrow_network(context.services.network, config.network).network,
             instructions={name: text for name, text in instructions.items() if text.strip()},
             session=session,
-            skills=begun.asked.skills,
+            skills=assignment.settings.skills,
             start_in=context.services.conventions.working_directory,
             kept_index=tree.code_index,
-            servers=begun.grant.servers,
+            servers=assignment.grant.servers,
         )
         context.phases.begin("run")
         listeners = (self._listen, *context.services.listeners)
-        async with opened(session), context.services.agent(order, listeners) as runtime:
-            self._messages.go_to(runtime)
-            if self._asks:
+        async with opened(session), context.services.agent(spec, listeners) as runtime:
+            self._messages.set_agent(runtime)
+            if self._can_ask:
                 runtime.hooks.register("permission_request", deny_unshowable_calls(self._context.github.redacted))
-                runtime.hooks.register("permission_request", approves_alike(context, begun))
+                runtime.hooks.register("permission_request", approve_similar(context, assignment))
             else:
-                deny_unanswerable(runtime.hooks, self._reporter, begun)
+                deny_unanswerable(runtime.hooks, self._reporter, assignment)
             self._interrupt = runtime.abort
             try:
-                outcome = Outcome(status=Status.STOPPED) if self._stopped else await leg(runtime)
+                outcome = Outcome(status=Status.STOPPED) if self._stopped else await segment(runtime)
             finally:
-                self._messages.go_to(None)
-                self._interrupt = _nothing
-        return outcome if kept is None else replace(outcome, usage=kept.usage + outcome.usage)
+                self._messages.set_agent(None)
+                self._interrupt = _no_op
+        return outcome if progress is None else replace(outcome, usage=progress.usage + outcome.usage)
 
-    async def _end(self, tree: Tree, outcome: Outcome) -> Ending:
-        """Wait for a person, or keep what the run came to and publish it."""
+    async def _finish(self, tree: Tree, outcome: Outcome) -> Ending:
+        """Wait for a user, or store and publish the result."""
         context = self._context
         context.phases.begin("publish")
         await self._reporter.keep_denied()
-        settled = await parked(context, self._reporter, outcome, stopped=self._stopped)
-        if isinstance(settled, Ending):
-            self._parked = True
-            return settled
-        outcome = readable(settled)
+        waiting_or_outcome = await park(context, self._reporter, outcome, stopped=self._stopped)
+        if isinstance(waiting_or_outcome, Ending):
+            self._keep = True
+            return waiting_or_outcome
+        outcome = fence_json(waiting_or_outcome)
         if outcome.pending is not None and context.can_ask:
             until = time.time() + context.services.bounds.approval_seconds
-            asked = waiting.request_for(outcome.pending, self._assignment.grant, until=until)
-            await waiting.ask(context.record, asked)
-            self._parked = True
-            return await self._delivery.waits(asked)
+            request = waiting.request_for(outcome.pending, self._assignment.grant, until=until)
+            await waiting.ask(context.record, request)
+            self._keep = True
+            return await self._delivery.waits(request)
         change = await tree.change(unfinished=outcome.status is not Status.FINISHED)
         if not self._reporter.progress.attempts:  # a candidate was judged in its copy, which its files came from
             self._reporter.edited(change)
-        if outcome.status is Status.FINISHED and change and is_to_be_proven(context, self._assignment):
+        if outcome.status is Status.FINISHED and change and needs_proof(context, self._assignment):
             proven = await self._unless_stopped(prove(context, self._reporter, self._assignment, tree, change))
             outcome = outcome if proven else replace(outcome, status=Status.STOPPED, reason=self._stopped)
-        await keep(context, self._reporter, outcome, change)
+        await store_result(context, self._reporter, outcome, change)
         return await self._delivery.deliver(tree, outcome, change)
 
-    async def _publish_again(self, done: RunResult, patch: Path, asked: Waiting | None) -> Ending:
-        """Publish what an earlier attempt kept, once it may be published."""
-        context, begun = self._context, self._assignment
+    async def _publish_stored(self, result: RunResult, patch: Path, request: Waiting | None) -> Ending:
+        context, assignment = self._context, self._assignment
         log.info("the work is already finished; publishing it")
         context.phases.begin("publish")
-        self._reporter.progress = done.progress
-        if asked is not None and asked.kind == "plan":
-            return await self._delivery.planned(done.outcome, asked, self._stopped)
+        self._reporter.progress = result.progress
+        if request is not None and request.kind == "plan":
+            return await self._delivery.planned(result.outcome, request, self._stopped)
         verdict = None
-        held = asked if asked is not None and asked.kind == "publication" else None
-        if held is not None and (verdict := await self._delivery.verdict(held, self._stopped)) is None:
-            kept = await asyncio.to_thread(context.services.work.patch, context.job.id)
-            return await self._delivery.waits(held, patch=kept, completion=done.outcome.summary)
-        async with context.services.workspaces.open(context.job.id, begun.here.repo.id, begun.source) as tree:
-            change = await tree.restore(patch, expect=done.tree_sha)
-            return await self._delivery.deliver(tree, done.outcome, change, verdict=verdict)
+        approval = request if request is not None and request.kind == "publication" else None
+        if approval is not None and (verdict := await self._delivery.verdict(approval, self._stopped)) is None:
+            stored_patch = await asyncio.to_thread(context.services.work.patch, context.job.id)
+            return await self._delivery.waits(approval, patch=stored_patch, completion=result.outcome.summary)
+        repo_id, source = assignment.snapshot.repo.id, assignment.source
+        async with context.services.workspaces.open(context.job.id, repo_id, source) as tree:
+            change = await tree.restore(patch, expect=result.tree_sha)
+            return await self._delivery.deliver(tree, result.outcome, change, verdict=verdict)
 
     @property
-    def _asks(self) -> bool:
-        """Whether people are asked; of several candidates none waits for an answer."""
+    def _can_ask(self) -> bool:
+        """Whether users are asked; parallel candidates never wait."""
         return self._context.can_ask and self._assignment.grant.candidates == 1
 
     @contextmanager
-    def _staying_when_interrupted(self) -> Iterator[None]:
-        """Keep the files for the next worker: this one has to stop, or cannot keep its log, and releases the job."""
+    def _keep_if_interrupted(self) -> Iterator[None]:
+        """Keep the files for the next worker if this one is interrupted."""
         try:
             yield
         except (asyncio.CancelledError, QueueError, StorageError, SessionInUseError, SessionUnavailableError):
-            self._parked = True
+            self._keep = True
             raise
 
     def _listen(self, event: Event) -> None:
         self._reporter.listen(event)
         inner = event.event if isinstance(event, ChildWatched) else event
-        self._messages.note(inner)
+        self._messages.record_event(inner)
         if isinstance(inner, NetworkUsed):
             log.info("network: %s", inner.connection)
 
 
-def _nothing() -> None:
-    """Nothing is under way that could be interrupted."""
+def _no_op() -> None: ...
 
 
-def opened_anew(
-    context: JobContext, begun: Assignment, *, keep: Callable[[], bool]
+def open_workspace(
+    context: JobContext, assignment: Assignment, *, keep: Callable[[], bool]
 ) -> AbstractAsyncContextManager[Tree]:
-    """The files of the commit.
-
-    Args:
-        context: the job.
-        begun: what it may do, and where.
-        keep: asked as the body ends: whether the files stay.
-    """
+    """Open a new workspace at the commit; `keep` decides at exit whether it stays."""
     workspaces, current = context.services.workspaces, partial(is_current, context.queue)
-    return workspaces.open(context.job.id, begun.here.repo.id, begun.source, keep=keep, current=current)
+    return workspaces.open(context.job.id, assignment.snapshot.repo.id, assignment.source, keep=keep, current=current)
 
 
 @asynccontextmanager
-async def reopened(
-    context: JobContext, reporter: StatusReporter, begun: Assignment, *, keep: Callable[[], bool]
+async def reopen_workspace(
+    context: JobContext, reporter: StatusReporter, assignment: Assignment, *, keep: Callable[[], bool]
 ) -> AsyncIterator[Tree]:
-    """The files as an earlier attempt, or an earlier leg, left them.
-
-    Args:
-        context: the job.
-        reporter: reports it.
-        begun: what it may do, and where.
-        keep: asked as the body ends: whether the files stay.
+    """Reopen the files of an earlier attempt or segment.
 
     Raises:
-        WorkspaceGoneError: they are not there any more.
-        StorageError: they may be stored, but the store cannot be reached.
-        ChangeError: what was saved does not fit.
+        WorkspaceGoneError: they are lost.
+        StorageError: the store cannot be reached.
+        ChangeError: the saved change does not apply.
     """
     handover, job_id = context.services.handover, context.job.id
     saved = handover.saved if handover is not None else {}
     if job_id not in saved:
         generation = (await context.record.read()).generation or ""
-        left = WorkspaceRef(generation=generation, repo_id=begun.here.repo.id, source=begun.source)
+        ref = WorkspaceRef(generation=generation, repo_id=assignment.snapshot.repo.id, source=assignment.source)
         current = partial(is_current, context.queue)
-        async with context.services.workspaces.reopen(job_id, left, keep=keep, current=current) as tree:
+        async with context.services.workspaces.reopen(job_id, ref, keep=keep, current=current) as tree:
             yield tree
         return
-    async with opened_anew(context, begun, keep=keep) as tree:
-        # Files that git ignores were not saved; what of them set-up makes, it makes again.
-        await set_up(context, reporter, begun, tree)
+    async with open_workspace(context, assignment, keep=keep) as tree:
+        # Ignored files were not saved; the setup creates its own again.
+        await run_setup(context, reporter, assignment, tree)
         await tree.restore_carried(saved[job_id].work)
-        # An attempt that could not put it back leaves it to the next one.
+        # Only now: a failed attempt leaves it to the next one.
         del saved[job_id]
         yield tree
 
 
 async def record_generation(context: JobContext, tree: Tree) -> None:
-    """Before anything writes to the files: from now on only these are the job's, wherever older ones are."""
+    """Store the workspace's generation before any write: older files of the job become invalid."""
     await context.record.update(lambda record: replace(record, generation=tree.generation))
 
 
 async def is_current(records: JobRecords, job_id: str, generation: str) -> bool:
-    """Whether a job's files are still those of a generation; see `IsCurrent`."""
+    """Whether a workspace's generation is the job's latest; see `IsCurrent`."""
     return (await records.record(job_id)).generation == generation
 
 
-async def set_up(context: JobContext, reporter: StatusReporter, begun: Assignment, tree: Tree) -> SetupResult:
-    """Have the repository's set-up run, where a job may execute anything."""
-    if not begun.grant.can_execute:
+async def run_setup(context: JobContext, reporter: StatusReporter, assignment: Assignment, tree: Tree) -> SetupResult:
+    """Run the repository's setup, if the job may execute commands."""
+    if not assignment.grant.can_execute:
         return SetupResult()
     return await context.services.setup.run(
         tree,
-        begun.asked,
-        repo_id=begun.here.repo.id,
+        assignment.settings,
+        repo_id=assignment.snapshot.repo.id,
         tell=reporter.tell,
         start_in=context.services.conventions.working_directory,
     )
 
 
 class Messages:
-    """The messages of one job, over all the legs of its run."""
+    """The user messages of one job, across segments."""
 
     def __init__(self) -> None:
         self._signals: dict[str, Signal] = {}
-        self._told: set[str] = set()
+        self._delivered: set[str] = set()
         self._agent: AsyncRuntime | Candidates | None = None
 
     def deliver(self, signal: Signal) -> None:
-        """Pass a message on, at once when the agent is at work."""
+        """Store a message, and send it to a running agent."""
         self._signals[signal.id] = signal
         if self._agent is not None:
             _send(self._agent, signal)
 
-    def go_to(self, agent: AsyncRuntime | Candidates | None) -> None:
-        """Pass on the messages that an agent, or several at once, have not been told; None when they have ended."""
+    def set_agent(self, agent: AsyncRuntime | Candidates | None) -> None:
+        """Send undelivered messages to an agent or candidates; None ends delivery."""
         for event in agent.session.events if isinstance(agent, AsyncRuntime) else ():
-            self.note(event)
+            self.record_event(event)
         self._agent = agent
         if agent is not None:
             for signal in self.undelivered:
                 _send(agent, signal)
 
-    def note(self, event: Event) -> None:
-        """Take in an event of the run."""
+    def record_event(self, event: Event) -> None:
+        """Record a delivered message."""
         if isinstance(event, MessageInjected):
-            self._told.add(event.id)
+            self._delivered.add(event.id)
 
     @property
     def undelivered(self) -> tuple[Signal, ...]:
-        """Those that came too late for the agent."""
-        return tuple(signal for signal in self._signals.values() if signal.id not in self._told)
+        """Messages that arrived too late."""
+        return tuple(signal for signal in self._signals.values() if signal.id not in self._delivered)
 
 
 def _send(agent: AsyncRuntime | Candidates, signal: Signal) -> None:
@@ -469,17 +450,11 @@ def _send(agent: AsyncRuntime | Candidates, signal: Signal) -> None:
     agent.send_message(f"@{signal.by} says, while you work: {signal.text}", id=signal.id)
 
 
-async def parked(context: JobContext, reporter: StatusReporter, outcome: Outcome, *, stopped: str) -> Ending | Outcome:
-    """Let a job wait when its run ended for the model's sake.
-
-    Args:
-        context: the job.
-        reporter: reports it.
-        outcome: how its run ended its leg.
-        stopped: who has stopped the job, as a sentence; empty when nobody has.
+async def park(context: JobContext, reporter: StatusReporter, outcome: Outcome, *, stopped: str) -> Ending | Outcome:
+    """Let a job wait if its model was unavailable.
 
     Returns:
-        That the job waits; or how its run ended for good, which of a job that was stopped says who has.
+        The waiting job's ending, or the outcome, with `stopped` as its reason if a user stopped the job.
     """
     if stopped and outcome.status in {Status.STOPPED, Status.MODEL_UNAVAILABLE}:
         return replace(outcome, status=Status.STOPPED, reason=stopped)
@@ -497,32 +472,28 @@ async def parked(context: JobContext, reporter: StatusReporter, outcome: Outcome
     return Ending(state=JobState.WAITING, reason=outcome.reason or "", view=view, until=outage.until)
 
 
-async def policy_of(context: JobContext, policy: Policy) -> Policy:
-    """What a run may do and spend; one that waited for the model before does not hold a worker up by waiting again."""
+async def effective_policy(context: JobContext, policy: Policy) -> Policy:
+    """Return the policy; a run that waited for the model before does not wait in a worker again."""
     if await waiting.last_outage(context.record) is None:
         return policy
     return replace(policy, limits=replace(policy.limits, outage_seconds=0.0))
 
 
-async def continue_leg(runtime: AsyncRuntime) -> Outcome:
-    """The leg after a process that ended at any moment, or after an outage: what it came to stands, else it goes on."""
+async def continue_segment(runtime: AsyncRuntime) -> Outcome:
+    """Continue after a crash or an outage, unless the outcome is already known."""
     outcome = runtime.outcome
     if outcome is None or outcome.status is Status.MODEL_UNAVAILABLE:
         return await runtime.resume()
     return outcome
 
 
-def approves_alike(context: JobContext, assignment: Assignment) -> Callable[..., Awaitable[bool | None]]:
-    """A handler of requests for permission that approves what fits a pattern which was approved in this run.
+def approve_similar(context: JobContext, assignment: Assignment) -> Callable[..., Awaitable[bool | None]]:
+    """Return a hook that approves calls matching a pattern approved in this run.
 
-    What was approved is looked up for each call: a push invalidates it during the run, and it survives the process.
-
-    Args:
-        context: the job.
-        assignment: what it may do, and where.
+    Reads the patterns for each call: a push invalidates them during the run, and they survive the process.
     """
     grant = assignment.grant
-    moved = context.job.thread.kind == "pull" and assignment.here.thread.head_sha != grant.bound_to_sha
+    moved = context.job.thread.kind == "pull" and assignment.snapshot.thread.head_sha != grant.bound_to_sha
 
     async def approve(pending: PendingCall, **_: object) -> bool | None:
         patterns = () if moved else await waiting.approved_alike(context.record)
@@ -531,61 +502,54 @@ def approves_alike(context: JobContext, assignment: Assignment) -> Callable[...,
     return approve
 
 
-NOBODY_ANSWERS = "Nobody can be asked in this run: decide for yourself, and say in the completion what you decided."
-"""The agent's instructions about it, before it starts."""
-_ASKED_CHARS = 2_000
-_NOBODY = "nobody can be asked in this run"
-_DECIDE = f"{_NOBODY}; decide for yourself, and say in the completion what you decided"
-_INSTEAD = (
+NO_USER = "Nobody can be asked in this run: decide for yourself, and say in the completion what you decided."
+_REQUEST_CHARS = 2_000
+_NO_ANSWER = "nobody can be asked in this run"
+_DECIDE = f"{_NO_ANSWER}; decide for yourself, and say in the completion what you decided"
+_ALTERNATIVES = (
     "Allowed without asking: reading and writing files, and the usual tests, builds and linters as plain commands, "
     "without substitution, variables or redirection into files"
 )
 
 
 def deny_unanswerable(hooks: HookSystem, reporter: StatusReporter, assignment: Assignment) -> None:
-    """Answer all that a runtime asks, in the place of people who are not there.
-
-    Args:
-        hooks: the runtime's.
-        reporter: keeps what was denied.
-        assignment: says what would have allowed it.
-    """
+    """Deny each approval request and question of a run that no user can answer."""
 
     # Async, so that both run on the event loop, which alone changes the progress.
     async def deny(pending: PendingCall, **_: object) -> str:
-        setting, value = _allowing(assignment, pending)
-        asked = str(pending.args.get("command") or pending.preview)[:_ASKED_CHARS]
+        setting, value = _allowing_setting(assignment, pending)
+        request = str(pending.args.get("command") or pending.preview)[:_REQUEST_CHARS]
         await reporter.denied(
-            DeniedCall(tool=pending.tool, asked=asked, reason=pending.reason, setting=setting, value=value)
+            DeniedCall(tool=pending.tool, asked=request, reason=pending.reason, setting=setting, value=value)
         )
-        return f"{_NOBODY}. {pending.reason.rstrip('. ')}. {_INSTEAD}"
+        return f"{_NO_ANSWER}. {pending.reason.rstrip('. ')}. {_ALTERNATIVES}"
 
     async def decline(question: str, **_: object) -> NoAnswer:
-        await reporter.denied(DeniedCall(tool="ask_user", asked=question[:_ASKED_CHARS], reason="It is a question."))
+        await reporter.denied(DeniedCall(tool="ask_user", asked=question[:_REQUEST_CHARS], reason="It is a question."))
         return NoAnswer(why=_DECIDE)
 
-    # By arguments also for what is too long to be shown: nobody is shown anything.
+    # By arguments even for long calls: no user sees them.
     hooks.register("permission_request", deny, by_arguments=True)
     hooks.register("ask_user", decline)
 
 
-def _allowing(
-    begun: Assignment, pending: PendingCall
+def _allowing_setting(
+    assignment: Assignment, pending: PendingCall
 ) -> tuple[Literal["allow-commands", "level", "label", "label-off"], str]:
-    """The setting that would have allowed a call, and its value."""
-    if patterns := exact_patterns(begun.grant.policy, pending):
+    """Return the setting that would allow a call, and its value."""
+    if patterns := exact_patterns(assignment.grant.policy, pending):
         return "allow-commands", "; ".join(patterns)
-    thread, repo, names = begun.here.thread, begun.here.repo, begun.asked.config.labels
+    thread, repo, names = assignment.snapshot.thread, assignment.snapshot.repo, assignment.settings.config.labels
     if thread.head_repo_id != repo.id:  # of a fork neither input nor file can raise the level
         return "label", names.auto
     # The lowest of label, file and input holds.
-    if lowering := next((name for name in begun.here.labels if names.level_of(name) == "ask"), ""):
+    if lowering := next((name for name in assignment.snapshot.labels if names.level_of(name) == "ask"), ""):
         return "label-off", lowering
     return "level", "auto"
 
 
-def readable(outcome: Outcome) -> Outcome:
-    """The same outcome, its summary as a block of code where it is nothing but JSON."""
+def fence_json(outcome: Outcome) -> Outcome:
+    """Fence a summary that is only JSON."""
     if not outcome.output_json or not outcome.summary or "```" in outcome.summary:
         return outcome
     return replace(outcome, summary=fence(outcome.summary, "json"))
@@ -595,61 +559,63 @@ RERUN_SECONDS = 600.0
 _CACHES = frozenset({".pytest_cache/", ".mypy_cache/", ".ruff_cache/"})
 
 
-def is_to_be_proven(context: JobContext, begun: Assignment) -> bool:
-    """Whether a change is published only when the failed command passes after it: a fix that failed checks began."""
-    return context.job.origin.kind == "ci" and isinstance(begun.command, Fix) and begun.grant.can_execute
+def needs_proof(context: JobContext, assignment: Assignment) -> bool:
+    """Whether a change needs a passing rerun of the failed command: a fix for failed checks."""
+    return context.job.origin.kind == "ci" and isinstance(assignment.command, Fix) and assignment.grant.can_execute
 
 
-async def prove(context: JobContext, reporter: StatusReporter, begun: Assignment, tree: Tree, change: Change) -> bool:
-    """Run the failed command on the files as the agent left them, whatever it says of them, and keep what it came to.
+async def prove(
+    context: JobContext, reporter: StatusReporter, assignment: Assignment, tree: Tree, change: Change
+) -> bool:
+    """Rerun the failed command on the agent's files in a fresh sandbox, and record the result.
 
-    Nothing of the agent's terminals is there: no variables, no programs in the background, no home.
+    No variables, background processes or home of the agent's terminals exist there.
 
     Raises:
         SandboxError: the sandbox cannot be started.
     """
-    beside = tuple(each for each in await tree.list_unpublished(change) if each not in _CACHES)
-    progress, tell = reporter.progress, reporter.tell
-    shown = find_reproduction(progress.checks, progress.edits, progress.failing)
-    if shown is None:
-        reporter.progress = replace(progress, rerun=Rerun(beside=beside))
+    unpublished = tuple(path for path in await tree.list_unpublished(change) if path not in _CACHES)
+    progress, report = reporter.progress, reporter.tell
+    failed = find_reproduction(progress.checks, progress.edits, progress.failing)
+    if failed is None:
+        reporter.progress = replace(progress, rerun=Rerun(beside=unpublished))
         return True
-    # On a line of its own: without the directory nothing of the command is run, whatever it is made of.
-    place = f"cd {shlex.quote(shown.directory)}\n" if shown.directory else ""
-    doing = Activity(label=f"proof: {one_line(shown.command, 200)}", state="doing")
-    tell(doing)
+    # On its own line: if the directory is missing, no part of the command runs.
+    change_directory = f"cd {shlex.quote(failed.directory)}\n" if failed.directory else ""
+    activity = Activity(label=f"proof: {one_line(failed.command, 200)}", state="doing")
+    report(activity)
     async with CommandRunner(
         context.services.setup.sandbox,
         tree.path,
-        network=narrow_network(context.services.network, begun.asked.config.network).network,
+        network=narrow_network(context.services.network, assignment.settings.config.network).network,
         start_in=context.services.conventions.working_directory,
         told=lambda connection: log.info("proof: network: %s", connection),
     ) as runner:
-        end = await runner.run(f"{place}{shown.command}", seconds=RERUN_SECONDS)
-    tell(replace(doing, state="done" if end.ok else "failed"))
+        end = await runner.run(f"{change_directory}{failed.command}", seconds=RERUN_SECONDS)
+    report(replace(activity, state="done" if end.ok else "failed"))
     log.info(
         "proof: exit code %s after %.1f s; it wrote:\n%s",
         end.exit_code,
         end.seconds,
         end.output,
     )
-    check = replace(shown, exit_code=end.exit_code, seconds=end.seconds, ended=time.time(), declared=True, by_host=True)
+    run = replace(failed, exit_code=end.exit_code, seconds=end.seconds, ended=time.time(), declared=True, by_host=True)
     rerun = Rerun(
-        command=shown.command,
-        before=shown.exit_code or 0,
+        command=failed.command,
+        before=failed.exit_code or 0,
         after=end.exit_code,
         seconds=end.seconds,
-        other=is_unrelated(shown, progress.failing),
-        passed_there=any(each.passed and each.command == shown.command for each in progress.checks),
-        beside=beside,
+        other=is_unrelated(failed, progress.failing),
+        passed_there=any(check.passed and check.command == failed.command for check in progress.checks),
+        beside=unpublished,
     )
-    reporter.progress = replace(reporter.progress, rerun=rerun, checks=(*reporter.progress.checks, check))
+    reporter.progress = replace(reporter.progress, rerun=rerun, checks=(*reporter.progress.checks, run))
     return True
 
 
-async def keep(context: JobContext, reporter: StatusReporter, outcome: Outcome, change: Change) -> None:
-    """Keep what a run came to before any of it is published; its session is needed no more."""
-    work = RunResult(outcome=outcome, progress=reporter.progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
-    await context.services.work.keep(context.job.id, context.record, work, change)
+async def store_result(context: JobContext, reporter: StatusReporter, outcome: Outcome, change: Change) -> None:
+    """Store the result before it is published, and delete the session."""
+    result = RunResult(outcome=outcome, progress=reporter.progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
+    await context.services.work.keep(context.job.id, context.record, result, change)
     await context.services.keep_log(context.job)
     await asyncio.to_thread(context.services.forget_session, context.job)

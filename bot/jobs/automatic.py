@@ -1,8 +1,7 @@
-"""Automatic work that is left alone: reviews and fixes of failed checks that nobody needs now.
+"""Skip automatic work: reviews and fixes of failed checks that are disabled or pointless.
 
-Reviews are skipped where they are not enabled, for a draft, and for a commit that has one. For failed checks GitHub is
-asked as little as decides: whether the commit is still the head, whether the bot itself made it, how often it has been
-tried, whether the base branch fails alike. The reason is reported once for each commit.
+Start with `ci_skip_ending` and `review_skip_reason`. Facts are requested only until they decide; a reason is reported
+once for each commit.
 """
 
 from __future__ import annotations
@@ -30,50 +29,50 @@ log = logging.getLogger(__name__)
 
 
 async def early_skip_reason(context: JobContext) -> str:
-    """Why the job is a review that neither the repository nor the operator wants; empty for any other job."""
+    """Return why an automatic review is disabled; empty for any other job."""
     command = context.job.command
-    if not is_unasked_review(context.job) or not isinstance(command, Review) or command.on is None:
+    if not is_automatic_review(context.job) or not isinstance(command, Review) or command.on is None:
         return ""
     config = await lately_on_default_branch(context)
-    wanted = config.is_review_enabled(command.on, context.services.bounds.review_on)
-    return "" if wanted else f"`review_on` in `{config.path}` does not list `{command.on}`."
+    is_enabled = config.is_review_enabled(command.on, context.services.bounds.review_on)
+    return "" if is_enabled else f"`review_on` in `{config.path}` does not list `{command.on}`."
 
 
-def is_unasked_review(job: Job) -> bool:
-    """Whether a job is a review that nobody gave a command for."""
+def is_automatic_review(job: Job) -> bool:
+    """Whether a job is a review without a command."""
     return isinstance(job.command, Review) and job.command.on is not None and job.is_from_event
 
 
-async def review_skip_reason(context: JobContext, here: ThreadSnapshot) -> str:
-    """Why a pull request is not to be reviewed now; empty when it is, or when its review is under way."""
+async def review_skip_reason(context: JobContext, snapshot: ThreadSnapshot) -> str:
+    """Return why a pull request needs no review now; empty if it does."""
     if await resume_base(context) is not None:
         return ""
-    pull, head = here.snapshot.pull, here.thread.head_sha
+    pull, head = snapshot.facts.pull, snapshot.thread.head_sha
     if pull is not None and pull.draft:
         return "It is a draft again."
     if not context.services.is_long_running and context.job.head_sha != head:
         return "It has a newer commit; that push has its own run."
     me = (await context.github.accounts.me()).id
-    reviews = await here.reader.reviews(here.repo.full_name, context.job.thread.number)
-    done = any(each.author_id == me and each.commit_sha == head and has_marker(each.body) for each in reviews)
-    return "This commit has already been reviewed." if done else ""
+    reviews = await snapshot.reader.reviews(snapshot.repo.full_name, context.job.thread.number)
+    reviewed = any(entry.author_id == me and entry.commit_sha == head and has_marker(entry.body) for entry in reviews)
+    return "This commit has already been reviewed." if reviewed else ""
 
 
-_LINEAGE = 10
-_LOOKED_AT = 3
-_REMARKS = 10
+_MAX_ANCESTORS = 10
+_MAX_ANNOTATED_JOBS = 3
+_MAX_ANNOTATIONS = 10
 _NAME_CHARS = 100
-_TOLD_SECONDS = 30 * 24 * 3600.0
+_NOTICE_SECONDS = 30 * 24 * 3600.0
 
 
-async def ci_skip_ending(context: JobContext, here: ThreadSnapshot) -> Ending | None:
-    """The ending of work on failed checks that are left alone; None when they are worked on.
+async def ci_skip_ending(context: JobContext, snapshot: ThreadSnapshot) -> Ending | None:
+    """Return the ending of a skipped fix of failed checks, or None.
 
-    Why is told once for each commit and reason: in the thread, and where there is none in the check run.
+    A reason is reported once for each commit: in the thread, or in the check run of a branch.
     """
     if await resume_base(context) is not None:
         return None
-    job, thread = context.job, here.thread
+    job, thread = context.job, snapshot.thread
     name = code(one_line(job.origin.name or "CI", _NAME_CHARS))
     facts = FailureFacts(
         subject=f"the workflow {name}" if job.origin.id else f"the check {name}",
@@ -84,29 +83,29 @@ async def ci_skip_ending(context: JobContext, here: ThreadSnapshot) -> Ending | 
         base=thread.base_ref if job.thread.kind == "pull" else "",
     )
     try:
-        facts = await _asked(context, here, facts)
+        facts = await _request_facts(context, snapshot, facts)
     except GitHubError as error:
         if error.passing:
             raise
         log.warning("the failure was not read: %s", error)
         unknown = lacking(context, "actions" if job.origin.id else "checks") if error.lacks_permission else str(error)
         facts = replace(facts, unknown=unknown)
-    skip = skip_reason(facts) or await _run_again(context, here, facts)
+    skip = skip_reason(facts) or await _rerun_failed_jobs(context, snapshot, facts)
     if skip is None:
         return None
     ending = Ending(state=JobState.REFUSED, reason=skip.reason)
     if skip.silent:
         return ending
-    if not context.services.is_long_running and job.thread.has_comments:  # what a workflow's run remembers ends with it
+    if not context.services.is_long_running and job.thread.has_comments:  # a workflow's run has no ledger
         me = (await context.github.accounts.me()).id
-        said = await here.reader.comments(here.repo.full_name, job.thread.number)
-        # As it was shown.
+        comments = await snapshot.reader.comments(snapshot.repo.full_name, job.thread.number)
+        # As rendered in the comment.
         text, allowed = context.services.rename_settings_to_inputs(skip.reason), context.services.allowed(job)
-        words = escape_markdown(text, allowed, limit=COMPLETION_LIMIT)
-        is_new = not any(each.author_id == me and context.github.redacted(words) in each.body for each in said)
+        excerpt = escape_markdown(text, allowed, limit=COMPLETION_LIMIT)
+        is_new = not any(entry.author_id == me and context.github.redacted(excerpt) in entry.body for entry in comments)
     else:
         cause = f"ci {job.head_sha} {skip.cause}"
-        is_new = await context.ledger.may_tell(job.repo.id, job.thread.key, cause, seconds=_TOLD_SECONDS, by=job.id)
+        is_new = await context.ledger.may_tell(job.repo.id, job.thread.key, cause, seconds=_NOTICE_SECONDS, by=job.id)
     if not is_new:
         return ending
     if job.thread.has_comments or not context.services.is_long_running:
@@ -116,128 +115,128 @@ async def ci_skip_ending(context: JobContext, here: ThreadSnapshot) -> Ending | 
     return ending
 
 
-async def _asked(context: JobContext, here: ThreadSnapshot, facts: FailureFacts) -> FailureFacts:
-    """The facts that GitHub is asked for; as few as decide."""
-    repo = here.repo.full_name
+async def _request_facts(context: JobContext, snapshot: ThreadSnapshot, facts: FailureFacts) -> FailureFacts:
+    """Request facts until they decide."""
+    repo = snapshot.repo.full_name
     # How many commits from this one backwards the bot made because checks failed.
-    made, sha = 0, facts.now_sha
-    while made < _LINEAGE:
+    own_commits, sha = 0, facts.now_sha
+    while own_commits < _MAX_ANCESTORS:
         commit = await context.github.repos.commit(repo, sha)
         if not re.search(CI_COMMIT_PATTERN, commit.message, re.MULTILINE) or not commit.parents:
             break
-        made, sha = made + 1, commit.parents[0]
+        own_commits, sha = own_commits + 1, commit.parents[0]
     if facts.now_sha != facts.head_sha or facts.own_branch:
-        return replace(facts, pushed_by_us=made > 0)
+        return replace(facts, pushed_by_us=own_commits > 0)
     of_fork = isinstance(context.job.command, Explain)
-    attempts = max(made, await _attempts(context))
-    # A workflow's run forgets what it did; what is remembered elsewhere is counted before, see `caps`. The owner of a
-    # fork can push to it as often as they like, and each push would cause a pointless notice.
+    attempts = max(own_commits, await _count_attempts(context))
+    # A workflow's run has no memory; elsewhere `caps` count. The owner of a fork can push any number of times, and
+    # each push would cause a pointless notice.
     if of_fork and not context.services.is_long_running:
         me, key = (await context.github.accounts.me()).id, context.services.marker_key
         number = context.job.thread.number
-        ours = [each.body for each in await here.reader.comments(repo, number) if each.author_id == me]
-        said = [each for each in ours if signed_job(each, context.job.repo.id, number, key=key, kind="ci") is not None]
-        attempts = max(attempts, len(said))
+        bodies = [entry.body for entry in await snapshot.reader.comments(repo, number) if entry.author_id == me]
+        reports = [signed_job(body, context.job.repo.id, number, key=key, kind="ci") for body in bodies]
+        attempts = max(attempts, sum(report is not None for report in reports))
     facts = replace(facts, attempts=attempts, is_from_fork=of_fork)
     if not facts.base:
         prefix, me = context.services.conventions.branch_prefix + FIX_CI_PREFIX, (await context.github.accounts.me()).id
-        pull_url = await context.github.pulls.own_into(repo, here.thread.head_ref, prefix, author_id=me)
+        pull_url = await context.github.pulls.own_into(repo, snapshot.thread.head_ref, prefix, author_id=me)
         facts = replace(facts, pull_url=pull_url)
     if not context.job.origin.id:
-        return replace(facts, red_on_base=await _check_on_base(context, here, facts))
-    run = await here.reader.run(repo, context.job.origin.id)
+        return replace(facts, red_on_base=await _check_on_base(context, snapshot, facts))
+    run = await snapshot.reader.run(repo, context.job.origin.id)
     facts = replace(
         facts,
-        jobs=await _failed_jobs(here, run.id),
+        jobs=await _failed_jobs(snapshot, run.id),
         passed_before=await context.github.runs.passed_before(repo, run),
     )
-    there = await context.github.runs.red_on_base(repo, run, facts.base, here.repo.id) if facts.base else None
-    if there is None:
+    base_run = await context.github.runs.red_on_base(repo, run, facts.base, snapshot.repo.id) if facts.base else None
+    if base_run is None:
         return facts
-    jobs = await here.reader.jobs_of_run(repo, there.id)
-    return replace(facts, red_on_base=frozenset(each.name for each in jobs if each.conclusion in RED))
+    jobs = await snapshot.reader.jobs_of_run(repo, base_run.id)
+    return replace(facts, red_on_base=frozenset(job.name for job in jobs if job.conclusion in RED))
 
 
-async def _check_on_base(context: JobContext, here: ThreadSnapshot, facts: FailureFacts) -> frozenset[str] | None:
-    """The same for a check of another App, which is known by its name; a suite has the App's, and stands for all."""
-    repo, base = here.repo.full_name, here.snapshot.base_head
+async def _check_on_base(context: JobContext, snapshot: ThreadSnapshot, facts: FailureFacts) -> frozenset[str] | None:
+    """Compare another App's checks with the base branch. A suite has the App's name and stands for all."""
+    repo, reader, base = snapshot.repo.full_name, snapshot.reader, snapshot.facts.base_head
     if not facts.base or base is None:
         return None
-    before = {each.name for each in await here.reader.failing_checks(repo, base)}
-    failing = {each.name for each in await here.reader.failing_checks(repo, facts.head_sha)} if before else set[str]()
-    mine = failing & {context.job.origin.name} or failing
-    return frozenset() if mine and mine <= before else None
+    on_base = {check.name for check in await reader.failing_checks(repo, base)}
+    failing = {check.name for check in await reader.failing_checks(repo, facts.head_sha)} if on_base else set[str]()
+    relevant = failing & {context.job.origin.name} or failing
+    return frozenset() if relevant and relevant <= on_base else None
 
 
-async def _failed_jobs(here: ThreadSnapshot, run_id: int) -> tuple[FailedJob, ...]:
-    """The failed jobs without their logs; what GitHub remarks on the first of them tells whether a runner was lost.
+async def _failed_jobs(snapshot: ThreadSnapshot, run_id: int) -> tuple[FailedJob, ...]:
+    """Return the failed jobs without logs. Annotations of the first ones tell whether a runner was lost.
 
-    Remarks have a permission of their own, without which the steps alone decide.
+    Annotations need a permission of their own; without it, the steps decide.
     """
-    repo, found = here.repo.full_name, []
-    red = [each for each in await here.reader.jobs_of_run(repo, run_id) if each.conclusion in RED]
-    for number, job in enumerate(red):
+    repo, jobs = snapshot.repo.full_name, []
+    failed = [job for job in await snapshot.reader.jobs_of_run(repo, run_id) if job.conclusion in RED]
+    for number, job in enumerate(failed):
         remarks: tuple[Annotation, ...] = ()
-        if number < _LOOKED_AT and job.check_id:
+        if number < _MAX_ANNOTATED_JOBS and job.check_id:
             try:
-                remarks = await here.reader.annotations(repo, job.check_id)
+                remarks = await snapshot.reader.annotations(repo, job.check_id)
             except GitHubError as error:
                 if not error.lacks_permission:
                     raise
                 log.warning("%s", error)
-        found.append(
+        jobs.append(
             FailedJob(
                 id=job.id,
                 name=job.name,
                 conclusion=job.conclusion,
                 steps=tuple(map(step_of, job.steps)),
-                annotations=tuple(map(remark_of, remarks[:_REMARKS])),
+                annotations=tuple(map(remark_of, remarks[:_MAX_ANNOTATIONS])),
             )
         )
-    return tuple(found)
+    return tuple(jobs)
 
 
-async def _attempts(context: JobContext) -> int:
-    """How often failing checks have started work on this commit, or on one that the bot made it from."""
+async def _count_attempts(context: JobContext) -> int:
+    """Count the earlier fixes on this commit and its ancestors that the bot made."""
     stored = await context.queue.of_thread(context.job.repo.id, context.job.thread.key)
-    tried = [
-        each.job
-        for each in stored
-        if each.job.origin.kind == "ci" and each.state is not JobState.REFUSED and each.job.id != context.job.id
+    attempts = [
+        entry.job
+        for entry in stored
+        if entry.job.origin.kind == "ci" and entry.state is not JobState.REFUSED and entry.job.id != context.job.id
     ]
-    made = {}
-    for job in tried:
+    job_of_commit = {}
+    for job in attempts:
         if (commit := (await context.of(job).read()).published.commit) is not None:
-            made[commit.sha] = job
+            job_of_commit[commit.sha] = job
     count, head = 0, context.job.head_sha
-    for _ in range(_LINEAGE):
-        count += sum(job.head_sha == head for job in tried)
-        before = made.get(head)
-        if before is None:
+    for _ in range(_MAX_ANCESTORS):
+        count += sum(job.head_sha == head for job in attempts)
+        parent = job_of_commit.get(head)
+        if parent is None:
             break
-        head = before.head_sha
+        head = parent.head_sha
     return count
 
 
-async def _run_again(context: JobContext, here: ThreadSnapshot, facts: FailureFacts) -> Skip | None:
-    """Have the failed jobs run once more where the repository wants that; then that attempt decides."""
+async def _rerun_failed_jobs(context: JobContext, snapshot: ThreadSnapshot, facts: FailureFacts) -> Skip | None:
+    """Rerun failed jobs once, if enabled; the second attempt decides."""
     job = context.job
     if not job.origin.id or not (await lately_on_default_branch(context)).rerun_failed_jobs:
         return None
-    run = await here.reader.run(here.repo.full_name, job.origin.id)
+    run = await snapshot.reader.run(snapshot.repo.full_name, job.origin.id)
     if run.attempt > 1 and run.conclusion:
         return None
     try:
         if run.attempt == 1:  # else they run again since an attempt of this job that was cut off, or a person, asked
-            await context.github.runs.rerun_failed_jobs(here.repo.full_name, run.id)
+            await context.github.runs.rerun_failed_jobs(snapshot.repo.full_name, run.id)
     except GitHubError as error:
         if not error.lacks_permission:
             raise
         log.warning("the failed jobs were not re-run: %s", error)
         return None
-    what = facts.subject[:1].upper() + facts.subject[1:]
+    subject = facts.subject[:1].upper() + facts.subject[1:]
     reason = (
-        f"{what} failed on {facts.head_sha[:10]}. I re-ran its failed jobs once: if they pass, the failure was "
+        f"{subject} failed on {facts.head_sha[:10]}. I re-ran its failed jobs once: if they pass, the failure was "
         "flaky, and I change nothing."
     )
     return Skip(cause="run-again", reason=reason)

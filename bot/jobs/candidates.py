@@ -1,4 +1,4 @@
-"""Several attempts at one fix at the same time; the best is brought into the job's files."""
+"""Run several attempts at one fix in parallel, and keep the best."""
 
 from __future__ import annotations
 
@@ -27,76 +27,69 @@ from bot.publishing.checks import Edits, Verdict, verdict_of
 from bot.publishing.status_view import CandidateView, Progress
 
 log = logging.getLogger(__name__)
-_ORDER = (Verdict.VERIFIED, Verdict.UNVERIFIED, Verdict.SETUP_FAILED, Verdict.RED, Verdict.UNCHANGED)
+_VERDICT_ORDER = (Verdict.VERIFIED, Verdict.UNVERIFIED, Verdict.SETUP_FAILED, Verdict.RED, Verdict.UNCHANGED)
 _SUMMARY_CHARS = 2_000
 
 
 class Candidates:
-    """The attempts of one job. They share its budget, and each has a copy of its files."""
+    """The attempts of one job, which share its budget; each has a copy of its files."""
 
     def __init__(self, runtime: AsyncRuntime, reporter: StatusReporter, count: int, committed: Collection[str]) -> None:
-        """Start nothing yet.
-
-        Args:
-            runtime: the job's; it runs nothing itself.
-            reporter: shows all attempts.
-            count: how many attempts.
-            committed: the files of the commit that is worked on, some of which git may ignore.
-        """
+        """Store the parts; `committed` are the commit's files, some of which git may ignore."""
         self._runtime, self._reporter, self._count = runtime, reporter, count
         self._committed = frozenset(committed)
         # Beside the job's files: on the same file system, and removed with them if this process dies.
         copies = runtime.agent.work_dir.parent
         self._manager = TaskManager(Delegation(max_tasks=count, at_once=count, copies=copies))
-        self._begun = reporter.progress
+        self._initial_progress = reporter.progress
         self._progress: dict[str, Progress] = {}
-        self._ending: list[asyncio.Task[None]] = []
+        self._cancellations: list[asyncio.Task[None]] = []
         self._messages: list[tuple[str, str]] = []
         self._stopped = False
 
     def stop(self) -> None:
-        """End all attempts; the best is still brought into the job's files, as unfinished work."""
+        """End all attempts; the best becomes unfinished work."""
         self._stopped = True
-        self._ending += [asyncio.ensure_future(self._manager.cancel(each)) for each in self._progress]
+        self._cancellations += [asyncio.ensure_future(self._manager.cancel(name)) for name in self._progress]
 
     def send_message(self, message: str, *, id: str = "") -> None:  # noqa: A002 - as in the event
-        """Tell all attempts something, those that begin later, too."""
+        """Send a message to all attempts, including later ones."""
         self._messages.append((message, id))
-        for each in self._progress:
-            self._manager.send_message(each, message, id=id)
+        for name in self._progress:
+            self._manager.send_message(name, message, id=id)
 
-    async def best(self, task: Task, facts: Sequence[str]) -> Outcome | None:
-        """Make the attempts, and give how the best one ended; None where none can be made."""
+    async def run_best(self, task: Task, facts: Sequence[str]) -> Outcome | None:
+        """Run the attempts, collect the best change and return its outcome; None if none can be made."""
         self._runtime.hooks.add(self._listen)
         try:
-            why = await self._start(task, facts)
+            reason = await self._start(task, facts)
             if not self._progress and not self._stopped:
-                self._reporter.warn(f"I made one attempt instead of several candidates: {why}")
+                self._reporter.warn(f"I made one attempt instead of several candidates: {reason}")
                 return None
-            if why:
-                self._reporter.warn(f"I made only {len(self._progress)} of {self._count} candidates: {why}")
+            if reason:
+                self._reporter.warn(f"I made only {len(self._progress)} of {self._count} candidates: {reason}")
             if self._stopped:  # also those that began in this moment
                 self.stop()
-            statuses = [await self._manager.wait(each) for each in self._progress]
-            await asyncio.gather(*self._ending)
-            judged = [await asyncio.to_thread(self._judged, number, each) for number, each in enumerate(statuses, 1)]
+            statuses = [await self._manager.wait(name) for name in self._progress]
+            await asyncio.gather(*self._cancellations)
+            results = [await asyncio.to_thread(self._evaluate, n, status) for n, status in enumerate(statuses, 1)]
             # Bring the best attempt into the job's files that can be, and report all.
-            usage = sum((each.attempt.usage for each in judged), Usage())
-            outcome, taken = Outcome(status=Status.STOPPED), None
-            for each in sorted(judged, key=lambda each: each.rank):
+            usage = sum((result.attempt.usage for result in results), Usage())
+            outcome, chosen = Outcome(status=Status.STOPPED), None
+            for result in sorted(results, key=lambda result: result.rank):
                 try:
-                    await self._manager.collect(each.task)
+                    await self._manager.collect(result.task)
                 except UsageError as error:  # a link, for example, or a very large file
-                    self._reporter.warn(f"The change of attempt {each.attempt.number} could not be used. {error}")
+                    self._reporter.warn(f"The change of attempt {result.attempt.number} could not be used. {error}")
                     outcome = Outcome(status=Status.FAILED, reason="No attempt made a change that could be used.")
                     continue
-                taken, outcome = each, each.outcome
+                chosen, outcome = result, result.outcome
                 break
-            attempts = tuple(replace(each.attempt, taken=each is taken) for each in judged)
-            now = self._reporter.progress
-            shown = taken.progress if taken else now
+            attempts = tuple(replace(result.attempt, taken=result is chosen) for result in results)
+            current = self._reporter.progress
+            progress = chosen.progress if chosen else current
             self._reporter.progress = replace(
-                shown, usage=usage, denied=now.denied, warning=now.warning, attempts=attempts
+                progress, usage=usage, denied=current.denied, warning=current.warning, attempts=attempts
             )
             if self._stopped:
                 outcome = replace(outcome, status=Status.STOPPED)
@@ -105,10 +98,10 @@ class Candidates:
             await self._manager.close()
 
     async def _start(self, task: Task, facts: Sequence[str]) -> str:
-        """Start as many attempts as can be; gives why there are not more, or nothing."""
+        """Start the attempts; return why fewer were started, or an empty text."""
         limits = self._runtime.agent.policy.limits
         money, tokens = limits.max_cost_usd, limits.max_tokens
-        each = replace(
+        share = replace(
             limits,
             max_cost_usd=None if money is None else money / self._count,
             max_tokens=None if tokens is None else tokens // self._count,
@@ -116,25 +109,25 @@ class Candidates:
         while len(self._progress) < self._count and not self._stopped:
             try:
                 name = await self._manager.start_task(
-                    task, self._runtime, facts=facts, limits=each, also=self._committed
+                    task, self._runtime, facts=facts, limits=share, also=self._committed
                 )
             except UsageError as error:
                 log.warning("only %s of %s attempts were started: %s", len(self._progress), self._count, error)
                 return f"{error}."
-            self._progress.setdefault(name, self._begun)
+            self._progress.setdefault(name, self._initial_progress)
             for message, id_ in self._messages:
                 self._manager.send_message(name, message, id=id_)
         return ""
 
     def _listen(self, event: Event) -> None:
         if isinstance(event, ChildWatched):
-            self._progress[event.task] = self._progress.get(event.task, self._begun).apply_event(event.event)
+            self._progress[event.task] = self._progress.get(event.task, self._initial_progress).apply_event(event.event)
 
-    def _judged(self, number: int, status: TaskStatus) -> _Judged:
-        """What the host saw of an attempt. Its programs have ended, so nothing changes its files any more."""
+    def _evaluate(self, number: int, status: TaskStatus) -> _Evaluated:
+        """Evaluate an attempt. Its processes have ended, so its files no longer change."""
         names = [(kind, name) for kind, _, name in (change.partition(": ") for change in status.changes)]
         progress = self._progress[status.id]
-        if times := _written(self._manager.copy_of(status.id), names):
+        if times := _change_times(self._manager.copy_of(status.id), names):
             progress = progress.with_edits(Edits(first=min(times), last=max(times)))
         verdict = verdict_of(progress.judged_checks, changed=bool(names), setup_failed=bool(progress.setup_failed))
         outcome = status.outcome or Outcome(status=Status.FAILED)
@@ -149,12 +142,12 @@ class Candidates:
             summary=str(outcome)[:_SUMMARY_CHARS],
         )
         log.info("attempt %s: %s", number, attempt)
-        return _Judged(task=status.id, attempt=attempt, progress=progress, outcome=outcome)
+        return _Evaluated(task=status.id, attempt=attempt, progress=progress, outcome=outcome)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Judged:
-    """An attempt that has ended, and what the host saw of it."""
+class _Evaluated:
+    """An evaluated attempt."""
 
     task: str
     attempt: CandidateView
@@ -163,18 +156,17 @@ class _Judged:
 
     @property
     def rank(self) -> tuple[bool, int, float, int]:
-        """Sorts the best one first: finished, its checks pass, the smallest change; one of unknown size is none."""
-        told = self.attempt
+        """Sort key, best first: finished, checks pass, small change; an unknown size is last."""
+        attempt = self.attempt
         finished = self.outcome.status is Status.FINISHED
-        size = math.inf if told.lines is None else told.lines + told.files
-        return not finished, _ORDER.index(told.verdict), size, told.number
+        size = math.inf if attempt.lines is None else attempt.lines + attempt.files
+        return not finished, _VERDICT_ORDER.index(attempt.verdict), size, attempt.number
 
 
-def _written(copy: Path, changes: Sequence[tuple[str, str]]) -> list[float]:
-    """When the changed files of a copy were written, which no program can set.
+def _change_times(copy: Path, changes: Sequence[tuple[str, str]]) -> list[float]:
+    """Return the change times of the files, which no program can set.
 
-    Infinite, so that no check counts, where that is not known: for more files than are told by name, and for a name
-    that is shown quoted because it would break a line.
+    Infinite, so that no check counts, for files that are not listed or whose names are quoted.
     """
     times: list[float] = []
     for kind, name in changes:

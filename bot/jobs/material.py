@@ -68,8 +68,8 @@ async def gather(context: JobContext, begun: Assignment) -> Material:
     Raises:
         GitHubError: GitHub failed in a way that may pass.
     """
-    repo, number, reader = begun.here.repo.full_name, context.job.thread.number, begun.here.reader
-    language, plan = begun.asked.config.language or "", begun.command.plan if isinstance(begun.command, Fix) else ""
+    repo, number, reader = begun.snapshot.repo.full_name, context.job.thread.number, begun.snapshot.reader
+    language, plan = begun.settings.config.language or "", begun.command.plan if isinstance(begun.command, Fix) else ""
     red, unread = await _red(context, begun)
     failed = await _failed(context, begun, red)
     material = Material(
@@ -86,7 +86,7 @@ async def gather(context: JobContext, begun: Assignment) -> Material:
     comments = tuple([_comment(each, me) for each in await reader.comments(repo, number)])
     material = replace(material, comments=comments, files=await _linked(context, begun))
     if context.job.thread.kind == "issue":
-        continues = begun.here.thread.continues > 0
+        continues = begun.snapshot.thread.continues > 0
         diff = await pull_diff(context, begun, limit=_DIFF_CHARS) if continues else ""
         return replace(material, continues=continues, diff=diff)
     return replace(
@@ -108,11 +108,11 @@ async def gather(context: JobContext, begun: Assignment) -> Material:
 
 async def pull_diff(context: JobContext, begun: Assignment, *, limit: int) -> str:
     """What the pull request changes, as git writes it, at most `limit` characters of it."""
-    base = begun.asked.base_sha
+    base = begun.settings.base_sha
     source = begun.source
     return await context.services.workspaces.diff(
-        begun.here.repo.id,
-        replace(source, ref=f"refs/heads/{begun.here.thread.base_ref}", sha=base),
+        begun.snapshot.repo.id,
+        replace(source, ref=f"refs/heads/{begun.snapshot.thread.base_ref}", sha=base),
         source,
         limit=limit,
     )
@@ -120,12 +120,12 @@ async def pull_diff(context: JobContext, begun: Assignment, *, limit: int) -> st
 
 async def _red(context: JobContext, begun: Assignment) -> tuple[tuple[RedCheck, ...], str]:
     """The failing checks of a pull request's head, or of the commit that made CI ask; and why they were not read."""
-    has_pull = context.job.thread.kind == "pull" or begun.here.thread.continues > 0
+    has_pull = context.job.thread.kind == "pull" or begun.snapshot.thread.continues > 0
     # By a button, work on a branch that failing checks began is done again.
     if not has_pull and context.job.origin.kind not in {"ci", "button"}:
         return (), ""
     try:
-        return await begun.here.reader.failing_checks(begun.here.repo.full_name, begun.grant.bound_to_sha), ""
+        return await begun.snapshot.reader.failing_checks(begun.snapshot.repo.full_name, begun.grant.bound_to_sha), ""
     except GitHubError as error:
         if error.passing:
             raise
@@ -138,7 +138,7 @@ async def _red(context: JobContext, begun: Assignment) -> tuple[tuple[RedCheck, 
 
 async def _failed(context: JobContext, begun: Assignment, red: Sequence[RedCheck]) -> FailedRun | None:
     """What failed in the workflow run that started the job, or, where a person wants it fixed, in the first red one."""
-    here, run_id = begun.here, context.job.origin.id
+    here, run_id = begun.snapshot, context.job.origin.id
     if context.job.origin.kind not in {"ci", "recipe"}:
         run_id = (
             run_behind(context.services.server_url, here.repo.full_name, red)
@@ -158,14 +158,14 @@ async def _failed(context: JobContext, begun: Assignment, red: Sequence[RedCheck
 
 async def _linked(context: JobContext, begun: Assignment) -> tuple[LinkedFile, ...]:
     """The repository's own files that the thread's description links to, as they are in the commit worked on."""
-    prefix = re.escape(f"{context.services.server_url}/{begun.here.repo.full_name}/blob/")
+    prefix = re.escape(f"{context.services.server_url}/{begun.snapshot.repo.full_name}/blob/")
     links = re.finditer(rf"{prefix}[^/\s]+/([^\s#?)>\]\"']+)(?:#(L[0-9L-]+))?", context.job.thread.body)
     # The author of the description may have filled it with links that lead nowhere.
     places = list(dict.fromkeys((unquote(link[1]), link[2] or "") for link in links))[:_MOST_FILES]
     found = []
     for path, lines in places:
         try:
-            blob = await context.services.workspaces.read(begun.here.repo.id, begun.source, path, limit=_FILE_BYTES)
+            blob = await context.services.workspaces.read(begun.snapshot.repo.id, begun.source, path, limit=_FILE_BYTES)
         except WorkspaceError:  # no file, or a large one: the agent can look for itself
             continue
         if blob is None:

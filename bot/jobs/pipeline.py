@@ -34,14 +34,14 @@ from bot.jobs import reports, waiting
 from bot.jobs.access import AccessCheck, ThreadSnapshot, check_access, fetch_snapshot
 from bot.jobs.admission import (
     Assignment,
-    at_base,
-    base_of,
-    continue_own_pull,
+    base_source,
+    continue_pull,
     decide,
+    head_source,
+    move_to_base,
     pin_base,
+    requested_base,
     resume_base,
-    wanted_base,
-    work_source,
 )
 from bot.jobs.agent_run import AgentRun
 from bot.jobs.automatic import ci_skip_ending, early_skip_reason, review_skip_reason
@@ -299,12 +299,12 @@ class JobPipeline:
     async def _may_begin(self, here: ThreadSnapshot) -> Grant | Refusal:
         """Decide before anything is fetched or said; most of what the repository itself asks for comes later."""
         context, again = self._context, await resume_base(self._context) is not None
-        decision = await decide(context, here, RepoConfig(), again=again)
+        decision = await decide(context, here, RepoConfig(), is_resumed=again)
         if isinstance(decision, Refusal) and decision.cause == "read-only":
             # The labels that allow more may have names of the repository's own.
             path = context.services.conventions.repo_file
             config = await on_default_branch(here.reader, here.repo.full_name, path)
-            decision = await decide(context, here, config, again=again)
+            decision = await decide(context, here, config, is_resumed=again)
         return decision
 
     async def _work(self, here: ThreadSnapshot) -> Ending:
@@ -322,18 +322,18 @@ class JobPipeline:
                 return Ending(state=JobState.REFUSED, reason=why)
         elif (skipped := await ci_skip_ending(context, here)) is not None:
             return skipped
-        source = await work_source(context, here)
-        base = await base_of(context, here, source)
+        source = await head_source(context, here)
+        base = await base_source(context, here, source)
         path = context.services.conventions.repo_file
         found = await fetch_repo_settings(
             here.reader, context.services.workspaces, here.repo.full_name, here.repo.id, base, path
         )
         self.notify = found.asked.config.notify
         asked = replace(
-            found.asked, config=found.asked.config.model_copy(update={"base": wanted_base(context, found.asked)})
+            found.asked, config=found.asked.config.model_copy(update={"base": requested_base(context, found.asked)})
         )
-        place = await continue_own_pull(context, await at_base(context, here, asked.config.base), asked.config)
-        grant = await decide(context, place, asked.config, again=await resume_base(context) is not None)
+        place = await continue_pull(context, await move_to_base(context, here, asked.config.base), asked.config)
+        grant = await decide(context, place, asked.config, is_resumed=await resume_base(context) is not None)
         here = here if isinstance(place, Refusal) else place
         if isinstance(grant, Refusal):
             if (ending := await self._finish_partial_work(here, grant.reason)) is not None:
@@ -346,7 +346,7 @@ class JobPipeline:
         self._reporter.begin(grant, warning=found.warning, continues=here.pull_link)
         await context.void(grant.voided)
         grant = await pin_base(context, grant)
-        source = replace(await work_source(context, here), sha=grant.bound_to_sha)
+        source = replace(await head_source(context, here), sha=grant.bound_to_sha)
         return await self._granted(here, grant, asked, source)
 
     async def _granted(self, here: ThreadSnapshot, grant: Grant, asked: RepoSettings, source: Source) -> Ending:
@@ -368,7 +368,7 @@ class JobPipeline:
                 raise TypeError(f"{command.verb} is no work")  # a bug of ours: `run` has dealt with all else
             schema = await output_schema_of(context, here.repo.id, replace(source, sha=asked.base_sha))
             assignment = Assignment(
-                command=command, here=here, grant=grant, asked=asked, source=source, output_schema=schema
+                command=command, snapshot=here, grant=grant, settings=asked, source=source, output_schema=schema
             )
             self._agent_run = AgentRun(context, self._reporter, assignment)
             for signal in self._heard:
@@ -397,14 +397,14 @@ class JobPipeline:
         nothing = Grant(policy=Policy(limits=context.services.bounds.limits), publish="nothing", bound_to_sha=base)
         assignment = Assignment(
             command=command,
-            here=here,
+            snapshot=here,
             grant=nothing,
-            asked=RepoSettings(config=RepoConfig(), base_sha=base),
-            source=replace(await work_source(context, here), sha=base),
+            settings=RepoSettings(config=RepoConfig(), base_sha=base),
+            source=replace(await head_source(context, here), sha=base),
             closing=why,
         )
         try:
-            return await AgentRun(context, self._reporter, assignment).give_up(status)
+            return await AgentRun(context, self._reporter, assignment).abandon(status)
         except WorkspaceError:  # it had not come so far as to have files
             return None
 
@@ -487,7 +487,7 @@ class JobPipeline:
             return None
         if await context.react("eyes"):
             await context.record.update(lambda record: replace(record, seen=True))
-        context.access_checks.keep(context.job.id, access)
+        context.access_checks.put(context.job.id, access)
         return access
 
     async def post_queued_comment(self, access: AccessCheck) -> None:

@@ -33,9 +33,9 @@ from bot.events.delivery import job_id
 from bot.jobs import reports, waiting
 from bot.jobs.access import PhaseReader, check_access
 from bot.jobs.admission import resume_base
-from bot.jobs.automatic import is_unasked_review
+from bot.jobs.automatic import is_automatic_review
 from bot.jobs.context import Ending, JobContext, KnownConfigs, ShortReply
-from bot.jobs.recipes import begin, start_after_run, start_labelled, start_scheduled
+from bot.jobs.recipes import enqueue, start_after_run, start_for_label, start_scheduled
 from bot.jobs.repo_settings import lately_on_default_branch, on_default_branch
 from bot.jobs.status import StatusReporter
 from bot.jobs.steering import LIVE, stop_all
@@ -92,7 +92,7 @@ async def _labelled(context: JobContext, command: LabelEvent) -> Ending:
         asked = replace(job, thread=words)
         if names.is_start(command.label):
             await context.queue.accept(fix_for(asked, "label"))
-        await start_labelled(context, command.label, asked)
+        await start_for_label(context, command.label, asked)
     elif names.is_known(command.label):
         try:
             at = datetime.fromisoformat(command.at).timestamp()
@@ -126,10 +126,10 @@ async def _pushed(context: JobContext, head_sha: str) -> Ending:
     if (await lately_on_default_branch(context)).is_review_enabled("push", context.services.bounds.review_on):
         review = review_of_push(job)
         for each in await _jobs(context):
-            if each.state in LIVE and each.job.id != review.id and is_unasked_review(each.job):
+            if each.state in LIVE and each.job.id != review.id and is_automatic_review(each.job):
                 await _end_or_stop(context, each, f"Commit {head_sha[:10]} was pushed and is reviewed instead.")
         # Held for a moment: of a storm of pushes the last one is reviewed, and nobody is asked about the others.
-        await begin(context, review, held_seconds=context.services.push_pause)
+        await enqueue(context, review, held_seconds=context.services.push_pause)
     kept = await context.ledger.labels(job.repo.id, job.thread.key)
     if not kept:
         return Ending(state=JobState.DONE)
@@ -248,7 +248,7 @@ async def start_ci_fix(context: JobContext, command: ChecksFailed) -> Ending:
         trigger=event.trigger,
         head_sha=command.head_sha,
     )
-    await begin(context, job)
+    await enqueue(context, job)
     return Ending(state=JobState.DONE)
 
 

@@ -28,7 +28,7 @@ from bot.github.rate_limit import Urgency
 from bot.github.types import ReviewDraft
 from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot, check_access, fetch_snapshot
-from bot.jobs.admission import Assignment, branch_number, decide, still_open, with_own_pull
+from bot.jobs.admission import Assignment, add_pull, branch_number, decide, refresh_pull
 from bot.jobs.context import Ending, JobContext
 from bot.jobs.material import pull_diff
 from bot.jobs.status import StatusReporter, show_parts
@@ -84,7 +84,7 @@ class ResultDelivery:
         # A run takes long enough for people to close the thread, to move the repository or to lose their role.
         access = await check_access(context.github, context.job, bounds=context.services.bounds)
         here = fetch_snapshot(context.job, access)
-        place = await still_open(context, here, begun.here.thread.continues)
+        place = await refresh_pull(context, here, begun.snapshot.thread.continues)
         here = here if isinstance(place, Refusal) else place
         publication = await self._planned(place, outcome, change, verdict)
         finished = outcome.status is Status.FINISHED
@@ -121,7 +121,7 @@ class ResultDelivery:
             await context.ledger.rebind_labels(
                 here.repo.id, context.job.thread.number, begun.grant.bound_to_sha, delivered.commit_sha
             )
-        delivered = await with_own_pull(context, here, delivered, change)
+        delivered = await add_pull(context, here, delivered, change)
         return await self._told(here, outcome, change, delivered, notes=publication.notes, part=part)
 
     async def waits(self, asked: Waiting, *, patch: str = "", **changes: Any) -> Ending:  # noqa: ANN401 - whatever a StatusView takes
@@ -196,18 +196,18 @@ class ResultDelivery:
         context, begun = self._context, self._assignment
         if begun.closing:
             return Publication(commit=None, pull_request=None)
-        decision = await decide(context, place, begun.asked.config, again=True)
+        decision = await decide(context, place, begun.settings.config, is_resumed=True)
         if isinstance(decision, Refusal):
             withheld = Omission(cause="refused", reason=decision.reason)
             return Publication(commit=None, pull_request=None, withheld=withheld)
-        here = begun.here if isinstance(place, Refusal) else place
+        here = begun.snapshot if isinstance(place, Refusal) else place
         to = CommitTarget(
-            base_branch=begun.asked.config.base or here.thread.base_ref,
+            base_branch=begun.settings.config.base or here.thread.base_ref,
             head_branch=here.thread.head_ref if begun.grant.publish == "pull_branch" else None,
             server=context.services.server_url,
             prefix=context.services.conventions.branch_prefix,
             run_url=self._reporter.run_url,
-            keep_unfinished=begun.asked.config.wip_branches,
+            keep_unfinished=begun.settings.config.wip_branches,
             number=await branch_number(context, here.repo.full_name) if change else 1,
         )
         # The words are read by GitHub's parser several times.
@@ -404,7 +404,7 @@ async def read_review(context: JobContext, begun: Assignment, outcome: Outcome) 
     """The review that the agent wrote, as far as GitHub takes it."""
     diff = await pull_diff(context, begun, limit=_WHOLE_DIFF)
     me = (await context.github.accounts.me()).id
-    earlier = await context.github.reviews.line_comments(begun.here.repo.full_name, context.job.thread.number)
+    earlier = await context.github.reviews.line_comments(begun.snapshot.repo.full_name, context.job.thread.number)
     said = {comment_key(each.path, each.comment.body) for each in earlier if each.comment.author_id == me}
     return await asyncio.to_thread(
         parse_review,

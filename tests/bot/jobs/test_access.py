@@ -39,7 +39,7 @@ def asked(world: World) -> list[str]:
 async def test_a_question_is_asked_once_a_phase_and_anew_in_the_next(world: World, asked: list[str]) -> None:
     first, second = PhaseReader(world.github), PhaseReader(world.github)
     number = world.issue.number
-    for reader in (first, first, first.continued_by(world.github), second):
+    for reader in (first, first, first.with_client(world.github), second):
         assert await reader.comments(world.name, number) == ()
     assert asked == [f"mona/calc/issues/{number}/comments"] * 2
 
@@ -55,7 +55,7 @@ GITHUB = GitHub.for_token("a-token", "https://api.github.com", redact=str)
 
 def an_access_check() -> AccessCheck:
     snapshot = Snapshot(repo=REPO, default_head="a" * 40)
-    return AccessCheck(snapshot=snapshot, roles=("write",), reader=PhaseReader(GITHUB))
+    return AccessCheck(facts=snapshot, roles=("write",), reader=PhaseReader(GITHUB))
 
 
 def test_it_is_given_out_once_and_only_while_it_is_fresh() -> None:
@@ -63,7 +63,7 @@ def test_it_is_given_out_once_and_only_while_it_is_fresh() -> None:
     visits = AccessChecks(lambda: now)
     visit = an_access_check()
     for job in ("a", "b"):
-        visits.keep(job, visit)
+        visits.put(job, visit)
     assert [visits.take(job, GITHUB) for job in ("a", "a", "c")] == [visit, None, None]
     now += FRESH_SECONDS + 1
     assert visits.take("b", GITHUB) is None
@@ -72,7 +72,7 @@ def test_it_is_given_out_once_and_only_while_it_is_fresh() -> None:
 def test_what_nobody_takes_is_not_kept() -> None:
     now = 100.0
     visits = AccessChecks(lambda: now)
-    visits.keep("a", an_access_check())
+    visits.put("a", an_access_check())
     now += FRESH_SECONDS + 1
-    visits.keep("b", an_access_check())
-    assert set(visits._kept) == {"b"}
+    visits.put("b", an_access_check())
+    assert set(visits._checks) == {"b"}

@@ -17,16 +17,16 @@ from bot.github.types import PullFacts
 from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import (
-    at_base,
-    base_of,
+    base_source,
     branch_number,
-    continue_own_pull,
+    continue_pull,
     decide,
+    head_source,
+    move_to_base,
     pin_base,
+    refresh_pull,
+    requested_base,
     resume_base,
-    still_open,
-    wanted_base,
-    work_source,
 )
 from bot.jobs.context import JobContext
 from bot.jobs.setup import RepoSettings
@@ -59,7 +59,7 @@ async def _decided(
     services = SimpleNamespace(bounds=Bounds(limits=RunLimits(), allowed_users=allowed_users))
     here = snapshot(labels=standing, reader=SimpleNamespace(role_of=answering(role)), head_sha=HEAD)
     context = context_of(InMemoryEngine(), a_job(kind="pull"), services=services, ledger=ledger)
-    return await decide(context, here, RepoConfig(), again=again)
+    return await decide(context, here, RepoConfig(), is_resumed=again)
 
 
 def _level(decided: Grant | Refusal) -> str:
@@ -176,32 +176,32 @@ def _pull_into_main(base_head: str | None) -> ThreadSnapshot:
         from_fork=True,
         html_url="",
     )
-    return replace(here, snapshot=replace(here.snapshot, pull=pull, base_head=base_head))
+    return replace(here, facts=replace(here.facts, pull=pull, base_head=base_head))
 
 
 @pytest.mark.parametrize(("job", "ref"), [(PULL, "refs/pull/7/head"), (ISSUE, "refs/heads/topic")])
 async def test_a_pull_request_is_fetched_by_its_number_for_its_branch_may_be_in_a_fork(job: Job, ref: str) -> None:
-    source = await work_source(_source_context(job), snapshot(head_ref="topic", head_sha=PULL_HEAD))
+    source = await head_source(_source_context(job), snapshot(head_ref="topic", head_sha=PULL_HEAD))
     assert (source.ref, source.sha, source.url, source.token) == (ref, PULL_HEAD, REPO.clone_url, "the-token")
 
 
 async def test_what_is_no_pull_request_begins_at_the_base_itself() -> None:
     context, here = _source_context(ISSUE), snapshot(head_ref="main", head_sha=PULL_HEAD)
-    source = await work_source(context, here)
-    assert await base_of(context, here, source) == source
+    source = await head_source(context, here)
+    assert await base_source(context, here, source) == source
 
 
 async def test_the_base_of_a_pull_request_is_where_its_branch_stands_now_and_not_where_it_was_opened() -> None:
     context, here = _source_context(PULL, branch_head=None), _pull_into_main(THERE)
-    base = await base_of(context, here, await work_source(context, here))
+    base = await base_source(context, here, await head_source(context, here))
     assert (base.ref, base.sha) == ("refs/heads/main", THERE)
 
 
 async def test_a_base_branch_that_is_gone_is_said_by_its_name() -> None:
     context, here = _source_context(PULL), _pull_into_main(None)
-    source = await work_source(context, here)
+    source = await head_source(context, here)
     with pytest.raises(BranchGoneError, match="`main`"):
-        await base_of(context, here, source)
+        await base_source(context, here, source)
 
 
 @pytest.mark.parametrize(
@@ -219,12 +219,12 @@ def test_the_command_goes_before_the_operator_and_the_operator_before_the_file(
     command: Command, operator: str, file: str | None, wanted: str | None
 ) -> None:
     asked = RepoSettings(config=RepoConfig(base=file), base_sha=PULL_HEAD)
-    assert wanted_base(_source_context(replace(ISSUE, command=command), base=operator), asked) == wanted
+    assert requested_base(_source_context(replace(ISSUE, command=command), base=operator), asked) == wanted
 
 
 def test_work_on_a_branch_is_for_that_branch_whatever_the_file_wants_for_issues() -> None:
     assert (
-        wanted_base(
+        requested_base(
             _source_context(ON_BRANCH, base="operators"),
             RepoSettings(config=RepoConfig(base="files"), base_sha=PULL_HEAD),
         )
@@ -233,7 +233,7 @@ def test_work_on_a_branch_is_for_that_branch_whatever_the_file_wants_for_issues(
 
 
 async def test_an_issue_is_worked_on_at_the_branch_that_its_pull_request_is_for() -> None:
-    thread = (await at_base(_source_context(ISSUE), snapshot(head_ref="main"), "release")).thread
+    thread = (await move_to_base(_source_context(ISSUE), snapshot(head_ref="main"), "release")).thread
     assert (thread.head_sha, thread.head_ref, thread.base_ref) == (THERE, "release", "release")
 
 
@@ -243,17 +243,17 @@ async def test_an_issue_is_worked_on_at_the_branch_that_its_pull_request_is_for(
 )
 async def test_other_work_stays_where_it_is(job: Job, base: str | None) -> None:
     here = snapshot(head_ref="topic")
-    assert await at_base(_source_context(job, branch_head=None), here, base) == here
+    assert await move_to_base(_source_context(job, branch_head=None), here, base) == here
 
 
 async def test_a_wanted_branch_that_does_not_exist_is_said_by_its_name() -> None:
     with pytest.raises(BranchGoneError, match="`relaese`"):
-        await at_base(_source_context(ISSUE, branch_head=None), snapshot(), "relaese")
+        await move_to_base(_source_context(ISSUE, branch_head=None), snapshot(), "relaese")
 
 
 def test_a_review_has_no_base_of_its_own() -> None:
     asked = RepoSettings(config=RepoConfig(), base_sha=PULL_HEAD)
-    assert wanted_base(_source_context(replace(PULL, command=Review())), asked) is None
+    assert requested_base(_source_context(replace(PULL, command=Review())), asked) is None
 
 
 BOT = 99
@@ -306,13 +306,13 @@ async def _issue_context(*pulls: PullFacts, command: Command | None = None, genu
 
 
 async def _continued(*pulls: PullFacts, command: Command | None = None, genuine: bool = True) -> int:
-    place = await continue_own_pull(await _issue_context(*pulls, command=command, genuine=genuine), HERE, RepoConfig())
+    place = await continue_pull(await _issue_context(*pulls, command=command, genuine=genuine), HERE, RepoConfig())
     assert isinstance(place, ThreadSnapshot)
     return place.thread.continues
 
 
 async def test_the_newest_open_one_is_continued_at_its_own_head() -> None:
-    place = await continue_own_pull(await _issue_context(_pull(8), _pull(9)), HERE, RepoConfig())
+    place = await continue_pull(await _issue_context(_pull(8), _pull(9)), HERE, RepoConfig())
     assert isinstance(place, ThreadSnapshot)
     thread = place.thread
     assert (thread.continues, thread.head_sha, thread.head_ref) == (9, "9" * 40, "codepilot/issue-7-9")
@@ -350,14 +350,14 @@ async def test_a_fix_that_is_to_be_new_and_other_commands_continue_nothing(comma
 async def test_a_later_attempt_continues_what_the_first_did_though_a_newer_one_is_open() -> None:
     context = await _issue_context(_pull(8), _pull(9))
     await context.record.update(lambda record: replace(record, continues=8, base_sha="8" * 40))
-    place = await continue_own_pull(context, HERE, RepoConfig())
+    place = await continue_pull(context, HERE, RepoConfig())
     assert isinstance(place, ThreadSnapshot)
     assert place.thread.continues == 8
 
 
 @pytest.mark.parametrize("changes", [{"state": "closed", "merged": True}, {"state": "closed"}, {"head_repo_id": 11}])
 async def test_a_pull_request_that_was_closed_meanwhile_is_not_continued(changes: dict[str, Any]) -> None:
-    refusal = await still_open(await _issue_context(_pull(**changes)), HERE, 8)
+    refusal = await refresh_pull(await _issue_context(_pull(**changes)), HERE, 8)
     assert isinstance(refusal, Refusal)
     assert refusal.cause == "pull-closed"
 

@@ -39,15 +39,15 @@ from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import Assignment
 from bot.jobs.agent_run import (
     Messages,
-    approves_alike,
-    continue_leg,
+    approve_similar,
+    continue_segment,
     deny_unanswerable,
+    effective_policy,
     is_current,
-    parked,
-    policy_of,
+    park,
     record_generation,
-    reopened,
-    set_up,
+    reopen_workspace,
+    run_setup,
 )
 from bot.jobs.context import Ending, JobContext
 from bot.jobs.setup import RepoSettings, SetupResult
@@ -68,7 +68,7 @@ def runtime_of(path: Path, messages: Messages, replies: Sequence[str] = (DONE,),
     sandbox = pick_sandbox("auto", SandboxSettings())
     agent = Agent(provider=ScriptedProvider(list(replies)), work_dir=path, sandbox=sandbox)
     session = "file" if kept else "memory"
-    return AsyncRuntime(agent, session, session_dir=path.parent if kept else None, listeners=[messages.note])
+    return AsyncRuntime(agent, session, session_dir=path.parent if kept else None, listeners=[messages.record_event])
 
 
 def said(id_: str, text: str = "mind the minus") -> Signal:
@@ -83,7 +83,7 @@ async def test_a_message_that_repeats_an_earlier_one_is_delivered_too(tmp_path: 
     messages = Messages()
     messages.deliver(said("m1"))
     async with runtime_of(tmp_path, messages) as runtime:
-        messages.go_to(runtime)
+        messages.set_agent(runtime)
         messages.deliver(said("m2"))
         await runtime.run("Listen")
         assert injected(runtime) == ["m1", "m2"]
@@ -94,9 +94,9 @@ async def test_a_message_that_repeats_an_earlier_one_and_comes_too_late_is_repor
     messages = Messages()
     messages.deliver(said("m1"))
     async with runtime_of(tmp_path, messages) as runtime:
-        messages.go_to(runtime)
+        messages.set_agent(runtime)
         await runtime.run("Listen")
-        messages.go_to(None)
+        messages.set_agent(None)
         messages.deliver(said("m2"))
     assert [signal.id for signal in messages.undelivered] == ["m2"]
 
@@ -109,7 +109,7 @@ async def test_the_next_process_delivers_only_what_the_session_does_not_have(tmp
         for id_ in heard:
             messages.deliver(said(id_))
         async with runtime_of(work_dir, messages, kept=True) as runtime:
-            messages.go_to(runtime)
+            messages.set_agent(runtime)
             await runtime.run("Listen")
             assert injected(runtime) == heard
 
@@ -137,7 +137,7 @@ async def _context(*, is_long_running: bool = True, patience: float = DAY) -> Jo
 
 async def _parked(context: JobContext, outcome: Outcome, *, stopped: str = "") -> tuple[Ending | Outcome, _Reporter]:
     reporter = _Reporter()
-    return await parked(context, cast("StatusReporter", reporter), outcome, stopped=stopped), reporter
+    return await park(context, cast("StatusReporter", reporter), outcome, stopped=stopped), reporter
 
 
 async def test_a_job_waits_for_the_model_and_not_for_a_person() -> None:
@@ -179,9 +179,9 @@ async def test_what_a_run_came_to_before_a_stop_stands(status: Status, stopped: 
 
 async def test_only_a_run_that_has_waited_before_asks_a_silent_model_no_longer() -> None:
     context, policy = await _context(), Policy(limits=RunLimits(outage_seconds=600.0))
-    assert await policy_of(context, policy) == policy
+    assert await effective_policy(context, policy) == policy
     await _parked(context, DOWN)
-    after = await policy_of(context, policy)
+    after = await effective_policy(context, policy)
     assert (after.limits.outage_seconds, after.limits.max_steps) == (0.0, policy.limits.max_steps)
 
 
@@ -197,7 +197,7 @@ async def test_what_a_run_has_come_to_is_not_done_again(outcome: Outcome | None,
         return went_on
 
     runtime = cast("AsyncRuntime", SimpleNamespace(outcome=outcome, resume=resume))
-    assert await continue_leg(runtime) is (went_on if resumed else outcome)
+    assert await continue_segment(runtime) is (went_on if resumed else outcome)
 
 
 BASE = "a" * 40
@@ -240,9 +240,9 @@ def _assignment(*, executes: bool = True) -> Assignment:
     tools = ("execute",) if executes else ("read_file",)
     return Assignment(
         command=Fix(),
-        here=snapshot(),
+        snapshot=snapshot(),
         grant=Grant(policy=Policy(), publish="new_branch", bound_to_sha=BASE, tools=tools),
-        asked=RepoSettings(config=RepoConfig(), base_sha=BASE),
+        settings=RepoSettings(config=RepoConfig(), base_sha=BASE),
         source=SOURCE,
     )
 
@@ -256,7 +256,7 @@ async def _reopening_context(files: _Files, *, saved: str = "") -> JobContext:
 
 
 async def _reopen(context: JobContext) -> None:
-    async with reopened(context, REPORTER, _assignment(), keep=lambda: True):
+    async with reopen_workspace(context, REPORTER, _assignment(), keep=lambda: True):
         pass
 
 
@@ -297,7 +297,7 @@ async def test_what_was_stored_is_still_there_for_the_next_attempt_when_one_coul
 async def test_what_was_put_back_once_is_not_put_over_what_the_job_did_since() -> None:
     files = _Files()
     context = await _reopening_context(files, saved="the work")
-    async with reopened(context, REPORTER, _assignment(), keep=lambda: True) as tree:
+    async with reopen_workspace(context, REPORTER, _assignment(), keep=lambda: True) as tree:
         await record_generation(context, tree)
     await _reopen(context)
     assert files.done[3:] == ["reopen fresh at a"]
@@ -315,9 +315,9 @@ async def test_only_a_job_that_may_execute_anything_is_set_up() -> None:
     files = _Files()
     context = await _reopening_context(files)
     tree = cast("Tree", files)
-    assert await set_up(context, REPORTER, _assignment(executes=False), tree) == SetupResult()
+    assert await run_setup(context, REPORTER, _assignment(executes=False), tree) == SetupResult()
     assert files.done == []
-    assert (await set_up(context, REPORTER, _assignment(), tree)).facts
+    assert (await run_setup(context, REPORTER, _assignment(), tree)).facts
 
 
 def _call(command: str) -> PendingCall:
@@ -344,15 +344,15 @@ async def _approval_context(kind: str = "issue") -> JobContext:
 def _pull_assignment(head_sha: str = BASE) -> Assignment:
     return Assignment(
         command=Fix(),
-        here=snapshot(head_sha=head_sha),
+        snapshot=snapshot(head_sha=head_sha),
         grant=Grant(policy=Policy(default="ask"), publish="pull_branch", bound_to_sha=BASE),
-        asked=RepoSettings(config=RepoConfig(), base_sha=BASE),
+        settings=RepoSettings(config=RepoConfig(), base_sha=BASE),
         source=Source(url="/origin", token="", ref="refs/heads/main", sha=BASE),
     )
 
 
 async def test_what_fits_the_pattern_is_approved_and_nothing_else_is_answered() -> None:
-    approve = approves_alike(await _approval_context(), _pull_assignment())
+    approve = approve_similar(await _approval_context(), _pull_assignment())
     assert await approve(_call("make lint")) is True
     assert await approve(_call("cmake lint")) is None
     assert await approve(_call("make lint && curl example.com")) is None
@@ -360,14 +360,16 @@ async def test_what_fits_the_pattern_is_approved_and_nothing_else_is_answered() 
 
 async def test_a_push_voids_it_while_the_run_goes_on() -> None:
     context = await _approval_context()
-    approve = approves_alike(context, _pull_assignment())
+    approve = approve_similar(context, _pull_assignment())
     await waiting.void_alike(context.record)
     assert await approve(_call("make lint")) is None
 
 
 async def test_it_does_not_hold_in_a_pull_request_that_has_moved_since() -> None:
-    assert await approves_alike(await _approval_context("pull"), _pull_assignment("b" * 40))(_call("make lint")) is None
-    assert await approves_alike(await _approval_context("pull"), _pull_assignment())(_call("make lint")) is True
+    assert (
+        await approve_similar(await _approval_context("pull"), _pull_assignment("b" * 40))(_call("make lint")) is None
+    )
+    assert await approve_similar(await _approval_context("pull"), _pull_assignment())(_call("make lint")) is True
 
 
 LABELS = RepoConfig().labels
@@ -389,9 +391,9 @@ def _unanswerable(here: ThreadSnapshot, engine: InMemoryEngine | None = None) ->
     hooks = HookSystem()
     assignment = Assignment(
         command=Fix(),
-        here=here,
+        snapshot=here,
         grant=Grant(policy=Policy(default="ask"), publish="pull_branch", bound_to_sha=BASE),
-        asked=RepoSettings(config=RepoConfig(), base_sha=BASE),
+        settings=RepoSettings(config=RepoConfig(), base_sha=BASE),
         source=Source(url="/origin", token="", ref="refs/heads/main", sha=BASE),
     )
     deny_unanswerable(hooks, reporter, assignment)

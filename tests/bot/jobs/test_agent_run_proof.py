@@ -17,7 +17,7 @@ from bot.domain.job import Job, Origin
 from bot.git.mirror import Source
 from bot.git.tree import Tree
 from bot.jobs.admission import Assignment
-from bot.jobs.agent_run import is_to_be_proven, keep, prove
+from bot.jobs.agent_run import needs_proof, prove, store_result
 from bot.jobs.context import JobContext
 from bot.jobs.setup import RepoSettings
 from bot.jobs.status import StatusReporter
@@ -37,9 +37,9 @@ CI = Origin(kind="ci", id=501)
 def _assignment(command: Work, tools: tuple[str, ...] = ("execute",)) -> Assignment:
     return Assignment(
         command=command,
-        here=snapshot(),
+        snapshot=snapshot(),
         grant=Grant(policy=Policy(), publish="pull_branch", bound_to_sha=BASE, tools=tools),
-        asked=RepoSettings(config=RepoConfig(), base_sha=BASE),
+        settings=RepoSettings(config=RepoConfig(), base_sha=BASE),
         source=Source(url="/origin", token="", ref="refs/heads/main", sha=BASE),
     )
 
@@ -73,7 +73,7 @@ class _Reporter:
 def test_only_a_fix_that_failed_checks_began_is_proven(
     origin: Origin, command: Work, tools: tuple[str, ...], *, proven: bool
 ) -> None:
-    assert is_to_be_proven(_context(replace(a_job(), origin=origin)), _assignment(command, tools)) is proven
+    assert needs_proof(_context(replace(a_job(), origin=origin)), _assignment(command, tools)) is proven
 
 
 async def _proven(tree: Path, *checks: Check, ignored: tuple[str, ...] = (), sandbox: object = None) -> _Reporter:
@@ -150,7 +150,7 @@ async def test_a_session_is_dropped_only_when_what_the_run_came_to_is_kept(*, ke
     outcome = Outcome(status=Status.FINISHED, summary="Fixed.")
     reporter = cast("StatusReporter", _Reporter(Progress(steps=3)))
     with nullcontext() if kept else pytest.raises(StorageError):
-        await keep(context, reporter, outcome, CHANGE)
+        await store_result(context, reporter, outcome, CHANGE)
     assert dropped == (["j1"] if kept else [])
     assert [(job_id, work.outcome, work.tree_sha, work.progress.steps) for job_id, work, _ in results] == (
         [("j1", outcome, CHANGE.tree_sha, 3)] if kept else []

@@ -25,7 +25,7 @@ from bot.github.types import (
     StepFacts,
 )
 from bot.jobs.access import PhaseReader
-from bot.jobs.automatic import ci_skip_ending, early_skip_reason, is_unasked_review, review_skip_reason
+from bot.jobs.automatic import ci_skip_ending, early_skip_reason, is_automatic_review, review_skip_reason
 from bot.jobs.context import Ending, JobContext, KnownConfigs, ShortReply
 from bot.permissions.levels import Conventions
 from bot.permissions.repo_config import RepoConfig
@@ -298,7 +298,7 @@ async def test_the_check_of_an_app_that_fails_on_the_base_branch_too_is_left_alo
 
     context = await _context(_github(failing=failing), job=_ci_job(run=0))
     here = snapshot(reader=PhaseReader(context.github), head_sha=HEAD)
-    here = replace(here, snapshot=replace(here.snapshot, base_head=BEFORE))
+    here = replace(here, facts=replace(here.facts, base_head=BEFORE))
     assert (await ci_skip_ending(context, here) is not None) is skipped
 
 
@@ -400,8 +400,8 @@ def _review(author_id: int = REVIEWER, sha: str = HEAD, body: str = f"Good.\n\n{
 
 async def _reviewed(context: JobContext, *, draft: bool = False, now: str = HEAD) -> bool:
     here = snapshot(reader=PhaseReader(context.github), head_sha=now)
-    seen = replace(here.snapshot, pull=cast("Any", SimpleNamespace(draft=draft)))
-    return not await review_skip_reason(context, replace(here, snapshot=seen))
+    seen = replace(here.facts, pull=cast("Any", SimpleNamespace(draft=draft)))
+    return not await review_skip_reason(context, replace(here, facts=seen))
 
 
 async def test_the_repository_decides_and_where_it_does_not_the_operator() -> None:
@@ -415,7 +415,7 @@ async def test_the_repository_decides_and_where_it_does_not_the_operator() -> No
 
 @pytest.mark.parametrize("job", [a_job(kind="pull", command=Review()), _job(Fix()), a_job(command=Review(on="push"))])
 async def test_what_somebody_asked_for_needs_nobodys_leave(job: Job) -> None:
-    assert not is_unasked_review(job)
+    assert not is_automatic_review(job)
     assert await early_skip_reason(_review_context(job)) == ""
 
 

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from agent_runtime import Outcome, Status, Usage
-from bot.jobs.candidates import _Judged, _written
+from bot.jobs.candidates import _change_times, _Evaluated
 from bot.publishing.checks import Verdict
 from bot.publishing.status_view import CandidateView, Progress
 
@@ -15,16 +15,16 @@ def test_a_changed_file_that_cannot_be_found_by_its_name_lets_no_check_count(tmp
     (tmp_path / "a.py").write_text("x")
     (tmp_path / "b\u202e.py").write_text("x")
     at = (tmp_path / "a.py").stat().st_ctime
-    assert _written(tmp_path, [("changed", "a.py"), ("deleted", "gone.py")]) == [at]
-    assert _written(tmp_path, [("changed", "a.py"), ("created", "'b\\u202e.py'")]) == [math.inf]
-    assert _written(tmp_path, [("changed", "a.py"), ("… and 3 more", "")])[-1] == math.inf
+    assert _change_times(tmp_path, [("changed", "a.py"), ("deleted", "gone.py")]) == [at]
+    assert _change_times(tmp_path, [("changed", "a.py"), ("created", "'b\\u202e.py'")]) == [math.inf]
+    assert _change_times(tmp_path, [("changed", "a.py"), ("… and 3 more", "")])[-1] == math.inf
 
 
-def judged(name: str, verdict: Verdict, lines: int | None, ended: Status = Status.FINISHED) -> _Judged:
+def judged(name: str, verdict: Verdict, lines: int | None, ended: Status = Status.FINISHED) -> _Evaluated:
     attempt = CandidateView(
         number=1, ended=ended.value, verdict=verdict, files=1, lines=lines, steps=1, usage=Usage(), summary=""
     )
-    return _Judged(task=name, attempt=attempt, progress=Progress(), outcome=Outcome(status=ended))
+    return _Evaluated(task=name, attempt=attempt, progress=Progress(), outcome=Outcome(status=ended))
 
 
 def test_the_best_has_finished_then_passed_its_checks_then_changed_the_least() -> None:

@@ -98,7 +98,7 @@ class Waits:
         command = context.job.command
         assert isinstance(command, Steering)
         facts = await self.world.github.repos.get(self.world.name)
-        here = replace(snapshot(), snapshot=Snapshot(repo=facts, default_head=None))
+        here = replace(snapshot(), facts=Snapshot(repo=facts, default_head=None))
         ending = await handle_steering(context, command, here)
         stored = await context.queue.get(self.job.id)
         return ending, None if stored is None else stored.state

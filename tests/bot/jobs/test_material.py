@@ -119,9 +119,9 @@ async def _gathered(job: Job, command: Work | None = None, *, continues: int = 0
     context = context_of(InMemoryEngine(), job, github=client, services=services)
     begun = Assignment(
         command=command or Fix(),
-        here=snapshot(reader=PhaseReader(context.github), continues=continues),
+        snapshot=snapshot(reader=PhaseReader(context.github), continues=continues),
         grant=Grant(policy=Policy(), publish="pull_branch", bound_to_sha=HEAD),
-        asked=RepoSettings(config=RepoConfig(), base_sha="b" * 40),
+        settings=RepoSettings(config=RepoConfig(), base_sha="b" * 40),
         source=Source(url="/origin", token="", ref="refs/heads/main", sha=HEAD),
     )
     return await gather(context, begun)

@@ -16,7 +16,7 @@ from bot.git.mirror import Blob, Source
 from bot.github.client import GitHub
 from bot.github.types import FileTooLargeError, FolderFile
 from bot.jobs.access import PhaseReader
-from bot.jobs.agent_run import readable
+from bot.jobs.agent_run import fence_json
 from bot.jobs.repo_settings import find_recipe, find_recipes, on_default_branch, output_schema_of
 from bot.permissions.levels import Conventions
 from bot.permissions.repo_config import PATH, RecipeError, fallback_config
@@ -105,4 +105,4 @@ def test_a_result_that_is_nothing_but_json_is_shown_as_a_block(
     output_json: str, summary: str | None, shown: str | None
 ) -> None:
     outcome = Outcome(status=Status.FINISHED, summary=summary, output_json=output_json)
-    assert readable(outcome).summary == shown
+    assert fence_json(outcome).summary == shown

@@ -356,9 +356,9 @@ async def _review_context(github: _GitHub, asked: dict[str, Any] | None = None) 
 def _begun(*, dry_run: bool = False) -> Assignment:
     return Assignment(
         command=Review(),
-        here=HERE,
+        snapshot=HERE,
         grant=Grant(policy=Policy(), publish="review", bound_to_sha=HEAD, dry_run=dry_run),
-        asked=RepoSettings(config=RepoConfig(), base_sha="b" * 40),
+        settings=RepoSettings(config=RepoConfig(), base_sha="b" * 40),
         source=Source(url="/origin", token="", ref="refs/pull/7/head", sha=HEAD),
     )
 
