@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """A check's annotation of a line."""
-
     path: str
     line: int
     message: str
@@ -21,16 +19,11 @@ class Remark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A step of a job: its result, and its definition in the workflow's file.
+    """A step of a job, with its definition in the workflow's file.
 
     Attributes:
-        number: GitHub's, from 1.
-        conclusion: e.g. `success`, `failure`, `skipped`; empty while in progress.
+        conclusion: empty while in progress.
         run: with matrix values filled in; empty if undefined or not found.
-        shell: empty for the runner's default.
-        working_directory: empty for the repository root.
-        uses: e.g. `actions/setup-python@v6`.
-        inputs: its `with:`.
     """
 
     number: int
@@ -44,7 +37,6 @@ class Step:
 
     @property
     def failed(self) -> bool:
-        """Whether it failed or was stopped."""
         return self.conclusion in {"failure", "timed_out", "cancelled"}
 
 
@@ -53,13 +45,9 @@ class FailedJob:
     """A failed job of a workflow run.
 
     Attributes:
-        name: as GitHub shows it, e.g. `test (3.11, ubuntu)`.
-        runs_on: the runner's labels.
-        environment: variables of the failed step; secrets only by name, `${{ secrets.NAME }}`.
-        services: images by name.
+        environment: of the failed step; secrets only by name, `${{ secrets.NAME }}`.
         excerpt: the first failures in its log, or the log's end; plain and redacted.
         more: number of further failures in the log.
-        no_log: reason for a missing excerpt.
     """
 
     id: int
@@ -88,17 +76,7 @@ class FailedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedRun:
-    """A failed workflow run.
-
-    Attributes:
-        attempt: from 1.
-        path: the workflow's file.
-        jobs: failed jobs that were read, in GitHub's order.
-        unread: number of further failed jobs.
-        green_sha: the workflow's last successful commit on this branch.
-        changes: the diff between that commit and `head_sha`.
-        is_current: whether `head_sha` is the commit to work on.
-    """
+    """A failed workflow run, with the diff since its last successful commit (`green_sha`) on this branch."""
 
     id: int
     attempt: int = 1
@@ -143,12 +121,7 @@ _STOPPED = frozenset({"timed_out", "cancelled"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
-    """Decision to leave failed checks alone.
-
-    Attributes:
-        cause: the rule; reported once per commit.
-        silent: whether it is not reported.
-    """
+    """Decision to leave failed checks alone; reported once per commit and cause."""
 
     cause: str
     reason: str
@@ -160,18 +133,11 @@ class FailureFacts:
     """Input of `skip_reason`.
 
     Attributes:
-        subject: the failed workflow or check, e.g. "the workflow `CI`".
-        head_sha: the failed commit.
+        subject: e.g. "the workflow `CI`".
         now_sha: the branch's present head.
-        pushed_by_us: whether that is the bot's commit.
-        jobs: failed jobs as far as known, without logs.
-        own_branch: whether the bot created the branch.
         attempts: number of the bot's fixes of this commit or its ancestors.
-        passed_before: whether the workflow passed on the same commit.
         red_on_base: names of jobs that also fail on the base branch; None if it is green, empty if unknown.
-        base: empty for a failure on the base branch itself.
         is_from_fork: whether only a diagnosis is permitted.
-        pull_url: the bot's open pull request for this branch.
         unknown: unreadable data and the remedy.
     """
 
@@ -304,7 +270,6 @@ def _unrelated_cause(job: FailedJob) -> str:
 
 
 def _is_preparation(step: Step, job: FailedJob) -> bool:
-    """Whether a step is GitHub's own; a pre or post step has the name of its step."""
     when, _, name = step.name.partition(" ")
     if when in {"Pre", "Post"}:
         return any(other.name == name for other in job.steps)

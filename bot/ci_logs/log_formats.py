@@ -1,8 +1,7 @@
 """Excerpts of job logs: failures reported by programs such as pytest, cargo and ESLint.
 
-`digest` reads a job's log, `digest_of_zip` GitHub's zip file of a run. To support another program, add an entry to
-`FORMATS`, and a sample to `tests/bot/ci_logs/samples`. Runs in a worker process, since logs are untrusted; RE2 matches
-in linear time.
+To support another program, add an entry to `FORMATS`, and a sample to `tests/bot/ci_logs/samples`. Logs are untrusted,
+so this runs in a worker process.
 """
 
 from __future__ import annotations
@@ -80,7 +79,6 @@ def _find_log(archive: zipfile.ZipFile, job: str) -> zipfile.ZipInfo:
 
 
 def _file_name(job: str) -> str:
-    """Return the job's name as it appears in a file name."""
     return _NO_NAME.sub("", job)[:_NAME_CHARS].strip()
 
 
@@ -103,8 +101,6 @@ _ANY_LINE = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Lines of a log, from 0; `end` is exclusive."""
-
     first: int
     end: int
     kind: Literal["failure", "summary"] = "failure"
@@ -119,15 +115,9 @@ def matcher(pattern: str) -> LinePredicate:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Patterns for the lines of a failure or a summary.
+    """Patterns for the lines of a failure or a summary, each with exceptions.
 
-    It ends before its end line, the next section, or the limit; trailing blank lines are dropped. The end line of a
-    summary is part of it.
-
-    Attributes:
-        end: None for a section of one line.
-        but_first: exceptions to `first`.
-        but_end: exceptions to `end`.
+    It ends before its end line, the next section, or the limit; the end line of a summary is part of it.
     """
 
     first: str
@@ -137,7 +127,6 @@ class Section:
     max_lines: int = MAX_LINES
 
     def find(self, lines: Sequence[str], kind: Literal["failure", "summary"] = "failure") -> list[Span]:
-        """Return the sections of a log, in order."""
         begins, ends = _matcher_without(self.first, self.but_first), _matcher_without(self.end or "", self.but_end)
         starts = [number for number, line in enumerate(lines) if begins(line)]
         if self.end is None:
@@ -178,7 +167,6 @@ class LogFormat:
     find_others: Callable[[Sequence[str]], list[Span]] = lambda _lines: []
 
     def find(self, lines: Sequence[str]) -> list[Span]:
-        """Return the program's failures and summaries, in any order."""
         failures = [span for section in self.failures for span in section.find(lines)]
         summaries = [span for section in self.summaries for span in section.find(lines, "summary")]
         return [*failures, *summaries, *self.find_others(lines)]
@@ -472,7 +460,6 @@ def excerpt(lines: Sequence[str], limit: int) -> tuple[str, int]:
 
 
 def _join_overlapping(spans: Sequence[Span]) -> list[Span]:
-    """Sort spans, and join overlapping ones."""
     joined: list[Span] = []
     for span in sorted(spans, key=lambda span: (span.first, span.end)):
         if joined and span.first < joined[-1].end:
@@ -517,7 +504,6 @@ def _cut_middle(lines: Sequence[str], limit: int) -> Sequence[str]:
 
 
 def _find_tail(lines: Sequence[str], room: int) -> int:
-    """Return the index of the first of the last lines that fit."""
     first = len(lines)
     while first > 0 and (room := room - len(lines[first - 1]) - 1) >= 0:
         first -= 1
@@ -552,12 +538,8 @@ _GAP = re.compile(r"\[… ([\d,]{1,15}) lines left out …\]")
 def failing_lines(chunks: Iterable[bytes], moments: Sequence[Moment] = ()) -> list[str]:
     """Return the failed steps' lines without times, colours and the runner's marks.
 
-    Log lines begin with the time, e.g. `2024-01-01T00:00:00.0000000Z `; the runner's own with `##[group]`, `##[error]`
-    and the like. A step begins with `##[group]Run …`. Of each step, the first and last megabyte are kept, and as much
-    around the first signal between them.
-
-    Args:
-        moments: times of the failed steps; everything counts if empty.
+    A step begins with `##[group]Run …`. Of each step, the first and last megabyte are kept, and as much around the
+    first signal between them.
     """
     kept = _KeptLines()
     for line in _written_at(_split_lines(chunks), moments):
@@ -571,7 +553,6 @@ def failing_lines(chunks: Iterable[bytes], moments: Sequence[Moment] = ()) -> li
 
 
 def _split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield lines, truncating long ones."""
     rest = b""
     for chunk in chunks:
         *whole, last = (rest + chunk).split(b"\n")
@@ -582,7 +563,6 @@ def _split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _written_at(lines: Iterable[bytes], moments: Sequence[Moment]) -> Iterator[bytes]:
-    """Yield lines from these times, without the time."""
     spans = [(start[:_SECOND].encode(), (end[:_SECOND] or "9").encode()) for start, end in moments]
     now = b""
     for line in lines:
@@ -621,12 +601,10 @@ class _KeptLines:
             self._dropped += 1
 
     def lines(self) -> list[bytes]:
-        """Return the kept lines, with a mark for each gap."""
         left_out = [_mark_gap(self._dropped).encode()] if self._dropped else []
         return [*(line for part in self._parts for line in part), *left_out, *self._tail]
 
     def _open(self) -> None:
-        """Begin a part with the lines before the signal."""
         before = [self._tail.pop() for _ in range(min(_LINES_BEFORE, len(self._tail)))][::-1]
         self._dropped += len(self._tail)
         left_out = [_mark_gap(self._dropped).encode()] if self._dropped else []

@@ -1,7 +1,6 @@
 """Read a workflow file: how it runs a job, with commands, shell, directory, variables and services.
 
-Runs in a worker process, since the files are untrusted. All scalars are strings as written (`3.10` is no number), and
-tags create no objects.
+Runs in a worker process, since the files are untrusted. All scalars are strings as written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Baseline of a workspace, and its differences from that.
+"""Baseline of a workspace, stored outside every sandbox, and its differences from that.
 
-A `Baseline` records each file as given to the agent; it is stored outside every sandbox. Ignored files, and
-directories that git would treat as repositories, are no differences.
+Ignored files, and directories that git would treat as repositories, are no differences.
 """
 
 from __future__ import annotations
@@ -52,8 +51,6 @@ class Baseline:
     """Files of a workspace as given to the agent.
 
     Attributes:
-        blobs: blob id of every path in the commit.
-        modes: git's mode of every path in the commit.
         entries: every given file; a path with another or no entry counts as changed.
         excluded: untracked paths that are never part of a change.
         missing: paths of the commit that were absent when the agent started.
@@ -74,7 +71,6 @@ class Baseline:
         return changed if stamp == restored else stamp[3]
 
     def reset(self, root: Path, excluded: Iterable[str]) -> Baseline:
-        """Return a baseline of the present files; nothing may write to them meanwhile."""
         paths = frozenset(map(os.fsencode, excluded))
         entries = scan_files(root, paths)
         missing = frozenset(self.entries.keys() & self.modes.keys()) - entries.keys()
@@ -103,7 +99,6 @@ def load_baseline(trusted: Path) -> Baseline:
     """Load a stored baseline.
 
     Raises:
-        OSError: it is missing.
         ValueError: it is damaged.
     """
     document = json.loads((trusted / _FILE).read_text())
@@ -134,14 +129,6 @@ def _stamp(values: list[object]) -> Stamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """Differences of a workspace from its baseline.
-
-    Attributes:
-        present: new or possibly changed files.
-        removed: tracked paths.
-        notes: for the reviewer, as Markdown.
-    """
-
     present: dict[bytes, ScannedFile]
     removed: tuple[bytes, ...]
     notes: tuple[str, ...] = ()
@@ -178,17 +165,10 @@ def _exclude_repositories(
 
 
 class IgnoreRules:
-    """Ignore rules of the workspace, evaluated by git on copies of the `.gitignore` files.
+    """Ignore rules of the workspace, evaluated by git on copies of the `.gitignore` files in `shadow`.
 
     A pattern with many stars can keep git busy almost forever on one long name. After a timeout nothing is ignored:
     too many published files are better than lost work.
-
-    Args:
-        shadow: empty private directory for the copies.
-        cpu_seconds: processor time for one level of directories.
-
-    Attributes:
-        timed_out: whether git took too long.
     """
 
     def __init__(self, git: Git, shadow: Path, *, cpu_seconds: int = _IGNORE_SECONDS) -> None:
@@ -211,7 +191,6 @@ class IgnoreRules:
             (place / os.fsdecode(name)).mkdir(exist_ok=True)
 
     async def find_ignored(self, paths: list[bytes]) -> set[bytes]:
-        """Return the paths that the rules ignore."""
         if not paths or self.timed_out:
             return set()
         # `./` keeps a name such as `:(top)x` from being read as pathspec magic. Exit code 1: none is ignored.
@@ -243,11 +222,6 @@ class _Comparison:
         self.too_deep = False
 
     def list_level(self, level: list[bytes], ignores: IgnoreRules) -> list[bytes]:
-        """List the directories of a level, and return their untracked paths.
-
-        Raises:
-            ChangeError: the root is gone.
-        """
         # Opened and closed in this thread, since a cancelled caller does not wait for it.
         try:
             root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -295,7 +269,6 @@ class _Comparison:
 
 
 def scan_files(root: Path, excluded: frozenset[bytes] = frozenset()) -> dict[bytes, ScannedFile]:
-    """Return all files in a directory, except those left out."""
     with open_root(root) as descriptor:
         return dict(walk_files(descriptor, excluded))
 
@@ -303,10 +276,8 @@ def scan_files(root: Path, excluded: frozenset[bytes] = frozenset()) -> dict[byt
 def find_repositories(paths: Collection[bytes]) -> set[bytes]:
     """Return the directories that git would treat as repositories though they are not named `.git`.
 
-    Git uses `HEAD`, `objects` and `refs`, or `HEAD` and `commondir`, in the directory it starts in, and executes
-    commands from the `config` there (`core.fsmonitor`, `core.pager`):
-    https://git-scm.com/docs/git-config#Documentation/git-config.txt-safebareRepository Not in the root, where git
-    finds `.git` first.
+    In a directory with `HEAD`, `objects` and `refs`, or `HEAD` and `commondir`, git executes commands from `config`:
+    https://git-scm.com/docs/git-config#Documentation/git-config.txt-safebareRepository
     """
     # Few other directories have a `HEAD`, so most paths need no second look.
     headed = {
@@ -325,7 +296,6 @@ def find_repositories(paths: Collection[bytes]) -> set[bytes]:
 
 
 def outermost_folder(path: bytes, folders: Collection[bytes]) -> bytes | None:
-    """Return the outermost of the folders that contain the path."""
     end = path.find(b"/") if folders else -1
     while end != -1:
         if path[:end] in folders:
@@ -335,7 +305,6 @@ def outermost_folder(path: bytes, folders: Collection[bytes]) -> bytes | None:
 
 
 def _path_steps(path: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield each directory of a path, except the root, with the next name."""
     end = path.find(b"/")
     while end != -1:
         start, end = end + 1, path.find(b"/", end + 1)

@@ -46,13 +46,9 @@ class BlobStore(Protocol):
     """
 
     @property
-    def address(self) -> str:
-        """URL without credentials."""
-        ...
+    def address(self) -> str: ...
 
-    def put(self, name: str, content: bytes) -> None:
-        """Store or replace a blob."""
-        ...
+    def put(self, name: str, content: bytes) -> None: ...
 
     def get(self, name: str, *, limit: int) -> bytes | None:
         """Return the content; None if missing.
@@ -62,9 +58,7 @@ class BlobStore(Protocol):
         """
         ...
 
-    def delete(self, name: str) -> None:
-        """Delete a blob, if it exists."""
-        ...
+    def delete(self, name: str) -> None: ...
 
     def list(self, prefix: str) -> Iterator[BlobInfo]:
         """Yield all blobs below `prefix`, in no order."""
@@ -73,8 +67,6 @@ class BlobStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlobInfo:
-    """A stored blob; `modified` is in seconds since the epoch."""
-
     name: str
     size: int
     modified: float

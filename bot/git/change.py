@@ -12,15 +12,7 @@ SYMLINK = "120000"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """A changed file; a rename is a deletion and an addition.
-
-    Attributes:
-        path: relative to the repository root, with `/`.
-        old_mode: e.g. `100644`; empty when added.
-        new_mode: empty when deleted.
-        added: number of lines; 0 for a binary file.
-        content: None when deleted.
-    """
+    """A changed file; a rename is a deletion and an addition. `content` is None when deleted."""
 
     path: str
     status: Literal["added", "modified", "deleted"]
@@ -34,11 +26,7 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargeFile:
-    """A changed file in Git LFS; the commit contains its pointer.
-
-    Attributes:
-        oid: SHA-256 of the content, in hexadecimal.
-    """
+    """A changed file in Git LFS, with the SHA-256 and size of its content; the commit has a pointer."""
 
     path: str
     oid: str
@@ -50,10 +38,7 @@ class Change:
     """Difference between the checked-out commit and the workspace.
 
     Attributes:
-        patch: output of `git diff`, including binary files.
-        notes: for reviewers, as Markdown sentences.
-        touched: first and last modification time of the changed files, in seconds since the epoch; None if unknown.
-            Deletions have none.
+        touched: span of modification times in seconds since the epoch.
         links: targets of all symbolic links in the resulting tree; empty if no link changed.
         patch_file: valid until the workspace is closed or the next `Tree.change`.
     """
@@ -70,12 +55,11 @@ class Change:
 
     @property
     def changed_links(self) -> frozenset[str]:
-        """Changed paths that are symbolic links before or after."""
         return frozenset(file.path for file in self.files if SYMLINK in {file.old_mode, file.new_mode})
 
     @property
     def writes_workflows(self) -> bool:
-        """Whether it adds or changes a file in the workflows directory."""
+        """Whether it writes into the workflows directory."""
         return any(file.new_mode and file.path.startswith(".github/workflows/") for file in self.files)
 
     def __bool__(self) -> bool:

@@ -52,11 +52,6 @@ def recreate_folder(folder: Path) -> None:
 
 
 def check_sizes(present: dict[bytes, ScannedFile]) -> None:
-    """Verify the number and the size of changed files.
-
-    Raises:
-        ChangeError: they exceed the limits.
-    """
     if len(present) > MAX_CHANGED_FILES:
         raise ChangeError(f"The agent left {len(present)} changed files; the limit is {MAX_CHANGED_FILES}.", _IGNORE_IT)
     sizes = {path: entry.stamp[1] for path, entry in present.items()}
@@ -97,11 +92,7 @@ def _too_large(path: bytes) -> ChangeError:
 def stage_files(
     root: Path, present: dict[bytes, ScannedFile], staging: Path
 ) -> tuple[list[tuple[bytes, str]], tuple[bytes, ...]]:
-    """Copy files to numbered ones; return path and mode in that order, and vanished paths.
-
-    Raises:
-        ChangeError: the files have become too large.
-    """
+    """Copy files to numbered ones; return path and mode in that order, and vanished paths."""
     staged: list[tuple[bytes, str]] = []
     vanished: list[bytes] = []
     bytes_left = MAX_CHANGE_BYTES
@@ -122,11 +113,6 @@ def stage_files(
 
 
 async def store_blobs(git: Git, staging: Path, staged: list[tuple[bytes, str]]) -> list[tuple[bytes, str, str]]:
-    """Store the copies as blobs; return path, mode and blob id.
-
-    Raises:
-        ChangeError: they exceed the size of a commit.
-    """
     if not staged:
         return []
     names = [f"{staging}/{number}" for number in range(len(staged))]
@@ -139,7 +125,6 @@ async def store_blobs(git: Git, staging: Path, staged: list[tuple[bytes, str]]) 
 
 
 def index_records(blobs: Iterable[tuple[bytes, str, str]], removed_paths: Iterable[bytes], baseline: Baseline) -> bytes:
-    """Return the input of `git update-index --index-info`."""
     # Removals first: a file may stand where a directory stood, and the other way round.
     removed = [b"0 " + NO_BLOB.encode() + b"\t" + path for path in removed_paths if path in baseline.modes]
     added = [f"{mode} {blob}\t".encode() + path for path, mode, blob in blobs]
@@ -217,7 +202,6 @@ async def _read_blobs(git: Git, answer: Path, blobs: list[str]) -> dict[str, byt
 
 
 def _read_batch(answer: Path, blobs: Iterable[str]) -> dict[str, bytes]:
-    """Read and remove the output of `git cat-file --batch`."""
     contents: dict[str, bytes] = {}
     with answer.open("rb") as file:
         for blob in blobs:
@@ -228,13 +212,7 @@ def _read_batch(answer: Path, blobs: Iterable[str]) -> dict[str, bytes]:
 
 
 class RawChange(NamedTuple):
-    """A record of `--raw`; a change of type is a modification.
-
-    Attributes:
-        old_mode: empty when added.
-        new_mode: empty when deleted.
-        blob: zeros when deleted.
-    """
+    """A record of `--raw`; a change of type is a modification, the blob of a deletion is zeros."""
 
     path: bytes
     status: Kind
@@ -334,15 +312,10 @@ def line_ending_rule(attributes: Mapping[str, str]) -> str:
 async def convert_line_endings(
     git: Git, folder: Path, staging: Path, rules: Mapping[int, str], before: Mapping[int, str]
 ) -> dict[int, str]:
-    """Return the blobs of copies whose line endings git converts.
+    """Return the blobs of numbered copies whose line endings git converts.
 
-    Git works on numbered copies with their own index and attributes: no name, attribute or filter of the repository
-    takes part.
-
-    Args:
-        folder: private; created when needed.
-        rules: by number of the copy, from `rule`.
-        before: blobs that the copies replace; with `text=auto`, git keeps CR LF where these have it.
+    No name, attribute or filter of the repository takes part. `before` are the blobs that the copies replace: with
+    `text=auto`, git keeps CR LF where these have it.
     """
     numbers = await asyncio.to_thread(lambda: [number for number in rules if _has_crlf(staging / str(number))])
     if not numbers:

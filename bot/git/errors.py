@@ -10,8 +10,6 @@ _MAX_NAMES = 10
 
 
 class WorkspaceError(BotError):
-    """A workspace could not be created, read or published."""
-
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(f"{reason} {remedy}")
         self.reason = reason
@@ -19,20 +17,18 @@ class WorkspaceError(BotError):
 
 
 class CloneError(WorkspaceError):
-    """The repository could not be fetched."""
+    pass
 
 
 class RepositoryEmptyError(CloneError):
-    """The repository has no commit yet."""
+    pass
 
 
 class BranchGoneError(CloneError):
-    """The branch, or the pull request's head, no longer exists."""
+    pass
 
 
 class MissingDirectoryError(WorkspaceError):
-    """The configured working directory is not in the commit."""
-
     def __init__(self, directory: str, sha: str) -> None:
         super().__init__(
             f"The input `working-directory` is `{directory}`, but commit {sha[:10]} has no such directory with files.",
@@ -41,7 +37,7 @@ class MissingDirectoryError(WorkspaceError):
 
 
 class CommitGoneError(CloneError):
-    """The commit is no longer on the server."""
+    pass
 
 
 class FetchTooLargeError(CloneError):
@@ -55,20 +51,18 @@ class FetchTooLargeError(CloneError):
 
 
 class ChangeError(WorkspaceError):
-    """The workspace cannot be read as a change."""
+    pass
 
 
 class WorkspaceGoneError(WorkspaceError):
-    """The stored workspace of a waiting job is missing or altered."""
+    pass
 
 
 class PushRejectedError(WorkspaceError):
-    """The branch moved, or the server refused the push; nothing was overwritten."""
+    """The branch moved, or the server refused; nothing was overwritten."""
 
 
 class WorkflowsForbiddenError(WorkspaceError):
-    """The token may not write workflow files, which requires a separate permission."""
-
     def __init__(self) -> None:
         super().__init__(
             "GitHub requires the App permission *Workflows: read and write* to add or change files in "
@@ -89,8 +83,6 @@ class LargeFileError(WorkspaceError):
 
 
 class GitMissingError(WorkspaceError):
-    """Git is not installed, or cannot be started."""
-
     def __init__(self) -> None:
         super().__init__(
             "`git` cannot be started on the machine that the bot runs on.",
@@ -99,8 +91,6 @@ class GitMissingError(WorkspaceError):
 
 
 class ConflictError(WorkspaceError):
-    """A change does not apply to another commit."""
-
     def __init__(self, paths: tuple[str, ...], remedy: str) -> None:
         super().__init__(f"The change no longer applies to {_list_paths(paths)}.", remedy)
         self.paths = paths
@@ -110,8 +100,7 @@ class GitError(WorkspaceError):
     """A git command failed; the text contains no credential.
 
     Attributes:
-        exit_code: None if git was stopped because it exceeded a bound.
-        stderr: git's message, or the exceeded bound.
+        exit_code: None if git exceeded a bound, which `stderr` names.
     """
 
     def __init__(self, command: str, exit_code: int | None, stderr: str) -> None:

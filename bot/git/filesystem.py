@@ -1,7 +1,4 @@
-"""Lock, list, read, copy and remove directories that hostile programs may write to at the same time.
-
-Every name is opened relative to an open directory and without following links, so no path leads outside.
-"""
+"""Lock, list, read, copy and remove directories that hostile programs may write to at the same time."""
 
 from __future__ import annotations
 
@@ -51,12 +48,6 @@ Stamp = tuple[int, int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class ScannedFile:
-    """A file or symbolic link in a directory.
-
-    Attributes:
-        mode: git's mode, `100644`, `100755` or `120000`.
-    """
-
     mode: str
     stamp: Stamp
 
@@ -135,7 +126,6 @@ def lock_if_free(path: Path) -> Iterator[bool]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file atomically."""
     partial = path.with_name(f"{path.name}.partial")
     partial.write_text(text)
     partial.replace(path)
@@ -152,7 +142,6 @@ async def run_thread(call: Callable[..., T], *args: object) -> T:
 
 @contextmanager
 def open_root(root: Path) -> Iterator[int]:
-    """Open a directory as a descriptor."""
     descriptor = os.open(root, OPEN_FOLDER)
     try:
         yield descriptor
@@ -178,7 +167,6 @@ def open_below(root: int, path: bytes, *, make: bool = False) -> Iterator[int]:
 
 
 def walk_files(root: int, excluded: frozenset[bytes] = frozenset()) -> Iterator[tuple[bytes, ScannedFile]]:
-    """Yield all files and links below `root`, except those left out or too deep."""
     pending = [b""]
     while pending:
         path = pending.pop()
@@ -196,7 +184,6 @@ def walk_files(root: int, excluded: frozenset[bytes] = frozenset()) -> Iterator[
 
 
 def read_folder(root: int, path: bytes) -> Folder | None:
-    """List a directory below `root`; None if it no longer is one."""
     files: dict[bytes, ScannedFile] = {}
     folders: list[bytes] = []
     try:
@@ -287,12 +274,10 @@ def make_stamp(status: os.stat_result) -> Stamp:
 
 
 def join_path(folder: bytes, name: bytes) -> bytes:
-    """Join two path components; the root is empty."""
     return folder + b"/" + name if folder else name
 
 
 def parent_folders(paths: Collection[bytes]) -> set[bytes]:
-    """Return all parent directories of some paths."""
     folders: set[bytes] = set()
     for path in paths:
         parent = path.rpartition(b"/")[0]
@@ -303,7 +288,6 @@ def parent_folders(paths: Collection[bytes]) -> set[bytes]:
 
 
 def is_too_deep(path: bytes) -> bool:
-    """Whether a path exceeds the limits of length and depth."""
     return len(path) > MAX_PATH_BYTES or path.count(b"/") >= MAX_DEPTH
 
 
@@ -318,12 +302,7 @@ def fold_name(name: bytes) -> str:
 
 
 async def copy_names(source: Path, target: Path, names: Sequence[str], *, times: bool = False) -> str:
-    """Copy names of one directory into another, and return the error output of `cp`; links are copied as links.
-
-    Args:
-        target: contains none of the names.
-        times: whether to preserve modification times.
-    """
+    """Copy names of one directory into another, and return the error output of `cp`; links are copied as links."""
     options = ("--preserve=timestamps",) if times else ()
     result = await run(
         (shutil.which("cp") or "cp", "-r", "-P", "--reflink=auto", *options, "-t", str(target), "--", *names),
@@ -338,7 +317,7 @@ def remove_tree(folder: Path) -> None:
     """Remove a directory, if it exists.
 
     Raises:
-        OSError: an entry could not be removed, e.g. an immutable file; everything else is removed.
+        OSError: an entry could not be removed; everything else is removed.
     """
     with suppress(FileNotFoundError):
         name, parent = os.fsencode(folder.name), os.open(folder.parent, OPEN_FOLDER)
@@ -382,8 +361,8 @@ def discard(folder: Path) -> None:
 class _TreeRemoval:
     """Removes a directory's content, however deep.
 
-    Paths may exceed `PATH_MAX`, and depth the stack or open files. So each nonempty subdirectory is moved up to the
-    top and emptied there; two directories are open at a time, and links are never followed.
+    Paths may exceed `PATH_MAX`, and depth the stack or open files, so each nonempty subdirectory is moved to the top
+    first.
     """
 
     def __init__(self, top: int) -> None:

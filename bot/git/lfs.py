@@ -43,14 +43,7 @@ _Json = Mapping[str, Any]
 
 
 def put_pointers(staging: Path, staged: Sequence[tuple[bytes, str]], large: Collection[bytes], objects: Path) -> None:
-    """Replace files that belong in LFS by pointers.
-
-    Args:
-        staging: numbered copies of the changed files.
-        staged: path and mode by number.
-        large: paths that belong in LFS.
-        objects: gets the contents, named by id.
-    """
+    """Replace numbered copies of files that belong in LFS by pointers, and move their contents to `objects`."""
     for number, (path, mode) in enumerate(staged):
         copy = staging / str(number)
         if path not in large or mode == "120000":
@@ -65,7 +58,6 @@ def put_pointers(staging: Path, staged: Sequence[tuple[bytes, str]], large: Coll
 
 
 def find_pointers(files: Iterable[FileChange]) -> list[LargeFile]:
-    """Return the changed files that are pointers."""
     parsed = ((file.path, parse_pointer(file.content)) for file in files if file.new_mode != "120000")
     return [LargeFile(path=path, oid=pointer[0], size=pointer[1]) for path, pointer in parsed if pointer is not None]
 
@@ -108,13 +100,8 @@ async def upload_objects(
 ) -> None:
     """Upload objects that the server lacks.
 
-    Args:
-        objects: contents, named by id.
-        branch: target of the commit.
-        ca_file: authorities besides the system's.
-
     Raises:
-        LargeFileError: the server lacks an object.
+        LargeFileError: an object was rejected or is missing.
     """
     if sum(file.size for file in files) > MAX_BYTES:
         raise LargeFileError([file.path for file in files], f"they are larger than {MAX_BYTES // 1024**2} MiB together")

@@ -1,7 +1,6 @@
 """Bare mirrors, one per repository id, shared by all jobs; their content can be fetched again.
 
-`Mirror` fetches commits under a lock, and a keep ref protects each commit while a job needs it. `CheckoutCache` caches
-the last checkout for copying. `Maintenance` prunes, packs and evicts mirrors.
+A keep ref protects each commit while a job needs it.
 """
 
 from __future__ import annotations
@@ -72,14 +71,7 @@ _MAX_NAMES = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorLimits:
-    """Size limits of mirrors.
-
-    Attributes:
-        fetch_bytes: per fetch.
-        pull_bytes: per fetch of a pull request's head, which anyone may open from a fork.
-        total_bytes: of all mirrors.
-        unused_seconds: until eviction.
-    """
+    """Size limits of mirrors, per fetch and in total; anyone may open a pull request from a fork."""
 
     fetch_bytes: int = 1024 * 1024**2
     pull_bytes: int = 256 * 1024**2
@@ -89,13 +81,7 @@ class MirrorLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A commit to fetch.
-
-    Attributes:
-        url: clone address from GitHub's API, never from an event payload.
-        token: may read this repository; empty for a local path.
-        ref: full name of a branch (`refs/heads/main`) or a pull request's head (`refs/pull/7/head`).
-    """
+    """A commit to fetch; `url` comes from GitHub's API, never from an event payload."""
 
     url: str
     token: str = field(repr=False)
@@ -111,7 +97,6 @@ class Source:
 
     @property
     def is_pull(self) -> bool:
-        """Whether it is a pull request's head, possibly from a fork."""
         return _PULL.fullmatch(self.ref) is not None
 
     @property
@@ -120,27 +105,17 @@ class Source:
 
     @property
     def name(self) -> str:
-        """Return the repository's `owner/name`."""
         return "/".join(urlsplit(self.url).path.strip("/").removesuffix(".git").split("/")[-2:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blob:
-    """A file of a commit, with git's id."""
-
     id: str
     content: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mirror:
-    """The bare mirror of one repository.
-
-    Attributes:
-        seconds: timeout of the lock, and of a fetch.
-        pauses: between attempts; see `retry`.
-    """
-
     path: Path
     lock: Path
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -154,7 +129,7 @@ class Mirror:
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
-        """Hold the lock; remove the leftovers of a killed git.
+        """Hold the lock, without leftovers of a killed git.
 
         Raises:
             WorkspaceError: timed out waiting for the lock.
@@ -166,14 +141,8 @@ class Mirror:
     async def provide(self, source: Source, *, keep: str | None) -> None:
         """Ensure that the commit is in the mirror, under a keep ref until `release`, or only briefly without one.
 
-        A commit that is present causes no network traffic.
-
         Raises:
-            FetchTooLargeError: the fetch exceeded its limit.
-            RepositoryEmptyError: the repository has no commit.
-            BranchGoneError: `source.ref` no longer exists.
-            CommitGoneError: the server no longer provides `source.sha`.
-            CloneError: any other failure.
+            CloneError: the commit could not be fetched; subclasses tell why.
         """
         async with self.locked():
             # `init` writes HEAD last, so an incomplete mirror is created again.
@@ -248,7 +217,6 @@ class Mirror:
             return True
 
     async def release(self, *keeps: str) -> None:
-        """Delete keep refs, if they exist."""
         async with self.locked():
             if self.path.exists():
                 os.utime(self.lock)
@@ -350,7 +318,7 @@ def _keep_ref(keep: str) -> str:
 
 
 def _encode_path(path: str) -> bytes:
-    """Encode a path for git's command line; empty if no file can have it."""
+    """Encode a path for git; empty if no file can have it."""
     try:
         encoded = os.fsencode(path)
     except UnicodeEncodeError:
@@ -391,13 +359,7 @@ def _remedy(stderr: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckoutCache:
-    """A repository's last checkout, for copying.
-
-    A copy saves decompressing every file, and the next commit only writes the difference. No sandbox sees these files.
-
-    Attributes:
-        folder: the files, git's index of them, and a note with their commit.
-    """
+    """A repository's last checkout, for copying; the next commit only writes the difference."""
 
     folder: Path
     lock: Path
@@ -465,10 +427,7 @@ def _names(folder: Path) -> list[str]:
 
 
 class Maintenance:
-    """Maintenance of all mirrors in one directory, each under its lock.
-
-    Keep refs protect commits of jobs; refs named by the hour protect recently used ones.
-    """
+    """Maintenance of all mirrors in one directory, each under its lock."""
 
     def __init__(self, folder: Path, mirror: Callable[[int], Mirror], limits: MirrorLimits) -> None:
         self._folder = folder
@@ -538,8 +497,6 @@ class Maintenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MirrorSize:
-    """Disk usage of a mirror with its last checkout."""
-
     used: float
     size: int
     repo_id: int
@@ -564,7 +521,6 @@ def _pack_marker(mirror: Mirror) -> Path:
 
 
 def _changed_at(path: Path) -> float:
-    """Return the modification time; 0 if missing."""
     with suppress(FileNotFoundError):
         return path.stat().st_mtime
     return 0.0

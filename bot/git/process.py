@@ -1,7 +1,6 @@
 """Run git and other host programs on untrusted data, bounded in time, processor time, memory and output.
 
-`Git` is the only place that starts git: with explicit arguments, a clean environment, and settings that no file can
-override. Also chooses certificate authorities and proxies of connections.
+`Git` is the only place that starts git, with settings that no file can override.
 """
 
 from __future__ import annotations
@@ -159,13 +158,11 @@ class Credential:
         return ((f"http.{self.url}.extraHeader", f"Authorization: Basic {self.basic_auth()}"),)
 
     def redact(self, text: str) -> str:
-        """Redact the token in every form that git receives."""
         for secret in filter(None, (self.basic_auth(), self.token)):
             text = text.replace(secret, "[redacted]")
         return text
 
     def basic_auth(self) -> str:
-        """Return HTTP basic credentials; empty without a token."""
         # GitHub takes any installation token as the password of this user:
         # https://docs.github.com/apps/creating-github-apps/authenticating-with-a-github-app/authenticating-as-a-github-app-installation
         return b64encode(f"x-access-token:{self.token}".encode()).decode() if self.token else ""
@@ -195,16 +192,10 @@ class Git:
         variables: Mapping[str, str] | None = None,
         expect: Sequence[int] = (0,),
     ) -> bytes:
-        """Run a git command and return its standard output.
-
-        Args:
-            stdin: the input, or a file with it.
-            stdout: a file that gets the output instead of the caller.
-            credential: only for fetch, ls-remote and push.
-            expect: successful exit codes.
+        """Run a git command and return its standard output, unless a file `stdout` gets it.
 
         Raises:
-            GitError: another exit code, or an exceeded bound.
+            GitError: an exit code other than those expected, or an exceeded bound.
         """
         environment = self._environment(credential, variables or {})
         if self.index is not None:  # a killed git leaves its lock
@@ -225,7 +216,6 @@ class Git:
     async def text(
         self, *args: str | bytes | Path, stdin: bytes = b"", variables: Mapping[str, str] | None = None
     ) -> str:
-        """Run a git command and return its standard output as stripped text."""
         return (await self.run(*args, stdin=stdin, variables=variables)).decode(errors="replace").strip()
 
     async def read_head(self, limit: int, *args: str | bytes | Path) -> bytes:
@@ -301,7 +291,6 @@ async def retry(call: Callable[[], Awaitable[bytes]], pauses: Sequence[float]) -
 
 
 def is_transient(error: GitError) -> bool:
-    """Whether a retry may succeed."""
     return error.exit_code is not None and _TRANSIENT.search(error.stderr) is not None
 
 
@@ -314,13 +303,7 @@ async def run(
     stdout: Path | None = None,
     cwd: Path = Path("/"),
 ) -> ProcessResult:
-    """Run a program in its own session, and end the whole session with it.
-
-    Args:
-        env: the complete environment.
-        stdin: the input, or a file with it.
-        stdout: a file that gets the output instead of the caller.
-    """
+    """Run a program in its own session, with `env` as its complete environment, and end the session with it."""
     with ExitStack() as files:
         source = files.enter_context(stdin.open("rb")) if isinstance(stdin, Path) else asyncio.subprocess.PIPE
         sink = files.enter_context(stdout.open("wb")) if stdout else asyncio.subprocess.PIPE
@@ -355,13 +338,7 @@ async def run(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessResult:
-    """Result of a program.
-
-    Attributes:
-        code: negative for a signal; None after a timeout.
-        truncated: whether the output exceeded its limit.
-        stderr: the end of standard error.
-    """
+    """Result of a program; the code is negative for a signal, None after a timeout."""
 
     code: int | None
     output: bytes
@@ -370,7 +347,6 @@ class ProcessResult:
 
 
 async def _read_output(process: asyncio.subprocess.Process, limit: int) -> bytes:
-    """Read up to one byte more than `limit`; kill a program that writes more."""
     if process.stdout is None:
         return b""
     try:
@@ -440,7 +416,7 @@ class AuthoritiesError(BotError):
 
 @lru_cache(maxsize=4)
 def _context(ca_file: Path, _state: tuple[int, int, int]) -> ssl.SSLContext:
-    """Cached per state of the file: loading the system's authorities takes some 30 ms."""
+    """Cached per state of the file: loading takes some 30 ms."""
     context = ssl.create_default_context()
     context.load_verify_locations(ca_file)
     return context

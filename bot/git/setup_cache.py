@@ -1,7 +1,6 @@
 """Cache results of a repository's setup for later jobs, under a key of their inputs.
 
-Entries are written atomically and verified before use. Jobs get copies; no sandbox sees an entry. The caller decides
-who may store one; see docs/decisions.
+Entries are written atomically and verified before use; no sandbox sees them.
 """
 
 from __future__ import annotations
@@ -29,8 +28,6 @@ _NOTE, _FILES = "note.json", "files"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Digest:
-    """Digest and size of a directory; the digest covers names, kinds, execute permission and content."""
-
     digest: str
     size: int
 
@@ -51,10 +48,6 @@ class SetupCache:
 
     async def restore(self, repo_id: int, key: str, workspace: Path, paths: Sequence[str]) -> bool:
         """Copy an entry into a workspace without running programs; return whether a valid entry exists.
-
-        Args:
-            repo_id: entries are never shared between repositories.
-            paths: as stored; none may exist in the workspace.
 
         Raises:
             WorkspaceError: the copy failed and was removed.
@@ -108,7 +101,6 @@ class SetupCache:
         await self.sweep()
 
     async def sweep(self) -> None:
-        """Evict entries that are too old, or least recently used beyond the limit; entries in use stay."""
         await asyncio.to_thread(self._evict)
 
     async def _write(self, partial: Path, workspace: Path, paths: Sequence[str]) -> None:
@@ -158,7 +150,6 @@ def _used_at(entry: Path) -> float:
 
 
 def _read_note(entry: Path) -> _Digest:
-    """Read the note; empty if unreadable."""
     try:
         note = json.loads((entry / _NOTE).read_bytes())
         return _Digest(digest=str(note["digest"]), size=int(note["size"]))
@@ -183,11 +174,6 @@ async def _copy(folder: Path, workspace: Path, path: str) -> None:
 
 
 def _check_parents(workspace: Path, path: str) -> None:
-    """Verify that no parent of a path is a link.
-
-    Raises:
-        WorkspaceError: a parent is no directory.
-    """
     parent = workspace
     for part in Path(path).parts[:-1]:
         parent /= part
@@ -207,11 +193,6 @@ def _total_size(workspace: Path, paths: Sequence[str]) -> int:
 
 
 def _compute_digest(folder: Path) -> _Digest:
-    """Read a directory completely.
-
-    Raises:
-        WorkspaceError: it contains special files.
-    """
     digest, size = hashlib.blake2b(digest_size=32), 0
     for path, status in _walk(folder):
         kind = stat.S_IFMT(status.st_mode) | status.st_mode & stat.S_IXUSR
@@ -229,11 +210,7 @@ def _compute_digest(folder: Path) -> _Digest:
 
 
 def _walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield a path and everything below it in a fixed order; links are not followed.
-
-    Raises:
-        WorkspaceError: a special file, or an unreadable directory.
-    """
+    """Yield a path and everything below it in a fixed order; links are not followed."""
     pending = [top]
     while pending:
         path = pending.pop()

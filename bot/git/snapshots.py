@@ -1,8 +1,7 @@
 """Snapshots of jobs' files in the blob store, from which another machine resumes a job.
 
-A snapshot has a small head, a manifest of the files, and packs with their content. Unchanged files of the commit are
-not stored, and the next snapshot adds only differences. `TreeReader` reads untrusted files, `rebuild` writes them, and
-`Vault` encrypts the blobs.
+A snapshot has a small head, a manifest, and packs of content. Unchanged files of the commit are not stored, and the
+next snapshot adds only differences.
 """
 
 from __future__ import annotations
@@ -78,14 +77,6 @@ _WRITERS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotLimits:
-    """Limits of a snapshot; a sandbox's own limits are lower.
-
-    Attributes:
-        content: bytes of all files.
-        entries: files, links, directories and skipped entries.
-        seconds: duration of the reading.
-    """
-
     content: int = 12 * 1024**3
     entries: int = 250_000
     seconds: float = 600.0
@@ -93,12 +84,6 @@ class SnapshotLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshots:
-    """Snapshots of all jobs in one store; every method blocks.
-
-    Attributes:
-        key: the same on every machine.
-    """
-
     blobs: BlobStore
     key: bytes = field(repr=False)
     limits: SnapshotLimits = field(default_factory=SnapshotLimits)
@@ -109,14 +94,11 @@ class Snapshots:
     def take(self, job_id: str, files: Path, index: Path, *, baseline: Baseline, repo_id: int, generation: str) -> int:
         """Store the present files of a job, and return the number of skipped pipes, sockets and devices.
 
-        Args:
-            files: may change meanwhile; such files are stored in either state.
-            index: cache of what need not be read again, outside every sandbox.
+        Files may change meanwhile. `index` caches the last reading, outside every sandbox.
 
         Raises:
             WorkspaceError: the files exceed the limits.
             StorageError: the store failed; the last snapshot remains valid.
-            OSError: they cannot be read.
         """
         vault = self.vault(job_id)
         stored = {item.name.rpartition("/")[2] for item in self.blobs.list(vault.folder)}
@@ -156,7 +138,6 @@ class Snapshots:
 
         Raises:
             WorkspaceGoneError: the head was written with another key or by another version.
-            StorageError: the store failed.
         """
         vault = self.vault(job_id)
         if (content := vault.read(_HEAD, limit=_HEAD_BYTES)) is None:
@@ -181,23 +162,11 @@ class Snapshots:
         return _decode_manifest(json.loads(self.vault(job_id).get(snapshot.manifest, limit=_MANIFEST_BYTES)))
 
     def delete(self, job_id: str) -> None:
-        """Delete a job's snapshot, if there is one.
-
-        Raises:
-            StorageError: the store failed.
-        """
         for blob in self.blobs.list(f"{_FOLDER}/{job_id}"):
             self.blobs.delete(blob.name)
 
     def sweep(self, keep: Collection[str]) -> tuple[str, ...]:
-        """Delete snapshots of ended jobs that are older than a day, and return the jobs' ids.
-
-        Args:
-            keep: jobs that have not ended; newer ones are protected by the day.
-
-        Raises:
-            StorageError: the store failed.
-        """
+        """Delete snapshots of ended jobs that are older than a day, and return the jobs' ids."""
         newest: defaultdict[str, float] = defaultdict(float)
         for blob in self.blobs.list(_FOLDER):
             job_id = blob.name.split("/")[1]
@@ -211,8 +180,6 @@ class Snapshots:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTree:
-    """Head of a stored snapshot; `manifest` is a blob's name."""
-
     generation: str
     repo_id: int
     base_sha: str
@@ -221,14 +188,7 @@ class StoredTree:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeManifest:
-    """Content of a snapshot.
-
-    Attributes:
-        entries: each directory before its content.
-        packs: blob names of packs, by the numbers in entries.
-        excluded: see `Baseline`.
-        missing: see `Baseline`.
-    """
+    """Content of a snapshot; each directory precedes its content."""
 
     entries: list[Entry]
     packs: dict[int, str]
@@ -251,13 +211,10 @@ class Entry(NamedTuple):
     """A file, link or directory; a tuple, since JSON writes it as a compact list.
 
     Attributes:
-        path: relative, as decoded by `os.fsdecode`.
-        kind: `again` is a further hard link.
+        kind: `again` is a further hard link, to `target`.
         modified: in ns.
         pieces: pack, offset and length of each piece of content.
         blob: git's id, if the content is as in the commit.
-        target: of a link, or the other name of a hard link.
-        is_given: whether it is as given to the agent.
         changed_ns: see `Baseline.changed_ns`; 0 for directories and given files.
     """
 
@@ -274,12 +231,10 @@ class Entry(NamedTuple):
 
 
 def save_index(index: Path, name: str, manifest: TreeManifest, stamps: Mapping[str, Stamp]) -> None:
-    """Write the cache of a machine's files and their stored state."""
     write_atomically(index, json.dumps({"name": name, "manifest": manifest.encode().decode(), "stamps": stamps}))
 
 
 def _load_index(index: Path) -> tuple[str, TreeManifest, dict[str, Stamp]]:
-    """Read the cache; empty if unreadable."""
     try:
         values = json.loads(index.read_text())
         stamps: dict[str, Stamp] = {path: tuple(stamp) for path, stamp in values["stamps"].items()}
@@ -299,10 +254,6 @@ def _decode_manifest(values: dict[str, Any]) -> TreeManifest:
 
 async def rebuild(files: Path, manifest: TreeManifest, vault: Vault, git: Git) -> dict[str, Stamp]:
     """Write a snapshot's files into an empty directory, and return the stamps of all but directories.
-
-    Args:
-        files: no program runs in it.
-        git: has the commit.
 
     Raises:
         WorkspaceGoneError: a blob is missing or was altered.
@@ -329,12 +280,7 @@ def _batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
 
 
 def restore(root: Path, entries: Sequence[Entry], packs: Mapping[int, str], vault: Vault) -> None:
-    """Write everything but files of the commit and hard links.
-
-    Raises:
-        WorkspaceGoneError: a blob is missing or was altered.
-        StorageError: the store failed.
-    """
+    """Write everything but files of the commit and hard links."""
     with _open_writer(root) as writer:
         pieces: defaultdict[int, list[tuple[Entry, int, int, int]]] = defaultdict(list)
         for entry in entries:
@@ -357,11 +303,7 @@ def restore(root: Path, entries: Sequence[Entry], packs: Mapping[int, str], vaul
 
 
 def restore_tracked(root: Path, entries: Iterable[Entry], contents: bytes) -> None:
-    """Write files of the commit from the output of `git cat-file --batch`, in the same order.
-
-    Raises:
-        WorkspaceGoneError: the content does not match.
-    """
+    """Write files of the commit from the output of `git cat-file --batch`, in the same order."""
     with _open_writer(root) as writer:
         position = 0
         for entry in entries:
@@ -374,11 +316,7 @@ def restore_tracked(root: Path, entries: Iterable[Entry], contents: bytes) -> No
 
 
 def finish_restore(root: Path, entries: Sequence[Entry]) -> dict[str, Stamp]:
-    """Create hard links, set modes and times, and return the stamps of all but directories.
-
-    Raises:
-        WorkspaceGoneError: a file is missing.
-    """
+    """Create hard links, set modes and times, and return the stamps of all but directories."""
     with _open_writer(root) as writer:
         try:
             for entry in entries:
@@ -438,7 +376,6 @@ class _Writer:
         self._path = ""
 
     def locate(self, path: str) -> tuple[int, str]:
-        """Return the descriptor of a path's directory, and its name."""
         parent, _, name = path.rpartition("/")
         if name in {"", ".", ".."}:
             raise WorkspaceGoneError("A stored file has no name.", "Give the command again.")
@@ -481,15 +418,7 @@ def restored_baseline(manifest: TreeManifest, stamps: Mapping[str, Stamp], commi
 
 
 class TreeReader:
-    """Reads a job's files.
-
-    Directories are opened by descriptor and links never followed. Unlike `find_differences`, includes `.git`
-    directories and ignored files.
-
-    Args:
-        cached: entries of an earlier snapshot, by path.
-        baseline: the files as given to the agent.
-    """
+    """Reads a job's files by descriptor, without following links; includes `.git` directories and ignored files."""
 
     def __init__(
         self,
@@ -506,12 +435,7 @@ class TreeReader:
         self._stamps: dict[str, Stamp] = {}
 
     def read(self, root: int) -> CapturedTree:
-        """Read everything below a descriptor.
-
-        Raises:
-            WorkspaceError: a limit was exceeded.
-            StorageError: the store failed.
-        """
+        """Read everything below a descriptor."""
         entries: list[Entry] = []
         skipped = 0
         for item in scan_tree(root):
@@ -603,13 +527,7 @@ class TreeReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedTree:
-    """Result of reading a tree.
-
-    Attributes:
-        entries: each directory before its content.
-        stamps: of files that nothing wrote to meanwhile.
-        skipped: number of pipes, sockets and devices.
-    """
+    """Result of reading a tree; `stamps` are of files that nothing wrote to meanwhile."""
 
     entries: list[Entry]
     stamps: dict[str, Stamp]
@@ -617,8 +535,6 @@ class CapturedTree:
 
 
 class StoredFile(NamedTuple):
-    """A file of an earlier snapshot."""
-
     stamp: Stamp
     entry: Entry
 
@@ -637,11 +553,7 @@ class ScanItem(NamedTuple):
 
 
 def scan_tree(folder: int, path: str = "") -> Iterator[ScanItem]:
-    """Walk a directory, each directory before its content.
-
-    Raises:
-        WorkspaceError: it is nested too deep.
-    """
+    """Walk a directory, each directory before its content."""
     with os.scandir(folder) as entries:
         listed = sorted(entries, key=lambda item: item.name)
     for item in listed:
@@ -702,21 +614,11 @@ class Vault:
         return hmac.digest(self._key("names"), content, hashlib.sha256).hex()
 
     def put(self, content: bytes) -> str:
-        """Store content and return its name.
-
-        Raises:
-            StorageError: the store failed.
-        """
         name = self.content_name(content)
         self.write(name, content)
         return name
 
     def write(self, name: str, content: bytes) -> None:
-        """Store content under a chosen name.
-
-        Raises:
-            StorageError: the store failed.
-        """
         # Do not compress again what is compressed already.
         sample = content[:_SAMPLE]
         deflates = len(zlib.compress(sample, 1)) < 0.9 * len(sample)
@@ -729,7 +631,6 @@ class Vault:
 
         Raises:
             WorkspaceGoneError: it is missing or was altered.
-            StorageError: the store failed.
         """
         content = self.read(name, limit=limit)
         if content is None or not hmac.compare_digest(self.content_name(content), name):
@@ -740,8 +641,7 @@ class Vault:
         """Return the content of a chosen name; None if missing.
 
         Raises:
-            WorkspaceGoneError: it was written with another key, or exceeds `limit` bytes.
-            StorageError: the store failed.
+            WorkspaceGoneError: it was written with another key, or is too large.
         """
         try:
             sealed = self.blobs.get(f"{self.folder}/{name}", limit=limit + _OVERHEAD)
@@ -773,11 +673,7 @@ class Vault:
 
 
 class Packs:
-    """Writes packs concurrently; `names` is complete on exit.
-
-    Args:
-        names: existing packs, by number.
-    """
+    """Writes packs concurrently; `names` is complete on exit."""
 
     def __init__(self, vault: Vault, names: Mapping[int, str]) -> None:
         self.names = dict(names)
@@ -819,7 +715,6 @@ class Packs:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wait for pending writes; raises StorageError if one failed."""
         try:
             if kind is None:
                 self._flush()

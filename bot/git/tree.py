@@ -1,7 +1,6 @@
 """A job's files and its trusted git directory: read the change, commit it, push it.
 
-The agent's directory contains no git data. `Tree.change` copies changed files into the trusted git directory, outside
-every sandbox. `CarriedChanges` moves the changed files to a machine that fetches the same commit.
+The agent's directory contains no git data, and no sandbox reaches the trusted one.
 """
 
 from __future__ import annotations
@@ -64,12 +63,8 @@ class Tree:
     """A checked-out commit, created by `Workspaces.open`.
 
     Attributes:
-        path: the agent's directory.
-        git_dir: the trusted git directory, outside every sandbox.
-        blobs: blob id of every path in the commit.
         generation: identifies this state of the files among those on other machines; recorded before the first write.
-        baseline: the files as given to the agent.
-        code_index: code index of the repository's jobs, next to the mirror.
+        code_index: of the repository's jobs, next to the mirror.
     """
 
     def __init__(
@@ -112,8 +107,7 @@ class Tree:
     async def change(self, *, unfinished: bool = False) -> Change:
         """Read the change relative to `base_sha`. Safe while hostile programs write: git sees copies only.
 
-        Args:
-            unfinished: omit large new files, with a note, instead of refusing a change that is too large.
+        An unfinished run omits large new files, with a note, instead of failing.
 
         Raises:
             ChangeError: the workspace is gone, or the change is too large.
@@ -169,7 +163,6 @@ class Tree:
         return rules, {n: self.blobs[os.fsdecode(path)] for n, path in texts if modes.get(path) in _FILES}
 
     def _modified_span(self, change: Change, present: Mapping[bytes, ScannedFile]) -> tuple[float, float] | None:
-        """Return the first and last modification time of the changed files, which no program can set."""
         paths = [os.fsencode(file.path) for file in change.files]
         changed = self.baseline.changed_ns
         times = [changed(path, present[path].stamp) / 1e9 for path in paths if path in present]
@@ -282,7 +275,6 @@ class Tree:
         return await self._describe(commit_sha, tree)
 
     async def commit_title(self, commit_sha: str) -> str:
-        """Return the first line of a commit message."""
         return await self._git.text("show", "--no-patch", "--format=%s", "--end-of-options", commit_sha)
 
     async def commit(self, change: Change, *, message: str) -> str:
@@ -294,14 +286,10 @@ class Tree:
         return await self._git.text(*arguments, stdin=message.encode(), variables=variables)
 
     async def push(self, sha: str, *, branch: str, expected: str, url: str, token: str) -> None:
-        """Push a commit to a branch without overwriting.
-
-        Args:
-            sha: a descendant of `expected`.
-            expected: the branch's present commit; empty for a new branch.
+        """Push a descendant of `expected` to a branch without overwriting; `expected` is empty for a new branch.
 
         Raises:
-            PushRejectedError: the branch moved, `sha` is no descendant, or the server refused.
+            PushRejectedError: the branch moved, or the server refused.
             WorkflowsForbiddenError: the token may not write workflow files.
             GitError: no answer, or a transient failure.
         """
@@ -328,18 +316,13 @@ class Tree:
             ) from error
 
     async def upload(self, files: Sequence[LargeFile], *, branch: str, url: str, token: str) -> None:
-        """Upload the Git LFS objects of `Change.large`.
-
-        Raises:
-            LargeFileError: an object is missing or was rejected.
-        """
+        """Upload the Git LFS objects of `Change.large`; raises LargeFileError."""
         ca_file = Path(path) if (path := self._git.environment.get(GIT_CA_FILE)) else None
         await upload_objects(
             files, objects=self._objects, branch=branch, url=url, token=token, pauses=self._pauses, ca_file=ca_file
         )
 
     async def find_large_files(self, files: Sequence[LargeFile], holds: Callable[[str], bool]) -> list[str]:
-        """Return the paths of files whose content, as Latin-1, has a part that satisfies `matches`."""
         return await asyncio.to_thread(
             lambda: [file.path for file in files if any_chunk_matches(self._objects / file.oid, holds)]
         )
@@ -379,7 +362,6 @@ def _in_lfs(values: _Attributes) -> set[bytes]:
 
 
 def _signature(name: str, email: str, *, at: int) -> dict[str, str]:
-    """Return git's environment for author and committer, at a time in seconds since the epoch."""
     parts = {"NAME": name, "EMAIL": email, "DATE": f"@{at} +0000"}
     return {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in parts.items()}
 
@@ -387,8 +369,8 @@ def _signature(name: str, email: str, *, at: int) -> dict[str, str]:
 async def merge_trees(git: Git, *, base: str, tree: str, onto: str) -> str:
     """Merge the difference from `base` to `tree` into `onto`, and return the tree.
 
-    `git merge-tree --write-tree` (2.38 and newer) finds the merge base in history, which a force-push may have
-    removed; so it gets three synthetic commits with the right base.
+    `git merge-tree --write-tree` needs the merge base in history, which a force-push may have removed; so it gets
+    three synthetic commits.
 
     Raises:
         ConflictError: both sides changed the same lines, or one file incompatibly.
@@ -406,7 +388,6 @@ async def merge_trees(git: Git, *, base: str, tree: str, onto: str) -> str:
 
 
 def conflict_error(onto: str, paths: Iterable[str]) -> ConflictError:
-    """Build the error for a change that does not apply to a commit."""
     remedy = f"Review commit {onto[:10]}, and give the command again."
     return ConflictError(tuple(dict.fromkeys(paths)), remedy)
 
@@ -419,14 +400,7 @@ async def _commit(git: Git, tree: str, *parents: str) -> str:
 
 
 async def removed_submodules(git: Git, before: str | None, after: str | None) -> set[bytes]:
-    """Return the paths that one version of `.gitmodules` names and the next does not; none if unreadable.
-
-    The gitlink of such a submodule goes with its entry.
-
-    Args:
-        before: blob of the base commit.
-        after: blob to be committed; None if removed.
-    """
+    """Return the paths that one version of `.gitmodules` names and the next does not; none if unreadable."""
     try:
         return await _submodule_paths(git, before) - await _submodule_paths(git, after)
     except GitError:  # a malformed file names nothing
@@ -444,11 +418,7 @@ async def _submodule_paths(git: Git, blob: str | None) -> set[bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedChanges:
-    """Changed files of a workspace, without ignored ones.
-
-    Attributes:
-        gone: removed paths of the commit.
-    """
+    """Changed files of a workspace, without ignored ones."""
 
     files: tuple[CarriedFile, ...] = ()
     gone: tuple[bytes, ...] = ()
@@ -456,13 +426,7 @@ class CarriedChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedFile:
-    """A file or link that differs from the commit.
-
-    Attributes:
-        mode: git's mode, `100644`, `100755` or `120000`.
-        content: a link's target for a link.
-        changed: see `Baseline.changed_ns`.
-    """
+    """A file or link that differs from the commit; for `changed`, see `Baseline.changed_ns`."""
 
     path: bytes
     mode: str
@@ -531,7 +495,6 @@ def _write(root: int, file: CarriedFile) -> Stamp:
 
 
 def _remove_entry(folder: int, name: bytes) -> None:
-    """Remove a file, link or empty directory."""
     with suppress(FileNotFoundError):
         if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             os.rmdir(name, dir_fd=folder)
@@ -553,11 +516,6 @@ def _remove(root: int, path: bytes) -> None:
 
 @contextmanager
 def _open_folder(root: int, path: bytes, *, make: bool = False) -> Iterator[int]:
-    """Open a workspace directory.
-
-    Raises:
-        PermissionError: the path leads outside or into `.git`.
-    """
     if any(part in {b".", b".."} or is_git_name(part) for part in path.split(b"/")):
         raise PermissionError(None, "its path leads outside the workspace")
     with open_below(root, path, make=make) as folder:

@@ -1,7 +1,6 @@
 """Workspaces of jobs: shared mirrors, and a private directory for each job that is always cleaned up.
 
-The files of a waiting job stay on the machine, and in a snapshot for other machines. A generation identifies each
-state of the files.
+The files of a waiting job stay on the machine, and in a snapshot for other machines.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ It raises `QueueError` if this is unknown.
 
 
 async def always_current(_job_id: str, _generation: str) -> bool:
-    """Return True: no other worker shares these jobs."""
     return True
 
 
@@ -62,15 +60,7 @@ def keep_nothing() -> bool:
 
 
 class Workspaces:
-    """All workspaces of this machine, shared by several worker processes.
-
-    Args:
-        root: created with mode 0700; no sandbox may read it, except a job's own `files`.
-        environment: git's variables from the operator, e.g. `HTTPS_PROXY` or `GIT_SSL_CAINFO`.
-        seconds: timeout of a fetch, and of waiting for another one.
-        pauses: between attempts; see `retry`.
-        snapshots: store for other machines.
-    """
+    """All workspaces of this machine, shared by several worker processes; `root` may be read by no sandbox."""
 
     def __init__(
         self,
@@ -106,8 +96,6 @@ class Workspaces:
         """Check out a commit for one job, and clean up on exit.
 
         Args:
-            job_id: letters, digits, `-` and `_`.
-            source: its token is used for the fetch alone.
             keep: called on exit; whether the files stay for `reopen`.
             current: called before kept files are stored.
 
@@ -145,16 +133,12 @@ class Workspaces:
         keep: Callable[[], bool] = keep_nothing,
         current: IsCurrent = always_current,
     ) -> AsyncIterator[Tree]:
-        """Resume with the kept files of a job; otherwise like `open`.
+        """Resume with the kept files of a job, from this machine or the snapshot; otherwise like `open`.
 
-        Nothing that the agent can write is trusted: the commit and the baseline come from beside the trusted git
-        directory, or from the snapshot.
-
-        Args:
-            ref: the wanted state; None for any state on this machine.
+        Nothing that the agent can write is trusted. Without `ref`, any state on this machine will do.
 
         Raises:
-            WorkspaceGoneError: the files exist nowhere; local leftovers are removed.
+            WorkspaceGoneError: the files exist nowhere.
             CloneError: the commit could not be fetched.
             StorageError: the store cannot be reached.
             WorkspaceError: another process has this job.
@@ -180,11 +164,7 @@ class Workspaces:
                 await asyncio.shield(self._close(folder, tree, keep, current))
 
     async def discard(self, job_id: str) -> None:
-        """Remove a job's kept files, if there are any.
-
-        Raises:
-            WorkspaceError: another process has this job.
-        """
+        """Remove a job's kept files, if there are any."""
         folder = self._folder(job_id)
         async with hold_lock(self._lock_of(folder), seconds=self._seconds, once=True):
             await self._remove(folder)
@@ -206,11 +186,7 @@ class Workspaces:
     async def read_each(
         self, repo_id: int, source: Source, paths: Collection[str], *, limit: int
     ) -> dict[str, Blob | WorkspaceError | None]:
-        """Read several files; an error takes the place of a file that `read` would raise for.
-
-        Raises:
-            CloneError: the commit could not be fetched.
-        """
+        """Read several files; an error takes the place of a file that `read` would raise for."""
         mirror = self._mirror(repo_id)
         await mirror.provide(source, keep=None)
         return await mirror.read(source.sha, paths, limit=limit)
@@ -228,11 +204,7 @@ class Workspaces:
         return await mirror.read_many(source.sha, patterns, most=most, limit=limit)
 
     async def diff(self, repo_id: int, base: Source, head: Source, limit: int) -> str:
-        """Return a text diff from the merge base to `head`, cut with a note after `limit` characters.
-
-        Raises:
-            CloneError: a commit could not be fetched.
-        """
+        """Return a text diff from the merge base to `head`, cut with a note after `limit` characters."""
         mirror = self._mirror(repo_id)
         for source in (base, head):
             await mirror.provide(source, keep=None)
@@ -276,7 +248,6 @@ class Workspaces:
                         log.warning("%s: the files of the job cannot be stored: %s", folder.name, error)
 
     async def tidy(self) -> None:
-        """Maintain the mirrors; may take minutes."""
         await Maintenance(self._mirrors, self._mirror, self._limits).tidy()
 
     def _mirror(self, repo_id: int) -> Mirror:
@@ -341,7 +312,6 @@ class Workspaces:
         return Baseline(base_sha=sha, modes=modes, blobs=blobs, entries={})
 
     async def _open_local(self, folder: Path, ref: WorkspaceRef | None) -> Tree | None:
-        """Return this machine's workspace if it has the wanted state."""
         repo_id = await asyncio.to_thread(_read_repo_id, folder)
         names = await asyncio.to_thread(read_generations, folder)
         wanted = ref.generation if ref is not None else ""
@@ -361,7 +331,6 @@ class Workspaces:
         return self._make_tree(folder, self._mirror(repo_id), baseline, generation)
 
     async def _open_snapshot(self, folder: Path, ref: WorkspaceRef, snapshots: Snapshots) -> Tree | None:
-        """Return the workspace from its snapshot if that has the wanted state."""
         job_id = folder.name
         snapshot = await asyncio.to_thread(snapshots.find, job_id, ref.generation)
         if snapshot is None or (snapshot.repo_id, snapshot.base_sha) != (ref.repo_id, ref.source.sha):
@@ -396,14 +365,12 @@ class Workspaces:
             await store_snapshot(self._snapshots, folder, baseline=baseline, repo_id=repo_id or 0, current=current)
 
     async def _clean_up(self, folder: Path) -> None:
-        """Like `_remove`, but log failures."""
         try:
             await self._remove(folder)
         except (WorkspaceError, OSError) as error:
             log.warning("job %s: not cleaned up; the next sweep tries again: %s", folder.name, error)
 
     async def _remove(self, folder: Path) -> None:
-        """Delete a job's directory and its keep refs."""
         repo_id = await asyncio.to_thread(_read_repo_id, folder)
         try:
             if repo_id is not None:
@@ -436,7 +403,6 @@ def begin_generation(folder: Path, *, after: str = "") -> str:
 
 
 def read_generations(folder: Path) -> list[str]:
-    """Return the names that apply to a job's files, newest last."""
     note = folder / _GENERATIONS
     return note.read_text().split() if note.exists() else []
 
@@ -480,8 +446,7 @@ def parse_listing(sha: str, listing: bytes) -> tuple[dict[bytes, str], dict[str,
     """Parse a listing into modes and blob ids by path.
 
     Raises:
-        WorkspaceError: a path is too deep, or a name occurs twice, of which one could be a link that the other goes
-            through.
+        WorkspaceError: a path is too deep, or occurs as both a file and a directory.
     """
     modes: dict[bytes, str] = {}
     blobs: dict[str, str] = {}
@@ -506,7 +471,6 @@ def parse_listing(sha: str, listing: bytes) -> tuple[dict[bytes, str], dict[str,
 
 
 def _replay_keep(folder: Path) -> str:
-    """Return the keep ref's name for a replay target; no job has it."""
     return f"{folder.name}.onto"
 
 

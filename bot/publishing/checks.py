@@ -38,9 +38,7 @@ class Check:
 
     Attributes:
         exit_code: None if it was stopped.
-        ended: in seconds since the epoch.
         declared: whether the agent passed `check=True`.
-        directory: empty for the workspace root.
         by_host: whether the bot reran it after the agent ended.
         standing: `outdated` by later edits, `superseded` by a later run, or `before` the first edit.
     """
@@ -146,10 +144,8 @@ class Rerun:
 
     Attributes:
         command: that failed before the first edit; empty if none did.
-        before: exit code before the change.
         after: exit code after the change; None if it did not end.
         other: whether no failed workflow step runs this command.
-        passed_there: whether it passed in the agent's terminal after the change.
         beside: ignored files it created, which are not part of the change.
     """
 
@@ -394,10 +390,8 @@ class ParsedCheck:
 def parse_check(command: str, *, declared: bool) -> ParsedCheck | None:
     """Recognize the check in a command line; None if its exit code proves nothing.
 
-    A `declared` check ran with `check=True`, which requires every stage of a pipe to succeed.
-
-    No protection depends on this: hostile code in the sandbox can forge exit codes (decision 15), and readers of the
-    comment see every command.
+    No protection depends on this: code in the sandbox can forge exit codes (decision 15). A `declared` check ran with
+    `check=True`, which requires every stage of a pipe to succeed.
     """
     if len(command) > _MAX_CHARS:
         return _ad_hoc_check(command) if declared else None

@@ -1,7 +1,6 @@
 """Plan publications: the branch, commit, title and text, or the reason to withhold.
 
-`plan_publication` decides about a change, `plan_undo` about a revert. Branch names and texts depend on the job alone,
-so that a retry finds a publication already sent.
+Branch names and texts depend on the job alone, so that a retry finds a publication already sent.
 """
 
 from __future__ import annotations
@@ -28,9 +27,8 @@ class CommitTarget:
 
     Attributes:
         head_branch: of the existing pull request; None for a new one.
-        prefix: of a new branch's name.
         keep_unfinished: whether an unfinished run's work gets its own branch.
-        number: of a new branch, if earlier jobs created others of the same name.
+        number: of a new branch, if others have the same name.
     """
 
     base_branch: str

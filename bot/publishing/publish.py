@@ -1,7 +1,6 @@
 """Publish to GitHub: a branch, a commit and a pull request, each at most once across restarts.
 
-`publish` sends a `Publication`, `publish_review` a review. Neither forces, deletes, tags, or writes to the default
-branch. A commit goes through GitHub's API, or by a push if the API cannot express it.
+Nothing is forced, deleted, tagged, or written to the default branch.
 """
 
 from __future__ import annotations
@@ -49,8 +48,7 @@ class SendResult:
     Attributes:
         wip_url: comparison page of a branch without a pull request.
         note: deviation from the plan, for the comment.
-        replayed: whether the change was applied to other files than the agent's.
-        dry_run_note: Markdown; set only by a dry run.
+        replayed: whether the change was applied to other files.
     """
 
     branch: str | None = None
@@ -101,8 +99,8 @@ async def publish(
 ) -> SendResult:
     """Send a planned publication, or only describe it (`dry_run`).
 
-    With `replay`, follows a branch that moved at most `REPLAYS` times, then opens a pull request into it; otherwise
-    sends nothing. If GitHub refuses the pull request, the commit remains and the result says so.
+    With `replay`, follows a branch that moved at most `REPLAYS` times, then opens a pull request into it. If GitHub
+    refuses the pull request, the commit remains.
 
     Raises:
         ForbiddenTargetError: the plan names the default branch or a foreign branch.
@@ -319,17 +317,13 @@ class CommitSender:
     async def send(self, commit: CommitPlan, request: PullDraft | None = None) -> SentCommit:
         """Create the commit on its branch, or find the one an interrupted attempt created.
 
-        The pull request is opened along with it if the API can do both.
-
         Raises:
-            ForbiddenTargetError: the branch is the default branch or foreign.
             LeakError: the change contains a secret.
             HeadMovedError: the branch moved.
             PushRejectedError: the server rejected the push.
             WorkflowsForbiddenError: the token may not change workflow files.
             LargeFileError: Git LFS rejected an object.
             GitHubError: GitHub refused or did not answer.
-            WorkspaceError: git failed.
         """
         await self.check(commit)
         if commit.change.large:  # objects that Git LFS has are skipped
@@ -374,7 +368,6 @@ class CommitSender:
             ForbiddenTargetError: the branch is the default branch or foreign.
             LeakError: the change contains a secret.
             WorkflowsForbiddenError: the token may not change workflow files.
-            GitHubError: GitHub did not tell the token's permissions.
         """
         if self.is_default(commit.branch):
             raise ForbiddenTargetError(

@@ -276,11 +276,7 @@ def headline(verdict: Verdict, checks: Sequence[Check]) -> tuple[str, str]:
 def explain(
     verdict: Verdict, checks: Sequence[Check], *, changed: bool, setup_failed: str = "", partial: bool = False
 ) -> str:
-    """Explain a verdict in Markdown; may be empty.
-
-    `changed` is True for a run that was to change nothing; `partial` if the checks ran with files in place that are
-    left out of the change.
-    """
+    """Explain a verdict in Markdown; may be empty. `changed` is True for a run that was to change nothing."""
     match verdict:
         case Verdict.VERIFIED:
             if not _has_only_ad_hoc(checks):
@@ -604,11 +600,7 @@ def render_check(
     patch: str = "",
     review: ReviewDraft | None = None,
 ) -> CheckDraft:
-    """Render the check run on a head commit: of the pull request, the branch, or the default branch for an issue.
-
-    `status` is that of the agent's run, once it has ended. The patch is attached as far as it fits; review comments
-    become annotations.
-    """
+    """Render the check run on a commit, with the patch as far as it fits, and review comments as annotations."""
     running_status = _RUNNING_STATUSES.get(view.state)
     thread = job.thread
     # No branch has a colon in its name.

@@ -117,8 +117,7 @@ def _is_submodule(file: FileChange) -> bool:
 def _escaping_links(change: Change) -> set[str]:
     """Return the changed links that lead out of the repository, or that redirect an existing link out of it.
 
-    Links resolve as in a kernel: `b/..` follows `b` first. A link with too many hops leads nowhere; a tree with too
-    many links is not trusted.
+    Links resolve as in a kernel: `b/..` follows `b` first. A tree with too many links is not trusted.
     """
     changed, steps_left, escaping = change.changed_links, _MAX_STEPS, set[str]()
     for link in change.links if changed else ():
@@ -313,9 +312,9 @@ _ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f
 
 
 def split_sections(patch: str) -> Iterator[tuple[str, str]]:
-    """Yield path and diff section of each file, in order; a file that becomes a link has two.
+    """Yield path and diff section of each file; a file that becomes a link has two.
 
-    The patch has no renames. Only section heads begin with `diff --git`: other lines have a mark, or hold base 85.
+    Only section heads begin with `diff --git`: other lines have a mark, or hold base 85.
     """
     begin = 0 if patch.startswith(_SECTION_HEAD) else _find_section(patch, 0)
     while begin >= 0:

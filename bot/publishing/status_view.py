@@ -88,9 +88,8 @@ class PendingView:
 
     Attributes:
         trigger: the first word of an answer.
-        part_urls: comments that show a preview too long for the status comment.
+        part_urls: comments with a preview too long for the status comment.
         like: patterns of further calls that an approval could allow.
-        expires: e.g. `25 November 2026, 05:00 UTC`.
     """
 
     kind: Literal["permission", "question", "publication", "plan"]
@@ -109,21 +108,16 @@ class StatusView:
     """Unescaped content of the status comment.
 
     Attributes:
-        command: as the user gave it, e.g. `/codepilot fix`.
-        marker: from `render.sign_marker`.
-        seconds: since the command was given.
+        command: e.g. `/codepilot fix`.
         at: time of this state, in seconds since the epoch; 0 if unknown.
         requester: as Markdown, if it is not the person in `allowed`.
-        event_label: for a review that an event started, e.g. `Review of this pull request, on push`.
+        event_label: e.g. `Review of this pull request, on push`.
         verdict: only for state `done` of a command that changes or tests.
         failed_check: the workflow or check whose failure started the job.
         completion: the agent's final text.
         partial: whether the published change was not checked without the withheld files.
         kept_work: location and expiry of unpublished work.
-        wip_url: comparison page of unfinished work on its own branch.
         ci_note: instructions if the push starts no checks.
-        sandbox: e.g. `bubblewrap, no network`.
-        level: permission level, e.g. `ask`.
     """
 
     state: State
@@ -184,8 +178,6 @@ class Progress:
         places: working directory of each terminal.
         failing: commands of the failed workflow steps.
         run_id: newest run included in `usage`.
-        reach: description of the network access.
-        awaits: description of the current wait.
     """
 
     activities: tuple[Activity, ...] = ()
@@ -412,12 +404,10 @@ class RunEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLog:
-    """Bounded timeline of a run.
+    """Bounded timeline of a run: `left_out` entries are missing behind the first `head`.
 
     Attributes:
-        left_out: number of omitted entries in the middle.
-        head: number of entries before the omission.
-        before: number of leading entries that belong to earlier attempts.
+        before: number of leading entries of earlier attempts.
         spent: usage of those attempts, included in `usage`.
     """
 
