@@ -51,17 +51,17 @@ from agent_runtime.providers.recording import (
     HISTORY,
     TIME,
     VOLATILE,
-    Answered,
     Entry,
     Note,
     RecordingProvider,
     ReplayProvider,
     Tape,
+    TapedReply,
     TapedRequest,
-    calls_tools,
-    differences,
+    diff_requests,
+    has_images,
+    has_tools,
     load_tape,
-    shows_images,
 )
 from agent_runtime.providers.scripted import ScriptedProvider
 from agent_runtime.run.approvals import Gate
@@ -115,7 +115,7 @@ class Recorder:
             SettingsError: the file exists, or cannot be made.
         """
         # Who works, and where: what `agent_of` makes an agent from again.
-        workspace = Workspace(agent.work_dir, seen_as=agent.sandbox.seen_as(agent.work_dir))
+        workspace = Workspace(agent.work_dir, seen_as=agent.sandbox.inner_path(agent.work_dir))
         try:
             digest = Manifest.of(workspace).digest
             indexed = has_sources(workspace) if agent.indexed is None else agent.indexed
@@ -146,13 +146,13 @@ class Recorder:
                     **({"delegation": bounds} if bounds else {}),
                 },
                 "sandbox": agent.sandbox.level,
-                "work_dir": agent.sandbox.seen_as(agent.work_dir),
+                "work_dir": agent.sandbox.inner_path(agent.work_dir),
                 "workspace": digest,
             },
             secrets=secrets,
         )
         if delegation is not None and delegation.provider is not None:  # child runs are recorded as well
-            delegation = replace(delegation, provider=self._provider.beside(delegation.provider))
+            delegation = replace(delegation, provider=self._provider.attach(delegation.provider))
         around = agent.clock_and_random
         self.agent = replace(
             agent,
@@ -179,7 +179,7 @@ class Recorder:
 
     def recorded(self, provider: Provider) -> Provider:
         """Another model that the runtime is to `use`, so that its exchanges are recorded, too."""
-        return self._provider.beside(provider)
+        return self._provider.attach(provider)
 
     def _noted(self, kind: str, value: T, told: Callable[[T], str]) -> T:
         self._provider.note(kind, told(value))
@@ -223,7 +223,7 @@ async def replay_recording(
     with tempfile.TemporaryDirectory(prefix="codepilot-replay-") as scratch:
         copy = Path(scratch) / "workspace"
         await asyncio.to_thread(_copied, work_dir, copy)
-        places = {str(tape.about["work_dir"]), sandbox.seen_as(copy), str(copy)}
+        places = {str(tape.about["work_dir"]), sandbox.inner_path(copy), str(copy)}
         place = (re.compile("|".join(re.escape(each) for each in sorted(places, key=len, reverse=True))), PLACE)
         provider = ReplayProvider(path, masks=(place, _NETWORK, *(() if exact else VOLATILE)), secrets=secrets)
         started = [event for event in events if isinstance(event, Started)]
@@ -293,7 +293,7 @@ async def compare_recording(path: Path | str) -> Comparison:
         # Nothing is ever run here: the place only lets the tools say what they are.
         sandbox = pick_sandbox("local", SandboxSettings())
         recorded = agent_of(tape, provider=ScriptedProvider([]), work_dir=Path(scratch), sandbox=sandbox)
-        agent = replace(recorded, transport="tools" if calls_tools(tape) else "blocks")
+        agent = replace(recorded, transport="tools" if has_tools(tape) else "blocks")
         state = RunState(InMemorySession(), HookSystem())
         toolbox = Toolbox(agent, state, ask=Gate(state).question)
         try:
@@ -350,7 +350,7 @@ def compare(
         ScriptError: the recording holds no events, or one that cannot be read.
     """
     events: list[Recorded] = []
-    transcript = Transcript(max_entry_chars=max_entry_chars, sees_images=shows_images(tape), calls_tools=bool(tools))
+    transcript = Transcript(max_entry_chars=max_entry_chars, sees_images=has_images(tape), calls_tools=bool(tools))
     found: dict[str, None] = {}
     of_children = {each.number for each in tape.entries if isinstance(each, TapedRequest) and each.request.child}
     entries = [each for each in tape.entries if isinstance(each, Note) or each.number not in of_children]
@@ -366,9 +366,9 @@ def compare(
                     continue
                 compared += 1
                 today = replace(recorded, system=system, messages=transcript.messages(events), tools=tools)
-                for told in differences(recorded, today):
+                for told in diff_requests(recorded, today):
                     found.setdefault(told, None)
-            case Answered(number=number):
+            case TapedReply(number=number):
                 text, requests, stop = _said(entry, following)
                 if stop is not None and _was_understood(following):
                     try:
@@ -414,7 +414,7 @@ def _is_for_summary(request: Request, following: Sequence[Entry]) -> bool:
     return False
 
 
-def _said(answer: Answered, following: Sequence[Entry]) -> tuple[str, tuple[ToolRequest, ...], StopReason | None]:
+def _said(answer: TapedReply, following: Sequence[Entry]) -> tuple[str, tuple[ToolRequest, ...], StopReason | None]:
     """The text and the calls of the attempt that counted, and why it ended; None when it broke off."""
     text, stop = "", None
     for chunk in answer.chunks:
@@ -584,7 +584,7 @@ async def _run(agent: Agent, replay: ReplayProvider, events: Sequence[Recorded])
 
 
 def _digest(agent: Agent) -> str:
-    workspace = Workspace(agent.work_dir, seen_as=agent.sandbox.seen_as(agent.work_dir))
+    workspace = Workspace(agent.work_dir, seen_as=agent.sandbox.inner_path(agent.work_dir))
     try:
         return Manifest.of(workspace).digest
     finally:

@@ -68,7 +68,7 @@ class Service:
     @property
     def rate(self) -> Rate:
         """What its model's tokens cost."""
-        price = load_prices().price(self.model)
+        price = load_prices().find_price(self.model)
         assert price is not None, f"prices.json has no price of {self.model}; name another model here"
         return price.rate
 

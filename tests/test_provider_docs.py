@@ -40,7 +40,7 @@ def test_the_table_names_every_provider_with_its_model_and_key() -> None:
         assert name == "scripted" or entry.default_model in row
         assert entry.key_variable is None or f"`{entry.key_variable}`" in row
         if entry.cloud:
-            names = (*(name for either in entry.cloud.needed for name in either), *entry.cloud.further)
+            names = (*(name for either in entry.cloud.required for name in either), *entry.cloud.optional)
             assert all(f"`{name}`" in TEXT for name in names)
 
 

@@ -21,7 +21,7 @@ from agent_runtime.core.errors import SettingsError, did_you_mean
 from agent_runtime.core.values import EmbeddingService, Skill, TransportName
 from agent_runtime.mcp.settings import McpServer
 from agent_runtime.policy.policy import Policy, Rule, RunLimits
-from agent_runtime.processes.spawn import home
+from agent_runtime.processes.spawn import home_dir
 from agent_runtime.providers.catalog import CATALOG, provider_for
 from agent_runtime.providers.models import ModelOptions
 from agent_runtime.providers.protocol import Provider
@@ -305,7 +305,7 @@ class AgentFile:
         if self.index is None:
             return None
         name = hashlib.blake2b(os.fsencode(self.work_dir), digest_size=8).hexdigest()
-        return home("Vectors of definitions are kept") / ".codepilot" / "index" / f"{name}.db"
+        return home_dir("Vectors of definitions are kept") / ".codepilot" / "index" / f"{name}.db"
 
     def embeddings(self, environ: Mapping[str, str] | None = None) -> EmbeddingService | None:
         """Return the embedding service.

@@ -22,7 +22,7 @@ from agent_runtime.agent.delegation import Delegation
 from agent_runtime.agent.document import MAX_CHARS, Document, KeyPath
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.policy.policy import RunLimits
-from agent_runtime.processes.spawn import home
+from agent_runtime.processes.spawn import home_dir
 from agent_runtime.providers.catalog import CATALOG
 from agent_runtime.tools.tool import visible
 
@@ -420,7 +420,7 @@ class TrustRecord:
 
     def _folder(self, *, create: bool) -> Path:
         """Return the real path of the record directory; raise SettingsError if an agent or another user has access."""
-        folder = home("Trust cannot be recorded") / ".codepilot" / "trust"
+        folder = home_dir("Trust cannot be recorded") / ".codepilot" / "trust"
         real = folder.resolve()
         if within := next((root for root in self.reach if real.is_relative_to(root.resolve())), None):
             raise SettingsError(f"Trust cannot be recorded in {folder}: it lies in {within}, where agents work.")

@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agent_runtime.core.errors import SettingsError, ToolError, UsageError
-from agent_runtime.processes.spawn import home
+from agent_runtime.processes.spawn import home_dir
 from agent_runtime.sandbox.protocol import Sandbox
 from agent_runtime.sandbox.repositories import RepositoryGuard
-from agent_runtime.sandbox.select import guard_for
+from agent_runtime.sandbox.select import create_guard
 from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.factory import LiveTerminal, TerminalFactory, create_terminals
 from agent_runtime.terminals.output import OutputLogs, Spool
@@ -58,7 +58,7 @@ class Commands:
             if self._terminal is None:
                 sandbox = self._sandbox()
                 seen = self._logs.agent_paths(sandbox)
-                self._guard = guard_for(sandbox, self._root)
+                self._guard = create_guard(sandbox, self._root)
                 spool = Spool(self._logs.directory, agent_path=next(iter(seen)))
                 self._place = create_terminals(sandbox, self._root, seen, spool, guard=self._guard)
                 self._terminal = self._place.terminal("commands", self._place.shells[0])
@@ -94,7 +94,7 @@ def lease_of(root: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout  # noqa: PLC0415 - only agents pay
 
     name = hashlib.blake2b(os.fsencode(root.resolve()), digest_size=16).hexdigest()
-    place = home("One agent at a time is kept to a directory by a lock") / ".codepilot" / "agents" / f"{name}.lock"
+    place = home_dir("One agent at a time is kept to a directory by a lock") / ".codepilot" / "agents" / f"{name}.lock"
     try:
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = FileLock(place, timeout=0, mode=0o600, thread_local=False, fallback_to_soft=False)

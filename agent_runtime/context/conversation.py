@@ -142,7 +142,9 @@ class Conversation:
         """Estimate the usage of the last request, whose reply broke off after `text`."""
         received = estimate(text) if text else 0
         input_tokens = self._meter.expect(self._estimated_tokens + self._status_tokens)
-        return load_prices().priced(model, Usage(input_tokens=input_tokens, output_tokens=self._meter.expect(received)))
+        return load_prices().with_cost(
+            model, Usage(input_tokens=input_tokens, output_tokens=self._meter.expect(received))
+        )
 
     async def shorten(self) -> bool:
         """Summarise now, because the provider rejects the request as too long; return whether that shortens it."""
@@ -263,7 +265,7 @@ async def read_reply(provider: Provider, request: Request) -> tuple[str, Usage]:
 
 def cache_prices(model: str) -> tuple[float, float]:
     """Return the prices of a cache read and a cache write, as multiples of a plain token's price."""
-    price = load_prices().price(model)
+    price = load_prices().find_price(model)
     if price is None or not price.rate.input:
         return _USUAL_PRICES
     return price.rate.cache_read / price.rate.input, price.rate.cache_write / price.rate.input

@@ -28,7 +28,7 @@ from agent_runtime.context.relevant_code import (
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.values import MAX_SKILLS, Skill, Task
 from agent_runtime.index.index import CodeIndex
-from agent_runtime.processes.spawn import end, started
+from agent_runtime.processes.spawn import end, start_program
 from agent_runtime.prompts import notes
 from agent_runtime.sandbox.protocol import Sandbox
 from agent_runtime.workspace.diffs import Text, decode
@@ -118,7 +118,7 @@ def _frame_instructions(nonce: str, texts: Mapping[str, str]) -> str:
     for text, name in once.items():
         if room < _WORTH_SHOWING:
             break
-        excerpt = notes.cut(text.strip(_BLANK_LINES), room)
+        excerpt = notes.shorten(text.strip(_BLANK_LINES), room)
         room -= len(excerpt)
         parts.append(f"[instructions {nonce} from {_clean_source(name)}]\n{excerpt}\n[end of instructions {nonce}]")
     return "\n".join(parts)
@@ -364,7 +364,7 @@ async def describe_toolchain(sandbox: Sandbox, workspace: Path) -> str:
         SandboxError: the sandbox does not start programs.
     """
     launch = sandbox.launch(["bash", "-c", _TOOLCHAIN_SCRIPT], workspace=workspace)
-    process = await started(launch.argv, env=launch.env)
+    process = await start_program(launch.argv, env=launch.env)
     if process.stdout is None:
         raise AssertionError("it is a pipe")
     answer = b""

@@ -620,7 +620,7 @@ async def find_named_definitions(workspace: Workspace, clues: Clues, *, seconds:
     try:
         async with asyncio.timeout(seconds):
             answer = await run_bounded(
-                _read_definitions, workspace, paths, names, seconds / 2, what="Looking for what the task names"
+                _read_definitions, workspace, paths, names, seconds / 2, task="Looking for what the task names"
             )
     except (BoundExceededError, TimeoutError):
         log.info("the first message shows no definitions: there is no code index yet, and they were not found in time")

@@ -286,7 +286,7 @@ class Transcript:
             requests, reasoning = tuple(map(self._with_unique_id, event.requests)), replace_surrogates(event.reasoning)
             if (share := self._share([request.arguments for request in requests])) is not None:
                 requests = tuple(
-                    replace(request, arguments=notes.cut(request.arguments, share)) for request in requests
+                    replace(request, arguments=notes.shorten(request.arguments, share)) for request in requests
                 )
             if self._max_chars is not None and len(reasoning) > self._max_chars:
                 reasoning = ""  # services accept it whole or not at all
@@ -311,18 +311,18 @@ class Transcript:
         """Return the output of a step, or a note if it is left out."""
         text, answers = event.text, event.answers
         if position in self._outputs:
-            text = notes.left_out(len(join_answers(text, answers)), calls)
+            text = notes.omitted_results(len(join_answers(text, answers)), calls)
             answers = tuple(replace(answer, text=notes.ANSWER_LEFT_OUT, images=()) for answer in answers)
         if not self._calls_tools:
             return Message(role="user", text=join_answers(text, answers))
         if not self._sees_images:
             answers = tuple(
-                replace(answer, text=notes.without_images(answer.text, answer.images), images=()) for answer in answers
+                replace(answer, text=notes.omit_images(answer.text, answer.images), images=()) for answer in answers
             )
         # Cut the answers of a step that are too long together.
         texts = [replace_surrogates(answer.text) for answer in answers]
         if (share := self._share(texts)) is not None:
-            texts = [notes.cut(text, share) for text in texts]
+            texts = [notes.shorten(text, share) for text in texts]
         pairs = zip(answers, texts, strict=True)
         answers = tuple(answer if cut is answer.text else replace(answer, text=cut) for answer, cut in pairs)
         return Message(role="user", text=text, answers=answers)
@@ -341,7 +341,7 @@ class Transcript:
         if archived is not None:
             return notes.archived_task(self._task, archived), ()
         if not self._sees_images:
-            return notes.without_images(event.opening, images), ()
+            return notes.omit_images(event.opening, images), ()
         return event.opening, images
 
     def _add(
@@ -381,7 +381,7 @@ class Transcript:
     def _complete_answers(self, message: Message, last: Message | None) -> Message:
         """Return a message that can follow another: each request is answered, a missing answer by a note."""
         text, answers = replace_surrogates(message.text), message.answers
-        text = text if self._max_chars is None else notes.cut(text, self._max_chars)
+        text = text if self._max_chars is None else notes.shorten(text, self._max_chars)
         if last is not None and last.requests:
             by_id = {answer.id: answer for answer in answers}
             nothing = ToolAnswer(id="", text=notes.UNANSWERED, ok=False)
@@ -393,7 +393,7 @@ class Transcript:
         return message if is_same else replace(message, text=text, answers=answers)
 
     def _make_entry(self, message: Message, position: int, task: int) -> TranscriptEntry:
-        text, before = message.worded, self._previous_entries.get(position)
+        text, before = message.full_text, self._previous_entries.get(position)
         tokens = before.tokens if before is not None and before.text == text else estimate_message(message)
         return TranscriptEntry(position=position, task=task, role=message.role, text=text, tokens=tokens)
 
@@ -502,10 +502,10 @@ def render_original(events: Sequence[Recorded], task: TaskRecord, *, max_chars: 
     """Return a task's original messages with their roles; the middle left out beyond `max_chars`."""
     conversation = render_messages(events[task.start : task.end])
     text = "\n\n".join(
-        f"[{'YOU' if message.role == 'assistant' else 'USER'}]\n{notes.without_images(message.worded, message.images)}"
+        f"[{'YOU' if message.role == 'assistant' else 'USER'}]\n{notes.omit_images(message.full_text, message.images)}"
         for message in conversation
     )
-    return notes.cut(text, max_chars)
+    return notes.shorten(text, max_chars)
 
 
 def estimate_savings(events: Sequence[Recorded], task: TaskRecord) -> int:
@@ -624,7 +624,7 @@ def _one_line(text: str, limit: int) -> str:
 
 def _fit(text: str, max_tokens: int) -> str:
     tokens = estimate(text)
-    return text if tokens <= max_tokens else notes.cut(text, len(text) * max_tokens // tokens)
+    return text if tokens <= max_tokens else notes.shorten(text, len(text) * max_tokens // tokens)
 
 
 _SAFETY = 1.04

@@ -32,7 +32,7 @@ from agent_runtime.delegation.copies import (
 from agent_runtime.policy.policy import TOKENS_PER_USD, RunLimits
 from agent_runtime.processes.spawn import finish_start, run_in_thread
 from agent_runtime.providers.protocol import Chunk, Provider, Request, WrappedProvider
-from agent_runtime.sandbox.protocol import Temporary
+from agent_runtime.sandbox.protocol import PrivateDirectory
 from agent_runtime.workspace.files import StagedFile, Workspace
 from agent_runtime.workspace.state import Manifest
 
@@ -255,8 +255,8 @@ class ChildRuns:
         )
         canonical = None if paths is None else await run_in_thread(partial(canonical_paths, self._workspace, paths))
         async with AsyncExitStack() as undo:
-            try:  # `Temporary` first removes the directories of dead processes, which may take long
-                creation = asyncio.to_thread(Temporary, "codepilot-task-", self._bounds.copies)
+            try:  # `PrivateDirectory` first removes the directories of dead processes, which may take long
+                creation = asyncio.to_thread(PrivateDirectory, "codepilot-task-", self._bounds.copies)
                 directory = await finish_start(creation, end=lambda unused: asyncio.to_thread(unused.close))
                 undo.push_async_callback(asyncio.to_thread, directory.close)
                 root = directory.path / "workspace"
@@ -264,7 +264,7 @@ class ChildRuns:
             except OSError as error:
                 raise ToolError(f"delegate: no directory for a copy can be made: {error}", kind="OSError") from error
             await copy_workspace(self._workspace, root, canonical, bounds)
-            files = Workspace(root, seen_as=self._agent.sandbox.seen_as(root))
+            files = Workspace(root, seen_as=self._agent.sandbox.inner_path(root))
             undo.callback(files.close)
             base = await read_manifest(files, extra)
             task_id = self._parent.new_task_id()
@@ -340,7 +340,7 @@ class ChildRuns:
         return ChildResult(task=child.id, changes=tuple(changes), diff=diff, lines=lines if is_complete else None)
 
     def _is_hidden(self, path: str) -> bool:
-        return any(self._agent.policy.withholds(tool, path) for tool in ("read_file", "find"))
+        return any(self._agent.policy.hides(tool, path) for tool in ("read_file", "find"))
 
     def _handle_event(self, child: _ChildRun, event: Event) -> None:
         if isinstance(event, Ended):  # `_supervise` emits it after the result is collected
@@ -364,7 +364,7 @@ class _ChildRun:
     id: str
     task: Task
     limits: RunLimits
-    directory: Temporary
+    directory: PrivateDirectory
     files: Workspace
     base: Manifest
     runtime: ChildRuntime

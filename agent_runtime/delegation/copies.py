@@ -341,7 +341,7 @@ async def render_diff(
     """
     hidden = [path for path in paths if is_hidden(path)]
     encoded = await run_bounded(
-        _diff, child, parent, paths, hidden, seconds=_DIFF_SECONDS, memory=_DIFF_MEMORY, what="Comparing files"
+        _diff, child, parent, paths, hidden, seconds=_DIFF_SECONDS, memory=_DIFF_MEMORY, task="Comparing files"
     )
     text, lines = json.loads(encoded)
     return text, lines

@@ -275,7 +275,7 @@ class WorkspaceIndex:
             return []
         try:
             answer = await run_bounded(
-                answer_query, str(path), query, *arguments, seconds=_QUERY_SECONDS, what="Asking the code index"
+                answer_query, str(path), query, *arguments, seconds=_QUERY_SECONDS, task="Asking the code index"
             )
         except (BoundExceededError, ValueError, RuntimeError) as error:
             log.info("the code index gave no answer: %s", error)
@@ -309,7 +309,7 @@ class WorkspaceIndex:
             while more and len(texts) < _MAX_EMBEDDED:
                 purpose = "Reading definitions for the embedding service"
                 arguments = (self._workspace, str(database), after, _TEXTS_PER_CALL)
-                batch = json.loads(await run_bounded(embedding_texts, *arguments, seconds=_SECONDS, what=purpose))
+                batch = json.loads(await run_bounded(embedding_texts, *arguments, seconds=_SECONDS, task=purpose))
                 texts += [(number, text) for number, path, text in batch if not self._is_hidden(path)]
                 more, after = len(batch) == _TEXTS_PER_CALL, batch[-1][0] if batch else after
             await self._embeddings.update(texts)
@@ -364,7 +364,7 @@ class WorkspaceIndex:
             self._refused,
             seconds=_SECONDS,
             memory=_MEMORY,
-            what="Indexing the workspace",
+            task="Indexing the workspace",
         )
         head, _, database = answer.partition(b"\n")
         return json.loads(head), database

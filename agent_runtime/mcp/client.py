@@ -303,7 +303,7 @@ async def open_sandboxed_server(
                 f"MCP server {server.name!r}: programs as servers need the sandbox `bubblewrap`; with `docker`, define "
                 "a server with a `url`"
             )
-        guard = WITHOUT_GUARD if sandbox.apart else ()
+        guard = WITHOUT_GUARD if sandbox.is_isolated else ()
         argv = ("bash", "--noprofile", "--norc", "-c", _SCRIPT, "mcp", *guard, *server.command)
         fixed = () if place.guard is None else await asyncio.to_thread(place.guard.begin)
         launch = sandbox.launch(argv, workspace=place.workspace, fixed=fixed, first=True)
@@ -311,9 +311,9 @@ async def open_sandboxed_server(
         stack.push_async_callback(_end_process, process)
         stderr.on_overflow = partial(end, process)
         first = await stderr.wait_for_first_process()
-        if sandbox.apart:
+        if sandbox.is_isolated:
             stderr.watcher = _create_watcher(first, place)
-            egress = open_egress(sandbox, place.network, told=place.on_connection, lost=stderr.add)
+            egress = open_egress(sandbox, place.network, on_connection=place.on_connection, on_lost=stderr.add)
             if egress is not None:
                 namespace = os.open(f"/proc/{first}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
                 stack.callback(os.close, namespace)
@@ -555,7 +555,7 @@ class _GuardedTransport(httpx2.AsyncHTTPTransport):
             addresses = await egress_module.resolve(url.host, url.port or 443)
         except OSError as error:
             raise httpx2.ConnectError(f"{url.host} cannot be resolved: {error}") from error
-        refused = {address: egress_module.refusal(address) for address in addresses}
+        refused = {address: egress_module.refusal_reason(address) for address in addresses}
         usable = [address for address, reason in refused.items() if self._server.private or reason is None]
         if not usable:
             reasons = ", ".join(f"{address} is {reason}" for address, reason in refused.items())

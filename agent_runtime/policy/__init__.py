@@ -1,1 +1,1 @@
-"""Decide what a call may do: rules for tools, paths and the commands that bash would really run."""
+"""Decide on tool calls by rules for tools, paths and commands."""

@@ -1,7 +1,6 @@
-"""Run a function on untrusted bytes in a worker process, within a bound of time and one of memory.
+"""Run a function on untrusted bytes in a worker process with limits on time and memory.
 
-A regular expression that backtracks, or a comparison of two large texts, holds the interpreter: in a thread it stops
-the event loop, and nothing can end it. A process can be killed.
+A backtracking regular expression holds the GIL and blocks the event loop; only a process can be killed.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, TypeVar, cast, get_args
 
 from agent_runtime.core.errors import BoundExceededError, ToolError, ToolErrorKind
-from agent_runtime.processes.bounded_worker import MOST_PLAIN, MOST_STRUCTURED, is_worker
+from agent_runtime.processes.bounded_worker import MAX_JSON_BYTES, MAX_PLAIN_BYTES, is_worker
 from agent_runtime.processes.spawn import run_in_daemon_thread
 
 T = TypeVar("T")
@@ -34,24 +33,24 @@ async def run_bounded(
     *args: object,
     seconds: float = 10.0,
     memory: int = 256 * 1024**2,
-    what: str = "",
+    task: str = "",
 ) -> T:
-    """Call a function in a worker process; cancelled, it is killed.
+    """Call a function in a worker process; kill it on cancellation.
 
-    Calls wait for each other when all workers are busy; waiting does not count.
+    Waiting for a free worker does not count.
 
     Args:
-        function: one that a module defines. Its result is a text or bytes (at most 32 MiB), or what JSON holds (4):
-            tuples come back as lists. A `ToolError` or `ValueError` that it raises is raised here.
-        args: its arguments, plain data.
-        seconds: how long it may take.
-        memory: bytes that it may take, its arguments included.
-        what: what it does, for the error's text: "The search for the old text".
+        function: top-level function. Returns text or bytes (at most 32 MiB) or JSON data (4 MiB; tuples become lists).
+            A `ToolError` or `ValueError` is raised again.
+        args: plain data.
+        seconds: limit.
+        memory: bytes, with the arguments.
+        task: for the error, e.g. "The search for the old text".
 
     Raises:
-        BoundExceededError: it took more than that.
+        BoundExceededError: limit exceeded.
     """
-    call = _Call(function, args, seconds=seconds, memory=memory, what=what)
+    call = _Call(function, args, seconds=seconds, memory=memory, task=task)
     try:
         return cast("T", await run_in_daemon_thread(call.run))
     except asyncio.CancelledError:
@@ -65,24 +64,24 @@ def call_bounded(
     *args: object,
     seconds: float = 10.0,
     memory: int = 256 * 1024**2,
-    what: str = "",
+    task: str = "",
 ) -> T:
-    """`run_bounded` for code that has a thread of its own and may block it. In a worker it is an ordinary call."""
+    """Call like `run_bounded`, but block the thread; in a worker, call directly."""
     if is_worker():
         return function(*args)
-    return cast("T", _Call(function, args, seconds=seconds, memory=memory, what=what).run())
+    return cast("T", _Call(function, args, seconds=seconds, memory=memory, task=task).run())
 
 
-_STARTS = 3  # a worker may end, for lack of work, while a request is on its way to it
+_MAX_ATTEMPTS = 3  # a worker may end, for lack of work, while a request is on its way to it
 
-_LATE = (-signal.SIGALRM,) if sys.platform != "win32" else ()
+_TIMEOUT_CODES = (-signal.SIGALRM,) if sys.platform != "win32" else ()
 
 
 class _Call:
-    """One call: waits for a worker, has its answer, gives it back."""
+    """A call with its worker and request."""
 
     def __init__(
-        self, function: Callable[..., object], args: tuple[object, ...], *, seconds: float, memory: int, what: str
+        self, function: Callable[..., object], args: tuple[object, ...], *, seconds: float, memory: int, task: str
     ) -> None:
         name = f"{function.__module__}:{function.__qualname__}"
         if function.__module__ == "__main__" or "<" in name or "." in function.__qualname__:
@@ -90,7 +89,7 @@ class _Call:
                 f"{name} cannot be run in a worker process: it must be a function at the top level of a module"
             )
         self._request = pickle.dumps((name, args, seconds, memory), protocol=5)
-        self._seconds, self._memory, self._what = seconds, memory, what or name
+        self._seconds, self._memory, self._name = seconds, memory, task or name
         self._cancelled = False
         self._worker: _Worker | None = None
         self._lock = threading.Lock()
@@ -98,38 +97,38 @@ class _Call:
     def run(self) -> object:
         if len(self._request) > self._memory:
             raise self._exceeded("memory", f"{self._memory:,} bytes of memory")
-        pool = _pool()
-        for _ in range(_STARTS):
-            worker = pool.take(lambda: self._cancelled)
+        pool = _current_pool()
+        for _ in range(_MAX_ATTEMPTS):
+            worker = pool.acquire(lambda: self._cancelled)
             try:
                 with self._lock:
                     self._worker = worker
                     if self._cancelled:
                         worker.kill()
-                answer = worker.ask(self._request, self._seconds)
+                answer = worker.send(self._request, self._seconds)
             finally:
                 with self._lock:
                     self._worker = None
-                pool.give_back(worker)
+                pool.release(worker)
             if answer is not None:
-                return self._result(*answer)
+                return self._decode(*answer)
             if self._cancelled:
                 raise asyncio.CancelledError
-            if worker.late or worker.exit_code in _LATE:
+            if worker.late or worker.exit_code in _TIMEOUT_CODES:
                 raise self._exceeded("seconds", f"{self._seconds:g} seconds")
             if worker.exit_code:
                 raise self._exceeded("memory", f"its process may: that ended with status {worker.exit_code}")
-        raise RuntimeError(f"{self._what}: worker processes end before they answer; {sys.executable} -I cannot be run?")
+        raise RuntimeError(f"{self._name}: worker processes end before they answer; {sys.executable} -I cannot be run?")
 
     def cancel(self) -> None:
-        """Kill the worker, or give up waiting for one. From any thread."""
+        """Kill the worker or stop waiting for one; thread-safe."""
         with self._lock:
             self._cancelled = True
             if self._worker is not None:
                 self._worker.kill()
-        _pool().wake()
+        _current_pool().notify_waiters()
 
-    def _result(self, kind: bytes, data: bytes) -> object:
+    def _decode(self, kind: bytes, data: bytes) -> object:
         match kind:
             case b"b":
                 return data
@@ -138,12 +137,12 @@ class _Call:
             case b"j":
                 return json.loads(data)
             case b"e":
-                name, message, detail = (str(each) for each in json.loads(data))
+                name, message, detail = (str(item) for item in json.loads(data))
                 if name == "ToolError" and detail in get_args(ToolErrorKind):
                     raise ToolError(message, kind=cast("ToolErrorKind", detail))
                 if name == "ValueError":
                     raise ValueError(message)
-                raise RuntimeError(f"{self._what} failed in its worker process: {detail or message}")
+                raise RuntimeError(f"{self._name} failed in its worker process: {detail or message}")
             case b"m":
                 raise self._exceeded("memory", f"{self._memory:,} bytes of memory")
             case _:
@@ -151,7 +150,7 @@ class _Call:
 
     def _exceeded(self, bound: Bound, amount: str) -> BoundExceededError:
         return BoundExceededError(
-            f"{self._what} took more than {amount}, and was stopped; give it less to do: a smaller file, or a simpler "
+            f"{self._name} took more than {amount}, and was stopped; give it less to do: a smaller file, or a simpler "
             "pattern",
             bound=bound,
         )
@@ -165,12 +164,6 @@ _STARTING_SECONDS = 30.0  # beyond the call's own, which the worker's timer meas
 
 
 class _Worker:
-    """A worker process.
-
-    Attributes:
-        late: whether it was killed because its time was over.
-    """
-
     def __init__(self) -> None:
         # -I and -S: nothing of the environment or of the current directory; it is told where modules lie.
         self._process = subprocess.Popen(
@@ -188,24 +181,23 @@ class _Worker:
 
     @property
     def exit_code(self) -> int | None:
-        """What it ended with, if it ended."""
         return self._process.returncode
 
-    def ask(self, request: bytes, seconds: float) -> tuple[bytes, bytes] | None:
-        """Have a request answered: the kind of the answer, and the answer. None when the process ended instead."""
-        timer = threading.Timer(seconds + _STARTING_SECONDS, self._end_late)
+    def send(self, request: bytes, seconds: float) -> tuple[bytes, bytes] | None:
+        """Return the kind and bytes of the answer; None if the process ended."""
+        timer = threading.Timer(seconds + _STARTING_SECONDS, self._kill_late)
         timer.daemon = True
         timer.start()
-        answered = False
+        succeeded = False
         try:
             answer = self._exchange(request)
-            answered = True
+            succeeded = True
         except OSError:  # it ended and takes no request
             self.close()
             return None
         finally:
             timer.cancel()
-            if not answered:  # interrupted, perhaps: the next call must not have this one's answer
+            if not succeeded:  # interrupted, perhaps: the next call must not have this one's answer
                 self.kill()
         return answer
 
@@ -218,7 +210,7 @@ class _Worker:
         self._requests.flush()
         head = self._answers.read(_HEAD)
         kind, size = head[:1], int.from_bytes(head[1:], "big")
-        if (kind == b"j" and size > MOST_STRUCTURED) or size > MOST_PLAIN:
+        if (kind == b"j" and size > MAX_JSON_BYTES) or size > MAX_PLAIN_BYTES:
             kind, size = b"r", 0
             self.kill()
         data = self._answers.read(size)
@@ -228,17 +220,14 @@ class _Worker:
         return None
 
     def kill(self) -> None:
-        """End it now. From any thread."""
         self._killed = True
         self._process.kill()
 
     def end(self) -> None:
-        """End it, no matter who waits for its answer, and wait until it has ended."""
         self.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """Have it ended, and nothing left of it."""
         self.end()
         for pipe in (self._requests, self._answers):
             try:
@@ -247,10 +236,9 @@ class _Worker:
                 continue
 
     def is_alive(self) -> bool:
-        """Whether it may be asked."""
         return not self._killed and self._process.poll() is None
 
-    def _end_late(self) -> None:
+    def _kill_late(self) -> None:
         self.late = True
         self.kill()
 
@@ -259,27 +247,27 @@ _MOST_WORKERS = max(2, min(4, os.cpu_count() or 1))
 
 
 class _Pool:
-    """The workers of this process: started when there is work, ended by themselves when there is none for a minute."""
+    """Workers of this process, started on demand; each exits after an idle minute."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self._turn = threading.Condition()
+        self._available = threading.Condition()
         self._idle: list[_Worker] = []
         self._busy: set[_Worker] = set()
-        self._taken = 0
+        self._in_use = 0
         atexit.register(self._close)
 
-    def take(self, cancelled: Callable[[], bool]) -> _Worker:
-        """A worker of one's own, as soon as one is free.
+    def acquire(self, cancelled: Callable[[], bool]) -> _Worker:
+        """Return a worker once one is free.
 
         Raises:
-            CancelledError: nobody waits for it any more.
+            CancelledError: `cancelled` returned True.
         """
-        with self._turn:
-            self._turn.wait_for(lambda: cancelled() or self._taken < _MOST_WORKERS)
+        with self._available:
+            self._available.wait_for(lambda: cancelled() or self._in_use < _MOST_WORKERS)
             if cancelled():
                 raise asyncio.CancelledError
-            self._taken += 1
+            self._in_use += 1
             while self._idle:
                 worker = self._idle.pop()
                 if worker.is_alive():
@@ -289,35 +277,34 @@ class _Pool:
         try:
             worker = _Worker()
         except BaseException:  # raised on; others must not wait for this place
-            with self._turn:
-                self._taken -= 1
-                self._turn.notify()
+            with self._available:
+                self._in_use -= 1
+                self._available.notify()
             raise
-        with self._turn:
+        with self._available:
             self._busy.add(worker)
         return worker
 
-    def give_back(self, worker: _Worker) -> None:
-        """Let others have it, if it still lives."""
+    def release(self, worker: _Worker) -> None:
         alive = worker.is_alive()
         if not alive:
             worker.close()
-        with self._turn:
+        with self._available:
             self._busy.discard(worker)
-            self._taken -= 1
+            self._in_use -= 1
             if alive:
                 self._idle.append(worker)
-            self._turn.notify()
+            self._available.notify()
 
-    def wake(self) -> None:
-        """Have those that wait look whether they still want to."""
-        with self._turn:
-            self._turn.notify_all()
+    def notify_waiters(self) -> None:
+        """Make waiting threads check for cancellation."""
+        with self._available:
+            self._available.notify_all()
 
     def _close(self) -> None:
         if os.getpid() != self.pid:  # forked off: they are another's
             return
-        with self._turn:
+        with self._available:
             idle, self._idle = self._idle, []
         for worker in idle:
             worker.close()
@@ -327,12 +314,12 @@ class _Pool:
 
 _pools: list[_Pool] = []
 
-_making = threading.Lock()
+_pools_lock = threading.Lock()
 
 
-def _pool() -> _Pool:
-    """The pool of this process; one that was inherited by a fork is another's."""
-    with _making:
+def _current_pool() -> _Pool:
+    """Return the pool of this process; after a fork, create one."""
+    with _pools_lock:
         if not _pools or _pools[-1].pid != os.getpid():
             _pools.append(_Pool())
         return _pools[-1]

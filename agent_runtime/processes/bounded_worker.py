@@ -1,6 +1,6 @@
-"""The program of a worker process: calls functions by their names, within the bounds of each call. See `bounded`.
+"""Program of a worker process: calls functions by name within limits. See `bounded`.
 
-It is started as a script, so that a worker loads the modules of the functions that it is asked for and no others.
+Started as a script, so that a worker only imports the modules of the functions it calls.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ from pathlib import Path
 from typing import BinaryIO
 
 IDLE_SECONDS = 60.0
-MOST_STRUCTURED = 4 * 1024**2
-"""Bytes of a result in JSON: decoding it holds the host's interpreter."""
-MOST_PLAIN = 32 * 1024**2
-"""Bytes of a result that is one text or one piece of bytes."""
+MAX_JSON_BYTES = 4 * 1024**2
+"""Bytes of a JSON result; decoding holds the host's GIL."""
+MAX_PLAIN_BYTES = 32 * 1024**2
+"""Bytes of a text or bytes result."""
 _RETIRE_BYTES = 96 * 1024**2  # a worker that has grown to this gives its memory back by ending
 _PR_SET_DUMPABLE = 4  # prctl(2), linux/prctl.h
 _DATA, _RESIDENT = 5, 1  # fields of /proc/self/statm, proc(5)
 
 
 def main() -> None:
-    """Answer requests from standard input until it ends, or none has come for a minute."""
+    """Answer requests from standard input until it closes or a minute passes."""
     sys.modules["agent_runtime.processes.bounded_worker"] = sys.modules[
         __name__
     ]  # started as a script: see `is_worker`
     # What requests come by and answers go by; what a function prints goes nowhere.
     answers = os.fdopen(os.dup(1), "wb")
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nowhere, 1)
-    os.close(nowhere)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 1)
+    os.close(null)
     requests = os.fdopen(os.dup(0), "rb", buffering=0)
-    _enclose()
-    sys.path[:] = pickle.loads(_read(requests))  # noqa: S301 - from the process that started this one
-    while select.select([requests], [], [], IDLE_SECONDS)[0] and (request := _read(requests)):
+    _restrict()
+    sys.path[:] = pickle.loads(_read_message(requests))  # noqa: S301 - from the process that started this one
+    while select.select([requests], [], [], IDLE_SECONDS)[0] and (request := _read_message(requests)):
         kind, answer = _answer(requests, *pickle.loads(request))  # noqa: S301 - the same
         del request
         answers.write(kind + len(answer).to_bytes(8, "big") + answer)
         answers.flush()
-        if _pages(_RESIDENT) > _RETIRE_BYTES:
+        if _memory_bytes(_RESIDENT) > _RETIRE_BYTES:
             break
     # At once: were the pipes closed first, the host might write, fail, and take the death that follows for a bound's.
     os._exit(0)
 
 
 def is_worker() -> bool:
-    """Whether this process is a worker."""
+    """Return whether this process is a worker."""
     return __name__ == "__main__"
 
 
-def _enclose() -> None:
-    """Keep other processes of this user out, and write nothing."""
+def _restrict() -> None:
+    """Forbid file writes, core dumps, and ptrace by the user's processes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is the host's to answer
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
@@ -70,13 +70,13 @@ def _enclose() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _read(requests: BinaryIO) -> bytes:
-    """The next message; nothing when the host is gone."""
-    head = _exactly(requests, 8)
-    return _exactly(requests, int.from_bytes(head, "big")) if head else b""
+def _read_message(requests: BinaryIO) -> bytes:
+    """Return the next message; empty once the host is gone."""
+    head = _read_exactly(requests, 8)
+    return _read_exactly(requests, int.from_bytes(head, "big")) if head else b""
 
 
-def _exactly(requests: BinaryIO, size: int) -> bytes:
+def _read_exactly(requests: BinaryIO, size: int) -> bytes:
     data = bytearray()
     while len(data) < size:
         piece = requests.read(min(size - len(data), 1024**2))
@@ -89,13 +89,12 @@ def _exactly(requests: BinaryIO, size: int) -> bytes:
 def _answer(
     requests: BinaryIO, name: str, arguments: tuple[object, ...], seconds: float, memory: int
 ) -> tuple[bytes, bytes]:
-    """The kind of an answer, and the answer."""
     try:
         module, _, attribute = name.partition(":")
         function: Callable[..., object] = getattr(importlib.import_module(module), attribute)
-        _bound(seconds, memory)
-        _watch(requests, on=True)
-        return _encoded(function(*arguments))
+        _set_limits(seconds, memory)
+        _watch_pipe(requests, on=True)
+        return _encode(function(*arguments))
     except MemoryError:
         return b"m", b""
     except BaseException as error:  # noqa: BLE001 - raised again by the host
@@ -103,33 +102,33 @@ def _answer(
         detail = getattr(error, "kind", "") if kind == "ToolError" else "".join(traceback.format_exception(error))
         return b"e", json.dumps([kind, str(error)[:10_000], str(detail)[-10_000:]]).encode()
     finally:
-        _watch(requests, on=False)
-        _unbound()
+        _watch_pipe(requests, on=False)
+        _clear_limits()
 
 
-def _encoded(result: object) -> tuple[bytes, bytes]:
-    """Plain data only: the host decodes it without building objects of any class."""
+def _encode(result: object) -> tuple[bytes, bytes]:
+    """Encode as plain data, which the host decodes without building objects."""
     if isinstance(result, bytes):
-        kind, data, most = b"b", result, MOST_PLAIN
+        kind, data, limit = b"b", result, MAX_PLAIN_BYTES
     elif isinstance(result, str):
-        kind, data, most = b"s", result.encode("utf-8", "surrogatepass"), MOST_PLAIN
+        kind, data, limit = b"s", result.encode("utf-8", "surrogatepass"), MAX_PLAIN_BYTES
     else:
-        kind, data, most = b"j", json.dumps(result).encode(), MOST_STRUCTURED
-    return (kind, data) if len(data) <= most else (b"r", str(most).encode())
+        kind, data, limit = b"j", json.dumps(result).encode(), MAX_JSON_BYTES
+    return (kind, data) if len(data) <= limit else (b"r", str(limit).encode())
 
 
-def _bound(seconds: float, memory: int) -> None:
-    """End this process when the time is over, and refuse it memory beyond what it has and `memory` more."""
+def _set_limits(seconds: float, memory: int) -> None:
+    """Set a timer, and a memory limit on top of current use."""
     if sys.platform == "win32":
         return
     import resource  # noqa: PLC0415 - POSIX only
 
     signal.setitimer(signal.ITIMER_REAL, seconds)  # SIGALRM kills, no matter which thread holds the interpreter
-    if has := _pages(_DATA):
-        resource.setrlimit(resource.RLIMIT_DATA, (has + memory, resource.RLIM_INFINITY))
+    if used := _memory_bytes(_DATA):
+        resource.setrlimit(resource.RLIMIT_DATA, (used + memory, resource.RLIM_INFINITY))
 
 
-def _unbound() -> None:
+def _clear_limits() -> None:
     if sys.platform == "win32":
         return
     import resource  # noqa: PLC0415 - POSIX only
@@ -138,8 +137,8 @@ def _unbound() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
-def _watch(requests: BinaryIO, *, on: bool) -> None:
-    """While a call runs, let the kernel kill this process (SIGIO) when the host's end of the pipe is closed."""
+def _watch_pipe(requests: BinaryIO, *, on: bool) -> None:
+    """Let the kernel kill this process (SIGIO) during a call once the host closes the pipe."""
     if sys.platform == "win32":
         return
     import fcntl  # noqa: PLC0415 - POSIX only
@@ -152,8 +151,8 @@ def _watch(requests: BinaryIO, *, on: bool) -> None:
         os._exit(0)
 
 
-def _pages(field: int) -> int:
-    """A size of this process in bytes; 0 where the kernel does not tell."""
+def _memory_bytes(field: int) -> int:
+    """Return a size of this process in bytes; 0 if unknown."""
     try:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[field]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

@@ -1,11 +1,4 @@
-"""Programs and threads that can be stopped at any moment, and facts about this process and its user.
-
-- `started` and `end` start and kill a program in a session of its own; nothing of it is left when its starter is
-  cancelled. `run_in_thread` and `run_in_daemon_thread` are `asyncio.to_thread` for calls that must, or need not, end.
-- `LoopThread` is an event loop in a thread of its own, for code that blocks.
-- `machine` and `start_time` tell a process from every other one that has, had or will have its id.
-- `traced` is a span of OpenTelemetry, `home` this user's home directory.
-"""
+"""Programs and threads with safe cancellation, and facts about this process and its user."""
 
 from __future__ import annotations
 
@@ -30,7 +23,7 @@ from agent_runtime.core.errors import SandboxError, SettingsError, UsageError
 T = TypeVar("T")
 
 
-async def started(
+async def start_program(
     argv: Sequence[str],
     *,
     env: Mapping[str, str],
@@ -38,13 +31,13 @@ async def started(
     stdout: int = asyncio.subprocess.PIPE,
     stderr: int = asyncio.subprocess.DEVNULL,
 ) -> asyncio.subprocess.Process:
-    """`asyncio.create_subprocess_exec` with nothing on standard input, in a session of its own; `end` it.
+    """Start a program without standard input in a session of its own; stop it with `end`.
 
-    Cancelled between the process's birth and the connecting of its pipes, that one waits for ever for the process to
-    end (Python 3.11). This one lets it come so far, and kills it.
+    `asyncio.create_subprocess_exec` (Python 3.11) hangs if cancelled before its pipes are connected; this finishes the
+    start, then kills the program.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the program cannot be started.
     """
     return await finish_start(
         asyncio.create_subprocess_exec(
@@ -56,12 +49,12 @@ async def started(
             stderr=stderr,
             start_new_session=True,
         ),
-        end=_ended,
+        end=_kill_and_wait,
     )
 
 
 async def finish_start(start: Awaitable[T], *, end: Callable[[T], Awaitable[object]]) -> T:
-    """Await a start that must not be interrupted: when cancelled, let it finish, and end its result then."""
+    """Await a start; on cancellation, let it finish and end its result."""
     starting = asyncio.ensure_future(start)
     try:
         return await asyncio.shield(starting)
@@ -77,24 +70,22 @@ async def finish_start(start: Awaitable[T], *, end: Callable[[T], Awaitable[obje
 async def run_in_thread(call: Callable[[], T]) -> T:
     """Like `asyncio.to_thread`, but wait for the thread when cancelled."""
     # No task of its own, as `to_thread` would take.
-    done = asyncio.get_running_loop().run_in_executor(None, copy_context().run, call)
-    return await finish_start(done, end=_nothing)
+    future = asyncio.get_running_loop().run_in_executor(None, copy_context().run, call)
+    return await finish_start(future, end=_ignore)
 
 
-async def _nothing(_answer: object) -> None:
-    """Undo nothing."""
+async def _ignore(_answer: object) -> None: ...
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
+async def _kill_and_wait(process: asyncio.subprocess.Process) -> None:
     end(process)
     await process.communicate()  # `wait` never returns as long as reading stands still
 
 
 def end(process: asyncio.subprocess.Process | subprocess.Popen[bytes]) -> None:
-    """Kill a program that was started in a session of its own, and what it has begun to start.
+    """Kill a program that leads its own session, with its process group.
 
-    Bubblewrap's first child waits for its parent before it says that it will die with it; killed alone, a parent that
-    has not come so far leaves a child that never ends.
+    Bubblewrap's child only sets its parent-death signal after its parent; killing the parent alone may leave it.
     """
     if process.returncode is None:
         with suppress(ProcessLookupError):
@@ -102,17 +93,13 @@ def end(process: asyncio.subprocess.Process | subprocess.Popen[bytes]) -> None:
 
 
 async def run_in_daemon_thread(call: Callable[[], T]) -> T:
-    """`asyncio.to_thread`, in a thread that does not keep the process from ending.
-
-    A prompt that is still open when its run was stopped would otherwise hold up the interpreter's exit until somebody
-    answers it.
-    """
+    """Like `asyncio.to_thread`, but without delaying the interpreter's exit, e.g. by an unanswered prompt."""
     loop, context = asyncio.get_running_loop(), copy_context()
-    done: asyncio.Future[tuple[list[T], BaseException | None]] = loop.create_future()
+    future: asyncio.Future[tuple[list[T], BaseException | None]] = loop.create_future()
 
     def settle(values: list[T], error: BaseException | None) -> None:
-        if not done.done():
-            done.set_result((values, error))
+        if not future.done():
+            future.set_result((values, error))
 
     def work() -> None:
         values, error = list[T](), None
@@ -124,20 +111,17 @@ async def run_in_daemon_thread(call: Callable[[], T]) -> T:
             loop.call_soon_threadsafe(settle, values, error)
 
     threading.Thread(target=work, name="codepilot asks", daemon=True).start()
-    values, error = await done
+    values, error = await future
     if error is not None:
         raise error
     return values[0]
 
 
 class LoopThread:
-    """One event loop in one thread of its own, started by the first use.
+    """An event loop in a thread of its own, started on first use.
 
-    It is the same for every call: programs in a sandbox live no longer than the thread that started them. It ends when
-    its owner is collected, and with the process.
-
-    Attributes:
-        stopped: whether it was told to end; nothing can be run on it any more.
+    All calls share it, as sandboxed programs die with the thread that started them. It ends with its owner
+    or the process.
     """
 
     def __init__(
@@ -146,19 +130,19 @@ class LoopThread:
         instead: str = "",
         *,
         owner: object = None,
-        last: Callable[[], Coroutine[Any, Any, None]] | None = None,
+        finalizer: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
-        """Prepare; no thread is started yet.
+        """Store the settings; start no thread.
 
         Args:
-            name: what blocks by means of it, for error texts.
-            instead: what to use inside an event loop; empty for what may block one.
-            owner: what it works for; None for what stops it itself.
-            last: what the loop runs before it ends, if it has run anything; may not refer to the owner.
+            name: the blocking API, for errors.
+            instead: its async alternative; empty if blocking a loop is allowed.
+            owner: object whose collection ends the loop; None to use `stop`.
+            finalizer: final coroutine of a used loop; must not refer to the owner.
         """
         self._name = name
         self._instead = instead
-        self._last = last
+        self._finalizer = finalizer
         self._lock = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -167,8 +151,8 @@ class LoopThread:
         if owner is not None:
             weakref.finalize(owner, self._end).atexit = False  # `_run` registers a handler of its own
 
-    def see(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine on the loop, and wait for it; Ctrl+C cancels it, and a second one does not wait for its end.
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine on the loop and return its result; Ctrl+C cancels it.
 
         Raises:
             UsageError: as for `prepare`.
@@ -181,11 +165,10 @@ class LoopThread:
             raise
 
     def prepare(self, work: Callable[[], Coroutine[Any, Any, T]]) -> LoopWork[T]:
-        """Prepare a coroutine to run on the loop.
+        """Prepare a coroutine for the loop.
 
         Raises:
-            UsageError: the caller runs in an event loop, which would stand still meanwhile; or it was stopped, or is
-                another process's.
+            UsageError: called in an event loop, after `stop`, or in a forked process.
         """
         if self._instead and _is_in_a_loop():
             raise UsageError(
@@ -200,12 +183,12 @@ class LoopThread:
                 raise UsageError(f"This {self._name} is closed; create a new one.")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._run, args=[self._loop], name="codepilot", daemon=True)
+                self._thread = threading.Thread(target=self._run_loop, args=[self._loop], name="codepilot", daemon=True)
                 self._thread.start()
             return LoopWork(self._loop, work)
 
     def stop(self) -> None:
-        """End the loop, and wait for the end of its thread; idempotent."""
+        """End the loop and join its thread; idempotent."""
         if self._pid != os.getpid():
             return  # we were forked off: loop and thread are our parent's
         with self._lock:  # a loop that is made in this moment would never be told
@@ -214,27 +197,22 @@ class LoopThread:
             self._thread.join()
 
     def _end(self) -> None:
-        """End the loop, and wait for nothing.
-
-        Garbage is collected in the middle of any call, and the thread that makes it may hold a lock that the loop needs
-        to end.
-        """
+        """End the loop without waiting: a finalizer may run in a thread whose lock the loop needs."""
         if self.stopped or os.getpid() != self._pid:
             return
         self.stopped = True
         if (loop := self._loop) is None:
             return
-        if self._last is None:
+        if self._finalizer is None:
             loop.call_soon_threadsafe(loop.stop)
         else:
-            ended = asyncio.run_coroutine_threadsafe(self._last(), loop)
+            ended = asyncio.run_coroutine_threadsafe(self._finalizer(), loop)
             ended.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
 
-    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Run a loop until it is stopped, and end its tasks then.
+    def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run the loop until it is stopped, then cancel its tasks.
 
-        A task that ends with `KeyboardInterrupt` or `SystemExit` ends the loop as well, and a caller awaiting another
-        task would never end. The error is the task's own result, too, and reaches who waits for that.
+        `KeyboardInterrupt` or `SystemExit` of a task also stops the loop, which would strand other callers; restart it.
         """
         # Handlers run in reverse order: this one before the finalizers, which kill programs whose ends it would handle.
         atexit.register(self.stop)
@@ -242,21 +220,21 @@ class LoopThread:
             with suppress(KeyboardInterrupt, SystemExit):
                 loop.run_forever()
                 break
-        left = asyncio.all_tasks(loop)
-        for task in left:
+        pending = asyncio.all_tasks(loop)
+        for task in pending:
             task.cancel()
-        if left:  # a task that is pending when its loop is gone is warned about
-            loop.run_until_complete(asyncio.wait(left, timeout=_ENDING_SECONDS))
+        if pending:  # a task that is pending when its loop is gone is warned about
+            loop.run_until_complete(asyncio.wait(pending, timeout=_ENDING_SECONDS))
         loop.close()
         atexit.unregister(self.stop)
 
 
 _ENDING_SECONDS = 5.0
-"""How long tasks may take to end when their loop is stopped."""
+"""Timeout for tasks when their loop stops."""
 
 
 class LoopWork(Generic[T]):
-    """A coroutine for the loop of another thread. An interrupt at any moment leaves something that can be cancelled."""
+    """A coroutine for another thread's loop; can be cancelled at any moment."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._loop = loop
@@ -264,11 +242,11 @@ class LoopWork(Generic[T]):
         self._tasks: list[asyncio.Task[Any]] = []
 
     def begin(self) -> Future[T]:
-        """Start it."""
+        """Schedule the coroutine."""
         return asyncio.run_coroutine_threadsafe(self._run(), self._loop)
 
     def cancel(self) -> Future[None]:
-        """Cancel it; gives what is done once it has ended."""
+        """Cancel the coroutine; the future resolves after its end."""
         return asyncio.run_coroutine_threadsafe(self._end(), self._loop)
 
     async def _run(self) -> T:
@@ -290,11 +268,8 @@ def _is_in_a_loop() -> bool:
     return True
 
 
-def machine() -> str:
-    """Return the scope in which process ids can be compared: this boot of the system and this process namespace.
-
-    Two words; empty where the system does not tell.
-    """
+def process_scope() -> str:
+    """Return the scope of process ids, boot id and PID namespace; empty if unknown."""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -302,7 +277,7 @@ def machine() -> str:
 
 
 def start_time(pid: int) -> str:
-    """Return the start of a process in the kernel's ticks; empty if it is gone. See proc_pid_stat(5)."""
+    """Return a process's start in clock ticks, proc_pid_stat(5); empty if dead."""
     with suppress(OSError):
         # The second field, in parentheses, is the program's name and may hold anything.
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode("ascii").split()
@@ -321,14 +296,14 @@ _tracer = get_tracer("codepilot")
 def traced(
     name: str, attributes: Mapping[str, str | int] | None = None, *, kind: SpanKind = SpanKind.INTERNAL
 ) -> Iterator[Span]:
-    """Trace the body by a span, which costs next to nothing until a program installs an SDK.
+    """Trace the body by a span; costs little without an OpenTelemetry SDK.
 
-    Of an error it names the class alone: its text may hold anything.
+    Records only an error's class, as its text may hold secrets.
 
     Args:
-        name: one of a small fixed set.
-        attributes: nothing that strangers wrote, and no secret.
-        kind: `CLIENT` where another service answers.
+        name: from a small fixed set.
+        attributes: no untrusted text, no secrets.
+        kind: `CLIENT` for calls of services.
     """
     with _tracer.start_as_current_span(
         name, kind=kind, attributes=attributes, record_exception=False, set_status_on_exception=False
@@ -341,19 +316,19 @@ def traced(
             raise
 
 
-def home(lacking: str, *, otherwise: str = "", kind: type[SandboxError | SettingsError] = SettingsError) -> Path:
+def home_dir(problem: str, *, remedy: str = "", kind: type[SandboxError | SettingsError] = SettingsError) -> Path:
     """Return this user's home directory.
 
     Args:
-        lacking: a sentence on the consequence, without its full stop.
-        otherwise: another remedy than setting `HOME`.
-        kind: the class of the error.
+        problem: sentence for the error, without full stop.
+        remedy: besides setting `HOME`.
+        kind: class of the error.
 
     Raises:
-        SettingsError, or another `kind`: there is none; a container may run as a user that it does not know.
+        SettingsError: or `kind`, if the user is unknown, as in some containers.
     """
     try:
         return Path.home()
     except RuntimeError as error:
-        also = f", or {otherwise}" if otherwise else ""
-        raise kind(f"{lacking}: this user has no home directory. Set HOME{also}.") from error
+        alternative = f", or {remedy}" if remedy else ""
+        raise kind(f"{problem}: this user has no home directory. Set HOME{alternative}.") from error

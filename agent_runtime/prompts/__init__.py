@@ -1,4 +1,4 @@
-"""The texts that the model reads: templates and short notes; a name without a value is an error."""
+"""Prompt templates and short notes for the model; a missing value is an error."""
 
 from __future__ import annotations
 
@@ -16,50 +16,45 @@ NOTHING_PROVEN = (
 )
 
 
-def repeated(steps: int, limit: int) -> str:
-    """A warning for an agent that goes in circles."""
+def repetition_warning(steps: int, limit: int) -> str:
+    """Return the warning about repeated steps."""
     return (
         f"[These are the same calls as in the {steps - 1} steps before. After {limit} such steps in a row the run ends:"
         " do something else, or finish saying what is open.]"
     )
 
 
-def unfit(how: str, problems: str, left: int) -> str:
-    """Return the note on a completion that does not fit the task's output schema.
+def output_note(consequence: str, problems: str, attempts: int) -> str:
+    """Return the note on a completion that violates the output schema.
 
     Args:
-        how: the consequence, and how to correct the completion.
-        problems: one line each.
-        left: how many more completions are looked at after this.
+        consequence: with the remedy.
+        problems: one per line.
+        attempts: left after this.
     """
-    rest = f"{left} more after that" if left else "it is the last one that is looked at"
+    remaining = f"{attempts} more after that" if attempts else "it is the last one that is looked at"
     return (
         "[The completion was not accepted: it must be JSON that fits the output schema of the first message, or hold "
-        f"such JSON in one ```json block.]\n{problems}\n[{how}; {rest}.]"
+        f"such JSON in one ```json block.]\n{problems}\n[{consequence}; {remaining}.]"
     )
 
 
 def system_prompt(*, name: str, role: str, replies: str, step_chars: int, instructions: str = "") -> str:
-    """The system prompt; byte-stable for the same arguments, so that the provider's cache stays warm.
+    """Return the system prompt, byte-stable for the provider's cache.
 
     Args:
-        name: of the agent.
-        role: what it is, as one sentence.
-        replies: how it replies and which tools it has, as its transport tells it.
-        step_chars: characters that one step may show.
-        instructions: further ones.
+        name: the agent's.
+        role: one sentence.
+        replies: reply format and tools of the transport.
+        step_chars: output limit of a step.
+        instructions: additional.
     """
     values = {"name": name, "role": role, "replies": replies, "instructions": instructions}
     return _template("system.md").substitute(values, step_chars=f"{step_chars:,}").strip()
 
 
 def summary_request(*, place: str, max_tokens: int) -> str:
-    """Return the request for a summary of a conversation's oldest part.
-
-    Args:
-        place: up to where, in words.
-        max_tokens: its length.
-    """
+    """Return the request to summarise a conversation's oldest part."""
     return _template("summary.md").substitute(place=place, max_tokens=max_tokens).strip()
 
 

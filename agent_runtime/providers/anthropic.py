@@ -1,10 +1,7 @@
-"""Anthropic, and servers that speak its Messages API, streamed through Anthropic's own SDK.
+"""Anthropic and servers with its Messages API, streamed through its SDK.
 
-The rules of the wire: https://platform.claude.com/docs/en/build-with-claude/streaming and, for the cache,
-https://platform.claude.com/docs/en/build-with-claude/prompt-caching. Images go before the text, as they are understood
-best there: https://platform.claude.com/docs/en/build-with-claude/vision. Thoughts before a `tool_use` block are kept
-and sent back: https://platform.claude.com/docs/en/build-with-claude/extended-thinking. Without tools every reply ends
-its turn, and thoughts of earlier turns may be left out; nothing is kept then.
+https://platform.claude.com/docs/en/build-with-claude/ has /streaming, /prompt-caching, /vision (images precede text)
+and /extended-thinking (thoughts before a `tool_use` block are sent back).
 """
 
 from __future__ import annotations
@@ -29,12 +26,12 @@ from agent_runtime.providers.protocol import (
     Request,
     StopReason,
     TextChunk,
-    arguments_of,
-    has_kept,
-    parts_of,
+    has_blocks,
+    parse_arguments,
+    split_parts,
 )
-from agent_runtime.providers.retry import Failure, ModelService, retry_after, should_retry, verdict
-from agent_runtime.providers.sdk import KeyedApi, SdkProvider, connection_failure, yield_regularly
+from agent_runtime.providers.retry import Failure, ModelService, classify, parse_retry_after, should_retry
+from agent_runtime.providers.sdk import KeyedApi, SdkProvider, connection_failure, yield_cooperatively
 
 if TYPE_CHECKING:
     import ssl
@@ -54,19 +51,19 @@ if TYPE_CHECKING:
 
 
 class AnthropicClient(SdkProvider["_Client"]):
-    """Base of providers that speak the Messages API; a subclass names the service."""
+    """Base class of providers with the Messages API."""
 
     def __init__(self, service: ModelService, options: ModelOptions) -> None:
-        """Get ready; nothing is sent yet.
+        """Validate the options; send nothing.
 
         Raises:
-            SettingsError: the model cannot think as it should.
+            SettingsError: unsupported thinking options.
         """
         super().__init__(service, options)
         _reasoning_params(service.model, self._options)  # raises now, not at the first request
 
     def _credential_errors(self) -> tuple[type[Exception], ...]:
-        """Return the exceptions for a cloud's credentials that are missing or not accepted."""
+        """Return exception types for missing or rejected cloud credentials."""
         return ()
 
     @override
@@ -77,36 +74,36 @@ class AnthropicClient(SdkProvider["_Client"]):
         body = _request_body(request, model=self.model, options=self._options)
         # The SDK has dropped the parameter because newer models refuse it; older ones still take it.
         options = self._options
-        sent = options.temperature is not None and accepts_temperature(self.model, options.thinking)
-        extra = {"temperature": options.temperature} if sent else {}
-        reading, begun = _Reader(service=self._service, parts=ReplyParts(self.model)), False
+        sends_temperature = options.temperature is not None and accepts_temperature(self.model, options.thinking)
+        extra = {"temperature": options.temperature} if sends_temperature else {}
+        reader, has_started = _EventReader(service=self._service, parts=ReplyParts(self.model)), False
         try:
             async with await self._open_stream(body, extra) as stream:
-                begun = True
-                async for event in yield_regularly(stream):
-                    for chunk in reading.read(event):
+                has_started = True
+                async for event in yield_cooperatively(stream):
+                    for chunk in reader.read(event):
                         yield chunk
         except (anthropic.APIError, httpx2.HTTPError, httpx2.StreamError, json.JSONDecodeError) as error:
-            raise verdict(_failure(error, begun=begun), self._service) from None
+            raise classify(_describe_failure(error, has_started=has_started), self._service) from None
 
     async def _open_stream(self, body: MessageCreateParamsStreaming, extra: dict[str, Any]) -> AsyncStream[Any]:
-        """Send a request and return its stream of events.
+        """Send a request and return its event stream.
 
         Raises:
-            ModelRejectedError: it could not be signed.
+            ModelRejectedError: the request could not be signed.
         """
         try:
             return await self._client.messages.create(**body, extra_body=extra)
         except self._credential_errors() as error:
             service = self._service
             raise ModelRejectedError(
-                f"The request to {service.name} could not be signed ({service.clean(str(error))}). "
+                f"The request to {service.name} could not be signed ({service.sanitize(str(error))}). "
                 f"Check {service.key_variable}."
             ) from None
 
 
 class AnthropicProvider(AnthropicClient):
-    """Models of Anthropic, or of a server that speaks its Messages API."""
+    """Models of Anthropic or a compatible server."""
 
     keyed_api = KeyedApi(
         provider="anthropic",
@@ -125,20 +122,20 @@ class AnthropicProvider(AnthropicClient):
         base_url: str | None = None,
         options: ModelOptions | None = None,
     ) -> None:
-        """Get ready; nothing is sent yet. A server of one's own, named by `base_url`, may need no key.
+        """Validate the settings; send nothing. A server at `base_url` may need no key.
 
         Raises:
-            SettingsError: there is no usable key, the address is none, or the model cannot think as it should.
+            SettingsError: unusable key, address or thinking options.
         """
         options = options or ModelOptions()
-        service = self.keyed_api.service(options, api_key=api_key, model=model, base_url=base_url)
+        service = self.keyed_api.create_service(options, api_key=api_key, model=model, base_url=base_url)
         super().__init__(service, options)
 
     @override
-    def _connected(self, trusted: ssl.SSLContext, **settings: Any) -> AsyncAnthropic:
+    def _connect(self, ssl_context: ssl.SSLContext, **settings: Any) -> AsyncAnthropic:
         import anthropic  # noqa: PLC0415 - see SdkProvider._client
 
-        return anthropic.AsyncAnthropic(http_client=anthropic.DefaultAsyncHttpxClient(verify=trusted), **settings)
+        return anthropic.AsyncAnthropic(http_client=anthropic.DefaultAsyncHttpxClient(verify=ssl_context), **settings)
 
 
 _STATUS_IN_STREAM = {
@@ -151,42 +148,42 @@ _STATUS_IN_STREAM = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""What an error would have been called if the stream had not begun: then the answer's own status is 200."""
+"""HTTP status of errors inside a stream, whose own status is 200."""
 
 
-def _failure(error: Exception, *, begun: bool) -> Failure:
+def _describe_failure(error: Exception, *, has_started: bool) -> Failure:
     import anthropic  # noqa: PLC0415 - see SdkProvider._client
 
     match error:
         case anthropic.APIStatusError():
             code = error.type or ""
             return Failure(
-                status=_STATUS_IN_STREAM.get(code, 500) if begun else error.status_code,
+                status=_STATUS_IN_STREAM.get(code, 500) if has_started else error.status_code,
                 code=code,
                 message=error.api_message or "",
-                retry_after=retry_after(error.response.headers),
-                again=should_retry(error.response.headers),
+                retry_after=parse_retry_after(error.response.headers),
+                retry_hint=should_retry(error.response.headers),
             )
         case _:
-            return connection_failure(error, begun=begun)
+            return connection_failure(error, has_started=has_started)
 
 
 _CACHED_USER_MESSAGES = 2
-"""Marks roll: the older one finds what the last request wrote, the newer one writes what the next will find."""
+"""Rolling marks: the older one hits the previous request's cache, the newer one writes the next."""
 
 
 def _request_body(request: Request, *, model: str, options: ModelOptions) -> MessageCreateParamsStreaming:
-    """Return a request to the Messages API.
+    """Build a request to the Messages API.
 
-    The status follows the last cache mark, so request n, its marks and status aside, is a prefix of request n+1.
+    The status follows the last cache mark, so each request's prefix is stable.
     """
     users = [index for index, message in enumerate(request.messages) if message.role == "user"]
     marked = set(users[-_CACHED_USER_MESSAGES:])
     contents: list[list[_Block]] = [
-        _content(message, model, mark=index in marked) for index, message in enumerate(request.messages)
+        _content_blocks(message, model, mark=index in marked) for index, message in enumerate(request.messages)
     ]
     if request.status:
-        contents[-1].append(_block(request.status))
+        contents[-1].append(_text_block(request.status))
     body: MessageCreateParamsStreaming = {
         "model": model,
         "max_tokens": options.max_tokens,
@@ -196,7 +193,7 @@ def _request_body(request: Request, *, model: str, options: ModelOptions) -> Mes
         "stream": True,
     }
     if request.system:
-        body["system"] = [_block(request.system, mark=True)]
+        body["system"] = [_text_block(request.system, mark=True)]
     if request.tools:
         body["tools"] = [
             {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
@@ -204,8 +201,8 @@ def _request_body(request: Request, *, model: str, options: ModelOptions) -> Mes
         ]
     thinking, effort = _reasoning_params(model, options)
     # Thinking within a budget demands thoughts before calls, and the latest calls may be another model's.
-    called = next((message for message in reversed(request.messages) if message.requests), None)
-    is_foreign = called is not None and not has_kept(called, model)
+    last_call = next((message for message in reversed(request.messages) if message.requests), None)
+    is_foreign = last_call is not None and not has_blocks(last_call, model)
     if thinking is not None and not (thinking["type"] == "enabled" and is_foreign):
         body["thinking"] = thinking
     if effort is not None:
@@ -216,41 +213,41 @@ def _request_body(request: Request, *, model: str, options: ModelOptions) -> Mes
 def _reasoning_params(
     model: str, options: ModelOptions
 ) -> tuple[types.ThinkingConfigParam | None, types.OutputConfigParam | None]:
-    """Return the parameters `thinking` and `output_config` for a model; None for one that is not to be sent.
+    """Return the parameters `thinking` and `output_config`, None to omit one.
 
     Raises:
-        SettingsError: the model cannot do what the options say.
+        SettingsError: unsupported by the model.
     """
     thinking = None if options.thinking is None else thinking_param(model, options.thinking)
     effort = None if options.reasoning_effort is None else effort_param(options.reasoning_effort)
     return thinking, effort
 
 
-def _content(message: Message, model: str, *, mark: bool) -> list[_Block]:
-    """Return the content of a message. Answers come first, and calls last, as the service demands it."""
+def _content_blocks(message: Message, model: str, *, mark: bool) -> list[_Block]:
+    """Return a message's content blocks: answers first, calls last, as the service requires."""
     if message.requests:
-        return [_part(part) for part in parts_of(message, model)]
+        return [_part_block(part) for part in split_parts(message, model)]
     # The service takes no pictures in the answer to a call that failed: they stand behind the answers.
-    apart = [image for answer in message.answers if not answer.ok for image in answer.images]
-    blocks: list[_Block] = [*map(_answer, message.answers), *map(_image, [*apart, *message.images])]
+    failed_images = [image for answer in message.answers if not answer.ok for image in answer.images]
+    blocks: list[_Block] = [*map(_answer_block, message.answers), *map(_image_block, [*failed_images, *message.images])]
     if message.text or not blocks:
-        blocks.append(_block(message.text))
+        blocks.append(_text_block(message.text))
     if mark:
         blocks[-1].update({"cache_control": {"type": "ephemeral"}})  # type: ignore[misc] # all that stand last take it
     return blocks
 
 
-def _part(part: Part) -> _Block:
+def _part_block(part: Part) -> _Block:
     if isinstance(part, str):
-        return _block(part)
+        return _text_block(part)
     if isinstance(part, ToolRequest):
-        return {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments_of(part)}
+        return {"type": "tool_use", "id": part.id, "name": part.name, "input": parse_arguments(part)}
     return part  # type: ignore[return-value] # a block of thoughts, as it came
 
 
-def _answer(answer: ToolAnswer) -> types.ToolResultBlockParam:
+def _answer_block(answer: ToolAnswer) -> types.ToolResultBlockParam:
     images = answer.images if answer.ok else ()
-    content: list[types.TextBlockParam | types.ImageBlockParam] = [*map(_image, images), _block(answer.text)]
+    content: list[types.TextBlockParam | types.ImageBlockParam] = [*map(_image_block, images), _text_block(answer.text)]
     return {"type": "tool_result", "tool_use_id": answer.id, "content": content, "is_error": not answer.ok}
 
 
@@ -258,25 +255,25 @@ def _message(role: Literal["user", "assistant"], content: list[_Block]) -> types
     return {"role": "user", "content": content} if role == "user" else {"role": "assistant", "content": content}
 
 
-def _image(image: Image) -> types.ImageBlockParam:
+def _image_block(image: Image) -> types.ImageBlockParam:
     return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": image.data}}
 
 
-def _block(text: str, *, mark: bool = False) -> types.TextBlockParam:
-    """A block of text; the service refuses blank ones."""
+def _text_block(text: str, *, mark: bool = False) -> types.TextBlockParam:
+    """Return a text block; the service refuses blank ones."""
     block: types.TextBlockParam = {"type": "text", "text": text if text.strip() else "(empty)"}
     if mark:
         block["cache_control"] = {"type": "ephemeral"}
     return block
 
 
-_STOPS: dict[str, StopReason] = {"end_turn": "stop", "stop_sequence": "stop", "tool_use": "stop"}
-"""All other reasons (`max_tokens`, `model_context_window_exceeded`, `pause_turn`, ones yet to come) cut a reply off."""
+_STOP_REASONS: dict[str, StopReason] = {"end_turn": "stop", "stop_sequence": "stop", "tool_use": "stop"}
+"""All other reasons, e.g. `max_tokens`, cut a reply off."""
 
 
 @dataclass(slots=True, kw_only=True)
-class _Reader:
-    """A reader of one reply: events in, chunks out."""
+class _EventReader:
+    """Converts events of one reply to chunks."""
 
     service: ModelService
     parts: ReplyParts
@@ -285,7 +282,7 @@ class _Reader:
     usage: Usage = field(default_factory=lambda: Usage(requests=1))
 
     def read(self, event: object) -> list[Piece]:
-        """Return the chunks that an event adds to the reply; none for an unknown event.
+        """Return the chunks of an event.
 
         Raises:
             ModelRefusedError: the model declined.
@@ -297,41 +294,41 @@ class _Reader:
             case types.RawContentBlockStartEvent() | types.RawContentBlockDeltaEvent():
                 return self._read_content(event)
             case types.RawMessageStartEvent(message=types.Message(usage=types.Usage() as usage)):
-                self._count(usage)
+                self._update_usage(usage)
             case types.RawMessageDeltaEvent(delta=Delta() as delta, usage=types.MessageDeltaUsage() as usage):
-                self._count(usage)
+                self._update_usage(usage)
                 if delta.stop_reason == "refusal":
                     details, service = delta.stop_details, self.service
-                    said = [part for part in (details.category, details.explanation) if part] if details else []
-                    why = f" ({service.clean(': '.join(said))})" if said else ""
+                    details_text = [part for part in (details.category, details.explanation) if part] if details else []
+                    explanation = f" ({service.sanitize(': '.join(details_text))})" if details_text else ""
                     raise ModelRefusedError(
-                        f"{service.name}'s model {service.model!r} declined to answer{why}. "
+                        f"{service.name}'s model {service.model!r} declined to answer{explanation}. "
                         f"Rephrase the task, or choose another `model`."
                     )
                 if delta.stop_reason is not None:
-                    stop = _STOPS.get(delta.stop_reason, "length")
-                    priced = load_prices().priced(self.service.model, self.usage)
+                    stop = _STOP_REASONS.get(delta.stop_reason, "length")
+                    priced = load_prices().with_cost(self.service.model, self.usage)
                     return [ReplyEnd(stop=stop, usage=priced, reasoning=self.parts.reasoning)]
             case _:
                 pass
         return []
 
     def _read_content(self, event: object) -> list[Piece]:
-        """Return the chunks of a piece of a block: text or a call; thoughts are kept."""
+        """Return the chunks of a content block's event; store thoughts."""
         from anthropic import types  # noqa: PLC0415 - see SdkProvider._client
 
         match event:
             case types.RawContentBlockDeltaEvent(index=index, delta=types.TextDelta(text=str(text))) if text:
-                return [TextChunk(text=self.parts.text(self.joiner.join(index, text)))]
+                return [TextChunk(text=self.parts.add_text(self.joiner.join(index, text)))]
             case types.RawContentBlockStartEvent(index=index, content_block=types.ToolUseBlock() as block):
-                return [self.parts.call(index, id_=block.id, name=block.name)]
+                return [self.parts.add_call(index, id_=block.id, name=block.name)]
             case types.RawContentBlockDeltaEvent(index=index, delta=types.InputJSONDelta(partial_json=more)) if more:
-                return [self.parts.call(index, arguments=more)]
+                return [self.parts.add_call(index, arguments=more)]
             case types.RawContentBlockStartEvent(index=index, content_block=types.ThinkingBlock() as block):
                 thought = {"type": "thinking", "thinking": block.thinking, "signature": block.signature or ""}
-                self.parts.keep(self.thoughts.setdefault(index, thought))
+                self.parts.add_block(self.thoughts.setdefault(index, thought))
             case types.RawContentBlockStartEvent(content_block=types.RedactedThinkingBlock(data=data)):
-                self.parts.keep({"type": "redacted_thinking", "data": data})
+                self.parts.add_block({"type": "redacted_thinking", "data": data})
             case types.RawContentBlockDeltaEvent(index=index, delta=types.ThinkingDelta(thinking=str(more))) if (
                 index in self.thoughts
             ):
@@ -344,13 +341,13 @@ class _Reader:
                 pass
         return []
 
-    def _count(self, usage: types.Usage | types.MessageDeltaUsage) -> None:
-        """Take over the counts: they are totals so far, and an event may leave some out."""
-        known = self.usage
+    def _update_usage(self, usage: types.Usage | types.MessageDeltaUsage) -> None:
+        """Merge cumulative counts, which an event may omit."""
+        previous = self.usage
         self.usage = replace(
-            known,
-            input_tokens=usage.input_tokens or known.input_tokens,
-            cached_tokens=usage.cache_read_input_tokens or known.cached_tokens,
-            cache_write_tokens=usage.cache_creation_input_tokens or known.cache_write_tokens,
-            output_tokens=usage.output_tokens or known.output_tokens,
+            previous,
+            input_tokens=usage.input_tokens or previous.input_tokens,
+            cached_tokens=usage.cache_read_input_tokens or previous.cached_tokens,
+            cache_write_tokens=usage.cache_creation_input_tokens or previous.cache_write_tokens,
+            output_tokens=usage.output_tokens or previous.output_tokens,
         )

@@ -1,8 +1,4 @@
-"""Any model of the `llm` package, streamed: https://llm.datasette.io.
-
-`llm` finds models by its plugins, and keys by its own means (`llm keys set`, an environment variable that the plugin
-names); a key given to us goes before these.
-"""
+"""Models of the `llm` package: https://llm.datasette.io. Its plugins find models and keys."""
 
 from __future__ import annotations
 
@@ -31,10 +27,10 @@ from agent_runtime.providers.protocol import (
     Request,
     TextChunk,
     ToolCalling,
-    arguments_of,
+    parse_arguments,
 )
-from agent_runtime.providers.retry import BrokenOffError, Failure, ModelService, verdict
-from agent_runtime.providers.sdk import yield_regularly
+from agent_runtime.providers.retry import AttemptFailedError, Failure, ModelService, classify
+from agent_runtime.providers.sdk import yield_cooperatively
 
 if TYPE_CHECKING:
     import llm
@@ -44,19 +40,17 @@ if TYPE_CHECKING:
     _Model = llm.Model | llm.KeyModel | llm.AsyncModel | llm.AsyncKeyModel
 
 _READ_TIMEOUTS = frozenset({"APITimeoutError", "ReadTimeout"})
-"""Names of errors for a service that took a request and said nothing."""
+"""Error names of read timeouts."""
 
 _NETWORK = frozenset({"httpcore", "httpx", "httpx2", "requests", "urllib3"})
-"""Packages whose errors, when they carry no HTTP status, mean that the connection failed."""
+"""Packages whose errors without HTTP status are connection failures."""
 
 
 class LLMProvider:
-    """A model of the `llm` package: its async form where it has one, else the plain one in a thread.
+    """A model of the `llm` package, async or in a thread.
 
-    The options of a model differ from plugin to plugin, so of `ModelOptions` only `temperature` and `max_tokens` are
-    passed on, and only to models that name them among their own. `llm` tells neither cached tokens nor why a reply
-    ended: all tokens sent count as uncached, and every reply as complete. It does tell which kinds of images a model
-    takes; the model gets a note in place of one of another kind.
+    Only `temperature` and `max_tokens` are passed, to models with such options. `llm` reports neither cached tokens nor
+    stop reasons, so every reply counts as complete. Images of unsupported types become a note.
     """
 
     def __init__(
@@ -67,17 +61,16 @@ class LLMProvider:
         base_url: str | None = None,
         options: ModelOptions | None = None,
     ) -> None:
-        """Get ready; nothing is sent yet.
+        """Validate the settings; send nothing.
 
         Args:
-            api_key: goes before the key that `llm` would find; a name under which `llm` keeps one will do.
-            model: a model's id or alias, as `llm models` lists them; None for the default that `llm` is set to.
-            base_url: not for `llm`, whose plugins know where to ask.
-            options: everything else.
+            api_key: overrides `llm`'s; may be a name of a stored key.
+            model: id or alias of `llm models`; None for its default.
+            base_url: unsupported.
+            options: see `ModelOptions`.
 
         Raises:
-            SettingsError: `llm` is not installed, or knows no such model; an address is given; or `images` is True and
-                the model takes none.
+            SettingsError: `llm` is missing, unknown model, an address, or images without support.
         """
         if base_url:
             raise SettingsError(
@@ -89,18 +82,18 @@ class LLMProvider:
             raise SettingsError("The provider `llm` needs the package llm: pip install codepilot-bot[llm]")
         import llm  # noqa: PLC0415 - an optional extra, and slow to load
 
-        wanted = model or str(llm.get_default_model())  # type: ignore[no-untyped-call]  # llm leaves it untyped
+        name = model or str(llm.get_default_model())  # type: ignore[no-untyped-call]  # llm leaves it untyped
         # Of each id or alias, the async form goes first.
         models: dict[str, _Model] = {**llm.get_model_aliases(), **llm.get_async_model_aliases()}
-        if wanted not in models:
-            close = get_close_matches(wanted, sorted(models), n=1, cutoff=0.5)
-            hint = f"Did you mean {close[0]!r}? " if close else ""
+        if name not in models:
+            matches = get_close_matches(name, sorted(models), n=1, cutoff=0.5)
+            hint = f"Did you mean {matches[0]!r}? " if matches else ""
             raise SettingsError(
-                f"The package llm knows no model {wanted!r}. {hint}"
+                f"The package llm knows no model {name!r}. {hint}"
                 f"`llm models` lists what is known; `llm install` adds a plugin that brings more."
             )
-        self._model = models[wanted]
-        if self._options.images and not _image_kinds(self._model):
+        self._model = models[name]
+        if self._options.images and not _supported_images(self._model):
             raise SettingsError(
                 f"The package llm says that {self._model.model_id!r} takes no images, so `images` cannot be true. "
                 f"Leave it out, or choose another `model`."
@@ -116,17 +109,17 @@ class LLMProvider:
 
     @property
     def model(self) -> str:
-        """The model's id, as `llm` knows it."""
+        """The model's id in `llm`."""
         return self._model.model_id
 
     @property
     def sees_images(self) -> bool:
-        """Whether the model takes images, unless the options say that it must get none."""
-        return self._options.images is not False and bool(_image_kinds(self._model))
+        """Whether the model accepts images and the options allow them."""
+        return self._options.images is not False and bool(_supported_images(self._model))
 
     @property
     def tool_calling(self) -> ToolCalling:
-        """Preferred where the model's plugin says that it calls tools."""
+        """Preferred if the plugin supports tools."""
         return "preferred" if self._model.supports_tools else "unsupported"
 
     def reply(self, request: Request) -> AsyncGenerator[Chunk]:
@@ -134,51 +127,51 @@ class LLMProvider:
         return self._options.retry.run(lambda: self._attempt(request), self._service)
 
     async def close(self) -> None:
-        """Do nothing: plugins keep their connections to themselves."""
+        """Do nothing: plugins own their connections."""
 
     async def _attempt(self, request: Request) -> AsyncGenerator[Piece]:
         import llm  # noqa: PLC0415 - an optional extra, looked for when the provider was made
 
-        joiner, calls, broken = BlockJoiner(), _Calls(), False
-        with plugin_errors(self._service):
-            known = self._model.Options.model_fields
-            wanted = {"temperature": self._options.temperature, "max_tokens": self._options.max_tokens}
+        joiner, calls, is_broken = BlockJoiner(), _CallIndex(), False
+        with convert_plugin_errors(self._service):
+            supported = self._model.Options.model_fields
+            values = {"temperature": self._options.temperature, "max_tokens": self._options.max_tokens}
             options: dict[str, object] = {
-                name: value for name, value in wanted.items() if value is not None and name in known
+                name: value for name, value in values.items() if value is not None and name in supported
             }
             response = _prepare_response(self._model, request, key=self._key, options=options)
             events: AsyncGenerator[StreamEvent] = (
                 response.astream_events()  # type: ignore[no-untyped-call]  # llm leaves it untyped
                 if isinstance(response, llm.AsyncResponse)
-                else events_in_thread(response)
+                else stream_in_thread(response)
             )
         async with aclosing(events):
-            arriving = yield_regularly(events)
+            stream = yield_cooperatively(events)
             while True:
-                with plugin_errors(self._service):
+                with convert_plugin_errors(self._service):
                     try:
-                        event = await anext(arriving, None)
+                        event = await anext(stream, None)
                     except json.JSONDecodeError:  # plugins read the arguments, and what is wrong is for the model
-                        if not calls.seen:
+                        if not calls.indexes:
                             raise
-                        broken, event = True, None
+                        is_broken, event = True, None
                 if event is None:
                     break
                 if event.type == "text" and event.chunk:
                     yield TextChunk(text=joiner.join((event.message_index, event.part_index), event.chunk))
                 elif event.type in {"tool_call_name", "tool_call_args"} and not event.server_executed:
-                    yield calls.take(event)
-        if broken:
+                    yield calls.to_chunk(event)
+        if is_broken:
             yield ReplyEnd(stop="stop", usage=Usage(requests=1, cost_usd=None))
             return
-        with plugin_errors(self._service):
-            later = await response.tool_calls() if isinstance(response, llm.AsyncResponse) else response.tool_calls()
-            used = await response.usage() if isinstance(response, llm.AsyncResponse) else response.usage()
-        for index, call in enumerate(() if calls.seen else later):
+        with convert_plugin_errors(self._service):
+            final = await response.tool_calls() if isinstance(response, llm.AsyncResponse) else response.tool_calls()
+            counts = await response.usage() if isinstance(response, llm.AsyncResponse) else response.usage()
+        for index, call in enumerate(() if calls.indexes else final):
             arguments = json.dumps(call.arguments, ensure_ascii=False)
             yield CallChunk(index=index, id=call.tool_call_id or "", name=call.name, arguments=arguments)
-        usage = Usage(requests=1, input_tokens=used.input or 0, output_tokens=used.output or 0)
-        yield ReplyEnd(stop="stop", usage=load_prices().priced(self.model, usage))
+        usage = Usage(requests=1, input_tokens=counts.input or 0, output_tokens=counts.output or 0)
+        yield ReplyEnd(stop="stop", usage=load_prices().with_cost(self.model, usage))
 
 
 def _prepare_response(
@@ -186,7 +179,7 @@ def _prepare_response(
 ) -> llm.Response | llm.AsyncResponse:
     """Prepare the response to a request.
 
-    The history is told in both ways that plugins read it: as messages, and as the earlier responses of a conversation.
+    Plugins read the history either from messages or from earlier responses, so both are set.
     """
     import llm  # noqa: PLC0415 - see LLMProvider._attempt
     from llm.parts import Message as Part  # noqa: PLC0415 - the same
@@ -199,13 +192,13 @@ def _prepare_response(
     conversation = model.conversation()
     # Earlier exchanges, as `llm` would have kept them: a message of the user's, then one of the model's.
     kind: Any = llm.AsyncResponse if isinstance(model, llm.AsyncModel | llm.AsyncKeyModel) else llm.Response
-    for number, (asked, replied) in enumerate(zip(earlier[::2], earlier[1::2], strict=True)):
-        said = [each.to_dict() for each in _llm_messages(model, replied, None)]
-        response = kind.from_dict({"model": model.model_id, "messages": said, "prompt": {}}, model=model)
-        shown = _attachments(model, asked.images)
-        results = _tool_results(model, asked, earlier[2 * number - 1] if number else None)
-        response.prompt = llm.Prompt(_message_text(model, asked), model=model, attachments=shown, tool_results=results)  # type: ignore[no-untyped-call]  # the same
-        response.attachments = shown
+    for number, (user, reply) in enumerate(zip(earlier[::2], earlier[1::2], strict=True)):
+        parts = [part.to_dict() for part in _llm_messages(model, reply, None)]
+        response = kind.from_dict({"model": model.model_id, "messages": parts, "prompt": {}}, model=model)
+        images = _attachments(model, user.images)
+        results = _tool_results(model, user, earlier[2 * number - 1] if number else None)
+        response.prompt = llm.Prompt(_message_text(model, user), model=model, attachments=images, tool_results=results)  # type: ignore[no-untyped-call]  # the same
+        response.attachments = images
         conversation.responses.append(response)
     tools: list[Any] = [
         llm.Tool(name=tool.name, description=tool.description, input_schema=dict(tool.parameters))
@@ -224,70 +217,68 @@ def _prepare_response(
     )
 
 
-def _llm_messages(model: _Model, message: Message, before: Message | None) -> list[Part]:
-    """Translate a message for `llm`: answers to calls are a message of their own."""
+def _llm_messages(model: _Model, message: Message, previous: Message | None) -> list[Part]:
+    """Convert a message; answers to calls become a message of their own."""
     from llm.parts import AttachmentPart, TextPart, ToolCallPart, ToolResultPart  # noqa: PLC0415 - the same
     from llm.parts import Message as Part  # noqa: PLC0415 - the same
 
     text = _message_text(model, message)
     parts: list[Any] = [TextPart(text=text)] if text or not (message.requests or message.answers) else []
-    parts += [AttachmentPart(attachment=each) for each in _attachments(model, message.images)]
+    parts += [AttachmentPart(attachment=item) for item in _attachments(model, message.images)]
     parts += [
-        ToolCallPart(name=each.name, arguments=arguments_of(each), tool_call_id=each.id) for each in message.requests
+        ToolCallPart(name=item.name, arguments=parse_arguments(item), tool_call_id=item.id) for item in message.requests
     ]
     results = [
         ToolResultPart(
-            name=each.name, output=each.output, tool_call_id=each.tool_call_id, attachments=[*each.attachments]
+            name=item.name, output=item.output, tool_call_id=item.tool_call_id, attachments=[*item.attachments]
         )
-        for each in _tool_results(model, message, before)
+        for item in _tool_results(model, message, previous)
     ]
     answers = [Part(role="tool", parts=[*results])] if results else []
     return [*answers, Part(role=message.role, parts=parts)] if parts else answers
 
 
-def _tool_results(model: _Model, message: Message, before: Message | None) -> list[llm.ToolResult]:
-    """Translate the answers of a message to the calls of the one before it."""
+def _tool_results(model: _Model, message: Message, previous: Message | None) -> list[llm.ToolResult]:
+    """Convert answers to the previous message's calls."""
     import llm  # noqa: PLC0415 - see LLMProvider._attempt
 
-    names = {each.id: each.name for each in before.requests} if before is not None else {}
+    names = {item.id: item.name for item in previous.requests} if previous is not None else {}
     return [
         llm.ToolResult(
-            name=names.get(each.id, ""),
-            output=_with_notes(model, each.text, each.images),
-            tool_call_id=each.id,
-            attachments=_attachments(model, each.images),
+            name=names.get(item.id, ""),
+            output=_append_notes(model, item.text, item.images),
+            tool_call_id=item.id,
+            attachments=_attachments(model, item.images),
         )
-        for each in message.answers
+        for item in message.answers
     ]
 
 
 @dataclass(slots=True)
-class _Calls:
-    """The calls of a reply, distinguished by their ids, or without ids by their order."""
+class _CallIndex:
+    """Calls of a reply, numbered by id or by order."""
 
-    seen: dict[str, int] = field(default_factory=dict)
-    unnamed: int = 0
+    indexes: dict[str, int] = field(default_factory=dict)
+    anonymous_count: int = 0
 
-    def take(self, event: StreamEvent) -> CallChunk:
-        """The chunk for a piece of a call."""
+    def to_chunk(self, event: StreamEvent) -> CallChunk:
         name = event.chunk if event.type == "tool_call_name" else ""
-        self.unnamed += bool(name and not event.tool_call_id)
-        key = event.tool_call_id or f" {self.unnamed}"
-        index = self.seen.setdefault(key, len(self.seen))
+        self.anonymous_count += bool(name and not event.tool_call_id)
+        key = event.tool_call_id or f" {self.anonymous_count}"
+        index = self.indexes.setdefault(key, len(self.indexes))
         return CallChunk(index=index, id=event.tool_call_id or "", name=name, arguments="" if name else event.chunk)
 
 
-def _image_kinds(model: _Model) -> frozenset[str]:
-    """Return the kinds of images that a model takes."""
+def _supported_images(model: _Model) -> frozenset[str]:
     return frozenset(get_args(MediaType)) & model.attachment_types
 
 
 def _message_text(model: _Model, message: Message) -> str:
-    """Return a message's text, with a note for each image that the model does not take."""
-    return _with_notes(model, message.text, message.images)
+    """Return a message's text with a note for each unsupported image."""
+    return _append_notes(model, message.text, message.images)
 
 
-def _with_notes(model: _Model, text: str, images: Sequence[Image]) -> str:
+def _append_notes(model: _Model, text: str, images: Sequence[Image]) -> str:
     notes = [
         f"[Image {number} is not shown: the model takes no {image.media_type}.]"
         for number, image in enumerate(images, start=1)
@@ -297,17 +288,17 @@ def _with_notes(model: _Model, text: str, images: Sequence[Image]) -> str:
 
 
 def _attachments(model: _Model, images: Sequence[Image]) -> list[llm.Attachment]:
-    """Return the images that the model takes."""
+    """Return the supported images."""
     import llm  # noqa: PLC0415 - see LLMProvider._attempt
 
-    taken = [image for image in images if image.media_type in model.attachment_types]
-    return [llm.Attachment(type=image.media_type, content=base64.b64decode(image.data)) for image in taken]
+    supported = [image for image in images if image.media_type in model.attachment_types]
+    return [llm.Attachment(type=image.media_type, content=base64.b64decode(image.data)) for image in supported]
 
 
-async def events_in_thread(response: llm.Response) -> AsyncGenerator[StreamEvent]:
-    """Yield the events of a model without async, each awaited in one thread for this reply.
+async def stream_in_thread(response: llm.Response) -> AsyncGenerator[StreamEvent]:
+    """Yield the events of a synchronous model through one thread.
 
-    A reader that leaves early does not wait: the thread ends when the model gives its next piece.
+    After an early exit, the thread ends with the model's next event.
     """
     events: Iterator[StreamEvent] = response.stream_events()  # type: ignore[no-untyped-call]  # the same
     loop, context = asyncio.get_running_loop(), copy_context()
@@ -321,29 +312,29 @@ async def events_in_thread(response: llm.Response) -> AsyncGenerator[StreamEvent
 
 
 @contextmanager
-def plugin_errors(service: ModelService) -> Iterator[None]:
-    """Turn the errors of a plugin into ours. Only its code runs in here, so that a bug of ours stays one."""
+def convert_plugin_errors(service: ModelService) -> Iterator[None]:
+    """Convert a plugin's errors; only plugin code may run inside."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - a plugin is a stranger's code with errors of its own
         import llm  # noqa: PLC0415 - see LLMProvider._attempt
 
         # Most plugins let their client's errors through, which carry an HTTP status.
-        said = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
         status = getattr(error, "status_code", None) or getattr(getattr(error, "response", None), "status_code", None)
         if isinstance(status, int):
             code = getattr(error, "code", None)
             failure = Failure(status=status, code=code if isinstance(code, str) else "", message=str(error))
-            raise verdict(failure, service) from None
+            raise classify(failure, service) from None
         kinds = type(error).__mro__
         is_connection = isinstance(error, OSError) or any(
             kind.__module__.partition(".")[0] in _NETWORK or kind.__name__.endswith(("ConnectionError", "TimeoutError"))
             for kind in kinds
         )
         if not isinstance(error, llm.ModelError) and is_connection:
-            silent = any(kind.__name__ in _READ_TIMEOUTS for kind in kinds)
-            raise BrokenOffError(service.clean(said), silent=silent) from None
+            is_timeout = any(kind.__name__ in _READ_TIMEOUTS for kind in kinds)
+            raise AttemptFailedError(service.sanitize(message), silent=is_timeout) from None
         raise ModelRejectedError(
-            f"Model {service.model!r} of the package llm failed ({service.clean(said)}). "
+            f"Model {service.model!r} of the package llm failed ({service.sanitize(message)}). "
             f"Check it with `llm -m {service.model} hello`; a missing key is set with `llm keys set`."
         ) from None

@@ -1,8 +1,7 @@
-"""Models: the options of asking one, what each can do, and what it costs.
+"""Options, abilities and prices of models.
 
-`FAMILIES` is the one table of what models can do: a model belongs to the first family whose pattern is its whole name,
-and a model that no family names gets the careful defaults of `ModelFamily`. Prices are in `prices.json`, which has
-their date; a model that is not listed there has no known cost. To add a model, add or widen a row, and add its price.
+`FAMILIES` lists abilities, with cautious defaults for unknown models; `prices.json` has prices. For a new model, extend
+both.
 """
 
 from __future__ import annotations
@@ -29,20 +28,18 @@ OpenAIApi = Literal["responses", "chat"]
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
-_LEAST_BUDGET = 1024
-"""Anthropic's own floor for a budget of thinking."""
+_MIN_BUDGET = 1024
+"""Anthropic's minimum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thinking:
-    """Extended reasoning before the answer, for `anthropic`.
+    """Extended reasoning for `anthropic`.
 
-    Models up to Claude 4.5 think within a budget; later ones decide themselves how long (`reasoning_effort` guides
-    them) and refuse a budget, which is then not sent.
+    Models after Claude 4.5 ignore the budget; `reasoning_effort` guides them.
 
     Attributes:
-        enabled: whether to think; False switches thinking off in models that would think by themselves.
-        budget_tokens: tokens to think with at most; they count towards `max_tokens`.
+        budget_tokens: maximum, part of `max_tokens`.
     """
 
     enabled: bool = True
@@ -51,28 +48,22 @@ class Thinking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """Settings that every provider takes; one that a service does not know is not sent to it.
+    """Settings of all providers; a service gets only those it supports.
 
     Attributes:
-        max_tokens: longest reply in tokens, reasoning included; less for a model that is known to write less.
-        temperature: sampling temperature; None leaves it to the service. Most reasoning models refuse any other.
-            `anthropic` is not sent it where the model thinks.
-        silence: seconds without a byte from the service after which an attempt counts as broken off; None for what
-            suits the model (`agent_runtime.providers.sdk`): 15 minutes where it may think, else 5.
-        retry: how often and how soon a failed attempt is tried again.
-        api: for `openai`: which of its two APIs to speak. None means `responses` at OpenAI itself and `chat`
-            wherever `base_url` points, because Chat Completions is what compatible servers speak.
-        cache_key: for `openai`: sends requests that share a long beginning to the same cache, e.g. a session id.
-        thinking: for `anthropic`: whether to reason before answering; None leaves it to the model's own default.
-        reasoning_effort: how hard to reason, for models that can; None leaves it to the service. `none` and `minimal`
-            are words of `openai` only.
-        script: for `scripted`: the file to replay.
-        script_text: its text, if it has been read already; it is not read again then.
-        key_variable: the environment variable that the key came from, for error texts; None for the usual one.
-        cloud: for `bedrock`, `vertex` and `azure`: region, project and credentials, by the names of the environment
-            variables that their SDKs read.
-        images: whether the model sees; None for what is known of it by its name. The models of `llm` say
-            it themselves.
+        max_tokens: per reply with reasoning; capped by the model's limit.
+        temperature: None for the service's default; most reasoning models and thinking Claude models accept no other.
+        silence: read timeout in seconds; None for 15 minutes if the model may think, else 5.
+        retry: policy for failed attempts.
+        api: of `openai`; by default `responses`, or `chat` with `base_url`.
+        cache_key: of `openai`; routes requests with a common prefix to one cache.
+        thinking: of `anthropic`.
+        reasoning_effort: `none` and `minimal` for `openai` only.
+        script: file for `scripted`.
+        script_text: its contents, if already read.
+        key_variable: source of the key, for errors.
+        cloud: settings of `bedrock`, `vertex` and `azure`, by their SDKs' variables.
+        images: whether the model sees; None to decide by its name.
     """
 
     max_tokens: int = 16_000
@@ -90,11 +81,6 @@ class ModelOptions:
     images: bool | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what no service can do.
-
-        Raises:
-            SettingsError: a number is out of range; the text names it.
-        """
         if self.max_tokens < 1:
             raise SettingsError(f"max_tokens is {self.max_tokens}; it must be at least 1 (16000 is a good value).")
         if self.temperature is not None and not 0 <= self.temperature <= 2:  # noqa: PLR2004 - the APIs' own range
@@ -106,25 +92,25 @@ class ModelOptions:
             raise SettingsError(f"There is no reasoning_effort {self.reasoning_effort!r}. {hint}")
         if self.thinking is not None and self.thinking.enabled:
             budget = self.thinking.budget_tokens
-            if not _LEAST_BUDGET <= budget < self.max_tokens:
+            if not _MIN_BUDGET <= budget < self.max_tokens:
                 raise SettingsError(
-                    f"thinking.budget_tokens is {budget}; it must be at least {_LEAST_BUDGET} and less than "
+                    f"thinking.budget_tokens is {budget}; it must be at least {_MIN_BUDGET} and less than "
                     f"max_tokens, which is {self.max_tokens} and holds the thinking as well as the answer."
                 )
 
 
 ThinkingStyle = Literal["never", "budget", "adaptive", "default", "between_tools", "always", "unknown"]
-"""A model's way of thinking, and the words in which a request speaks of it:
+"""Thinking behaviour of a model and its request parameter:
 
-- `never`, and `budget`: only when the request names a budget;
-- `adaptive`: only when the request says so, for as long as the model likes;
-- `default`: unless the request disables it;
-- `between_tools`: by default, and when it is disabled still between calls of tools;
-- `always`;
-- `unknown`, as on a compatible server: perhaps, and within a budget, which every such server knows.
+- `never`
+- `budget`: only with a budget in the request
+- `adaptive`: only on request, of any length
+- `default`: unless disabled
+- `between_tools`: by default; if disabled, still between tool calls
+- `always`
+- `unknown`, e.g. a compatible server: possibly, within a budget
 
-See https://platform.claude.com/docs/en/build-with-claude/thinking and the migration guides of its models. Claude 4.6
-to 4.8 would take a budget, too; later ones refuse it with HTTP 400.
+https://platform.claude.com/docs/en/build-with-claude/thinking. Claude 4.6 to 4.8 accept a budget; later ones refuse it.
 """
 
 _THINKING_BY_DEFAULT = frozenset({"default", "between_tools", "always"})
@@ -132,14 +118,12 @@ _THINKING_BY_DEFAULT = frozenset({"default", "between_tools", "always"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFamily:
-    """Models that can do the same.
+    """Models with the same abilities.
 
     Attributes:
-        names: the pattern of their names as `plain_name` returns them.
-        images: whether they accept images.
-        thinking: their way of thinking.
-        max_tokens: the length of their longest reply, since a service refuses a request for more; None if not known.
-        prefers_tools: whether they work better by native tool calls than by control blocks.
+        names: pattern for `normalize_name`.
+        max_tokens: longest reply; services refuse more.
+        prefers_tools: native tool calls work better than control blocks.
     """
 
     names: str = ""
@@ -191,26 +175,26 @@ FAMILIES = (
     ModelFamily(names=r"qwen[\d.]*-coder-.+", prefers_tools=True),
     ModelFamily(names=r"qwen[\d.]*-vl-.+|qvq-.+|qwen3\.[56]-(?:plus|flash).*|qwen3\.7-plus.*", images=True),
 )
-"""What models can do, the first row that fits; looked up in October and November 2026."""
+"""Abilities of models, first match wins; collected in October and November 2026."""
 
 _UNKNOWN = ModelFamily()
 
 
 @cache
-def family_of(model: str) -> ModelFamily:
-    """Return the family of a model; one with the defaults for an unknown name."""
-    name = plain_name(model)
+def find_family(model: str) -> ModelFamily:
+    """Return a model's family, or the defaults."""
+    name = normalize_name(model)
     return next((family for family in FAMILIES if re.fullmatch(family.names, name)), _UNKNOWN)
 
 
 _BEDROCK_NAME = re.compile(r"(?:[a-z-]+\.)?anthropic\.(claude-.+?)(?:-v\d+(?::\d+)?)?")
-"""Amazon puts a region and the maker before a name, and its own version behind it."""
+"""Amazon adds region, maker and version."""
 
 
-def plain_name(model: str) -> str:
-    """Return a model's name as its maker gives it, in lower case.
+def normalize_name(model: str) -> str:
+    """Return the maker's name of a model in lower case.
 
-    A gateway puts the maker before it (`openai/gpt-4o`), Google a version behind it (`claude-opus-5@20260801`).
+    Gateways prepend the maker (`openai/gpt-4o`), Google appends a version (`claude-opus-5@20260801`).
     """
     name = model.lower().rpartition("/")[2]
     match = _BEDROCK_NAME.fullmatch(name)
@@ -218,15 +202,15 @@ def plain_name(model: str) -> str:
 
 
 def accepts_images(model: str, override: bool | None = None) -> bool:  # noqa: FBT001 - `ModelOptions.images`, unchanged
-    """Return whether a model accepts images: `ModelOptions.images` if set, else the family's answer."""
-    return family_of(model).images if override is None else override
+    """Return whether a model accepts images, unless overridden."""
+    return find_family(model).images if override is None else override
 
 
-def require_sight(provider: Provider, images: Collection[Image]) -> None:
-    """Refuse to show images to a model that accepts none.
+def require_image_support(provider: Provider, images: Collection[Image]) -> None:
+    """Require a model that accepts the images.
 
     Raises:
-        SettingsError: it accepts none.
+        SettingsError: otherwise.
     """
     if images and not provider.sees_images:
         raise SettingsError(
@@ -236,28 +220,28 @@ def require_sight(provider: Provider, images: Collection[Image]) -> None:
         )
 
 
-def may_think_unasked(model: str) -> bool:
-    """Return whether a model may think when the request says nothing of it."""
-    return family_of(model).thinking in {*_THINKING_BY_DEFAULT, "unknown"}
+def thinks_by_default(model: str) -> bool:
+    """Return whether a model may think without a parameter."""
+    return find_family(model).thinking in {*_THINKING_BY_DEFAULT, "unknown"}
 
 
-def limit_max_tokens(options: ModelOptions, model: str) -> ModelOptions:
-    """Return the options with a `max_tokens` that the model takes.
+def cap_max_tokens(options: ModelOptions, model: str) -> ModelOptions:
+    """Cap `max_tokens` to the model's limit.
 
     Raises:
-        SettingsError: it cannot think for as long as the options say.
+        SettingsError: the thinking budget no longer fits.
     """
-    limit = family_of(model).max_tokens
+    limit = find_family(model).max_tokens
     return options if limit is None or options.max_tokens <= limit else replace(options, max_tokens=limit)
 
 
 def thinking_param(model: str, thinking: Thinking) -> ThinkingConfigParam | None:
-    """Return Anthropic's parameter `thinking`; None to send nothing.
+    """Return Anthropic's parameter `thinking`, or None.
 
     Raises:
-        SettingsError: thinking is to be off, and the model cannot do without.
+        SettingsError: the model cannot disable thinking.
     """
-    style = family_of(model).thinking
+    style = find_family(model).thinking
     if thinking.enabled:
         if style == "adaptive" or style in _THINKING_BY_DEFAULT:
             return {"type": "adaptive"}
@@ -277,15 +261,15 @@ def thinking_param(model: str, thinking: Thinking) -> ThinkingConfigParam | None
 
 
 def accepts_temperature(model: str, thinking: Thinking | None) -> bool:
-    """Return whether a request may set `temperature`: Anthropic refuses it where the model thinks."""
-    return not (thinking is not None and thinking.enabled) and family_of(model).thinking not in _THINKING_BY_DEFAULT
+    """Return whether `temperature` may be sent; Anthropic refuses it with thinking."""
+    return not (thinking is not None and thinking.enabled) and find_family(model).thinking not in _THINKING_BY_DEFAULT
 
 
 def effort_param(effort: ReasoningEffort) -> OutputConfigParam:
     """Return Anthropic's parameter `output_config`.
 
     Raises:
-        SettingsError: a word that Anthropic does not know.
+        SettingsError: effort unknown to Anthropic.
     """
     if effort == "none" or effort == "minimal":  # noqa: PLR1714 - mypy narrows by ==, not by a set
         raise SettingsError(
@@ -297,7 +281,7 @@ def effort_param(effort: ReasoningEffort) -> OutputConfigParam:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """US dollars per million tokens of each kind."""
+    """US dollars per million tokens."""
 
     input: float
     cache_read: float
@@ -305,7 +289,7 @@ class Rate:
     output: float
 
     def cost(self, usage: Usage) -> float:
-        """US dollars for `usage`."""
+        """Return the cost in US dollars."""
         return (
             self.input * usage.input_tokens
             + self.cache_read * usage.cached_tokens
@@ -319,9 +303,7 @@ class Price:
     """A model's price.
 
     Attributes:
-        rate: for ordinary requests.
-        long_above: tokens sent, cached ones included, above which `long_rate` holds for the whole request.
-        long_rate: for long requests; None when length makes no difference.
+        long_above: sent tokens, cached ones included, above which `long_rate` applies to the whole request.
     """
 
     rate: Rate
@@ -329,32 +311,32 @@ class Price:
     long_rate: Rate | None = None
 
     def cost(self, usage: Usage) -> float:
-        """US dollars for one request; a sum of requests would be judged by the wrong length."""
-        sent = usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens
-        rate = self.rate if self.long_rate is None or sent <= self.long_above else self.long_rate
+        """Return the cost of a single request; sums would select the wrong rate."""
+        input_tokens = usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens
+        rate = self.rate if self.long_rate is None or input_tokens <= self.long_above else self.long_rate
         return rate.cost(usage)
 
 
 _MILLION = 1_000_000
 
-_SNAPSHOT = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2})$")
-"""How both companies mark a dated snapshot of a model; it costs what the undated name costs."""
+_SNAPSHOT_DATE = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2})$")
+"""Date suffix of a snapshot, which costs the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceList:
-    """Prices by model name, and the day on which they were read."""
+    """Prices by model name, and their date."""
 
     as_of: date
     models: Mapping[str, Price]
 
-    def price(self, model: str) -> Price | None:
-        """The price of a model or of its dated snapshot; never that of one with a merely similar name."""
-        return self.models.get(model) or self.models.get(_SNAPSHOT.sub("", plain_name(model)))
+    def find_price(self, model: str) -> Price | None:
+        """Return the price of a model or of its dated snapshot."""
+        return self.models.get(model) or self.models.get(_SNAPSHOT_DATE.sub("", normalize_name(model)))
 
-    def priced(self, model: str, usage: Usage) -> Usage:
-        """One request's usage with its cost; None for a model whose price is not known."""
-        price = self.price(model)
+    def with_cost(self, model: str, usage: Usage) -> Usage:
+        """Add the cost to one request's usage."""
+        price = self.find_price(model)
         return replace(usage, cost_usd=None if price is None else price.cost(usage))
 
 
@@ -363,14 +345,14 @@ _PRICES_FILE = Path(__file__).with_name("prices.json")
 
 @cache
 def load_prices(path: Path = _PRICES_FILE) -> PriceList:
-    """Read a price list; the one that ships with the library unless another is named.
+    """Read a price list, by default the library's.
 
     Raises:
-        SettingsError: the file cannot be read or does not have the shape of `prices.json`.
+        SettingsError: invalid file.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        models = {name: _price(entry) for name, entry in data["models"].items()}
+        models = {name: _parse_price(entry) for name, entry in data["models"].items()}
         return PriceList(as_of=date.fromisoformat(data["as_of"]), models=models)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise SettingsError(
@@ -378,14 +360,14 @@ def load_prices(path: Path = _PRICES_FILE) -> PriceList:
         ) from error
 
 
-def _price(entry: dict[str, Any]) -> Price:
+def _parse_price(entry: dict[str, Any]) -> Price:
     long = entry.get("long")
     if long is None:
-        return Price(rate=_rate(entry))
-    return Price(rate=_rate(entry), long_above=int(long["above"]), long_rate=_rate(long))
+        return Price(rate=_parse_rate(entry))
+    return Price(rate=_parse_rate(entry), long_above=int(long["above"]), long_rate=_parse_rate(long))
 
 
-def _rate(entry: dict[str, Any]) -> Rate:
+def _parse_rate(entry: dict[str, Any]) -> Rate:
     return Rate(
         input=float(entry["input"]),
         cache_read=float(entry["cache_read"]),

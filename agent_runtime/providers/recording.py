@@ -1,19 +1,14 @@
-"""Recordings of a conversation with a model, and their replay, so that a run becomes a regression test.
+"""Record conversations with a model, and replay them as regression tests.
 
-A `RecordingProvider` writes a recording, a `ReplayProvider` answers from it. Timing is not kept: a replay gives the
-same chunks as fast as they are read. A recording is a file of JSON lines, in the order in which things happened:
+JSON lines, without timing:
 
     {"recording": 1, "model": "…", "about": {…}}
     {"request": 1, "system": "…", "keep": 0, "messages": [["user", "…"]], "status": "…"}
     {"reply": 1, "chunks": [["start", 1], ["text", "…"], ["end", "stop", {…}, ""]], "error": null}
     {"note": "…", "value": …}
 
-`keep` counts the messages that a request shares with the one before it; a `system` of null is the same as before. A
-message with images has them as a third item: `["user", "…", [{"source": "…", "media_type": "image/png", "data":
-"base64"}]]`. With native tool calls a request has the `tools` that are not the same as before, a message has
-`{"requests": …, "answers": …, "reasoning": …}` as a fourth item, and there are chunks `["call", index, id, name,
-arguments]`. The request of a child run has `"child": true`. `error` is the class and the text of a `ModelError` that
-ended the reply. A note is a value beside the exchanges, e.g. an event of the run.
+`keep` counts the messages shared with the previous request; a null `system` is unchanged, as are missing `tools`. A
+message may have `[images]` and `{"requests": …, "answers": …, "reasoning": …}`; `"child": true` marks child runs.
 """
 
 from __future__ import annotations
@@ -53,29 +48,29 @@ from agent_runtime.providers.protocol import (
 
 FORMAT = 1
 
-HIDDEN = "[secret]"
+REDACTED = "[secret]"
 
 TIME = "time"
-"""The kind of note that holds the time that a run was given."""
+"""Kind of a note: the run's time."""
 
 DIGITS = "digits"
-"""The kind of note that holds random digits that a run was given."""
+"""Kind of a note: the run's random digits."""
 
 EVENT = "event"
-"""The kind of note that an event of the session is."""
+"""Kind of a note: a session event."""
 
 HISTORY = "history"
-"""The kind of note that says how many events a session held when its recording began; they follow."""
+"""Kind of a note: number of earlier session events, which follow."""
 
 _DIFF_LINES = 40
 
 _LINE_CHARS = 300
 
-_MOST_AHEAD = 40
-"""How many requests a replay looks ahead for the one that is made."""
+_LOOKAHEAD = 40
+"""Requests that a replay searches for a match."""
 
 Mask = tuple[re.Pattern[str], str]
-"""A pattern of text that is not compared, and the word that stands for it in a diff."""
+"""Pattern to ignore in comparisons, and its placeholder in diffs."""
 
 VOLATILE: tuple[Mask, ...] = (
     (re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(?::\d{2})?(?: UTC)?"), "<time>"),
@@ -84,14 +79,13 @@ VOLATILE: tuple[Mask, ...] = (
     (re.compile(r"(?<=\bpid )\d+"), "<pid>"),
     (re.compile(r"[^\s'\"]*/codepilot-task-\w+/workspace"), "<copy>"),
 )
-"""Texts that differ between any two runs: clock, random frames of quotes, durations, numbers of processes."""
+"""Texts that differ in every run: clock, nonces, durations, process ids."""
 
 
 class RecordingProvider(WrappedProvider):
-    """A provider that passes everything on and records it: each request, each reply chunk for chunk, and `note`s.
+    """Records each request and reply of a provider, chunk by chunk, and `note`s.
 
-    The file is readable by its owner only, and no file is ever overwritten. It holds the whole conversation, but never
-    the provider's key, which is no part of it.
+    The file is private, never overwritten, and without the provider's key.
     """
 
     def __init__(
@@ -102,16 +96,16 @@ class RecordingProvider(WrappedProvider):
         about: Mapping[str, Plain] | None = None,
         secrets: Sequence[str] = (),
     ) -> None:
-        """Begin a recording.
+        """Create the recording.
 
         Args:
-            inner: the provider that is asked; closed by `close`.
-            path: the file to make.
-            about: the circumstances to note at the file's head.
-            secrets: texts that must not reach the file, should the conversation hold them.
+            inner: provider to record; closed with this one.
+            path: new file.
+            about: metadata.
+            secrets: texts to redact.
 
         Raises:
-            SettingsError: the file exists, or cannot be made.
+            SettingsError: the file exists or cannot be created.
         """
         super().__init__(inner)
         self._path = Path(path)
@@ -124,60 +118,59 @@ class RecordingProvider(WrappedProvider):
             ) from None
         except OSError as error:
             raise SettingsError(f"The recording {path} cannot be made: {error.strerror}.") from error
-        self._others: list[Provider] = []
-        self._open = True
-        self._write(self._tape.header(inner.model, about or {}))
+        self._attached: list[Provider] = []
+        self._is_open = True
+        self._write(self._tape.header_line(inner.model, about or {}))
 
     async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
         """Answer one request; see `Provider.reply`.
 
         Raises:
-            ModelError: as the inner provider raises it, or the recording cannot be written.
+            ModelError: from the inner provider, or the recording cannot be written.
         """
-        async with aclosing(self._recorded(self._inner, request)) as chunks:
+        async with aclosing(self._record(self._inner, request)) as chunks:
             async for chunk in chunks:
                 yield chunk
 
-    def beside(self, other: Provider) -> Provider:
-        """Another provider, e.g. of child runs, whose exchanges are in the same recording; closed by `close`."""
-        self._others.append(other)
-        return _RecordedBeside(other, partial(self._recorded, other))
+    def attach(self, provider: Provider) -> Provider:
+        """Record another provider, e.g. of child runs, in the same file; closed with this one."""
+        self._attached.append(provider)
+        return _AttachedProvider(provider, partial(self._record, provider))
 
-    async def _recorded(self, inner: Provider, request: Request) -> AsyncGenerator[Chunk]:
-        number, line = self._tape.asked(request)
+    async def _record(self, inner: Provider, request: Request) -> AsyncGenerator[Chunk]:
+        number, line = self._tape.request_line(request)
         self._write(line)
-        given: list[Chunk] = []
-        failed: ModelError | None = None
+        received: list[Chunk] = []
+        failure: ModelError | None = None
         try:
             async with aclosing(inner.reply(request)) as chunks:
                 async for chunk in chunks:
-                    given.append(chunk)
+                    received.append(chunk)
                     yield chunk
         except ModelError as error:
-            failed = error
+            failure = error
             raise
         finally:
-            self._write(self._tape.answered(number, given, failed))
+            self._write(self._tape.reply_line(number, received, failure))
 
     def note(self, kind: str, value: Plain) -> None:
-        """Write a note beside the exchanges, e.g. an event of the run.
+        """Write a note, e.g. a session event.
 
         Raises:
             ModelError: the recording cannot be written.
         """
-        self._write(self._tape.note(kind, value))
+        self._write(self._tape.note_line(kind, value))
 
     async def close(self) -> None:
-        """End the recording and close the inner provider; idempotent."""
-        if self._open:
-            self._open = False
+        """Close the recording and its providers; idempotent."""
+        if self._is_open:
+            self._is_open = False
             os.close(self._file)
-        for each in (self._inner, *self._others):
-            await each.close()
+        for provider in (self._inner, *self._attached):
+            await provider.close()
 
     def _write(self, line: str) -> None:
-        """Append a line, unless the recording was closed."""
-        if not self._open:
+        if not self._is_open:
             return
         data = line.encode("utf-8", "surrogatepass")
         try:
@@ -190,24 +183,22 @@ class RecordingProvider(WrappedProvider):
             ) from error
 
 
-class _RecordedBeside(WrappedProvider):
-    """A provider whose exchanges another one's recording holds."""
+class _AttachedProvider(WrappedProvider):
+    """A provider recorded by another one."""
 
     def __init__(self, inner: Provider, reply: Callable[[Request], AsyncGenerator[Chunk]]) -> None:
         super().__init__(inner)
         self.reply = reply
 
-    async def close(self) -> None:
-        """Leave it to the recording."""
+    async def close(self) -> None: ...
 
 
 class ReplayProvider:
-    """A provider that gives the recorded replies in order, and fails when the conversation leaves the recording.
+    """Replays recorded replies; fails if the conversation differs.
 
     Attributes:
-        tape: the recording.
-        differences: where requests differed from the recorded ones, when that is no error.
-        departure: how the conversation left the recording, when it did.
+        differences: from recorded requests, if not strict.
+        departure: first mismatch as an error text.
     """
 
     def __init__(
@@ -218,24 +209,24 @@ class ReplayProvider:
         masks: Iterable[Mask] = VOLATILE,
         secrets: Sequence[str] = (),
     ) -> None:
-        """Get ready to replay.
+        """Load the recording.
 
         Args:
-            path: the recording.
-            strict: whether a request that differs from the recorded one is an error; else it is kept in `differences`.
-            masks: texts that are not compared; `()` compares to the byte, which needs the clock and nonce of the run.
-            secrets: the texts that were kept out of the recording, so that they are not taken for a difference.
+            path: recording.
+            strict: fail on a different request.
+            masks: ignored texts; `()` compares exactly.
+            secrets: redacted texts.
 
         Raises:
-            ScriptError: it cannot be read, or is no recording.
+            ScriptError: unreadable or invalid.
         """
         self._source = str(path)
         self._strict, self._masks, self._secrets = strict, tuple(masks), tuple(secrets)
         self.tape = load_tape(path)
-        self._asked = [entry for entry in self.tape.entries if isinstance(entry, TapedRequest)]
-        self._open = list(self._asked)
-        self._answers = {entry.number: entry for entry in self.tape.entries if isinstance(entry, Answered)}
-        self._given = 0
+        self._requests = [entry for entry in self.tape.entries if isinstance(entry, TapedRequest)]
+        self._pending = list(self._requests)
+        self._answers = {entry.number: entry for entry in self.tape.entries if isinstance(entry, TapedReply)}
+        self._reply_count = 0
         self.differences: list[str] = []
         self.departure: str | None = None
 
@@ -246,37 +237,37 @@ class ReplayProvider:
 
     @property
     def sees_images(self) -> bool:
-        """Whether the recorded model was shown images."""
-        return shows_images(self.tape)
+        """Whether the recording has images."""
+        return has_images(self.tape)
 
     @property
     def tool_calling(self) -> ToolCalling:
-        """Preferred where the recorded model was offered tools."""
-        return "preferred" if calls_tools(self.tape) else "supported"
+        """Preferred if the recording has tools."""
+        return "preferred" if has_tools(self.tape) else "supported"
 
     def children(self) -> Provider:
-        """The same recording as the model of child runs, which may be another than their parent's."""
-        return _ReplayOfChildren(self)
+        """Return the replay for child runs, whose model may differ."""
+        return _ChildReplay(self)
 
     @property
     def replayed(self) -> int:
-        """Requests that were answered."""
-        return self._given
+        """Number of replayed requests."""
+        return self._reply_count
 
     @property
     def remaining(self) -> int:
-        """Recorded requests that were not made yet; a test may want none."""
-        return len(self._open)
+        """Number of recorded requests left."""
+        return len(self._pending)
 
     async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
-        """Give the next recorded reply, chunk for chunk.
+        """Yield the next recorded reply.
 
         Raises:
-            ScriptError: there is none, or the request is not the recorded one; the text shows the first difference.
-            ModelError: the recorded reply ended so.
+            ScriptError: no reply left, or another request; shows the difference.
+            ModelError: as recorded.
         """
         try:
-            answer = self._next(request)
+            answer = self._next_reply(request)
         except ScriptError as error:
             self.departure = str(error)
             raise
@@ -288,39 +279,38 @@ class ReplayProvider:
     async def close(self) -> None:
         """Do nothing."""
 
-    def _next(self, request: Request) -> Answered:
+    def _next_reply(self, request: Request) -> TapedReply:
         if not self.remaining:
             raise ScriptError(
-                f"The recording {self._source} has {len(self._asked)} requests, but the conversation makes one more. "
-                f"Record the run again if this is intended."
+                f"The recording {self._source} has {len(self._requests)} requests, but the conversation makes one "
+                f"more. Record the run again if this is intended."
             )
-        hidden = hide_in_request(request, self._secrets)
+        redacted = redact_request(request, self._secrets)
         # Child runs ask at the same time as their parent, in any order.
-        near = [each for each in self._open[:_MOST_AHEAD] if each.request.child == hidden.child]
-        ahead = [each for each in near if len(each.request.messages) == len(hidden.messages)]
-        same = (each for each in ahead if next(differences(each.request, hidden, masks=self._masks), None) is None)
-        asked = next(same, (near or self._open)[0])
-        difference = next(differences(asked.request, hidden, masks=self._masks), None)
+        near = [entry for entry in self._pending[:_LOOKAHEAD] if entry.request.child == redacted.child]
+        same_length = (entry for entry in near if len(entry.request.messages) == len(redacted.messages))
+        matches = (entry for entry in same_length if not any(diff_requests(entry.request, redacted, masks=self._masks)))
+        taped = next(matches, (near or self._pending)[0])
+        difference = next(diff_requests(taped.request, redacted, masks=self._masks), None)
         if difference is not None:
-            text = (
-                f"Request {asked.number} of {len(self._asked)} differs from the recording {self._source}:\n{difference}"
-            )
+            head = f"Request {taped.number} of {len(self._requests)} differs from the recording {self._source}"
+            text = f"{head}:\n{difference}"
             if self._strict:
                 raise ScriptError(text)
             self.differences.append(text)
-        answer = self._answers.get(asked.number)
+        answer = self._answers.get(taped.number)
         if answer is None:
             raise ScriptError(
-                f"The recording {self._source} ends with request {asked.number}, whose reply is missing: the recording "
+                f"The recording {self._source} ends with request {taped.number}, whose reply is missing: the recording "
                 f"process died before it arrived. Record the run again."
             )
-        self._given += 1
-        self._open.remove(asked)
+        self._reply_count += 1
+        self._pending.remove(taped)
         return answer
 
 
-class _ReplayOfChildren(WrappedProvider):
-    """A replay as child runs see it."""
+class _ChildReplay(WrappedProvider):
+    """A replay for child runs."""
 
     def __init__(self, replay: ReplayProvider) -> None:
         super().__init__(replay)
@@ -331,42 +321,40 @@ class _ReplayOfChildren(WrappedProvider):
     @property
     @override
     def sees_images(self) -> bool:
-        """Whether the model of the recorded child runs was shown images."""
-        return shows_images(self._tape, child=True)
+        return has_images(self._tape, child=True)
 
     @property
     @override
     def tool_calling(self) -> ToolCalling:
-        """Preferred where the model of the recorded child runs was offered tools."""
-        return "preferred" if calls_tools(self._tape, child=True) else "supported"
+        return "preferred" if has_tools(self._tape, child=True) else "supported"
 
 
 def load_tape(path: Path | str) -> Tape:
     """Read a recording from a file.
 
     Raises:
-        ScriptError: it cannot be read, or is no recording.
+        ScriptError: unreadable or invalid.
     """
     try:
         data = Path(path).read_bytes()
-        whole = data.rfind(b"\n") + 1  # what follows was cut off, perhaps in the middle of a character
-        text = data[:whole].decode("utf-8", "surrogatepass") + data[whole:].decode("utf-8", "replace")
+        complete_bytes = data.rfind(b"\n") + 1  # what follows was cut off, perhaps in the middle of a character
+        text = data[:complete_bytes].decode("utf-8", "surrogatepass") + data[complete_bytes:].decode("utf-8", "replace")
     except (OSError, UnicodeDecodeError) as error:
         raise ScriptError(f"The recording {path} cannot be read: {error}.") from error
-    return read_tape(text, source=str(path))
+    return parse_tape(text, source=str(path))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TapedRequest:
-    """A request was sent."""
+    """A recorded request."""
 
     number: int
     request: Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    """A reply, chunk for chunk; without a `ReplyEnd` and an `error` if its reader left early."""
+class TapedReply:
+    """A recorded reply; incomplete if its reader left early."""
 
     number: int
     chunks: tuple[Chunk, ...]
@@ -375,41 +363,34 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A note beside the exchanges."""
+    """A recorded note."""
 
     kind: str
     value: Plain
 
 
-Entry = TapedRequest | Answered | Note
+Entry = TapedRequest | TapedReply | Note
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tape:
-    """A whole recording.
+    """A complete recording.
 
     Attributes:
-        model: the model's name, as the service knows it.
-        about: the circumstances, as the recorder noted them.
-        entries: requests, replies and notes, in order.
-        torn: whether the last line was cut off, as when the recording process died; it is left out.
+        torn: whether a truncated last line was dropped.
     """
 
     model: str
     about: Mapping[str, Plain]
     entries: tuple[Entry, ...]
-    torn: bool = False
+    is_truncated: bool = False
 
 
-def read_tape(text: str, *, source: str) -> Tape:
-    """Read a recording.
-
-    Args:
-        text: the whole file.
-        source: where it came from, for error texts.
+def parse_tape(text: str, *, source: str) -> Tape:
+    """Parse a recording; `source` is for errors.
 
     Raises:
-        ScriptError: it is not a recording, of a newer format, or damaged in the middle; the text names the line.
+        ScriptError: invalid, or a newer format.
     """
     *lines, rest = text.split("\n")
     head = _parse_line(lines[0] if lines else rest, source, 1)
@@ -423,12 +404,12 @@ def read_tape(text: str, *, source: str) -> Tape:
     for number, line in enumerate(lines[1:], start=2):
         value = _parse_line(line, source, number)
         try:
-            entry = _entry(value, last)
+            entry = _decode_entry(value, last)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise ScriptError(f"{source}, line {number} is not an entry of a recording ({error!r}).") from error
         entries.append(entry)
         last = entry.request if isinstance(entry, TapedRequest) else last
-    return Tape(model=str(head["model"]), about=head.get("about", {}), entries=tuple(entries), torn=bool(rest))
+    return Tape(model=str(head["model"]), about=head.get("about", {}), entries=tuple(entries), is_truncated=bool(rest))
 
 
 def _parse_line(line: str, source: str, number: int) -> dict[str, Any]:
@@ -443,7 +424,7 @@ def _parse_line(line: str, source: str, number: int) -> dict[str, Any]:
     return value
 
 
-def _entry(value: Mapping[str, Any], last: Request) -> Entry:
+def _decode_entry(value: Mapping[str, Any], last: Request) -> Entry:
     if "request" in value:
         new = [decode_message(*message) for message in value["messages"]]
         return TapedRequest(
@@ -458,11 +439,11 @@ def _entry(value: Mapping[str, Any], last: Request) -> Entry:
         )
     if "reply" in value:
         chunks = tuple(decode_chunk(kind, *rest) for kind, *rest in value["chunks"])
-        return Answered(number=int(value["reply"]), chunks=chunks, error=_error(value["error"]))
+        return TapedReply(number=int(value["reply"]), chunks=chunks, error=_decode_error(value["error"]))
     return Note(kind=str(value["note"]), value=value["value"])
 
 
-def _error(failure: Sequence[Any] | None) -> ModelError | None:
+def _decode_error(failure: Sequence[Any] | None) -> ModelError | None:
     if failure is None:
         return None
     name, text, *waits = failure
@@ -474,67 +455,63 @@ def _error(failure: Sequence[Any] | None) -> ModelError | None:
 
 @dataclass(slots=True, kw_only=True)
 class TapeWriter:
-    """A writer of the lines of a recording.
-
-    Attributes:
-        secrets: texts that must not be in the recording; each is replaced by `HIDDEN`.
-    """
+    """Formats a recording's lines, with `secrets` redacted."""
 
     secrets: Sequence[str] = ()
     _last: Request = field(default_factory=lambda: Request(system="", messages=()))
     _number: int = 0
 
-    def header(self, model: str, about: Mapping[str, Plain]) -> str:
+    def header_line(self, model: str, about: Mapping[str, Plain]) -> str:
         """Return the first line."""
-        return self._line({"recording": FORMAT, "model": model, "about": dict(about)})
+        return self._format_line({"recording": FORMAT, "model": model, "about": dict(about)})
 
-    def asked(self, request: Request) -> tuple[int, str]:
-        """Return the number of a request, and its line."""
+    def request_line(self, request: Request) -> tuple[int, str]:
+        """Return a request's number and line."""
         self._number += 1
-        same = self._number > 1 and request.system == self._last.system
-        both = zip(self._last.messages, request.messages, strict=False)
-        keep = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
+        same_system = self._number > 1 and request.system == self._last.system
+        pairs = zip(self._last.messages, request.messages, strict=False)
+        keep = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         tools = (
-            [] if self._number > 1 and request.tools == self._last.tools else [asdict(each) for each in request.tools]
+            [] if self._number > 1 and request.tools == self._last.tools else [asdict(tool) for tool in request.tools]
         )
-        gone = not request.tools and bool(self._last.tools)
+        tools_removed = not request.tools and bool(self._last.tools)
         self._last = request
         line = {
             "request": self._number,
-            "system": None if same else request.system,
+            "system": None if same_system else request.system,
             "keep": keep,
             "messages": [encode_message(message) for message in request.messages[keep:]],
             "status": request.status,
-            **({"tools": tools} if tools or gone else {}),
+            **({"tools": tools} if tools or tools_removed else {}),
             **({"child": True} if request.child else {}),
         }
-        return self._number, self._line(line)
+        return self._number, self._format_line(line)
 
-    def answered(self, number: int, chunks: Sequence[Chunk], error: ModelError | None) -> str:
-        """Return the line of a reply."""
+    def reply_line(self, number: int, chunks: Sequence[Chunk], error: ModelError | None) -> str:
+        """Return a reply's line."""
         # With the time for which the service asked to be left alone, if it did.
         wait = error.retry_after if isinstance(error, ModelOutageError) else None
         waits = [] if wait is None else [wait]
         failure = None if error is None else [type(error).__name__, str(error), *waits]
         # Chunks as JSON; an attempt whose text holds a secret, perhaps over several chunks, loses its chunking.
-        packed: list[list[object]] = []
+        encoded: list[list[object]] = []
         for attempt in _split_attempts(chunks):
             text = "".join(chunk.text for chunk in attempt if isinstance(chunk, TextChunk))
-            calls = whole_calls(attempt)
-            kept: Sequence[Chunk] = attempt
-            if any(hide(each, self.secrets) != each for each in (text, *(call.arguments for call in calls))):
+            calls = join_calls(attempt)
+            recorded: Sequence[Chunk] = attempt
+            if any(redact(item, self.secrets) != item for item in (text, *(call.arguments for call in calls))):
                 starts = [chunk for chunk in attempt if isinstance(chunk, ReplyStart)]
                 ends = [chunk for chunk in attempt if isinstance(chunk, ReplyFault | ReplyEnd)]
-                kept = [*starts, *([TextChunk(text=text)] if text else []), *calls, *ends]
-            packed += map(encode_chunk, kept)
-        return self._line({"reply": number, "chunks": packed, "error": failure})
+                recorded = [*starts, *([TextChunk(text=text)] if text else []), *calls, *ends]
+            encoded += map(encode_chunk, recorded)
+        return self._format_line({"reply": number, "chunks": encoded, "error": failure})
 
-    def note(self, kind: str, value: Plain) -> str:
-        """Return the line of a note."""
-        return self._line({"note": kind, "value": value})
+    def note_line(self, kind: str, value: Plain) -> str:
+        """Return a note's line."""
+        return self._format_line({"note": kind, "value": value})
 
-    def _line(self, value: object) -> str:
-        return json.dumps(_hide_in(value, self.secrets), ensure_ascii=False) + "\n"
+    def _format_line(self, value: object) -> str:
+        return json.dumps(_redact_values(value, self.secrets), ensure_ascii=False) + "\n"
 
 
 def _split_attempts(chunks: Sequence[Chunk]) -> list[list[Chunk]]:
@@ -546,8 +523,8 @@ def _split_attempts(chunks: Sequence[Chunk]) -> list[list[Chunk]]:
     return attempts
 
 
-def whole_calls(chunks: Sequence[Chunk]) -> list[CallChunk]:
-    """Join the pieces of each call among chunks, in the order of the calls."""
+def join_calls(chunks: Sequence[Chunk]) -> list[CallChunk]:
+    """Join the chunks of each call."""
     pieces: dict[int, list[CallChunk]] = {}
     for chunk in chunks:
         if isinstance(chunk, CallChunk):
@@ -555,31 +532,28 @@ def whole_calls(chunks: Sequence[Chunk]) -> list[CallChunk]:
     return [
         CallChunk(
             index=index,
-            id=next((each.id for each in found if each.id), ""),
-            name=next((each.name for each in found if each.name), ""),
-            arguments="".join(each.arguments for each in found),
+            id=next((piece.id for piece in parts if piece.id), ""),
+            name=next((piece.name for piece in parts if piece.name), ""),
+            arguments="".join(piece.arguments for piece in parts),
         )
-        for index, found in sorted(pieces.items())
+        for index, parts in sorted(pieces.items())
     ]
 
 
-def differences(recorded: Request, asked: Request, *, masks: Iterable[Mask] = ()) -> Iterator[str]:
-    """Yield the differences between two requests, each as a small unified diff.
-
-    The system prompt is compared first, then message by message, then how many there are, then the status.
-    """
+def diff_requests(recorded: Request, request: Request, *, masks: Iterable[Mask] = ()) -> Iterator[str]:
+    """Yield the differences of two requests as short unified diffs."""
     masks = tuple(masks)
-    parts = [("system", recorded.system, asked.system), ("tools", _tool_lines(recorded), _tool_lines(asked))]
-    both = zip(recorded.messages, asked.messages, strict=False)
+    parts = [("system", recorded.system, request.system), ("tools", _tool_lines(recorded), _tool_lines(request))]
+    pairs = zip(recorded.messages, request.messages, strict=False)
     parts += [
-        (f"message {number}", _message_text(was), _message_text(now))
-        for number, (was, now) in enumerate(both, start=1)
-        if was != now
+        (f"message {number}", _message_text(old), _message_text(new))
+        for number, (old, new) in enumerate(pairs, start=1)
+        if old != new
     ]
-    parts.append(("messages", _role_lines(recorded), _role_lines(asked)))
-    parts.append(("status", recorded.status, asked.status))
-    for name, was, now in parts:
-        before, after = mask_text(was, masks), mask_text(now, masks)
+    parts.append(("messages", _role_lines(recorded), _role_lines(request)))
+    parts.append(("status", recorded.status, request.status))
+    for name, old, new in parts:
+        before, after = mask_text(old, masks), mask_text(new, masks)
         if before == after:
             continue
         lines = list(
@@ -591,33 +565,31 @@ def differences(recorded: Request, asked: Request, *, masks: Iterable[Mask] = ()
 
 
 def mask_text(text: str, masks: Iterable[Mask]) -> str:
-    """Replace the texts that are not compared by a word for each."""
+    """Replace masked texts by their placeholders."""
     for pattern, word in masks:
         text = pattern.sub(word, text)
     return text
 
 
 def _message_text(message: Message) -> str:
-    """A message as text; of an image, a digest stands for the bytes."""
+    """Return a message as text, with digests of images."""
     pictures = [
         f"[image {image.source}: {image.media_type}, sha256 {hashlib.sha256(image.data.encode()).hexdigest()}]"
         for image in message.images
     ]
-    return "\n".join([*pictures, f"{message.role}: {message.worded}"])
+    return "\n".join([*pictures, f"{message.role}: {message.full_text}"])
 
 
 def _tool_lines(request: Request) -> str:
-    """The tools as text, one a line."""
-    return "\n".join(json.dumps(asdict(each), ensure_ascii=False) for each in request.tools)
+    return "\n".join(json.dumps(asdict(tool), ensure_ascii=False) for tool in request.tools)
 
 
 def _role_lines(request: Request) -> str:
-    """One line a message, so that a diff tells which side has more."""
     return "\n".join(f"{number} {message.role}" for number, message in enumerate(request.messages, start=1))
 
 
-def shows_images(tape: Tape, *, child: bool = False) -> bool:
-    """Whether any request of the recorded run, or of its child runs, holds images."""
+def has_images(tape: Tape, *, child: bool = False) -> bool:
+    """Return whether the recorded run, or its child runs, had images."""
     return any(
         message.images or any(answer.images for answer in message.answers)
         for request in _requests(tape, child=child)
@@ -625,56 +597,56 @@ def shows_images(tape: Tape, *, child: bool = False) -> bool:
     )
 
 
-def calls_tools(tape: Tape, *, child: bool = False) -> bool:
-    """Whether the model of the recorded run, or of its child runs, was offered native tool calls."""
+def has_tools(tape: Tape, *, child: bool = False) -> bool:
+    """Return whether the recorded run, or its child runs, had tools."""
     return any(request.tools for request in _requests(tape, child=child))
 
 
 def _requests(tape: Tape, *, child: bool) -> Iterator[Request]:
-    asked = (entry.request for entry in tape.entries if isinstance(entry, TapedRequest))
-    return (request for request in asked if request.child == child)
+    requests = (entry.request for entry in tape.entries if isinstance(entry, TapedRequest))
+    return (request for request in requests if request.child == child)
 
 
-def hide(text: str, secrets: Iterable[str]) -> str:
-    """Replace secrets in a text, as they are and as JSON escapes them: the arguments of calls are JSON."""
+def redact(text: str, secrets: Iterable[str]) -> str:
+    """Redact secrets, also in their JSON form."""
     for secret in filter(None, secrets):
         for form in {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}:
-            text = text.replace(form, HIDDEN)
+            text = text.replace(form, REDACTED)
     return text
 
 
-def hide_in_request(request: Request, secrets: Sequence[str]) -> Request:
-    """Return a request without secrets, as a recording keeps it."""
+def redact_request(request: Request, secrets: Sequence[str]) -> Request:
+    """Redact secrets in a request."""
     messages = tuple(
         replace(
             message,
-            text=hide(message.text, secrets),
+            text=redact(message.text, secrets),
             images=tuple(
-                replace(image, source=hide(image.source, secrets), data=hide(image.data, secrets))
+                replace(image, source=redact(image.source, secrets), data=redact(image.data, secrets))
                 for image in message.images
             ),
-            requests=tuple(ToolRequest(**_hide_in(asdict(each), secrets)) for each in message.requests),
-            answers=tuple(decode_answer(_hide_in(asdict(each), secrets)) for each in message.answers),
-            reasoning=hide(message.reasoning, secrets),
+            requests=tuple(ToolRequest(**_redact_values(asdict(item), secrets)) for item in message.requests),
+            answers=tuple(decode_answer(_redact_values(asdict(item), secrets)) for item in message.answers),
+            reasoning=redact(message.reasoning, secrets),
         )
         for message in request.messages
     )
     return Request(
-        system=hide(request.system, secrets),
+        system=redact(request.system, secrets),
         messages=messages,
-        status=hide(request.status, secrets),
-        tools=tuple(decode_tool(_hide_in(asdict(each), secrets)) for each in request.tools),
+        status=redact(request.status, secrets),
+        tools=tuple(decode_tool(_redact_values(asdict(item), secrets)) for item in request.tools),
         child=request.child,
     )
 
 
-def _hide_in(value: Any, secrets: Sequence[str]) -> Any:  # noqa: ANN401 - JSON
+def _redact_values(value: Any, secrets: Sequence[str]) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, str):
-        return hide(value, secrets)
+        return redact(value, secrets)
     if isinstance(value, dict):
-        return {hide(str(key), secrets): _hide_in(item, secrets) for key, item in value.items()}
+        return {redact(str(key), secrets): _redact_values(item, secrets) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_hide_in(item, secrets) for item in value]
+        return [_redact_values(item, secrets) for item in value]
     return value
 
 
@@ -682,8 +654,8 @@ def encode_message(message: Message) -> list[object]:
     """Encode a message as JSON."""
     images = [asdict(image) for image in message.images]
     calls = {
-        "requests": [asdict(each) for each in message.requests],
-        "answers": [asdict(each) for each in message.answers],
+        "requests": [asdict(item) for item in message.requests],
+        "answers": [asdict(item) for item in message.answers],
         "reasoning": message.reasoning,
     }
     if any(calls.values()):
@@ -694,33 +666,33 @@ def encode_message(message: Message) -> list[object]:
 def decode_message(
     role: str, text: str, images: Sequence[Mapping[str, Any]] = (), calls: Mapping[str, Any] | None = None
 ) -> Message:
-    """Decode a message that `encode_message` gave.
+    """Decode an encoded message.
 
     Raises:
-        TypeError: it is none; or KeyError or ValueError.
+        TypeError, KeyError, ValueError: invalid data.
     """
     parts: Mapping[str, Any] = {"requests": (), "answers": (), "reasoning": ""} if calls is None else calls
     return Message(
-        role=_role(role),
+        role=_decode_role(role),
         text=str(text),
         images=tuple(Image(**image) for image in images),
-        requests=tuple(ToolRequest(**each) for each in parts["requests"]),
-        answers=tuple(decode_answer(each) for each in parts["answers"]),
+        requests=tuple(ToolRequest(**item) for item in parts["requests"]),
+        answers=tuple(decode_answer(item) for item in parts["answers"]),
         reasoning=str(parts["reasoning"]),
     )
 
 
 def decode_answer(answer: Mapping[str, Any]) -> ToolAnswer:
-    """Decode the answer to a call that `asdict` gave."""
+    """Decode a call's answer from `asdict`."""
     return ToolAnswer(**{**answer, "images": tuple(Image(**image) for image in answer["images"])})
 
 
 def decode_tool(tool: Mapping[str, Any]) -> ToolSchema:
-    """Decode the declaration of a tool that `asdict` gave."""
+    """Decode a tool's declaration from `asdict`."""
     return ToolSchema(**tool)
 
 
-def _role(role: str) -> Literal["user", "assistant"]:
+def _decode_role(role: str) -> Literal["user", "assistant"]:
     match role:
         case "user" | "assistant":
             return role
@@ -745,10 +717,10 @@ def encode_chunk(chunk: Chunk) -> list[object]:
 
 
 def decode_chunk(kind: str, *rest: Any) -> Chunk:  # noqa: ANN401 - JSON
-    """Decode a chunk that `encode_chunk` gave.
+    """Decode an encoded chunk.
 
     Raises:
-        KeyError: there is no such chunk; or TypeError or ValueError.
+        KeyError, TypeError, ValueError: invalid data.
     """
     return _DECODERS[kind](*rest)
 

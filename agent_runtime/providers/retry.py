@@ -1,10 +1,7 @@
-"""Retries of one model and fallbacks to another, so that a bad connection never costs the run a step.
+"""Retries of one model and fallbacks to others.
 
-A provider describes how an attempt failed (`Failure`), `verdict` decides whether it may be repeated, and `RetryPolicy`
-repeats it. A `FallbackProvider` asks the next model when one is given up.
-
-The SDKs' own retries are switched off: they end when the first byte has come, and most faults come later
-(a drop in mid-stream, an early end, a malformed chunk).
+Providers describe a failed attempt (`Failure`), `classify` decides on a retry, `RetryPolicy` retries. The SDKs'
+own retries are off, as they end with the first byte.
 """
 
 from __future__ import annotations
@@ -43,24 +40,24 @@ from agent_runtime.providers.protocol import (
 )
 
 STICKY_SECONDS = 600.0
-"""How long a model that stood in is kept before the first one is tried again."""
+"""Use of a fallback model before the first is tried again."""
 
-_SILENT_ATTEMPTS = 2
-"""Replies that may stop in the middle of their text; a model writes on without pauses, so the service has a fault."""
+_MAX_SILENT_ATTEMPTS = 2
+"""Maximum read timeouts in one reply; a model does not pause in its text."""
 
 _DRAIN_SECONDS = 5.0
-"""How long a stream may go on after the reply's end."""
+"""Timeout for the stream after the reply's end."""
 
 _MESSAGE_CHARS = 400
 
 
-class BrokenOffError(Exception):
-    """One attempt failed in a way the next one may not. Never leaves the providers.
+class AttemptFailedError(Exception):
+    """A failed attempt that may be retried; never leaves the providers.
 
     Attributes:
-        retry_after: seconds the service asked to be left alone, if it said.
-        billed: whether the service had begun to work on the request.
-        silent: whether it took the request and then said nothing for too long.
+        retry_after: seconds requested by the service.
+        billed: the service began to work.
+        silent: read timeout.
     """
 
     def __init__(
@@ -72,23 +69,20 @@ class BrokenOffError(Exception):
         self.silent = silent
 
 
-_EARLY = BrokenOffError("the stream ended before the reply was complete", billed=True)
+_EARLY_END = AttemptFailedError("the stream ended before the reply was complete", billed=True)
 
 Attempt = Callable[[], AsyncGenerator[Piece]]
-"""One request: yields text and calls, then a `ReplyEnd` that says why the service stopped; raises `BrokenOffError`."""
+"""One request: yields text and calls, then a `ReplyEnd`; raises `AttemptFailedError`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelService:
-    """The service that is asked, for error texts.
+    """A service's facts for error texts.
 
     Attributes:
-        name: the company or server, as people call it.
-        model: the model asked for.
-        url: the address of its API.
-        key_variable: the environment variable that usually holds the key.
-        secret: the key itself, to keep it out of every text.
-        foreign: whether the address is one for which the variables of the SDK are not meant, whatever they hold.
+        name: of company or server.
+        secret: key, to redact.
+        foreign: not the server that the SDK's variables are meant for.
     """
 
     name: str
@@ -96,33 +90,31 @@ class ModelService:
     url: str
     key_variable: str
     secret: str = field(default="", repr=False)
-    foreign: bool = False
+    is_foreign: bool = False
 
     @property
-    def place(self) -> str:
-        """The address without user name, password and query."""
+    def address(self) -> str:
+        """The address without credentials and query."""
         parts = urlsplit(self.url)
         port = f":{parts.port}" if parts.port else ""
         return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
 
-    def clean(self, text: str) -> str:
-        """Return a service's own text, cut to a sane length and without the key."""
+    def sanitize(self, text: str) -> str:
+        """Redact and truncate a service's text."""
         text = text.replace(self.secret, "[key]") if self.secret else text
         return text if len(text) <= _MESSAGE_CHARS else text[:_MESSAGE_CHARS] + "…"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """The number of attempts and the pauses between them.
+    """Number of attempts and pauses between them.
 
     Attributes:
-        attempts: requests at most, the first one included.
-        first_wait: seconds before the second attempt; doubled for each further one.
-        longest_wait: seconds that the doubling stops at.
-        longest_retry_after: seconds that a service may ask for and still be waited for here; one that asks for more is
-            not asked again.
-        sleep: waits; replaced in tests.
-        chance: a number in [0, 1) to spread waits by, so that many workers do not return all at once.
+        attempts: with the first.
+        first_wait: seconds, doubled each time.
+        longest_retry_after: maximum request of the service that is honoured.
+        sleep: replaceable for tests.
+        chance: random number in [0, 1), to spread retries of many workers.
     """
 
     attempts: int = 5
@@ -133,43 +125,38 @@ class RetryPolicy:
     chance: Callable[[], float] = random.random
 
     def __post_init__(self) -> None:
-        """Refuse a policy that never asks.
-
-        Raises:
-            SettingsError: fewer than one attempt.
-        """
         if self.attempts < 1:
             raise SettingsError(f"attempts is {self.attempts}; it must be at least 1 (1 means: do not retry).")
 
     def wait(self, attempt: int, retry_after: float | None) -> float:
-        """Seconds between a failed `attempt` (from 1) and the next: never sooner than the service asked."""
+        """Return the pause after `attempt` (from 1), at least `retry_after`."""
         backoff = min(self.first_wait * 2.0 ** (attempt - 1), self.longest_wait) * (0.5 + self.chance() / 2)
         return max(backoff, retry_after or 0.0)
 
     async def run(self, attempt: Attempt, service: ModelService) -> AsyncGenerator[Chunk]:
-        """The chunks of one reply, however many attempts it takes; each begins with a `ReplyStart`.
+        """Yield one reply's chunks over all attempts, each after a `ReplyStart`.
 
-        An attempt that ends without a `ReplyEnd` has broken off. One that broke off after its end is whole.
+        An attempt without `ReplyEnd` is retried; a failure after it is not.
 
         Raises:
-            ModelOutageError: no attempt got through, or the service asked for a longer pause.
-            ModelUnreachableError: the service took as many requests as it is to be sent, and answered none as a whole.
-            ModelError: as an attempt raises it.
+            ModelOutageError: all attempts failed, or the requested pause is too long.
+            ModelUnreachableError: accepted requests stayed unanswered.
+            ModelError: from an attempt.
         """
-        tally = _Tally()
+        tally = _FailureCount()
         for number in range(1, self.attempts + 1):
             yield ReplyStart(attempt=number)
-            end, begun, fault = None, False, None
+            end, has_started, fault = None, False, None
             try:
-                async with aclosing(_drained(attempt())) as chunks:
+                async with aclosing(_drain(attempt())) as chunks:
                     async for chunk in chunks:
                         if isinstance(chunk, ReplyEnd):
                             # Held back while the stream is read out: only then can its connection be used again.
                             end = chunk
                         else:
-                            begun = True
+                            has_started = True
                             yield chunk
-            except BrokenOffError as error:
+            except AttemptFailedError as error:
                 fault = error
             if end is not None:
                 if fault is not None and not end.usage.total_tokens:
@@ -177,63 +164,62 @@ class RetryPolicy:
                     end = replace(end, usage=Usage(requests=1))
                 yield end
                 return
-            fault = fault or _EARLY
-            tally.count(fault, begun=begun)
-            last = (
+            fault = fault or _EARLY_END
+            tally.add(fault, has_started=has_started)
+            is_last = (
                 number == self.attempts
-                or tally.silent == _SILENT_ATTEMPTS
-                or tally.unanswered
+                or tally.silent == _MAX_SILENT_ATTEMPTS
+                or tally.is_unanswered
                 or ((fault.retry_after or 0.0) > self.longest_retry_after)
             )
-            wait = None if last else self.wait(number, fault.retry_after)
-            yield ReplyFault(reason=str(fault), billed=fault.billed or begun, silent=fault.silent, wait=wait)
+            wait = None if is_last else self.wait(number, fault.retry_after)
+            yield ReplyFault(reason=str(fault), billed=fault.billed or has_started, silent=fault.silent, wait=wait)
             if wait is None:
                 break
             await self.sleep(wait)
         raise self._exhausted_error(tally, service)
 
-    def _exhausted_error(self, tally: _Tally, service: ModelService) -> ModelUnreachableError:
+    def _exhausted_error(self, tally: _FailureCount, service: ModelService) -> ModelUnreachableError:
         tries = f"{tally.attempts} attempts" if tally.attempts > 1 else "1 attempt"
         text = (
             f"{service.name} gave no whole reply from model {service.model!r} in {tries}; the last one: {tally.last}. "
             "Try again later, choose another `model` or provider, "
-            f"or check that {service.place} can be reached from here."
+            f"or check that {service.address} can be reached from here."
         )
-        if tally.unanswered:
+        if tally.is_unanswered:
             text += (
                 " It may still be thinking, and is not asked the same again, because both would be charged for. "
                 "Raise `silence` if it needs longer."
             )
-        if tally.unanswered or tally.silent == _SILENT_ATTEMPTS or tally.billed == self.attempts:
+        if tally.is_unanswered or tally.silent == _MAX_SILENT_ATTEMPTS or tally.billed == self.attempts:
             return ModelUnreachableError(text)
         return ModelOutageError(text, retry_after=tally.last.retry_after)
 
 
 @dataclass(slots=True)
-class _Tally:
-    """The attempts that broke off.
+class _FailureCount:
+    """Failed attempts.
 
     Attributes:
-        unanswered: whether the last one was taken and had no text when it was given up: the model may think still.
+        unanswered: the last one timed out without text; the model may still think.
     """
 
     attempts: int = 0
-    unanswered: bool = False
+    is_unanswered: bool = False
     billed: int = 0
     silent: int = 0
-    last: BrokenOffError = _EARLY
+    last: AttemptFailedError = _EARLY_END
 
-    def count(self, fault: BrokenOffError, *, begun: bool) -> None:
-        """Add one that gave some text before it broke off, or none."""
+    def add(self, fault: AttemptFailedError, *, has_started: bool) -> None:
         self.attempts += 1
-        self.billed += fault.billed or begun
+        self.billed += fault.billed or has_started
         self.silent += fault.silent
-        self.unanswered = fault.silent and not begun
+        self.is_unanswered = fault.silent and not has_started
         self.last = fault
 
 
-async def _drained(chunks: AsyncGenerator[Piece]) -> AsyncGenerator[Piece]:
-    """A reply's chunks; after its end the stream is read out for a short time only."""
+async def _drain(chunks: AsyncGenerator[Piece]) -> AsyncGenerator[Piece]:
+    """Yield a reply's chunks, and read the stream on for a short time."""
     async with aclosing(chunks):
         async for chunk in chunks:
             yield chunk
@@ -241,43 +227,40 @@ async def _drained(chunks: AsyncGenerator[Piece]) -> AsyncGenerator[Piece]:
                 break
         try:
             async with asyncio.timeout(_DRAIN_SECONDS):
-                ends = [each async for each in chunks if isinstance(each, ReplyEnd)]
+                ends = [piece async for piece in chunks if isinstance(piece, ReplyEnd)]
         except TimeoutError:
-            raise BrokenOffError("the stream did not end with the reply", billed=True) from None
+            raise AttemptFailedError("the stream did not end with the reply", billed=True) from None
         for end in ends[-1:]:
             yield end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """How one attempt failed, in terms all services share.
+    """A failed attempt.
 
     Attributes:
-        status: the HTTP status, or what it would have been for an error told in mid-stream; None when the
-            connection failed.
-        code: the service's own word for it, e.g. `overloaded_error`.
-        message: the service's own sentence, or ours for a failed connection.
-        retry_after: seconds it asked to wait.
-        again: what the service says about trying again (`x-should-retry`), if it does.
-        billed: whether the service had begun to work on the request.
-        silent: whether it took the request and then said nothing for too long.
+        status: HTTP status, assigned for errors inside a stream; None for a failed connection.
+        code: e.g. `overloaded_error`.
+        again: header `x-should-retry`.
+        billed: the service began to work.
+        silent: read timeout.
     """
 
     status: int | None
     code: str = ""
     message: str = ""
     retry_after: float | None = None
-    again: bool | None = None
+    retry_hint: bool | None = None
     billed: bool = False
     silent: bool = False
 
 
-_NO_CREDIT = frozenset({"billing_error", "insufficient_quota", "billing_hard_limit_reached", "Arrearage"})
+_CREDIT_CODES = frozenset({"billing_error", "insufficient_quota", "billing_hard_limit_reached", "Arrearage"})
 
 _LOW_BALANCE = "credit balance is too low"
-"""How Anthropic words an empty account, as an ordinary `invalid_request_error`."""
+"""Anthropic's text for an empty account, an `invalid_request_error`."""
 
-_POLICY = frozenset(
+_POLICY_CODES = frozenset(
     {
         "DataInspectionFailed",
         "bio_policy",
@@ -288,11 +271,11 @@ _POLICY = frozenset(
     }
 )
 
-_FILTERED = "content filtering policy"
+_FILTER_MESSAGE = "content filtering policy"
 
-_UNKNOWN_MODEL = frozenset({"model_not_found", "ModelNotFound", "model_not_supported"})
+_UNKNOWN_MODEL_CODES = frozenset({"model_not_found", "ModelNotFound", "model_not_supported"})
 
-_OVERFLOW = (
+_OVERFLOW_MESSAGES = (
     "prompt is too long",
     "context window",
     "context length",
@@ -303,83 +286,79 @@ _OVERFLOW = (
     "exceeds the maximum number of tokens",
 )
 
-_TRANSIENT = frozenset(
+_TRANSIENT_STATUSES = frozenset(
     {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
 )
 
 
-def verdict(failure: Failure, service: ModelService) -> BrokenOffError | ModelError:
-    """Return the exception to raise: `BrokenOffError` to try again, any other to give up.
-
-    Returns:
-        `ModelRefusedError` when a policy's filter said no, `ContextOverflowError` when the conversation is too long,
-        `ModelRejectedError` for anything else that another attempt cannot fix.
-    """
+def classify(failure: Failure, service: ModelService) -> AttemptFailedError | ModelError:
+    """Return the exception to raise; `AttemptFailedError` means retry."""
     if failure.status is None:
-        said = service.clean(failure.message)
-        return BrokenOffError(said, retry_after=failure.retry_after, billed=failure.billed, silent=failure.silent)
-    if failure.code in _POLICY or _FILTERED in failure.message.lower():
-        return refused(failure.message or failure.code, service)
+        text = service.sanitize(failure.message)
+        return AttemptFailedError(text, retry_after=failure.retry_after, billed=failure.billed, silent=failure.silent)
+    if failure.code in _POLICY_CODES or _FILTER_MESSAGE in failure.message.lower():
+        return refusal(failure.message or failure.code, service)
     words = f"{failure.code} {failure.message}".lower()
-    overflows = failure.status == HTTPStatus.BAD_REQUEST and any(sign in words for sign in _OVERFLOW)
+    overflows = failure.status == HTTPStatus.BAD_REQUEST and any(sign in words for sign in _OVERFLOW_MESSAGES)
     if overflows or failure.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         return ContextOverflowError(
             f"The conversation no longer fits into the context window of model {service.model!r} at {service.name} "
-            f"({service.clean(failure.message)}). Choose a `model` with a larger one, or split the task."
+            f"({service.sanitize(failure.message)}). Choose a `model` with a larger one, or split the task."
         )
-    refusal = _refusal(failure, service)
-    if refusal is not None:
-        return ModelRejectedError(refusal)
-    said = service.clean(" ".join(filter(None, [failure.code, failure.message])))
-    text = f"HTTP {failure.status}{': ' if said else ''}{said}"
-    transient = failure.status in _TRANSIENT or failure.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-    if transient and failure.again is not False:
-        return BrokenOffError(text, retry_after=failure.retry_after)
+    rejection = _rejection_message(failure, service)
+    if rejection is not None:
+        return ModelRejectedError(rejection)
+    message = service.sanitize(" ".join(filter(None, [failure.code, failure.message])))
+    text = f"HTTP {failure.status}{': ' if message else ''}{message}"
+    transient = failure.status in _TRANSIENT_STATUSES or failure.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    if transient and failure.retry_hint is not False:
+        return AttemptFailedError(text, retry_after=failure.retry_after)
     return ModelRejectedError(f"{service.name} refused the request to model {service.model!r} ({text}).")
 
 
-def refused(why: str, service: ModelService) -> ModelRefusedError:
-    """Return the error for a model, or a filter before it, that declined to answer."""
+def refusal(reason: str, service: ModelService) -> ModelRefusedError:
+    """Return the error for a declined answer."""
     return ModelRefusedError(
-        f"{service.name}'s model {service.model!r} declined to answer ({service.clean(why)}). "
+        f"{service.name}'s model {service.model!r} declined to answer ({service.sanitize(reason)}). "
         f"Rephrase the task, or choose another `model`."
     )
 
 
-def _refusal(failure: Failure, service: ModelService) -> str | None:
-    """Return the text for a refusal that a person can fix; None for any other.
+def _rejection_message(failure: Failure, service: ModelService) -> str | None:
+    """Return the text for an error that a person can fix, else None.
 
-    The service's own words are left out where they may quote a part of the key.
+    Omits the service's text where it may quote the key.
     """
-    who, model, said = service.name, service.model, service.clean(failure.message)
-    no_credit = failure.code in _NO_CREDIT or _LOW_BALANCE in failure.message.lower()
+    name, model, message = service.name, service.model, service.sanitize(failure.message)
+    no_credit = failure.code in _CREDIT_CODES or _LOW_BALANCE in failure.message.lower()
     if no_credit or failure.status == HTTPStatus.PAYMENT_REQUIRED:
-        return f"The account at {who} has no credit left. Top it up, or set {service.key_variable} to another's key."
+        return f"The account at {name} has no credit left. Top it up, or set {service.key_variable} to another's key."
     if failure.status == HTTPStatus.UNAUTHORIZED:
         return (
-            f"{who} did not accept the API key (HTTP 401). "
-            f"Check {service.key_variable}: it needs a valid key for {service.place}."
+            f"{name} did not accept the API key (HTTP 401). "
+            f"Check {service.key_variable}: it needs a valid key for {service.address}."
         )
     if failure.status == HTTPStatus.FORBIDDEN:
         return (
-            f"{who} accepts the API key but does not let it use model {model!r} (HTTP 403). "
+            f"{name} accepts the API key but does not let it use model {model!r} (HTTP 403). "
             f"Choose another `model`, or set {service.key_variable} to a key that may use it."
         )
-    if failure.status == HTTPStatus.NOT_FOUND or failure.code in _UNKNOWN_MODEL:
+    if failure.status == HTTPStatus.NOT_FOUND or failure.code in _UNKNOWN_MODEL_CODES:
         return (
-            f"{who} knows no model {model!r} at {service.place} (HTTP {failure.status}{': ' if said else ''}{said}). "
-            f"Set `model` to one that your key can use, and check `base_url` if you have set it."
+            f"{name} knows no model {model!r} at {service.address} (HTTP {failure.status}"
+            f"{': ' if message else ''}{message}). Set `model` to one that your key can use, and check "
+            "`base_url` if you have set it."
         )
     return None
 
 
 def should_retry(headers: Mapping[str, str]) -> bool | None:
-    """Return the header `x-should-retry`; None if it is missing."""
+    """Parse the header `x-should-retry`."""
     return {"true": True, "false": False}.get(headers.get("x-should-retry", "").lower())
 
 
-def retry_after(headers: Mapping[str, str], *, now: datetime | None = None) -> float | None:
-    """Return the seconds to wait by `retry-after-ms` or `retry-after` (RFC 9110 §10.2.3: seconds or a date), if any."""
+def parse_retry_after(headers: Mapping[str, str], *, now: datetime | None = None) -> float | None:
+    """Parse `retry-after-ms` or `retry-after` (RFC 9110 §10.2.3) to seconds."""
     try:
         if "retry-after-ms" in headers:
             return max(0.0, float(headers["retry-after-ms"]) / 1000)
@@ -387,29 +366,23 @@ def retry_after(headers: Mapping[str, str], *, now: datetime | None = None) -> f
     except KeyError:
         return None
     except ValueError:
-        return _until(headers.get("retry-after", ""), now or datetime.now(UTC))
+        return _seconds_until(headers.get("retry-after", ""), now or datetime.now(UTC))
 
 
-def _until(date: str, now: datetime) -> float | None:
+def _seconds_until(date: str, now: datetime) -> float | None:
     try:
-        then = parsedate_to_datetime(date)
+        moment = parsedate_to_datetime(date)
     except ValueError:
         return None
-    return max(0.0, (then.replace(tzinfo=then.tzinfo or UTC) - now).total_seconds())
+    return max(0.0, (moment.replace(tzinfo=moment.tzinfo or UTC) - now).total_seconds())
 
 
 class FallbackProvider:
-    """Asks the next model when one cannot be reached or rejects the request: outage, overload, key, credit, name.
+    """Asks the next model if one is unreachable or rejects the request.
 
-    It does not ask elsewhere when the conversation is too long (`ContextOverflowError`: the caller can make it
-    shorter, and a chain would hide that) nor when the model declined (`ModelRefusedError`: an answer, not a fault;
-    shopping around for a model that consents is for people to decide).
-
-    When all of them failed and one may be back later, the chain's error is an outage: a caller that waits for outages
-    asks the whole chain again.
-
-    A model that stood in is kept for `sticky_seconds`: going back and forth would leave each time a warm cache behind.
-    Each provider still makes its own retries first; give all but the last a `Retry` with few attempts.
+    Not on `ContextOverflowError`, which the caller can fix, or `ModelRefusedError`, which is an answer. If any
+    model may be back later, the chain's error is an outage. A fallback stays in use for `sticky_seconds`, for its
+    warm cache. Each provider retries first; give all but the last few attempts.
     """
 
     def __init__(
@@ -422,12 +395,12 @@ class FallbackProvider:
         """Chain providers.
 
         Args:
-            providers: the preferred one first; closed by `close`.
-            sticky_seconds: how long a model that stood in is asked first; after that the preferred one is again.
-            clock: seconds that only grow.
+            providers: in order of preference; closed with this one.
+            sticky_seconds: use of a fallback before the preferred one is tried again.
+            clock: monotonic seconds.
 
         Raises:
-            SettingsError: no provider, or a negative time.
+            SettingsError: no provider, or negative time.
         """
         if not providers:
             raise SettingsError("A FallbackProvider needs at least one provider; the list is empty.")
@@ -441,31 +414,31 @@ class FallbackProvider:
 
     @property
     def model(self) -> str:
-        """The model that is asked first now; `ReplyEnd.model` says which one answered."""
-        return self._providers[self._first()].model
+        """Model to be asked first; see `ReplyEnd.model`."""
+        return self._providers[self._first_index()].model
 
     @property
     def sees_images(self) -> bool:
-        """Whether every model of the chain sees: any of them may be asked in the middle of a conversation."""
+        """Whether all models accept images."""
         return all(provider.sees_images for provider in self._providers)
 
     @property
     def tool_calling(self) -> ToolCalling:
-        """What the preferred model says; nothing where a model of the chain cannot, as any of them may be asked."""
-        each = [tool_calling(provider) for provider in self._providers]
-        return "unsupported" if "unsupported" in each else each[0]
+        """Support of the preferred model, if all models have it."""
+        support = [tool_calling(provider) for provider in self._providers]
+        return "unsupported" if "unsupported" in support else support[0]
 
     async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
-        """Answer one request; see `Provider.reply`. Attempts are counted on over the whole chain.
+        """Answer one request; see `Provider.reply`. Attempts are counted over the chain.
 
         Raises:
-            ModelOutageError: none could answer, and at least one may be asked again later.
-            ModelRejectedError: none could answer, and at least one rejected the request.
-            ModelUnreachableError: no model of the chain could be reached.
-            ContextOverflowError: the conversation is too long for the model that was asked.
-            ModelRefusedError: the model that was asked declined.
+            ModelOutageError: at least one may be back later.
+            ModelRejectedError: at least one rejected the request.
+            ModelUnreachableError: none was reachable.
+            ContextOverflowError: conversation too long.
+            ModelRefusedError: the model declined.
         """
-        first, attempts = self._first(), 0
+        first, attempts = self._first_index(), 0
         faults: list[tuple[str, ModelError]] = []
         for index in [*range(first, len(self._providers)), *range(first)]:
             provider, before = self._providers[index], attempts
@@ -479,7 +452,7 @@ class FallbackProvider:
                             case ReplyFault():
                                 yield replace(chunk, model=chunk.model or provider.model)
                             case ReplyEnd():
-                                self._keep(index)
+                                self._make_sticky(index)
                                 yield replace(chunk, model=chunk.model or provider.model)
                             case _:
                                 yield chunk
@@ -492,16 +465,16 @@ class FallbackProvider:
         raise _chain_error(faults)
 
     async def close(self) -> None:
-        """Close every provider of the chain; idempotent."""
+        """Close all providers; idempotent."""
         for provider in self._providers:
             await provider.close()
 
-    def _first(self) -> int:
+    def _first_index(self) -> int:
         return self._current if self._current and self._clock() < self._until else 0
 
-    def _keep(self, index: int) -> None:
-        """Ask this model first for a while; the time runs from when it first stood in."""
-        if index != self._first():
+    def _make_sticky(self, index: int) -> None:
+        """Prefer this model, for a time counted from its first use."""
+        if index != self._first_index():
             self._current, self._until = index, self._clock() + self._sticky_seconds
 
 

@@ -1,7 +1,6 @@
-"""The parts shared by providers that use a vendor's SDK.
+"""Shared parts of providers with a vendor's SDK.
 
-`SdkProvider` has one client, made late and closed once. `KeyedApi` checks the key and the address of an API, so that a
-key is sent to no other server than its own.
+`SdkProvider` has one lazy client. `KeyedApi` ensures that a key is sent to its own server only.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from agent_runtime.core.errors import SettingsError
-from agent_runtime.providers.models import ModelOptions, accepts_images, family_of, limit_max_tokens, may_think_unasked
+from agent_runtime.providers.models import ModelOptions, accepts_images, cap_max_tokens, find_family, thinks_by_default
 from agent_runtime.providers.protocol import Chunk, Piece, Request, ToolCalling
 from agent_runtime.providers.retry import Failure, ModelService
 
@@ -28,10 +27,10 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 SILENCE_SECONDS = 300.0
-"""For models that do not think."""
+"""Read timeout for models without thinking."""
 
 THINKING_SILENCE_SECONDS = 900.0
-"""For all others: a hard question takes the largest models more than ten minutes."""
+"""Read timeout for others; large models think for over ten minutes."""
 
 _CONNECT_SECONDS = 10.0
 
@@ -42,7 +41,7 @@ class _Client(Protocol):
     _custom_headers: Any
 
     async def close(self) -> None:
-        """Give back connections."""
+        """Close connections."""
         ...
 
 
@@ -50,77 +49,76 @@ _C = TypeVar("_C", bound=_Client)
 
 
 class SdkProvider(ABC, Generic[_C]):
-    """A `Provider` but for what its vendor's SDK does its own way."""
+    """Base class of a `Provider` with an SDK."""
 
     def __init__(self, service: ModelService, options: ModelOptions) -> None:
-        """Get ready; nothing is sent yet.
+        """Store the settings; send nothing.
 
         Args:
-            service: the service, with the key.
-            options: everything else; a longer reply than the model can write is not asked for.
+            service: with the key.
+            options: `max_tokens` is capped by the model's limit.
 
         Raises:
-            SettingsError: it cannot think for as long as the options say.
+            SettingsError: the thinking budget does not fit.
         """
-        self._service, self._options = service, limit_max_tokens(options, service.model)
-        self._made: _C | None = None
+        self._service, self._options = service, cap_max_tokens(options, service.model)
+        self._cached_client: _C | None = None
 
     @property
     def model(self) -> str:
-        """The model's name, as the service knows it."""
+        """The model's name at the service."""
         return self._service.model
 
     @property
     def sees_images(self) -> bool:
-        """Whether the model is known to see, or said to by the options."""
+        """Whether the model accepts images, by name or options."""
         return accepts_images(self._service.model, self._options.images)
 
     @property
     def tool_calling(self) -> ToolCalling:
-        """Preferred where the model is known to do better by it."""
-        return "preferred" if family_of(self._service.model).prefers_tools else "supported"
+        """Preferred if the model works better with it."""
+        return "preferred" if find_family(self._service.model).prefers_tools else "supported"
 
     def reply(self, request: Request) -> AsyncGenerator[Chunk]:
         """Answer one request; see `Provider.reply`."""
         return self._options.retry.run(lambda: self._attempt(request), self._service)
 
     async def close(self) -> None:
-        """Give back connections; idempotent."""
-        if self._made is not None:
-            await self._made.close()
+        """Close connections; idempotent."""
+        if self._cached_client is not None:
+            await self._cached_client.close()
 
     @property
     def _client(self) -> _C:
-        """Made for the first request: an SDK takes half a second and 60 MB, which an idle runtime need not pay."""
-        if self._made is None:
+        """The client, created on first use: an SDK costs half a second and 60 MB."""
+        if self._cached_client is None:
             import httpx2  # noqa: PLC0415 - as said
 
-            self._made = self._connected(
-                _trusted(),
+            self._cached_client = self._connect(
+                _ssl_context(),
                 api_key=self._service.secret,
                 base_url=self._service.url,
-                timeout=httpx2.Timeout(silence_limit(self._service.model, self._options), connect=_CONNECT_SECONDS),
+                timeout=httpx2.Timeout(read_timeout(self._service.model, self._options), connect=_CONNECT_SECONDS),
                 max_retries=0,
             )
-            if self._service.foreign:
+            if self._service.is_foreign:
                 # From ANTHROPIC_CUSTOM_HEADERS and OPENAI_CUSTOM_HEADERS; no argument keeps an SDK from reading them.
-                self._made._custom_headers = {}  # noqa: SLF001 - see above
-        return self._made
+                self._cached_client._custom_headers = {}  # noqa: SLF001 - see above
+        return self._cached_client
 
     @abstractmethod
-    def _connected(self, trusted: ssl.SSLContext, **settings: Any) -> _C:  # noqa: ANN401 - what an SDK's client takes
-        """The SDK's client, on connections to servers that `trusted` accepts."""
+    def _connect(self, ssl_context: ssl.SSLContext, **settings: Any) -> _C:  # noqa: ANN401 - what an SDK's client takes
+        """Create the SDK's client."""
 
     @abstractmethod
     def _attempt(self, request: Request) -> AsyncGenerator[Piece]:
-        """One request; see `retry.Attempt`."""
+        """Send one request; see `retry.Attempt`."""
 
 
-def silence_limit(model: str, options: ModelOptions) -> float:
-    """Return the seconds without a byte from the service after which an attempt counts as broken off.
+def read_timeout(model: str, options: ModelOptions) -> float:
+    """Return the read timeout in seconds.
 
-    A model that thinks may send nothing for many minutes, and what it thought is charged for. Giving up too early buys
-    the same thoughts again; giving up too late only costs time. So the short limit is for those known not to think.
+    Thoughts are charged even if discarded, so only models known not to think get the short one.
     """
     if options.silence is not None:
         return options.silence
@@ -129,17 +127,12 @@ def silence_limit(model: str, options: ModelOptions) -> float:
     elif options.reasoning_effort is not None or options.thinking is not None:
         may_think = True
     else:
-        may_think = may_think_unasked(model)
+        may_think = thinks_by_default(model)
     return THINKING_SILENCE_SECONDS if may_think else SILENCE_SECONDS
 
 
-def connection_failure(error: Exception, *, begun: bool) -> Failure:
-    """Describe a failed connection.
-
-    Args:
-        error: the SDK's own error with its cause, or one that the SDK let through.
-        begun: whether the service had begun to answer.
-    """
+def connection_failure(error: Exception, *, has_started: bool) -> Failure:
+    """Describe a failed connection, from an SDK's error with its cause."""
     import httpx2  # noqa: PLC0415 - see SdkProvider._client
 
     cause = error.__cause__ if isinstance(error.__cause__, httpx2.HTTPError) else error
@@ -147,30 +140,29 @@ def connection_failure(error: Exception, *, begun: bool) -> Failure:
         return Failure(status=None, message="no answer in time", silent=True)
     if isinstance(error, json.JSONDecodeError):
         return Failure(status=None, message="a chunk of the stream was not JSON", billed=True)
-    what = "the connection broke off" if begun else "no connection"
-    return Failure(status=None, message=f"{what} ({type(cause).__name__})", billed=begun)
+    summary = "the connection broke off" if has_started else "no connection"
+    return Failure(status=None, message=f"{summary} ({type(cause).__name__})", billed=has_started)
 
 
 @cache
-def _trusted() -> ssl.SSLContext:
-    """The certificates that this machine trusts; read once, as that takes some 30 ms of processor time."""
+def _ssl_context() -> ssl.SSLContext:
+    """Return the machine's certificates, cached: loading takes 30 ms."""
     import httpx2  # noqa: PLC0415 - see SdkProvider._client
 
     return httpx2.create_ssl_context()
 
 
-_TURN_SECONDS = 0.01
+_MAX_WORK_SECONDS = 0.01
 
 
-async def yield_regularly(events: AsyncIterable[_T]) -> AsyncGenerator[_T]:
-    """Yield the events of a stream; after every 10 ms of work on them the event loop's other tasks get their turn.
+async def yield_cooperatively(events: AsyncIterable[_T]) -> AsyncGenerator[_T]:
+    """Yield a stream's events; let other tasks run every 10 ms.
 
-    Reading events that have already arrived does not suspend. Without this, a model that sends thousands of small
-    ones at once stops everything else in the process for as long as they take to parse.
+    Events that already arrived do not suspend, so thousands of them would block the loop.
     """
     since = time.monotonic()
     async for event in events:
-        if time.monotonic() - since > _TURN_SECONDS:
+        if time.monotonic() - since > _MAX_WORK_SECONDS:
             await asyncio.sleep(0)
             since = time.monotonic()
         yield event
@@ -178,15 +170,12 @@ async def yield_regularly(events: AsyncIterable[_T]) -> AsyncGenerator[_T]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedApi:
-    """An API that is used with one key.
+    """An API with one key.
 
     Attributes:
-        provider: the provider's name in the catalog.
-        name: the company or server, as people call it.
-        url: its address.
-        hosts: where the service itself answers, subdomains included.
-        default_model: the model asked for when none is named.
-        key_variable: the environment variable that usually holds the key.
+        provider: name in the catalog.
+        name: of company or server.
+        hosts: official ones, with subdomains.
     """
 
     provider: str
@@ -196,28 +185,28 @@ class KeyedApi:
     default_model: str
     key_variable: str
 
-    def service(
+    def create_service(
         self, options: ModelOptions, *, api_key: str | None, model: str | None, base_url: str | None
     ) -> ModelService:
-        """Return the service to ask: this API, or a compatible server of the user's at `base_url`.
+        """Return the service: this API, or a compatible server at `base_url`.
 
         Raises:
-            SettingsError: there is no usable key, or the address is none.
+            SettingsError: unusable key or address.
         """
         own = is_own_address(base_url, self.hosts)
         variable = options.key_variable or self.key_variable
         return ModelService(
             name=self.name,
             model=model or self.default_model,
-            url=checked_url(base_url, default=self.url),
+            url=validate_url(base_url, default=self.url),
             key_variable=variable,
-            secret=_checked_key(api_key, provider=self.provider, variable=variable, optional=not own),
-            foreign=not own and options.key_variable != self.key_variable,
+            secret=_validate_key(api_key, provider=self.provider, variable=variable, optional=not own),
+            is_foreign=not own and options.key_variable != self.key_variable,
         )
 
 
 def is_own_address(base_url: str | None, hosts: tuple[str, ...]) -> bool:
-    """Return whether an address is a service's own: none, or TLS to one of its hosts or to a subdomain of one."""
+    """Return whether an address is the default or TLS to one of the hosts."""
     if not base_url:
         return True
     try:
@@ -228,11 +217,11 @@ def is_own_address(base_url: str | None, hosts: tuple[str, ...]) -> bool:
     return parts.scheme == "https" and any(host.endswith(f".{own}") for own in hosts)
 
 
-def checked_url(base_url: str | None, *, default: str) -> str:
-    """Return the address of a service's API.
+def validate_url(base_url: str | None, *, default: str) -> str:
+    """Return the address of an API.
 
     Raises:
-        SettingsError: it is not an http or https address.
+        SettingsError: not an http or https address.
     """
     url = base_url or default
     try:
@@ -246,14 +235,14 @@ def checked_url(base_url: str | None, *, default: str) -> str:
 
 
 _NO_KEY = "no-key"
-"""Sent in place of a key to a server that may need none: the SDKs demand one."""
+"""Placeholder, since the SDKs demand a key."""
 
 
-def _checked_key(api_key: str | None, *, provider: str, variable: str, optional: bool = False) -> str:
-    """Return the API key, fit to travel in a header.
+def _validate_key(api_key: str | None, *, provider: str, variable: str, optional: bool = False) -> str:
+    """Return the API key for a header.
 
     Raises:
-        SettingsError: it is missing, or holds characters no key has. The text never quotes the key.
+        SettingsError: missing or malformed; never quotes the key.
     """
     key = (api_key or "").strip() or (_NO_KEY if optional else "")
     if not key:

@@ -138,7 +138,7 @@ class Calls:
             Suspend: approval is required, and no handler answered.
         """
         tool = planned.facts.tool
-        if self._policy.always_allows(tool) and not planned.facts.outside:
+        if self._policy.always_allows(tool) and not planned.facts.is_external:
             return None
         match self._policy.decide(planned.facts):
             case Permitted():

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from agent_runtime.core.errors import ResumeCode, ResumeError, SettingsError
 from agent_runtime.core.events import Paused, Recorded
 from agent_runtime.core.values import PendingCall, Plain, TransportName
-from agent_runtime.processes.spawn import home
+from agent_runtime.processes.spawn import home_dir
 from agent_runtime.sessions.codec import encode
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def default_key_file() -> Path:
         SettingsError: this user has no home directory.
     """
     lacking = "The key that signs paused runs cannot be stored"
-    return home(lacking, otherwise="pass `state_key`") / ".codepilot" / "state.key"
+    return home_dir(lacking, remedy="pass `state_key`") / ".codepilot" / "state.key"
 
 
 def state_key(path: Path) -> bytes:

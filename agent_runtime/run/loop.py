@@ -316,7 +316,7 @@ class Loop:
             parts.append(self._withdraw_unfit(step, checked))
         repeated = self.repeats.count(self.state.progress.called, reply.contents)
         if self.limits.max_repeated_calls > repeated >= _MIN_REPEATS_TO_WARN:
-            parts.append(prompts.repeated(repeated, self.limits.max_repeated_calls))
+            parts.append(prompts.repetition_warning(repeated, self.limits.max_repeated_calls))
         text = "\n\n".join(filter(None, parts)) or self.transport.no_output
         unfit = bool(checked.problems)
         self.state.record(Observed(step=step, text=text, ok=ok, unfit=unfit, withdrew=withdrew, answers=reply.answers))

@@ -60,7 +60,7 @@ async def require_output_schema(schema: Mapping[str, Plain]) -> None:
     if len(text) > MAX_SCHEMA_CHARS:
         raise SettingsError(f"The output schema has {len(text):,} characters, and {MAX_SCHEMA_CHARS:,} is the most.")
     try:
-        problem = await run_bounded(schema_problem, text, seconds=_SECONDS, what="The check of the output schema")
+        problem = await run_bounded(schema_problem, text, seconds=_SECONDS, task="The check of the output schema")
     except BoundExceededError as error:
         raise SettingsError(f"{error}.") from error
     if problem:
@@ -75,7 +75,7 @@ async def check_completion(completion: str, schema: Mapping[str, Plain]) -> Chec
     """
     what = "The check of the completion against the output schema"
     try:
-        fits, text = await run_bounded(completion_fits, completion, json.dumps(schema), seconds=_SECONDS, what=what)
+        fits, text = await run_bounded(completion_fits, completion, json.dumps(schema), seconds=_SECONDS, task=what)
     except ValueError as error:
         raise BoundExceededError(str(error), bound="memory") from error
     return Checked(output_json=str(text)) if fits else Checked(problems=str(text))

@@ -198,7 +198,7 @@ class Run:
     def _note_death(self) -> None:
         progress = self.state.progress
         calls = [call.label for call in progress.called]
-        told = [notes.cut_off(progress.step, calls, acted=progress.acted), self._lost(())]
+        told = [notes.process_died(progress.step, calls, is_complete=progress.acted), self._lost(())]
         self.state.record(Recovered(text="\n".join(filter(None, told))))
 
     async def _first(self, loop: Loop, task: Task, facts: Sequence[str]) -> Outcome:
@@ -277,7 +277,7 @@ class Run:
         """What the model should know of terminals that were `alive`, and of tasks, when the run stopped; or nothing."""
         dead = [name for name in alive if name not in self.toolbox.shell.live_names]
         gone = [task for task in self.state.progress.children if task not in self.toolbox.children]
-        told = (notes.terminals_died(dead) if dead else "", notes.copies_gone(gone) if gone else "")
+        told = (notes.terminals_died(dead) if dead else "", notes.copies_lost(gone) if gone else "")
         return "\n".join(filter(None, told))
 
     def _loop(self, transport: TransportSession) -> Loop:

@@ -21,7 +21,7 @@ from agent_runtime.core.errors import ResumeCode, ResumeError, UsageError
 from agent_runtime.core.events import Ended
 from agent_runtime.core.values import Outcome, PendingCall, Status, Task, Usage
 from agent_runtime.processes.spawn import LoopThread
-from agent_runtime.providers.models import require_sight
+from agent_runtime.providers.models import require_image_support
 from agent_runtime.providers.protocol import Provider
 from agent_runtime.run import hooks as hooks_module
 from agent_runtime.run.checkpoint import StateKey
@@ -182,7 +182,7 @@ class AsyncRuntime:
         """The conversation as the model would read it now: `role` and `content` of each message."""
         from agent_runtime.context.transcript import render_messages  # noqa: PLC0415 - see TYPE_CHECKING above
 
-        return [{"role": each.role, "content": each.worded} for each in render_messages(self.session.events)]
+        return [{"role": each.role, "content": each.full_text} for each in render_messages(self.session.events)]
 
     @property
     def pending(self) -> PendingCall | None:
@@ -241,7 +241,7 @@ class AsyncRuntime:
         self._require_outside()
         if not task.goal.strip():
             raise UsageError("The task is empty: say what the agent should do.")
-        require_sight(self.agent.provider, task.images)
+        require_image_support(self.agent.provider, task.images)
         if task.output_schema is not None:
             from agent_runtime.run.output_schema import require_output_schema  # noqa: PLC0415 - few tasks have one
 
@@ -621,22 +621,22 @@ class Runtime:
         Raises:
             UsageError: as for `run`; or the runtime is closed.
         """
-        return self._loop.see(lambda: work(self._runtime))
+        return self._loop.run(lambda: work(self._runtime))
 
     def reset(self) -> None:
         """Stop what runs and forget everything: history, archive, counters, terminals, messages, tracked files."""
-        self._loop.see(self._runtime.reset)
+        self._loop.run(self._runtime.reset)
 
     def close(self) -> None:
         """Stop what runs, end every terminal, give everything back; idempotent."""
         if not self._loop.stopped:
-            self._loop.see(self._runtime.close)
+            self._loop.run(self._runtime.close)
             self._loop.stop()
 
     def _see(self, work: Callable[[], Coroutine[Any, Any, Outcome]]) -> Outcome:
         if RUNNING.get() is self._runtime:
             raise UsageError(WAITS_FOR_ITSELF)
-        return self._loop.see(work)
+        return self._loop.run(work)
 
 
 def preload(provider: str) -> None:

@@ -52,7 +52,7 @@ from agent_runtime.run.checkpoint import transport_of
 from agent_runtime.run.mcp import Servers
 from agent_runtime.run.state import RunState
 from agent_runtime.sandbox.protocol import Sandbox
-from agent_runtime.sandbox.select import enclosing, guard_for, open_egress
+from agent_runtime.sandbox.select import create_guard, find_encloser, open_egress
 from agent_runtime.terminals.command import ShellStart
 from agent_runtime.terminals.factory import LiveTerminal, create_terminals
 from agent_runtime.terminals.output import OutputLogs
@@ -111,18 +111,18 @@ class Toolbox:
         self._logs = OutputLogs(agent.logs)
         sandbox, place = agent.sandbox, agent.work_dir
         # In unsafe mode a path outside the workspace means the machine's own file.
-        own = sandbox.apart and sys.platform == "linux" and not agent.unsafe_mode
+        own = sandbox.is_isolated and sys.platform == "linux" and not agent.unsafe_mode
         self._scratch = Scratch() if own else None
-        self._guard = guard_for(sandbox, place, lambda text: state.emit(Refused(error=text)))
+        self._guard = create_guard(sandbox, place, lambda text: state.emit(Refused(error=text)))
         self.workspace = Workspace(
             place,
-            seen_as=sandbox.seen_as(place),
+            seen_as=sandbox.inner_path(place),
             readable=self._logs.agent_paths(sandbox),
             confined_to_root=not agent.unsafe_mode,
             git_writable=sandbox.git_writable,
             scratch=self._scratch,
         )
-        withholds = agent.policy.withholds
+        withholds = agent.policy.hides
         self.files = FileTools(self.workspace, agent.clock_and_random.now, withholds)
         self.index = WorkspaceIndex(self.workspace, agent.kept_index, is_hidden=self._hidden, service=agent.embeddings)
         self._search = SearchTools(
@@ -141,7 +141,7 @@ class Toolbox:
         self._python_path = state.progress.python_path
         self.shell.set_python_path(self._python_path)
         self.transport = _transport(agent, state)
-        self.registry = Registry(self.transport.adapt, agent.policy.looks_into)
+        self.registry = Registry(self.transport.adapt, agent.policy.has_detailed_rules)
         self.children = ChildRuns(agent, OwnRun(state, self.registry), self.workspace, start_child, self.files.adopt)
         context = ContextTools(state)
         families: list[ToolFamily] = [self.files, self._search, self.shell, QuestionTools(ask), context]
@@ -183,7 +183,7 @@ class Toolbox:
 
     def open_transport(self) -> TransportSession:
         """Begin to read replies that call these tools."""
-        return self.transport.open(self.registry, self._agent.policy.limits, enclosing(self._agent.sandbox))
+        return self.transport.open(self.registry, self._agent.policy.limits, find_encloser(self._agent.sandbox))
 
     def use(self, provider: Provider) -> None:
         """Have another model call these tools in the same way, and child runs that begin from now on have it, too.
@@ -201,11 +201,10 @@ class Toolbox:
         if self._oriented:
             return replace(await self._oriented_in(task, facts), tree="", python_path=self._python_path)
         agent = self._agent
-        place = f"Working directory: {agent.sandbox.seen_as(agent.work_dir)} (sandbox: {agent.sandbox.level})"
+        place = f"Working directory: {agent.sandbox.inner_path(agent.work_dir)} (sandbox: {agent.sandbox.level})"
         if agent.start_in:
-            place += (
-                f"; commands start in {agent.sandbox.seen_as(agent.work_dir)}/{agent.start_in}, paths of files do not"
-            )
+            start = f"{agent.sandbox.inner_path(agent.work_dir)}/{agent.start_in}"
+            place += f"; commands start in {start}, paths of files do not"
         reach = (
             [f"Network: HTTPS to {', '.join(map(str, sorted(agent.network.allowed)))} only"] if agent.network else []
         )
@@ -221,7 +220,7 @@ class Toolbox:
     async def _tests(self) -> str:
         """How the project's tests are run, as far as trying tells; nothing where no command may be run unasked."""
         agent = self._agent
-        if not agent.sandbox.apart or "execute" not in self.registry.names:
+        if not agent.sandbox.is_isolated or "execute" not in self.registry.names:
             return ""
         tried = await asyncio.to_thread(make_trial, self.workspace, agent.start_in, self._permits)
         if tried is None:
@@ -312,8 +311,8 @@ class Toolbox:
         return open_egress(
             self._agent.sandbox,
             self._agent.network,
-            told=lambda connection: self._state.emit(NetworkUsed(connection=connection)),
-            lost=self._note_lost,
+            on_connection=lambda connection: self._state.emit(NetworkUsed(connection=connection)),
+            on_lost=self._note_lost,
         )
 
     def _note_lost(self, reason: str) -> None:
@@ -326,7 +325,7 @@ class Toolbox:
 
     def _hidden(self, path: str) -> bool:
         """Whether a file is not to be shown unasked."""
-        return any(self._agent.policy.withholds(tool, path) for tool in ("read_file", "find"))
+        return any(self._agent.policy.hides(tool, path) for tool in ("read_file", "find"))
 
 
 def _transport(agent: Agent, state: RunState) -> Transport:
@@ -444,8 +443,8 @@ class CommandRunner:
             SettingsError: there is to be a network that the sandbox cannot keep to.
         """
         self._lost = ""
-        egress = open_egress(sandbox, network or Network(), told=told, lost=self._note_lost)
-        self._guard = guard_for(sandbox, work_dir)
+        egress = open_egress(sandbox, network or Network(), on_connection=told, on_lost=self._note_lost)
+        self._guard = create_guard(sandbox, work_dir)
         start = ShellStart(directory=start_in)
         self._place = create_terminals(sandbox, work_dir, {}, None, egress, guard=self._guard, start=start)
         self._terminal: LiveTerminal = self._place.terminal("commands", self._place.shells[0])

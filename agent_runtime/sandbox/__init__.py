@@ -1,1 +1,1 @@
-"""Ways to run programs in isolation."""
+"""Sandboxes for programs, and their network."""

@@ -1,11 +1,8 @@
-"""A container per job, by the command line of `docker` or `podman`; for machines where bubblewrap cannot work.
+"""Containers of `docker` or `podman`, for machines without bubblewrap.
 
-The container has no network, no capabilities, no engine's socket and nothing of the host but the workspace. Its user is
-the caller, never root. It lives as long as somebody holds its standard input open: the end of the bot, however it
-comes, is the end of the container. Leftovers of an engine are removed at the next start.
-
-`Docker` runs the engine. The functions below it make the engine's arguments, which `docker` and `podman` share:
-https://docs.docker.com/reference/cli/docker/container/run/ and podman-run(1).
+A container has no network, no capabilities and no host files but the workspace, and runs as the caller, never as root.
+It ends once its standard input closes, as when the bot dies. The next start removes leftovers.
+https://docs.docker.com/reference/cli/docker/container/run/, podman-run(1).
 """
 
 from __future__ import annotations
@@ -23,29 +20,29 @@ from pathlib import Path
 from typing import Any
 
 from agent_runtime.core.errors import SandboxError
-from agent_runtime.processes.spawn import home, machine, start_time
+from agent_runtime.processes.spawn import home_dir, process_scope, start_time
 from agent_runtime.sandbox.protocol import (
     HOME,
     WORKSPACE,
     ContainerSettings,
     FixedPath,
     Launch,
+    PrivateDirectory,
     SandboxLimits,
     SandboxSettings,
-    Temporary,
-    libraries_of,
+    find_libraries,
 )
 
 READY = "codepilot: ready"
-"""The first line of output of a container that is held."""
+"""First output line of a held container."""
 
 OWNER = "codepilot.owner"
-"""The label that says which process a container is for."""
+"""Label with the process that owns a container."""
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _HOLD = ("sh", "-c", f'echo "{READY}"; exec cat >/dev/null')
-"""Ends with its standard input, which is ours; everything in the container ends with it."""
+"""Ends when our end of its standard input closes, and the container with it."""
 
 _PROBE_SCRIPT = """
 read -r token <token && echo "token $token" && echo made >answer
@@ -54,32 +51,27 @@ if ( : >/outside ) 2>/dev/null; then echo "writable /"; fi
 command -v cat stty >/dev/null && echo "programs there"
 """
 
-_WANTED = {"CapEff:": "0000000000000000", "NoNewPrivs:": "1", "Seccomp:": "2", "programs": "there"}
-"""The facts that a program inside must find about itself (proc(5)); the engine's word alone is not believed."""
+_FACTS = {"CapEff:": "0000000000000000", "NoNewPrivs:": "1", "Seccomp:": "2", "programs": "there"}
+"""Facts that the probe must find inside (proc(5)), as engines may claim otherwise."""
 
 _ENGINE_SECONDS, _PROBE_SECONDS = 30.0, 120.0
 
 
 class Docker:
-    """Runs programs in containers of one image. See `Sandbox`.
-
-    Attributes:
-        limits: bounds of each container.
-        git_writable: whether programs may make and change git repositories in the workspace.
-    """
+    """Runs programs in containers of one image; see `Sandbox`."""
 
     level = "docker"
-    apart = True
+    is_isolated = True
 
     def __init__(self, settings: SandboxSettings, *, user: tuple[int, int] | None = None) -> None:
-        """Take the settings; nothing is started yet.
+        """Store the settings; start nothing.
 
         Args:
-            settings: what to show and bound; `container` must be there.
-            user: ids of the user and group inside; the caller's by default.
+            settings: with `container`.
+            user: user and group ids inside; by default the caller's.
 
         Raises:
-            SandboxError: no image is named, the caller is root, or this is Windows.
+            SandboxError: no image, the caller is root, or Windows.
         """
         if settings.container is None:
             raise SandboxError(
@@ -99,10 +91,10 @@ class Docker:
         self.limits = settings.limits
         self.git_writable = settings.git_writable
         self._user = user or caller
-        self._known: tuple[Engine, str] | None = None
-        self._good = False
-        self._scripts: Temporary | None = None
-        self._enclosed: dict[Path, Path] = {}
+        self._engine_cache: tuple[Engine, str] | None = None
+        self._is_probed = False
+        self._scripts: PrivateDirectory | None = None
+        self._enclosed_scripts: dict[Path, Path] = {}
 
     def launch(
         self,
@@ -113,128 +105,129 @@ class Docker:
         fixed: Sequence[FixedPath] = (),
         first: bool = False,  # noqa: ARG002 - it always is, below the engine's own
     ) -> Launch:
-        """Prepare to start `argv` in a container of its own, in `/workspace`.
+        """Prepare to start `argv` in a new container.
 
-        Killing what this starts does not end the container before `argv` ends or reads the end of its input; start a
-        program that must end with us in a `hold`.
+        Killing this command does not end the container before `argv` ends or reads EOF; use `hold` for such programs.
 
         Raises:
-            SandboxError: the engine or the image is missing, or a directory does not exist.
+            SandboxError: engine, image or directory is missing.
         """
-        return self._command([*self._run(new_name(), workspace, readable or {}, fixed), *program(self._image, argv)])
+        return self._command(
+            [*self._options(new_name(), workspace, readable or {}, fixed), *program_args(self._image, argv)]
+        )
 
     def hold(
         self, name: str, *, workspace: Path, readable: Mapping[str, Path], fixed: Sequence[FixedPath] = ()
     ) -> Launch:
-        """Prepare to start a container to `execute` in; it says `READY`, and ends with its standard input.
+        """Prepare a container for `execute`; it prints `READY` and ends with its standard input.
 
         Raises:
             SandboxError: as for `launch`.
         """
-        return self._command([*self._run(name, workspace, readable, fixed), *program(self._image, _HOLD)])
+        return self._command([*self._options(name, workspace, readable, fixed), *program_args(self._image, _HOLD)])
 
     def execute(self, name: str, argv: Sequence[str], *, environment: Mapping[str, str], tty: bool) -> Launch:
-        """Prepare to start a program in a container that is held, on a terminal of its own or not."""
-        return self._command(execute(name, argv, environment=environment, tty=tty))
+        """Prepare to start a program in a held container."""
+        return self._command(exec_args(name, argv, environment=environment, tty=tty))
 
-    def process_of(self, name: str) -> int:
-        """Return the id of the first process of a container that is held, as this machine counts.
+    def find_process(self, name: str) -> int:
+        """Return the host's process id of a held container.
 
         Raises:
-            SandboxError: the engine does not say; the container ended, or runs on another machine.
+            SandboxError: the container ended or runs on another machine.
         """
-        done = _run_engine(self._command(["inspect", "--format", "{{.State.Pid}}", name]))
-        if done.returncode != 0 or not done.stdout.strip().isdecimal() or int(done.stdout) == 0:
+        result = _run_engine(self._command(["inspect", "--format", "{{.State.Pid}}", name]))
+        if result.returncode != 0 or not result.stdout.strip().isdecimal() or int(result.stdout) == 0:
             raise SandboxError(
-                f"The container {name} has ended, or has no process on this machine. {_error_output(done)}"
+                f"The container {name} has ended, or has no process on this machine. {_error_output(result)}"
             )
-        return int(done.stdout)
+        return int(result.stdout)
 
     def remove(self, name: str) -> Launch:
-        """Prepare to end a container and everything in it at once; nothing happens when it is gone."""
+        """Prepare to kill and remove a container."""
         return self._command(["rm", "--force", "--volumes", name])
 
-    def enclosed(self, program: Path) -> Path:
-        """Write a program that starts `program` alone in a container, with the arguments and streams it is given.
-
-        The file goes with this process.
+    def write_enclosed(self, program: Path) -> Path:
+        """Write a script that starts `program` alone in a container; it lasts as long as this process.
 
         Raises:
-            SandboxError: the engine or the image is missing, or `program` cannot be started here.
+            SandboxError: engine or image is missing, or `program` cannot be started.
         """
-        if (written := self._enclosed.get(program)) is not None and written.exists():
-            return written
-        known, _ = self._engine()
-        job = ContainerJob(name="", owner=owner(), user=self._user, workspace=None, readable={})
-        command = self._command(enclosing_words(job, self._container, known, program, sorted(libraries_of(program))))
-        self._scripts = self._scripts or Temporary("codepilot-docker-")
+        if (existing := self._enclosed_scripts.get(program)) is not None and existing.exists():
+            return existing
+        engine, _ = self._inspect_engine()
+        job = ContainerJob(name="", owner=process_owner(), user=self._user, workspace=None, readable={})
+        command = self._command(enclosing_args(job, self._container, engine, program, sorted(find_libraries(program))))
+        self._scripts = self._scripts or PrivateDirectory("codepilot-docker-")
         script = self._scripts.path / f"enclosed-{secrets.token_hex(4)}"
         variables = [f"{name}={value}" for name, value in command.env.items()]
         script.write_text(f'#!/bin/sh\nexec env -i {shlex.join([*variables, *command.argv])} "$@"\n', encoding="utf-8")
         script.chmod(0o700)
-        self._enclosed[program] = script
+        self._enclosed_scripts[program] = script
         return script
 
-    def seen_as(self, workspace: Path) -> str:  # noqa: ARG002 - the same for every workspace, on purpose
-        """Return `/workspace`, for every workspace."""
+    def inner_path(self, workspace: Path) -> str:  # noqa: ARG002 - the same for every workspace, on purpose
+        """Return `/workspace`."""
         return WORKSPACE
 
     def probe(self) -> None:
-        """Start a container with the full argument list, once, and look at it from inside; removes what is left over.
+        """Remove leftovers, start a container once and verify its isolation from inside.
 
         Raises:
-            SandboxError: it did not start, or is not closed; the text says how to fix it.
+            SandboxError: with a remedy.
         """
-        if self._good:
+        if self._is_probed:
             return
-        self._engine()
+        self._inspect_engine()
         # Containers whose owner is dead. What cannot be removed is left to the engine and the next start.
-        listed = _run_engine(self._command(["ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={OWNER}"]))
-        for identity in listed.stdout.split():
+        containers = _run_engine(self._command(["ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={OWNER}"]))
+        for identity in containers.stdout.split():
             label = f'{{{{index .Config.Labels "{OWNER}"}}}}'
-            shown = _run_engine(self._command(["inspect", "--format", label, identity]))
-            if shown.returncode == 0 and is_dead(shown.stdout.strip()):
+            owner_label = _run_engine(self._command(["inspect", "--format", label, identity]))
+            if owner_label.returncode == 0 and is_dead(owner_label.stdout.strip()):
                 _run_engine(self.remove(identity))
-        with Temporary("codepilot-probe-") as directory:
+        with PrivateDirectory("codepilot-probe-") as directory:
             token = secrets.token_hex(8)
             (directory.path / "token").write_text(f"{token}\n")
             directory.path.chmod(0o755)
             launch = self.launch(["bash", "-c", _PROBE_SCRIPT], workspace=directory.path)
-            done = _run_engine(launch, seconds=_PROBE_SECONDS)
-            if done.returncode != 0:
+            result = _run_engine(launch, seconds=_PROBE_SECONDS)
+            if result.returncode != 0:
                 raise SandboxError(
                     f"`{self._container.program}` could not start a container of {self._image} "
-                    f"(exit code {done.returncode}): {_error_output(done)}"
+                    f"(exit code {result.returncode}): {_error_output(result)}"
                 )
-            written = (directory.path / "answer").exists()
-        found = dict(line.split(maxsplit=1) for line in done.stdout.splitlines() if " " in line.strip())
-        if found.get("token") != token or not written:
+            has_written = (directory.path / "answer").exists()
+        facts = dict(line.split(maxsplit=1) for line in result.stdout.splitlines() if " " in line.strip())
+        if facts.get("token") != token or not has_written:
             raise SandboxError(
                 f"A container of {self._image} cannot read and write the workspace as user {self._user[0]}. The engine "
                 "must run on this machine, see the same files as the bot, and map no users (no userns-remap; podman "
                 "instead of rootless Docker)."
             )
-        wrong = [f"{name} {found.get(name)}" for name, value in _WANTED.items() if found.get(name, "").strip() != value]
-        wrong += ["its root is writable"] if "writable" in found else []
-        if wrong:
+        flaws = [f"{name} {facts.get(name)}" for name, value in _FACTS.items() if facts.get(name, "").strip() != value]
+        flaws += ["its root is writable"] if "writable" in facts else []
+        if flaws:
             raise SandboxError(
-                f"A container of {self._image} is not isolated as required: {'; '.join(wrong)}. Restore the engine's "
-                "default seccomp profile, and use an image with bash, cat and stty."
+                f"A container of {self._image} is not isolated as required: {'; '.join(flaws)}. Restore the "
+                "engine's default seccomp profile, and use an image with bash, cat and stty."
             )
-        self._good = True
+        self._is_probed = True
 
     @property
     def _image(self) -> str:
         return self._container.image
 
-    def _run(self, name: str, workspace: Path, readable: Mapping[str, Path], fixed: Sequence[FixedPath]) -> list[str]:
+    def _options(
+        self, name: str, workspace: Path, readable: Mapping[str, Path], fixed: Sequence[FixedPath]
+    ) -> list[str]:
         self._settings.check(workspace)
-        known, path = self._engine()
+        engine, path = self._inspect_engine()
         place = workspace.resolve()
         job = ContainerJob(
-            name=name, owner=owner(), user=self._user, workspace=place, readable=readable, fixed=tuple(fixed)
+            name=name, owner=process_owner(), user=self._user, workspace=place, readable=readable, fixed=tuple(fixed)
         )
-        return run_words(self._settings, self._container, known, job, path)
+        return run_args(self._settings, self._container, engine, job, path)
 
     def _command(self, words: Sequence[str]) -> Launch:
         program = shutil.which(self._container.program)
@@ -244,60 +237,60 @@ class Docker:
                 "or name the one that is there (the bot's setting CODEPILOT_DOCKER_PROGRAM)."
             )
         # Without a configuration of its own the command line passes no proxy, and no password in its address, inside.
-        own = str(home("The container engine does not answer", kind=SandboxError))
+        own = str(home_dir("The container engine does not answer", kind=SandboxError))
         env = {"PATH": _PATH, "HOME": own, "DOCKER_CONFIG": "/nonexistent"}
         if (private := Path(f"/run/user/{os.getuid()}")).is_dir():
             env["XDG_RUNTIME_DIR"] = str(private)
         return Launch(argv=(program, *words), env=env)
 
-    def _engine(self) -> tuple[Engine, str]:
-        """Return the engine and the image's `PATH`; asked once.
+    def _inspect_engine(self) -> tuple[Engine, str]:
+        """Return the engine and the image's `PATH`, cached.
 
         Raises:
-            SandboxError: the engine does not answer or lacks a protection, or the image is not there.
+            SandboxError: engine unusable or image missing.
         """
-        if self._known is not None:
-            return self._known
+        if self._engine_cache is not None:
+            return self._engine_cache
         program = self._container.program
-        done = _run_engine(self._command(["info", "--format", "{{json .}}"]))
-        if done.returncode != 0:
+        result = _run_engine(self._command(["info", "--format", "{{json .}}"]))
+        if result.returncode != 0:
             raise SandboxError(
-                f"`{program}` cannot reach its engine; start it, or use another sandbox. {_error_output(done)}"
+                f"`{program}` cannot reach its engine; start it, or use another sandbox. {_error_output(result)}"
             )
-        known = engine_of(_parse_json(done.stdout, program))
-        if known.lacks:
+        engine = parse_engine(_parse_json(result.stdout, program))
+        if engine.missing:
             raise SandboxError(
-                f"`{program}` would run containers without {', '.join(known.lacks)}. Turn this on in the engine "
-                "(delegate the cgroup controllers memory, pids and cpu; use the default seccomp profile), or use "
-                "another sandbox."
+                f"`{program}` would run containers without {', '.join(engine.missing)}. Turn this on in "
+                "the engine (delegate the cgroup controllers memory, pids and cpu; use the default seccomp profile), "
+                "or use another sandbox."
             )
-        done = _run_engine(self._command(["image", "inspect", "--format", "{{json .Config.Env}}", self._image]))
-        if done.returncode != 0:
+        result = _run_engine(self._command(["image", "inspect", "--format", "{{json .Config.Env}}", self._image]))
+        if result.returncode != 0:
             raise SandboxError(
                 f"The image {self._image} is not on this machine, and images are never pulled automatically. "
-                f"Fetch it: {program} pull {self._image}\n{_error_output(done)}"
+                f"Fetch it: {program} pull {self._image}\n{_error_output(result)}"
             )
-        variables = dict(str(each).partition("=")[::2] for each in _parse_json(done.stdout, program) or ())
-        self._known = known, variables.get("PATH") or _PATH
-        return self._known
+        variables = dict(str(variable).partition("=")[::2] for variable in _parse_json(result.stdout, program) or ())
+        self._engine_cache = engine, variables.get("PATH") or _PATH
+        return self._engine_cache
 
 
-def owner() -> str:
-    """Return a word for this process that no other one ever has: boot, namespace of process ids, id, start time."""
-    return ".".join([*machine().split(), str(os.getpid()), start_time(os.getpid()) or "0"])
+def process_owner() -> str:
+    """Return a unique id of this process: boot, PID namespace, PID, start time."""
+    return ".".join([*process_scope().split(), str(os.getpid()), start_time(os.getpid()) or "0"])
 
 
 def is_dead(label: str) -> bool:
-    """Return whether the process that a container was for is known to be gone."""
+    """Return whether a label's process has certainly ended."""
     boot, namespace, pid, since = (*label.split("."), "", "", "", "")[:4]
-    current = machine().split()
+    current = process_scope().split()
     if not pid.isdecimal() or not current:
         return False
     return boot != current[0] or (namespace == current[1] and start_time(int(pid)) != since)
 
 
 def new_name() -> str:
-    """Make a name for a container."""
+    """Generate a container name."""
     return f"codepilot-{secrets.token_hex(8)}"
 
 
@@ -322,8 +315,8 @@ def _run_engine(launch: Launch, *, seconds: float = _ENGINE_SECONDS) -> subproce
         raise SandboxError(f"`{launch.argv[0]}` cannot be started: {error.strerror}.") from error
 
 
-def _error_output(done: subprocess.CompletedProcess[str]) -> str:
-    return f"It said: {done.stderr.strip() or 'nothing'}"
+def _error_output(result: subprocess.CompletedProcess[str]) -> str:
+    return f"It said: {result.stderr.strip() or 'nothing'}"
 
 
 def _parse_json(text: str, program: str) -> Any:  # noqa: ANN401 - parsed JSON
@@ -337,24 +330,23 @@ def _parse_json(text: str, program: str) -> Any:  # noqa: ANN401 - parsed JSON
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """The properties of a container engine.
+    """Properties of a container engine.
 
     Attributes:
-        maps_users: whether it is podman of an ordinary user, who is root inside unless told otherwise.
-        cpus: processors that it has.
-        lacks: protections that it does not give its containers, in words.
+        maps_users: rootless podman, which maps the caller to root inside.
+        lacks: missing protections, in words.
     """
 
     maps_users: bool
     cpus: int
-    lacks: tuple[str, ...]
+    missing: tuple[str, ...]
 
 
-def engine_of(info: Mapping[str, Any]) -> Engine:
-    """Read the JSON of `docker info` or `podman info`."""
+def parse_engine(info: Mapping[str, Any]) -> Engine:
+    """Parse the JSON of `docker info` or `podman info`."""
     if isinstance(host := info.get("host"), dict):
         security, controllers = host.get("security", {}), host.get("cgroupControllers") or ()
-        given = {
+        protections = {
             "a seccomp filter": bool(security.get("seccompEnabled")),
             "a bound on memory": "memory" in controllers,
             "a bound on processes": "pids" in controllers,
@@ -364,27 +356,26 @@ def engine_of(info: Mapping[str, Any]) -> Engine:
     else:
         options = [str(option) for option in info.get("SecurityOptions") or ()]
         filtered = [option for option in options if option.startswith("name=seccomp")]
-        given = {
+        protections = {
             "a seccomp filter": bool(filtered) and not any("unconfined" in option for option in filtered),
             "a bound on memory": bool(info.get("MemoryLimit")),
             "a bound on processes": bool(info.get("PidsLimit")),
             "a bound on processors": bool(info.get("CpuCfsQuota")),
         }
         maps, cpus = False, int(info.get("NCPU") or 1)
-    return Engine(maps_users=maps, cpus=cpus, lacks=tuple(name for name, there in given.items() if not there))
+    return Engine(maps_users=maps, cpus=cpus, missing=tuple(name for name, on in protections.items() if not on))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerJob:
-    """The purpose of one container.
+    """Parameters of one container.
 
     Attributes:
-        name: its name, or empty for one that the engine thinks of.
-        owner: the process that it is for, as its label says it.
-        user: ids of its user and group.
-        workspace: the directory of the host to show at `WORKSPACE`, or None.
-        readable: more files and directories of the host to show read-only, by their path inside.
-        fixed: paths in the workspace that stay in their place.
+        name: or empty for a generated one.
+        owner: value of its label.
+        user: user and group ids.
+        workspace: host directory for `WORKSPACE`.
+        readable: read-only host paths by path inside.
     """
 
     name: str
@@ -398,18 +389,10 @@ class ContainerJob:
 _TMPFS = "rw,exec,nosuid,nodev,mode=1777"
 
 
-def run_words(
+def run_args(
     settings: SandboxSettings, container: ContainerSettings, engine: Engine, job: ContainerJob, path: str
 ) -> list[str]:
-    """Return the words after the engine's name that make a container, up to the program.
-
-    Args:
-        settings: its mounts and limits.
-        container: the image and the processors.
-        engine: the engine.
-        job: its purpose.
-        path: the image's own `PATH`.
-    """
+    """Return the engine's arguments for a container, up to the program; `path` is the image's `PATH`."""
     words = ["run", "--rm", "--interactive", "--init", "--pull", "never"]
     words += [*(("--name", job.name) if job.name else ()), "--label", f"{OWNER}={job.owner}"]
     words += ["--log-driver", "none", "--no-healthcheck", "--hostname", "sandbox"]
@@ -426,23 +409,23 @@ def run_words(
         words += ["--tmpfs", f"{mount_point}:{_TMPFS},size={limits.tmp_bytes}"]
     if job.workspace is not None:
         words += [*_mount(job.workspace, WORKSPACE, read_only=False), "--workdir", WORKSPACE]
-        for name, place in settings.kept(job.workspace).items():
+        for name, place in settings.read_only_paths(job.workspace).items():
             words += _mount(place, f"{WORKSPACE}/{name}", read_only=True)
-        for each in job.fixed:
-            words += _mount(job.workspace / each.path, f"{WORKSPACE}/{each.path}", read_only=not each.writable)
+        for mount in job.fixed:
+            words += _mount(job.workspace / mount.path, f"{WORKSPACE}/{mount.path}", read_only=not mount.writable)
     for place in settings.read_only:
         words += _mount(place, str(place), read_only=True)
-    for inside, place in job.readable.items():
-        words += _mount(place, inside, read_only=True)
-    first = ":".join([*map(str, settings.path), path])
-    fixed = {"PATH": first, "HOME": HOME, "USER": "agent", "LOGNAME": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
+    for target, place in job.readable.items():
+        words += _mount(place, target, read_only=True)
+    search_path = ":".join([*map(str, settings.path), path])
+    fixed = {"PATH": search_path, "HOME": HOME, "USER": "agent", "LOGNAME": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
     for name, value in {**fixed, **settings.environment}.items():
         words += ["--env", f"{name}={value}"]
     return words
 
 
 def _mount(place: Path, inside: str, *, read_only: bool) -> list[str]:
-    """A directory or file of the host; both names may hold anything, and the engine reads the words as CSV."""
+    """Return a bind mount; the engine parses the value as CSV."""
     fields = ["type=bind", f"source={place}", f"target={inside}", *(["readonly"] if read_only else [])]
     return ["--mount", ",".join(_csv(field) for field in fields)]
 
@@ -454,58 +437,43 @@ def _csv(field: str) -> str:
 
 _PROGRAM, _LIBRARIES = "/program", "/libraries"
 
-_ALONE = SandboxLimits(memory_bytes=4 * 1024**3, processes=64, file_bytes=0, tmp_bytes=1024**2, open_files=64)
+_ENCLOSED_LIMITS = SandboxLimits(memory_bytes=4 * 1024**3, processes=64, file_bytes=0, tmp_bytes=1024**2, open_files=64)
 
-_ALONE_SECONDS = 3600
+_CPU_SECONDS = 3600
 
 
-def enclosing_words(
+def enclosing_args(
     job: ContainerJob, container: ContainerSettings, engine: Engine, program_file: Path, libraries: Sequence[str]
 ) -> list[str]:
-    """Return the words that start one program with nothing but its file and its libraries.
+    """Return the engine's arguments for one program with only its libraries.
 
-    The image lends its place only: the host's own loader starts the program, because the image may have an older one.
-
-    Args:
-        job: without a workspace and anything readable.
-        container: the image.
-        engine: the engine.
-        program_file: the program.
-        libraries: absolute paths of what it is loaded from, the loader among them.
+    The host's loader starts it, as the image's may be older.
     """
     argv, readable = loader_command(program_file, libraries)
-    words = run_words(SandboxSettings(limits=_ALONE), container, engine, replace(job, readable=readable), "")
-    return [*words, "--ulimit", f"cpu={_ALONE_SECONDS}:{_ALONE_SECONDS}", *program(container.image, argv)]
+    words = run_args(SandboxSettings(limits=_ENCLOSED_LIMITS), container, engine, replace(job, readable=readable), "")
+    return [*words, "--ulimit", f"cpu={_CPU_SECONDS}:{_CPU_SECONDS}", *program_args(container.image, argv)]
 
 
 def loader_command(program_file: Path, libraries: Sequence[str]) -> tuple[list[str], dict[str, Path]]:
-    """Start a program of the host where only its file and its libraries are shown.
-
-    Args:
-        program_file: the program.
-        libraries: absolute paths of what it is loaded from, the loader among them.
-
-    Returns:
-        The first words of its command, and what to show read-only, by the path inside.
-    """
-    shown = {f"{_LIBRARIES}/{Path(library).name}": Path(library) for library in libraries}
-    loader = next((place for place in shown if Path(place).name.startswith("ld-")), None)
+    """Return the prefix that starts a host program by its own loader, and read-only mounts by path inside."""
+    mounts = {f"{_LIBRARIES}/{Path(library).name}": Path(library) for library in libraries}
+    loader = next((place for place in mounts if Path(place).name.startswith("ld-")), None)
     argv = [loader, "--library-path", _LIBRARIES, _PROGRAM] if loader else [_PROGRAM]
-    return argv, {_PROGRAM: program_file, **shown}
+    return argv, {_PROGRAM: program_file, **mounts}
 
 
-def program(image: str, argv: Sequence[str]) -> list[str]:
-    """Return the words after `run` that name the program in place of the image's own."""
+def program_args(image: str, argv: Sequence[str]) -> list[str]:
+    """Return the arguments that replace the image's program."""
     return ["--entrypoint", argv[0], image, *argv[1:]]
 
 
 # The engine takes these keys out of what is typed, so they must be ones that nobody types.
-_DETACH = ("--detach-keys", "ctrl-^,ctrl-_,ctrl-^,ctrl-_,ctrl-^")
+_DETACH_KEYS = ("--detach-keys", "ctrl-^,ctrl-_,ctrl-^,ctrl-_,ctrl-^")
 
 
-def execute(name: str, argv: Sequence[str], *, environment: Mapping[str, str], tty: bool) -> list[str]:
-    """Return the words that start a program in a running container."""
-    words = ["exec", "--interactive", *(("--tty", *_DETACH) if tty else ())]
+def exec_args(name: str, argv: Sequence[str], *, environment: Mapping[str, str], tty: bool) -> list[str]:
+    """Return the arguments that start a program in a running container."""
+    words = ["exec", "--interactive", *(("--tty", *_DETACH_KEYS) if tty else ())]
     for variable, value in environment.items():
         words += ["--env", f"{variable}={value}"]
     return [*words, name, *argv]

@@ -1,9 +1,7 @@
-"""The proxy of one sandbox: takes connections from inside, and lets them out to listed hosts.
+"""The proxy of one sandbox: lets connections out to listed hosts.
 
-`Egress` listens inside the sandbox's network and serves from outside it: code in the sandbox finds an open port on its
-loopback, and has no process to stop, no file to replace and no socket of another sandbox to look for. A `Tunnel` reads
-one CONNECT request (RFC 9110, section 9.3.6), checks the host, its addresses and the server's name in the first TLS
-message, and passes bytes on.
+`Egress` listens on the sandbox's loopback from a process outside. A `Tunnel` reads one CONNECT request (RFC 9110,
+section 9.3.6), checks the host, its addresses and the TLS server name, and forwards bytes.
 """
 
 from __future__ import annotations
@@ -30,25 +28,25 @@ from agent_runtime.core.values import Connection, Destination, Network, upload_h
 log = logging.getLogger(__name__)
 
 PORT = 3128
-"""The same in every sandbox: each has a network of its own, and this is taken before anything else runs there."""
+"""Bound in each sandbox's own network before its programs start."""
 
 _ADDRESS = f"http://127.0.0.1:{PORT}"
 
-_OWN = "localhost,127.0.0.1,::1"
+_NO_PROXY_HOSTS = "localhost,127.0.0.1,::1"
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses of a host, for a port; raises OSError when there are none."""
+"""Resolves a host and port to addresses; raises OSError if there are none."""
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """Ask the host's resolver for the addresses of a host.
+    """Resolve a host name.
 
     Raises:
-        OSError: the name is not known, or the resolver does not answer.
+        OSError: unknown name, or no answer.
     """
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+    results = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in results))
 
 
 # https://www.iana.org/assignments/iana-ipv4-special-registry and .../iana-ipv6-special-registry: everything there that
@@ -80,7 +78,7 @@ _REFUSED_IPV6 = {
 }
 
 _GLOBAL_IPV6 = ip_network("2000::/3")
-"""All of IPv6 that is given out; loopback, private (`fd00:ec2::254`), link-local and multicast lie outside."""
+"""Allocated IPv6 space, without loopback, private, link-local and multicast addresses."""
 
 _MAPPED, _NAT64 = ip_network("::ffff:0:0/96"), ip_network("64:ff9b::/96")
 """An IPv4 address in another notation (RFC 4291, RFC 6052); it is judged as that IPv4 address."""
@@ -90,8 +88,8 @@ _IPV4 = {ip_network(block): kind for block, kind in _REFUSED_IPV4.items()}
 _IPV6 = {ip_network(block): kind for block, kind in _REFUSED_IPV6.items()}
 
 
-def refusal(address: str) -> str | None:
-    """Return why an address must not be connected to; None for one of the public Internet."""
+def refusal_reason(address: str) -> str | None:
+    """Return the reason to refuse an address, None for a public one."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -106,103 +104,102 @@ def refusal(address: str) -> str | None:
 
 
 class Egress:
-    """The way out of one sandbox, and of those that are started in its place; its bounds are for all of them together.
+    """The network of a sandbox and of its replacements, with shared limits.
 
-    It runs in the event loop that `serve` is called in. Without it, or when it has ended, programs inside get
-    "connection refused": there is no other way out that it would have to close.
+    Runs in the event loop of `serve`. Without it, programs get "connection refused".
 
     Attributes:
-        environment: variables that make programs inside use it.
+        environment: proxy variables for programs.
     """
 
     environment: Mapping[str, str] = {
         **{name: _ADDRESS for stem in ("http_proxy", "https_proxy", "all_proxy") for name in (stem, stem.upper())},
         # Servers that a test starts inside are no business of the proxy's.
-        **dict.fromkeys(("no_proxy", "NO_PROXY"), _OWN),
+        **dict.fromkeys(("no_proxy", "NO_PROXY"), _NO_PROXY_HOSTS),
     }
 
     def __init__(
         self,
         network: Network,
         *,
-        told: Callable[[Connection], None],
-        lost: Callable[[str], None],
+        on_connection: Callable[[Connection], None],
+        on_lost: Callable[[str], None],
         resolve: Resolve = resolve,
-        refusal: Callable[[str], str | None] = refusal,
+        refusal: Callable[[str], str | None] = refusal_reason,
     ) -> None:
-        """Prepare; nothing is opened before `serve`.
+        """Store the settings; open nothing.
 
         Args:
-            network: the hosts and the bounds.
-            told: called with each connection once it is over or was refused.
-            lost: called with the reason when the network goes away while it is served.
-            resolve: turns names into addresses; for tests.
-            refusal: returns why an address is refused, or None; for tests, whose servers live on the loopback.
+            network: hosts and limits.
+            on_connection: called with each finished or refused connection.
+            on_lost: called with the reason when the network breaks.
+            resolve: replaceable for tests.
+            refusal: replaceable for tests, whose servers use the loopback.
         """
-        budget = TransferBudget(total=network.limits.total_bytes, left=network.limits.total_bytes)
+        budget = TransferBudget(total=network.limits.total_bytes, remaining=network.limits.total_bytes)
         self._rules = ProxyRules(network=network, budget=budget, resolve=resolve, refusal=refusal)
-        self._told = told
-        self._lost = lost
-        self._made = 0
-        self._opening = asyncio.Lock()
-        self._served: tuple[int, int] | None = None
-        self._work: asyncio.Task[None] | None = None
+        self._on_connection = on_connection
+        self._on_lost = on_lost
+        self._accepted = 0
+        self._serve_lock = asyncio.Lock()
+        self._namespace: tuple[int, int] | None = None
+        self._serving: asyncio.Task[None] | None = None
 
     async def serve(self, namespace: int) -> None:
-        """Take connections from a sandbox; idempotent, and it stops serving the one before.
+        """Accept connections from a sandbox instead of its predecessor; idempotent.
 
-        Call it before anything but the sandbox's first process runs inside.
+        Call it while only the sandbox's first process runs.
 
         Args:
-            namespace: an open descriptor of the sandbox's network namespace.
+            namespace: descriptor of the sandbox's network namespace.
 
         Raises:
             SandboxError: the namespace cannot be entered.
         """
-        async with self._opening:
+        async with self._serve_lock:
             status = os.fstat(namespace)
-            wanted = (status.st_dev, status.st_ino)
-            if self._served == wanted:
+            identity = (status.st_dev, status.st_ino)
+            if self._namespace == identity:
                 return
             await self.close()
-            opening = asyncio.ensure_future(asyncio.to_thread(listen_inside, namespace))
+            opening = asyncio.ensure_future(asyncio.to_thread(listen_in_namespace, namespace))
             try:
                 listener = await asyncio.shield(opening)
             except asyncio.CancelledError:
                 opening.add_done_callback(_discard)
                 raise
-            self._served = wanted
-            self._work = asyncio.create_task(self._serve(listener))
+            self._namespace = identity
+            self._serving = asyncio.create_task(self._serve(listener))
             # Not the task itself: one that is cancelled before it begins does nothing.
-            self._work.add_done_callback(lambda _: listener.close())
+            self._serving.add_done_callback(lambda _: listener.close())
 
     async def close(self) -> None:
-        """End all connections and take no more; idempotent. `serve` can start again, within what is left."""
-        work, self._work, self._served = self._work, None, None
+        """End all connections; idempotent. `serve` can start again within the remaining budget."""
+        work, self._serving, self._namespace = self._serving, None, None
         if work is not None:
             work.cancel()
             await asyncio.wait([work])
 
     async def _serve(self, listener: socket.socket) -> None:
-        """Take connections until there were too many, or until something breaks; say so then."""
-        most = self._rules.network.limits.connections
+        """Accept connections up to the limit or an error, then report the loss."""
+        limit = self._rules.network.limits.connections
         try:
             async with asyncio.TaskGroup() as tunnels:
                 await self._accept(listener, tunnels)
                 listener.close()
-                self._lost(f"{most} connections were made, and a sandbox may make no more")
+                self._on_lost(f"{limit} connections were made, and a sandbox may make no more")
         except ExceptionGroup as group:
             # On any error the network is gone, and the run's report must say so.
             log.exception("the proxy of a sandbox broke")
-            self._lost(f"the proxy broke: {group.exceptions[0]!r}")
+            self._on_lost(f"the proxy broke: {group.exceptions[0]!r}")
 
     async def _accept(self, listener: socket.socket, tunnels: asyncio.TaskGroup) -> None:
         slots = asyncio.Semaphore(self._rules.network.limits.at_once)
-        while self._made < self._rules.network.limits.connections:
+        while self._accepted < self._rules.network.limits.connections:
             await slots.acquire()
-            self._made += 1
+            self._accepted += 1
             try:
-                connection = await _next(listener)
+                connection = await _accept_next(listener)
             except ConnectionAbortedError:  # it was given up before it was taken
                 slots.release()
                 continue
@@ -211,9 +208,9 @@ class Egress:
                 connection.close()
                 slots.release()
 
-            tunnels.create_task(self._see_through(connection)).add_done_callback(over)
+            tunnels.create_task(self._serve_tunnel(connection)).add_done_callback(over)
 
-    async def _see_through(self, connection: socket.socket) -> None:
+    async def _serve_tunnel(self, connection: socket.socket) -> None:
         try:
             client = await asyncio.open_connection(sock=connection)
         except OSError:  # gone already
@@ -224,20 +221,20 @@ class Egress:
             await close(client[1])
         finally:
             client[1].transport.abort()
-            self._told(tunnel.record)
+            self._on_connection(tunnel.record)
 
 
-async def _next(listener: socket.socket) -> socket.socket:
-    """Accept the next connection; the event loop's own `sock_accept` loses one that comes while it is cancelled."""
+async def _accept_next(listener: socket.socket) -> socket.socket:
+    """Accept the next connection. On cancellation, the event loop's `sock_accept` may lose one."""
     loop = asyncio.get_running_loop()
     while True:
         try:
             connection, _ = listener.accept()
         except BlockingIOError:
-            came = asyncio.Event()
-            loop.add_reader(listener, came.set)
+            is_ready = asyncio.Event()
+            loop.add_reader(listener, is_ready.set)
             try:
-                await came.wait()
+                await is_ready.wait()
             finally:
                 loop.remove_reader(listener)
         else:
@@ -255,21 +252,21 @@ _PROGRAM = Path(__file__).with_name("enter_namespace.py")
 _HELPER_SECONDS = 20.0
 
 
-def listen_inside(namespace: int) -> socket.socket:
-    """Listen on `PORT` of the loopback of another network namespace; takes some 20 ms.
+def listen_in_namespace(namespace: int) -> socket.socket:
+    """Listen on `PORT` of the loopback in another network namespace; takes 20 ms.
 
     Args:
-        namespace: an open descriptor of it (`/proc/[pid]/ns/net`).
+        namespace: descriptor of `/proc/[pid]/ns/net`.
 
     Raises:
-        SandboxError: the kernel refuses; the text has its words.
+        SandboxError: with the kernel's error.
     """
     ours, theirs = socket.socketpair()
     with ours, theirs:
         numbers = [namespace, theirs.fileno()]
         argv = [sys.executable, "-I", "-S", str(_PROGRAM), *map(str, numbers), str(PORT)]
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 argv,
                 env={},
                 pass_fds=numbers,
@@ -280,10 +277,10 @@ def listen_inside(namespace: int) -> socket.socket:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise SandboxError(f"The sandbox's network cannot be opened: {error}") from error
-        if done.returncode != 0:
-            said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        if result.returncode != 0:
+            reason = result.stderr.decode(errors="replace").strip().rpartition("\n")[2]
             raise SandboxError(
-                f"The sandbox's network cannot be opened: {said or 'its helper gave no reason'}. Run without a "
+                f"The sandbox's network cannot be opened: {reason or 'its helper gave no reason'}. Run without a "
                 "network, or let this user enter the namespaces that it creates (setns)."
             )
         _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
@@ -294,26 +291,23 @@ def listen_inside(namespace: int) -> socket.socket:
 
 _CHUNK = 1 << 16
 
-_ADDRESSES = 4
-"""Of a host with many, this many are tried."""
+_MAX_ADDRESSES = 4
+"""Attempts per host."""
 
 _FLUSH_SECONDS = 1.0
 
 _ACCESS_DENIED = bytes([21, 3, 3, 0, 2, 2, 49])
-"""A fatal TLS alert (RFC 8446, section 6): after the proxy's answer, the only thing that the program can be told."""
+"""Fatal TLS alert (RFC 8446, section 6), the only possible message after the proxy's answer."""
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyRules:
-    """The rules for every tunnel of one sandbox.
+    """Rules for every tunnel of a sandbox.
 
     Attributes:
-        network: the hosts and the bounds.
-        budget: shared by all tunnels.
-        resolve: turns names into addresses.
-        refusal: returns why an address is refused, or None.
+        refusal: reason to refuse an address, or None.
     """
 
     network: Network
@@ -324,58 +318,58 @@ class ProxyRules:
 
 @dataclass(slots=True)
 class TransferBudget:
-    """The bytes that may still pass, over all connections."""
+    """Bytes left over all connections."""
 
     total: int
-    left: int
+    remaining: int
 
     def take(self, size: int) -> None:
-        """Count bytes that are about to pass.
+        """Subtract bytes.
 
         Raises:
-            TunnelClosedError: they are more than are left.
+            TunnelClosedError: the budget is exhausted.
         """
-        if size > self.left:
-            self.left = 0
-            raise TunnelClosedError(self.spent())
-        self.left -= size
+        if size > self.remaining:
+            self.remaining = 0
+            raise TunnelClosedError(self.exhausted_message())
+        self.remaining -= size
 
-    def spent(self) -> str:
-        """Return the error's text for an exhausted budget."""
+    def exhausted_message(self) -> str:
+        """Return the error text of an exhausted budget."""
         return f"the limit of {self.total} bytes is used up"
 
 
 class TunnelClosedError(Exception):
-    """An open tunnel was closed by the proxy; the text says why."""
+    """The proxy closed an open tunnel."""
 
 
 class Tunnel:
-    """A connection that a program inside has opened to the proxy."""
+    """A program's connection to the proxy."""
 
     def __init__(self, rules: ProxyRules, client: Streams) -> None:
         self._rules = rules
         self._client = client
         self._host, self._port = "", 0
-        self._greeted = False
+        self._is_open = False
         self._reason = "the proxy was closed"
-        self._passed: dict[Literal["sent", "received"], int] = {"sent": 0, "received": 0}
+        self._transferred: dict[Literal["sent", "received"], int] = {"sent": 0, "received": 0}
 
     async def serve(self) -> None:
-        """See the connection through; whatever either side does, it ends without an exception."""
+        """Handle the connection to its end; errors of either side do not escape."""
         request = ConnectRequest()
         try:
             async with contextlib.AsyncExitStack() as stack:
-                await self._asked(request)
-                upstream = await self._connected()
+                await self._check_request(request)
+                upstream = await self._connect()
                 stack.push_async_callback(close, upstream[1])
-                self._client[1].write(request.accepted())
-                hello = await self._hello(request.rest)
-                self._greeted = True
-                await self._pass_both(upstream, hello)
+                self._client[1].write(request.accept())
+                hello = await self._read_hello(request.rest)
+                self._is_open = True
+                await self._forward(upstream, hello)
                 self._reason = ""
         except RequestError as error:
             self._reason = error.reason
-            self._client[1].write(request.refused(error))
+            self._client[1].write(request.refuse(error))
         except HelloError as error:
             self._reason = str(error)
             self._client[1].write(_ACCESS_DENIED)
@@ -388,29 +382,31 @@ class Tunnel:
 
     @property
     def record(self) -> Connection:
-        """The connection as it is reported."""
-        return Connection(host=self._host, port=self._port, allowed=self._greeted, reason=self._reason, **self._passed)
+        """The connection for reports."""
+        return Connection(
+            host=self._host, port=self._port, allowed=self._is_open, reason=self._reason, **self._transferred
+        )
 
-    async def _asked(self, request: ConnectRequest) -> None:
-        """Read the request and decide on it.
+    async def _check_request(self, request: ConnectRequest) -> None:
+        """Read and check the request.
 
         Raises:
-            RequestError: it is refused.
+            RequestError: refused.
         """
         async with asyncio.timeout(self._rules.network.limits.handshake_seconds):
             while (target := request.feed(await self._client[0].read(_CHUNK))) is None:
                 pass
         self._host, self._port = target
-        if self._rules.budget.left <= 0:
-            raise RequestError(403, self._rules.budget.spent())
-        if not any((each.host, each.port) == target for each in self._rules.network.allowed):
+        if self._rules.budget.remaining <= 0:
+            raise RequestError(403, self._rules.budget.exhausted_message())
+        if not any((destination.host, destination.port) == target for destination in self._rules.network.allowed):
             raise RequestError(403, f"{_describe(target)} is not on the list of hosts that this sandbox may reach")
 
-    async def _connected(self) -> Streams:
-        """Connect to the host, whose name is looked up once.
+    async def _connect(self) -> Streams:
+        """Resolve the host once and connect to it.
 
         Raises:
-            RequestError: the name cannot be resolved, or leads to an address that is refused.
+            RequestError: unresolvable, or a refused address.
         """
         limit, host = self._rules.network.limits.handshake_seconds, self._host
         try:
@@ -421,31 +417,31 @@ class Tunnel:
         for address in addresses:
             if (kind := self._rules.refusal(address)) is not None:
                 raise RequestError(403, f"the name {host} leads to {address} ({kind}), which is not a public address")
-        for address in addresses[:_ADDRESSES]:
+        for address in addresses[:_MAX_ADDRESSES]:
             with contextlib.suppress(OSError):  # the next one may answer
                 async with asyncio.timeout(limit):
                     return await asyncio.open_connection(address, self._port)
         raise RequestError(502, f"{host} does not answer on port {self._port}")
 
-    async def _hello(self, first: bytes) -> bytes:
-        """Read the first bytes of the tunnel, which must greet the requested host.
+    async def _read_hello(self, first: bytes) -> bytes:
+        """Read the first bytes and verify the server name.
 
         Raises:
-            HelloError: they do not.
+            HelloError: another or no name.
         """
-        hello, seen, data = ClientHello(), bytearray(first), first
+        hello, received, data = ClientHello(), bytearray(first), first
         async with asyncio.timeout(self._rules.network.limits.handshake_seconds):
             while (name := hello.feed(data)) is None:
                 data = await self._client[0].read(_CHUNK)
                 if not data:
                     raise HelloError("it ended before a TLS ClientHello did")
-                seen += data
+                received += data
         if name != self._host:
             raise HelloError(f"the TLS ClientHello names {name}, and the request named {self._host}")
-        return bytes(seen)
+        return bytes(received)
 
-    async def _pass_both(self, upstream: Streams, first: bytes) -> None:
-        """Pass bytes on in both directions until both sides have ended, or neither says a word any more."""
+    async def _forward(self, upstream: Streams, first: bytes) -> None:
+        """Forward both directions until both end or stay idle."""
         idle = self._rules.network.limits.idle_seconds
         clock = asyncio.get_running_loop().time
 
@@ -454,7 +450,7 @@ class Tunnel:
         ) -> None:
             while data or (data := await reader.read(_CHUNK)):
                 self._rules.budget.take(len(data))
-                self._passed[way] += len(data)
+                self._transferred[way] += len(data)
                 writer.write(data)
                 await writer.drain()
                 limit.reschedule(clock() + idle)
@@ -471,7 +467,7 @@ class Tunnel:
 
 
 async def close(writer: asyncio.StreamWriter) -> None:
-    """Close a connection; what was written has a second to leave."""
+    """Close a connection after flushing for at most a second."""
     writer.close()
     try:
         async with asyncio.timeout(_FLUSH_SECONDS):
@@ -492,19 +488,18 @@ def _describe(target: tuple[str, int]) -> str:
         return "this"
 
 
-_LARGEST_HEAD = 8 * 1024
+_MAX_HEAD_BYTES = 8 * 1024
 
 _TARGET = re.compile(rb"(?P<host>[A-Za-z0-9.-]{1,253}):(?P<port>[0-9]{1,5})")
 
-_BODY = frozenset({b"content-length", b"transfer-encoding"})
+_BODY_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 
 
 class RequestError(Exception):
-    """A request that is refused.
+    """A refused request.
 
     Attributes:
-        status: the HTTP status to refuse it with.
-        reason: why, in a few words of ASCII.
+        reason: for the status line; ASCII.
     """
 
     def __init__(self, status: int, reason: str) -> None:
@@ -514,21 +509,21 @@ class RequestError(Exception):
 
 
 class ConnectRequest:
-    """Takes a request's bytes as they come. One connection carries one request.
+    """Incremental parser of one request.
 
     Attributes:
-        rest: what came after the head; it belongs to the tunnel.
+        rest: bytes after the head, for the tunnel.
     """
 
     def __init__(self) -> None:
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_LARGEST_HEAD)
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD_BYTES)
         self.rest = b""
 
     def feed(self, data: bytes) -> tuple[str, int] | None:
-        """Take more bytes, none at their end; the host in lower case and the port, or None while the head is not whole.
+        """Parse more bytes; return host and port once the head is complete.
 
         Raises:
-            RequestError: it asks for anything but a tunnel.
+            RequestError: not a request for a tunnel.
         """
         try:
             self._http.receive_data(data)
@@ -546,20 +541,20 @@ class ConnectRequest:
         if target is None:
             raise RequestError(403, "hosts can be reached by name only")
         headers = dict(event.headers)
-        if _BODY & headers.keys():
+        if _BODY_HEADERS & headers.keys():
             raise RequestError(400, "a CONNECT request has no body")
         # A second opinion on where to is one too many.
         if headers.get(b"host", event.target).lower() not in {event.target.lower(), target["host"].lower()}:
             raise RequestError(400, "the Host header names another host than the request")
         return target["host"].decode("ascii").lower(), int(target["port"])
 
-    def accepted(self) -> bytes:
+    def accept(self) -> bytes:
         """Return the answer to an accepted request."""
         return self._http.send(h11.Response(status_code=200, reason=b"Connection established", headers=[])) or b""
 
     @staticmethod
-    def refused(error: RequestError) -> bytes:
-        """Return the answer to a refused request. Most programs show the status line, so the reason is there."""
+    def refuse(error: RequestError) -> bytes:
+        """Return the answer to a refused request; most programs show the status line."""
         http = h11.Connection(h11.SERVER)  # one that has seen nothing: ours may have come to its end
         text = f"{error.reason}\n".encode("ascii", "replace")
         headers = [("Content-Type", "text/plain"), ("Content-Length", str(len(text))), ("Connection", "close")]
@@ -570,33 +565,33 @@ class ConnectRequest:
 
 _HANDSHAKE, _CLIENT_HELLO = 22, 1
 
-_LARGEST_RECORD, _LARGEST_HELLO = 1 << 14, 1 << 14
+_MAX_RECORD_BYTES, _MAX_HELLO_BYTES = 1 << 14, 1 << 14
 
 _SERVER_NAME, _HOST_NAME = 0, 0
 
 _HIDDEN_NAMES = frozenset({0xFE0D, 0xFFCE, *range(0xFE08, 0xFE0D)})
-"""Encrypted Client Hello (RFC 9849) and its drafts: the name outside is not the one that counts."""
+"""Encrypted Client Hello (RFC 9849) and drafts, whose outer name does not count."""
 
 # Labels as RFC 1035 (section 2.3.4) bounds them: OpenSSL takes others, and some servers fail over them.
 _NAME = re.compile(rb"(?=.{1,253}\Z)[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*\.?")
 
 
 class HelloError(Exception):
-    """It is no TLS ClientHello that names its server; the text says what is wrong."""
+    """Not a TLS ClientHello with a server name."""
 
 
 class ClientHello:
-    """Takes a client's first bytes as they come; `feed` tells the name once the message is whole."""
+    """Incremental parser of a client's first TLS message."""
 
     def __init__(self) -> None:
         self._pending = bytearray()
         self._message = bytearray()
 
     def feed(self, data: bytes) -> str | None:
-        """Take more bytes; the name in lower case, or None while the message is not whole.
+        """Parse more bytes; return the lower-case server name once complete.
 
         Raises:
-            HelloError: it cannot become a message that names its server.
+            HelloError: not a ClientHello with a server name.
         """
         self._pending += data
         while True:
@@ -606,90 +601,85 @@ class ClientHello:
             if len(self._pending) < 5:  # noqa: PLR2004 - type, version, length
                 return None
             size = int.from_bytes(self._pending[3:5])
-            if not 1 <= size <= _LARGEST_RECORD:
+            if not 1 <= size <= _MAX_RECORD_BYTES:
                 raise HelloError(f"a TLS record of {size} bytes")
             if len(self._pending) < 5 + size:
                 return None
             self._message += self._pending[5 : 5 + size]
             del self._pending[: 5 + size]
-            if (body := self._whole()) is not None:
-                return _server_name(body)
+            if (body := self._take_message()) is not None:
+                return _read_server_name(body)
 
-    def _whole(self) -> bytes | None:
-        """The message without its head, once all of it is there."""
+    def _take_message(self) -> bytes | None:
+        """Return the complete message without its head, else None."""
         if self._message[:1] != bytes([_CLIENT_HELLO]):
             raise HelloError("the first TLS message is no ClientHello")
         if len(self._message) < 4:  # noqa: PLR2004 - type, length
             return None
         size = int.from_bytes(self._message[1:4])
-        if size > _LARGEST_HELLO:
+        if size > _MAX_HELLO_BYTES:
             raise HelloError(f"a TLS ClientHello of {size} bytes")
         if len(self._message) > 4 + size:
             raise HelloError("more in one TLS record than a ClientHello")
         return bytes(self._message[4:]) if len(self._message) == 4 + size else None
 
 
-def _server_name(body: bytes) -> str:
-    """Return the server's name in the extensions of a ClientHello.
+def _read_server_name(body: bytes) -> str:
+    """Return the server name of a ClientHello.
 
-    It is read strictly after RFC 8446 (sections 4.1.2, 4.2, 5.1) and RFC 6066 (section 3): a message that a server
-    could understand in two ways is refused.
+    Strict by RFC 8446 (sections 4.1.2, 4.2, 5.1) and RFC 6066 (section 3); ambiguous messages are refused.
     """
-    reader = _Reader(body)
-    reader.take(2 + 32)  # version, random
-    reader.vector(1)  # session
-    reader.vector(2)  # cipher suites
-    reader.vector(1)  # compression methods
-    inner = _Reader(reader.vector(2) if reader else b"")
-    reader.end()
+    reader = _FieldReader(body)
+    reader.read(2 + 32)  # version, random
+    reader.read_vector(1)  # session
+    reader.read_vector(2)  # cipher suites
+    reader.read_vector(1)  # compression methods
+    inner = _FieldReader(reader.read_vector(2) if reader else b"")
+    reader.expect_end()
     extensions: dict[int, bytes] = {}
     while inner:
-        kind = inner.number(2)
+        kind = inner.read_number(2)
         if kind in extensions:
             raise HelloError(f"a TLS ClientHello with extension {kind} twice")
-        extensions[kind] = inner.vector(2)
-    if hidden := _HIDDEN_NAMES & extensions.keys():
-        raise HelloError(f"a TLS ClientHello that hides its server's name (extension {min(hidden):#06x})")
+        extensions[kind] = inner.read_vector(2)
+    if encrypted := _HIDDEN_NAMES & extensions.keys():
+        raise HelloError(f"a TLS ClientHello that hides its server's name (extension {min(encrypted):#06x})")
     if _SERVER_NAME not in extensions:
         raise HelloError("a TLS ClientHello without its server's name (SNI)")
-    outer = _Reader(extensions[_SERVER_NAME])
-    names = _Reader(outer.vector(2))
-    outer.end()
-    kind, name = names.number(1), names.vector(2)
-    names.end()
+    outer = _FieldReader(extensions[_SERVER_NAME])
+    names = _FieldReader(outer.read_vector(2))
+    outer.expect_end()
+    kind, name = names.read_number(1), names.read_vector(2)
+    names.expect_end()
     if kind != _HOST_NAME or not _NAME.fullmatch(name):
         raise HelloError("a TLS ClientHello whose server's name is no host name")
     return name.decode("ascii").lower()
 
 
-class _Reader:
-    """A reader of binary fields."""
+class _FieldReader:
+    """Reader of binary fields."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
     def __bool__(self) -> bool:
-        """Whether something is left."""
         return self._at < len(self._data)
 
-    def take(self, size: int) -> bytes:
-        """The next `size` bytes."""
-        taken = self._data[self._at : self._at + size]
-        if len(taken) < size:
+    def read(self, size: int) -> bytes:
+        data = self._data[self._at : self._at + size]
+        if len(data) < size:
             raise HelloError("a TLS ClientHello whose lengths do not fit")
         self._at += size
-        return taken
+        return data
 
-    def number(self, size: int) -> int:
-        """The next `size` bytes as a number."""
-        return int.from_bytes(self.take(size))
+    def read_number(self, size: int) -> int:
+        return int.from_bytes(self.read(size))
 
-    def vector(self, length: int) -> bytes:
-        """What follows a length of `length` bytes."""
-        return self.take(self.number(length))
+    def read_vector(self, length: int) -> bytes:
+        """Read a vector with a length prefix of `length` bytes."""
+        return self.read(self.read_number(length))
 
-    def end(self) -> None:
-        """Nothing may be left."""
+    def expect_end(self) -> None:
         if self:
             raise HelloError("a TLS ClientHello whose lengths do not fit")

@@ -1,10 +1,7 @@
-"""A program that makes a listening socket in another network namespace and passes it on; run by its path.
+"""Listen in another network namespace and send the socket: `enter_namespace.py NAMESPACE SOCKET PORT`.
 
-    python enter_namespace.py NAMESPACE SOCKET PORT
-
-NAMESPACE is the descriptor of a network namespace, SOCKET that of a unix socket which the listening socket is sent
-over. The namespace's owner is entered first, which the process that started the sandbox may do, root or not (setns(2),
-ioctl_ns(2)); a thread cannot, hence a program. It keeps its own process namespace: nothing in the sandbox sees it.
+The arguments are descriptors of the namespace and of a unix socket. A program, since a thread cannot enter the owning
+user namespace (setns(2), ioctl_ns(2)); it stays outside the sandbox's PID namespace.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ _BACKLOG = 128
 
 
 def main(namespace: int, sink: int, port: int) -> None:
-    """Make the socket in `namespace` and send it over `sink`.
+    """Create the socket in `namespace` and send it over `sink`.
 
     Raises:
         OSError: the kernel refuses.

@@ -1,8 +1,6 @@
-"""The protocol of a sandbox: run a program in isolation.
+"""The `Sandbox` protocol: run a program in isolation.
 
-A `Sandbox` makes a `Launch`, the command by which a program runs on one workspace. `SandboxSettings` say what it shows
-to the program. Below are helpers that all sandboxes share: the files that a program is loaded from, and temporary
-directories that are removed when their process ends, in every case.
+Also the settings, and helpers of all sandboxes: shared libraries and temporary directories.
 """
 
 from __future__ import annotations
@@ -32,23 +30,23 @@ TMPFS = ("/dev/shm", "/tmp", HOME)  # noqa: S108 - places inside, not files of t
 
 
 class Sandbox(Protocol):
-    """A way to run programs on one workspace in isolation from the host."""
+    """Runs programs on one workspace in isolation from the host."""
 
     @property
     def level(self) -> str:
-        """The protection of the host, for reports: `bubblewrap`, `docker` or `none`."""
+        """Protection for reports: `bubblewrap`, `docker` or `none`."""
 
     @property
-    def apart(self) -> bool:
-        """Whether each start gets processes, network and temporary files of its own, unseen by every other start."""
+    def is_isolated(self) -> bool:
+        """Whether each start has its own processes, network and temporary files."""
 
     @property
     def limits(self) -> SandboxLimits:
-        """Bounds of each start; where nothing is `apart`, nothing keeps them."""
+        """Bounds of each start, enforced if isolated."""
 
     @property
     def git_writable(self) -> bool:
-        """Whether programs may make and change git repositories in the workspace."""
+        """Whether programs may change git repositories in the workspace."""
 
     def launch(
         self,
@@ -59,24 +57,24 @@ class Sandbox(Protocol):
         fixed: Sequence[FixedPath] = (),
         first: bool = False,
     ) -> Launch:
-        """Prepare to start `argv` inside, in `workspace`, which is the only thing writable besides tmpfs.
+        """Prepare to start `argv` in `workspace`, the only writable directory besides tmpfs.
 
         Args:
-            argv: the program and its arguments.
-            workspace: the directory of the host to work in.
-            readable: more files and directories of the host that may be read, by their absolute path inside.
-            fixed: paths in the workspace that stay in their place, a directory before what is in it.
-            first: make it the first process, out of the reach of what it starts; for sandboxes that are `apart`.
+            argv: program and arguments.
+            workspace: host directory.
+            readable: host paths to show, by absolute path inside.
+            fixed: immovable workspace paths, parents first.
+            first: start as the first process, protected from its children, if isolated.
 
         Raises:
-            SandboxError: the sandbox cannot work here; the text says how to fix it.
+            SandboxError: with a remedy.
         """
 
-    def seen_as(self, workspace: Path) -> str:
-        """Return the absolute path at which programs inside see `workspace`."""
+    def inner_path(self, workspace: Path) -> str:
+        """Return the path of `workspace` inside."""
 
     def probe(self) -> None:
-        """Start a trivial program with the full argument list, once; the answer is cached.
+        """Start a trivial program with the full argument list; cached.
 
         Raises:
             SandboxError: as for `launch`.
@@ -85,11 +83,11 @@ class Sandbox(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedPath:
-    """A path in the workspace that programs can neither rename nor replace, because it is mounted over itself.
+    """A workspace path that is a mount point, hence can be neither renamed nor replaced.
 
     Attributes:
-        path: from the workspace.
-        writable: whether they may write to it, for a directory above one that is read-only.
+        path: relative.
+        writable: for a directory above a read-only one.
     """
 
     path: str
@@ -98,7 +96,7 @@ class FixedPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A program made ready: start exactly this argv with exactly this environment, from the main thread."""
+    """A prepared command; start it from the main thread with exactly this environment."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -106,21 +104,19 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxLimits:
-    """Bounds of one sandbox: of everything that runs in it together, and where it says so of one process or file.
+    """Bounds of one sandbox, in total unless noted.
 
     Attributes:
-        memory_bytes: memory of all processes and of files in tmpfs together, and what one process may write to. On a
-            machine with little memory, three quarters of that.
-        processes: processes and threads.
-        cpu_seconds: processor time of all processes together, of those that ended too.
-        seconds: from the sandbox's start. The greatest time that a run can be given, because a run ends its own.
-        disk_bytes: taken by what was made or changed in the workspace.
-        files: made or changed in the workspace, and in tmpfs; directories count. Dependencies of a large project in
-            JavaScript come to about 100,000.
-        free_bytes: bytes that stay free on the workspace's disk, no matter which program fills it.
-        file_bytes: size of one file.
-        tmp_bytes: size of each writable tmpfs (`/tmp`, `/dev/shm`, home).
-        open_files: open files of one process.
+        memory_bytes: processes and tmpfs; also the data of one process. At most three quarters of the machine's.
+        processes: with threads.
+        cpu_seconds: of ended processes, too.
+        seconds: since the start; must exceed a run's, which ends earlier.
+        disk_bytes: written to the workspace.
+        files: changed in the workspace, or in tmpfs; with directories. A large JavaScript project has 100,000.
+        free_bytes: minimum on the workspace's disk.
+        file_bytes: per file.
+        tmp_bytes: per tmpfs (`/tmp`, `/dev/shm`, home).
+        open_files: per process.
     """
 
     memory_bytes: int = 8 * 1024**3
@@ -137,13 +133,12 @@ class SandboxLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSettings:
-    """The settings of the sandbox `docker`.
+    """Settings of the sandbox `docker`.
 
     Attributes:
-        image: the image, best named by its digest (`name@sha256:…`). It must have bash and the basic programs of GNU or
-            BusyBox, and it is never fetched.
-        program: the engine's command line, `docker` or `podman`: a name on the `PATH`, or a path.
-        cpus: processors that one container may keep busy.
+        image: preferably by digest (`name@sha256:…`), never pulled; needs bash and GNU or BusyBox tools.
+        program: `docker` or `podman`, or a path.
+        cpus: per container.
     """
 
     image: str
@@ -153,16 +148,14 @@ class ContainerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSettings:
-    """The parts of the host that a sandbox shows to the programs inside, besides the workspace, and its bounds.
+    """Host files that a sandbox shows besides the workspace, and its limits.
 
     Attributes:
-        read_only: host directories shown read-only at their own paths (a Python prefix, a toolchain).
-        path: directories put before the usual ones on `PATH`.
-        environment: variables set inside; nothing is inherited.
-        limits: bounds.
-        container: for the sandbox `docker`, which requires it.
-        git_writable: whether programs may make and change git repositories in the workspace. The next git outside the
-            sandbox runs the hooks and programs that they write there.
+        read_only: host directories at their own paths, e.g. a toolchain.
+        path: prepended to `PATH`.
+        environment: complete; nothing is inherited.
+        container: required for `docker`.
+        git_writable: allow changes of git repositories in the workspace, whose hooks git outside then runs.
     """
 
     read_only: tuple[Path, ...] = ()
@@ -173,10 +166,10 @@ class SandboxSettings:
     git_writable: bool = False
 
     def check(self, workspace: Path) -> None:
-        """Check that the parts of the host which a sandbox shows exist.
+        """Check that the host's directories exist.
 
         Raises:
-            SandboxError: the workspace is no directory, or one of `read_only` is none that can be shown.
+            SandboxError: the workspace or one of `read_only` is unusable.
         """
         if not workspace.is_dir():
             raise SandboxError(f"The workspace {workspace} is not a directory; create it before starting the sandbox.")
@@ -187,39 +180,39 @@ class SandboxSettings:
                     "name an existing one or remove it."
                 )
 
-    def kept(self, workspace: Path) -> Mapping[str, Path]:
-        """Return the parts of a workspace that are shown read-only: paths in it, and on the host."""
+    def read_only_paths(self, workspace: Path) -> Mapping[str, Path]:
+        """Return the read-only parts of a workspace: host paths by relative path."""
         git = workspace / ".git"
         return {} if self.git_writable or git.is_symlink() or not git.exists() else {".git": git}
 
 
 class TemporaryFiles(Protocol):
-    """Work on the `/tmp` of a sandbox from outside."""
+    """Access to a sandbox's `/tmp` from outside."""
 
     def attach(self, root: int, alive: Callable[[], bool]) -> None:
-        """Take over the `/tmp` of a sandbox that has started.
+        """Attach to the `/tmp` of a started sandbox.
 
         Args:
-            root: descriptor of its root directory, which stays the caller's.
+            root: descriptor of its root directory; not closed.
             alive: whether it still runs.
 
         Raises:
-            OSError: the sandbox has ended, or has no `/tmp` of its own.
+            OSError: the sandbox ended, or has no own `/tmp`.
         """
 
     def detach(self) -> None:
-        """Let go of a sandbox that ends."""
+        """Detach from an ending sandbox."""
 
 
-_LOADED = re.compile(r"^\s*(?:\S+ => )?(/.+) \(0x[0-9a-f]+\)$", re.MULTILINE)
+_LIBRARY_LINE = re.compile(r"^\s*(?:\S+ => )?(/.+) \(0x[0-9a-f]+\)$", re.MULTILINE)
 
 
 @functools.cache
-def libraries_of(program: Path) -> frozenset[str]:
-    """Return the absolute paths of the files that a program is loaded from, as the loader says (ld.so(8)).
+def find_libraries(program: Path) -> frozenset[str]:
+    """Return a program's shared libraries as resolved by ld.so(8).
 
     Raises:
-        SandboxError: it cannot be started.
+        SandboxError: the program cannot be started.
     """
     try:
         # A program without libraries gets no loader, and answers for itself.
@@ -234,41 +227,37 @@ def libraries_of(program: Path) -> frozenset[str]:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SandboxError(f"{program} cannot be started ({error}); install it again.") from error
-    return frozenset(_LOADED.findall(traced.stdout))
+    return frozenset(_LIBRARY_LINE.findall(traced.stdout))
 
 
-_NEWBORN_SECONDS = 60.0
-"""A directory younger than this may not be locked yet by the process that makes it."""
+_MIN_AGE_SECONDS = 60.0
+"""Age below which a directory may not be locked yet."""
 
 _REMOVAL_SECONDS = 60.0
 
 
-class Temporary:
-    """A private directory, removed by `close`, with this object, or at the process's end.
+class PrivateDirectory:
+    """A private directory, removed on `close`, garbage collection or exit.
 
-    A process that is killed removes nothing. So each holds a lock on its directories, which the kernel gives back
-    whatever happens, and the next one to make a directory of that name removes those that nobody holds. (Not on
-    Windows, where directories have no locks.)
-
-    Attributes:
-        path: the directory.
+    Each is locked, so that the next one with its prefix can remove those of killed processes. (Windows cannot lock
+    directories.)
     """
 
-    def __init__(self, prefix: str, place: Path | None = None) -> None:
-        """Make a directory whose name begins with `prefix`.
+    def __init__(self, prefix: str, parent: Path | None = None) -> None:
+        """Create a directory.
 
         Args:
-            prefix: the beginning of the names of all directories for the same purpose.
-            place: where; None for the system's place for temporary files.
+            prefix: of its name, by purpose.
+            parent: None for the system's temporary directory.
 
         Raises:
-            OSError: the place cannot be written.
+            OSError: the parent is not writable.
         """
         lock = -1
-        place = Path(tempfile.gettempdir()) if place is None else place
+        parent = Path(tempfile.gettempdir()) if parent is None else parent
         if sys.platform != "win32":
-            _sweep(prefix, place)
-        self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+            _remove_leftovers(prefix, parent)
+        self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         if sys.platform != "win32":
             lock = _lock(self.path)
         self._remove = weakref.finalize(self, _remove, self.path, lock, os.getpid())
@@ -280,27 +269,27 @@ class Temporary:
         self.close()
 
     def close(self) -> None:
-        """Remove it; idempotent."""
+        """Remove the directory; idempotent."""
         self._remove()
 
 
-def _sweep(prefix: str, place: Path) -> None:
-    for left in place.glob(f"{prefix}*"):
+def _remove_leftovers(prefix: str, place: Path) -> None:
+    for leftover in place.glob(f"{prefix}*"):
         try:
-            status = left.lstat()
-            if status.st_uid != os.geteuid() or time.time() - status.st_mtime < _NEWBORN_SECONDS:
+            status = leftover.lstat()
+            if status.st_uid != os.geteuid() or time.time() - status.st_mtime < _MIN_AGE_SECONDS:
                 continue
-            lock = _lock(left)
+            lock = _lock(leftover)
         except OSError:  # in use, gone meanwhile, or no directory
             continue
-        _remove(left, lock, os.getpid())
+        _remove(leftover, lock, os.getpid())
 
 
 def _lock(directory: Path) -> int:
-    """Lock a directory for as long as the descriptor is open.
+    """Lock a directory until the descriptor is closed.
 
     Raises:
-        OSError: it is locked already, or no directory; or this is Windows, where directories have no locks.
+        OSError: already locked, not a directory, or Windows.
     """
     if sys.platform == "win32":
         raise OSError(f"{directory} cannot be locked on Windows")

@@ -1,8 +1,7 @@
-"""A sandbox that is started once and runs trusted programs one after the other.
+"""A sandbox that stays up to run trusted programs one by one.
 
-A fresh sandbox costs about 10 ms, which is as long as a search of a thousand files. A few lines of bash stay in this
-one and start the programs that they are told. No code of the agent ever runs in it; it protects from links and
-directories that the agent's code swaps while a program reads.
+A fresh sandbox costs 10 ms. A bash loop inside starts the given programs, never code of the agent; the isolation
+protects from links and directories swapped during a read.
 """
 
 from __future__ import annotations
@@ -36,42 +35,42 @@ _CHUNK = 1 << 17
 
 _PIPE = 1 << 20
 
-_LAST_WORDS = 2_000
+_TAIL_BYTES = 2_000
 
-_RARE = b"\x1e"
-"""The beginning of a nonce; text seldom holds it."""
+_NONCE_MARK = b"\x1e"
+"""Rare byte that starts a nonce."""
 
 
 class Resident:
-    """Starts with the first program, and again after one was stopped. Use it from the main thread.
+    """A sandbox that starts on demand. Use it from the main thread.
 
     Attributes:
-        errors: the standard error of the last program, its first 4,000 characters.
-        exit_code: of the last program; None when it was stopped.
+        errors: standard error of the last program, at most 4,000 characters.
+        exit_code: of the last program; None if stopped.
     """
 
     def __init__(self, sandbox: Sandbox, workspace: Path, readable: Mapping[str, Path]) -> None:
         self._sandbox = sandbox
         self._workspace = workspace
         self._readable = readable
-        self._ends: tuple[socket.socket, int] | None = None
+        self._channels: tuple[socket.socket, int] | None = None
         self._stop: weakref.finalize[..., Resident] | None = None
         self._waiting: asyncio.Future[None] | None = None
-        self.busy = False
+        self.is_busy = False
         self.errors = ""
         self.exit_code: int | None = None
 
     async def run(self, argv: Sequence[str]) -> AsyncGenerator[bytes]:
-        """Run a program and yield its output in pieces; leaving the iteration early stops the sandbox.
+        """Run a program and yield its output; leaving the iteration early stops the sandbox.
 
         Raises:
-            SandboxError: the sandbox cannot be started, or it ended.
+            SandboxError: the sandbox did not start, or ended.
         """
-        self.busy, self.errors, self.exit_code = True, "", None
+        self.is_busy, self.errors, self.exit_code = True, "", None
         output = -1
         try:
             connection, output = self._start()
-            nonce = _RARE + secrets.token_hex(16).encode()
+            nonce = _NONCE_MARK + secrets.token_hex(16).encode()
             words = [b"%s %d" % (nonce, len(argv)), *(word.encode(errors="surrogateescape") for word in argv)]
             loop = asyncio.get_running_loop()
             loop.add_reader(output, self._wake)
@@ -81,18 +80,18 @@ class Resident:
             while True:
                 more = await self._receive(output)
                 data = rest + more if rest else more
-                last = more[-_LAST_WORDS:] if len(more) >= _LAST_WORDS else (last + more)[-_LAST_WORDS:]
+                last = more[-_TAIL_BYTES:] if len(more) >= _TAIL_BYTES else (last + more)[-_TAIL_BYTES:]
                 if not more:
                     output_text = last.decode(errors="replace").strip()
                     raise SandboxError(f"The sandbox of `{argv[0]}` ended. It said: {output_text or 'nothing'}")
-                at = data.find(nonce)
-                if at >= 0:
-                    rest, tail = data[:at], data[at + len(nonce) :]
+                position = data.find(nonce)
+                if position >= 0:
+                    rest, tail = data[:position], data[position + len(nonce) :]
                     break
                 # The nonce may be cut in two; large pieces are copied only where it may be.
-                held = data.rfind(_RARE, max(0, len(data) - len(nonce)))
-                rest = data[held:] if held >= 0 else b""
-                yield data[:held] if held >= 0 else data
+                nonce_start = data.rfind(_NONCE_MARK, max(0, len(data) - len(nonce)))
+                rest = data[nonce_start:] if nonce_start >= 0 else b""
+                yield data[:nonce_start] if nonce_start >= 0 else data
             while not tail.endswith(b"\0"):
                 if not (more := await self._receive(output)):
                     raise SandboxError(f"The sandbox of `{argv[0]}` ended.")
@@ -101,14 +100,13 @@ class Resident:
             code, _, errors = tail.strip(b" \0").partition(b" ")
             self.exit_code, self.errors = int(code), errors.decode(errors="replace").strip()
         finally:
-            self.busy = False
+            self.is_busy = False
             if output >= 0:
                 asyncio.get_running_loop().remove_reader(output)
             if self.exit_code is None:
                 self.close()
 
     async def _receive(self, output: int) -> bytes:
-        """Read a chunk; empty at the end."""
         while True:
             try:
                 return os.read(output, _CHUNK)
@@ -121,15 +119,15 @@ class Resident:
             self._waiting.set_result(None)
 
     def close(self) -> None:
-        """Stop the program and the sandbox; idempotent."""
+        """Stop the sandbox; idempotent."""
         if self._stop is not None:
             self._stop()
-        self._stop = self._ends = None
+        self._stop = self._channels = None
 
     def _start(self) -> tuple[socket.socket, int]:
-        """Return the socket for requests and the pipe of answers, which for small pieces is faster than a socket."""
-        if self._ends is not None:
-            return self._ends
+        """Return the request socket and the answer pipe, which is faster than a socket for small data."""
+        if self._channels is not None:
+            return self._channels
         argv = ("bash", "--noprofile", "--norc", "-c", _SCRIPT)
         launch = self._sandbox.launch(argv, workspace=self._workspace, readable=self._readable)
         ours, theirs = socket.socketpair()
@@ -154,9 +152,9 @@ class Resident:
         os.set_blocking(output, False)
         with contextlib.suppress(OSError):  # this user's pipes may hold no more together; see pipe(7)
             fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, _PIPE)
-        self._ends = (ours, output)
+        self._channels = (ours, output)
         self._stop = weakref.finalize(self, _kill, process, ours, output, os.getpid())
-        return self._ends
+        return self._channels
 
 
 def _kill(process: subprocess.Popen[bytes], connection: socket.socket, output: int, owner: int) -> None:

@@ -1,7 +1,4 @@
-"""Choose a sandbox, never a weaker one than was asked for, and open its network.
-
-`Local` is here because it is no sandbox: programs run as the user who started us, with a cleared environment.
-"""
+"""Select a sandbox, never a weaker one than requested, and open its network."""
 
 from __future__ import annotations
 
@@ -13,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 from agent_runtime.core.errors import SandboxError, SettingsError
 from agent_runtime.core.values import Connection, Network
-from agent_runtime.processes.spawn import home
-from agent_runtime.sandbox.bubblewrap import Bubblewrap, enclosed
+from agent_runtime.processes.spawn import home_dir
+from agent_runtime.sandbox.bubblewrap import Bubblewrap, write_enclosed
 from agent_runtime.sandbox.container import Docker
 from agent_runtime.sandbox.protocol import FixedPath, Launch, Sandbox, SandboxLimits, SandboxSettings
 from agent_runtime.sandbox.repositories import RepositoryGuard
@@ -27,33 +24,33 @@ SandboxName = Literal["auto", "bubblewrap", "docker", "local"]
 
 
 def pick_sandbox(name: SandboxName, settings: SandboxSettings) -> Sandbox:
-    """Return a sandbox that works here. `auto` is bubblewrap, else `docker` if an image is named, never `local`.
+    """Return a working sandbox. `auto` is bubblewrap, or `docker` if an image is set, never `local`.
 
     Raises:
-        SettingsError: there is no sandbox of that name.
-        SandboxError: it does not work on this machine; the text says how to fix it.
+        SettingsError: unknown name.
+        SandboxError: with a remedy for this machine.
     """
     match name:
         case "auto":
-            return _best(settings)
+            return _pick_best(settings)
         case "bubblewrap":
-            return _tried(_bubblewrap(settings))
+            return _probe(_bubblewrap(settings))
         case "docker":
-            return _tried(Docker(settings))
+            return _probe(Docker(settings))
         case "local":
-            return _tried(Local(settings))
+            return _probe(Local(settings))
         case _:
             raise SettingsError(f"sandbox: {name!r} is not known; use `auto`, `bubblewrap`, `docker` or `local`.")
 
 
-def _best(settings: SandboxSettings) -> Sandbox:
+def _pick_best(settings: SandboxSettings) -> Sandbox:
     try:
-        return _tried(_bubblewrap(settings))
+        return _probe(_bubblewrap(settings))
     except SandboxError as refused:
         if settings.container is None:
             raise
         try:
-            return _tried(Docker(settings))
+            return _probe(Docker(settings))
         except SandboxError as also:
             raise SandboxError(f"No sandbox works here. `bubblewrap`: {refused}\n`docker`: {also}") from also
 
@@ -67,31 +64,31 @@ def _bubblewrap(settings: SandboxSettings) -> Sandbox:
     return Bubblewrap(settings)
 
 
-def _tried(sandbox: Sandbox) -> Sandbox:
+def _probe(sandbox: Sandbox) -> Sandbox:
     sandbox.probe()
     return sandbox
 
 
-def enclosing(sandbox: Sandbox) -> Callable[[Path], Path] | None:
-    """Return the function that encloses a single program by the means of `sandbox`; None if that is not possible."""
+def find_encloser(sandbox: Sandbox) -> Callable[[Path], Path] | None:
+    """Return the sandbox's function that encloses a single program, or None."""
     if isinstance(sandbox, Docker):
-        return sandbox.enclosed if sys.platform == "linux" else None  # containers run programs of Linux
-    return enclosed if sandbox.level == "bubblewrap" else None
+        return sandbox.write_enclosed if sys.platform == "linux" else None  # containers run programs of Linux
+    return write_enclosed if sandbox.level == "bubblewrap" else None
 
 
 def open_egress(
-    sandbox: Sandbox, network: Network, *, told: Callable[[Connection], None], lost: Callable[[str], None]
+    sandbox: Sandbox, network: Network, *, on_connection: Callable[[Connection], None], on_lost: Callable[[str], None]
 ) -> Egress | None:
-    """Make the network of a sandbox; None if it has none.
+    """Create a sandbox's network, or return None.
 
     Args:
-        sandbox: where programs run.
-        network: the hosts that they may reach.
-        told: called with each connection once it is over or was refused.
-        lost: called with the reason when the network goes away.
+        sandbox: must be bubblewrap.
+        network: allowed hosts.
+        on_connection: called with each finished or refused connection.
+        on_lost: called with the reason when the network breaks.
 
     Raises:
-        SettingsError: the sandbox keeps nothing from the network.
+        SettingsError: the sandbox cannot enforce a network.
     """
     if not network:
         return None
@@ -102,20 +99,14 @@ def open_egress(
         )
     from agent_runtime.sandbox.egress import Egress  # noqa: PLC0415 - few runs have a network
 
-    return Egress(network, told=told, lost=lost)
+    return Egress(network, on_connection=on_connection, on_lost=on_lost)
 
 
-def guard_for(
-    sandbox: Sandbox, workspace: Path, tell: Callable[[str], None] = lambda _text: None
+def create_guard(
+    sandbox: Sandbox, workspace: Path, notify: Callable[[str], None] = lambda _text: None
 ) -> RepositoryGuard | None:
-    """Return the guard of a directory in which a sandbox runs programs, None where they may make repositories.
-
-    Args:
-        sandbox: without one, programs can change every repository of the user anyway.
-        workspace: the directory.
-        tell: called with a text for the user.
-    """
-    return None if sandbox.git_writable or not sandbox.apart else RepositoryGuard(workspace, tell=tell)
+    """Return the repository guard of a workspace, or None if programs may change repositories."""
+    return None if sandbox.git_writable or not sandbox.is_isolated else RepositoryGuard(workspace, notify=notify)
 
 
 _WINDOWS = (
@@ -123,28 +114,28 @@ _WINDOWS = (
     "PROCESSOR_ARCHITECTURE", "PROGRAMDATA", "PROGRAMFILES", "PROGRAMFILES(X86)", "PSMODULEPATH", "SYSTEMDRIVE",
     "SYSTEMROOT", "TEMP", "TMP", "USERNAME", "USERPROFILE", "WINDIR",
 )  # fmt: skip
-"""Variables without which programs of Windows do not run."""
+"""Variables that Windows programs require."""
 
 _PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 
 class Local:
-    """No protection: a program can do anything that its user can. The bot refuses it; see `level`."""
+    """No isolation: programs run as the user, with a cleared environment."""
 
     level = "none"
-    apart = False
+    is_isolated = False
 
     def __init__(self, settings: SandboxSettings) -> None:
         self._settings = settings
 
     @property
     def limits(self) -> SandboxLimits:
-        """The limits of the settings; nothing enforces them here."""
+        """Limits of the settings, not enforced."""
         return self._settings.limits
 
     @property
     def git_writable(self) -> bool:
-        """Whether the settings say so; only file tools keep to it here."""
+        """Whether file tools may change git repositories."""
         return self._settings.git_writable
 
     def launch(
@@ -156,10 +147,10 @@ class Local:
         fixed: Sequence[FixedPath] = (),  # noqa: ARG002 - nothing is mounted here
         first: bool = False,  # noqa: ARG002 - there is no first process here
     ) -> Launch:
-        """Prepare to start `argv` in `workspace`, on the host itself; of the settings, only path and environment count.
+        """Prepare to start `argv` on the host; only path and environment settings apply.
 
         Raises:
-            SandboxError: the workspace does not exist, or this user has no home directory.
+            SandboxError: no workspace or home directory.
         """
         if not workspace.is_dir():
             raise SandboxError(
@@ -167,18 +158,18 @@ class Local:
             )
         if sys.platform == "win32":
             # By expansion, because it knows Windows' own variables and gives nothing else of the environment.
-            known = {name: os.path.expandvars(f"%{name}%") for name in (*_WINDOWS, "PATH")}
-            kept = {name: value for name, value in known.items() if value != f"%{name}%"}
-            path = os.pathsep.join([*map(str, self._settings.path), kept.get("PATH", "")])
-            return Launch(argv=tuple(argv), env={**kept, **self._settings.environment, "PATH": path})
+            expanded = {name: os.path.expandvars(f"%{name}%") for name in (*_WINDOWS, "PATH")}
+            variables = {name: value for name, value in expanded.items() if value != f"%{name}%"}
+            path = os.pathsep.join([*map(str, self._settings.path), variables.get("PATH", "")])
+            return Launch(argv=tuple(argv), env={**variables, **self._settings.environment, "PATH": path})
         path = ":".join([*map(str, self._settings.path), *_PATH])
-        own = str(home("Programs cannot be started", kind=SandboxError))
+        own = str(home_dir("Programs cannot be started", kind=SandboxError))
         env = {"PATH": path, "HOME": own, "LANG": "C.UTF-8", "TERM": "dumb", **self._settings.environment}
         return Launch(argv=("/bin/sh", "-c", 'cd -- "$0" && exec "$@"', str(workspace), *argv), env=env)
 
-    def seen_as(self, workspace: Path) -> str:
-        """Return its own path."""
+    def inner_path(self, workspace: Path) -> str:
+        """Return the same path."""
         return str(workspace)
 
     def probe(self) -> None:
-        """Try nothing: the system itself starts programs here."""
+        """Do nothing: the system starts programs."""

@@ -24,7 +24,7 @@ from typing_extensions import override
 
 from agent_runtime.core.errors import SessionError, SettingsError
 from agent_runtime.core.events import Recorded
-from agent_runtime.processes.spawn import home
+from agent_runtime.processes.spawn import home_dir
 from agent_runtime.sessions.codec import (
     FORMAT,
     Header,
@@ -67,7 +67,7 @@ class FileSession(StoredSession):
         """
         super().__init__(session_id, agent_name)
         if session_dir is None:
-            place = home("The session has no place to lie", otherwise="pass `session_dir`")
+            place = home_dir("The session has no place to lie", remedy="pass `session_dir`")
             session_dir = place / ".codepilot" / "sessions"
         self.path = Path(session_dir) / f"{file_name(session_id)}.jsonl"
 

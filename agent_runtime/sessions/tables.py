@@ -35,7 +35,7 @@ from agent_runtime.core.errors import (
     SettingsError,
 )
 from agent_runtime.core.events import Recorded
-from agent_runtime.processes.spawn import machine, start_time
+from agent_runtime.processes.spawn import process_scope, start_time
 from agent_runtime.sessions.codec import (
     FORMAT,
     MAX_KEY,
@@ -574,7 +574,7 @@ class Lease:
             pid=pid,
             host=socket.gethostname(),
             since=now,
-            machine=machine(),
+            machine=process_scope(),
             started=start_time(pid),
             beat=now,
         )
@@ -586,7 +586,7 @@ class Lease:
     @property
     def is_dead(self) -> bool:
         """Whether the holder has ended or let the lease expire."""
-        if self.machine and self.machine == machine():
+        if self.machine and self.machine == process_scope():
             return start_time(self.pid) != self.started
         return time.time() - self.beat > EXPIRY_SECONDS
 

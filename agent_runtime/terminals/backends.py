@@ -56,7 +56,7 @@ def create_backend(
     """
     if isinstance(sandbox, Docker):
         return ContainerBackend(sandbox, workspace, command.ARGV, readable or {}, scratch, guard=guard)
-    if sandbox.apart:
+    if sandbox.is_isolated:
         return SandboxBackend(sandbox, workspace, command.ARGV, readable or {}, egress, scratch=scratch, guard=guard)
     return HostBackend(sandbox, workspace, command.ARGV, readable or {})
 
@@ -187,7 +187,7 @@ class SandboxBackend:
         )
         if self._egress is not None:
             launch = replace(launch, env={**launch.env, **self._egress.environment})
-        group = limits_module.group(self._sandbox.limits)
+        group = limits_module.create_cgroup(self._sandbox.limits)
         try:
             return SandboxInit(launch, entrance=-1 if group is None else group.entrance), group
         except SandboxError:
@@ -533,7 +533,7 @@ class _Container:
         """
         if self._watcher is not None or sys.platform != "linux":
             return
-        first = await asyncio.to_thread(self._docker.process_of, self.name)
+        first = await asyncio.to_thread(self._docker.find_process, self.name)
         descriptors: list[int] = []
         try:
             descriptors.append(os.pidfd_open(first))

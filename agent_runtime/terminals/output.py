@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from agent_runtime.core.text import replace_binary
-from agent_runtime.sandbox.protocol import Sandbox, Temporary
+from agent_runtime.sandbox.protocol import PrivateDirectory, Sandbox
 
 if TYPE_CHECKING:
     from agent_runtime.terminals.full_screen import FullScreen
@@ -367,16 +367,16 @@ class OutputLogs:
     """Log directory of one runtime; a private one is removed on close."""
 
     def __init__(self, directory: Path | None = None) -> None:
-        self._private: Temporary | None = None
+        self._private: PrivateDirectory | None = None
         if directory is None:
-            self._private = Temporary("codepilot-logs-")
+            self._private = PrivateDirectory("codepilot-logs-")
             directory = self._private.path
         self.directory = directory
         self.directory.mkdir(parents=True, exist_ok=True)
 
     def agent_paths(self, sandbox: Sandbox) -> dict[str, Path]:
         """Map the directory's path for the agent, which hides the host's in an isolated sandbox, to it."""
-        return {_AGENT_LOGS if sandbox.apart else str(self.directory): self.directory}
+        return {_AGENT_LOGS if sandbox.is_isolated else str(self.directory): self.directory}
 
     def close(self) -> None:
         """Remove a private directory; idempotent."""

@@ -21,7 +21,7 @@ from pathlib import Path, PurePath
 from typing import Protocol
 
 from agent_runtime.core.errors import SandboxError
-from agent_runtime.sandbox.protocol import Sandbox, Temporary
+from agent_runtime.sandbox.protocol import PrivateDirectory, Sandbox
 from agent_runtime.terminals import command as command_module
 from agent_runtime.terminals.command import CommandReport, Marker, TerminalCommand
 from agent_runtime.terminals.output import COLUMNS, ROWS, Output, Spool
@@ -39,7 +39,7 @@ class ConsoleTerminals:
         self._workspace = workspace
         self._spool = spool
         self._start = start or ConPty
-        self._scripts = Temporary("codepilot-commands-")
+        self._scripts = PrivateDirectory("codepilot-commands-")
         self._terminals: list[ConsoleTerminal] = []
 
     @property

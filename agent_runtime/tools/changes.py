@@ -87,7 +87,7 @@ def plan(change: WriteCall, files: Overlay, memory: Seen) -> list[FileWrite]:
     relevant = memory.copy(only=files.resolve(change.path)) if change.path else Seen()
     purpose = "Working out what to write"
     try:
-        packed = call_bounded(_run, change, files, relevant, seconds=_PLAN_SECONDS, memory=_MEMORY, what=purpose)
+        packed = call_bounded(_run, change, files, relevant, seconds=_PLAN_SECONDS, memory=_MEMORY, task=purpose)
     except BoundExceededError as error:
         raise ToolError(f"{change.path or 'patch'!r} not written: {error}", kind="TimeoutError") from error
     size = int.from_bytes(packed[:8], "big")
@@ -416,7 +416,7 @@ def preview(writes: Sequence[FileWrite], replaced: Mapping[str, int]) -> str:
     if size <= _LIGHT_BYTES:
         return render(writes, replaced)
     try:
-        return call_bounded(render, writes, replaced, seconds=_PLAN_SECONDS, memory=_MEMORY, what="Showing a change")
+        return call_bounded(render, writes, replaced, seconds=_PLAN_SECONDS, memory=_MEMORY, task="Showing a change")
     except BoundExceededError:  # no complete preview is possible
         return ""
 

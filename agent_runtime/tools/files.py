@@ -162,7 +162,7 @@ class FileTools:
         if symbol:
             source = Overlay(self._workspace).text_file(path).text.raw
             purpose = f"Looking for {symbol!r} in {path!r}"
-            spans = call_bounded(parsing.find_spans, path, source, symbol, seconds=_SYMBOL_SECONDS, what=purpose)
+            spans = call_bounded(parsing.find_spans, path, source, symbol, seconds=_SYMBOL_SECONDS, task=purpose)
             if not spans:
                 raise ToolError(f"{path!r} has no definition {symbol!r} that is found; use find()", kind="ValueError")
             start_line, end_line = spans[0]
@@ -250,7 +250,7 @@ def show_lines(path: str, file: TextFile, start: int, end: int | None) -> ToolRe
         head, last, value = _select_lines(path, text, file.version, start, end)
     else:
         arguments = (path, text, file.version, start, end)
-        packed = call_bounded(_pack_lines, *arguments, seconds=_READ_SECONDS, memory=_MEMORY, what=f"Reading {path!r}")
+        packed = call_bounded(_pack_lines, *arguments, seconds=_READ_SECONDS, memory=_MEMORY, task=f"Reading {path!r}")
         first, _, value = packed.partition("\n")
         head, last = json.loads(first)
     lines = ListedLines(path=path, first=start, last=last) if last >= start else None

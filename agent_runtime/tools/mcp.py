@@ -126,7 +126,7 @@ def build_tool(server: str, served: ServedTool, serve: CallServer) -> Tool:
     call.__doc__ = f"[MCP server {server}] {served.description}"
 
     def plan(tool: str, args: dict[str, Any], make: Callable[[], Any]) -> CallPlan:
-        facts = CallFacts(tool=tool, args=args, outside=True)
+        facts = CallFacts(tool=tool, args=args, is_external=True)
         return CallPlan(facts=facts, preview=partial(preview_call, tool, args), apply=make)
 
     own = {**schema, "properties": {names[name]: value for name, value in schema["properties"].items()}}

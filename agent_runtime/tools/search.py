@@ -17,7 +17,7 @@ from agent_runtime.index.index import CodeIndex
 from agent_runtime.policy.policy import CallFacts
 from agent_runtime.processes.bounded import run_bounded
 from agent_runtime.sandbox import container
-from agent_runtime.sandbox.protocol import Launch, Sandbox, libraries_of
+from agent_runtime.sandbox.protocol import Launch, Sandbox, find_libraries
 from agent_runtime.tools.tool import CallPlan, preview_call, require_text
 from agent_runtime.workspace import search
 from agent_runtime.workspace.files import Workspace
@@ -139,7 +139,7 @@ class SearchTools:
         hits = Hits(most=max_results, wanted=glob, context=context, withholds=withholds, columns=program is None)
         if targets and program is None:
             arguments = (self._workspace, pattern, targets, context, is_explicit)
-            output = await run_bounded(search.search, *arguments, seconds=self._seconds, what="find")
+            output = await run_bounded(search.search, *arguments, seconds=self._seconds, task="find")
             await asyncio.to_thread(hits.feed, output)
         elif targets and program is not None:
             options = [*_OPTIONS, *_OUTPUT_FORMAT, f"--context={context}", *(glob.options if glob else ())]
@@ -225,7 +225,7 @@ class SearchTools:
             raise ToolError(f"target {target!r}: find looks only into the workspace; use grep", kind="ValueError")
 
     async def _search(self, ripgrep: Path, arguments: Sequence[str], hits: Hits) -> None:
-        idle = self._program is not None and not self._program.busy
+        idle = self._program is not None and not self._program.is_busy
         program = self._program if self._program is not None and idle else self._new_program(ripgrep)
         self._program = self._program or program
         try:
@@ -243,7 +243,7 @@ class SearchTools:
 
     def _new_program(self, ripgrep: Path) -> Direct | Resident:
         root, readable = self._workspace.root, self._workspace.readable
-        if self._sandbox is None or not self._sandbox.apart or not self._workspace.confined:
+        if self._sandbox is None or not self._sandbox.is_isolated or not self._workspace.confined:
             return Direct(lambda argv: Launch(argv=tuple(argv), env={}), root)
         if self._sandbox.level == "docker":
             return Direct(partial(self._launch_in_container, self._sandbox), root)
@@ -258,7 +258,7 @@ class SearchTools:
         words, mounts = ["rg"], dict(self._workspace.readable)  # the image's own, where ours cannot run in a container
         if sys.platform == "linux":
             # An image may have other libraries, or older ones.
-            words, libraries = container.loader_command(Path(program), sorted(libraries_of(Path(program))))
+            words, libraries = container.loader_command(Path(program), sorted(find_libraries(Path(program))))
             mounts |= libraries
         deadline = ("timeout", "-s", "KILL", str(int(self._seconds) + 1))
         return sandbox.launch((*deadline, *words, *arguments), workspace=self._workspace.root, readable=mounts)

@@ -87,7 +87,7 @@ class ShellTools:
         readable = logs.agent_paths(sandbox) if logs is not None else {}
         self._spool = Spool(logs.directory, agent_path=next(iter(readable))) if logs is not None else None
         self._start = ShellStart(directory=start_in)
-        self._home = "/".join(filter(None, (str(sandbox.seen_as(workspace)), start_in)))
+        self._home = "/".join(filter(None, (str(sandbox.inner_path(workspace)), start_in)))
         self._place = create_terminals(
             sandbox, workspace, readable, self._spool, egress, scratch=scratch, guard=guard, start=self._start
         )
@@ -189,7 +189,7 @@ class ShellTools:
             elif tool == "send_input":
                 name, text = args["session_id"], args["text"]
                 shell = self._shells.get(name, self._place.shells[0])
-                facts = CallFacts(tool=tool, args=args, typed=text, shell=shell)
+                facts = CallFacts(tool=tool, args=args, typed_input=text, shell=shell)
                 preview = partial(preview_input, text, terminal=name, running=_running(name, self._find(name)))
         except ToolError as error:
             return refusal_plan(facts, error)
@@ -204,7 +204,7 @@ class ShellTools:
         parameter, shell = self.policy_parameters[tool], str(args.get("shell") or "bash")
         text = require_text(tool, parameter, args[parameter])
         if tool == "send_input":
-            return CallFacts(tool=tool, args=args, typed=text, shell=shell)
+            return CallFacts(tool=tool, args=args, typed_input=text, shell=shell)
         return CallFacts(tool=tool, args=args, command=text, shell=shell)
 
     async def run_trial(self, script: str, seconds: float) -> str | None:

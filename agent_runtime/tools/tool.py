@@ -697,8 +697,8 @@ def describe_in_line(facts: CallFacts) -> str:
     args = facts.args
     if facts.command is not None:
         text = f"Execute: {facts.command}"
-    elif facts.typed is not None:
-        text = f"Type into {args.get('session_id', 'a terminal')!r}: {facts.typed}"
+    elif facts.typed_input is not None:
+        text = f"Type into {args.get('session_id', 'a terminal')!r}: {facts.typed_input}"
     elif facts.writes and facts.paths:
         text = f"Write {', '.join(map(repr, facts.paths))} ({_write_operation(facts.tool, args)})"
     else:

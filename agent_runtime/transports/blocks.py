@@ -42,7 +42,7 @@ NO_ACTION = (
 )
 
 NO_OUTPUT = "[Control block executed with no output.]"
-mismatch_message = partial(prompts.unfit, "The step itself is done. Send a corrected ```completion")
+mismatch_message = partial(prompts.output_note, "The step itself is done. Send a corrected ```completion")
 _CHAT = "- A reply without control block and completion is an answer in conversation."
 _JOB = "- A reply with neither control block nor completion is an error: act, or finish with a completion alone."
 _CONTROL = re.compile(r"^ {0,3}(?:```|~~~)+codepilot\b.*", re.MULTILINE | re.DOTALL)

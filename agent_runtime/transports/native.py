@@ -32,7 +32,7 @@ from agent_runtime.interpreter.interpreter import Interpreter, require_readable
 from agent_runtime.interpreter.source import InterpreterLimits, InterpreterState, Suspended
 from agent_runtime.policy.policy import RunLimits
 from agent_runtime.providers.protocol import CallChunk, StopReason, TextChunk, ToolSchema
-from agent_runtime.providers.recording import decode_answer, whole_calls
+from agent_runtime.providers.recording import decode_answer, join_calls
 from agent_runtime.tools.code_index import IndexTools
 from agent_runtime.tools.conversation import ContextTools
 from agent_runtime.tools.tool import CallPlan, Planner, Registry, Tool, call_arguments, read_arguments, tool_schema
@@ -131,7 +131,7 @@ class NativeSession:
 
     no_action, no_output, prose_finishes = NO_ACTION, "", True
     mismatch_message = staticmethod(
-        partial(prompts.unfit, "The calls themselves are done. Call finish with a corrected summary")
+        partial(prompts.output_note, "The calls themselves are done. Call finish with a corrected summary")
     )
 
     def __init__(self, tools: Registry, interpreter: Interpreter, max_calls: int) -> None:
@@ -204,7 +204,7 @@ class NativeReader:
     def requests(self) -> tuple[ToolRequest, ...]:
         """Calls so far; ids and names that some service would reject are replaced."""
         requests: dict[str, ToolRequest] = {}
-        for number, call in enumerate(whole_calls(self._chunks), start=1):
+        for number, call in enumerate(join_calls(self._chunks), start=1):
             name = call.id if NAME.fullmatch(call.id) and call.id not in requests else f"call_{number}"
             while name in requests:
                 name += "_"

@@ -28,7 +28,7 @@ from typing_extensions import override
 
 from agent_runtime.core.errors import ToolError, ToolErrorKind
 from agent_runtime.core.text import REPOSITORY_ENTRIES, is_dot_git, is_git_directory
-from agent_runtime.sandbox.protocol import Temporary
+from agent_runtime.sandbox.protocol import PrivateDirectory
 from agent_runtime.workspace.diffs import decode
 from agent_runtime.workspace.edits import with_lines
 
@@ -442,7 +442,7 @@ class Scratch:
 
     def __init__(self) -> None:
         self._live: tuple[Workspace, Callable[[], bool]] | None = None
-        self._kept: tuple[Workspace, Temporary] | None = None
+        self._kept: tuple[Workspace, PrivateDirectory] | None = None
 
     @property
     def files(self) -> Workspace:
@@ -457,7 +457,7 @@ class Scratch:
         self._live = None
         if self._kept is None:
             try:
-                directory = Temporary("codepilot-scratch-")
+                directory = PrivateDirectory("codepilot-scratch-")
             except OSError as error:
                 told = f"{self.prefix} cannot be used before a command has run: {error.strerror or error}"
                 raise ToolError(told, kind="OSError") from error

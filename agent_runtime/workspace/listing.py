@@ -47,7 +47,7 @@ async def list_bounded(workspace: Workspace, pattern: str, path: str) -> Listing
         ToolError: as for `list_files`.
         BoundExceededError: it takes too long.
     """
-    packed = await run_bounded(_packed, workspace, pattern, path, seconds=_SECONDS, what="Listing the files")
+    packed = await run_bounded(_packed, workspace, pattern, path, seconds=_SECONDS, task="Listing the files")
     complete, *files = packed.split("\0")
     return Listing(files=files, complete=bool(complete))
 

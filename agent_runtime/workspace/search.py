@@ -24,7 +24,7 @@ from typing import Any
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.text import replace_binary
-from agent_runtime.processes.spawn import end, started
+from agent_runtime.processes.spawn import end, start_program
 from agent_runtime.sandbox.protocol import Launch
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.listing import Include, options, rules_above, walk
@@ -315,7 +315,7 @@ class Direct:
         """Start programs in `directory` of the host, by the command that `start` gives for them."""
         self._start = start
         self._directory = directory
-        self.busy = False
+        self.is_busy = False
         self.errors = ""
         self.exit_code: int | None = None
 
@@ -323,8 +323,8 @@ class Direct:
         """Run a program and give what it writes, in pieces; leaving the iteration early stops it."""
         self.errors, self.exit_code = "", None
         launch = self._start(argv)
-        process = await started(launch.argv, env=launch.env, cwd=self._directory, stderr=asyncio.subprocess.PIPE)
-        self.busy = True
+        process = await start_program(launch.argv, env=launch.env, cwd=self._directory, stderr=asyncio.subprocess.PIPE)
+        self.is_busy = True
         if process.stdout is None or process.stderr is None:
             raise AssertionError("both are pipes")
         errors = asyncio.ensure_future(_head(process.stderr))
@@ -339,7 +339,7 @@ class Direct:
             if process.returncode is None:
                 end(process)
             await process.communicate()
-            self.busy = False
+            self.is_busy = False
 
     def close(self) -> None:
         """Nothing to do: what runs is stopped by leaving its iteration."""

@@ -82,7 +82,7 @@ class Manifest:
         """
         what = "Noting what all files of the workspace hold"
         unread, unlisted, *entries = (
-            await run_bounded(_packed, workspace, seconds=_SECONDS, memory=_MEMORY, what=what)
+            await run_bounded(_packed, workspace, seconds=_SECONDS, memory=_MEMORY, task=what)
         ).split("\0")
         return cls(dict(zip(entries[::2], entries[1::2], strict=True)), int(unread), bool(unlisted))
 

@@ -117,7 +117,7 @@ async def _divide(
         "dispatched_by": "bot" if delivery.event == "workflow_dispatch" and not _has_person(delivery) else "",
     }
     text = content.decode("utf-8", "replace")
-    divided: dict[str, Any] = await run_bounded(divide_inputs, text, step, values, what=f"Reading {path}")
+    divided: dict[str, Any] = await run_bounded(divide_inputs, text, step, values, task=f"Reading {path}")
     return {name: [Piece(*each) for each in pieces] for name, pieces in divided.items()}
 
 

@@ -72,7 +72,7 @@ async def serve_tools(directory: Path, *, level: Level, allow: tuple[str, ...], 
         limits=RunLimits(),
         commands=allow,
         reason="`codepilot mcp` was started with --level read-only",
-        reach="" if place.apart else "this machine, because no sandbox isolates it",
+        reach="" if place.is_isolated else "this machine, because no sandbox isolates it",
     )
     agent = Agent(
         provider=ScriptedProvider([]),

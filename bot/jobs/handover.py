@@ -198,7 +198,7 @@ async def _opened(context: JobContext, here: ThreadSnapshot, handover: Handover,
         ca_file = context.services.ca_file
         await save_log(address, file, most=_ZIP_BYTES, tail=0, seconds=_SECONDS, plain=handover.plain, ca_file=ca_file)
         sealed = await run_bounded(
-            member_of, str(file), SESSION_FILE, MAX_SEALED_BYTES, seconds=_SECONDS, what="Reading the artifact"
+            member_of, str(file), SESSION_FILE, MAX_SEALED_BYTES, seconds=_SECONDS, task="Reading the artifact"
         )
     return await asyncio.to_thread(unseal, sealed, handover.key, repo_id=here.repo.id, thread=context.job.thread.key)
 

@@ -339,7 +339,7 @@ class _Reading:
                 if blob is None:
                     return {}
                 text = blob.content.decode("utf-8", "replace")
-                told: dict[str, Any] = await run_bounded(describe_job, text, name, listed, what=f"Reading {path}")
+                told: dict[str, Any] = await run_bounded(describe_job, text, name, listed, task=f"Reading {path}")
                 if "calls" not in told:
                     return told
                 path, name = str(told["calls"]), str(told["name"])
@@ -444,7 +444,7 @@ class FailedLogs:
                 address = await self._address(self._github.runs.job_log_url(self._repo, job.id))
                 await self._save(address, file, most=_LOG_BYTES, tail=_TAIL_BYTES, seconds=self._seconds())
                 text, more = await run_bounded(
-                    digest, str(file), list(moments), EXCERPT_CHARS, seconds=_LOG_SECONDS, what="Reading the log"
+                    digest, str(file), list(moments), EXCERPT_CHARS, seconds=_LOG_SECONDS, task="Reading the log"
                 )
             except LogGoneError:
                 return await self._packed(job, moments)
@@ -467,7 +467,7 @@ class FailedLogs:
             self._zip = file
         arguments = (str(self._zip), job.name, list(moments), EXCERPT_CHARS, _LOG_BYTES)
         try:
-            text, more = await run_bounded(digest_of_zip, *arguments, seconds=_LOG_SECONDS, what="Reading the logs")
+            text, more = await run_bounded(digest_of_zip, *arguments, seconds=_LOG_SECONDS, task="Reading the logs")
         except ValueError as error:
             raise LogGoneError(f"{_EXPIRED} ({error})") from error
         return str(text), int(more)

@@ -151,7 +151,7 @@ def _format_names(paths: Sequence[str]) -> str:
 
 def is_protected(path: str, globs: tuple[str, ...] = ()) -> bool:
     """Whether a file requires separate approval; globs add to the built-in list."""
-    return _approval_policy(globs).withholds(_TOOL, path)
+    return _approval_policy(globs).hides(_TOOL, path)
 
 
 _TOOL = "write_file"

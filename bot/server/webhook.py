@@ -349,7 +349,7 @@ async def read_delivery(
             listening,
             seconds=seconds,
             memory=_READ_MEMORY,
-            what="Reading the delivery",
+            task="Reading the delivery",
         )
     except BoundExceededError as error:
         if error.bound == "seconds":

@@ -11,7 +11,7 @@ import pytest
 
 from agent_runtime import Ended, Network, Observed, Replied, SandboxLimits, Status
 from agent_runtime.sandbox import bubblewrap
-from agent_runtime.sandbox.bubblewrap import find
+from agent_runtime.sandbox.bubblewrap import which
 from agent_runtime.sandbox.egress import Tunnel
 from bot.domain.job import JobState
 from localhub import LocalHub
@@ -57,7 +57,7 @@ async def test_a_sandbox_binary_that_vanishes(
     program.write_text(f'#!/bin/sh\ncase "$*" in *" keeper "*) rm -f "$0";; esac\nexec {shutil.which("bwrap")} "$@"\n')
     program.chmod(0o755)
     monkeypatch.setattr(
-        bubblewrap, "find", lambda name, package: find(str(program) if name == "bwrap" else name, package)
+        bubblewrap, "find", lambda name, package: which(str(program) if name == "bwrap" else name, package)
     )
     limited(SandboxLimits(processes=40))
     bomb = acting(

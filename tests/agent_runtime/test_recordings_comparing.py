@@ -10,7 +10,7 @@ from agent_runtime.core.events import Observed, Recorded, Replied, ReplyBroken, 
 from agent_runtime.core.values import Task, Usage
 from agent_runtime.policy.policy import RunLimits
 from agent_runtime.providers.protocol import Message, ReplyEnd, ReplyStart, Request, TextChunk
-from agent_runtime.providers.recording import EVENT, Tape, TapeWriter, read_tape
+from agent_runtime.providers.recording import EVENT, Tape, TapeWriter, parse_tape
 from agent_runtime.recordings import Comparison, compare
 from agent_runtime.sessions.codec import encode
 from agent_runtime.tools.tool import Registry
@@ -29,11 +29,11 @@ def asked(*texts: str) -> Request:
 def taped(*happened: Recorded | tuple[Request, str]) -> Tape:
     """A recording of events, and of requests with their replies."""
     writer = TapeWriter()
-    lines = [writer.header("m", {})]
+    lines = [writer.header_line("m", {})]
     for each in happened:
         if isinstance(each, tuple):
             request, reply = each
-            number, line = writer.asked(request)
+            number, line = writer.request_line(request)
             end = ReplyEnd(stop="stop", usage=Usage(requests=1))
             chunks: Sequence[ReplyStart | TextChunk | ReplyEnd] = [
                 ReplyStart(attempt=1),
@@ -42,10 +42,10 @@ def taped(*happened: Recorded | tuple[Request, str]) -> Tape:
                 TextChunk(text=reply),
                 end,
             ]
-            lines += [line, writer.answered(number, chunks, None)]
+            lines += [line, writer.reply_line(number, chunks, None)]
         else:
-            lines.append(writer.note(EVENT, json.loads(encode(each))))
-    return read_tape("".join(lines), source="t")
+            lines.append(writer.note_line(EVENT, json.loads(encode(each))))
+    return parse_tape("".join(lines), source="t")
 
 
 def replied(text: str) -> Replied:
@@ -123,6 +123,6 @@ def test_without_events_there_is_nothing_to_compared() -> None:
 
 def test_an_event_of_another_version_is_told() -> None:
     writer = TapeWriter()
-    text = writer.header("m", {}) + writer.note(EVENT, {"kind": "Teleported"})
+    text = writer.header_line("m", {}) + writer.note_line(EVENT, {"kind": "Teleported"})
     with pytest.raises(ScriptError, match="Teleported"):
-        compared(read_tape(text, source="t"), system="Old")
+        compared(parse_tape(text, source="t"), system="Old")

@@ -18,7 +18,7 @@ from agent_runtime.core.errors import LimitError, SandboxError
 from agent_runtime.core.values import Plain
 from agent_runtime.interpreter.interpreter import Interpreter
 from agent_runtime.interpreter.source import InterpreterLimits
-from agent_runtime.sandbox.bubblewrap import enclosed
+from agent_runtime.sandbox.bubblewrap import write_enclosed
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +47,7 @@ def workers() -> list[Path]:
 @pytest.fixture
 async def interpreter(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Interpreter]:
     monkeypatch.setenv("SECRET", SECRET)
-    interpreter = Interpreter(tools=["ask"], stubs=STUBS, limits=InterpreterLimits(seconds=2.0), enclose=enclosed)
+    interpreter = Interpreter(tools=["ask"], stubs=STUBS, limits=InterpreterLimits(seconds=2.0), enclose=write_enclosed)
     yield interpreter
     await interpreter.close()
 
@@ -156,13 +156,13 @@ def killed_host_had() -> list[Path]:
         import asyncio, time
         from agent_runtime.interpreter.interpreter import Interpreter
         from agent_runtime.interpreter.source import InterpreterLimits
-        from agent_runtime.sandbox.bubblewrap import enclosed
+        from agent_runtime.sandbox.bubblewrap import write_enclosed
 
         async def call(*_, **__):
             print("inside", flush=True)
 
         limits = InterpreterLimits(seconds=600)
-        interpreter = Interpreter(tools=["ask"], stubs="def ask() -> None: ...", limits=limits, enclose=enclosed)
+        interpreter = Interpreter(tools=["ask"], stubs="def ask() -> None: ...", limits=limits, enclose=write_enclosed)
         asyncio.run(interpreter.run("ask()\\nwhile True: pass", call=call, show=print))
     """
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, stdout=subprocess.PIPE) as host:
@@ -192,7 +192,11 @@ def by_a_shell(script: str) -> subprocess.CompletedProcess[str]:
     shell = shutil.which("bash")
     assert shell
     return subprocess.run(
-        [enclosed(Path(shell)), "-c", script], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        [write_enclosed(Path(shell)), "-c", script],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -221,17 +225,19 @@ def test_who_stands_there_knows_no_variable(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_a_cleaner_of_temporary_files_took_is_written_again() -> None:
-    program = enclosed(Path("/bin/sh"))
-    assert enclosed(Path("/bin/sh")) == program
+    program = write_enclosed(Path("/bin/sh"))
+    assert write_enclosed(Path("/bin/sh")) == program
     program.unlink()
     (program.parent / "filter").unlink(missing_ok=True)
-    done = subprocess.run([enclosed(Path("/bin/sh")), "-c", "echo works"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [write_enclosed(Path("/bin/sh")), "-c", "echo works"], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "works\n"
 
 
 async def test_a_worker_that_does_not_start_is_no_fault_of_the_block(tmp_path: Path) -> None:
     with pytest.raises(SandboxError, match="cannot be started"):
-        enclosed(tmp_path / "gone")
+        write_enclosed(tmp_path / "gone")
     broken = Interpreter(tools=[], stubs="", enclose=lambda _: Path("/bin/false"))
     with pytest.raises(SandboxError, match="worker"):
         await broken.run("1", call=answer, show=print)

@@ -19,7 +19,7 @@ import pytest_asyncio
 from agent_runtime.core.errors import SandboxError
 from agent_runtime.core.values import Plain
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
-from agent_runtime.sandbox.protocol import Launch, SandboxSettings, Temporary
+from agent_runtime.sandbox.protocol import Launch, PrivateDirectory, SandboxSettings
 from agent_runtime.terminals import sandbox_init as init_module
 from agent_runtime.terminals.processes import ProcessFamily
 from agent_runtime.terminals.sandbox_init import SandboxInit
@@ -129,8 +129,8 @@ async def test_nothing_is_written_after_the_end(tools: ShellTools, tmp_path: Pat
 
 def test_what_a_killed_process_left_is_removed_by_the_next_one() -> None:
     script = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from agent_runtime.sandbox.protocol import Temporary\n"
-        "made = Temporary('codepilot-test-59-'); print(made.path, flush=True); sys.stdin.read()"
+        "import sys; sys.path.insert(0, sys.argv[1]); from agent_runtime.sandbox.protocol import PrivateDirectory\n"
+        "made = PrivateDirectory('codepilot-test-59-'); print(made.path, flush=True); sys.stdin.read()"
     )
     root = Path(__file__).parents[2]
     with subprocess.Popen(
@@ -139,17 +139,17 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one() -> None:
         assert process.stdout is not None
         left = Path(process.stdout.readline().strip())
         _age(left)
-        Temporary("codepilot-test-59-").close()
+        PrivateDirectory("codepilot-test-59-").close()
         assert left.is_dir(), "its owner lives"
         process.kill()
         process.wait()
-    Temporary("codepilot-test-59-").close()
+    PrivateDirectory("codepilot-test-59-").close()
     assert not left.exists()
 
 
 def test_a_directory_that_was_just_made_is_left_alone() -> None:
     newborn = Path(tempfile.mkdtemp(prefix="codepilot-test-59-"))
-    Temporary("codepilot-test-59-").close()
+    PrivateDirectory("codepilot-test-59-").close()
     assert newborn.is_dir()
     newborn.rmdir()
 
@@ -159,13 +159,13 @@ def test_a_name_that_is_a_link_is_not_followed_by_the_sweep(tmp_path: Path) -> N
     link = Path(tempfile.gettempdir(), f"codepilot-test-59-link-{os.getpid()}")
     link.symlink_to(tmp_path)
     os.utime(link, (0, 0), follow_symlinks=False)
-    Temporary("codepilot-test-59-").close()
+    PrivateDirectory("codepilot-test-59-").close()
     link.unlink()
     assert (tmp_path / "kept").exists()
 
 
 def test_the_lock_goes_with_the_directory() -> None:
-    made = Temporary("codepilot-test-59-")
+    made = PrivateDirectory("codepilot-test-59-")
     descriptor = os.open(made.path, os.O_RDONLY)
     with pytest.raises(BlockingIOError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

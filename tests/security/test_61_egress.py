@@ -24,7 +24,7 @@ from agent_runtime.core.errors import SandboxError
 from agent_runtime.core.values import Connection, Network, NetworkLimits
 from agent_runtime.sandbox import egress as egress_module
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
-from agent_runtime.sandbox.egress import _PROGRAM, Egress, listen_inside
+from agent_runtime.sandbox.egress import _PROGRAM, Egress, listen_in_namespace
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.tools.shell import ShellTools
 from tests.sandboxes import parent_of, processes_with
@@ -108,7 +108,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 
 
 def _on_loopback(address: str) -> str | None:
-    return None if address == LOOPBACK else egress_module.refusal(address)
+    return None if address == LOOPBACK else egress_module.refusal_reason(address)
 
 
 @asynccontextmanager
@@ -136,7 +136,7 @@ async def job(
 
     await asyncio.to_thread(_furnish, workspace, ours)
     network = Network(allowed=Network.of(*hosts).allowed, limits=limits or NetworkLimits())
-    egress = Egress(network, told=told, lost=lost, resolve=resolve, refusal=_on_loopback)
+    egress = Egress(network, on_connection=told, on_lost=lost, resolve=resolve, refusal=_on_loopback)
     shell = ShellTools(Bubblewrap(settings or SandboxSettings()), workspace, egress=egress)
     made = Job(shell=shell, workspace=workspace, egress=egress)
     try:
@@ -384,4 +384,4 @@ async def test_without_a_network_no_port_is_open_and_no_variable_speaks_of_one(t
 
 def test_a_network_that_cannot_be_entered_is_said_so(tmp_path: Path) -> None:
     with (tmp_path / "no namespace").open("w") as file, pytest.raises(SandboxError, match="cannot be opened"):
-        listen_inside(file.fileno())
+        listen_in_namespace(file.fileno())

@@ -19,7 +19,7 @@ from agent_runtime.core.values import Skill
 from agent_runtime.interpreter.source import bound_names, discarded_calls, parse_code
 from agent_runtime.mcp.settings import MAX_MESSAGE_VALUES, McpServer, count_json_values
 from agent_runtime.policy.policy import CallFacts, Denied, Permitted
-from agent_runtime.policy.shell import PathGlob, commands_of
+from agent_runtime.policy.shell import PathGlob, parse_commands
 from agent_runtime.providers.protocol import CallChunk
 from agent_runtime.run.output_schema import completion_fits, schema_problem
 from agent_runtime.terminals.output import Screen
@@ -143,7 +143,7 @@ def _(text: str) -> None:
 
 @_on_the_loop("typed text", 12_000)
 def _(text: str) -> None:
-    _ASKS.decide(CallFacts(tool="send_input", typed=text))
+    _ASKS.decide(CallFacts(tool="send_input", typed_input=text))
 
 
 @_on_the_loop("path", 4_000)
@@ -345,7 +345,7 @@ def test_a_command_that_no_rule_has_to_read_has_no_limit() -> None:
 
 def test_commands_within_each_other_are_read_however_deep() -> None:
     """A reader that calls itself for each ends the run with a `RecursionError`."""
-    commands = commands_of("$(a " * 240 + ")" * 240)
+    commands = parse_commands("$(a " * 240 + ")" * 240)
     assert len(commands) == 241
     assert all(command.doubt for command in commands)
 

@@ -18,7 +18,7 @@ from agent_runtime import CommandRunner, SandboxSettings, pick_sandbox
 from agent_runtime.core.errors import SandboxError, ToolError
 from agent_runtime.core.text import is_git_directory
 from agent_runtime.sandbox import repositories
-from agent_runtime.sandbox.repositories import RepositoryGuard, gitlinks_of
+from agent_runtime.sandbox.repositories import RepositoryGuard, parse_gitlinks
 from agent_runtime.workspace.files import Workspace
 from tests.waiting import eventually
 
@@ -335,9 +335,9 @@ async def test_a_repository_that_cannot_be_moved_to_the_state_is_disarmed_in_pla
 
 
 def test_too_many_repositories_are_refused(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repositories, "_MOST_MOUNTS", 2)
+    monkeypatch.setattr(repositories, "_MAX_MOUNTS", 2)
     with pytest.raises(SandboxError, match=r"git repositories below it.*git_writable"):
-        RepositoryGuard(top, tell=print).begin()
+        RepositoryGuard(top, notify=print).begin()
 
 
 @pytest.mark.parametrize("path", ["d/HEAD", "d/head", "d/config", "d/hooks/pre-commit", "d/a/b", "d/commondir"])
@@ -375,4 +375,4 @@ def test_submodules_are_read_from_every_index(tmp_path: Path, version: str, kind
     git(tmp_path, "update-index", "--skip-worktree", f"{names[3]}.txt")
     git(tmp_path, "update-index", "--index-version", version)
     index = (tmp_path / ".git/index").read_bytes()
-    assert sorted(gitlinks_of(index, 20 if kind == "sha1" else 32)) == sorted(map(os.fsencode, names))
+    assert sorted(parse_gitlinks(index, 20 if kind == "sha1" else 32)) == sorted(map(os.fsencode, names))

@@ -118,4 +118,4 @@ def test_no_known_command_runs_or_publishes_and_no_known_option_says_where_code_
         assert not RUNS_OR_PUBLISHES & {word for command in grammar.commands for word in command[-1:]}, program
         names = program not in {"gh", "touch"}  # there -c shows comments and -c creates nothing
         assert not names or not NAMES_A_SOURCE & (grammar.flags | grammar.values), program
-        assert grammar.before <= grammar.flags | grammar.values, program
+        assert grammar.global_options <= grammar.flags | grammar.values, program

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent_runtime.policy.policy import CallFacts, NeedsApproval, Permitted, Policy, Rule
-from agent_runtime.policy.shell import commands_of
+from agent_runtime.policy.shell import parse_commands
 from tests.security.command_attacks import ALLOWED, ATTACKS, PATTERNS
 
 POLICY = Policy(rules=(Rule(decision="allow", tool="execute", commands=PATTERNS),), default="ask")
@@ -81,7 +81,7 @@ def test_what_is_plainly_meant_is_approved_and_bash_runs_just_that(command: str,
     assert isinstance(decided(command), Permitted)
     ran = run_by_bash(command, tmp_path)
     assert ran
-    commands = commands_of(command)
+    commands = parse_commands(command)
     for each in ran:
         assert any(is_told_by(each, command.words) for command in commands), each
     if "||" not in command:
@@ -125,6 +125,6 @@ def test_whatever_is_approved_bash_runs_only_what_was_read(
     text = beginning + "".join(fragments)
     if not isinstance(decided(text), Permitted):
         return
-    commands = commands_of(text)
+    commands = parse_commands(text)
     for ran in run_by_bash(text, tmp_path):
         assert any(is_told_by(ran, command.words) for command in commands), (text, ran)

@@ -177,7 +177,7 @@ class CodingAgent:
         """What the model is told before everything else."""
         sandbox = self._runtime.agent.sandbox
         text = Template(files(__package__).joinpath("system_prompt.md").read_text(encoding="utf-8")).substitute(
-            root=self.root, platform=platform.system(), seen=sandbox.seen_as(self.root), level=sandbox.level
+            root=self.root, platform=platform.system(), seen=sandbox.inner_path(self.root), level=sandbox.level
         )
         return "\n".join(filter(None, [text.rstrip(), self._extra]))
 
@@ -215,7 +215,7 @@ class CodingAgent:
     def close(self) -> None:
         """End what commands have left running, and give everything back; idempotent."""
         if not self.tools._loop.stopped:  # noqa: SLF001 - the same
-            self._caller.see(self._runtime.close)
+            self._caller.run(self._runtime.close)
         self.tools.close()
 
     @cached_property
@@ -231,7 +231,7 @@ class CodingAgent:
         """See one leg of a run to its end."""
         with lease_of(self.root):
             self._turn.begin()
-            outcome = self._caller.see(work)
+            outcome = self._caller.run(work)
         self._paused = outcome.status is Status.PAUSED
         if outcome.status in {Status.SANDBOX_FAILED, Status.NETWORK_LOST}:
             raise SandboxError(outcome.reason or outcome.status)
@@ -338,7 +338,7 @@ class CallerThread:
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._interrupted = False
 
-    def see(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine to its end, and make its calls; what one of them raises stops it, and goes on from here.
 
         Raises:

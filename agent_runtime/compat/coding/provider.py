@@ -17,7 +17,7 @@ from llm.parts import TextPart, ToolCallPart, ToolResultPart
 
 from agent_runtime.core.events import Event, Observed, Replied, ToolReturned
 from agent_runtime.core.values import ToolRequest, Usage
-from agent_runtime.providers.llm import events_in_thread, plugin_errors
+from agent_runtime.providers.llm import convert_plugin_errors, stream_in_thread
 from agent_runtime.providers.models import ModelOptions, load_prices
 from agent_runtime.providers.protocol import (
     BlockJoiner,
@@ -30,8 +30,8 @@ from agent_runtime.providers.protocol import (
     TextChunk,
     ToolCalling,
 )
-from agent_runtime.providers.retry import BrokenOffError, ModelService
-from agent_runtime.providers.sdk import yield_regularly
+from agent_runtime.providers.retry import AttemptFailedError, ModelService
+from agent_runtime.providers.sdk import yield_cooperatively
 from agent_runtime.run.calls import shortened
 
 Made = tuple[llm.ToolCall, llm.ToolResult]
@@ -110,13 +110,13 @@ class ConversationProvider:
 
     async def _attempt(self, request: Request, service: ModelService) -> AsyncGenerator[Piece]:
         joiner, broken = BlockJoiner(), ""
-        with plugin_errors(service):
+        with convert_plugin_errors(service):
             response = self._asked(request)
-            events = events_in_thread(response)
+            events = stream_in_thread(response)
         async with aclosing(events):
-            arriving = yield_regularly(events)
+            arriving = yield_cooperatively(events)
             while True:
-                with plugin_errors(service):
+                with convert_plugin_errors(service):
                     try:
                         event = await anext(arriving, None)
                     except json.JSONDecodeError as error:  # plugins read the arguments of calls
@@ -126,17 +126,17 @@ class ConversationProvider:
                 if event.type == "text" and event.chunk:
                     yield TextChunk(text=joiner.join((event.message_index, event.part_index), event.chunk))
         if broken:
-            raise BrokenOffError(f"the model wrote a call whose arguments are no JSON: {broken}", billed=True)
+            raise AttemptFailedError(f"the model wrote a call whose arguments are no JSON: {broken}", billed=True)
         self._responses[response.id] = response
         await self._done(response)
-        with plugin_errors(service):
+        with convert_plugin_errors(service):
             used, calls = response.usage(), response.tool_calls()
         for index, call in enumerate(calls):
             yield CallChunk(
                 index=index, id=call.tool_call_id or "", name=call.name, arguments=json.dumps(call.arguments or {})
             )
         usage = Usage(requests=1, input_tokens=used.input or 0, output_tokens=used.output or 0)
-        yield ReplyEnd(stop="stop", usage=load_prices().priced(self.model, usage), reasoning=response.id)
+        yield ReplyEnd(stop="stop", usage=load_prices().with_cost(self.model, usage), reasoning=response.id)
 
     def _asked(self, request: Request) -> llm.Response:
         """The response to a request, not begun yet."""

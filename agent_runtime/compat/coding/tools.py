@@ -74,7 +74,7 @@ class CodingTools(llm.Toolbox):  # type: ignore[no-untyped-call]  # llm leaves i
         self.root = Path(root).resolve()
         self._config = {"root": str(self.root)}  # type: ignore[misc]  # what llm keeps in its database, as JSON
         self._actions = CodingActions(self.root, sandbox)
-        self._loop = LoopThread("CodingTools", owner=self, last=self._actions.close)
+        self._loop = LoopThread("CodingTools", owner=self, finalizer=self._actions.close)
 
     def __enter__(self) -> Self:
         """Enter; see `close`."""
@@ -143,7 +143,7 @@ class CodingTools(llm.Toolbox):  # type: ignore[no-untyped-call]  # llm leaves i
         self._loop.stop()
 
     def _perform(self, name: str, **args: Any) -> str:  # noqa: ANN401 - whatever the tool takes
-        return self._loop.see(partial(self._actions.perform, name, args))
+        return self._loop.run(partial(self._actions.perform, name, args))
 
 
 class CodingActions:
@@ -197,7 +197,7 @@ class CodingActions:
             sandbox = self._sandbox_if_any
             if sandbox is None:
                 return Workspace(self.root)
-            return Workspace(self.root, seen_as=sandbox.seen_as(self.root), readable=self._logs.agent_paths(sandbox))
+            return Workspace(self.root, seen_as=sandbox.inner_path(self.root), readable=self._logs.agent_paths(sandbox))
         except OSError as error:
             raise ToolError(f"the session root {self.root} cannot be opened: {error.strerror or error}") from error
 
@@ -234,7 +234,7 @@ class CodingActions:
         if name == "execute_command":
             command = args["command"]
             sandbox = self._sandbox_if_any
-            cwd = str(self.root) if sandbox is None else sandbox.seen_as(self.root)
+            cwd = str(self.root) if sandbox is None else sandbox.inner_path(self.root)
             facts = CallFacts(tool=tool, args=args, command=command, cwd=cwd)
             preview = partial(preview_command, command, terminal="coding", cwd=cwd, fresh=False)
             return CallPlan(facts=facts, preview=preview, apply=call)
@@ -505,7 +505,7 @@ def replaced(path: str, old: Text, new: Text, count: int) -> str:
         what = f"Comparing {path!r}"
         # A worker cannot import this package, which imports much of the runtime.
         given = (old.lines, new.lines, _DIFF_CHARS)
-        return f"{head}\n{call_bounded(unified_text, *given, seconds=_SECONDS, memory=_MEMORY, what=what)}"
+        return f"{head}\n{call_bounded(unified_text, *given, seconds=_SECONDS, memory=_MEMORY, task=what)}"
     except BoundExceededError as error:
         return f"{head}\n(no diff: {error})"
 

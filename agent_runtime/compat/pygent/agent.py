@@ -39,7 +39,7 @@ from agent_runtime.processes.spawn import LoopThread
 from agent_runtime.providers.protocol import Provider
 from agent_runtime.run.hooks import Listener
 from agent_runtime.run.runtime import RUNNING, WAITS_FOR_ITSELF, AsyncRuntime
-from agent_runtime.sandbox.protocol import SandboxSettings, Temporary
+from agent_runtime.sandbox.protocol import PrivateDirectory, SandboxSettings
 from agent_runtime.sandbox.select import pick_sandbox
 from agent_runtime.sessions.protocol import InMemorySession
 
@@ -97,7 +97,7 @@ class Agent:
         self._engine_of: object = None
         self._provider: Provider | None = None
         self._provider_of: object = None
-        self._own_directory: Temporary | None = None
+        self._own_directory: PrivateDirectory | None = None
         self._task: asyncio.Task[Any] | None = None
         self._late: asyncio.TimerHandle | None = None
         self._aborting: asyncio.Future[None] | None = None
@@ -196,9 +196,9 @@ class Agent:
         """Stop what runs and give everything back but the workspace, which `runtime.cleanup()` does; idempotent."""
         if not self._loop.stopped:
             if self._engine is not None:
-                self._loop.see(self._engine.close)
+                self._loop.run(self._engine.close)
             if self._provider is not None:
-                self._loop.see(self._provider.close)
+                self._loop.run(self._provider.close)
             self._loop.stop()
         if self._own_directory is not None:
             self._own_directory.close()
@@ -216,7 +216,7 @@ class Agent:
         self._step_timeout, self._timed_out = step_timeout, ""
         try:
             with self.runtime.held() if isinstance(self.runtime, Runtime) else contextlib.nullcontext():
-                outcome = self._loop.see(partial(self._worked, user_msg, limits))
+                outcome = self._loop.run(partial(self._worked, user_msg, limits))
         finally:
             self._refresh()
         if outcome.status is Status.TIMEOUT:
@@ -262,7 +262,7 @@ class Agent:
         persona, own = self.persona or default_persona(), self.runtime
         work_dir = getattr(own, "base_dir", None)
         if work_dir is None:
-            self._own_directory = self._own_directory or Temporary("codepilot-pygent-")
+            self._own_directory = self._own_directory or PrivateDirectory("codepilot-pygent-")
             work_dir = self._own_directory.path
         agent = core.Agent(
             provider=self._speaking,

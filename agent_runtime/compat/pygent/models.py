@@ -36,7 +36,7 @@ from agent_runtime.providers.protocol import (
     ToolSchema,
 )
 from agent_runtime.providers.protocol import Message as MessageProtocol
-from agent_runtime.providers.recording import whole_calls
+from agent_runtime.providers.recording import join_calls
 from agent_runtime.workspace.files import Workspace
 
 A = TypeVar("A")
@@ -182,7 +182,7 @@ class OpenAIModel:
         )
         thread = LoopThread("OpenAIModel")
         try:
-            return thread.see(partial(_read_reply, provider_of(self, model), request))
+            return thread.run(partial(_read_reply, provider_of(self, model), request))
         except (ModelError, SettingsError) as error:
             raise APIError(str(error)) from error
         finally:
@@ -298,7 +298,7 @@ async def _read_reply(provider: Provider, request: Request) -> Message:
                         pass
     finally:
         await provider.close()
-    calls = [ToolCall(each.id, "function", ToolCallFunction(each.name, each.arguments)) for each in whole_calls(pieces)]
+    calls = [ToolCall(each.id, "function", ToolCallFunction(each.name, each.arguments)) for each in join_calls(pieces)]
     return Message("assistant", text or None, calls or None)
 
 

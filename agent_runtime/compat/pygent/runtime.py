@@ -120,7 +120,7 @@ class Runtime:
     @cached_property
     def files(self) -> Workspace:
         """The files of the workspace. No path leads out of it."""
-        return Workspace(self.base_dir, seen_as=self.sandbox.seen_as(self.base_dir) if self._level else None)
+        return Workspace(self.base_dir, seen_as=self.sandbox.inner_path(self.base_dir) if self._level else None)
 
     def bash(self, cmd: str, timeout: float | None = 30) -> str:
         """Run a command, and give it with its output and its exit code.
@@ -133,7 +133,7 @@ class Runtime:
         if timeout <= 0:
             return f"{head}[timeout after {timeout:g}s]"
         try:
-            report = self._loop.see(partial(self._commands.run, cmd, seconds=timeout))
+            report = self._loop.run(partial(self._commands.run, cmd, seconds=timeout))
         except (SandboxError, SettingsError, ToolError) as error:
             return f"{head}[error] {error}"
         output = report.output if not report.output or report.output.endswith("\n") else f"{report.output}\n"
@@ -224,7 +224,7 @@ class Runtime:
     def stop_commands(self) -> None:
         """End everything that commands have started."""
         if not self._loop.stopped:
-            self._loop.see(self._commands.close)
+            self._loop.run(self._commands.close)
 
     def cleanup(self) -> None:
         """End everything, and remove the workspace, unless it was named; idempotent."""

@@ -146,13 +146,13 @@ class TaskManager:
                 child.begin,
                 partial(apply_all, parent_rt.files),
             )
-            self._loop.see(partial(children.start, prompt, files=files or []))
+            self._loop.run(partial(children.start, prompt, files=files or []))
             with ExitStack() as undo:
-                undo.callback(self._loop.see, children.close)
-                undo.callback(self._loop.see, child.go)
+                undo.callback(self._loop.run, children.close)
+                undo.callback(self._loop.run, child.go)
                 child.prepare()  # here, since trying a container blocks
                 undo.pop_all()
-            self._loop.see(child.go)
+            self._loop.run(child.go)
             self.tasks[id_] = DelegatedTask(id=id_, agent=agent, timeout=total, children=children, loop=self._loop)
             return id_
         finally:
@@ -177,7 +177,7 @@ class TaskManager:
         Raises:
             UsageError: there is no such task.
         """
-        self._loop.see(partial(self._of(task_id).children.cancel, task_id))
+        self._loop.run(partial(self._of(task_id).children.cancel, task_id))
 
     def collect_file(self, rt: Runtime, task_id: str, path: str, dest: str | None = None) -> str:
         """Copy a file or directory of a task's workspace into `rt`; see `runtime.copy`.
@@ -199,7 +199,7 @@ class TaskManager:
         """End all tasks, and remove their workspaces; idempotent."""
         if not self._loop.stopped:
             for task in self.tasks.values():
-                self._loop.see(task.children.close)
+                self._loop.run(task.children.close)
             self.tasks.clear()
             self._loop.stop()
 
@@ -267,7 +267,7 @@ class DelegatedTask:
         async def wait() -> None:
             await asyncio.wait([asyncio.ensure_future(self.children.wait(self.id))], timeout=timeout)
 
-        self.loop.see(wait)
+        self.loop.run(wait)
 
 
 class _Child:

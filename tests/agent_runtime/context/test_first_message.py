@@ -91,7 +91,7 @@ async def test_what_a_rule_keeps_back_is_neither_shown_nor_named(root: Path, wor
     (root / "alias.txt").symlink_to("src/key.txt")
     policy = Policy(rules=(Rule(decision="deny", paths=("src/key.txt", "src/pkg/**")),))
     task = Task(goal="See src/key.txt, alias.txt, src/../src/key.txt and `fetch_all()`, which fetches: hunter2")
-    found = await look(workspace, task=task, hides=lambda path: policy.withholds("read_file", path))
+    found = await look(workspace, task=task, hides=lambda path: policy.hides("read_file", path))
     assert found.excerpts == ()
     assert found.tree.splitlines() == ["src/", "alias.txt"]
 
@@ -213,7 +213,7 @@ def test_images_are_named_in_order_and_called_data() -> None:
 
 def test_what_images_are_is_said_before_quotes_of_any_length() -> None:
     task = Task(goal="Look", quotes=(Quote(source="issue", text="x" * 9_000),), images=(picture(),))
-    assert notes.cut(render_opening(task, Orientation(), nonce="n0nce"), 4_000).startswith(
+    assert notes.shorten(render_opening(task, Orientation(), nonce="n0nce"), 4_000).startswith(
         f"[Task 1]\nLook\n\n{notes.IMAGES}\n"
     )
 

@@ -16,7 +16,7 @@ from agent_runtime.index import index as index_module
 from agent_runtime.index import store
 from agent_runtime.index.index import WorkspaceIndex
 from agent_runtime.index.store import SCHEMA, digest_of
-from agent_runtime.processes.bounded_worker import MOST_PLAIN
+from agent_runtime.processes.bounded_worker import MAX_PLAIN_BYTES
 from agent_runtime.workspace.files import Workspace
 
 _READY = 60.0
@@ -232,13 +232,13 @@ async def test_an_index_that_what_is_gone_makes_too_large_is_built_anew(root: Pa
         database = tmp_path / "large.db"
         database.write_bytes(index.database_path.read_bytes())
     with contextlib.closing(sqlite3.connect(database)) as large, large:
-        large.execute("CREATE TABLE gone AS SELECT zeroblob(?)", (MOST_PLAIN,))
+        large.execute("CREATE TABLE gone AS SELECT zeroblob(?)", (MAX_PLAIN_BYTES,))
     data = database.read_bytes()
     kept.write_bytes(b"codepilot-index %d %s\n" % (SCHEMA, digest_of(data).hex().encode()) + data)
     (root / "shop" / "prices.py").write_text("def reduced(): pass\n")
     async with _index(root, kept) as index:
         assert len(await index.find_definitions("reduced")) == 1
-    assert kept.stat().st_size < MOST_PLAIN
+    assert kept.stat().st_size < MAX_PLAIN_BYTES
 
 
 async def test_an_index_that_is_closed_while_it_begins_leaves_nothing(

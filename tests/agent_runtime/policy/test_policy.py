@@ -16,7 +16,7 @@ def of_paths(policy: Policy, *paths: str, tool: str = "write_file") -> Decision:
 
 
 def of_typing(policy: Policy, text: str) -> Decision:
-    return policy.decide(CallFacts(tool="send_input", typed=text))
+    return policy.decide(CallFacts(tool="send_input", typed_input=text))
 
 
 def test_without_rules_everything_is_allowed_and_nothing_need_be_looked_at() -> None:
@@ -225,11 +225,11 @@ def test_a_file_that_a_rule_names_is_withheld_from_calls_that_do_not_name_it() -
         Rule(decision="ask"),
     )
     policy = Policy(rules=rules)
-    assert policy.withholds("find", "secrets/key")
-    assert policy.withholds("find", "a.log")
-    assert not policy.withholds("list_files", "a.log")
-    assert not policy.withholds("find", "secrets/README")
-    assert not policy.withholds("find", "src/a")  # only rules about paths keep files back
+    assert policy.hides("find", "secrets/key")
+    assert policy.hides("find", "a.log")
+    assert not policy.hides("list_files", "a.log")
+    assert not policy.hides("find", "secrets/README")
+    assert not policy.hides("find", "src/a")  # only rules about paths keep files back
 
 
 # Tools.

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime.core.errors import SettingsError
-from agent_runtime.policy.shell import CommandPattern, Fit, ParsedCommand, commands_of
+from agent_runtime.policy.shell import CommandPattern, Fit, ParsedCommand, parse_commands
 
 
 def fits(pattern: str, command: str) -> bool:
-    (found,) = commands_of(command)
+    (found,) = parse_commands(command)
     return CommandPattern.parse(pattern).covers(found)
 
 
@@ -82,16 +82,16 @@ def test_a_placeholder_is_known_and_stands_for_no_program() -> None:
 def test_a_word_that_only_the_run_can_tell_may_be_anything() -> None:
     pattern = CommandPattern.parse("git push *")
     known = ParsedCommand(text="", words=("git", None), doubt="")
-    assert pattern.touches(known) is Fit.MAYBE
-    assert pattern.touches(ParsedCommand(text="", words=("git", "push", None))) is Fit.YES
-    assert pattern.touches(ParsedCommand(text="", words=("ls", None))) is Fit.NO
-    assert CommandPattern.parse("git push").touches(ParsedCommand(text="", words=("git", "push", None))) is Fit.MAYBE
-    assert pattern.touches(ParsedCommand(text="", words=None)) is Fit.MAYBE
+    assert pattern.fit(known) is Fit.MAYBE
+    assert pattern.fit(ParsedCommand(text="", words=("git", "push", None))) is Fit.YES
+    assert pattern.fit(ParsedCommand(text="", words=("ls", None))) is Fit.NO
+    assert CommandPattern.parse("git push").fit(ParsedCommand(text="", words=("git", "push", None))) is Fit.MAYBE
+    assert pattern.fit(ParsedCommand(text="", words=None)) is Fit.MAYBE
     assert not pattern.covers(known)
 
 
 def test_a_command_is_read_in_its_parts() -> None:
-    found = commands_of("cd a && pytest -k 'x y' tests/*.py | tee \"$OUT\"")
+    found = parse_commands("cd a && pytest -k 'x y' tests/*.py | tee \"$OUT\"")
     assert [each.words for each in found] == [
         ("cd", "a"),
         ("pytest", "-k", "x y", None),
@@ -101,10 +101,10 @@ def test_a_command_is_read_in_its_parts() -> None:
 
 
 def test_a_very_long_or_deep_command_is_not_read_at_all() -> None:
-    (long,) = commands_of("echo " + "a " * 12_000)
+    (long,) = parse_commands("echo " + "a " * 12_000)
     assert long.words is None
     assert "longer than 12,000" in long.doubt
-    assert any(each.words is None for each in commands_of(" ( " * 100 + "ls" + " ) " * 100))
+    assert any(each.words is None for each in parse_commands(" ( " * 100 + "ls" + " ) " * 100))
 
 
 def test_patterns_do_not_backtrack() -> None:

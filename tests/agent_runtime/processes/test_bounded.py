@@ -21,7 +21,7 @@ from tests.waiting import until
 
 
 async def test_the_loop_turns_while_a_pattern_backtracks_for_ever() -> None:
-    task = asyncio.create_task(run_bounded(work.backtrack, "a" * 60, seconds=0.3, what="The search for 'b'"))
+    task = asyncio.create_task(run_bounded(work.backtrack, "a" * 60, seconds=0.3, task="The search for 'b'"))
     turns = 0
     while not task.done():
         await asyncio.sleep(0)

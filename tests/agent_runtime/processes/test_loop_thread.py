@@ -29,7 +29,7 @@ def test_tasks_that_still_run_are_ended_before_the_loop_is_gone(caplog: pytest.L
         kept.append(asyncio.create_task(endless()))
         await asyncio.sleep(0)
 
-    loop.see(begin)
+    loop.run(begin)
     loop.stop()
     assert ended == ["endless"]
     kept.clear()
@@ -69,8 +69,8 @@ def test_a_loop_whose_owner_is_collected_runs_what_is_last() -> None:
         pass
 
     owner = _Owner()
-    loop = LoopThread("Loop", owner=owner, last=last)
-    loop.see(nothing)
+    loop = LoopThread("Loop", owner=owner, finalizer=last)
+    loop.run(nothing)
     del owner
     loop.stop()
     assert ended == ["last"]
@@ -97,11 +97,11 @@ def test_a_loop_that_is_stopped_while_it_is_made_ends(monkeypatch: pytest.Monkey
 
 
 def _seen(loop: LoopThread, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    loop.see(work)
+    loop.run(work)
 
 
 def _seen_with_its_calls(loop: LoopThread, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    CallerThread(loop).see(work)
+    CallerThread(loop).run(work)
 
 
 @pytest.mark.parametrize("see", [_seen, _seen_with_its_calls])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import SandboxError, SandboxSettings, SettingsError
-from agent_runtime.processes.spawn import home
+from agent_runtime.processes.spawn import home_dir
 from agent_runtime.sandbox.select import Local
 
 
@@ -23,15 +23,15 @@ def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_home_directory_is_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    assert home("Nothing can be kept") == tmp_path
+    assert home_dir("Nothing can be kept") == tmp_path
 
 
 @pytest.mark.usefixtures("homeless")
 def test_without_one_it_is_said_what_is_lacking_and_what_helps() -> None:
     with pytest.raises(SettingsError, match=r"^Nothing can be kept: this user has no home directory\. Set HOME\.$"):
-        home("Nothing can be kept")
+        home_dir("Nothing can be kept")
     with pytest.raises(SettingsError, match=r"Set HOME, or pass `place`\.$"):
-        home("Nothing can be kept", otherwise="pass `place`")
+        home_dir("Nothing can be kept", remedy="pass `place`")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there no home directory is asked for")

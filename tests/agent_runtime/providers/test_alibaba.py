@@ -60,7 +60,7 @@ async def test_it_asks_the_mainland_service_unless_told_otherwise() -> None:
         (AlibabaProvider.international_url, AlibabaProvider.international_url),
     ):
         provider = AlibabaProvider(api_key=KEY, base_url=url)
-        assert provider._service.place == place
+        assert provider._service.address == place
         await provider.close()
 
 

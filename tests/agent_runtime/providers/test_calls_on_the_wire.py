@@ -10,7 +10,7 @@ import pytest
 
 from agent_runtime.core.values import ToolAnswer, ToolRequest
 from agent_runtime.providers.models import ModelOptions, Thinking
-from agent_runtime.providers.protocol import Message, ReplyParts, Request, ToolSchema, parts_of
+from agent_runtime.providers.protocol import Message, ReplyParts, Request, ToolSchema, split_parts
 from agent_runtime.transports.native import NativeReader, NativeStep
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.providers.conversations import MODELS, WIRES, Collected, ask
@@ -192,18 +192,18 @@ async def test_a_budget_for_thoughts_is_not_sent_behind_calls_that_have_none() -
 
 def test_parts_come_back_in_their_order_and_damaged_ones_not_at_all() -> None:
     parts = ReplyParts("m")
-    parts.keep({"n": 1})
-    parts.text("one")
-    parts.call("a")
-    parts.keep({"n": 2})
-    parts.call("b")
+    parts.add_block({"n": 1})
+    parts.add_text("one")
+    parts.add_call("a")
+    parts.add_block({"n": 2})
+    parts.add_call("b")
     asked = tuple(ToolRequest(id=each, name="t", arguments="") for each in "ab")
     said = Message(role="assistant", text="one, then", requests=asked, reasoning=parts.reasoning)
-    assert parts_of(said, "m") == [{"n": 1}, "one", asked[0], {"n": 2}, ", then", asked[1]]
+    assert split_parts(said, "m") == [{"n": 1}, "one", asked[0], {"n": 2}, ", then", asked[1]]
     cut_off = replace(said, text="one", requests=asked[:1])
-    assert parts_of(cut_off, "m") == [{"n": 1}, "one", asked[0]]
+    assert split_parts(cut_off, "m") == [{"n": 1}, "one", asked[0]]
     for damaged in ("", "{", "[]", '{"model": "m"}', '{"model": "m", "kept": [[0]]}', '{"model": "x", "kept": []}'):
-        assert parts_of(replace(said, reasoning=damaged), "m") == ["one, then", *asked]
+        assert split_parts(replace(said, reasoning=damaged), "m") == ["one, then", *asked]
 
 
 async def test_a_server_that_numbers_all_calls_alike_is_understood() -> None:

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from agent_runtime.core.errors import ModelRejectedError, SettingsError
 from agent_runtime.providers import catalog as clouds
 from agent_runtime.providers.catalog import CATALOG, provider_for
-from agent_runtime.providers.models import ModelOptions, OpenAIApi, load_prices, plain_name
+from agent_runtime.providers.models import ModelOptions, OpenAIApi, load_prices, normalize_name
 from agent_runtime.providers.protocol import Provider
 from tests.agent_runtime.providers.conversations import Collected, Naps, collect, conversation
 from tests.model_wires import Says, Wire, begun, ended
@@ -93,7 +93,7 @@ async def cloud() -> AsyncIterator[Cloud]:
 @pytest.fixture(autouse=True)
 def _no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for entry in CATALOG.values():
-        for either in entry.cloud.needed if entry.cloud else ():
+        for either in entry.cloud.required if entry.cloud else ():
             for name in either:
                 monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -117,7 +117,7 @@ async def test_bedrock_is_sent_requests_that_are_signed_for_the_region(cloud: Cl
     assert reply.text == "Hello."
     assert reply.end is not None
     assert reply.end.usage.cost_usd == pytest.approx(
-        load_prices().priced("claude-sonnet-5-5", reply.end.usage).cost_usd
+        load_prices().with_cost("claude-sonnet-5-5", reply.end.usage).cost_usd
     )
     [(method, url, headers, body)] = cloud.requests
     assert url == f"{cloud.url}/model/{model}/invoke-with-response-stream"
@@ -236,4 +236,4 @@ def test_a_missing_extra_is_named() -> None:
     ],
 )
 def test_a_model_is_recognised_by_its_makers_name(name: str, plain: str) -> None:
-    assert plain_name(name) == plain
+    assert normalize_name(name) == plain

@@ -16,9 +16,9 @@ from agent_runtime.providers.models import (
     ReasoningEffort,
     Thinking,
     accepts_images,
-    limit_max_tokens,
+    cap_max_tokens,
     load_prices,
-    require_sight,
+    require_image_support,
     thinking_param,
 )
 from agent_runtime.providers.protocol import tool_calling
@@ -145,7 +145,7 @@ def test_the_list_is_dated_and_knows_the_default_models() -> None:
     prices = load_prices()
     assert prices.as_of >= date(2026, 11, 1)
     for name in ("anthropic", "openai"):
-        assert prices.price(CATALOG[name].default_model) is not None
+        assert prices.find_price(CATALOG[name].default_model) is not None
 
 
 def test_reading_from_the_cache_is_cheaper_and_writing_dearer_for_every_model() -> None:
@@ -157,20 +157,24 @@ def test_reading_from_the_cache_is_cheaper_and_writing_dearer_for_every_model() 
 
 @pytest.mark.parametrize("model", ["claude-sonnet-5-5-20260928", "gpt-6.2-sol-2026-11-10"])
 def test_a_dated_snapshot_costs_what_its_model_costs(model: str) -> None:
-    assert load_prices().priced(model, Usage(output_tokens=1_000_000)).cost_usd == 10.0
+    assert load_prices().with_cost(model, Usage(output_tokens=1_000_000)).cost_usd == 10.0
 
 
 @pytest.mark.parametrize("model", ["claude-sonnet-5-5-turbo", "gpt-6.2", "gpt-6.2-sol-mini", "claude", "", "llama3"])
 def test_a_similar_name_has_no_known_cost(model: str) -> None:
-    assert load_prices().priced(model, MILLION).cost_usd is None
+    assert load_prices().with_cost(model, MILLION).cost_usd is None
 
 
 def test_a_long_request_is_dearer_as_a_whole() -> None:
     short = Usage(input_tokens=1_000, cached_tokens=271_000, output_tokens=1_000)
     long = Usage(input_tokens=1_001, cached_tokens=271_000, output_tokens=1_000)
     prices = load_prices()
-    assert prices.priced("gpt-6.2-sol", short).cost_usd == pytest.approx((1_000 * 2 + 271_000 * 0.1 + 1_000 * 10) / 1e6)
-    assert prices.priced("gpt-6.2-sol", long).cost_usd == pytest.approx((1_001 * 4 + 271_000 * 0.2 + 1_000 * 15) / 1e6)
+    assert prices.with_cost("gpt-6.2-sol", short).cost_usd == pytest.approx(
+        (1_000 * 2 + 271_000 * 0.1 + 1_000 * 10) / 1e6
+    )
+    assert prices.with_cost("gpt-6.2-sol", long).cost_usd == pytest.approx(
+        (1_001 * 4 + 271_000 * 0.2 + 1_000 * 15) / 1e6
+    )
 
 
 def test_an_operators_list_is_read(tmp_path: Path) -> None:
@@ -179,7 +183,7 @@ def test_an_operators_list_is_read(tmp_path: Path) -> None:
         '{"as_of": "2026-12-01", "models": {"m": {"input": 3, "cache_read": 1, "cache_write": 2, "output": 4}}}',
         encoding="utf-8",
     )
-    assert load_prices(path).priced("m", MILLION).cost_usd == 3.0
+    assert load_prices(path).with_cost("m", MILLION).cost_usd == 3.0
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"as_of": "2026-12-01", "models": {"m": {"input": 3}}}', '{"models": {}}'])
@@ -282,12 +286,12 @@ def test_showing_images_to_a_model_that_does_not_see_is_refused_with_the_setting
     with pytest.raises(
         SettingsError, match=rf"{said}.*'scripted' is not known to support images.*`images: true`.*images=True"
     ):
-        require_sight(ScriptedProvider([]), (picture(),) * count)
+        require_image_support(ScriptedProvider([]), (picture(),) * count)
 
 
 def test_without_images_or_with_sight_nothing_is_refused() -> None:
-    require_sight(ScriptedProvider([]), ())
-    require_sight(ScriptedProvider([], sees_images=True), (picture(),))
+    require_image_support(ScriptedProvider([]), ())
+    require_image_support(ScriptedProvider([], sees_images=True), (picture(),))
 
 
 @pytest.mark.parametrize(
@@ -309,8 +313,8 @@ def test_without_images_or_with_sight_nothing_is_refused() -> None:
     ],
 )
 def test_no_more_is_asked_for_than_a_model_is_known_to_write(model: str, most: int) -> None:
-    assert limit_max_tokens(ModelOptions(max_tokens=100_000), model).max_tokens == most
-    assert limit_max_tokens(ModelOptions(max_tokens=77), model).max_tokens == 77
+    assert cap_max_tokens(ModelOptions(max_tokens=100_000), model).max_tokens == most
+    assert cap_max_tokens(ModelOptions(max_tokens=77), model).max_tokens == 77
 
 
 async def test_the_service_gets_what_its_model_takes() -> None:

@@ -6,7 +6,7 @@ from openai.types.responses import ResponseErrorEvent
 from agent_runtime.core.errors import ContextOverflowError, ModelRefusedError, ModelRejectedError
 from agent_runtime.providers.openai import ResponsesReader
 from agent_runtime.providers.protocol import ReplyParts
-from agent_runtime.providers.retry import BrokenOffError, ModelService
+from agent_runtime.providers.retry import AttemptFailedError, ModelService
 
 SERVICE = ModelService(name="OpenAI", model="m", url="https://example.org", key_variable="OPENAI_API_KEY")
 
@@ -14,9 +14,9 @@ SERVICE = ModelService(name="OpenAI", model="m", url="https://example.org", key_
 @pytest.mark.parametrize(
     ("code", "error"),
     [
-        ("server_error", BrokenOffError),
-        ("rate_limit_exceeded", BrokenOffError),
-        (None, BrokenOffError),
+        ("server_error", AttemptFailedError),
+        ("rate_limit_exceeded", AttemptFailedError),
+        (None, AttemptFailedError),
         ("context_length_exceeded", ContextOverflowError),
         ("insufficient_quota", ModelRejectedError),
         ("invalid_prompt", ModelRejectedError),

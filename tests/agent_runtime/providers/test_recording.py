@@ -32,20 +32,20 @@ from agent_runtime.providers.protocol import (
     ToolSchema,
 )
 from agent_runtime.providers.recording import (
-    HIDDEN,
+    REDACTED,
     VOLATILE,
-    Answered,
     Note,
     RecordingProvider,
     ReplayProvider,
     Tape,
+    TapedReply,
     TapedRequest,
     TapeWriter,
-    differences,
-    hide_in_request,
+    diff_requests,
+    has_images,
     load_tape,
-    read_tape,
-    shows_images,
+    parse_tape,
+    redact_request,
 )
 from agent_runtime.providers.scripted import ScriptedProvider
 from tests.agent_runtime.image_files import picture
@@ -102,7 +102,7 @@ async def test_a_recording_that_was_cut_at_any_byte_can_be_read_up_to_there(tmp_
         path.write_bytes(data[:size])
         tape = load_tape(path)
         assert len(tape.entries) == data[:size].count(b"\n") - 1
-        assert tape.torn is not data[:size].endswith(b"\n")
+        assert tape.is_truncated is not data[:size].endswith(b"\n")
 
 
 async def test_an_error_is_replayed_as_the_error_it_was(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ async def test_a_recording_whose_process_died_in_mid_reply_says_so(tmp_path: Pat
     whole = path.read_text()
     path.write_text(whole[: len(whole) - 30])
     provider = ReplayProvider(path)
-    assert provider.tape.torn
+    assert provider.tape.is_truncated
     with pytest.raises(ScriptError, match="process died"):
         await chunks_of(provider, conversation(1))
 
@@ -271,19 +271,21 @@ def request(*texts: str, system: str = "Be brief.", status: str = "") -> Request
 
 
 def written(writer: TapeWriter, *requests: Request) -> str:
-    lines = [writer.header("m-1", {"why": "a test"})]
+    lines = [writer.header_line("m-1", {"why": "a test"})]
     for each in requests:
-        number, line = writer.asked(each)
-        lines += [line, writer.answered(number, CHUNKS, None)]
+        number, line = writer.request_line(each)
+        lines += [line, writer.reply_line(number, CHUNKS, None)]
     return "".join(lines)
 
 
 def test_an_outage_is_replayed_with_what_the_service_asked_for() -> None:
     writer = TapeWriter()
-    number, line = writer.asked(request("One"))
-    text = writer.header("m-1", {}) + line + writer.answered(number, [], ModelOutageError("down", retry_after=90.0))
-    [_, answer] = read_tape(text, source="t").entries
-    assert isinstance(answer, Answered)
+    number, line = writer.request_line(request("One"))
+    text = (
+        writer.header_line("m-1", {}) + line + writer.reply_line(number, [], ModelOutageError("down", retry_after=90.0))
+    )
+    [_, answer] = parse_tape(text, source="t").entries
+    assert isinstance(answer, TapedReply)
     assert isinstance(answer.error, ModelOutageError)
     assert (str(answer.error), answer.error.retry_after) == ("down", 90.0)
 
@@ -295,11 +297,11 @@ def test_what_is_written_is_read_to_the_character() -> None:
         request("Other", system="Now"),
     ]
     writer = TapeWriter()
-    text = written(writer, *requests) + writer.note("event", {"a": [1, None, 2.5]})
-    tape = read_tape(text, source="t")
-    assert (tape.model, tape.about, tape.torn) == ("m-1", {"why": "a test"}, False)
+    text = written(writer, *requests) + writer.note_line("event", {"a": [1, None, 2.5]})
+    tape = parse_tape(text, source="t")
+    assert (tape.model, tape.about, tape.is_truncated) == ("m-1", {"why": "a test"}, False)
     assert [entry.request for entry in tape.entries if isinstance(entry, TapedRequest)] == requests
-    assert [entry.chunks for entry in tape.entries if isinstance(entry, Answered)] == [CHUNKS] * 3
+    assert [entry.chunks for entry in tape.entries if isinstance(entry, TapedReply)] == [CHUNKS] * 3
     assert tape.entries[-1] == Note(kind="event", value={"a": [1, None, 2.5]})
 
 
@@ -311,11 +313,11 @@ def test_a_growing_conversation_is_written_once() -> None:
 
 def test_an_error_comes_back_as_what_it_was() -> None:
     writer = TapeWriter()
-    head = writer.header("m", {})
-    lines = [writer.answered(1, [], error) for error in (ContextOverflowError("too long"), ModelError("odd"))]
-    lines.append(writer.answered(1, [], ModelError("x")).replace('"ModelError"', '"os"'))
+    head = writer.header_line("m", {})
+    lines = [writer.reply_line(1, [], error) for error in (ContextOverflowError("too long"), ModelError("odd"))]
+    lines.append(writer.reply_line(1, [], ModelError("x")).replace('"ModelError"', '"os"'))
     errors = [
-        entry.error for entry in read_tape(head + "".join(lines), source="t").entries if isinstance(entry, Answered)
+        entry.error for entry in parse_tape(head + "".join(lines), source="t").entries if isinstance(entry, TapedReply)
     ]
     assert [(type(error), str(error)) for error in errors] == [
         (ContextOverflowError, "too long"),
@@ -326,8 +328,8 @@ def test_an_error_comes_back_as_what_it_was() -> None:
 
 def test_a_torn_last_line_is_left_out_and_told() -> None:
     text = written(TapeWriter(), request("One"))
-    tape = read_tape(text[:-9], source="t")
-    assert tape.torn
+    tape = parse_tape(text[:-9], source="t")
+    assert tape.is_truncated
     assert [type(entry) for entry in tape.entries] == [TapedRequest]
 
 
@@ -348,38 +350,38 @@ def test_a_torn_last_line_is_left_out_and_told() -> None:
 )
 def test_what_is_no_recording_is_refused_with_the_line(text: str, told: str) -> None:
     with pytest.raises(ScriptError, match=told):
-        read_tape(text, source="t")
+        parse_tape(text, source="t")
 
 
 def test_secrets_are_kept_out_wherever_they_stand() -> None:
     secret = 'sk-"quoted"-é'
     writer = TapeWriter(secrets=(secret, ""))
     pieces = [TextChunk(text=f"It is {secret[:5]}"), TextChunk(text=f"{secret[5:]}, I think")]
-    _, line = writer.asked(request(f"key={secret}", system=secret, status=secret))
+    _, line = writer.request_line(request(f"key={secret}", system=secret, status=secret))
     lines = [
-        writer.header(secret, {secret: [secret]}),
+        writer.header_line(secret, {secret: [secret]}),
         line,
-        writer.answered(1, [ReplyStart(attempt=1), *pieces], ModelError(secret)),
-        writer.note("event", {"text": (secret,)}),
+        writer.reply_line(1, [ReplyStart(attempt=1), *pieces], ModelError(secret)),
+        writer.note_line("event", {"text": (secret,)}),
     ]
     for line in lines:
         assert secret not in line
         assert json.dumps(secret)[1:-1] not in line
         assert "[secret]" in line
-    tape = read_tape("".join(lines), source="t")
-    answer = next(entry for entry in tape.entries if isinstance(entry, Answered))
+    tape = parse_tape("".join(lines), source="t")
+    answer = next(entry for entry in tape.entries if isinstance(entry, TapedReply))
     assert answer.chunks == (ReplyStart(attempt=1), TextChunk(text="It is [secret], I think"))
 
 
 def test_requests_that_are_alike_have_no_difference() -> None:
-    assert not list(differences(request("a", "b"), request("a", "b")))
+    assert not list(diff_requests(request("a", "b"), request("a", "b")))
 
 
 def test_each_difference_is_a_small_diff_that_names_its_place() -> None:
     body = "\n".join(f"line {number}" for number in range(100))
     then = request("Task", "Reply", body, system="Old", status="[Step 2 of 30]")
     now = request("Task", "Reply", body.replace("line 50\n", "line fifty\n"), system="New", status="[Step 2 of 40]")
-    system, message, status = differences(then, now)
+    system, message, status = diff_requests(then, now)
     assert system.splitlines()[:2] == ["--- recorded system", "+++ system now"]
     assert "-Old" in system
     assert "+New" in system
@@ -390,17 +392,17 @@ def test_each_difference_is_a_small_diff_that_names_its_place() -> None:
 
 
 def test_a_message_too_many_is_named() -> None:
-    (told,) = differences(request("a"), request("a", "b"))
+    (told,) = diff_requests(request("a"), request("a", "b"))
     assert told.endswith("+2 assistant")
 
 
 def test_a_difference_of_line_ends_only_is_still_told() -> None:
-    (told,) = differences(request("a\r\nb"), request("a\nb"))
+    (told,) = diff_requests(request("a\r\nb"), request("a\nb"))
     assert told == "message 1: the line endings differ"
 
 
 def test_a_large_difference_is_cut() -> None:
-    (told,) = differences(request("a\n" * 500), request("b " * 1_000))
+    (told,) = diff_requests(request("a\n" * 500), request("b " * 1_000))
     assert len(told) < 4_000
     assert "more lines" in told
 
@@ -416,19 +418,19 @@ def test_a_large_difference_is_cut() -> None:
     ],
 )  # fmt: skip
 def test_what_differs_by_its_nature_may_be_masked(then: str, now: str) -> None:
-    assert list(differences(request(then), request(now)))
-    assert not list(differences(request(then), request(now), masks=VOLATILE))
+    assert list(diff_requests(request(then), request(now)))
+    assert not list(diff_requests(request(then), request(now), masks=VOLATILE))
 
 
 @pytest.mark.parametrize(
     ("then", "now"), [("3 passed", "4 passed"), ("v1.2.3s4", "v1.2.4s4"), ("in files", "in 5 files")]
 )
 def test_nothing_else_is_masked(then: str, now: str) -> None:
-    assert list(differences(request(then), request(now), masks=VOLATILE))
+    assert list(diff_requests(request(then), request(now), masks=VOLATILE))
 
 
 def test_an_empty_recording_has_a_head() -> None:
-    assert read_tape(TapeWriter().header("m", {}), source="t") == Tape(model="m", about={}, entries=())
+    assert parse_tape(TapeWriter().header_line("m", {}), source="t") == Tape(model="m", about={}, entries=())
 
 
 def looking(*images: Image, text: str = "Look") -> Request:
@@ -439,16 +441,16 @@ def test_images_are_written_once_and_read_to_the_byte() -> None:
     first = looking(picture(), picture("b", shade=3))
     requests = [first, replace(first, messages=(*first.messages, *request("One", "Two").messages))]
     text = written(TapeWriter(), *requests)
-    tape = read_tape(text, source="t")
+    tape = parse_tape(text, source="t")
     assert [entry.request for entry in tape.entries if isinstance(entry, TapedRequest)] == requests
     assert text.count(picture().data) == 1
-    assert shows_images(tape)
+    assert has_images(tape)
 
 
 def test_a_message_without_images_is_written_as_ever() -> None:
     text = written(TapeWriter(), request("One"))
     assert '"messages": [["user", "One"]]' in text
-    assert not shows_images(read_tape(text, source="t"))
+    assert not has_images(parse_tape(text, source="t"))
 
 
 @pytest.mark.parametrize(
@@ -462,13 +464,13 @@ def test_a_message_without_images_is_written_as_ever() -> None:
     ids=["other bytes", "another source", "none", "one more"],
 )
 def test_other_images_are_a_difference_that_shows_no_bytes(now: Request, told: str) -> None:
-    (difference,) = differences(looking(picture()), now, masks=VOLATILE)
+    (difference,) = diff_requests(looking(picture()), now, masks=VOLATILE)
     assert told in difference
     assert picture().data not in difference
 
 
 def test_the_same_images_are_no_difference() -> None:
-    assert [*differences(looking(picture()), looking(picture()))] == []
+    assert [*diff_requests(looking(picture()), looking(picture()))] == []
 
 
 def test_secrets_are_kept_out_of_images_too_and_the_request_is_known_again() -> None:
@@ -476,15 +478,15 @@ def test_secrets_are_kept_out_of_images_too_and_the_request_is_known_again() -> 
     secrets = ("hunter2", image.data[8:30])
     text = written(TapeWriter(secrets=secrets), looking(image))
     assert not any(secret in text for secret in secrets)
-    (asked,) = (entry for entry in read_tape(text, source="t").entries if isinstance(entry, TapedRequest))
-    assert asked.request == hide_in_request(looking(image), secrets)
+    (asked,) = (entry for entry in parse_tape(text, source="t").entries if isinstance(entry, TapedRequest))
+    assert asked.request == redact_request(looking(image), secrets)
 
 
 @pytest.mark.parametrize("images", ['[{"source": "s"}]', '"x"', "[3]", "3", "[], []"])
 def test_what_is_no_image_is_no_entry_of_a_recording(images: str) -> None:
     text = written(TapeWriter(), request("One")).replace('["user", "One"]', f'["user", "One", {images}]')
     with pytest.raises(ScriptError, match="t, line 2 is not an entry"):
-        read_tape(text, source="t")
+        parse_tape(text, source="t")
 
 
 @pytest.mark.parametrize("secret", ['pa"ss\\word', "pässword", "two\nlines"])
@@ -492,10 +494,10 @@ def test_what_is_no_image_is_no_entry_of_a_recording(images: str) -> None:
 def test_a_secret_that_the_arguments_of_a_call_escape_is_kept_out(secret: str, *, ascii_only: bool) -> None:
     arguments = json.dumps({"a": secret}, ensure_ascii=ascii_only)
     pieces = [CallChunk(index=0, name="find", arguments=each) for each in (arguments[:9], arguments[9:])]
-    lines = [TapeWriter().header("m", {}), TapeWriter(secrets=(secret,)).answered(1, pieces, None)]
-    [answered] = read_tape("".join(lines), source="t").entries
-    assert isinstance(answered, Answered)
-    assert answered.chunks == (CallChunk(index=0, name="find", arguments=f'{{"a": "{HIDDEN}"}}'),)
+    lines = [TapeWriter().header_line("m", {}), TapeWriter(secrets=(secret,)).reply_line(1, pieces, None)]
+    [answered] = parse_tape("".join(lines), source="t").entries
+    assert isinstance(answered, TapedReply)
+    assert answered.chunks == (CallChunk(index=0, name="find", arguments=f'{{"a": "{REDACTED}"}}'),)
 
 
 def test_native_tool_calls_are_kept_and_no_secret_of_them() -> None:
@@ -513,19 +515,19 @@ def test_native_tool_calls_are_kept_and_no_secret_of_them() -> None:
         ReplyEnd(stop="stop", usage=Usage(), reasoning="signed"),
     ]
     writer = TapeWriter(secrets=("s3cret",))
-    lines = [writer.header("m", {})]
+    lines = [writer.header_line("m", {})]
     for each in (first, second, third):
-        number, line = writer.asked(each)
-        lines += [line, writer.answered(number, chunks, None)]
+        number, line = writer.request_line(each)
+        lines += [line, writer.reply_line(number, chunks, None)]
     text = "".join(lines)
     assert "s3cret" not in text
-    assert "cret" not in text.replace(HIDDEN, "")
-    entries = read_tape(text, source="t").entries
+    assert "cret" not in text.replace(REDACTED, "")
+    entries = parse_tape(text, source="t").entries
     told = [entry.request for entry in entries if isinstance(entry, TapedRequest)]
-    assert told == [hide_in_request(each, ("s3cret",)) for each in (first, second, third)]
-    [answered, *_] = [entry for entry in entries if isinstance(entry, Answered)]
+    assert told == [redact_request(each, ("s3cret",)) for each in (first, second, third)]
+    [answered, *_] = [entry for entry in entries if isinstance(entry, TapedReply)]
     assert answered.chunks == (
         CallChunk(index=0, id="c1", name="find", arguments='{"a": "[secret]"}'),
         ReplyEnd(stop="stop", usage=Usage(), reasoning="signed"),
     )
-    assert [*differences(told[0], told[2])]
+    assert [*diff_requests(told[0], told[2])]

@@ -10,7 +10,14 @@ from agent_runtime.core.errors import ModelOutageError, ModelUnreachableError, S
 from agent_runtime.core.values import Usage
 from agent_runtime.providers import retry
 from agent_runtime.providers.protocol import ReplyEnd, ReplyFault, ReplyStart, TextChunk
-from agent_runtime.providers.retry import BrokenOffError, Failure, ModelService, RetryPolicy, retry_after, verdict
+from agent_runtime.providers.retry import (
+    AttemptFailedError,
+    Failure,
+    ModelService,
+    RetryPolicy,
+    classify,
+    parse_retry_after,
+)
 from tests.agent_runtime.providers.conversations import Collected, Naps, collect
 
 SERVICE = ModelService(
@@ -43,7 +50,7 @@ async def test_a_service_that_asks_for_a_long_pause_is_not_asked_again() -> None
         asked += 1
         if asked > 1:
             yield TextChunk(text="never")
-        raise BrokenOffError("HTTP 429", retry_after=3600.0)
+        raise AttemptFailedError("HTTP 429", retry_after=3600.0)
 
     with pytest.raises(ModelOutageError, match=r"1 attempt;.*HTTP 429") as caught:
         [chunk async for chunk in naps.retry().run(attempt, SERVICE)]
@@ -67,10 +74,10 @@ async def test_what_is_charged_for_is_bought_a_few_times_only_and_an_outage_is_t
 ) -> None:
     left = iter(faults)
     made = {
-        "down": BrokenOffError("HTTP 503"),
-        "broken": BrokenOffError("it broke", billed=True),
-        "silent": BrokenOffError("no answer in time", silent=True),
-        "stalled": BrokenOffError("no answer in time", silent=True),
+        "down": AttemptFailedError("HTTP 503"),
+        "broken": AttemptFailedError("it broke", billed=True),
+        "silent": AttemptFailedError("no answer in time", silent=True),
+        "stalled": AttemptFailedError("no answer in time", silent=True),
     }
 
     async def attempt() -> AsyncGenerator[TextChunk | ReplyEnd]:
@@ -120,18 +127,18 @@ def test_no_attempt_at_all_is_refused() -> None:
     ],
 )
 def test_retry_after_is_read_as_seconds_or_date(headers: dict[str, str], seconds: float | None) -> None:
-    assert retry_after(headers, now=NOON) == seconds
+    assert parse_retry_after(headers, now=NOON) == seconds
 
 
 def test_an_address_is_shown_without_credentials_and_query() -> None:
-    assert SERVICE.place == "https://example.org:8443/v1"
-    text = str(verdict(Failure(status=404), SERVICE))
+    assert SERVICE.address == "https://example.org:8443/v1"
+    text = str(classify(Failure(status=404), SERVICE))
     assert "https://example.org:8443/v1" in text
     assert "secret" not in text
 
 
 def test_long_words_of_a_service_are_cut() -> None:
-    assert len(str(verdict(Failure(status=500, message="x" * 100_000), SERVICE))) < 500
+    assert len(str(classify(Failure(status=500, message="x" * 100_000), SERVICE))) < 500
 
 
 async def test_a_bug_is_not_retried() -> None:
@@ -154,7 +161,7 @@ async def test_nothing_is_slept_after_the_last_attempt() -> None:
     async def attempt() -> AsyncGenerator[TextChunk | ReplyEnd]:
         if naps.seconds == [-1.0]:
             yield TextChunk(text="never")
-        raise BrokenOffError("it broke")
+        raise AttemptFailedError("it broke")
 
     with pytest.raises(ModelUnreachableError, match=r"3 attempts;.*it broke"):
         [chunk async for chunk in naps.retry().run(attempt, SERVICE)]

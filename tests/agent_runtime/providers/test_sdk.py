@@ -6,7 +6,7 @@ import pytest
 
 from agent_runtime.providers import sdk
 from agent_runtime.providers.models import ModelOptions, Thinking
-from agent_runtime.providers.sdk import silence_limit
+from agent_runtime.providers.sdk import read_timeout
 from tests.agent_runtime.providers.conversations import WIRES, ask
 from tests.model_server import ModelServer, Wire
 from tests.model_wires import CHUNK_CHARS
@@ -27,14 +27,14 @@ from tests.model_wires import CHUNK_CHARS
     ],
 )
 def test_a_model_that_may_think_is_given_more_time(model: str, options: ModelOptions, seconds: float) -> None:
-    assert silence_limit(model, options) == seconds
+    assert read_timeout(model, options) == seconds
 
 
 @pytest.mark.parametrize("wire", WIRES)
 async def test_other_tasks_get_their_turn_between_the_events_of_a_reply(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sdk, "_TURN_SECONDS", 0)
+    monkeypatch.setattr(sdk, "_MAX_WORK_SECONDS", 0)
     turns = 0
 
     async def other() -> None:

@@ -118,7 +118,7 @@ async def test_a_run_that_goes_on_elsewhere_finds_modules_where_the_trial_had_fo
     ) as runtime:
         assert (await runtime.resume()).status is Status.FINISHED
         [returned] = [event for event in runtime.session.events if isinstance(event, ToolReturned)]
-        assert f"path={sandbox.seen_as(project)}/src" in returned.text
+        assert f"path={sandbox.inner_path(project)}/src" in returned.text
 
 
 async def test_scratch_files_are_those_of_the_sandbox(project: Path, sandbox: Sandbox) -> None:

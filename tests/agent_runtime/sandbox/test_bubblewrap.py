@@ -14,7 +14,7 @@ import pytest
 
 from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox import bubblewrap
-from agent_runtime.sandbox.bubblewrap import Bubblewrap, Machine, explain, install_command, this_machine
+from agent_runtime.sandbox.bubblewrap import Bubblewrap, Machine, explain, inspect_machine, install_command
 from agent_runtime.sandbox.protocol import SandboxLimits, SandboxSettings
 from tests.sandboxes import run_inside
 
@@ -243,9 +243,9 @@ def verdict(machine: str, arch: int, number: int, *args: int) -> int:
 
 
 @pytest.mark.parametrize(("machine", "arch", "column"), [("x86_64", _X86, 0), ("aarch64", _ARM, 1)])
-@pytest.mark.parametrize("name", bubblewrap.DENIED)
+@pytest.mark.parametrize("name", bubblewrap.DENIED_CALLS)
 def test_every_call_in_the_table_is_refused(machine: str, arch: int, column: int, name: str) -> None:
-    assert verdict(machine, arch, bubblewrap.DENIED[name][column]) == _EPERM
+    assert verdict(machine, arch, bubblewrap.DENIED_CALLS[name][column]) == _EPERM
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_arguments_decide_about_ioctl_clone_and_socket(
     assert verdict(machine, arch, clone, 0x10000011) == _EPERM
     assert verdict(machine, arch, clone, 0x00000011) == _ALLOW
     assert verdict(machine, arch, socket, 40) != _ALLOW
-    assert [verdict(machine, arch, socket, family) for family in bubblewrap.FAMILIES] == [_ALLOW] * 4
+    assert [verdict(machine, arch, socket, family) for family in bubblewrap.SOCKET_FAMILIES] == [_ALLOW] * 4
     assert verdict(machine, arch, 435) == 0x00050026
 
 
@@ -274,7 +274,7 @@ def test_other_calls_pass_and_other_architectures_do_not() -> None:
 @pytest.mark.skipif(platform.machine() not in {"x86_64", "aarch64"}, reason="no filter for this machine")
 def test_the_kernel_refuses_each_call_of_the_table(tmp_path: Path) -> None:
     column = 0 if platform.machine() == "x86_64" else 1
-    numbers = {name: numbers[column] for name, numbers in bubblewrap.DENIED.items()}
+    numbers = {name: numbers[column] for name, numbers in bubblewrap.DENIED_CALLS.items()}
     script = (
         "import ctypes, fcntl, socket\n"
         "libc = ctypes.CDLL(None, use_errno=True)\n"
@@ -299,7 +299,7 @@ USER = Machine(systems=("ubuntu", "debian"), apparmor_restricts=0, userns_clone=
 UBUNTU = replace(USER, apparmor_restricts=1)
 OLD_DEBIAN = replace(USER, userns_clone=0)
 NONE_LEFT = replace(USER, max_user_namespaces=0)
-INSIDE = replace(USER, container=True)
+INSIDE = replace(USER, is_container=True)
 
 PROFILE, SWITCH = "profile bwrap /usr/bin/bwrap flags=(unconfined)", "apparmor_restrict_unprivileged_userns=0"
 CLONE, MOST, DOCKER = "userns_clone=1", "user.max_user_namespaces=10000", "--security-opt seccomp=unconfined"
@@ -312,9 +312,9 @@ ALL = (PROFILE, SWITCH, CLONE, MOST, DOCKER, "0.8", "unshare --user")
         (REFUSED, UBUNTU, (PROFILE, SWITCH)),
         (NO_NAMESPACE, OLD_DEBIAN, (CLONE,)),
         (EXCEEDED, NONE_LEFT, (MOST,)),
-        (EXCEEDED, replace(NONE_LEFT, root=True), (MOST,)),
+        (EXCEEDED, replace(NONE_LEFT, is_root=True), (MOST,)),
         (NO_NAMESPACE, replace(NONE_LEFT, apparmor_restricts=1), (MOST, PROFILE, SWITCH)),
-        ("bwrap: Creating new namespace failed: Operation not permitted", replace(INSIDE, root=True), (DOCKER,)),
+        ("bwrap: Creating new namespace failed: Operation not permitted", replace(INSIDE, is_root=True), (DOCKER,)),
         (REFUSED, replace(INSIDE, apparmor_restricts=1), (DOCKER,)),
         ("bwrap: Can't mount proc on /newroot/proc: Operation not permitted", INSIDE, (DOCKER,)),
         ("bwrap: Unknown option --disable-userns", USER, ("0.8",)),
@@ -360,4 +360,4 @@ def test_a_missing_program_is_installed_with_the_systems_own_command(systems: tu
 
 
 def test_this_machine_can_be_looked_at() -> None:
-    assert isinstance(this_machine(), Machine)
+    assert isinstance(inspect_machine(), Machine)

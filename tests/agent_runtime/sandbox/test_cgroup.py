@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.sandbox.limits import Cgroup, delegated_tree
+from agent_runtime.sandbox.limits import Cgroup, find_delegated_tree
 from agent_runtime.sandbox.protocol import SandboxLimits
 
 LIMITS = SandboxLimits(memory_bytes=2 << 30, processes=100)
@@ -27,7 +27,7 @@ class Tree:
         (self.part / "cgroup.subtree_control").write_text("")
 
     def delegated(self) -> Path | None:
-        return delegated_tree(self.mount, self.own)
+        return find_delegated_tree(self.mount, self.own)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_system_with_the_first_version_only_is_none(tree: Tree) -> None:
 
 
 def test_this_machine_answers_without_an_error() -> None:
-    part = delegated_tree()
+    part = find_delegated_tree()
     assert part is None or part.is_dir()
 
 
@@ -99,9 +99,9 @@ def test_the_kernels_figures_are_read(tree: Tree) -> None:
     (group.path / "cpu.stat").write_text("usage_usec 1500000\nuser_usec 1\n")
     (group.path / "memory.events").write_text("low 0\nmax 7\noom 1\noom_kill 0\n")
     assert group.cpu_seconds() == 1.5
-    assert not group.out_of_memory()
+    assert not group.has_oom_kill()
     (group.path / "memory.events").write_text("low 0\nmax 7\noom 1\noom_kill 3\n")
-    assert group.out_of_memory()
+    assert group.has_oom_kill()
     group.kill()
     assert (group.path / "cgroup.kill").read_text() == "1"
     group.close_entrance()
@@ -113,7 +113,7 @@ def test_a_group_that_is_gone_was_not_out_of_memory(tree: Tree) -> None:
     group.close_entrance()
     group.remove()
     assert not group.path.exists()
-    assert not group.out_of_memory()
+    assert not group.has_oom_kill()
     group.remove()
 
 

@@ -16,9 +16,9 @@ from agent_runtime.core.errors import SandboxError
 from agent_runtime.core.values import Plain
 from agent_runtime.interpreter.interpreter import Interpreter
 from agent_runtime.sandbox import container
-from agent_runtime.sandbox.container import ContainerJob, Docker, Engine, engine_of, is_dead, owner
+from agent_runtime.sandbox.container import ContainerJob, Docker, Engine, is_dead, parse_engine, process_owner
 from agent_runtime.sandbox.protocol import ContainerSettings, SandboxLimits, SandboxSettings
-from agent_runtime.sandbox.select import enclosing, pick_sandbox
+from agent_runtime.sandbox.select import find_encloser, pick_sandbox
 from tests.containers import IMAGE, INFO, StandIn
 
 
@@ -92,9 +92,9 @@ def test_an_engine_that_is_not_there_is_said(program: str, words: str) -> None:
 
 
 def test_containers_of_the_dead_are_swept_and_those_of_the_living_stay(engine: StandIn) -> None:
-    boot, namespace, *_ = owner().split(".")
+    boot, namespace, *_ = process_owner().split(".")
     others = {
-        "mine": owner(),
+        "mine": process_owner(),
         "dead": f"{boot}.{namespace}.{os.getpid()}.1",
         "elsewhere": f"{boot}.1.{os.getpid()}.1",
         "rebooted": f"other.{namespace}.1.1",
@@ -109,8 +109,8 @@ def test_containers_of_the_dead_are_swept_and_those_of_the_living_stay(engine: S
 
 
 def test_a_process_that_has_our_number_only_is_another_one() -> None:
-    assert not is_dead(owner())
-    assert is_dead(f"{owner()}0")
+    assert not is_dead(process_owner())
+    assert is_dead(f"{process_owner()}0")
 
 
 async def _answer(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
@@ -119,7 +119,7 @@ async def _answer(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], 
 
 async def test_control_code_runs_in_a_container_without_a_workspace(engine: StandIn) -> None:
     said: list[object] = []
-    enclose = enclosing(engine.sandbox())
+    enclose = find_encloser(engine.sandbox())
     assert enclose is not None
     interpreter = Interpreter(tools=["ask"], stubs="def ask(question: str) -> str: ...", enclose=enclose)
     try:
@@ -169,7 +169,7 @@ def test_a_real_engine_gives_what_it_promises(tmp_path: Path) -> None:
     assert "Read-only" in done.stderr
 
 
-DOCKER = Engine(maps_users=False, cpus=2, lacks=())
+DOCKER = Engine(maps_users=False, cpus=2, missing=())
 CONTAINER = ContainerSettings(image="example/agent@sha256:0", cpus=8)
 JOB = ContainerJob(name="codepilot-1", owner="boot.ns.1.2", user=(1001, 1002), workspace=Path("/srv/job"), readable={})
 
@@ -177,7 +177,7 @@ JOB = ContainerJob(name="codepilot-1", owner="boot.ns.1.2", user=(1001, 1002), w
 def words(
     settings: SandboxSettings | None = None, *, by: Engine = DOCKER, job: ContainerJob = JOB, path: str = "/bin"
 ) -> list[str]:
-    return container.run_words(settings or SandboxSettings(), CONTAINER, by, job, path)
+    return container.run_args(settings or SandboxSettings(), CONTAINER, by, job, path)
 
 
 def after(option: str, said: list[str]) -> list[str]:
@@ -240,18 +240,24 @@ def test_the_images_path_comes_after_the_toolchains() -> None:
 
 
 def test_podman_of_an_ordinary_user_keeps_that_user() -> None:
-    assert after("--userns", words(by=Engine(maps_users=True, cpus=1, lacks=()))) == ["keep-id"]
+    assert after("--userns", words(by=Engine(maps_users=True, cpus=1, missing=()))) == ["keep-id"]
     assert after("--userns", words()) == []
 
 
 def test_the_images_own_program_is_not_started() -> None:
-    assert container.program("image", ["bash", "-c", "true"]) == ["--entrypoint", "bash", "image", "-c", "true"]
+    assert container.program_args("image", ["bash", "-c", "true"]) == [
+        "--entrypoint",
+        "bash",
+        "image",
+        "-c",
+        "true",
+    ]
 
 
 def test_keys_that_people_type_do_not_detach_a_terminal() -> None:
-    [keys] = after("--detach-keys", container.execute("name", ["bash"], environment={}, tty=True))
+    [keys] = after("--detach-keys", container.exec_args("name", ["bash"], environment={}, tty=True))
     assert "ctrl-p" not in keys
-    assert container.execute("name", ["a"], environment={"B": "c"}, tty=False) == [
+    assert container.exec_args("name", ["a"], environment={"B": "c"}, tty=False) == [
         "exec", "--interactive", "--env", "B=c", "name", "a",
     ]  # fmt: skip
 
@@ -274,20 +280,20 @@ PODMAN = {
         ({**INFO, "MemoryLimit": False}, "a bound on memory"),
         ({**INFO, "PidsLimit": False}, "a bound on processes"),
         ({**INFO, "CpuCfsQuota": False}, "a bound on processors"),
-        (PODMAN, Engine(maps_users=True, cpus=4, lacks=())),
+        (PODMAN, Engine(maps_users=True, cpus=4, missing=())),
         ({"host": {**PODMAN["host"], "cgroupControllers": ["cpu", "pids"]}}, "a bound on memory"),
         ({"host": {**PODMAN["host"], "security": {}}}, "a seccomp filter"),
     ],
 )
 def test_an_engine_that_lacks_a_protection_is_known(info: dict[str, Any], expected: Engine | str) -> None:
-    found = engine_of(info)
-    assert found == expected if isinstance(expected, Engine) else found.lacks == (expected,)
+    found = parse_engine(info)
+    assert found == expected if isinstance(expected, Engine) else found.missing == (expected,)
 
 
 @pytest.mark.skipif(shutil.which("docker") is None, reason="no docker command line")
 def test_the_real_command_line_knows_every_option() -> None:
-    run = [*words(), *container.program("image", ["true"])]
-    for said in (run, container.execute("name", ["bash"], environment={"A": "b"}, tty=True)):
+    run = [*words(), *container.program_args("image", ["true"])]
+    for said in (run, container.exec_args("name", ["bash"], environment={"A": "b"}, tty=True)):
         # A host that nobody listens on: options are read before the engine is asked.
         done = subprocess.run(
             ["docker", "--host", "tcp://127.0.0.1:9", *said], capture_output=True, text=True, timeout=30, check=False

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from agent_runtime import Network
 from agent_runtime.sandbox import egress as egress_module
-from agent_runtime.sandbox.egress import ClientHello, ConnectRequest, Egress, HelloError, RequestError, refusal
+from agent_runtime.sandbox.egress import ClientHello, ConnectRequest, Egress, HelloError, RequestError, refusal_reason
 
 REFUSED = [
     "0.0.0.1", "10.1.2.3", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.255.255.254", "168.63.129.16",
@@ -34,25 +34,25 @@ PUBLIC = ["1.1.1.1", "8.8.8.8", "151.101.0.223", "172.32.0.1", "100.128.0.1", "2
 
 @pytest.mark.parametrize("address", REFUSED)
 def test_what_is_not_of_the_public_internet_is_refused(address: str) -> None:
-    assert refusal(address)
+    assert refusal_reason(address)
 
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_a_public_address_is_not(address: str) -> None:
-    assert refusal(address) is None
+    assert refusal_reason(address) is None
 
 
 @given(st.ip_addresses())
 def test_nothing_that_python_calls_private_passes(address: object) -> None:
     parsed = ip_address(str(address))
     if parsed.is_private or parsed.is_loopback or parsed.is_link_local or parsed.is_multicast or parsed.is_reserved:
-        assert refusal(str(parsed)) or str(parsed).startswith(("64:ff9b::", "::ffff:"))
+        assert refusal_reason(str(parsed)) or str(parsed).startswith(("64:ff9b::", "::ffff:"))
 
 
 @given(st.ip_addresses(v=4))
 def test_an_ipv4_address_is_judged_the_same_in_ipv6_clothes(address: object) -> None:
-    assert refusal(f"::ffff:{address}") == refusal(str(address))
-    assert refusal(f"64:ff9b::{address}") == refusal(str(address))
+    assert refusal_reason(f"::ffff:{address}") == refusal_reason(str(address))
+    assert refusal_reason(f"64:ff9b::{address}") == refusal_reason(str(address))
 
 
 NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,20}[a-z0-9](\.[a-z][a-z0-9]{1,20}){1,4}", fullmatch=True)
@@ -227,14 +227,14 @@ import asyncio, sys, tempfile
 from pathlib import Path
 sys.path[:0] = sys.argv[1:]
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
-from agent_runtime.sandbox.egress import listen_inside
+from agent_runtime.sandbox.egress import listen_in_namespace
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.terminals.sandbox_init import SandboxInit, build_argv
 
 async def main(place):
     keeper = SandboxInit(Bubblewrap(SandboxSettings()).launch(build_argv(["bash"]), workspace=Path(place), first=True))
     await keeper.wait_ready()
-    with listen_inside(keeper.network) as listener:
+    with listen_in_namespace(keeper.network) as listener:
         print(listener.getsockname(), listener.gettimeout())
     await keeper.close()
 
@@ -271,7 +271,7 @@ def test_a_tunnel_is_asked_for(head: bytes) -> None:
     request = ConnectRequest()
     assert request.feed(head) == ("pypi.org", 443)
     assert request.rest == b""
-    assert request.accepted().startswith(b"HTTP/1.1 200 ")
+    assert request.accept().startswith(b"HTTP/1.1 200 ")
 
 
 @given(st.lists(st.integers(1, len(GOOD) - 1), max_size=10).map(sorted))
@@ -324,7 +324,7 @@ def test_anything_else_is_refused(data: bytes, status: int) -> None:
         _ask(request, data)
     error = caught.value
     assert error.status == status
-    assert request.refused(error).startswith(b"HTTP/1.1 %d " % status)
+    assert request.refuse(error).startswith(b"HTTP/1.1 %d " % status)
     assert error.reason.isascii()
     assert error.reason.isprintable()
 
@@ -344,7 +344,7 @@ def test_noise_is_refused_and_answered(pieces: list[bytes], start: bytes) -> Non
             assert request.feed(piece) is None
         pytest.fail("not refused at its end")
     except RequestError as error:
-        answer = request.refused(error)
+        answer = request.refuse(error)
     assert answer.startswith(b"HTTP/1.1 4")
 
 
@@ -357,7 +357,7 @@ def _ask(request: ConnectRequest, data: bytes) -> tuple[str, int] | None:
 def listener(monkeypatch: pytest.MonkeyPatch) -> socket.socket:
     listener = socket.create_server(("127.0.0.1", 0))
     listener.settimeout(0)
-    monkeypatch.setattr(egress_module, "listen_inside", lambda _namespace: listener)
+    monkeypatch.setattr(egress_module, "listen_in_namespace", lambda _namespace: listener)
     return listener
 
 
@@ -369,7 +369,7 @@ def namespace() -> Iterator[int]:
 
 @asynccontextmanager
 async def serving(namespace: int) -> AsyncIterator[None]:
-    egress = Egress(Network.of("a.example"), told=lambda _: None, lost=lambda _: None)
+    egress = Egress(Network.of("a.example"), on_connection=lambda _: None, on_lost=lambda _: None)
     await egress.serve(namespace)
     yield
     await egress.close()

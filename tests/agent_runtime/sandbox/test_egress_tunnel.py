@@ -52,7 +52,7 @@ class Proxy:
 
 def on_loopback(address: str) -> str | None:
     """The real policy, but for the address that tests can serve at."""
-    return None if address == LOOPBACK else egress.refusal(address)
+    return None if address == LOOPBACK else egress.refusal_reason(address)
 
 
 @asynccontextmanager
@@ -68,7 +68,7 @@ async def proxy(
             raise OSError(-2, "Name or service not known")
         return found
 
-    budget = TransferBudget(total=network.limits.total_bytes, left=network.limits.total_bytes)
+    budget = TransferBudget(total=network.limits.total_bytes, remaining=network.limits.total_bytes)
     rules = ProxyRules(network=network, budget=budget, resolve=resolve, refusal=refusal)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -185,7 +185,7 @@ async def test_a_listed_name_that_leads_inside_is_refused(address: str) -> None:
     found = {"a.example": [address], "b.example": ["192.0.2.1", address], "c.example": [address, "192.0.2.1"]}
     leads_to = found.__getitem__
     async with proxy(
-        Network.of(*found), leads_to=leads_to, refusal=lambda a: egress.refusal(a) if a == address else None
+        Network.of(*found), leads_to=leads_to, refusal=lambda a: egress.refusal_reason(a) if a == address else None
     ) as running:
         for name in found:
             assert f"403 the name {name} leads to {address} (" in await running.refusal(f"{name}:443")

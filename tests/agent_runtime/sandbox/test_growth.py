@@ -45,7 +45,7 @@ def test_files_and_directories_count_with_what_they_take(tmp_path: Path) -> None
     found = walked(tmp_path)
     assert found.files == 4
     assert 2 * BLOCKS <= found.disk_bytes < 2 * BLOCKS + 2**16
-    assert not found.blind
+    assert not found.is_partial
 
 
 def test_what_was_not_touched_since_does_not_count(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_directory_removed_meanwhile_ends_no_walk(tmp_path: Path) -> None:
     for entry in (tmp_path / "d").iterdir():
         entry.unlink()
     (tmp_path / "d").rmdir()
-    assert not result_of(generator).blind
+    assert not result_of(generator).is_partial
     os.close(descriptor)
 
 
@@ -124,13 +124,13 @@ def test_what_lies_too_deep_is_said_to_be_unseen(tmp_path: Path) -> None:
     for _ in range(120):
         place /= "d"
     place.mkdir(parents=True)
-    assert walked(tmp_path).blind
+    assert walked(tmp_path).is_partial
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every directory")
 def test_what_may_not_be_read_is_said_to_be_unseen(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir(mode=0)
-    assert walked(tmp_path).blind
+    assert walked(tmp_path).is_partial
 
 
 def test_a_walk_that_is_broken_off_gives_its_descriptors_back(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ import pytest
 
 from agent_runtime.sandbox.limits import (
     ResourceUsage,
-    breach,
-    exceeded,
+    describe_breach,
+    find_breach,
     fit_to_machine,
     format_bytes,
     format_seconds,
-    measuring_failure,
+    measurement_breach,
 )
 from agent_runtime.sandbox.protocol import SandboxLimits
 
@@ -39,19 +39,19 @@ OVER: dict[str, Any] = {
 @pytest.mark.parametrize("name", OVER)
 def test_a_limit_is_what_may_still_be_used(name: str) -> None:
     most, said = OVER[name]
-    assert exceeded(ResourceUsage(**{name: most}), LIMITS) is None
-    found = exceeded(ResourceUsage(**{name: most + 1}), LIMITS)
+    assert find_breach(ResourceUsage(**{name: most}), LIMITS) is None
+    found = find_breach(ResourceUsage(**{name: most + 1}), LIMITS)
     assert str(found) == said
 
 
 def test_processes_end_a_little_earlier_because_the_kernel_counts_some_that_we_do_not_see() -> None:
-    assert exceeded(ResourceUsage(processes=97), LIMITS) is None
-    assert str(exceeded(ResourceUsage(processes=98), LIMITS)) == "processes 100"
+    assert find_breach(ResourceUsage(processes=97), LIMITS) is None
+    assert str(find_breach(ResourceUsage(processes=98), LIMITS)) == "processes 100"
 
 
 def test_free_space_counts_when_it_is_known() -> None:
-    assert exceeded(ResourceUsage(free_bytes=1 << 10), LIMITS) is None
-    assert str(exceeded(ResourceUsage(free_bytes=1023), LIMITS)) == "free disk space of the machine 1 KiB"
+    assert find_breach(ResourceUsage(free_bytes=1 << 10), LIMITS) is None
+    assert str(find_breach(ResourceUsage(free_bytes=1023), LIMITS)) == "free disk space of the machine 1 KiB"
 
 
 def test_every_use_has_a_limit() -> None:
@@ -59,10 +59,10 @@ def test_every_use_has_a_limit() -> None:
 
 
 def test_the_model_is_told_what_what_it_meant_and_what_to_do() -> None:
-    told = breach("memory", LIMITS).message()
+    told = describe_breach("memory", LIMITS).message()
     assert told.startswith("limit: memory 2 GiB; all programs of all terminals were killed")
     assert "use fewer workers" in told
-    assert measuring_failure("no such file").message().startswith("limit: measuring failed: no such file; ")
+    assert measurement_breach("no such file").message().startswith("limit: measuring failed: no such file; ")
 
 
 def test_memory_fits_the_machine() -> None:

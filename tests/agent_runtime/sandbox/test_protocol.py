@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.sandbox.protocol import Temporary
+from agent_runtime.sandbox.protocol import PrivateDirectory
 
 _MAKE = """
 import os, sys
-from agent_runtime.sandbox.protocol import Temporary
-made = Temporary("codepilot-test-")
+from agent_runtime.sandbox.protocol import PrivateDirectory
+made = PrivateDirectory("codepilot-test-")
 (made.path / "file").write_text("x")
 print(made.path, flush=True)
 sys.stdin.read()
@@ -37,7 +37,7 @@ def left_by_a_killed_process(place: Path) -> Path:
     ) as process:
         assert process.stdout is not None
         path = Path(process.stdout.readline().strip())
-        with Temporary("codepilot-test-"):
+        with PrivateDirectory("codepilot-test-"):
             assert path.exists()
         process.send_signal(signal.SIGKILL)
     return path
@@ -46,15 +46,15 @@ def left_by_a_killed_process(place: Path) -> Path:
 def test_what_a_killed_process_left_goes_with_the_next_start(place: Path) -> None:
     left = left_by_a_killed_process(place)
     os.utime(left, (1, 1))
-    with Temporary("codepilot-test-") as made:
+    with PrivateDirectory("codepilot-test-") as made:
         assert list(place.iterdir()) == [made.path]
     assert not any(place.iterdir())
 
 
 def test_what_lives_is_left_alone_however_old(place: Path) -> None:
-    with Temporary("codepilot-test-") as first:
+    with PrivateDirectory("codepilot-test-") as first:
         os.utime(first.path, (1, 1))
-        with Temporary("codepilot-test-") as second:
+        with PrivateDirectory("codepilot-test-") as second:
             assert {first.path, second.path} == set(place.iterdir())
 
 
@@ -63,5 +63,5 @@ def test_what_was_just_made_and_what_is_not_ours_is_left_alone(place: Path) -> N
     (place / "elsewhere").mkdir()
     (place / "codepilot-test-link").symlink_to(place / "elsewhere")
     os.utime(place / "codepilot-test-link", (1, 1), follow_symlinks=False)
-    with Temporary("codepilot-test-"):
+    with PrivateDirectory("codepilot-test-"):
         assert {"codepilot-test-new", "codepilot-test-link", "elsewhere"} < {each.name for each in place.iterdir()}

@@ -138,7 +138,7 @@ async def test_messages_saved_by_hand_are_the_conversation_of_a_runtime_that_has
     assert isinstance(session, (InMemorySession, FileSession))
     session.save([*told, {"role": "assistant", "content": "Hello yourself"}])
     await runtime.run("Go on")
-    asked = "\n".join(each.worded for each in model.requests[-1].messages)
+    asked = "\n".join(each.full_text for each in model.requests[-1].messages)
     assert "Hello 19" in asked
     assert "Sort the list" not in asked
     assert "died" not in asked

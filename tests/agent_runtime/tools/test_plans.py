@@ -307,9 +307,9 @@ def guarded(tmp_path: Path) -> Iterator[Desk]:
     policy = Policy(rules=(Rule(decision="deny", paths=("secrets/**", ".env")),))
     with Workspace(tmp_path) as workspace:
         desk = Desk(tmp_path, workspace)
-        desk.files = BlockFiles(workspace, withholds=policy.withholds)
+        desk.files = BlockFiles(workspace, withholds=policy.hides)
         desk.registry = desk.files.registry
-        desk.registry.add_family(SearchTools(workspace, withholds=lambda _, path: policy.withholds("find", path)))
+        desk.registry.add_family(SearchTools(workspace, withholds=lambda _, path: policy.hides("find", path)))
         yield desk
 
 

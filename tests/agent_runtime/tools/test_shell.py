@@ -275,7 +275,7 @@ async def test_what_is_typed_is_told_with_the_program_it_is_typed_into(shell: Sh
     assert "main" in planned(shell, "send_input", call).refusal
     await shell.execute("main", "read x", timeout=0)
     told = planned(shell, "send_input", call)
-    assert (told.facts.typed, told.facts.command, told.refusal) == ("yes\n", None, "")
+    assert (told.facts.typed_input, told.facts.command, told.refusal) == ("yes\n", None, "")
     assert told.preview() == "Typed into terminal main, where `read x` runs:\n'yes\\n'"
     assert value(await shell.send_input("main", "yes\n", timeout=5))["status"] == "completed"
 

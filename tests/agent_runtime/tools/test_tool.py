@@ -245,5 +245,5 @@ def test_tools_are_added_by_decorator_and_taken_away() -> None:
 
 def test_what_is_typed_passes_the_gate_of_commands() -> None:
     policy = Policy(denied_tools={"execute": "read-only"})
-    assert policy.refusal("send_input") == "read-only"
-    assert policy.refusal("read_file") is None
+    assert policy.denial_reason("send_input") == "read-only"
+    assert policy.denial_reason("read_file") is None

@@ -82,7 +82,7 @@ def test_what_is_too_long_is_not_shown_in_part(command: str) -> None:
     ("facts", "told"),
     [
         (CallFacts(tool="execute", args={}, command="pytest -q\nrm \u202ex"), r"Execute: pytest -q\nrm \u202ex"),
-        (CallFacts(tool="send_input", args={"session_id": "main"}, typed="yes\n"), r"Type into 'main': yes\n"),
+        (CallFacts(tool="send_input", args={"session_id": "main"}, typed_input="yes\n"), r"Type into 'main': yes\n"),
         (CallFacts(tool="deploy", args={"to": "production"}), 'deploy {"to": "production"}'),
         (
             CallFacts(
