@@ -115,9 +115,9 @@ class Recorder:
             SettingsError: the file exists, or cannot be made.
         """
         # Who works, and where: what `agent_of` makes an agent from again.
-        workspace = Workspace(agent.work_dir, seen_as=agent.sandbox.inner_path(agent.work_dir))
+        workspace = Workspace(agent.work_dir, agent_path=agent.sandbox.inner_path(agent.work_dir))
         try:
-            digest = Manifest.of(workspace).digest
+            digest = Manifest.scan(workspace).digest
             indexed = has_sources(workspace) if agent.indexed is None else agent.indexed
         finally:
             workspace.close()
@@ -584,8 +584,8 @@ async def _run(agent: Agent, replay: ReplayProvider, events: Sequence[Recorded])
 
 
 def _digest(agent: Agent) -> str:
-    workspace = Workspace(agent.work_dir, seen_as=agent.sandbox.inner_path(agent.work_dir))
+    workspace = Workspace(agent.work_dir, agent_path=agent.sandbox.inner_path(agent.work_dir))
     try:
-        return Manifest.of(workspace).digest
+        return Manifest.scan(workspace).digest
     finally:
         workspace.close()

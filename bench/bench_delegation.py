@@ -54,7 +54,7 @@ async def _measured(root: Path, source: Path) -> tuple[list[float], list[float],
         copies.append(time.perf_counter() - begun)
         begun = time.perf_counter()
         with Workspace(target) as copy:
-            await Manifest.bounded(copy)
+            await Manifest.scan_bounded(copy)
         states.append(time.perf_counter() - begun)
         begun = time.perf_counter()
         command = ["cp", "-r", "--reflink=auto", "--preserve=timestamps", str(source), str(root / f"plain {run}")]

@@ -96,11 +96,11 @@ def _look() -> float:
             path = Path(directory, "src", f"package{i % 10}", f"module{i}.py")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(_FUNCTION.format(i=i) * 100)
-            watch.note(str(path.relative_to(directory)))
+            watch.record(str(path.relative_to(directory)))
         deadline = time.monotonic() + 10
         times: list[float] = []
         while len(times) < 50 and time.monotonic() < deadline:
             begun = time.perf_counter()
-            watch.changes()
+            watch.take_changes()
             times.append((time.perf_counter() - begun) * 1000)
     return percentile(times, 0.5)

@@ -26,7 +26,7 @@ from agent_runtime.index.index import WorkspaceIndex
 from agent_runtime.index.parsing import language_of
 from agent_runtime.index.store import split_words
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.search import ripgrep
+from agent_runtime.workspace.search import find_ripgrep
 from bench.measure import percentile
 from bench.packages import unpacked
 
@@ -149,7 +149,16 @@ def _by_ripgrep(root: Path, ask: str) -> list[str]:
     words: dict[str, set[str]] = {}
     often: dict[str, int] = {}
     for word in ranking.query_terms(ask):
-        argv = [str(ripgrep()), "--no-config", "--count-matches", "--with-filename", "-i", "-w", re.escape(word), "."]
+        argv = [
+            str(find_ripgrep()),
+            "--no-config",
+            "--count-matches",
+            "--with-filename",
+            "-i",
+            "-w",
+            re.escape(word),
+            ".",
+        ]
         answer = subprocess.run(argv, cwd=root, capture_output=True, text=True, check=False).stdout
         for line in answer.splitlines():
             path, _, count = line.removeprefix("./").rpartition(":")

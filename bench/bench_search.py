@@ -13,7 +13,7 @@ from pathlib import Path
 from agent_runtime import SandboxSettings, pick_sandbox
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.search import ripgrep
+from agent_runtime.workspace.search import find_ripgrep
 from bench.measure import Figure, percentile
 
 _TIMES = 25
@@ -45,7 +45,7 @@ def copy_of_stdlib(directory: Path) -> Path:
 async def _measure(stdlib: Path) -> list[Figure]:
     figures = []
     with Workspace(stdlib) as workspace:
-        rg = str(ripgrep())
+        rg = str(find_ripgrep())
         search = SearchTools(workspace, pick_sandbox("auto", SandboxSettings()))
         await search.find("warm up the page cache")
         for pattern, amount in _PATTERNS.items():

@@ -189,7 +189,7 @@ async def _wait_for_index(index: CodeIndex, seconds: float) -> bool:
 
 def _render_tree(workspace: Workspace, hides: Callable[[str], bool]) -> str:
     """Render two levels, directories first, without hidden directories and paths in `.gitignore`."""
-    ignored = IgnoredPaths(lambda path: workspace.read_if_any(path, _READ_BYTES).decode(errors="replace"))
+    ignored = IgnoredPaths(lambda path: workspace.read_or_empty(path, _READ_BYTES).decode(errors="replace"))
     names = [name for name in _list_directory(workspace, "", ignored) if not hides(name.rstrip("/"))]
     children = {
         name: [child for child in _list_directory(workspace, name, ignored) if not hides(name + child.rstrip("/"))]
@@ -212,7 +212,7 @@ def _draw_entries(names: Sequence[str], children: Mapping[str, Sequence[str]], m
 
 def _list_directory(workspace: Workspace, directory: str, ignored: IgnoredPaths) -> list[str]:
     try:
-        names = workspace.names(directory or ".")
+        names = workspace.list_directory(directory or ".")
     except ToolError:  # not readable, or gone in this moment
         return []
     entries = [
@@ -279,7 +279,7 @@ class IgnoredPaths:
         parent = path.rpartition("/")[0]
         if self._is_ignored_directory(parent):
             return True
-        verdicts = (file.says(path[start:], directory=directory) for start, file in self._ignore_files_of(parent))
+        verdicts = (file.verdict(path[start:], directory=directory) for start, file in self._ignore_files_of(parent))
         return next((verdict for verdict in verdicts if verdict is not None), False)
 
     def _ignore_files_of(self, directory: str) -> tuple[tuple[int, IgnoreFile], ...]:
@@ -290,7 +290,7 @@ class IgnoredPaths:
             if self._files_left:
                 prefix = f"{directory}/" if directory else ""
                 data = self._read(f"{prefix}.gitignore").encode("utf-8", "surrogateescape")
-                file = IgnoreFile(data, most=self._lines_left)
+                file = IgnoreFile(data, max_lines=self._lines_left)
                 if file.patterns:
                     self._files_left -= 1
                     self._lines_left -= len(file.patterns)
@@ -328,7 +328,7 @@ def read_skills(root: Path, folders: Sequence[str] = SKILL_FOLDERS) -> dict[str,
     for folder in folders:
         try:
             with Workspace(root) as files:  # follows no link out
-                names = [name.rstrip("/") for name in files.names(folder)][:MAX_SKILLS]
+                names = [name.rstrip("/") for name in files.list_directory(folder)][:MAX_SKILLS]
         except (OSError, ToolError):  # there is no such folder
             continue
         texts |= read_instructions(root, [f"{folder}/{name}/SKILL.md" for name in names])

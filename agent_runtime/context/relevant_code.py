@@ -23,7 +23,7 @@ from agent_runtime.index.parsing import TooSlowError, is_copied, is_test, langua
 from agent_runtime.processes.bounded import run_bounded
 from agent_runtime.workspace import listing
 from agent_runtime.workspace.diffs import Text
-from agent_runtime.workspace.edits import listed
+from agent_runtime.workspace.edits import number_lines
 from agent_runtime.workspace.files import Workspace
 
 _SEARCHED_CHARS = 200_000
@@ -556,7 +556,7 @@ def _render_excerpt(path: str, file: _FileLines) -> Excerpt:
             spans[-1][1] = number
         else:
             spans.append([number, number])
-    lines = [line for first, last in spans for line in listed(file.text.lines, first, last)[0]]
+    lines = [line for first, last in spans for line in number_lines(file.text.lines, first, last)[0]]
     ranges = ", ".join(f"{first}" if first == last else f"{first}–{last}" for first, last in spans)  # noqa: RUF001 - the dash of a range
     about = "whole" if len(numbers) == file.text.count else f"lines {ranges} of {file.text.count}"
     return Excerpt(path=f"{printable(path)} ({about})", text="\n".join(lines))
@@ -651,7 +651,7 @@ def _find_defining_files(workspace: Workspace, names: Sequence[str], deadline: f
             paths.append(prefix + entry.name)
     chars_left = _MOST_CHARS
     for path in sorted(paths, key=lambda path: (path.count("/"), path))[:_MOST_FILES]:
-        source = workspace.read_if_any(path, _READ_BYTES).decode(errors="replace")
+        source = workspace.read_or_empty(path, _READ_BYTES).decode(errors="replace")
         chars_left -= len(source)
         if chars_left < 0 or time.monotonic() > deadline:
             return
@@ -664,7 +664,7 @@ def _parse_definitions(workspace: Workspace, path: str) -> Iterator[dict[str, ob
     if language is None:
         return
     try:
-        pieces = parse(language, workspace.read_if_any(path, _READ_BYTES)).pieces
+        pieces = parse(language, workspace.read_or_empty(path, _READ_BYTES)).pieces
     except (LookupError, TooSlowError):
         return
     for piece in pieces:

@@ -57,7 +57,7 @@ def make_trial(workspace: Workspace, start_in: str, permitted: Callable[[str], b
     settings: list[str] = []
     kinds: dict[str, str] = {}
     for kind, name, needle, command in _SUGGESTED:
-        text = workspace.read_if_any(base + name, _READ_BYTES).decode(errors="replace") if name else ""
+        text = workspace.read_or_empty(base + name, _READ_BYTES).decode(errors="replace") if name else ""
         if kind == "python":
             file = next(_test_files(workspace, base), "")
             settings.append(f"file={shlex.quote(file)}")
@@ -106,7 +106,7 @@ def _test_files(workspace: Workspace, base: str) -> Iterator[str]:
 
 def _list_names(workspace: Workspace, directory: str) -> list[str]:
     try:
-        return workspace.names(directory or ".")
+        return workspace.list_directory(directory or ".")
     except ToolError:  # there is none
         return []
 

@@ -264,7 +264,7 @@ class ChildRuns:
             except OSError as error:
                 raise ToolError(f"delegate: no directory for a copy can be made: {error}", kind="OSError") from error
             await copy_workspace(self._workspace, root, canonical, bounds)
-            files = Workspace(root, seen_as=self._agent.sandbox.inner_path(root))
+            files = Workspace(root, agent_path=self._agent.sandbox.inner_path(root))
             undo.callback(files.close)
             base = await read_manifest(files, extra)
             task_id = self._parent.new_task_id()

@@ -23,8 +23,8 @@ from agent_runtime.core.errors import ToolError
 from agent_runtime.core.text import is_dot_git
 from agent_runtime.processes.bounded import run_bounded
 from agent_runtime.workspace import files as files_module
-from agent_runtime.workspace.diffs import decode, unified
-from agent_runtime.workspace.files import StagedFile, Workspace, in_line
+from agent_runtime.workspace.diffs import decode, unified_hunks
+from agent_runtime.workspace.files import StagedFile, Workspace, quote_path
 from agent_runtime.workspace.state import Manifest
 
 _MAX_FILE_BYTES = 10_000_000  # bytes, as for every file that is replaced in one step
@@ -81,15 +81,15 @@ def _copy(
         raise ToolError(f"there is no {missing!r} in the workspace; name what is there", kind="FileNotFoundError")
     copier = _TreeCopier(bounds=bounds, stop=stop, deadline=time.monotonic() + bounds.seconds)
     try:
-        with files_module.held(_open(target, os.O_DIRECTORY)) as root:
+        with files_module.closing(_open(target, os.O_DIRECTORY)) as root:
             for path in ["."] if paths is None else paths:
                 if path == ".":
-                    with files_module.held(source.open_directory(".")) as directory:
+                    with files_module.closing(source.open_directory(".")) as directory:
                         copier.copy_directory(directory, root, 1)
                     continue
                 parent, _, name = path.rpartition("/")
                 with (
-                    files_module.held(source.open_directory(parent or ".")) as directory,
+                    files_module.closing(source.open_directory(parent or ".")) as directory,
                     _make_directories(root, tuple(filter(None, parent.split("/")))) as target_parent,
                 ):
                     copier.copy_entry(directory, target_parent, name, 1)
@@ -135,16 +135,16 @@ class _TreeCopier:
             os.symlink(opened, name, dir_fd=target)
         if not isinstance(opened, int):
             return
-        with files_module.held(opened) as old:
+        with files_module.closing(opened) as old:
             status = os.fstat(old)
             mode = stat.S_IMODE(status.st_mode) & 0o777
             if stat.S_ISDIR(status.st_mode):
                 os.mkdir(name, 0o700, dir_fd=target)
-                with files_module.held(_open(name, os.O_DIRECTORY, directory=target)) as new:
+                with files_module.closing(_open(name, os.O_DIRECTORY, directory=target)) as new:
                     self.copy_directory(old, new, level + 1)
                     os.fchmod(new, 0o700 | mode)
             elif stat.S_ISREG(status.st_mode):
-                with files_module.held(_open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, directory=target)) as new:
+                with files_module.closing(_open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, directory=target)) as new:
                     self._copy_content(old, new)
                     os.fchmod(new, mode)
                     os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -195,7 +195,7 @@ def _make_directories(root: int, parts: Sequence[str]) -> Iterator[int]:
         for part in parts:
             with suppress(FileExistsError):
                 os.mkdir(part, 0o700, dir_fd=current)
-            current = stack.enter_context(files_module.held(_open(part, os.O_DIRECTORY, directory=current)))
+            current = stack.enter_context(files_module.closing(_open(part, os.O_DIRECTORY, directory=current)))
         yield current
 
 
@@ -215,7 +215,7 @@ async def read_manifest(workspace: Workspace, extra: Collection[str] = ()) -> Ma
     Raises:
         ToolError: there are too many files.
     """
-    manifest = await Manifest.bounded(workspace)
+    manifest = await Manifest.scan_bounded(workspace)
     if manifest.unlisted:
         raise ToolError(
             f"the copy has more than {len(manifest.entries):,} files that git does not ignore, and their changes could "
@@ -301,11 +301,11 @@ def plan_merge(child: Workspace, parent: Workspace, base: Mapping[str, str], pat
         try:
             theirs, ours = _FileState.read(child, path), _FileState.read(parent, path)
         except ToolError as error:
-            conflicts.append(f"{in_line(path)}: {error}")
+            conflicts.append(f"{quote_path(path)}: {error}")
             continue
         bytes_left -= len(theirs.data or b"") + len(ours.data or b"")
         if bytes_left < 0:  # any number of files may follow: do not read them
-            files = f"{in_line(path)} and the {len(paths) - number:,} files after it"
+            files = f"{quote_path(path)} and the {len(paths) - number:,} files after it"
             conflicts.append(
                 f"{files}: beyond {_MAX_MERGE_BYTES:,} bytes in one call; name some of the files in `paths`"
             )
@@ -314,7 +314,7 @@ def plan_merge(child: Workspace, parent: Workspace, base: Mapping[str, str], pat
             continue
         if ours.summary != base.get(path):
             change = "created" if base.get(path) is None else "deleted" if ours.data is None else "changed"
-            conflicts.append(f"{in_line(path)}: {change} in the workspace since the task began")
+            conflicts.append(f"{quote_path(path)}: {change} in the workspace since the task began")
             continue
         mode = None if theirs.is_executable == ours.is_executable or theirs.data is None else theirs.mode
         writes.append(StagedFile(path=path, data=theirs.data, old=ours.data, mode=mode))
@@ -372,16 +372,16 @@ def _file_diff(child: Workspace, parent: Workspace, path: str) -> tuple[list[str
     try:
         new, old = _FileState.read(child, path), _FileState.read(parent, path)
     except ToolError as error:
-        return [f"{in_line(path)}: {error}"], None
+        return [f"{quote_path(path)}: {error}"], None
     if new.summary == old.summary:
         return [], []
     texts = [None if state.data is None else decode(state.data) for state in (old, new)]
     head = [
-        f"--- {in_line(f'a/{path}') if old.data is not None else '/dev/null'}",
-        f"+++ {in_line(f'b/{path}') if new.data is not None else '/dev/null'}",
+        f"--- {quote_path(f'a/{path}') if old.data is not None else '/dev/null'}",
+        f"+++ {quote_path(f'b/{path}') if new.data is not None else '/dev/null'}",
     ]
     if any(text is None and state.data is not None for text, state in zip(texts, (old, new), strict=True)):
         sizes = f"Binary files differ: {len(old.data or b''):,} bytes before, {len(new.data or b''):,} after"
         return [*head, sizes], None
     before, after = ([] if text is None else list(text.lines) for text in texts)
-    return head, unified(before, after)
+    return head, unified_hunks(before, after)

@@ -138,7 +138,7 @@ def _refresh_file(state: _Refresh, directory: int, name: str, path: str, digest:
     looked = time.time_ns()
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
-        with files_module.held(os.open(name, flags, dir_fd=directory)) as descriptor:
+        with files_module.closing(os.open(name, flags, dir_fd=directory)) as descriptor:
             status = os.fstat(descriptor)
             data = b""
             while stat.S_ISREG(status.st_mode) and (chunk := os.read(descriptor, MAX_FILE_BYTES + 1 - len(data))):
@@ -180,7 +180,7 @@ def has_sources(workspace: Workspace) -> bool:
             descriptor = workspace.open_directory(directory)
         except (OSError, ToolError):
             continue
-        with files_module.held(descriptor), os.scandir(descriptor) as entries:
+        with files_module.closing(descriptor), os.scandir(descriptor) as entries:
             for entry in islice(entries, _MAX_QUICK_ENTRIES - count):
                 count += 1
                 if entry.is_dir(follow_symlinks=False):

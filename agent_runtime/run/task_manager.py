@@ -30,7 +30,7 @@ from agent_runtime.policy.policy import RunLimits
 from agent_runtime.processes.spawn import run_in_thread
 from agent_runtime.run.runtime import AsyncRuntime, Runtime
 from agent_runtime.workspace import listing
-from agent_runtime.workspace.files import StagedFile, Workspace, apply_all
+from agent_runtime.workspace.files import StagedFile, Workspace, apply_changes
 
 _MOST_FILE, _MOST_BYTES, _MOST_FILES = 10_000_000, 100_000_000, 2_000
 
@@ -342,7 +342,7 @@ def _copied(source: Workspace, work_dir: Path, path: str, dest: str) -> list[str
     names = [start]
     if source.is_directory(start):
         prefix = "" if start == "." else f"{start}/"
-        names = [name for _, name in islice(listing.walk(source, prefix, ()), _MOST_FILES + 1)]
+        names = [name for _, name in islice(listing.walk_files(source, prefix, ()), _MOST_FILES + 1)]
     if len(names) > _MOST_FILES:
         raise ToolError(f"{path!r} holds more than {_MOST_FILES:,} files; name a directory in it")
     with Workspace(work_dir) as target:
@@ -357,5 +357,5 @@ def _copied(source: Workspace, work_dir: Path, path: str, dest: str) -> list[str
             place = target.resolve("/".join(filter(None, (dest.rstrip("/"), below))) or name)
             old = target.read_bytes(place, _MOST_FILE) if target.exists(place) else None
             changes.append(StagedFile(path=place, data=data, old=old, mode=source.mode(name)))
-        apply_all(target, changes)
+        apply_changes(target, changes)
     return [each.path for each in changes]

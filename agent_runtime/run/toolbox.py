@@ -116,7 +116,7 @@ class Toolbox:
         self._guard = create_guard(sandbox, place, lambda text: state.emit(Refused(error=text)))
         self.workspace = Workspace(
             place,
-            seen_as=sandbox.inner_path(place),
+            agent_path=sandbox.inner_path(place),
             readable=self._logs.agent_paths(sandbox),
             confined_to_root=not agent.unsafe_mode,
             git_writable=sandbox.git_writable,
@@ -253,7 +253,7 @@ class Toolbox:
 
     async def manifest(self) -> Manifest:
         """The workspace's files and what is in them."""
-        return await Manifest.bounded(self.workspace)
+        return await Manifest.scan_bounded(self.workspace)
 
     async def changed_since(self, manifest: Mapping[str, Plain]) -> list[str]:
         """How the workspace's files differ from what `manifest` said of them, in words; a bounded number."""

@@ -19,22 +19,22 @@ from agent_runtime.processes.bounded import call_bounded
 from agent_runtime.tools import tool
 from agent_runtime.workspace import diffs as engine
 from agent_runtime.workspace import syntax
-from agent_runtime.workspace.diffs import LineEdit, Text, counted, decode, diff, unified, version_of
+from agent_runtime.workspace.diffs import LineEdit, Text, decode, diff, summarize_changes, unified_hunks, version_of
 from agent_runtime.workspace.edits import (
     LINE_MODES,
     WHOLE_MODES,
-    Changed,
-    Seen,
+    AppliedWrite,
     StaleError,
+    Versions,
     WriteCall,
+    apply_write,
     check_arguments,
     check_placeholders,
-    make,
 )
 from agent_runtime.workspace.files import StagedFile
 from agent_runtime.workspace.overlay import Overlay, TextFile
 from agent_runtime.workspace.patches import AddFile, DeleteFile, Section, UpdateFile, parse_patch, place_hunks
-from agent_runtime.workspace.syntax import SyntaxMemory
+from agent_runtime.workspace.syntax import SyntaxChecker
 
 T = TypeVar("T")
 
@@ -78,13 +78,13 @@ def external_write(change: StagedFile) -> FileWrite:
     return FileWrite(canonical=change.path, change=change, text=text, version=version)
 
 
-def plan(change: WriteCall, files: Overlay, memory: Seen) -> list[FileWrite]:
+def plan(change: WriteCall, files: Overlay, memory: Versions) -> list[FileWrite]:
     """Run `Planner.plan` in a worker process.
 
     Raises:
         ToolError: the call is invalid or takes too long.
     """
-    relevant = memory.copy(only=files.resolve(change.path)) if change.path else Seen()
+    relevant = memory.copy(only=files.resolve(change.path)) if change.path else Versions()
     purpose = "Working out what to write"
     try:
         packed = call_bounded(_run, change, files, relevant, seconds=_PLAN_SECONDS, memory=_MEMORY, task=purpose)
@@ -115,7 +115,7 @@ def is_light(change: WriteCall, files: Overlay) -> bool:
         sections = parse_patch(change.contents[0])
         paths = [section.path for section in sections]
         hunks = 1 + change.contents[0].count("\n@@")
-    olds = [files.bytes_of(path) for path in paths if files.is_readable(path)]
+    olds = [files.read_bytes(path) for path in paths if files.is_readable(path)]
     size = sum(map(len, olds)) + sum(map(len, change.contents))
     lines = sum(old.count(b"\n") for old in olds) + sum(content.count("\n") for content in change.contents)
     light = size <= _LIGHT_BYTES and lines * hunks <= _LIGHT_WORK
@@ -125,7 +125,7 @@ def is_light(change: WriteCall, files: Overlay) -> bool:
     return light
 
 
-def _run(change: WriteCall, files: Overlay, memory: Seen) -> bytes:
+def _run(change: WriteCall, files: Overlay, memory: Versions) -> bytes:
     """Plan in the worker and encode the writes: JSON, followed by the contents."""
     with closing(files):
         try:
@@ -161,7 +161,7 @@ def _unpack(header: Mapping[str, object], data: bytes | None, files: Overlay) ->
         ToolError: the file has changed.
     """
     path, bom, encoding = str(header["path"]), int(str(header["bom"])), header["encoding"]
-    old = files.bytes_of(path) if header["old"] is not None else None
+    old = files.read_bytes(path) if header["old"] is not None else None
     if old is not None and hashlib.sha256(old).hexdigest() != header["old"]:
         raise ToolError(f"{path!r} was changed by someone else in this very moment; nothing was written.")
     text = Text(data[bom:].decode(str(encoding)), str(encoding), data[:bom]) if encoding and data is not None else None
@@ -181,9 +181,9 @@ class Planner:
     """Plan writes. Its only state is the parsers' cache."""
 
     def __init__(self) -> None:
-        self._syntax = SyntaxMemory(parse_python, find_fault)
+        self._syntax = SyntaxChecker(parse_python, find_fault)
 
-    def plan(self, change: WriteCall, files: Overlay, memory: Seen) -> list[FileWrite]:
+    def plan(self, change: WriteCall, files: Overlay, memory: Versions) -> list[FileWrite]:
         """Return the writes of a call in order.
 
         Raises:
@@ -215,15 +215,15 @@ class Planner:
             raise ToolError("\n".join(["patch not applied, no file was changed:", *faults]), kind="ValueError")
         return writes
 
-    def _plan_file(self, change: WriteCall, files: Overlay, memory: Seen) -> FileWrite:
+    def _plan_file(self, change: WriteCall, files: Overlay, memory: Versions) -> FileWrite:
         canonical = files.resolve(change.path)
         if change.mode == "w":  # the old content is irrelevant
-            old = files.text_file_if_any(change.path)
+            old = files.read_text_or_none(change.path)
         elif change.mode in WHOLE_MODES and not files.exists(change.path):
             old = None
         else:
             try:
-                old = files.text_file(change.path)
+                old = files.read_text(change.path)
             except ToolError as error:
                 if error.kind != "FileNotFoundError":
                     raise
@@ -232,7 +232,7 @@ class Planner:
         if not change.force:
             additions = change.contents[1:] if change.mode == "replace" else change.contents
             for content in additions:
-                check_placeholders(change.path, engine.lines_of(content), old.text if old else None)
+                check_placeholders(change.path, engine.payload_lines(content), old.text if old else None)
         whole = change.mode == "w"
         new = _with_encoding(old.text, changed.raw) if old and not whole else Text(changed.raw)
         data = new.encode(changed.raw)
@@ -251,7 +251,7 @@ class Planner:
 
     def _check_syntax(self, path: str, old: TextFile | None, new: Text, *, force: bool) -> list[str]:
         """Return a note about a new syntax error, or raise ToolError if the file parsed before."""
-        fault = self._syntax.introduced(path, old.text if old else None, new)
+        fault = self._syntax.find_new_error(path, old.text if old else None, new)
         if fault and old is not None and not force:
             raise ToolError(
                 f"{path!r} not written: it parses now and would not after this: {fault}. "
@@ -268,7 +268,7 @@ class Planner:
             case AddFile(path=path, content=content):
                 _require_free(path, content, files)
                 if not force:
-                    check_placeholders(path, engine.lines_of(content), None)
+                    check_placeholders(path, engine.payload_lines(content), None)
                 new = Text(content)
                 data = content.encode()
                 version = version_of(data)
@@ -276,7 +276,7 @@ class Planner:
                 staged = StagedFile(path=canonical, data=data, old=None)
                 return [FileWrite(canonical=canonical, change=staged, text=new, version=version, whole=True, note=note)]
             case DeleteFile(path=path):
-                return [_deletion(canonical, files.bytes_of(path), [f"[write_file] {path!r} deleted."])]
+                return [_deletion(canonical, files.read_bytes(path), [f"[write_file] {path!r} deleted."])]
             case UpdateFile():
                 return self._plan_update(section, canonical, files, planned=planned, force=force)
 
@@ -288,8 +288,8 @@ class Planner:
         moved = target != canonical
         if moved and target in planned:
             raise ToolError(f"{path!r}: named twice; move to a name that is free")
-        old = files.text_file(section.path) if section.hunks else None
-        before = old.data if old else files.bytes_of(section.path)
+        old = files.read_text(section.path) if section.hunks else None
+        before = old.data if old else files.read_bytes(section.path)
         if moved:
             _require_free(path, None, files)
         verb = f"moved to {path!r}" if moved else "updated"
@@ -307,7 +307,7 @@ class Planner:
         version = version_of(data)
         notes = [*placed.notes, *self._check_syntax(section.path, old, new, force=force)]
         summary = _describe_change(old.text, new)
-        summary += f"\n{diff(old.text.lines, new.lines, within=placed.loose)}" if placed.loose else ""
+        summary += f"\n{diff(old.text.lines, new.lines, regions=placed.loose)}" if placed.loose else ""
         write = FileWrite(
             canonical=target,
             change=StagedFile(
@@ -358,18 +358,18 @@ class StepLimits:
             self.edited.add(canonical)
 
 
-def _change_text(change: WriteCall, canonical: str, old: TextFile | None, memory: Seen) -> Changed:
+def _change_text(change: WriteCall, canonical: str, old: TextFile | None, memory: Versions) -> AppliedWrite:
     current, version = old.version if old else None, change.version
     if version is not None and version != current and change.mode not in LINE_MODES:
         state = f"it is at version {current} now" if current else "there is no such text file"
         raise ToolError(f"{change.path!r} not written: version={version!r}, but {state}", kind="ValueError")
     if change.mode == "w" or old is None:
-        return Changed(raw=change.contents[0])
+        return AppliedWrite(raw=change.contents[0])
     base = None
     if change.mode in LINE_MODES:
-        base = old.text.lines if version == current else memory.base(canonical, version, (old.version, old.text))
+        base = old.text.lines if version == current else memory.base_lines(canonical, version, (old.version, old.text))
     try:
-        return make(change, old.text, base)
+        return apply_write(change, old.text, base)
     except StaleError:
         raise
     except ToolError as error:
@@ -384,14 +384,14 @@ def _describe_change(old: Text, new: Text, edits: Sequence[LineEdit] = (), *, lo
     if new.raw == old.raw:
         return "Nothing changed: the file read so already."
     # An edit by line does not quote the replaced lines; the diff shows whether they were the intended ones.
-    text = diff(old.lines, new.lines, sent=edits) if edits or loose else counted(old.lines, new.lines)
+    text = diff(old.lines, new.lines, edits=edits) if edits or loose else summarize_changes(old.lines, new.lines)
     return text or "Only line endings or the last newline changed."
 
 
 def _require_free(path: str, content: str | None, files: Overlay) -> None:
     if not files.exists(path):
         return
-    if content is not None and not files.is_directory(path) and files.bytes_of(path) == content.encode():
+    if content is not None and not files.is_directory(path) and files.read_bytes(path) == content.encode():
         raise ToolError(f"{path!r}: already applied: the file exists with this content", kind="ValueError")
     raise ToolError(f"{path!r} exists already; update it, or delete it first", kind="ValueError")
 
@@ -457,7 +457,7 @@ def _diff_file(write: FileWrite, before: bytes | None, replaced: int | None) -> 
         head += [f"rename from {origin}", f"rename to {path}"]
     elif kind in {"new file", "deleted"}:
         head.append("new file" if kind == "new file" else "deleted file")
-    hunks = unified(*_diff_lines(old, new)) if before != after else []
+    hunks = unified_hunks(*_diff_lines(old, new)) if before != after else []
     if hunks:
         body = "\n".join(hunks).split("\n")
     elif before == after:
@@ -513,20 +513,20 @@ def _diff_lines(old: Text | None, new: Text | None) -> tuple[list[str], list[str
 
 def outline(path: str, source: str, after_line: int) -> list[str]:
     """Outline a file; empty if it takes too long."""
-    if not syntax.is_python(path) or len(source) > syntax.LONGEST:
+    if not syntax.is_python(path) or len(source) > syntax.MAX_CHARS:
         return syntax.outline(path, source, after_line)
     return _parse(syntax.outline, source, path, source, after_line) or []
 
 
 def parse_python(source: str) -> list[int] | str | None:
     """Parse Python; None if it takes too long."""
-    return _parse(syntax.parsed, source, source)
+    return _parse(syntax.statement_lines, source, source)
 
 
 def find_fault(path: str, source: str) -> str | None:
     """Find a syntax error; None if it takes too long."""
     # Always in a worker process: tree-sitter holds the interpreter's lock, for seconds in 6,000 characters of `*a**`.
-    return _parse(syntax.fault_in, source, path, source, small=0) if syntax.has_grammar(path) else None
+    return _parse(syntax.find_error, source, path, source, small=0) if syntax.has_grammar(path) else None
 
 
 def _parse(parser: Callable[..., T], source: str, *args: object, small: int = _SMALL_CHARS) -> T | None:

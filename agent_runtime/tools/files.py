@@ -22,9 +22,9 @@ from agent_runtime.tools import changes as changes_module
 from agent_runtime.tools.changes import FileWrite, Planner, StepLimits, external_write
 from agent_runtime.tools.tool import CallPlan, preview_call, refusal_plan, require_text
 from agent_runtime.workspace import listing
-from agent_runtime.workspace.diffs import Text, is_whole
-from agent_runtime.workspace.edits import Seen, StaleError, WriteCall, check_mode, contents_taken, pairs, view
-from agent_runtime.workspace.files import StagedFile, Workspace, apply_all, in_line, is_unchanged
+from agent_runtime.workspace.diffs import Text, is_integer
+from agent_runtime.workspace.edits import StaleError, Versions, WriteCall, check_mode, pairs, payload_count, view
+from agent_runtime.workspace.files import StagedFile, Workspace, apply_changes, is_unchanged, quote_path
 from agent_runtime.workspace.overlay import Overlay, TextFile
 from agent_runtime.workspace.patches import UpdateFile, parse_patch
 from agent_runtime.workspace.state import Watch
@@ -69,17 +69,17 @@ class FileTools:
     def reset(self) -> None:
         """Discard all knowledge of files."""
         self._watch = Watch(self._workspace)
-        self._memory = Seen()
+        self._memory = Versions()
         self._writer = Writer(self._workspace, self._memory, self._watch, partial(self._withholds, "write_file"))
         self._missed_changes: list[str] = []
 
     def may_differ(self) -> bool:
-        """Return whether a known file may have changed; see `Watch.may_differ`."""
-        return bool(self._missed_changes) or self._watch.may_differ()
+        """Return whether a known file may have changed; see `Watch.may_have_changes`."""
+        return bool(self._missed_changes) or self._watch.may_have_changes()
 
     def report_external_changes(self) -> str:
         """Return changes of known files since the last step. Call it before a step."""
-        changes, self._missed_changes = [*self._missed_changes, *self._watch.changes()], []
+        changes, self._missed_changes = [*self._missed_changes, *self._watch.take_changes()], []
         if not changes:
             return ""
         head = f"[ENVIRONMENT CHANGE] {self._now():%Y-%m-%d %H:%M:%S}"
@@ -94,7 +94,7 @@ class FileTools:
 
     def end_step(self) -> str:
         """Return a note for the model about files changed by commands."""
-        changes = self._watch.changes()
+        changes = self._watch.take_changes()
         return "\n".join(["[files that your commands changed]", *changes]) if changes else ""
 
     def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
@@ -129,7 +129,7 @@ class FileTools:
 
     def tracked(self) -> dict[str, str | None]:
         """Return the known version of each file by canonical path; None for a missing file."""
-        return self._watch.tracked()
+        return self._watch.versions()
 
     def restore(self, tracked: Mapping[str, str | None]) -> None:
         """Restore the result of `tracked` in another process.
@@ -137,10 +137,10 @@ class FileTools:
         Changed files are reported by the next `report_external_changes`; line numbers need a new read.
         """
         restored = self._watch.restore(tracked)
-        for canonical, (version, text) in restored.same.items():
-            self._memory.read(canonical, version, text)
+        for canonical, (version, text) in restored.unchanged.items():
+            self._memory.record_read(canonical, version, text)
         for canonical, report in restored.changed.items():
-            self._memory.lose(canonical)
+            self._memory.mark_lost(canonical)
             self._missed_changes.append(report)
 
     def step_state(self) -> dict[str, Plain]:
@@ -160,7 +160,7 @@ class FileTools:
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
         path, symbol = self._split_symbol(path)
         if symbol:
-            source = Overlay(self._workspace).text_file(path).text.raw
+            source = Overlay(self._workspace).read_text(path).text.raw
             purpose = f"Looking for {symbol!r} in {path!r}"
             spans = call_bounded(parsing.find_spans, path, source, symbol, seconds=_SYMBOL_SECONDS, task=purpose)
             if not spans:
@@ -169,14 +169,14 @@ class FileTools:
         files = Overlay(self._workspace)
         canonical = files.resolve(path)
         try:
-            file = files.text_file(path)
+            file = files.read_text(path)
         except ToolError as error:
             if error.kind == "FileNotFoundError":
-                self._watch.note(canonical)
+                self._watch.record(canonical)
             raise
         result = show_lines(path, file, start_line, end_line)
-        self._memory.read(canonical, file.version, file.text.plain)
-        self._watch.remember(canonical, file.version, file.text.plain)
+        self._memory.record_read(canonical, file.version, file.text.normalized)
+        self._watch.record_content(canonical, file.version, file.text.normalized)
         return result
 
     def _split_symbol(self, path: str) -> tuple[str, str]:
@@ -229,7 +229,7 @@ class FileTools:
         if self._workspace.is_temporary(path):
             raise ToolError(f"path={path!r}: list_files looks only into the workspace; use ls", kind="ValueError")
         listed = await listing.list_bounded(self._workspace, pattern, path)
-        files = [in_line(name) for name in listed.files if not self._withholds("list_files", name)]
+        files = [quote_path(name) for name in listed.files if not self._withholds("list_files", name)]
         names = files[:_MAX_LISTED]
         total = f"{len(files)}" if listed.complete else f"at least {len(files)}"
         hint = f" (showing {_MAX_LISTED}; narrow the pattern)" if len(files) > _MAX_LISTED else ""
@@ -264,7 +264,7 @@ def _pack_lines(path: str, text: Text, version: str, start: int, end: int | None
 
 def _select_lines(path: str, text: Text, version: str, start: int, end: int | None) -> tuple[str, int, str]:
     count = text.count
-    if not is_whole(start) or not (end is None or is_whole(end)):
+    if not is_integer(start) or not (end is None or is_integer(end)):
         raise ToolError("start_line and end_line must be whole numbers", kind="TypeError")
     if not 1 <= start <= max(1, count):
         raise ToolError(f"start_line={start}: must be 1 to {max(1, count)}, the file's last line", kind="ValueError")
@@ -273,8 +273,8 @@ def _select_lines(path: str, text: Text, version: str, start: int, end: int | No
     last = count if end is None else min(end, count)
     body = view(path, text, start, last if end is not None else None, changes_module.outline)
     span = f"lines {start}–{body.last} of {count}" if count else "empty"  # noqa: RUF001 - the dash of a range
-    details = ", ".join(note for note in (span, f"version {version}", text.peculiarities) if note)
-    selected = text.first(last)[start - 1 : last]
+    details = ", ".join(note for note in (span, f"version {version}", text.format_notes) if note)
+    selected = text.first_lines(last)[start - 1 : last]
     ends_line = last < count or text.ends_with_newline
     head = f"[read_file] {path!r} ({details})" + (f"\n{body.body}" if body.body else "")
     # The limit of a step may cut an explicit range again, and then names all missing lines.
@@ -285,7 +285,7 @@ class Writer:
     """Plan and make writes within the limits of a step."""
 
     def __init__(
-        self, workspace: Workspace, memory: Seen, watch: Watch, withholds: Callable[[str], bool] = lambda _path: False
+        self, workspace: Workspace, memory: Versions, watch: Watch, withholds: Callable[[str], bool] = lambda _: False
     ) -> None:
         self._workspace = workspace
         self._withholds = withholds
@@ -307,7 +307,7 @@ class Writer:
         """Continue a step after its known files were read again."""
         self._limits = StepLimits(state["whole_chars"], set(state["edited"]))
         for path, (version, *lines) in state["bases"].items():
-            self._memory.put_back(path, version, tuple(lines))
+            self._memory.restore_base(path, version, tuple(lines))
 
     def plan(self, args: Mapping[str, Any]) -> CallPlan:
         """Plan a write; an argument of None counts as omitted."""
@@ -329,7 +329,7 @@ class Writer:
             if files.is_pending(canonical):
                 problem = f"{path!r}: it addresses lines that an earlier write of the block changes; make both one call"
                 return refusal_plan(facts, ToolError(problem, kind="ValueError"))
-            refuse = partial(self._refuse, error, canonical, files.text_file(canonical))
+            refuse = partial(self._refuse, error, canonical, files.read_text(canonical))
             return replace(refusal_plan(facts, error), apply=refuse)
         except ToolError as error:
             return refusal_plan(facts, error)
@@ -348,7 +348,7 @@ class Writer:
         )
 
     def _refuse(self, error: StaleError, canonical: str, file: TextFile) -> NoReturn:
-        self._memory.read(canonical, file.version, file.text.plain)
+        self._memory.record_read(canonical, file.version, file.text.normalized)
         raise error
 
     def _plan_next(
@@ -380,13 +380,14 @@ class Writer:
         Raises:
             ToolError: a file has changed since the plan.
         """
-        apply_all(self._workspace, [write.change for write in writes])
+        apply_changes(self._workspace, [write.change for write in writes])
         for write in writes:
             _update_memory(self._memory, write)
             if write.change.data is None:
-                self._watch.note(write.canonical)
+                self._watch.record(write.canonical)
             else:
-                self._watch.remember(write.canonical, write.version, write.text.plain if write.text else None)
+                text = write.text.normalized if write.text else None
+                self._watch.record_content(write.canonical, write.version, text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -394,7 +395,7 @@ class _PlanState:
     """The state that a plan depends on."""
 
     files: Overlay
-    memory: Seen
+    memory: Versions
     limits: StepLimits
 
     def with_writes(self, change: WriteCall, writes: Sequence[FileWrite]) -> _PlanState:
@@ -417,7 +418,7 @@ def content_count(args: Mapping[str, Any]) -> int:
     check_mode(mode)
     if mode != "patch" and not args.get("path"):
         raise ToolError("path must name the file; only mode='patch' does without", kind="ValueError")
-    return contents_taken(mode, len(pairs(args.get("edits"))) if mode == "multi_edit" else None)
+    return payload_count(mode, len(pairs(args.get("edits"))) if mode == "multi_edit" else None)
 
 
 def _parse_call(args: Mapping[str, Any]) -> WriteCall:
@@ -446,8 +447,8 @@ def _named_paths(change: WriteCall, files: Overlay) -> tuple[str, ...]:
     return tuple(dict.fromkeys(files.resolve(name) for name in names))
 
 
-def _update_memory(memory: Seen, write: FileWrite) -> None:
+def _update_memory(memory: Versions, write: FileWrite) -> None:
     if write.text is None:
         return
-    update = memory.read if write.whole else memory.wrote
-    update(write.canonical, write.version, write.text.plain)
+    update = memory.record_read if write.whole else memory.record_write
+    update(write.canonical, write.version, write.text.normalized)

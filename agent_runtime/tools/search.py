@@ -21,8 +21,8 @@ from agent_runtime.sandbox.protocol import Launch, Sandbox, find_libraries
 from agent_runtime.tools.tool import CallPlan, preview_call, require_text
 from agent_runtime.workspace import search
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.listing import HALVES, Include
-from agent_runtime.workspace.search import Direct, Hits, ripgrep
+from agent_runtime.workspace.listing import SURROGATES, Include
+from agent_runtime.workspace.search import DirectRunner, Hits, find_ripgrep
 
 if TYPE_CHECKING:
     from agent_runtime.sandbox.resident import Resident
@@ -80,7 +80,7 @@ class SearchTools:
         self._sandbox = sandbox
         self._seconds = seconds
         self._withholds = withholds
-        self._program: Direct | Resident | None = None
+        self._program: DirectRunner | Resident | None = None
 
     def close(self) -> None:
         """Stop the search program; idempotent."""
@@ -133,36 +133,36 @@ class SearchTools:
         if symbol:
             return await self._find_definitions(pattern, self._resolve_targets(scope, target, glob), glob, max_results)
         targets = self._resolve_targets(scope, target, glob)
-        program, is_explicit = ripgrep(), scope != "codebase"
+        program, is_explicit = find_ripgrep(), scope != "codebase"
         # The policy has decided on explicit targets.
         withholds = None if is_explicit else partial(self._withholds, self._workspace.resolve(str(target or ".")))
-        hits = Hits(most=max_results, wanted=glob, context=context, withholds=withholds, columns=program is None)
+        hits = Hits(limit=max_results, include=glob, context=context, is_hidden=withholds, columns=program is None)
         if targets and program is None:
             arguments = (self._workspace, pattern, targets, context, is_explicit)
             output = await run_bounded(search.search, *arguments, seconds=self._seconds, task="find")
             await asyncio.to_thread(hits.feed, output)
         elif targets and program is not None:
-            options = [*_OPTIONS, *_OUTPUT_FORMAT, f"--context={context}", *(glob.options if glob else ())]
+            options = [*_OPTIONS, *_OUTPUT_FORMAT, f"--context={context}", *(glob.ripgrep_options if glob else ())]
             options += ["--no-ignore-parent"] if targets == ["."] else []
             options += ["--text"] if is_explicit else []
             try:
                 async with asyncio.timeout(self._seconds):
                     await self._search(program, [*options, "-e", pattern, "--", *map(_argument, targets)], hits)
-                    if names := hits.cut():
-                        # Only these few files are searched with columns, which are expensive in ripgrep.
+                    if names := hits.truncated_files():
+                        # Only these few files are searched with columns, which are expensive in find_ripgrep.
                         exact = ["--column", "--text", f"--max-count={max_results}", *options, "-e", pattern, "--"]
-                        placed = Hits(most=max_results, context=context, columns=True)
+                        placed = Hits(limit=max_results, context=context, columns=True)
                         await self._search(program, [*exact, *map(_argument, names)], placed)
-                        hits.place(placed)
+                        hits.use_columns(placed)
             except TimeoutError as error:
                 raise ToolError(
                     f"find was stopped after {self._seconds:g} s; narrow it with target or include",
                     kind="TimeoutError",
                 ) from error
-        matches = hits.shown()
+        matches = hits.first_hits()
         return ToolResult(
             value=[{"file": hit.file, "line": hit.line, "text": hit.text} for hit in matches if hit.matched],
-            text=hits.text(),
+            text=hits.render(),
         )
 
     async def _find_definitions(self, name: str, targets: list[str], glob: Include | None, maximum: int) -> ToolResult:
@@ -231,7 +231,7 @@ class SearchTools:
         try:
             async with aclosing(program.run([str(ripgrep), *arguments])) as chunks:
                 async for chunk in chunks:
-                    if hits.takes_time:  # RE2 lets others run meanwhile
+                    if hits.is_slow:  # RE2 lets others run meanwhile
                         await asyncio.to_thread(hits.feed, chunk)
                     else:
                         hits.feed(chunk)
@@ -241,12 +241,12 @@ class SearchTools:
         if program.errors and program.exit_code != 0:
             raise ToolError(f"find: {program.errors}", kind="ValueError")
 
-    def _new_program(self, ripgrep: Path) -> Direct | Resident:
+    def _new_program(self, ripgrep: Path) -> DirectRunner | Resident:
         root, readable = self._workspace.root, self._workspace.readable
         if self._sandbox is None or not self._sandbox.is_isolated or not self._workspace.confined:
-            return Direct(lambda argv: Launch(argv=tuple(argv), env={}), root)
+            return DirectRunner(lambda argv: Launch(argv=tuple(argv), env={}), root)
         if self._sandbox.level == "docker":
-            return Direct(partial(self._launch_in_container, self._sandbox), root)
+            return DirectRunner(partial(self._launch_in_container, self._sandbox), root)
         from agent_runtime.sandbox.resident import Resident  # noqa: PLC0415 - needs modules that Windows lacks
 
         # ripgrep is installed next to this Python, outside the sandbox's mounts.
@@ -270,7 +270,7 @@ def _argument(target: str) -> str:
 
 
 def _check_arguments(pattern: str, max_results: int, context: int) -> None:
-    if not pattern or "\0" in pattern or HALVES.search(pattern):
+    if not pattern or "\0" in pattern or SURROGATES.search(pattern):
         raise ToolError("pattern must be a regular expression of whole characters, without NUL", kind="ValueError")
     if not 1 <= max_results <= _MAX_RESULTS:
         raise ToolError(f"max_results={max_results}: must be 1 to {_MAX_RESULTS}", kind="ValueError")

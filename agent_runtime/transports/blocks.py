@@ -33,8 +33,8 @@ from agent_runtime.transports.blocks_parser import (
     same_file,
 )
 from agent_runtime.transports.protocol import StepOutput, StepSuspended, read_guide
-from agent_runtime.workspace.diffs import is_whole
-from agent_runtime.workspace.patches import hunk_count, with_hunks
+from agent_runtime.workspace.diffs import is_integer
+from agent_runtime.workspace.patches import count_hunks, replace_hunks
 
 NO_ACTION = (
     "Your reply held neither a ```codepilot block nor a ```completion, so nothing happened. To act, write a "
@@ -398,14 +398,14 @@ class PayloadBinder:
         if "hunks" in values:
             numbers = values["hunks"]
             is_valid = (
-                isinstance(numbers, list | tuple) and all(map(is_whole, numbers)) and len({*numbers}) == len(numbers)
+                isinstance(numbers, list | tuple) and all(map(is_integer, numbers)) and len({*numbers}) == len(numbers)
             )
             if not is_valid or "payload" not in values or values.get("mode") != "patch":
                 error = (
                     "hunks: takes numbers of hunks, each once, of a patch that was refused (mode='patch', payload=N)"
                 )
                 raise ToolError(error, kind="ValueError")
-            contents = (with_hunks(contents[0], {number: payloads.take("") for number in numbers}),)
+            contents = (replace_hunks(contents[0], {number: payloads.take("") for number in numbers}),)
         return {**{name: value for name, value in values.items() if name not in _SELECTORS}, "contents": contents}
 
     def _apply(self, values: Arguments, planned: CallPlan) -> ToolResult:
@@ -430,7 +430,7 @@ class PayloadBinder:
 
     def _store(self, values: Arguments, contents: tuple[str, ...]) -> str:
         number = self._stored.add(contents, values.get("payload"))
-        several = values.get("mode") == "patch" and hunk_count(contents[0]) > 1
+        several = values.get("mode") == "patch" and count_hunks(contents[0]) > 1
         hint = " To replace some of its hunks, add hunks=[their numbers] and a payload for each." if several else ""
         return f"(The content is kept: payload={number} stands for it in a repeated call.{hint})"
 

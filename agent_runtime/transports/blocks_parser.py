@@ -19,7 +19,7 @@ from agent_runtime.core.errors import FormatCode, FormatError
 from agent_runtime.core.events import Streamed
 from agent_runtime.core.text import MAX_REPLY_CHARS, FenceLine, FenceScanner, Token
 from agent_runtime.interpreter.source import CodeError, is_readable, parse_code
-from agent_runtime.workspace.edits import contents_taken
+from agent_runtime.workspace.edits import payload_count
 
 WRITE = "write_file"
 _CONTROL = "codepilot"
@@ -530,7 +530,7 @@ def _payload_count(call: ast.Call) -> int | None:
         hunks = arguments.get("hunks")
         return _count_items(hunks) if _is_set(hunks) else 0
     try:
-        return None if mode is None else contents_taken(mode, _count_items(arguments.get("edits")))
+        return None if mode is None else payload_count(mode, _count_items(arguments.get("edits")))
     except ValueError:
         return None  # The tool refuses the call itself, in words of its own.
 

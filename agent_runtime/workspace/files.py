@@ -1,9 +1,7 @@
-"""Confined access to files: every read and write of a workspace by name goes through `Workspace`.
+"""Confined access to a workspace's files through `Workspace`.
 
-No path, no symbolic link and no swap of a directory for a link leads out of the workspace, because each file is opened
-beneath a descriptor of its root (`open_by_kernel`, `open_by_walking`), and git's own directories are refused in every
-spelling (`refuse_git`). New content is staged beside a file and put in its place in one step; `apply_all` does that for
-several files, all or none.
+Files are opened beneath a descriptor of the root (`open_by_kernel`, `open_by_walking`), so no path, link or swapped
+directory leads out. Content is staged, then renamed into place.
 """
 
 from __future__ import annotations
@@ -30,9 +28,9 @@ from agent_runtime.core.errors import ToolError, ToolErrorKind
 from agent_runtime.core.text import REPOSITORY_ENTRIES, is_dot_git, is_git_directory
 from agent_runtime.sandbox.protocol import PrivateDirectory
 from agent_runtime.workspace.diffs import decode
-from agent_runtime.workspace.edits import with_lines
+from agent_runtime.workspace.edits import with_current_lines
 
-_KINDS: dict[int, tuple[ToolErrorKind, str]] = {
+_ERRORS: dict[int, tuple[ToolErrorKind, str]] = {
     errno.ENOENT: ("FileNotFoundError", "does not exist"),
     errno.ENOTDIR: ("NotADirectoryError", "passes through something that is not a directory"),
     errno.EISDIR: ("IsADirectoryError", "is a directory"),
@@ -51,22 +49,21 @@ _READ_CHUNK = 1 << 20
 
 
 class Workspace:
-    """One directory, held open by descriptor, and the files beneath it.
+    """A directory, held open by descriptor, and the files beneath it.
 
-    Symbolic links are followed as long as they are relative and stay beneath the root, for writes too: the link stays,
-    its target is written. A file is replaced as a whole, so its other hard links keep the old content.
+    Relative links beneath the root are followed. Methods raise ToolError as `resolve` does.
 
     Attributes:
-        root: the directory's absolute path on this machine.
-        confined: whether no path may leave it.
-        readable: the other directories that may be read, by their path in the agent's eyes.
+        root: absolute host path.
+        confined: paths may not leave the root.
+        readable: further readable directories by the agent's path.
     """
 
     def __init__(
         self,
         root: Path,
         *,
-        seen_as: str | None = None,
+        agent_path: str | None = None,
         confined_to_root: bool = True,
         readable: Mapping[str, Path] | None = None,
         scratch: Scratch | None = None,
@@ -75,19 +72,15 @@ class Workspace:
         """Open the directory.
 
         Args:
-            root: the directory.
-            seen_as: its absolute path in the agent's eyes, where a sandbox shows it elsewhere.
-            confined_to_root: False lets paths leave the directory, for an agent that may do what its user may
-                (`unsafe_mode`); git's own files and what is no regular file stay refused.
-            readable: directories elsewhere that may be read, too, by their absolute path in the agent's eyes, such as
-                `/logs`. Nothing writes there through here.
-            scratch: the sandbox's own `/tmp`, which may be read and written, too; None where that is the machine's.
-            git_writable: whether files may be written that make a directory a git repository, or lie in such a
-                directory. A `.git` stays refused.
+            root: host path.
+            agent_path: path in the sandbox.
+            confined_to_root: False allows paths outside (`unsafe_mode`), except git's and irregular files.
+            readable: further readable directories by the agent's path.
+            scratch: the sandbox's `/tmp`.
+            git_writable: allow files of repositories other than `.git`.
 
         Raises:
-            OSError: it is not a directory that can be opened; or this is Windows, which cannot open a file beneath a
-                directory that is held, so that nothing would keep paths from being swapped for links.
+            OSError: no directory, or Windows, which lacks `dir_fd`.
         """
         if os.open not in os.supports_dir_fd:
             raise OSError(
@@ -96,31 +89,30 @@ class Workspace:
                 str(root),
             )
         self.root = Path(os.path.abspath(root))  # noqa: PTH100 - links in the caller's own path are kept
-        spellings = (seen_as, str(self.root), os.path.realpath(root))
+        spellings = (agent_path, str(self.root), os.path.realpath(root))
         self._spellings = tuple(dict.fromkeys(name for name in spellings if name))
         self._home = () if confined_to_root else tuple(filter(None, os.path.realpath(root).split("/")))
         self.confined = confined_to_root
         self._git_writable = git_writable
-        self._seen_as = seen_as
+        self._agent_path = agent_path
         self._root = os.open(root if confined_to_root else "/", PATH_ONLY | os.O_DIRECTORY)
-        # Also where nobody calls `close`: a sandbox's `/tmp` is closed after its last use.
+        # Also without `close`: a sandbox's `/tmp` is closed after its last use.
         self._release = weakref.finalize(self, os.close, self._root)
         self._open = choose_opener(self._root)
         self._scratch = scratch
         self.readable = dict(readable or {})
-        self._others = {prefix: Workspace(directory) for prefix, directory in self.readable.items()}
+        self._mounts = {prefix: Workspace(directory) for prefix, directory in self.readable.items()}
 
     def close(self) -> None:
-        """Give the descriptor back; idempotent."""
+        """Close the descriptors; idempotent."""
         self._release()
         self._root = -1
-        for other in self._others.values():
-            other.close()
+        for mount in self._mounts.values():
+            mount.close()
 
     @override
     def __reduce__(self) -> tuple[Callable[..., Workspace], tuple[object, ...]]:
-        """For a worker process, which opens the same directory, and closes it; the sandbox's `/tmp` is not there."""
-        return _reopened, (self.root, self._seen_as, self.confined, self.readable, self._git_writable)
+        return _reopen, (self.root, self._agent_path, self.confined, self.readable, self._git_writable)
 
     def __enter__(self) -> Self:
         return self
@@ -129,13 +121,13 @@ class Workspace:
         self.close()
 
     def resolve(self, path: str) -> str:
-        """The canonical path relative to the root, `.` for the root itself; what does not exist yet is fine.
+        """Return the canonical path relative to the root; it may not exist.
 
         Raises:
-            ToolError: the path is malformed, leaves the workspace or enters a git directory.
+            ToolError: malformed, outside, or in a git directory.
         """
-        if other := self._elsewhere(path):
-            prefix, place, rest = other
+        if mount := self._find_mount(path):
+            prefix, place, rest = mount
             return f"{prefix}/{place.resolve(rest)}".removesuffix("/.")
         parts, home = self._resolve(path), len(self._home)
         if parts[:home] == self._home:
@@ -143,75 +135,55 @@ class Workspace:
         return "/" + "/".join(parts)  # outside the workspace
 
     def exists(self, path: str) -> bool:
-        """Whether something stands at this path.
-
-        Raises:
-            ToolError: as for `resolve`.
-        """
+        """Whether the path exists."""
         return self._status(path) is not None
 
     def size(self, path: str) -> int:
-        """A file's size in bytes; 0 when there is none.
-
-        Raises:
-            ToolError: as for `resolve`.
-        """
+        """Return a file's size; 0 if missing."""
         status = self._status(path)
         return status.st_size if status else 0
 
     def is_directory(self, path: str) -> bool:
-        """Whether a directory stands at this path.
-
-        Raises:
-            ToolError: as for `resolve`.
-        """
+        """Whether the path is a directory."""
         status = self._status(path)
         return status is not None and stat.S_ISDIR(status.st_mode)
 
     def is_file(self, path: str) -> bool:
-        """Whether a regular file stands at this path.
-
-        Raises:
-            ToolError: as for `resolve`.
-        """
+        """Whether the path is a regular file."""
         status = self._status(path)
         return status is not None and stat.S_ISREG(status.st_mode)
 
-    def names(self, path: str) -> list[str]:
-        """What a directory holds, sorted; directories end in `/`, git's own directory is left out.
-
-        Raises:
-            ToolError: as for `resolve`, or it is not a directory.
-        """
-        if other := self._elsewhere(path):
-            return other[1].names(other[2])
+    def list_directory(self, path: str) -> list[str]:
+        """List a directory without `.git`; directories end in `/`."""
+        if mount := self._find_mount(path):
+            return mount[1].list_directory(mount[2])
         parts = self._resolve(path)
         with (
-            _told(path),
-            held(self._open(self._root, parts, os.O_RDONLY | os.O_DIRECTORY)) as descriptor,
+            _tool_errors(path),
+            closing(self._open(self._root, parts, os.O_RDONLY | os.O_DIRECTORY)) as descriptor,
             os.scandir(descriptor) as entries,
         ):
-            found = [f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name for e in entries]
-        return sorted(name for name in found if not is_dot_git(name.rstrip("/")))
+            names = [f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name for e in entries]
+        return sorted(name for name in names if not is_dot_git(name.rstrip("/")))
 
     def read_bytes(self, path: str, limit: int) -> bytes:
-        """The whole content of a regular file.
+        """Read a regular file.
 
         Raises:
-            ToolError: as for `resolve`; the file is missing, not regular, unreadable or larger than `limit` bytes.
+            ToolError: missing, irregular, unreadable or over `limit` bytes.
         """
-        if other := self._elsewhere(path):
-            return other[1].read_bytes(other[2], limit)
+        if mount := self._find_mount(path):
+            return mount[1].read_bytes(mount[2], limit)
         parts = self._resolve(path)
-        with _told(path):
+        with _tool_errors(path):
             descriptor = self._open(self._root, parts, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-            with held(descriptor):
+            with closing(descriptor):
                 status = os.fstat(descriptor)
                 _require_regular(status.st_mode, path)
-                chunks, left = list[bytes](), limit + 1
-                while left > 0 and (chunk := os.read(descriptor, min(left, _READ_CHUNK))):
+                chunks, remaining = list[bytes](), limit + 1
+                while remaining > 0 and (chunk := os.read(descriptor, min(remaining, _READ_CHUNK))):
                     chunks.append(chunk)
-                    left -= len(chunk)
+                    remaining -= len(chunk)
         data = b"".join(chunks)
         if len(data) > limit:
             size = max(status.st_size, len(data))
@@ -222,178 +194,146 @@ class Workspace:
             )
         return data
 
-    def read_if_any(self, path: str, limit: int) -> bytes:
-        """The whole content of a regular file; nothing where it cannot be read."""
+    def read_or_empty(self, path: str, limit: int) -> bytes:
+        """Read a regular file; empty if unreadable."""
         try:
             return self.read_bytes(path, limit)
         except ToolError:
             return b""
 
     def write_bytes(self, path: str, data: bytes, *, mode: int | None = None) -> None:
-        """Put `data` in place of a file in one step, making the directories it needs.
-
-        Args:
-            path: which file; a link beneath the root is written through.
-            data: the whole new content.
-            mode: permission bits; None keeps an existing file's, and gives a new one what the umask leaves.
+        """Replace a file atomically, creating directories. Mode None keeps permissions or applies the umask.
 
         Raises:
-            ToolError: as for `resolve`; something that is not a regular file is there, or the disk refuses.
+            ToolError: irregular, or a disk error.
         """
         with self.stage(path, data, mode=mode) as staged:
             self.put(path, staged)
 
-    def stage(self, path: str, data: bytes, *, mode: int | None = None) -> Staged:
-        """Write a file's new content beside it, making the directories it needs; see `write_bytes`.
-
-        Raises:
-            ToolError: as for `write_bytes`; nothing is left behind then.
-        """
+    def stage(self, path: str, data: bytes, *, mode: int | None = None) -> StagedContent:
+        """Write new content beside a file; see `write_bytes`. On errors nothing remains."""
         if self.is_temporary(path) and self._scratch is not None:
             return self._scratch.files.stage(path, data, mode=mode)
         parts = self._resolve(path)
         if parts == self._home:
             raise ToolError(f"{path!r} is the workspace's own directory; name a file in it", kind="IsADirectoryError")
         self._refuse_repository(parts, path)
-        made: list[Sequence[str]] = []
-        with _told(path):
-            directory = self._directory(parts[:-1], made)
+        created: list[Sequence[str]] = []
+        with _tool_errors(path):
+            directory = self._make_directory(parts[:-1], created)
             with contextlib.ExitStack() as stack:
-                stack.callback(self._unmake, made)
+                stack.callback(self._remove_directories, created)
                 stack.callback(os.close, directory)
-                if old := standing(directory, parts[-1]):
+                if old := entry_status(directory, parts[-1]):
                     _require_regular(old.st_mode, path)
-                stack.pop_all()  # from here on the staged file closes and unmakes
-            return Staged(directory, parts[-1], data, mode, lambda: self._unmake(made))
+                stack.pop_all()  # the staged content cleans up from here on
+            return StagedContent(directory, parts[-1], data, mode, lambda: self._remove_directories(created))
 
-    def put(self, path: str, staged: Staged) -> None:
-        """Put staged content in place.
-
-        Raises:
-            ToolError: the disk refuses; the old content still stands.
-        """
-        with _told(path):
+    def put(self, path: str, staged: StagedContent) -> None:
+        """Move staged content into place. On errors the old content remains."""
+        with _tool_errors(path):
             staged.put()
 
     def delete(self, path: str) -> None:
-        """Remove a regular file.
-
-        Raises:
-            ToolError: as for `resolve`; it is missing, no regular file, or may not be removed.
-        """
+        """Remove a regular file."""
         if self.is_temporary(path) and self._scratch is not None:
             return self._scratch.files.delete(path)
         *parents, name = parts = self._resolve(path) or (".",)
         self._refuse_repository(parts, path)
-        with _told(path), held(self._open(self._root, parents, os.O_RDONLY | os.O_DIRECTORY)) as directory:
+        with _tool_errors(path), closing(self._open(self._root, parents, os.O_RDONLY | os.O_DIRECTORY)) as directory:
             _require_regular(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode, path)
             os.unlink(name, dir_fd=directory)
             return None
 
     def is_temporary(self, path: str) -> bool:
-        """Whether a path lies in the sandbox's own `/tmp`; the workspace itself may lie in the machine's."""
+        """Whether a path is in the sandbox's own `/tmp`; the workspace may be in the machine's."""
         scratch = self._scratch
         if scratch is None or not f"{path}/".startswith(f"{scratch.prefix}/"):
             return False
-        return beneath(path, self._spellings) is None
+        return relative_to_roots(path, self._spellings) is None
 
     def mode(self, path: str) -> int | None:
-        """A file's permission bits; None when there is none.
-
-        Raises:
-            ToolError: as for `resolve`.
-        """
+        """Return a file's permission bits, or None."""
         status = self._status(path)
         return stat.S_IMODE(status.st_mode) if status else None
 
     def stamp(self, canonical: str) -> Stamp | None:
-        """What changes whenever a file does: times of modification and status, size and inode; None when it is gone.
-
-        It looks under the name itself, which is quicker than `resolve`, and is to be compared only, never told.
-
-        Args:
-            canonical: a path that `resolve` gave.
-        """
-        if other := self._elsewhere(canonical):
-            prefix, place, _ = other  # elsewhere than in `/tmp` only we write
+        """Return a canonical path's stamp, only for comparison; None if missing."""
+        if mount := self._find_mount(canonical):
+            prefix, place, _ = mount  # only `/tmp` has other writers
             return place.stamp(canonical[len(prefix) + 1 :]) if self.is_temporary(canonical) else None
         try:
             return self.quick_stamp(canonical)
-        except OSError:  # a directory may have become a link, which must not say what stands outside
+        except OSError:  # a directory may have become a link, which must reveal nothing outside
             try:
                 status = self._status(canonical)
-            except ToolError:  # no longer to be reached: it is as good as gone
+            except ToolError:  # no longer reachable
                 return None
         return stamp_of(status) if status is not None else None
 
     def quick_stamp(self, canonical: str) -> Stamp | None:
-        """The same without following anything, for callers that must not be held up by what others made there.
+        """Like `stamp`, without following links.
 
         Raises:
-            OSError: that is not enough: a directory on the way has become a link, say; or the file is not beneath the
-                root.
+            OSError: a directory became a link, or the file is not beneath the root.
         """
-        if self._elsewhere(canonical):
+        if self._find_mount(canonical):
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), canonical)
         home = () if canonical.startswith("/") else self._home
         *parents, name = [*home, *canonical.strip("/").split("/")]
         try:
-            with held(self._open(self._root, parents, PATH_ONLY | os.O_DIRECTORY)) as directory:
+            with closing(self._open(self._root, parents, PATH_ONLY | os.O_DIRECTORY)) as directory:
                 return stamp_of(os.stat(name, dir_fd=directory, follow_symlinks=False))
         except FileNotFoundError:
             return None
 
     def open_directory(self, canonical: str) -> int:
-        """A descriptor of a directory, to be closed by the caller.
+        """Open a directory; the caller closes the descriptor.
 
         Raises:
-            OSError: it is no longer a directory, or cannot be read.
+            OSError: no directory, or unreadable.
         """
-        if other := self._elsewhere(canonical):
-            return other[1].open_directory(other[2])
+        if mount := self._find_mount(canonical):
+            return mount[1].open_directory(mount[2])
         return self._open(self._root, self._resolve(canonical), os.O_RDONLY | os.O_DIRECTORY)
 
     def _resolve(self, path: str) -> tuple[str, ...]:
-        with _told(path):
-            given = parts_of(path, self._spellings, None if self.confined else self._home)
-            parts = canonical(self._root, given, self._open, beneath=self.confined)
+        with _tool_errors(path):
+            requested = split_path(path, self._spellings, None if self.confined else self._home)
+            parts = resolve_links(self._root, requested, self._open, beneath=self.confined)
         refuse_git(parts, path)
         return parts
 
-    def _elsewhere(self, path: str) -> tuple[str, Workspace, str] | None:
-        """The other directory that a path lies in: its prefix, its files, and the path there."""
+    def _find_mount(self, path: str) -> tuple[str, Workspace, str] | None:
+        """Return prefix, workspace and inner path."""
         if self.is_temporary(path) and self._scratch is not None:
             return self._scratch.prefix, self._scratch.files, path
-        for prefix, place in self._others.items():
+        for prefix, place in self._mounts.items():
             if path == prefix or path.startswith(f"{prefix}/"):
                 return prefix, place, path[len(prefix) + 1 :] or "."
         return None
 
     def _status(self, path: str) -> os.stat_result | None:
-        if other := self._elsewhere(path):
-            return other[1]._status(other[2])  # noqa: SLF001 - of the same class
+        if mount := self._find_mount(path):
+            return mount[1]._status(mount[2])  # noqa: SLF001 - of the same class
         parts = self._resolve(path)
-        with _told(path):
+        with _tool_errors(path):
             try:
-                with held(self._open(self._root, parts, PATH_ONLY)) as descriptor:
+                with closing(self._open(self._root, parts, PATH_ONLY)) as descriptor:
                     return os.fstat(descriptor)
             except FileNotFoundError:
                 return None
 
     def _refuse_repository(self, parts: Sequence[str], path: str) -> None:
-        """Keep out of directories that git takes for repositories by their entries, and make none.
-
-        Raises:
-            ToolError: a directory on the way is one, or would become one.
-        """
+        """Reject paths that enter or complete a directory that git takes for a repository."""
         if self._git_writable:
             return
         for depth, part in enumerate(parts):
-            with _told(path):
+            with _tool_errors(path):
                 try:
-                    with held(self._open(self._root, parts[:depth], PATH_ONLY | os.O_DIRECTORY)) as directory:
-                        names = [name for name in REPOSITORY_ENTRIES if standing(directory, name) is not None]
-                except FileNotFoundError:  # nor is there anything in it
+                    with closing(self._open(self._root, parts[:depth], PATH_ONLY | os.O_DIRECTORY)) as directory:
+                        names = [name for name in REPOSITORY_ENTRIES if entry_status(directory, name) is not None]
+                except FileNotFoundError:  # a missing directory is empty
                     names = []
             if is_git_directory([*names, part]):
                 place = "/".join(parts[:depth]) or "."
@@ -404,117 +344,102 @@ class Workspace:
                     kind="PermissionError",
                 )
 
-    def _directory(self, parts: Sequence[str], made: list[Sequence[str]]) -> int:
-        """Open a directory for writing names into it; make it and its parents where they are missing."""
+    def _make_directory(self, parts: Sequence[str], created: list[Sequence[str]]) -> int:
         flags = os.O_RDONLY | os.O_DIRECTORY
         try:
             return self._open(self._root, parts, flags)
         except FileNotFoundError:
             with (
-                held(self._directory(parts[:-1], made)) as parent,
-                contextlib.suppress(FileExistsError),  # someone else made it meanwhile; opening it decides
+                closing(self._make_directory(parts[:-1], created)) as parent,
+                contextlib.suppress(FileExistsError),  # created concurrently; opening it decides
             ):
                 os.mkdir(parts[-1], dir_fd=parent)
-                made.append(parts)
+                created.append(parts)
             return self._open(self._root, parts, flags)
 
-    def _unmake(self, made: Sequence[Sequence[str]]) -> None:
-        """Take back directories that were made for a file which then was not written."""
-        for parts in reversed(made):
+    def _remove_directories(self, created: Sequence[Sequence[str]]) -> None:
+        for parts in reversed(created):
             with (
-                contextlib.suppress(OSError),  # someone else has put something there; it is theirs now
-                held(self._open(self._root, parts[:-1], os.O_RDONLY | os.O_DIRECTORY)) as parent,
+                contextlib.suppress(OSError),  # not empty: another program uses it
+                closing(self._open(self._root, parts[:-1], os.O_RDONLY | os.O_DIRECTORY)) as parent,
             ):
                 os.rmdir(parts[-1], dir_fd=parent)
 
 
 class Scratch:
-    """The `/tmp` of the sandbox that runs now, or what that of the next one begins with.
-
-    A sandbox starts with its first command and may end at any time, and its `/tmp` with it. What is written while none
-    runs is kept in a private directory, and copied when one starts.
-
-    Attributes:
-        prefix: how its paths begin.
-    """
+    """The `/tmp` of the running sandbox, or files stored for the next one."""
 
     prefix = "/tmp"  # noqa: S108 - the sandbox's, never the host's
 
     def __init__(self) -> None:
         self._live: tuple[Workspace, Callable[[], bool]] | None = None
-        self._kept: tuple[Workspace, PrivateDirectory] | None = None
+        self._stored: tuple[Workspace, PrivateDirectory] | None = None
 
     @property
     def files(self) -> Workspace:
-        """Its files, by paths with the prefix; each operation asks for them again, since sandboxes come and go.
+        """Workspace of the current `/tmp`, valid for one operation.
 
         Raises:
-            ToolError: none runs, and this machine has no room to keep files for the next one.
+            ToolError: no sandbox runs, and the disk is full.
         """
         live = self._live
         if live is not None and live[1]():
             return live[0]
         self._live = None
-        if self._kept is None:
+        if self._stored is None:
             try:
                 directory = PrivateDirectory("codepilot-scratch-")
             except OSError as error:
-                told = f"{self.prefix} cannot be used before a command has run: {error.strerror or error}"
-                raise ToolError(told, kind="OSError") from error
-            self._kept = Workspace(directory.path, seen_as=self.prefix, git_writable=True), directory
-        return self._kept[0]
+                message = f"{self.prefix} cannot be used before a command has run: {error.strerror or error}"
+                raise ToolError(message, kind="OSError") from error
+            self._stored = Workspace(directory.path, agent_path=self.prefix, git_writable=True), directory
+        return self._stored[0]
 
     def attach(self, root: int, alive: Callable[[], bool]) -> None:
-        """Take over the `/tmp` of a sandbox that has started.
+        """Switch to a sandbox's `/tmp`; copy stored files as far as they fit.
 
-        What is kept for it and does not fit there is lost, as the sandbox's own files are when it ends; the model is
-        told about a file that it knew and that is gone.
-
-        Args:
-            root: descriptor of the sandbox's root directory, which stays the caller's.
-            alive: whether the sandbox still runs.
+        The caller owns the root descriptor.
 
         Raises:
-            OSError: the sandbox has ended, or has no `/tmp` of its own.
+            OSError: the sandbox ended, or has no own `/tmp`.
         """
-        # An image may have a link there, which would lead from the root of this process.
+        # An image may have a link there, which would be resolved from this process's root.
         flags = PATH_ONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-        with held(os.open(self.prefix.removeprefix("/"), flags, dir_fd=root)) as directory:
+        with closing(os.open(self.prefix.removeprefix("/"), flags, dir_fd=root)) as directory:
             if os.path.samestat(os.fstat(directory), Path(self.prefix).stat()):
                 raise OSError(f"{self.prefix} in the sandbox is the machine's own")
-            live = Workspace(Path(f"/proc/self/fd/{directory}"), seen_as=self.prefix, git_writable=True)
-        if self._kept is not None:
-            files, kept = self._kept
-            for path in kept.path.rglob("*"):  # only we write there, so there are no links
+            live = Workspace(Path(f"/proc/self/fd/{directory}"), agent_path=self.prefix, git_writable=True)
+        if self._stored is not None:
+            files, stored = self._stored
+            for path in stored.path.rglob("*"):  # has no links, as no other program writes there
                 if path.is_file():
-                    name = f"{self.prefix}/{path.relative_to(kept.path)}"
-                    with contextlib.suppress(
-                        ToolError
-                    ):  # the tmpfs is too small, or something of the machine is shown there
+                    name = f"{self.prefix}/{path.relative_to(stored.path)}"
+                    # The tmpfs may be too small, or a host file mounted there.
+                    with contextlib.suppress(ToolError):
                         live.write_bytes(name, path.read_bytes(), mode=files.mode(name))
         self._live = live, alive
         self.clear()
 
     def detach(self) -> None:
-        """Let go of a sandbox that ends."""
+        """Forget the ending sandbox."""
         self._live = None
 
     def clear(self) -> None:
-        """Forget what is kept for the next sandbox; idempotent."""
-        if self._kept is not None:
-            self._kept[1].close()
-        self._kept = None
+        """Remove stored files; idempotent."""
+        if self._stored is not None:
+            self._stored[1].close()
+        self._stored = None
 
 
-def _reopened(
+def _reopen(
     root: Path,
-    seen_as: str | None,
+    agent_path: str | None,
     confined_to_root: bool,  # noqa: FBT001 - called by pickle
     readable: Mapping[str, Path],
     git_writable: bool,  # noqa: FBT001 - the same
 ) -> Workspace:
     return Workspace(
-        root, seen_as=seen_as, confined_to_root=confined_to_root, readable=readable, git_writable=git_writable
+        root, agent_path=agent_path, confined_to_root=confined_to_root, readable=readable, git_writable=git_writable
     )
 
 
@@ -526,45 +451,43 @@ def _require_regular(mode: int, path: str) -> None:
 
 
 @contextlib.contextmanager
-def _told(path: str) -> Iterator[None]:
-    """Turn what the system says into a sentence about the path."""
+def _tool_errors(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        kind, text = _KINDS.get(error.errno or 0, ("OSError", error.strerror or str(error)))
+        kind, text = _ERRORS.get(error.errno or 0, ("OSError", error.strerror or str(error)))
         raise ToolError(f"{path!r} {text}", kind=kind) from error
 
 
 MAX_BYTES = 10_000_000
-"""Of a file that is read and changed as a text."""
-_SHOWN = 40
+"""Of a text file to edit."""
+_MAX_ERROR_LINES = 40
 
 
 Stamp = tuple[int, int, int, int]
-"""Times of modification and of status change, size and inode of a file: changes whenever the file does."""
-_GRAIN = 20_000_000  # nanoseconds; file times advance with the kernel's tick, 10 ms at most
+"""Modification time, status change time, size and inode."""
+_TIME_GRANULARITY = 20_000_000  # ns; file times advance with the kernel's tick, at most 10 ms
 
 
 def stamp_of(status: os.stat_result) -> Stamp:
-    """Return the stamp of a file with this status."""
+    """Return a status's stamp."""
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
 
-def is_recent(stamp: Stamp, looked: int) -> bool:
-    """Return whether a file was changed so shortly before it was looked at that a later change may not show."""
-    return max(stamp[:2]) + _GRAIN > looked
+def is_recent(stamp: Stamp, checked_at: int) -> bool:
+    """Return whether a later change could have the same stamp."""
+    return max(stamp[:2]) + _TIME_GRANULARITY > checked_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedFile:
-    """What is to become of one file.
+    """A change of one file.
 
     Attributes:
-        path: which.
-        data: its new content; None to remove it.
-        old: the content that the change was worked out from; None when there is no file, or one that was not read.
-        mode: permission bits of the new content; None keeps them.
-        unread: whether it replaces a file that was not read, because it is large or no text.
+        data: None to delete.
+        old: original content; None if missing or unread.
+        mode: None keeps the permission bits.
+        unread: replaces a large or binary file.
     """
 
     path: str
@@ -574,21 +497,17 @@ class StagedFile:
     unread: bool = False
 
 
-def apply_all(files: Workspace, changes: Sequence[StagedFile]) -> None:
-    """Make several changes, or none.
-
-    All contents are on the disk before the first takes its place; if one then cannot, what was done is taken back.
-    Right before a file is replaced or removed it is read again, so that what someone else wrote meanwhile is not lost.
+def apply_changes(files: Workspace, changes: Sequence[StagedFile]) -> None:
+    """Apply all changes or none; check first that no file has changed.
 
     Raises:
-        ToolError: a change cannot be made, or a file is no longer as the change found it.
+        ToolError: a change failed, or a file has changed.
     """
     modes = [files.mode(change.path) for change in changes]
-    done: list[tuple[StagedFile, int | None]] = []
+    applied: list[tuple[StagedFile, int | None]] = []
     with contextlib.ExitStack() as stack:
         staged = [
-            None if each.data is None else stack.enter_context(files.stage(each.path, each.data, mode=each.mode))
-            for each in changes
+            None if c.data is None else stack.enter_context(files.stage(c.path, c.data, mode=c.mode)) for c in changes
         ]
         try:
             for change, content, mode in zip(changes, staged, modes, strict=True):
@@ -597,9 +516,9 @@ def apply_all(files: Workspace, changes: Sequence[StagedFile]) -> None:
                     files.delete(change.path)
                 else:
                     files.put(change.path, content)
-                done.append((change, mode))
+                applied.append((change, mode))
         except ToolError:
-            for change, mode in reversed(done):
+            for change, mode in reversed(applied):
                 if change.old is None:
                     files.delete(change.path)
                 else:
@@ -608,29 +527,28 @@ def apply_all(files: Workspace, changes: Sequence[StagedFile]) -> None:
 
 
 def is_unchanged(files: Workspace, change: StagedFile) -> bool:
-    """Whether a file is as a change found it."""
-    now = _content(files, change.path)
+    """Whether a file is as the change expects."""
+    current = _read_current(files, change.path)
     if change.unread:
-        return now is None or decode(now) is None
-    return now == change.old and (now is not None or files.mode(change.path) is None)
+        return current is None or decode(current) is None
+    return current == change.old and (current is not None or files.mode(change.path) is None)
 
 
 def _require_unchanged(files: Workspace, change: StagedFile) -> None:
     if is_unchanged(files, change):
         return
-    now = _content(files, change.path)
-    text = decode(now) if now is not None else None
+    current = _read_current(files, change.path)
+    text = decode(current) if current is not None else None
     head = f"{change.path!r} was changed or removed by someone else in this very moment; nothing was written."
     if text is None:
         raise ToolError(f"{head} Read it again before you change it.", kind="ValueError")
     before = decode(change.old) if change.old is not None else None
     both = zip(before.lines if before else (), text.lines, strict=False)
     same = next((number for number, (old, new) in enumerate(both) if old != new), 0)
-    raise ToolError(with_lines(head, text.lines, same + 1, same + _SHOWN), kind="ValueError")
+    raise ToolError(with_current_lines(head, text.lines, same + 1, same + _MAX_ERROR_LINES), kind="ValueError")
 
 
-def _content(files: Workspace, path: str) -> bytes | None:
-    """A file's content; None when it is gone or too large to be a text that was worked on."""
+def _read_current(files: Workspace, path: str) -> bytes | None:
     try:
         return files.read_bytes(path, MAX_BYTES)
     except ToolError as error:
@@ -639,32 +557,24 @@ def _content(files: Workspace, path: str) -> bytes | None:
         raise
 
 
-class Staged:
-    """New content that is written and synced, but not yet in its place.
-
-    Use as a context manager: whatever was not put in place by its end leaves nothing behind.
-    """
+class StagedContent:
+    """Synced content not yet in place; a context manager that removes it."""
 
     def __init__(
         self, directory: int, name: str, data: bytes, mode: int | None, undo: Callable[[], None] = lambda: None
     ) -> None:
-        """Write and sync the content.
+        """Write and sync the content; takes over the `directory` descriptor.
 
-        Args:
-            directory: descriptor of the directory, closed at the end.
-            name: the file's name in it.
-            data: the whole content.
-            mode: permission bits; None keeps an existing file's, and gives a new one what the umask leaves.
-            undo: called if the content is not put in place.
+        `undo` runs unless it is put in place. Mode None keeps permissions, or applies the umask.
 
         Raises:
-            OSError: the disk refuses; nothing is left behind.
+            OSError: a disk error; nothing remains.
         """
         self._directory, self._name, self._undo = directory, name, undo
         self._temporary = ""
         try:
             self._write(data, mode)
-        except BaseException:  # whatever it was, nobody closes a file that was never staged
+        except BaseException:  # the caller has nothing to close yet
             self.close()
             raise
 
@@ -675,41 +585,40 @@ class Staged:
         self.close()
 
     def put(self) -> None:
-        """Take the file's place.
+        """Rename into place.
 
-        The content is on the disk before, so that a crash leaves the old file or the new one, whole. The directory is
-        not synced: which of the two it is does not matter, and waiting for it would double the cost of an edit.
+        The directory is not synced: after a crash either file is fine, and it would double an edit's cost.
 
         Raises:
-            OSError: the file system refuses; the old file still stands.
+            OSError: a disk error; the old file remains.
         """
         os.rename(self._temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
         self._temporary, self._undo = "", lambda: None
 
     def close(self) -> None:
-        """Remove what was not put in place; idempotent."""
+        """Remove content not put in place; idempotent."""
         if self._directory < 0:
             return
         if self._temporary:
-            with contextlib.suppress(FileNotFoundError):  # a program in the workspace was faster
+            with contextlib.suppress(FileNotFoundError):  # removed by another program
                 os.unlink(self._temporary, dir_fd=self._directory)
         os.close(self._directory)
         self._directory = -1
         self._undo()
 
     def _write(self, data: bytes, mode: int | None) -> None:
-        old = standing(self._directory, self._name)
+        old = entry_status(self._directory, self._name)
         if mode is None and old is not None:
             mode = stat.S_IMODE(old.st_mode)
         temporary = f".{secrets.token_hex(8)}.tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600, dir_fd=self._directory)
         self._temporary = temporary
-        with held(descriptor):
+        with closing(descriptor):
             _write(descriptor, data)
             new = os.fstat(descriptor)
             if old is not None and (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
-                # An ordinary user cannot; the content matters more than the owner.
+                # Only root can; the content matters more than the owner.
                 with contextlib.suppress(PermissionError):
                     os.fchown(descriptor, old.st_uid, old.st_gid)
             if mode is not None:
@@ -717,8 +626,8 @@ class Staged:
             os.fsync(descriptor)
 
 
-def standing(directory: int, name: str) -> os.stat_result | None:
-    """What stands under a name, links not followed; None for nothing."""
+def entry_status(directory: int, name: str) -> os.stat_result | None:
+    """Return the status of a directory entry, or None."""
     try:
         return os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -731,20 +640,16 @@ def _write(descriptor: int, data: bytes) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def parts_of(path: str, roots: Iterable[str], home: tuple[str, ...] | None = None) -> tuple[str, ...]:
-    """Split a path that control code gave into its components, `.` and empty ones left out.
+def split_path(path: str, roots: Iterable[str], home: tuple[str, ...] | None = None) -> tuple[str, ...]:
+    """Split a path from control code.
 
-    Args:
-        path: relative to the workspace, or absolute.
-        roots: the absolute spellings of the workspace's own path.
-        home: the components of the workspace's own path, where files outside may be used, too: the answer then begins
-            at the machine's root. None to refuse what is not beneath one of `roots`.
+    With `home`, the root's parts, outside paths are allowed, and results start at `/`.
 
     Raises:
-        ToolError: the path is empty, not printable text, refused, or enters a git directory.
+        ToolError: empty, unprintable, outside, or in a git directory.
     """
     _check_text(path)
-    inside = beneath(path, roots)
+    inside = relative_to_roots(path, roots)
     if inside is None and home is None:
         raise ToolError(
             f"{path!r} is outside the workspace {next(iter(roots), '')!r}; only files in it can be used here",
@@ -755,8 +660,8 @@ def parts_of(path: str, roots: Iterable[str], home: tuple[str, ...] | None = Non
     return parts if inside is None else (*(home or ()), *parts)
 
 
-def beneath(path: str, roots: Iterable[str]) -> str | None:
-    """The path from the workspace's root; None for an absolute one elsewhere."""
+def relative_to_roots(path: str, roots: Iterable[str]) -> str | None:
+    """Return the path relative to a root; None if outside."""
     if not path.startswith("/"):
         return path
     for root in roots:
@@ -766,16 +671,16 @@ def beneath(path: str, roots: Iterable[str]) -> str | None:
     return None
 
 
-def in_line(path: str) -> str:
-    """A path as a part of a line: quoted where it has characters that break or hide a line, or cannot be encoded."""
+def quote_path(path: str) -> str:
+    """Quote a path with unprintable characters."""
     return path if path.isprintable() else repr(path)
 
 
 def refuse_git(parts: Iterable[str], path: str) -> None:
-    """Keep out of git's own files, in every spelling that some file system takes for `.git`.
+    """Reject git directories in any file system's spelling.
 
     Raises:
-        ToolError: a component names a git directory.
+        ToolError: a part names one.
     """
     if any(is_dot_git(piece) for part in parts for piece in part.split("\\")):
         raise ToolError(
@@ -794,20 +699,20 @@ def _check_text(path: str) -> None:
         )
 
 
-_OPENAT2 = 437  # the same number on every architecture that Python's wheels are built for
+_OPENAT2 = 437  # on every architecture with Python wheels
 _RESOLVE_NO_MAGICLINKS = 0x02
 _RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_BENEATH = 0x08
 _MAX_LINKS = 40  # as in path_resolution(7)
 
-# Only Linux has the first, and Windows lacks the other.
+# O_PATH is Linux only; Windows lacks both.
 PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)
 Opener = Callable[[int, Sequence[str], int], int]
 
 
 def choose_opener(root: int) -> Opener:
-    """Ask the kernel once whether `openat2` is available: old kernels and some container filters lack it."""
-    if sys.platform != "linux":  # elsewhere the number means something else
+    """Select `openat2` if available: old kernels and some container filters lack it."""
+    if sys.platform != "linux":  # the system call's number differs elsewhere
         return open_by_walking
     try:
         os.close(open_by_kernel(root, (), PATH_ONLY | os.O_DIRECTORY))
@@ -819,13 +724,11 @@ def choose_opener(root: int) -> Opener:
 
 
 def open_by_kernel(root: int, parts: Sequence[str], flags: int) -> int:
-    """Open an existing file beneath `root` in one system call, openat2(2).
-
-    The parts are canonical, so a link among them was swapped in since they were resolved; the kernel refuses it.
+    """Open canonical parts beneath `root` by openat2(2), which refuses links.
 
     Raises:
-        OSError: as for `open`; `ELOOP` when a component is a link, `ENOSYS` or `EPERM` when the call is not available.
-        ValueError: a component holds a null byte, at which the kernel would end the name.
+        OSError: as for `open`; `ELOOP` for a link, `ENOSYS` or `EPERM` if unavailable.
+        ValueError: a null byte.
     """
     resolve = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_SYMLINKS
     how = _OpenHow(flags=flags | os.O_CLOEXEC, mode=0, resolve=resolve)
@@ -842,20 +745,20 @@ def open_by_kernel(root: int, parts: Sequence[str], flags: int) -> int:
 
 
 def open_by_walking(root: int, parts: Sequence[str], flags: int) -> int:
-    """The same by one `openat` a component.
+    """Open parts beneath `root` by one `openat` each.
 
     Raises:
-        OSError: as for `open`; `ELOOP` or `ENOTDIR` when a component is a link.
+        OSError: as for `open`; `ELOOP` or `ENOTDIR` for a link.
     """
     flags |= os.O_CLOEXEC | os.O_NOFOLLOW
     if not parts:
         return os.open(".", flags, dir_fd=root)
     with contextlib.ExitStack() as stack:
-        here = root
+        directory = root
         for part in parts[:-1]:
-            here = os.open(part, PATH_ONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
-            stack.callback(os.close, here)
-        descriptor = os.open(parts[-1], flags, dir_fd=here)
+            directory = os.open(part, PATH_ONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+            stack.callback(os.close, directory)
+        descriptor = os.open(parts[-1], flags, dir_fd=directory)
     if flags & PATH_ONLY == PATH_ONLY and stat.S_ISLNK(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), "/".join(parts))
@@ -871,33 +774,31 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def canonical(root: int, parts: Sequence[str], opener: Opener, *, beneath: bool = True) -> tuple[str, ...]:
-    """Follow the links of a path as long as they stay beneath `root`; what does not exist is taken as it is written.
+def resolve_links(root: int, parts: Sequence[str], opener: Opener, *, beneath: bool = True) -> tuple[str, ...]:
+    """Resolve links beneath `root`, or `/` with `beneath=False`; parts may not exist.
 
-    With `beneath=False`, `root` must be the machine's own root, which no path can leave.
-
-    Only names are decided here: open the answer only with an `Opener`, which refuses what changed since.
+    Open the result only with an `Opener`, which refuses later changes.
 
     Raises:
-        OSError: `EXDEV` when the path leaves `root`, `ELOOP` for too many links, else as for `open`.
+        OSError: `EXDEV` outside `root`, `ELOOP` for too many links, else as for `open`.
     """
     if _is_canonical(root, parts, opener):
         return tuple(parts)
-    done: list[str] = []
-    todo = deque(parts)
+    resolved: list[str] = []
+    pending = deque(parts)
     links = 0
-    while todo:
-        part = todo.popleft()
+    while pending:
+        part = pending.popleft()
         if part in {"", "."}:
             continue
         if part == "..":
-            if not done and beneath:
+            if not resolved and beneath:
                 raise OSError(errno.EXDEV, "leads out of the workspace", "/".join(parts))
-            del done[-1:]
+            del resolved[-1:]
             continue
-        target = _link_target(root, done, part, opener)
+        target = _link_target(root, resolved, part, opener)
         if target is None:
-            done.append(part)
+            resolved.append(part)
             continue
         links += 1
         if target.startswith("/") and beneath:
@@ -905,13 +806,12 @@ def canonical(root: int, parts: Sequence[str], opener: Opener, *, beneath: bool 
         if links > _MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), "/".join(parts))
         if target.startswith("/"):
-            done.clear()
-        todo.extendleft(reversed(target.split("/")))
-    return tuple(done)
+            resolved.clear()
+        pending.extendleft(reversed(target.split("/")))
+    return tuple(resolved)
 
 
 def _is_canonical(root: int, parts: Sequence[str], opener: Opener) -> bool:
-    """Whether nothing is to be followed, by one look: the opener refuses links above the last component."""
     if not parts or not {"", ".", ".."}.isdisjoint(parts):
         return False
     try:
@@ -922,17 +822,17 @@ def _is_canonical(root: int, parts: Sequence[str], opener: Opener) -> bool:
 
 def _link_target(root: int, parents: Sequence[str], name: str, opener: Opener) -> str | None:
     try:
-        with held(opener(root, parents, PATH_ONLY | os.O_DIRECTORY)) as directory:
+        with closing(opener(root, parents, PATH_ONLY | os.O_DIRECTORY)) as directory:
             return os.readlink(name, dir_fd=directory)
     except OSError as error:
-        if error.errno in {errno.EINVAL, errno.ENOENT}:  # not a link; not there
+        if error.errno in {errno.EINVAL, errno.ENOENT}:  # no link; missing
             return None
         raise
 
 
 @contextlib.contextmanager
-def held(descriptor: int) -> Iterator[int]:
-    """Close a descriptor at the end of the block."""
+def closing(descriptor: int) -> Iterator[int]:
+    """Close a descriptor after the block."""
     try:
         yield descriptor
     finally:

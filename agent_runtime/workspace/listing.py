@@ -1,8 +1,7 @@
-"""List the files of a workspace, newest first, without those that git ignores.
+"""Listing of files that git does not ignore, newest first.
 
-`.gitignore` files are read as git reads them (`IgnoreFile`, `Pattern`), and so are the globs that narrow a search
-(`Include`). Strangers write both, so the patterns of a file are matched by one RE2 automaton, in time linear in the
-path. The package pathspec would do the same, but differs from git and is not linear.
+Untrusted patterns are matched by an RE2 automaton in linear time; the package pathspec is not linear and differs from
+git.
 """
 
 from __future__ import annotations
@@ -21,101 +20,79 @@ from agent_runtime.processes.bounded import run_bounded
 from agent_runtime.workspace import files as files_module
 from agent_runtime.workspace.files import Workspace
 
-_MOST_SEEN = 100_000
-_MAX_RULES = 1_000_000  # bytes of one .gitignore
-_MOST_CHARS = 10_000_000  # of all names of a listing
+_MAX_FILES = 100_000
+_MAX_RULES_BYTES = 1_000_000  # bytes of one .gitignore
+_MAX_NAME_CHARS = 10_000_000  # of all names of a listing
 _SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """Files found.
-
-    Attributes:
-        files: their paths from the workspace's root, newest first.
-        complete: whether everything was looked at.
-    """
+    """Files found, newest first; incomplete beyond the limits."""
 
     files: list[str]
     complete: bool
 
 
 async def list_bounded(workspace: Workspace, pattern: str, path: str) -> Listing:
-    """`list_files` in a worker process: a stranger chose the names, their number, and what git ignores.
+    """Run `list_files` in a worker process: names and patterns are untrusted.
 
     Raises:
         ToolError: as for `list_files`.
-        BoundExceededError: it takes too long.
+        BoundExceededError: timeout.
     """
-    packed = await run_bounded(_packed, workspace, pattern, path, seconds=_SECONDS, task="Listing the files")
+    packed = await run_bounded(_list_packed, workspace, pattern, path, seconds=_SECONDS, task="Listing the files")
     complete, *files = packed.split("\0")
     return Listing(files=files, complete=bool(complete))
 
 
-def _packed(workspace: Workspace, pattern: str, path: str) -> str:
+def _list_packed(workspace: Workspace, pattern: str, path: str) -> str:
     with workspace:
-        found = list_files(workspace, pattern, path)
-    return "\0".join(["complete" if found.complete else "", *found.files])
+        listing = list_files(workspace, pattern, path)
+    return "\0".join(["complete" if listing.complete else "", *listing.files])
 
 
 def list_files(workspace: Workspace, pattern: str, path: str) -> Listing:
-    """List regular files beneath a directory; links are not followed.
-
-    Args:
-        workspace: where.
-        pattern: a glob; without a slash it is about names in any directory, else about paths from `path`.
-        path: the directory.
+    """List regular files beneath `path`; a pattern without a slash matches names.
 
     Raises:
-        ToolError: the directory does not exist, or the pattern is no glob of files beneath it.
+        ToolError: no such directory, or an invalid pattern.
     """
     start = workspace.resolve(path)
     if not workspace.is_directory(path):
         kind = "does not exist" if not workspace.exists(path) else "is not a directory"
         raise ToolError(f"path={path!r} {kind}; name a directory of the workspace", kind="NotADirectoryError")
-    wanted = Include.parse(pattern, name="pattern")
+    include = Include.parse(pattern, name="pattern")
     base = "" if start == "." else f"{start}/"
-    found: list[tuple[int, str]] = []
+    matches: list[tuple[int, str]] = []
     chars = 0
-    for seen, (modified, name) in enumerate(walk(workspace, base, rules_above(workspace, base)), 1):
+    for number, (modified, name) in enumerate(walk_files(workspace, base, parent_rules(workspace, base)), 1):
         chars += len(name)
-        if seen > _MOST_SEEN or chars > _MOST_CHARS:
-            return Listing(files=[name for _, name in sorted(found)], complete=False)
-        if wanted.matches(name.removeprefix(base)):
-            found.append((-modified, name))
-    return Listing(files=[name for _, name in sorted(found)], complete=True)
+        if number > _MAX_FILES or chars > _MAX_NAME_CHARS:
+            return Listing(files=[name for _, name in sorted(matches)], complete=False)
+        if include.matches(name.removeprefix(base)):
+            matches.append((-modified, name))
+    return Listing(files=[name for _, name in sorted(matches)], complete=True)
 
 
-def walk(workspace: Workspace, prefix: str, rules: tuple[Rules, ...]) -> Iterator[tuple[int, str]]:
-    """Times of modification and paths of the files that are not ignored.
-
-    Args:
-        workspace: where.
-        prefix: the directory to begin in, `""` for the root, else with a slash at its end.
-        rules: what the directories above it say; see `rules_above`.
-    """
-    for _, place, entry in entries(workspace, prefix, rules):
+def walk_files(workspace: Workspace, prefix: str, rules: tuple[IgnoreRules, ...]) -> Iterator[tuple[int, str]]:
+    """Yield modification time and path of files that are not ignored."""
+    for _, directory, entry in entries(workspace, prefix, rules):
         if entry is not None and entry.is_file(follow_symlinks=False):
             try:
                 modified = entry.stat(follow_symlinks=False).st_mtime_ns
-            except OSError:  # gone in this moment
+            except OSError:  # removed meanwhile
                 modified = 0
-            yield modified, place + entry.name
+            yield modified, directory + entry.name
 
 
 def entries(
-    workspace: Workspace, prefix: str = "", rules: tuple[Rules, ...] = ()
+    workspace: Workspace, prefix: str = "", rules: tuple[IgnoreRules, ...] = ()
 ) -> Iterator[tuple[int, str, os.DirEntry[str] | None]]:
-    """Everything but directories that is not ignored, git's own left out; no link is followed.
-
-    Args:
-        workspace: where.
-        prefix: the directory to begin in; see `walk`.
-        rules: what the directories above it say.
+    """Yield entries that are not ignored, except directories; links are not followed.
 
     Yields:
-        The directory, as a descriptor that is open until the next one is asked for, and as a prefix; and the entry. One
-        that is gone in this moment, or cannot be read, comes as -1, its path, and None.
+        Directory descriptor, valid until the next entry; prefix; entry. For an unreadable directory -1, path, None.
     """
     pending = [(prefix, rules)]
     while pending:
@@ -125,10 +102,10 @@ def entries(
         except (OSError, ToolError):
             yield -1, prefix or ".", None
             continue
-        with files_module.held(descriptor), os.scandir(descriptor) as entries:
+        with files_module.closing(descriptor), os.scandir(descriptor) as entries:
             names = sorted(entries, key=lambda entry: entry.name)
             if any(entry.name == ".gitignore" for entry in names):
-                rules = (*rules, *rules_in(workspace, prefix))
+                rules = (*rules, *directory_rules(workspace, prefix))
             for entry in names:
                 name = prefix + entry.name
                 if is_dot_git(entry.name):
@@ -141,32 +118,32 @@ def entries(
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """One `.gitignore`: its directory's prefix, and what it says."""
+class IgnoreRules:
+    """A `.gitignore` and its directory."""
 
     prefix: str
     file: IgnoreFile
 
 
-def rules_above(workspace: Workspace, prefix: str) -> tuple[Rules, ...]:
-    """What the directories above say."""
+def parent_rules(workspace: Workspace, prefix: str) -> tuple[IgnoreRules, ...]:
+    """Return the rules of the parent directories."""
     parts = [] if prefix.startswith("/") else prefix.split("/")[:-1]
     above = ["".join(f"{part}/" for part in parts[:depth]) for depth in range(len(parts))]
-    return tuple(rule for directory in above for rule in rules_in(workspace, directory))
+    return tuple(rule for directory in above for rule in directory_rules(workspace, directory))
 
 
-def rules_in(workspace: Workspace, prefix: str) -> tuple[Rules, ...]:
-    """What the `.gitignore` of a directory says, if it has one."""
+def directory_rules(workspace: Workspace, prefix: str) -> tuple[IgnoreRules, ...]:
+    """Return a directory's rules, if any."""
     try:
-        return (Rules(prefix, IgnoreFile(workspace.read_bytes(f"{prefix}.gitignore", _MAX_RULES))),)
-    except ToolError:  # none there, or none that can be read
+        return (IgnoreRules(prefix, IgnoreFile(workspace.read_bytes(f"{prefix}.gitignore", _MAX_RULES_BYTES))),)
+    except ToolError:  # missing or unreadable
         return ()
 
 
-def is_ignored(rules: tuple[Rules, ...], name: str, *, directory: bool) -> bool:
-    """Whether git ignores a path: the innermost `.gitignore` that says something about it decides."""
+def is_ignored(rules: tuple[IgnoreRules, ...], name: str, *, directory: bool) -> bool:
+    """Whether git ignores a path; the innermost matching `.gitignore` decides."""
     for rule in reversed(rules):
-        verdict = rule.file.says(name.removeprefix(rule.prefix), directory=directory)
+        verdict = rule.file.verdict(name.removeprefix(rule.prefix), directory=directory)
         if verdict is not None:
             return verdict
     return False
@@ -176,23 +153,20 @@ _MAGIC = re.compile(r"[*?\[{\\]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _ONE_BYTE = re.compile(rb"\[\^/\](?!\*)")
 _ONE_CHARACTER = rb"(?:[^/\x80-\xff]|[\xc0-\xff][\x80-\xbf]{0,3})"
-"""What `?` is in a search; to git, whose patterns match bytes, it is one byte."""
-HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
-"""Halves of characters. (Those between stand for bytes in names that are no UTF-8.)"""
-_MOST_ALTERNATIVES = 64
-_MOST_GLOB_CHARS = 1000
+"""`?` in a search; for git it is one byte."""
+SURROGATES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+"""Surrogates, except those that stand for non-UTF-8 bytes."""
+_MAX_ALTERNATIVES = 64
+_MAX_GLOB_CHARS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Include:
-    """Which files a search is about.
-
-    A glob without a slash is about names in any directory; one with a slash is about paths from the workspace's root.
+    """Glob of files to search; without a slash it matches names.
 
     Attributes:
-        glob: as it was given, a leading `./` or `/` left out.
-        regex: the same for RE2, which does not backtrack; it matches bytes.
-        directory: the directory that everything it matches lies in, `""` for the root.
+        regex: for RE2, on bytes.
+        directory: common parent of all matches.
     """
 
     glob: str
@@ -201,24 +175,20 @@ class Include:
 
     @classmethod
     def parse(cls, glob: str, *, name: str = "include") -> Include:
-        """Check and compile a glob.
-
-        Args:
-            glob: as it was given.
-            name: the argument that it was given as, for error texts.
+        """Compile a glob; errors mention `name`.
 
         Raises:
-            ToolError: it is empty, a negation, or leaves the workspace.
+            ToolError: empty, negated, or outside the workspace.
         """
         import re2  # noqa: PLC0415 - only a search needs it
 
         plain = glob.removeprefix("./").lstrip("/")
-        if len(glob) > _MOST_GLOB_CHARS:
+        if len(glob) > _MAX_GLOB_CHARS:
             raise ToolError(
-                f"{name} has more than {_MOST_GLOB_CHARS:,} characters; use a shorter glob", kind="ValueError"
+                f"{name} has more than {_MAX_GLOB_CHARS:,} characters; use a shorter glob", kind="ValueError"
             )
-        odd = "\0" in plain or "\n" in plain or HALVES.search(plain)
-        if not plain or plain.startswith(("!", "#")) or ".." in plain.split("/") or odd:
+        is_malformed = "\0" in plain or "\n" in plain or SURROGATES.search(plain)
+        if not plain or plain.startswith(("!", "#")) or ".." in plain.split("/") or is_malformed:
             raise ToolError(
                 f"{name}={glob!r}: must be a glob of files in the workspace, such as '*.py' or 'tests/**'",
                 kind="ValueError",
@@ -226,14 +196,14 @@ class Include:
         anywhere = plain.removeprefix("**/")
         plain = plain if "/" in anywhere else anywhere
         anchor = "/" if "/" in plain else ""
-        globs = [f"{anchor}{each}".encode("utf-8", "surrogateescape") for each in _alternatives(plain)]
-        parsed = [pattern for each in globs if (pattern := Pattern.parse(each))]
+        globs = [f"{anchor}{alternative}".encode("utf-8", "surrogateescape") for alternative in _expand_braces(plain)]
+        parsed = [pattern for alternative in globs if (pattern := Pattern.parse(alternative))]
         bodies = [(body, pattern.directory) for pattern in parsed if (body := pattern.regex()) is not None]
         bodies = [(_ONE_BYTE.sub(lambda _: _ONE_CHARACTER, body), directory) for body, directory in bodies]
-        # What the glob matches, and what lies in a directory that it matches.
+        # Matching paths, and paths in matching directories.
         choices = [b"%b/.*" % body if directory else b"%b(?:/.*)?" % body for body, directory in bodies]
         try:
-            regex = re2.compile(b"|".join(choices), options()) if choices else None
+            regex = re2.compile(b"|".join(choices), re2_options()) if choices else None
         except re2.error:
             regex = None
         if regex is None:
@@ -243,36 +213,31 @@ class Include:
         return cls(glob=plain, regex=regex, directory="/".join(parents[:fixed]))
 
     @property
-    def options(self) -> tuple[str, ...]:
-        """What tells ripgrep to leave other names alone. Its own `--glob` would search ignored files, too."""
+    def ripgrep_options(self) -> tuple[str, ...]:
+        """Ripgrep's options to select names; its `--glob` would include ignored files."""
         return () if "/" in self.glob else (f"--type-add=wanted:{self.glob}", "--type=wanted")
 
     def matches(self, path: str) -> bool:
-        """Whether a file, by its path from the root, is meant."""
+        """Whether a path matches."""
         return self.regex.fullmatch(path.encode("utf-8", "surrogateescape")) is not None
 
 
-def _alternatives(glob: str) -> Iterator[str]:
-    """Expand `{a,b}`, which ripgrep's globs know and git's do not.
-
-    Raises:
-        ToolError: there are too many alternatives.
-    """
-    pending, done = [glob], 0
+def _expand_braces(glob: str) -> Iterator[str]:
+    pending, count = [glob], 0
     while pending:
         current = pending.pop()
         braces = _BRACES.search(current)
         if braces is None:
             yield current
             continue
-        done += 1
-        if done > _MOST_ALTERNATIVES:
+        count += 1
+        if count > _MAX_ALTERNATIVES:
             raise ToolError(f"include={glob!r}: too many alternatives in braces", kind="ValueError")
         before, after = current[: braces.start()], current[braces.end() :]
-        pending += [before + each + after for each in braces[1].split(",")]
+        pending += [before + choice + after for choice in braces[1].split(",")]
 
 
-_TOGETHER = 1000  # patterns of one automaton
+_SET_SIZE = 1000  # patterns of one automaton
 _AUTOMATON_BYTES = 16 * 1024**2
 _SPECIAL = frozenset(b"*?[\\")
 _SLASH, _STAR, _BACKSLASH, _CLOSE = b"/*\\]"
@@ -293,82 +258,62 @@ _CLASSES = {
 
 
 class IgnoreFile:
-    """The patterns of one `.gitignore`.
+    """Patterns of a `.gitignore`: a table of literals, and an RE2 set on bytes."""
 
-    Patterns without wildcards are looked up in a table. All others match at once, as regular expressions of RE2, which
-    does not backtrack; they match bytes, as git's do.
-    """
-
-    def __init__(self, data: bytes, *, most: int | None = None) -> None:
-        """Read them.
-
-        Args:
-            data: the file's content.
-            most: lines to be read; the others are as if they were not there. None for all.
-        """
-        lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")[:most]
+    def __init__(self, data: bytes, *, max_lines: int | None = None) -> None:
+        """Parse the first `max_lines` lines, or all."""
+        lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")[:max_lines]
         self.patterns = [pattern for line in lines if (pattern := Pattern.parse(line)) is not None]
-        # For names and paths without wildcards: the last pattern about each, of any kind, and for non-directories.
+        # Last pattern for each literal name and path: for directories, and for others.
         self._names: tuple[dict[bytes, int], dict[bytes, int]] = ({}, {})
         self._paths: tuple[dict[bytes, int], dict[bytes, int]] = ({}, {})
-        wild: list[tuple[int, bytes]] = []
+        regexes: list[tuple[int, bytes]] = []
         for number, pattern in enumerate(self.patterns):
-            if pattern.plain:
-                known = self._paths if pattern.anchored else self._names
-                for each in known[: 1 if pattern.directory else 2]:
-                    each[pattern.text.removeprefix(b"/")] = number
+            if pattern.is_literal:
+                tables = self._paths if pattern.is_anchored else self._names
+                for table in tables[: 1 if pattern.directory else 2]:
+                    table[pattern.text.removeprefix(b"/")] = number
             elif (regex := pattern.regex()) is not None:
-                wild.append((number, regex))
-        self._wild = [_automaton(wild[at : at + _TOGETHER]) for at in range(0, len(wild), _TOGETHER)]
+                regexes.append((number, regex))
+        self._automata = [_compile_set(regexes[at : at + _SET_SIZE]) for at in range(0, len(regexes), _SET_SIZE)]
 
-    def says(self, path: str, *, directory: bool) -> bool | None:
-        """Whether a path is ignored; None when no pattern is about it.
-
-        Args:
-            path: from the file's own directory. The directories above it are asked about by themselves.
-            directory: whether it is one.
-        """
+    def verdict(self, path: str, *, directory: bool) -> bool | None:
+        """Return whether a path is ignored; None if no pattern matches. Parents are separate."""
         data = path.encode("utf-8", "surrogateescape")
         kind = 0 if directory else 1
         last = max(self._names[kind].get(data.rpartition(b"/")[2], -1), self._paths[kind].get(data, -1))
-        for automaton, numbers in self._wild:
-            for found in automaton.Match(data) or ():
-                if numbers[found] > last and (directory or not self.patterns[numbers[found]].directory):
-                    last = numbers[found]
+        for automaton, numbers in self._automata:
+            for match in automaton.Match(data) or ():
+                if numbers[match] > last and (directory or not self.patterns[numbers[match]].directory):
+                    last = numbers[match]
         return None if last < 0 else not self.patterns[last].negated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
-    """One line of a `.gitignore`.
-
-    Attributes:
-        text: the pattern itself; without a slash it is about names in any directory.
-        negated: whether what it matches is not ignored.
-        directory: whether it is about directories only.
-    """
+    """A line of a `.gitignore`; without a slash it matches names."""
 
     text: bytes
     negated: bool
     directory: bool
 
     @property
-    def anchored(self) -> bool:
-        """Whether it is about paths from the file's own directory."""
+    def is_anchored(self) -> bool:
+        """Whether it matches paths."""
         return b"/" in self.text
 
     @property
-    def plain(self) -> bool:
+    def is_literal(self) -> bool:
         """Whether it has no wildcards."""
         return _SPECIAL.isdisjoint(self.text)
 
     @classmethod
     def parse(cls, line: bytes) -> Pattern | None:
-        """Read a line; None for one without a pattern."""
+        """Parse a line; None without a pattern."""
         line = line.removesuffix(b"\r").partition(b"\0")[0]
-        kept = line.rstrip(b" ")
-        escaped = (len(kept) - len(kept.rstrip(b"\\"))) % 2  # a backslash keeps the first trailing space
-        line = line[: len(kept) + escaped]
+        stripped = line.rstrip(b" ")
+        escaped = (len(stripped) - len(stripped.rstrip(b"\\"))) % 2  # a backslash keeps the first trailing space
+        line = line[: len(stripped) + escaped]
         if not line or line.startswith(b"#"):
             return None
         text = line.removeprefix(b"!")
@@ -376,57 +321,56 @@ class Pattern:
         return cls(text=bare, negated=line.startswith(b"!"), directory=bare != text)
 
     def regex(self) -> bytes | None:
-        """RE2's expression for the paths that it matches, from the file's own directory; None when there is none."""
+        """Return RE2's expression for matching paths; None if it matches nothing."""
         text = self.text.removeprefix(b"/")
         head = next((at for at, byte in enumerate(text) if byte in _SPECIAL), len(text))
-        # git compares what stands before the first wildcard by itself: `**` behind it counts as if it began a name.
+        # git compares the part before the first wildcard separately, so a `**` after it counts as a name's start.
         glob, at = text[head:], 0
-        pieces = [b"" if self.anchored else b"(?:.*/)?", _quoted(text[:head])]
+        pieces = [b"" if self.is_anchored else b"(?:.*/)?", _quote(text[:head])]
         while at < len(glob):
             byte = glob[at]
             if byte == _STAR:
-                piece, at = _stars(glob, at, paths=self.anchored)
+                piece, at = _star_regex(glob, at, paths=self.is_anchored)
             elif byte == _BACKSLASH:
                 if at + 1 == len(glob):
                     return None
-                piece, at = _quoted(glob[at + 1 : at + 2]), at + 2
+                piece, at = _quote(glob[at + 1 : at + 2]), at + 2
             elif byte == ord("["):
-                members, at = _members(glob, at + 1)
+                members, at = _bracket_members(glob, at + 1)
                 if not members:
                     return None
                 piece = b"[" + b"".join(b"\\x%02x" % member for member in sorted(members)) + b"]"
             else:
-                piece, at = b"[^/]" if byte == ord("?") else _quoted(glob[at : at + 1]), at + 1
+                piece, at = b"[^/]" if byte == ord("?") else _quote(glob[at : at + 1]), at + 1
             pieces.append(piece)
         return b"".join(pieces)
 
 
 @cache
-def options() -> Any:  # noqa: ANN401 - a library without types
-    """How RE2 is to read the expressions of this module."""
+def re2_options() -> Any:  # noqa: ANN401 - a library without types
+    """Return the RE2 options of this module."""
     import re2  # noqa: PLC0415 - only a run needs it
 
-    chosen = re2.Options()
-    chosen.encoding = re2.Options.Encoding.LATIN1
-    chosen.log_errors = False
-    chosen.never_capture = True
-    chosen.dot_nl = True
-    chosen.max_mem = _AUTOMATON_BYTES
-    return chosen
+    settings = re2.Options()
+    settings.encoding = re2.Options.Encoding.LATIN1
+    settings.log_errors = False
+    settings.never_capture = True
+    settings.dot_nl = True
+    settings.max_mem = _AUTOMATON_BYTES
+    return settings
 
 
-def _automaton(wild: list[tuple[int, bytes]]) -> tuple[Any, list[int]]:
+def _compile_set(expressions: list[tuple[int, bytes]]) -> tuple[Any, list[int]]:
     import re2  # noqa: PLC0415 - see above
 
-    automaton = re2.Set.FullMatchSet(options())
-    for _, regex in wild:
+    automaton = re2.Set.FullMatchSet(re2_options())
+    for _, regex in expressions:
         automaton.Add(regex)
     automaton.Compile()
-    return automaton, [number for number, _ in wild]
+    return automaton, [number for number, _ in expressions]
 
 
-def _stars(glob: bytes, at: int, *, paths: bool) -> tuple[bytes, int]:
-    """What a run of stars matches, and where it ends; with `paths`, `**` between slashes means directories."""
+def _star_regex(glob: bytes, at: int, *, paths: bool) -> tuple[bytes, int]:
     end = at
     while glob[end : end + 1] == b"*":
         end += 1
@@ -439,44 +383,44 @@ def _stars(glob: bytes, at: int, *, paths: bool) -> tuple[bytes, int]:
     return b"[^/]*", end
 
 
-def _members(glob: bytes, at: int) -> tuple[frozenset[int], int]:
-    """The bytes of a bracket expression, and where it ends; none for one that is malformed. As in git's wildmatch.c."""
+def _bracket_members(glob: bytes, at: int) -> tuple[frozenset[int], int]:
+    """Return the bytes of a bracket expression and its end, as git's wildmatch.c."""
     negated = glob[at : at + 1] in {b"!", b"^"}
     at += negated
     members: set[int] = set()
     before, first = 0, True
-    nothing = frozenset[int](), len(glob)
+    malformed = frozenset[int](), len(glob)
     while first or glob[at : at + 1] != b"]":
         first = False
         escaped = glob[at : at + 1] == b"\\"
         at += escaped
         if at >= len(glob):
-            return nothing
+            return malformed
         byte = glob[at]
         if not escaped and byte == ord("-") and before and glob[at + 1 : at + 2] not in {b"", b"]"}:
             at += 2 if glob[at + 1] == _BACKSLASH else 1
             if at >= len(glob):
-                return nothing
+                return malformed
             members.update(range(before, glob[at] + 1))
             before = 0
         elif not escaped and glob.startswith(b"[:", at) and (close := glob.find(b"]", at + 2)) != at + 2:
             if close < 0:
-                return nothing
+                return malformed
             if glob[close - 1] != ord(":") or close == at + 2:
                 members.add(byte)
                 before = byte
-            elif (named := _CLASSES.get(glob[at + 2 : close - 1])) is None:
-                return nothing
+            elif (members_of_class := _CLASSES.get(glob[at + 2 : close - 1])) is None:
+                return malformed
             else:
-                members.update(named.encode())
+                members.update(members_of_class.encode())
                 at, before = close, 0
         else:
             members.add(byte)
             before = byte
         at += 1
-    found = frozenset(range(256)) - members if negated else members
-    return frozenset(found - {_SLASH}), at + 1
+    matching = frozenset(range(256)) - members if negated else members
+    return frozenset(matching - {_SLASH}), at + 1
 
 
-def _quoted(text: bytes) -> bytes:
+def _quote(text: bytes) -> bytes:
     return b"".join(bytes((b,)) if chr(b).isalnum() and b < 128 else b"\\x%02x" % b for b in text)  # noqa: PLR2004 - ASCII

@@ -1,8 +1,4 @@
-"""Notice what changed in a workspace.
-
-`Manifest` is a fingerprint of all files at one moment, to be compared with a later one. `Watch` remembers the files
-that the agent knows and tells which of them somebody else changed; it looks at those only.
-"""
+"""Detection of changes in a workspace: `Manifest` compares all files, `Watch` those known to the agent."""
 
 from __future__ import annotations
 
@@ -19,19 +15,19 @@ from agent_runtime.core.errors import ToolError
 from agent_runtime.processes.bounded import run_bounded
 from agent_runtime.workspace import files as files_module
 from agent_runtime.workspace import listing
-from agent_runtime.workspace.diffs import changed_spans, decode, ranges, split, version_of
-from agent_runtime.workspace.files import MAX_BYTES, Stamp, Workspace, in_line, is_recent
+from agent_runtime.workspace.diffs import changed_ranges, changed_spans, decode, split_lines, version_of
+from agent_runtime.workspace.files import MAX_BYTES, Stamp, Workspace, is_recent, quote_path
 
 if TYPE_CHECKING:
     from agent_runtime.core.values import Plain
 
 
-_MOST_FILES = 50_000
-_MOST_BYTES = 1_000_000_000
+_MAX_FILES = 50_000
+_MAX_BYTES = 1_000_000_000
 _CHUNK = 1 << 20
 _SECONDS = 120.0
 _MEMORY = 200 * 1024**2
-_NOW = {
+_NEW_KINDS = {
     "file": "now a file",
     "program": "now a program",
     "stamp": "now a file",
@@ -43,13 +39,13 @@ _NOW = {
 
 @dataclass(frozen=True)
 class Manifest:
-    """The files of a workspace that no `.gitignore` names, git's own left out.
+    """Fingerprints of files that git does not ignore, by canonical path.
 
     Attributes:
-        entries: canonical path → `file HASH`, `program HASH` (with the executable bit), `link TARGET`, `stamp SIZE
-            TIME` for a file beyond the first 1,000,000,000 bytes, `special`, or `unreadable`.
-        unread: how many files were compared by size and time of modification only.
-        unlisted: whether there are files beyond the first 50,000, which are not compared at all.
+        entries: `file HASH`, `program HASH` (executable), `link TARGET`, `stamp SIZE TIME` beyond the first 10^9 bytes,
+            `special`, or `unreadable`.
+        unread: files compared by size and time.
+        unlisted: files beyond the first 50,000 were skipped.
     """
 
     entries: dict[str, str]
@@ -57,55 +53,55 @@ class Manifest:
     unlisted: bool = False
 
     @classmethod
-    def of(cls, workspace: Workspace) -> Self:
-        """Look at every file. No link is followed, and nothing outside is opened."""
+    def scan(cls, workspace: Workspace) -> Self:
+        """Fingerprint every file, without following links."""
         entries: dict[str, str] = {}
-        room, unread = _MOST_BYTES, 0
+        budget, unread = _MAX_BYTES, 0
         for directory, prefix, entry in listing.entries(workspace):
-            if len(entries) >= _MOST_FILES:
+            if len(entries) >= _MAX_FILES:
                 return cls(entries, unread, unlisted=True)
             if entry is None:
                 entries[prefix] = "unreadable"
                 continue
-            told, size = _entry(directory, entry, room)
-            entries[prefix + entry.name] = told
-            room -= size
-            unread += told.startswith("stamp ")
+            fingerprint, size = _fingerprint(directory, entry, budget)
+            entries[prefix + entry.name] = fingerprint
+            budget -= size
+            unread += fingerprint.startswith("stamp ")
         return cls(entries, unread)
 
     @classmethod
-    async def bounded(cls, workspace: Workspace) -> Self:
-        """`of` in a worker process: a stranger chose the names, their number, and what git ignores.
+    async def scan_bounded(cls, workspace: Workspace) -> Self:
+        """Run `scan` in a worker process: names and patterns are untrusted.
 
         Raises:
-            BoundExceededError: it takes too long, or is too large.
+            BoundExceededError: timeout, or too large.
         """
-        what = "Noting what all files of the workspace hold"
+        purpose = "Noting what all files of the workspace hold"
         unread, unlisted, *entries = (
-            await run_bounded(_packed, workspace, seconds=_SECONDS, memory=_MEMORY, task=what)
+            await run_bounded(_scan_packed, workspace, seconds=_SECONDS, memory=_MEMORY, task=purpose)
         ).split("\0")
         return cls(dict(zip(entries[::2], entries[1::2], strict=True)), int(unread), bool(unlisted))
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Plain]) -> Self:
-        """What `to_plain` gave.
+        """Parse the output of `to_plain`.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: malformed.
         """
         match plain:
             case {"entries": dict() as entries, "unread": int() as unread, "unlisted": bool() as unlisted}:
-                return cls({path: str(told) for path, told in entries.items()}, unread, unlisted)
+                return cls({path: str(fingerprint) for path, fingerprint in entries.items()}, unread, unlisted)
             case _:
                 raise ValueError(f"not the state of a workspace: it has {', '.join(plain) or 'nothing'}")
 
     def to_plain(self) -> dict[str, Plain]:
-        """The same as plain data."""
+        """Return plain data."""
         return {"entries": {**self.entries}, "unread": self.unread, "unlisted": self.unlisted}
 
     @cached_property
     def digest(self) -> str:
-        """One hash over everything, 64 hexadecimal digits."""
+        """SHA-256 of all entries."""
         digest = hashlib.sha256()
         for path in sorted(self.entries):
             digest.update(f"{path}\0{self.entries[path]}\0".encode("utf-8", "surrogatepass"))
@@ -114,243 +110,217 @@ class Manifest:
 
     @property
     def note(self) -> str:
-        """What was not looked at closely, in words; empty when everything was."""
+        """Limits of the comparison, or ""."""
         notes = []
         if self.unread:
             count = "1 file" if self.unread == 1 else f"{self.unread:,} files"
             was = "was" if self.unread == 1 else "were"
-            notes.append(f"{count} beyond the first {_MOST_BYTES:,} bytes {was} compared by size and time only")
+            notes.append(f"{count} beyond the first {_MAX_BYTES:,} bytes {was} compared by size and time only")
         if self.unlisted:
-            notes.append(f"files beyond the first {_MOST_FILES:,} were not looked at")
+            notes.append(f"files beyond the first {_MAX_FILES:,} were not looked at")
         return "; ".join(notes)
 
-    def difference(self, other: Manifest, limit: int = 10) -> list[str]:
-        """What is different in a later manifest, one line a file, in the order of their names; empty for nothing.
-
-        Args:
-            other: the later one.
-            limit: lines; the rest is counted in one more.
-        """
-        told = []
-        for path in sorted(self.entries.keys() | other.entries.keys()):
-            before, after = self.entries.get(path), other.entries.get(path)
+    def difference(self, later: Manifest, limit: int = 10) -> list[str]:
+        """List up to `limit` changed files by name, and count the rest."""
+        lines = []
+        for path in sorted(self.entries.keys() | later.entries.keys()):
+            before, after = self.entries.get(path), later.entries.get(path)
             if before != after:
-                told.append(f"{_verb(before, after)}: {in_line(path)}")
-        rest = len(told) - limit
-        return [*told[:limit], *([f"… and {rest:,} more"] if rest > 0 else [])]
+                lines.append(f"{_change_verb(before, after)}: {quote_path(path)}")
+        rest = len(lines) - limit
+        return [*lines[:limit], *([f"… and {rest:,} more"] if rest > 0 else [])]
 
 
-def _packed(workspace: Workspace) -> str:
+def _scan_packed(workspace: Workspace) -> str:
     with workspace:
-        found = Manifest.of(workspace)
-    pairs = (part for entry in found.entries.items() for part in entry)
-    return "\0".join([str(found.unread), "unlisted" if found.unlisted else "", *pairs])
+        manifest = Manifest.scan(workspace)
+    pairs = (part for entry in manifest.entries.items() for part in entry)
+    return "\0".join([str(manifest.unread), "unlisted" if manifest.unlisted else "", *pairs])
 
 
-def _entry(directory: int, entry: os.DirEntry[str], room: int) -> tuple[str, int]:
-    """What a file is told by, and how many of its bytes were read."""
+def _fingerprint(directory: int, entry: os.DirEntry[str], budget: int) -> tuple[str, int]:
     try:
         if entry.is_symlink():
             return f"link {os.readlink(entry.name, dir_fd=directory)}", 0
         if not entry.is_file(follow_symlinks=False):
             return "special", 0
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-        with files_module.held(os.open(entry.name, flags, dir_fd=directory)) as descriptor:
+        with files_module.closing(os.open(entry.name, flags, dir_fd=directory)) as descriptor:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 return "special", 0
             kind = "program" if status.st_mode & 0o111 else "file"
-            if status.st_size > room:
+            if status.st_size > budget:
                 return f"stamp {kind} {status.st_size} {status.st_mtime_ns}", 0
             digest, size = hashlib.sha256(), 0
-            # Of a file that somebody goes on writing, no more than there is room for.
-            while size < room and (chunk := os.read(descriptor, _CHUNK)):
+            # Stop at the limit, as the file may be growing.
+            while size < budget and (chunk := os.read(descriptor, _CHUNK)):
                 digest.update(chunk)
                 size += len(chunk)
             return f"{kind} {digest.hexdigest()}", size
-    except OSError:  # removed in this moment, or not ours to read
+    except OSError:  # removed meanwhile, or unreadable
         return "unreadable", 0
 
 
-def _verb(before: str | None, after: str | None) -> str:
+def _change_verb(before: str | None, after: str | None) -> str:
     if before is None:
         return "created"
     if after is None:
         return "deleted"
-    (old, _, was), (new, _, now) = before.partition(" "), after.partition(" ")
+    (old, _, old_value), (new, _, new_value) = before.partition(" "), after.partition(" ")
     if old == new:
         return "link changed" if new == "link" else "modified"
-    if {old, new} == {"file", "program"} and was == now:
+    if {old, new} == {"file", "program"} and old_value == new_value:
         return "made executable" if new == "program" else "no longer executable"
     if {old, new} <= {"file", "program", "stamp"}:
         return "modified"
-    return _NOW[new]
+    return _NEW_KINDS[new]
 
 
-_MOST_RANGES = 30
-_MOST_RANGES_IN_ALL = 100
-_MOST_CHANGES = 50
-_MOST_COMPARED = 1_000_000  # characters of a file of which the changed lines are told
-_KEPT_CHARS = 16_000_000  # of all files
-_FEW = 16  # files whose stamps take a tenth of a millisecond, which is less than a thread takes to start looking
+_MAX_RANGES = 30
+_MAX_TOTAL_RANGES = 100
+_MAX_CHANGES = 50
+_COMPARED_CHARS = 1_000_000
+_MAX_STORED_CHARS = 16_000_000  # of all files
+_MAX_QUICK_FILES = 16  # stamps of so many files take 0.1 ms, less than starting a thread
 
 
 class Watch:
-    """Remembers files, and tells how they differ later."""
+    """Remembers files and reports later changes."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._known: dict[str, _Known] = {}
+        self._states: dict[str, _FileState] = {}
         self._chars = 0
 
     @property
-    def kept_chars(self) -> int:
-        """How much room the texts take."""
+    def stored_chars(self) -> int:
+        """Memory used by texts."""
         return self._chars
 
-    def may_differ(self) -> bool:
-        """Whether `changes` could find something: quickly answered, since of many files it is not known."""
-        if len(self._known) > _FEW:
+    def may_have_changes(self) -> bool:
+        """Whether `take_changes` may find something; true for many files."""
+        if len(self._states) > _MAX_QUICK_FILES:
             return True
         stamp_of = self._workspace.quick_stamp
         try:
-            return any(known.may_have_changed(stamp_of(path)) for path, known in self._known.items())
+            return any(state.may_have_changed(stamp_of(path)) for path, state in self._states.items())
         except OSError:
             return True
 
-    def note(self, canonical: str) -> None:
-        """Remember a file as it is now, or that it is not there.
+    def record(self, canonical: str) -> None:
+        """Record a canonical path as it is now, also if missing."""
+        checked_at = time.time_ns()
+        self._store(canonical, self._read_state(canonical, self._workspace.stamp(canonical), checked_at)[0])
 
-        Args:
-            canonical: a path that `Workspace.resolve` gave.
-        """
-        looked = time.time_ns()
-        self._keep(canonical, self._look(canonical, self._workspace.stamp(canonical), looked)[0])
+    def record_content(self, canonical: str, version: str, text: str | None) -> None:
+        """Record known content; `text` is `Text.normalized`, None if binary."""
+        checked_at = time.time_ns()
+        self._store(canonical, _make_state(self._workspace.stamp(canonical), checked_at, version, text))
 
-    def remember(self, canonical: str, version: str, text: str | None) -> None:
-        """Remember a file that was just read or written, without reading it again.
-
-        Args:
-            canonical: a path that `Workspace.resolve` gave.
-            version: its tag.
-            text: `Text.plain`; None when it is no text.
-        """
-        looked = time.time_ns()
-        self._keep(canonical, _known(self._workspace.stamp(canonical), looked, version, text))
-
-    def changes(self) -> list[str]:
-        """What changed since each file was last looked at, as lines to be read; from then on that is what is known."""
-        told: list[str] = []
-        room, files = _MOST_RANGES_IN_ALL, 0
-        looked = time.time_ns()
+    def take_changes(self) -> list[str]:
+        """Describe changes since the last look, and record them."""
+        report: list[str] = []
+        budget, files = _MAX_TOTAL_RANGES, 0
+        checked_at = time.time_ns()
         stamp_of = self._workspace.stamp
-        for canonical, old in list(self._known.items()):
+        for canonical, old in list(self._states.items()):
             stamp = stamp_of(canonical)
             if not old.may_have_changed(stamp):
                 continue
-            new, _ = self._look(canonical, stamp, looked)
-            self._keep(canonical, new)
+            new, _ = self._read_state(canonical, stamp, checked_at)
+            self._store(canonical, new)
             if (new.stamp is None) == (old.stamp is None) and new.version == old.version:
                 continue
             files += 1
-            if files > _MOST_CHANGES:
+            if files > _MAX_CHANGES:
                 continue
-            known = old.stamp is not None and old.text is not None and new.text is not None
-            places = ranges(changed_spans(split(old.text or ""), split(new.text or ""))) if known else []
-            shown = places[: min(_MOST_RANGES, room)]
-            room -= len(shown)
+            is_comparable = old.stamp is not None and old.text is not None and new.text is not None
+            spans = changed_spans(split_lines(old.text or ""), split_lines(new.text or "")) if is_comparable else []
+            places = changed_ranges(spans)
+            visible = places[: min(_MAX_RANGES, budget)]
+            budget -= len(visible)
             if new.stamp is None:
-                told.append(f"Deleted: {canonical}")
+                report.append(f"Deleted: {canonical}")
             elif old.stamp is None:
-                told.append(f"Created: {canonical} ({'binary' if new.count is None else f'{new.count} lines'})")
+                report.append(f"Created: {canonical} ({'binary' if new.count is None else f'{new.count} lines'})")
             else:
-                told.append(f"Modified: {canonical}")
-                rest = len(places) - len(shown)
-                lines = [*shown, *([f"{rest} more"] if rest else [])]
-                told += [f"Changed lines: {', '.join(lines)}"] if lines else []
-        if files > _MOST_CHANGES:
-            told.append(f"… and {files - _MOST_CHANGES} more files")
-        return told
+                report.append(f"Modified: {canonical}")
+                rest = len(places) - len(visible)
+                lines = [*visible, *([f"{rest} more"] if rest else [])]
+                report += [f"Changed lines: {', '.join(lines)}"] if lines else []
+        if files > _MAX_CHANGES:
+            report.append(f"… and {files - _MAX_CHANGES} more files")
+        return report
 
-    def tracked(self) -> dict[str, str | None]:
-        """Each file that is remembered, and its version as it was last looked at; None for one that was not there."""
-        return {path: known.version if known.stamp is not None else None for path, known in self._known.items()}
+    def versions(self) -> dict[str, str | None]:
+        """Return the version of each file; None if missing."""
+        return {path: state.version if state.stamp is not None else None for path, state in self._states.items()}
 
-    def restore(self, tracked: Mapping[str, str | None]) -> Restored:
-        """Remember the files that another process did, as they are now.
-
-        Args:
-            tracked: what `tracked` gave there.
-        """
-        same: dict[str, tuple[str, str]] = {}
+    def restore(self, tracked: Mapping[str, str | None]) -> RestoredFiles:
+        """Record the files of another process as they are now."""
+        unchanged: dict[str, tuple[str, str]] = {}
         changed: dict[str, str] = {}
         for canonical, version in tracked.items():
-            looked = time.time_ns()
-            now, text = self._look(canonical, self._workspace.stamp(canonical), looked)
-            self._keep(canonical, now)
-            if (now.version if now.stamp is not None else None) != version:
-                verb = "Deleted" if now.stamp is None else "Created" if version is None else "Modified"
+            checked_at = time.time_ns()
+            state, text = self._read_state(canonical, self._workspace.stamp(canonical), checked_at)
+            self._store(canonical, state)
+            if (state.version if state.stamp is not None else None) != version:
+                verb = "Deleted" if state.stamp is None else "Created" if version is None else "Modified"
                 changed[canonical] = f"{verb}: {canonical} (changed while the run was paused; read it again)"
             elif text is not None:
-                same[canonical] = now.version, text
-        return Restored(same=same, changed=changed)
+                unchanged[canonical] = state.version, text
+        return RestoredFiles(unchanged=unchanged, changed=changed)
 
-    def _look(self, canonical: str, stamp: Stamp | None, looked: int) -> tuple[_Known, str | None]:
-        """A file as it is, and its text."""
+    def _read_state(self, canonical: str, stamp: Stamp | None, checked_at: int) -> tuple[_FileState, str | None]:
         if stamp is None:
-            return _known(None, looked, "", None), None
+            return _make_state(None, checked_at, "", None), None
         try:
             data = self._workspace.read_bytes(canonical, MAX_BYTES)
-        except ToolError:  # grown too large, made unreadable or a link: changed, and nothing can be said of its lines
-            return _known(stamp, looked, f"unread {stamp}", None), None
+        except ToolError:  # too large, unreadable or a link by now, so its lines are unknown
+            return _make_state(stamp, checked_at, f"unread {stamp}", None), None
         text = decode(data)
-        plain = text.plain if text else None
-        return _known(stamp, looked, version_of(data), plain), plain
+        plain = text.normalized if text else None
+        return _make_state(stamp, checked_at, version_of(data), plain), plain
 
-    def _keep(self, canonical: str, known: _Known) -> None:
-        """Remember a file; of very many, the texts of those that were looked at last."""
-        old = self._known.get(canonical)
-        self._chars += len(known.text or "") - len((old.text if old else None) or "")
-        self._known[canonical] = known
-        if self._chars <= _KEPT_CHARS:
+    def _store(self, canonical: str, state: _FileState) -> None:
+        old = self._states.get(canonical)
+        self._chars += len(state.text or "") - len((old.text if old else None) or "")
+        self._states[canonical] = state
+        if self._chars <= _MAX_STORED_CHARS:
             return
-        for path, each in sorted(self._known.items(), key=lambda item: item[1].looked):
-            if self._chars > _KEPT_CHARS and each.text is not None:
-                self._chars -= len(each.text)
-                self._known[path] = replace(each, text=None)
+        for path, stored in sorted(self._states.items(), key=lambda item: item[1].checked_at):
+            if self._chars > _MAX_STORED_CHARS and stored.text is not None:
+                self._chars -= len(stored.text)
+                self._states[path] = replace(stored, text=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
-    """What became of the files that another process knew.
+class RestoredFiles:
+    """Files known to another process.
 
     Attributes:
-        same: text files that are as they were: version and `Text.plain`.
-        changed: the others, each with a line that tells it.
+        same: version and `Text.normalized` of unchanged texts.
+        changed: descriptions of the others.
     """
 
-    same: dict[str, tuple[str, str]]
+    unchanged: dict[str, tuple[str, str]]
     changed: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """A file as it was looked at: nothing when it was not there, no number of lines when it is no text.
-
-    Attributes:
-        text: what to compare a later version with; None when there is no text, or it is too large to be kept.
-    """
-
+class _FileState:
     stamp: Stamp | None
-    looked: int
+    checked_at: int
     version: str
     count: int | None
     text: str | None
 
     def may_have_changed(self, stamp: Stamp | None) -> bool:
-        return stamp != self.stamp or (stamp is not None and is_recent(stamp, self.looked))
+        return stamp != self.stamp or (stamp is not None and is_recent(stamp, self.checked_at))
 
 
-def _known(stamp: Stamp | None, looked: int, version: str, text: str | None) -> _Known:
+def _make_state(stamp: Stamp | None, checked_at: int, version: str, text: str | None) -> _FileState:
     count = None if text is None else text.count("\n") + (not text.endswith("\n") and bool(text))
-    return _Known(stamp, looked, version, count, text if text is not None and len(text) <= _MOST_COMPARED else None)
+    stored = text if text is not None and len(text) <= _COMPARED_CHARS else None
+    return _FileState(stamp, checked_at, version, count, stored)

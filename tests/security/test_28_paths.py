@@ -192,10 +192,10 @@ def test_a_link_that_is_swapped_in_after_the_name_was_resolved_is_not_followed(
             (root / "dir").symlink_to(outside)
         return name
 
-    resolve = files.canonical
+    resolve = files.resolve_links
     for attempt in (lambda: workspace.read_bytes("dir/file.txt", 100), lambda: workspace.write_bytes("dir/x", b"")):
         with monkeypatch.context() as patched:
-            patched.setattr(files, "canonical", swapped_at_once)
+            patched.setattr(files, "resolve_links", swapped_at_once)
             with pytest.raises(ToolError, match=r"links|not a directory"):
                 attempt()
         (root / "dir").unlink()
@@ -245,16 +245,16 @@ def test_twenty_thousand_racing_accesses_stay_inside(workspace: Workspace, root:
 @pytest.mark.parametrize("opener", [files.open_by_kernel, files.open_by_walking])
 def test_a_name_does_not_end_at_a_null_byte(root: Path, opener: files.Opener) -> None:
     descriptor = os.open(root, os.O_PATH | os.O_DIRECTORY)
-    with files.held(descriptor):
+    with files.closing(descriptor):
         with pytest.raises(ValueError, match="null"):
-            files.canonical(descriptor, ("dir\0", "file.txt"), opener)
+            files.resolve_links(descriptor, ("dir\0", "file.txt"), opener)
         with pytest.raises(ValueError, match="null"):
             os.close(opener(descriptor, ("dir", "file.txt\0.md"), os.O_RDONLY))
 
 
 def test_the_kernel_is_asked_where_it_can_be(root: Path) -> None:
     descriptor = os.open(root, os.O_PATH | os.O_DIRECTORY)
-    with files.held(descriptor):
+    with files.closing(descriptor):
         try:
             os.close(files.open_by_kernel(descriptor, (), os.O_PATH))
         except OSError:

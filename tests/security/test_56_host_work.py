@@ -11,7 +11,7 @@ import pytest
 from agent_runtime import BoundExceededError, Image, ImageError, ToolError, ToolResult, run_bounded
 from agent_runtime.terminals.output import Screen
 from agent_runtime.terminals.processes import ProcessFamily
-from agent_runtime.workspace.edits import Seen
+from agent_runtime.workspace.edits import Versions
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.search import Hits
 from agent_runtime.workspace.state import Manifest, Watch
@@ -52,7 +52,7 @@ async def test_the_loop_turns_while_files_are_listed(hostile: Path) -> None:
 
 async def test_the_loop_turns_while_files_are_noted_for_a_pause(hostile: Path) -> None:
     with Workspace(hostile) as workspace:
-        assert await turns_during(Manifest.bounded(workspace)) > ON_THE_LOOP
+        assert await turns_during(Manifest.scan_bounded(workspace)) > ON_THE_LOOP
 
 
 async def test_the_loop_turns_while_processes_of_a_terminal_are_looked_for() -> None:
@@ -118,17 +118,17 @@ async def test_a_write_of_a_large_file_does_what_it_does_to_a_small_one(tmp_path
 
 async def test_of_what_was_read_a_bounded_number_of_bytes_is_kept(tmp_path: Path) -> None:
     """Lists of two-letter lines take thirty times the room of the text."""
-    seen = Seen()
+    seen = Versions()
     for number in range(100):
-        seen.read(f"f{number}", "v1", f"{number}\n" * 500_000)
-    assert seen.kept_bytes < 40_000_000
-    assert seen.base("f99", "v1")
+        seen.record_read(f"f{number}", "v1", f"{number}\n" * 500_000)
+    assert seen.stored_bytes < 40_000_000
+    assert seen.base_lines("f99", "v1")
     with pytest.raises(ToolError, match="forgotten: much was read since"):
-        seen.base("f0", "v1")
+        seen.base_lines("f0", "v1")
     watch = Watch(Workspace(tmp_path))
     for number in range(100):
-        watch.remember(f"f{number}", "v1", "ab\n" * 300_000)
-    assert watch.kept_chars < 20_000_000
+        watch.record_content(f"f{number}", "v1", "ab\n" * 300_000)
+    assert watch.stored_chars < 20_000_000
 
 
 async def test_a_file_of_very_many_lines_is_read_within_the_bound_of_memory(tmp_path: Path) -> None:
@@ -140,11 +140,11 @@ async def test_a_file_of_very_many_lines_is_read_within_the_bound_of_memory(tmp_
 
 
 def test_of_a_long_line_that_matches_only_what_is_shown_is_kept() -> None:
-    hits = Hits(most=1000)
+    hits = Hits(limit=1000)
     for number in range(20):
         hits.feed(b"f%d\x001:" % number + b"x" * 1_000_000 + b"\n\n")
-    assert sum(len(line.text) for line in hits.shown()) < 20_000
-    assert hits.kept_bytes < 20_000
+    assert sum(len(line.text) for line in hits.first_hits()) < 20_000
+    assert hits.stored_bytes < 20_000
 
 
 @pytest.mark.parametrize("mark", ["\u0301", "\x1b[1;2H\u0301", "\x1b[2;1H\u0301"])

@@ -30,7 +30,7 @@ from agent_runtime.transports.blocks_parser import expected_writes, parse
 from agent_runtime.transports.native import NativeReader
 from agent_runtime.workspace import syntax
 from agent_runtime.workspace.listing import IgnoreFile, Include
-from agent_runtime.workspace.patches import hunk_count, parse_patch
+from agent_runtime.workspace.patches import count_hunks, parse_patch
 from bot.ci_logs.log_formats import excerpt, failing_lines
 from bot.ci_logs.workflow import describe_job
 from bot.domain.grammar import parse_command
@@ -211,7 +211,7 @@ def _(text: str) -> None:
 @_in_a_thread("patch", 30_000)
 def _(text: str) -> None:
     patch = f"*** Begin Patch\n*** Update File: a\n{text}\n*** End Patch\n"
-    hunk_count(patch)
+    count_hunks(patch)
     parse_patch(patch)
 
 
@@ -279,7 +279,7 @@ def _(text: str) -> None:
 def _(text: str) -> None:
     ignores = IgnoreFile(text.encode())
     for path in ("a/b/c.py", "a" * 200, "a/" * 100 + "b"):
-        ignores.says(path, directory=False)
+        ignores.verdict(path, directory=False)
 
 
 @_in_a_thread("included names", 1_000)

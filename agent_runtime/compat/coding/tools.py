@@ -33,7 +33,7 @@ from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.tool import CallPlan, preview_call, preview_command, refusal_plan
 from agent_runtime.workspace import listing
 from agent_runtime.workspace.diffs import Text, decode, unified_text, version_of
-from agent_runtime.workspace.files import MAX_BYTES, StagedFile, Workspace, apply_all, in_line, is_unchanged
+from agent_runtime.workspace.files import MAX_BYTES, StagedFile, Workspace, apply_changes, is_unchanged, quote_path
 from agent_runtime.workspace.overlay import Overlay
 
 PREFIX = "CodingTools_"
@@ -197,7 +197,9 @@ class CodingActions:
             sandbox = self._sandbox_if_any
             if sandbox is None:
                 return Workspace(self.root)
-            return Workspace(self.root, seen_as=sandbox.inner_path(self.root), readable=self._logs.agent_paths(sandbox))
+            return Workspace(
+                self.root, agent_path=sandbox.inner_path(self.root), readable=self._logs.agent_paths(sandbox)
+            )
         except OSError as error:
             raise ToolError(f"the session root {self.root} cannot be opened: {error.strerror or error}") from error
 
@@ -274,7 +276,7 @@ class CodingActions:
         names = [name for each in found.files if not _is_noise(".", name := each.removeprefix(base))]
         if "/" not in pattern:  # as with pathlib's glob: of this directory only
             names = [name for name in names if "/" not in name]
-        lines = [*map(in_line, names[:_LISTED])] or [f"No files found matching {pattern} in {path}"]
+        lines = [*map(quote_path, names[:_LISTED])] or [f"No files found matching {pattern} in {path}"]
         if (more := len(names) - _LISTED) > 0:
             lines.append(f"... and {more} more files - use a more specific pattern")
         if not found.complete:
@@ -381,7 +383,7 @@ class CodingActions:
             ToolError: it cannot be written there.
         """
         files = Overlay(self._workspace)
-        old = files.text_file_if_any(path)
+        old = files.read_text_or_none(path)
         told = f"Wrote {len(content.encode(errors='replace'))} bytes to {path}"
         unread = old is None and files.exists(path)
         return _write(files.resolve(path), old.data if old else None, Text(content), told, unread=unread)
@@ -429,7 +431,7 @@ class CodingActions:
     def _apply(self, path: str, write: FileWrite) -> ToolResult:
         if not self._is_current(path, write):
             raise ToolError(CHANGED_MEANWHILE)
-        apply_all(self._workspace, [write.change])
+        apply_changes(self._workspace, [write.change])
         return _told("\n".join(write.note))
 
 
@@ -444,7 +446,7 @@ def _is_noise(directory: str, path: str) -> bool:
 
 def _bytes_of(files: Overlay, path: str) -> bytes:
     try:
-        return files.bytes_of(path)
+        return files.read_bytes(path)
     except ToolError as error:
         if error.kind != "FileNotFoundError":
             raise
@@ -476,7 +478,7 @@ def numbered(path: str, text: Text, offset: int, limit: int) -> str:
         raise ToolError(f"offset {offset} is beyond the end of {path} ({text.count} lines)", kind="ValueError")
     shown: list[str] = []
     room = _READ_CHARS
-    for number, line in enumerate(text.first(offset + limit)[offset:], offset + 1):
+    for number, line in enumerate(text.first_lines(offset + limit)[offset:], offset + 1):
         cut = line if len(line) <= _LINE_CHARS else f"{line[:_LINE_CHARS]}... [line truncated]"
         room -= len(cut) + 8
         if room < 0:

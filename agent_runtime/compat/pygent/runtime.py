@@ -120,7 +120,7 @@ class Runtime:
     @cached_property
     def files(self) -> Workspace:
         """The files of the workspace. No path leads out of it."""
-        return Workspace(self.base_dir, seen_as=self.sandbox.inner_path(self.base_dir) if self._level else None)
+        return Workspace(self.base_dir, agent_path=self.sandbox.inner_path(self.base_dir) if self._level else None)
 
     def bash(self, cmd: str, timeout: float | None = 30) -> str:
         """Run a command, and give it with its output and its exit code.
@@ -284,7 +284,7 @@ def _files(source: Workspace, name: str) -> Iterator[str]:
     pending = [""]
     while pending:
         above = pending.pop()
-        for entry in source.names(f"{name}{above}"):
+        for entry in source.list_directory(f"{name}{above}"):
             below = f"{above}/{entry}"
             if entry.endswith("/"):
                 pending.append(below.removesuffix("/"))

@@ -31,7 +31,7 @@ from agent_runtime.delegation.children import ChildRuns, Consumption, TaskStatus
 from agent_runtime.policy.policy import Policy, RunLimits
 from agent_runtime.processes.spawn import LoopThread, run_in_daemon_thread
 from agent_runtime.providers.scripted import ScriptedProvider
-from agent_runtime.workspace.files import apply_all
+from agent_runtime.workspace.files import apply_changes
 
 _STEP_SECONDS, _TASK_SECONDS = 300.0, 1200.0
 _MAX_TASKS = 3
@@ -144,7 +144,7 @@ class TaskManager:
                 _Caller(id_, self._on_event),
                 parent_rt.files,
                 child.begin,
-                partial(apply_all, parent_rt.files),
+                partial(apply_changes, parent_rt.files),
             )
             self._loop.run(partial(children.start, prompt, files=files or []))
             with ExitStack() as undo:

@@ -12,7 +12,7 @@ from agent_runtime.core.errors import ToolError
 from agent_runtime.delegation.children import Consumption, min_limits, share_limits
 from agent_runtime.delegation.copies import changed_paths, plan_merge, render_diff
 from agent_runtime.policy.policy import CallFacts, Denied, NeedsApproval, Permitted
-from agent_runtime.workspace.files import Workspace, apply_all
+from agent_runtime.workspace.files import Workspace, apply_changes
 from agent_runtime.workspace.state import Manifest
 
 LIMITS = RunLimits(max_steps=20, max_tokens=1_000, max_cost_usd=4.0, max_seconds=100)
@@ -81,14 +81,14 @@ def test_files_are_taken_whole_from_where_the_parent_has_them_as_they_were(tmp_p
         for name in ("same", "theirs", "both", "equal", "gone", "hidden"):
             (root / name).write_text("0")
     with Workspace(theirs) as child, Workspace(ours) as parent:
-        base = Manifest.of(child)
+        base = Manifest.scan(child)
         for name, text in {"theirs": "1", "both": "1", "equal": "1", "new": "1", "taken": "1"}.items():
             (theirs / name).write_text(text)
         for name, text in {"both": "2", "equal": "1", "taken": "2"}.items():
             (ours / name).write_text(text)
         (theirs / "gone").unlink()
         (theirs / ".gitignore").write_text("hidden\n")  # is no reason to delete it elsewhere
-        now = Manifest.of(child)
+        now = Manifest.scan(child)
         paths = changed_paths(base, now)
         merged = plan_merge(child, parent, base.entries, paths)
         assert [each.path for each in merged.writes] == [".gitignore", "gone", "new", "theirs"]
@@ -106,7 +106,7 @@ def test_a_file_that_came_to_be_after_the_merge_was_worked_out_is_not_replaced(t
         merged = plan_merge(child, parent, {}, ["new"])
         (ours / "new").write_bytes(mine)
         with pytest.raises(ToolError, match="changed or removed by someone else"):
-            apply_all(parent, merged.writes)
+            apply_changes(parent, merged.writes)
     assert (ours / "new").read_bytes() == mine
 
 
@@ -117,7 +117,7 @@ async def test_a_name_cannot_break_a_line_or_be_refused_by_an_encoding(tmp_path:
     for name in (b"a\n--- other", b"b\xff", "c\u202e".encode()):
         (theirs / os.fsdecode(name)).touch()
     with Workspace(theirs) as child, Workspace(ours) as parent:
-        now = Manifest.of(child)
+        now = Manifest.scan(child)
         names = changed_paths(Manifest({}), now)
         told = [*plan_merge(child, parent, {}, names).conflicts, (await render_diff(child, parent, names))[0]]
     assert len(told[-1].splitlines()) == 4

@@ -14,7 +14,7 @@ from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.search import ripgrep
+from agent_runtime.workspace.search import find_ripgrep
 from tests.containers import StandIn
 
 
@@ -227,11 +227,11 @@ def test_the_locked_ripgrep_comes_before_one_on_the_path(tmp_path: Path, monkeyp
     (tmp_path / "rg").write_text("#!/bin/sh\n")
     (tmp_path / "rg").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert ripgrep() == Path(sys.prefix, "bin", "rg")
+    assert find_ripgrep() == Path(sys.prefix, "bin", "rg")
     monkeypatch.setattr("sys.prefix", "/nonexistent")
-    assert ripgrep() == tmp_path / "rg"
+    assert find_ripgrep() == tmp_path / "rg"
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert ripgrep() is None
+    assert find_ripgrep() is None
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ async def test_the_log_of_a_long_output_is_read_by_the_other_tools_and_by_the_sh
     shell = ShellTools(sandbox, tmp_path / "work", logs)
     path = "/logs/main-1.log"
     assert f"; all of it: {path} " in (await shell.execute("main", "seq 100000")).text
-    with Workspace(tmp_path / "work", seen_as="/workspace", readable=logs.agent_paths(sandbox)) as workspace:
+    with Workspace(tmp_path / "work", agent_path="/workspace", readable=logs.agent_paths(sandbox)) as workspace:
         files, search = FileTools(workspace), SearchTools(workspace, sandbox)
         assert "50000" in files.read_file(path, 49_999, 50_001).text
         hits = await search.find("^77777$", scope="file", target=path)

@@ -4,7 +4,7 @@ import pytest
 
 from agent_runtime.interpreter.source import CodeError, parse_code
 from agent_runtime.transports.blocks_parser import Slot, plan_payloads, same_file
-from agent_runtime.workspace.edits import contents_taken
+from agent_runtime.workspace.edits import payload_count
 
 
 def paths(code: str, known_writers: frozenset[str] = frozenset()) -> list[str | None] | None:
@@ -141,7 +141,7 @@ def test_a_block_that_mentions_an_earlier_writer_leaves_the_count_to_the_run(cod
     ("mode", "edits", "taken"), [("w", None, 1), ("replace", None, 2), ("multi_edit", 3, 3), ("patch", None, 1)]
 )
 def test_the_rule_for_one_call(mode: str, edits: int | None, taken: int) -> None:
-    assert contents_taken(mode, edits) == taken
+    assert payload_count(mode, edits) == taken
 
 
 def test_a_write_that_repeats_kept_contents_takes_none() -> None:
@@ -151,7 +151,7 @@ def test_a_write_that_repeats_kept_contents_takes_none() -> None:
 @pytest.mark.parametrize("mode", ["multi_edit", "x", ""])
 def test_a_call_that_is_no_write_has_no_count(mode: str) -> None:
     with pytest.raises(ValueError, match="no such write"):
-        contents_taken(mode)
+        payload_count(mode)
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ from agent_runtime.workspace.diffs import (
     Text,
     append,
     apply,
-    counted,
     decode,
     diff,
-    insertion,
+    make_insertion,
+    make_replacement,
     opcodes,
-    replacement,
+    summarize_changes,
     version_of,
 )
 
@@ -44,7 +44,7 @@ def test_a_change_is_shown_with_numbers_and_three_lines_around_it() -> None:
 
 def test_changes_that_were_just_sent_are_shown_by_their_numbers_only() -> None:
     edit = LineEdit(start=4, end=10, text="line 4\n" + "new\n" * 20)
-    assert diff(TEN, [*TEN[:4], *["new"] * 20], sent=[edit]).split("\n") == [
+    assert diff(TEN, [*TEN[:4], *["new"] * 20], edits=[edit]).split("\n") == [
         " 2   line 2",
         " 3   line 3",
         " 4   line 4",
@@ -59,18 +59,18 @@ def test_changes_that_were_just_sent_are_shown_by_their_numbers_only() -> None:
 
 def test_changes_elsewhere_are_left_out() -> None:
     after = ["first", *TEN[1:9], "last"]
-    assert diff(TEN, after, within=[(8, 10)]).split("\n")[-2:] == ["10 - line 10", "10 + last"]
-    assert "first" not in diff(TEN, after, within=[(8, 10)])
-    assert diff(TEN, after, within=[(5, 6)]) == ""
+    assert diff(TEN, after, regions=[(8, 10)]).split("\n")[-2:] == ["10 - line 10", "10 + last"]
+    assert "first" not in diff(TEN, after, regions=[(8, 10)])
+    assert diff(TEN, after, regions=[(5, 6)]) == ""
 
 
 def test_changes_are_counted_with_their_places() -> None:
-    assert counted(TEN, TEN) == ""
+    assert summarize_changes(TEN, TEN) == ""
     assert (
-        counted(TEN, ["new", *TEN[:4], "five", "more", *TEN[5:9]])
+        summarize_changes(TEN, ["new", *TEN[:4], "five", "more", *TEN[5:9]])
         == "Changed lines: 1, 6-7, after 11 (1 removed) (+3 -2)."
     )
-    many = counted(
+    many = summarize_changes(
         [str(number) for number in range(200)], [str(number) if number % 2 else "x" for number in range(200)]
     )
     assert ", 79, 60 more places (+100 -100)." in many
@@ -196,7 +196,7 @@ def test_an_insertion_does_what_a_list_of_lines_would(data: st.DataObject) -> No
     newline = newline if newline in raw else "\n"
     after = data.draw(st.integers(0, len(lines)))
     new = data.draw(st.lists(LINE, max_size=3))
-    edit = insertion(after, written(new, "\n", final=True), len(lines))
+    edit = make_insertion(after, written(new, "\n", final=True), len(lines))
     expected = lines[:after] + new + lines[after:]
     assert apply(Text(raw), [edit]) == written(expected, newline, final=final)
 
@@ -244,21 +244,21 @@ def test_overlapping_edits_are_refused(pair: tuple[tuple[int, int], tuple[int, i
 @pytest.mark.parametrize(("start", "end"), [(0, 1), (2, 1), (3, 4), (4, 4), (-1, -1)])
 def test_ranges_outside_the_file_are_refused_with_the_valid_ones(start: int, end: int) -> None:
     with pytest.raises(ToolError, match="1 <= start <= end <= 3"):
-        replacement(f"start_line={start}, end_line={end}", start, end, "", 3)
+        make_replacement(f"start_line={start}, end_line={end}", start, end, "", 3)
 
 
 @pytest.mark.parametrize("after", [-1, 4])
 def test_insertions_outside_the_file_are_refused_with_the_valid_places(after: int) -> None:
     with pytest.raises(ToolError, match=rf"after_line={after}: .* 0 .* 3"):
-        insertion(after, "", 3)
+        make_insertion(after, "", 3)
 
 
 @pytest.mark.parametrize("number", ["1", 1.0, None, True])
 def test_line_numbers_are_whole_numbers(number: object) -> None:
     with pytest.raises(ToolError, match="whole number"):
-        replacement("x", number, 1, "", 3)
+        make_replacement("x", number, 1, "", 3)
     with pytest.raises(ToolError, match="whole number"):
-        insertion(number, "", 3)
+        make_insertion(number, "", 3)
 
 
 @pytest.mark.parametrize(
@@ -322,12 +322,12 @@ def test_a_character_that_the_encoding_lacks_is_named() -> None:
 
 
 def test_what_is_unusual_is_said_and_what_is_not_is_not() -> None:
-    assert Text("a\n").peculiarities == ""
-    assert Text("").peculiarities == ""
-    assert Text("a\r\nb", "utf-16-le", b"\xff\xfe").peculiarities == (
+    assert Text("a\n").format_notes == ""
+    assert Text("").format_notes == ""
+    assert Text("a\r\nb", "utf-16-le", b"\xff\xfe").format_notes == (
         "utf-16-le, CRLF line endings, no newline at the end"
     )
-    assert Text("a\n", "utf-8", b"\xef\xbb\xbf").peculiarities == "UTF-8 with byte order mark"
+    assert Text("a\n", "utf-8", b"\xef\xbb\xbf").format_notes == "UTF-8 with byte order mark"
 
 
 def test_a_version_is_the_beginning_of_the_content_s_sha256() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent_runtime.workspace.diffs import unified
+from agent_runtime.workspace.diffs import unified_hunks
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", ""]), max_size=30)
 
@@ -14,16 +14,16 @@ LINES = st.lists(st.sampled_from(["a", "b", "c", ""]), max_size=30)
 def test_changes_come_in_hunks_with_three_lines_of_context() -> None:
     before = [str(i) for i in range(1, 31)]
     after = [*before[:4], "new", *before[5:20], *before[21:]]
-    assert unified(before, after) == [
+    assert unified_hunks(before, after) == [
         *["@@ -2,7 +2,7 @@", " 2", " 3", " 4", "-5", "+new", " 6", " 7", " 8"],
         *["@@ -18,7 +18,6 @@", " 18", " 19", " 20", "-21", " 22", " 23", " 24"],
     ]
 
 
 def test_whole_files_come_and_go() -> None:
-    assert unified([], ["a", "b"]) == ["@@ -0,0 +1,2 @@", "+a", "+b"]
-    assert unified(["a"], []) == ["@@ -1,1 +0,0 @@", "-a"]
-    assert unified(["a"], ["a"]) == []
+    assert unified_hunks([], ["a", "b"]) == ["@@ -0,0 +1,2 @@", "+a", "+b"]
+    assert unified_hunks(["a"], []) == ["@@ -1,1 +0,0 @@", "-a"]
+    assert unified_hunks(["a"], ["a"]) == []
 
 
 @settings(
@@ -31,7 +31,7 @@ def test_whole_files_come_and_go() -> None:
 )
 @given(LINES, LINES)
 def test_git_applies_it(tmp_path: Path, before: list[str], after: list[str]) -> None:
-    hunks = unified(before, after)
+    hunks = unified_hunks(before, after)
     if not hunks or not before or not after:
         return
     (tmp_path / "f").write_text("".join(f"{line}\n" for line in before))

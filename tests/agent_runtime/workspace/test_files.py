@@ -18,7 +18,7 @@ from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.workspace import files
-from agent_runtime.workspace.files import Staged, StagedFile, Workspace, apply_all
+from agent_runtime.workspace.files import StagedContent, StagedFile, Workspace, apply_changes
 from tests.block_files import BlockFiles
 
 
@@ -101,7 +101,7 @@ def test_absolute_paths_beneath_the_root_are_relative_ones(tmp_path: Path) -> No
     real = tmp_path / "real"
     real.mkdir()
     (tmp_path / "alias").symlink_to(real)
-    with Workspace(tmp_path / "alias", seen_as="/workspace") as workspace:
+    with Workspace(tmp_path / "alias", agent_path="/workspace") as workspace:
         for path in ("/workspace/a/x", f"{tmp_path}/alias/a/x", f"{real}/a/x", "./a//x", "b/../a/x"):
             assert workspace.resolve(path) == "a/x"
         assert workspace.resolve("/workspace") == "."
@@ -109,7 +109,7 @@ def test_absolute_paths_beneath_the_root_are_relative_ones(tmp_path: Path) -> No
 
 
 def test_the_refusal_of_an_absolute_path_names_the_root_that_the_agent_sees(tmp_path: Path) -> None:
-    with Workspace(tmp_path, seen_as="/workspace") as workspace, pytest.raises(ToolError, match="'/workspace'"):
+    with Workspace(tmp_path, agent_path="/workspace") as workspace, pytest.raises(ToolError, match="'/workspace'"):
         workspace.resolve("/etc/passwd")
 
 
@@ -166,7 +166,7 @@ def test_a_listing_is_sorted_marks_directories_and_leaves_git_out(workspace: Wor
     for name in ("b/x", "a", "c"):
         workspace.write_bytes(name, b"")
     (tmp_path / ".git").mkdir()
-    assert workspace.names(".") == ["a", "b/", "c"]
+    assert workspace.list_directory(".") == ["a", "b/", "c"]
 
 
 def test_closing_twice_is_fine(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_an_unconfined_workspace_reaches_what_its_user_may(tmp_path: Path) -> No
         assert workspace.resolve(str(inside / "a" / "b")) == "a/b"
         workspace.write_bytes(str(outside / "new"), b"1")
         workspace.write_bytes("a/b", b"2")
-        assert workspace.names(".") == ["a/", "link"]
+        assert workspace.list_directory(".") == ["a/", "link"]
         assert workspace.stamp(workspace.resolve("../out/x")) is not None
     assert (outside / "new").read_bytes() == b"1"
     assert (inside / "a" / "b").read_bytes() == b"2"
@@ -247,7 +247,7 @@ def tree(root: Path) -> dict[str, bytes | None]:
 def test_several_changes_are_made(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"old")
     (tmp_path / "b").write_bytes(b"old")
-    apply_all(
+    apply_changes(
         workspace,
         [
             StagedFile(path="a", data=b"new", old=b"old"),
@@ -271,7 +271,7 @@ def test_what_was_done_is_taken_back_when_a_later_change_fails(workspace: Worksp
         StagedFile(path="gone", data=None, old=b""),
     ]
     with pytest.raises(ToolError, match="'gone' "):
-        apply_all(workspace, changes)
+        apply_changes(workspace, changes)
     assert tree(tmp_path) == before
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
 
@@ -284,7 +284,7 @@ class Raced(Workspace):
         self._meanwhile = meanwhile
 
     @override
-    def stage(self, path: str, data: bytes, *, mode: int | None = None) -> Staged:
+    def stage(self, path: str, data: bytes, *, mode: int | None = None) -> StagedContent:
         staged = super().stage(path, data, mode=mode)
         self._meanwhile()
         return staged
@@ -300,7 +300,7 @@ def test_what_someone_else_writes_between_reading_and_renaming_is_not_lost(tmp_p
         (tmp_path / name).write_text("one\ntheirs\nthree\n")
 
     with Raced(tmp_path, meanwhile) as workspace, pytest.raises(ToolError) as told:
-        apply_all(workspace, changes)
+        apply_changes(workspace, changes)
     first, *shown = str(told.value).split("\n")
     assert first.startswith(f"{name!r} ")
     assert shown == ["1 | one", "2 | theirs", "3 | three"]
@@ -321,7 +321,7 @@ def test_a_file_that_someone_else_makes_removes_or_replaces_meanwhile_is_left_al
     if old is not None:
         (tmp_path / "a").write_bytes(old)
     with Raced(tmp_path, meanwhile) as workspace, pytest.raises(ToolError, match="'a' "):
-        apply_all(workspace, [StagedFile(path="a", data=b"mine\n", old=old)])
+        apply_changes(workspace, [StagedFile(path="a", data=b"mine\n", old=old)])
     assert tree(tmp_path) == ({"a": now} if now is not None else {})
 
 
@@ -354,7 +354,7 @@ def test_nothing_is_put_in_place_before_all_contents_are_on_the_disk(
 
     monkeypatch.setattr(files, "_write", fill)
     with pytest.raises(ToolError, match=r"'x/y/b' .* disk is full"):
-        apply_all(
+        apply_changes(
             workspace,
             [StagedFile(path="a", data=b"new", old=b"old"), StagedFile(path="x/y/b", data=b"large", old=None)],
         )

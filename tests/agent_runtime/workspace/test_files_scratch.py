@@ -9,7 +9,7 @@ import pytest
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.tools.search import SearchTools
-from agent_runtime.workspace.files import Scratch, Workspace, held
+from agent_runtime.workspace.files import Scratch, Workspace, closing
 from tests.block_files import BlockFiles
 from tests.sandboxes import opened_in
 
@@ -26,7 +26,7 @@ def scratch() -> Iterator[Scratch]:
 @pytest.fixture
 def workspace(tmp_path: Path, scratch: Scratch) -> Iterator[Workspace]:
     (tmp_path / "work").mkdir()
-    with Workspace(tmp_path / "work", seen_as="/workspace", scratch=scratch) as opened:
+    with Workspace(tmp_path / "work", agent_path="/workspace", scratch=scratch) as opened:
         yield opened
 
 
@@ -37,7 +37,7 @@ def root_of(tmp_path: Path, name: str) -> Path:
 
 
 def attach(scratch: Scratch, root: Path, alive: Callable[[], bool] = lambda: True) -> None:
-    with held(os.open(root, os.O_PATH | os.O_DIRECTORY)) as descriptor:
+    with closing(os.open(root, os.O_PATH | os.O_DIRECTORY)) as descriptor:
         scratch.attach(descriptor, alive)
 
 
@@ -52,7 +52,7 @@ def test_what_is_written_before_a_sandbox_runs_is_in_the_first_and_in_no_other(
     attach(scratch, first)
     assert Path(f"{first}{name}").read_bytes() == b"echo 1\n"
     assert Path(f"{first}{name}").stat().st_mode & 0o777 == 0o755
-    assert workspace.names(TMP) == [f"{Path(name).parent.name}/"]
+    assert workspace.list_directory(TMP) == [f"{Path(name).parent.name}/"]
     scratch.detach()
     assert not workspace.exists(name)
     attach(scratch, second)
@@ -162,7 +162,7 @@ def test_what_cannot_stand_in_a_sandbox_does_not_keep_it_from_starting(
     for name in ("a", "toolchain/b", "z"):
         workspace.write_bytes(f"{TMP}/{name}", b"1")
     attach(scratch, root)
-    assert workspace.names(TMP) == ["a", "toolchain", "z"]
+    assert workspace.list_directory(TMP) == ["a", "toolchain", "z"]
     assert workspace.stamp(f"{TMP}/toolchain/b") is None
 
 
@@ -188,7 +188,7 @@ def test_a_workspace_that_lies_in_the_machines_tmp_is_the_workspace(tmp_path: Pa
 
 def test_without_a_sandbox_there_is_none(tmp_path: Path) -> None:
     with (
-        Workspace(tmp_path, seen_as="/workspace") as workspace,
+        Workspace(tmp_path, agent_path="/workspace") as workspace,
         pytest.raises(ToolError, match="outside the workspace"),
     ):
         workspace.write_bytes(f"{TMP}/x.py", b"x")

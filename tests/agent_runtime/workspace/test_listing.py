@@ -106,7 +106,7 @@ def test_readable_directories_elsewhere_are_listed_by_their_path_in_the_agent_s_
         ]
         assert list_files(workspace, "*.log", "/logs/old").files == ["/logs/old/main-2.log"]
         assert list_files(workspace, "**/*", ".").files == []
-        assert workspace.names("/logs") == ["main-1.log", "notes.txt", "old/"]
+        assert workspace.list_directory("/logs") == ["main-1.log", "notes.txt", "old/"]
         with pytest.raises(ToolError, match=r"'/logs/notes.txt'") as told:
             list_files(workspace, "*", "/logs/notes.txt")
         assert told.value.kind == "NotADirectoryError"
@@ -171,7 +171,7 @@ def says(file: IgnoreFile, path: str, *, directory: bool) -> bool:
     """What the directories above say comes first, as in git."""
     parts = path.split("/")
     above = ("/".join(parts[:depth]) for depth in range(1, len(parts)))
-    return any(file.says(each, directory=True) for each in above) or bool(file.says(path, directory=directory))
+    return any(file.verdict(each, directory=True) for each in above) or bool(file.verdict(path, directory=directory))
 
 
 def git_says(root: Path, paths: list[str]) -> dict[str, bool]:
@@ -208,17 +208,17 @@ def test_it_says_what_git_says(tmp_path: Path, seed: int) -> None:
 def test_stars_do_not_backtrack() -> None:
     """With a matcher that does, this takes longer than the universe lasts."""
     file = IgnoreFile(b"*a*a*a*a*a*a*a*a*a*a*a*a*a*b\n" + b"*x" * 400 + b"y\n")
-    assert not file.says("a" * 250, directory=False)
-    assert file.says("a" * 250 + "b", directory=False)
-    assert not file.says("/".join(["x" * 250] * 16), directory=False)
+    assert not file.verdict("a" * 250, directory=False)
+    assert file.verdict("a" * 250 + "b", directory=False)
+    assert not file.verdict("/".join(["x" * 250] * 16), directory=False)
 
 
 def test_many_patterns_without_wildcards_are_looked_up() -> None:
     file = IgnoreFile(b"".join(b"name%d\n/path/%d/\n" % (number, number) for number in range(100_000)))
-    assert file.says("a/name77777", directory=False)
-    assert file.says("path/77777", directory=True)
-    assert file.says("path/77777", directory=False) is None
+    assert file.verdict("a/name77777", directory=False)
+    assert file.verdict("path/77777", directory=True)
+    assert file.verdict("path/77777", directory=False) is None
 
 
 def test_only_so_many_lines_are_read() -> None:
-    assert IgnoreFile(b"a\nb\n", most=1).says("b", directory=False) is None
+    assert IgnoreFile(b"a\nb\n", max_lines=1).verdict("b", directory=False) is None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace.diffs import Text, apply
 from agent_runtime.workspace.edits import find_block
-from agent_runtime.workspace.patches import Hunk, UpdateFile, parse_patch, place_hunks, with_hunks
+from agent_runtime.workspace.patches import Hunk, UpdateFile, parse_patch, place_hunks, replace_hunks
 
 LINE = st.sampled_from(["a", " a", "a ", "b", "  b", "", "“a”", '"a"', "\ta", "c()", "def f():", "    x"])
 LINES = st.lists(LINE, max_size=12)
@@ -185,14 +185,14 @@ def test_hunks_are_numbered_over_all_files() -> None:
     ],
 )
 def test_a_hunk_is_put_in_the_place_of_another(number: int, correction: str, old: str, new: str) -> None:
-    assert with_hunks(PATCH, {number: correction}) == PATCH.replace(old, new)
+    assert replace_hunks(PATCH, {number: correction}) == PATCH.replace(old, new)
 
 
 @given(st.dictionaries(st.integers(1, 3), st.sampled_from(["-x\n+y\n", "@@ z\n+y\n"]), min_size=1))
 def test_the_other_hunks_stay_as_they_are(corrections: dict[int, str]) -> None:
     before, after = (
         [hunk for section in parse_patch(patch) if isinstance(section, UpdateFile) for hunk in section.hunks]
-        for patch in (PATCH, with_hunks(PATCH, corrections))
+        for patch in (PATCH, replace_hunks(PATCH, corrections))
     )
     for number, (old, new) in enumerate(zip(before, after, strict=True), 1):
         assert ((old.headers, old.old, old.new, old.at_end) == (new.headers, new.old, new.new, new.at_end)) is (

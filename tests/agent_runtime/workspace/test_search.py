@@ -14,16 +14,16 @@ def fed(hits: Hits, output: bytes, size: int = 1 << 16) -> Hits:
 
 
 def test_hits_are_in_order_of_path_and_line_however_they_came() -> None:
-    hits = fed(Hits(most=9), b"./b\x002:x\n9:y\n\n./a\x001:z\n")
-    assert hits.text() == "[find] 3 match(es) (showing 3 of 3):\na:1:z\nb:2:x\nb:9:y"
+    hits = fed(Hits(limit=9), b"./b\x002:x\n9:y\n\n./a\x001:z\n")
+    assert hits.render() == "[find] 3 match(es) (showing 3 of 3):\na:1:z\nb:2:x\nb:9:y"
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1 << 16])
 def test_all_matches_are_counted_and_the_first_shown(size: int) -> None:
     lines = b"".join(b"%d:x\n" % number for number in range(1, 101))
     output = b"\n".join(b"./%c\0%b" % (name, lines) for name in b"cab")
-    hits = fed(Hits(most=2), output, size)
-    assert hits.text().split("\n") == [
+    hits = fed(Hits(limit=2), output, size)
+    assert hits.render().split("\n") == [
         "[find] 300 match(es) (showing 2 of 300):",
         "a:1:x",
         "a:2:x",
@@ -33,46 +33,46 @@ def test_all_matches_are_counted_and_the_first_shown(size: int) -> None:
 
 def test_what_is_kept_stays_bounded_and_the_first_are_among_it() -> None:
     output = b"\n".join(b"%05d\x001:x\n2:y\n" % number for number in range(30_000, 0, -1))
-    hits = fed(Hits(most=3), output)
-    assert [(hit.file, hit.line) for hit in hits.shown()] == [("00001", 1), ("00001", 2), ("00002", 1)]
+    hits = fed(Hits(limit=3), output)
+    assert [(hit.file, hit.line) for hit in hits.first_hits()] == [("00001", 1), ("00001", 2), ("00002", 1)]
     assert len(hits._files) <= 3
-    assert "60000 match(es)" in hits.text()
+    assert "60000 match(es)" in hits.render()
 
 
 def test_files_that_are_not_wanted_do_not_count() -> None:
-    hits = fed(Hits(most=9, wanted=Include.parse("*.py")), b"./a.py\x001:x\n\n./b.c\x001:x\n2:x\n")
-    assert hits.text() == "[find] 1 match(es) (showing 1 of 1):\na.py:1:x"
+    hits = fed(Hits(limit=9, include=Include.parse("*.py")), b"./a.py\x001:x\n\n./b.c\x001:x\n2:x\n")
+    assert hits.render() == "[find] 1 match(es) (showing 1 of 1):\na.py:1:x"
 
 
 @pytest.mark.parametrize("size", [1, 5, 1 << 16])
 def test_a_remark_of_ripgrep_is_no_match(size: int) -> None:
     remark = b'./a: WARNING: stopped searching binary file after match (found "\\0" byte around offset 9)\n'
     for context in (0, 1):
-        hits = fed(Hits(most=9, context=context), b"./a\x001:x\n" + remark + b"\n./b\x001:x\n", size)
-        assert [(hit.file, hit.line, hit.text) for hit in hits.shown()] == [("a", 1, "x"), ("b", 1, "x")]
+        hits = fed(Hits(limit=9, context=context), b"./a\x001:x\n" + remark + b"\n./b\x001:x\n", size)
+        assert [(hit.file, hit.line, hit.text) for hit in hits.first_hits()] == [("a", 1, "x"), ("b", 1, "x")]
 
 
 @pytest.mark.parametrize("size", [1, 4, 1 << 16])
 def test_no_content_of_a_file_can_be_taken_for_another_file(size: int) -> None:
-    hits = fed(Hits(most=9), b"./a\x001:x\0./b\x001:y\n3:\n4:\0\n\n./c\x001:z\n", size)
-    assert [(hit.file, hit.line) for hit in hits.shown()] == [("a", 1), ("a", 3), ("a", 4), ("c", 1)]
+    hits = fed(Hits(limit=9), b"./a\x001:x\0./b\x001:y\n3:\n4:\0\n\n./c\x001:z\n", size)
+    assert [(hit.file, hit.line) for hit in hits.first_hits()] == [("a", 1), ("a", 3), ("a", 4), ("c", 1)]
 
 
 def test_where_the_matches_are_is_told_by_the_first_directory_in_which_they_differ() -> None:
     lines = [b"".join(b"%d:x\n" % line for line in range(1, number + 1)) for number in range(1, 13)]
     output = b"\n".join(b"./src/pkg/%d/f\0%b" % (number, each) for number, each in enumerate(lines, 1))
-    hits = fed(Hits(most=1), output)
-    assert "[more: src/pkg/12/ 12, src/pkg/11/ 11, " in hits.text()
-    assert ", src/pkg/5/ 5, 4 other places 10. Narrow" in hits.text()
+    hits = fed(Hits(limit=1), output)
+    assert "[more: src/pkg/12/ 12, src/pkg/11/ 11, " in hits.render()
+    assert ", src/pkg/5/ 5, 4 other places 10. Narrow" in hits.render()
 
 
 def test_context_is_marked_groups_are_parted_and_each_file_is_named_once() -> None:
     hits = fed(
-        Hits(most=3, context=1),
+        Hits(limit=3, context=1),
         b"./src/a\x001-before\n2:x\n3-after\n--\n8-before\n9:x\n10-after\n\n"
         b"./src/b\x001:x\n2-after\n--\n19-unwanted\n20:x\n",
     )
-    assert hits.text().split("\n") == [
+    assert hits.render().split("\n") == [
         "[find] 4 match(es) (showing 3 of 4):",
         "src/a", "1-before", "2:x", "3-after", "--", "8-before", "9:x", "10-after", "",
         "src/b", "1:x", "2-after",
@@ -82,32 +82,32 @@ def test_context_is_marked_groups_are_parted_and_each_file_is_named_once() -> No
 
 def test_a_long_line_is_cut_around_its_match() -> None:
     line = "é" * 1000 + "NEEDLE" + "ü" * 1000
-    hits = fed(Hits(most=1), f"./a\0001:{line}\n".encode())
-    assert hits.cut() == ["a"]
-    hits.place(fed(Hits(most=1, columns=True), f"./a\0001:2001:{line}\n".encode()))
-    (hit,) = hits.shown()
+    hits = fed(Hits(limit=1), f"./a\0001:{line}\n".encode())
+    assert hits.truncated_files() == ["a"]
+    hits.use_columns(fed(Hits(limit=1, columns=True), f"./a\0001:2001:{line}\n".encode()))
+    (hit,) = hits.first_hits()
     assert "NEEDLE" in hit.text
     assert hit.text.startswith("[920 characters]…é")
     assert hit.text.endswith("ü…[846 characters]")
-    assert hits.cut() == []
+    assert hits.truncated_files() == []
 
 
 def test_a_line_too_long_to_look_at_is_named() -> None:
-    hits = Hits(most=1)
+    hits = Hits(limit=1)
     with pytest.raises(ToolError, match=r"'dist/a\.js' .* 16,000,000 bytes"):
         fed(hits, b"./dist/a.js\x001:" + b"x" * 16_000_001, 1 << 22)
 
 
 def test_bytes_that_are_no_text_are_shown_as_far_as_they_can_be() -> None:
-    (hit,) = fed(Hits(most=1), b"./a\x001:caf\xe9 x\r\n").shown()
+    (hit,) = fed(Hits(limit=1), b"./a\x001:caf\xe9 x\r\n").first_hits()
     assert hit.text == "caf\ufffd x"
-    (hit,) = fed(Hits(most=1), b"./a\x001:pin" + b"\xff\xfe" * 60 + b"\n").shown()
+    (hit,) = fed(Hits(limit=1), b"./a\x001:pin" + b"\xff\xfe" * 60 + b"\n").first_hits()
     assert hit.text == "pin[120 characters of binary data]"
 
 
 def test_a_name_that_is_not_printable_is_escaped() -> None:
-    hits = fed(Hits(most=1), b"a\x1b[2J\x001:x\n")
-    assert hits.text().split("\n")[1:] == ["a\\x1b[2J:1:x"]
+    hits = fed(Hits(limit=1), b"a\x1b[2J\x001:x\n")
+    assert hits.render().split("\n")[1:] == ["a\\x1b[2J:1:x"]
 
 
 @pytest.mark.parametrize(

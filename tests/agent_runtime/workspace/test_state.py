@@ -26,117 +26,117 @@ def age(path: Path) -> None:
 def test_nothing_changed_nothing_told(workspace: Workspace, tmp_path: Path) -> None:
     put(tmp_path / "a", LINES)
     watch = Watch(workspace)
-    watch.note("a")
-    assert watch.changes() == []
+    watch.record("a")
+    assert watch.take_changes() == []
     (tmp_path / "a").touch()
     (tmp_path / "a").chmod(0o600)
-    assert watch.changes() == []
+    assert watch.take_changes() == []
 
 
 def test_what_cannot_have_changed_needs_no_look() -> None:
     with Workspace(Path(__file__).parent) as old:
         watch = Watch(old)
-        assert not watch.may_differ()
-        watch.note(Path(__file__).name)
-        watch.note("none.py")
-        assert not watch.may_differ()
+        assert not watch.may_have_changes()
+        watch.record(Path(__file__).name)
+        watch.record("none.py")
+        assert not watch.may_have_changes()
 
 
 def test_what_may_have_changed_needs_one(workspace: Workspace, tmp_path: Path) -> None:
     put(tmp_path / "a", LINES)
     watch = Watch(workspace)
-    watch.note("a")
-    assert watch.may_differ()  # so young that its times could not tell a second change
+    watch.record("a")
+    assert watch.may_have_changes()  # so young that its times could not tell a second change
     (tmp_path / "a").unlink()
-    assert watch.may_differ()
-    assert watch.changes() == ["Deleted: a"]
-    assert not watch.may_differ()
+    assert watch.may_have_changes()
+    assert watch.take_changes() == ["Deleted: a"]
+    assert not watch.may_have_changes()
     put(tmp_path / "a", LINES)
-    assert watch.may_differ()
+    assert watch.may_have_changes()
 
 
 def test_nothing_that_others_made_is_followed_to_know_it(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     watch = Watch(workspace)
-    watch.note("there/none")
-    assert not watch.may_differ()
+    watch.record("there/none")
+    assert not watch.may_have_changes()
     (tmp_path / "there").rmdir()
     (tmp_path / "there").symlink_to("elsewhere")
-    assert watch.may_differ()
-    assert watch.changes() == []
+    assert watch.may_have_changes()
+    assert watch.take_changes() == []
 
 
 def test_of_many_files_it_is_not_known_at_once() -> None:
     with Workspace(Path(__file__).parent) as old:
         watch = Watch(old)
         for number in range(17):
-            watch.note(f"none_{number}.py")
-        assert watch.may_differ()
-        assert watch.changes() == []
+            watch.record(f"none_{number}.py")
+        assert watch.may_have_changes()
+        assert watch.take_changes() == []
 
 
 def test_changed_lines_are_told_by_their_new_numbers_and_once(workspace: Workspace, tmp_path: Path) -> None:
     put(tmp_path / "main.py", LINES)
     watch = Watch(workspace)
-    watch.note("main.py")
+    watch.record("main.py")
     put(tmp_path / "main.py", ["a", "b", "c", "d", *LINES[4:46], "new", *LINES[47:]])
-    assert watch.changes() == ["Modified: main.py", "Changed lines: 1-4, 47"]
-    assert watch.changes() == []
+    assert watch.take_changes() == ["Modified: main.py", "Changed lines: 1-4, 47"]
+    assert watch.take_changes() == []
 
 
 def test_lines_that_went_are_told_by_the_line_before(workspace: Workspace, tmp_path: Path) -> None:
     put(tmp_path / "a", LINES)
     watch = Watch(workspace)
-    watch.note("a")
+    watch.record("a")
     put(tmp_path / "a", LINES[:10] + LINES[13:])
-    assert watch.changes() == ["Modified: a", "Changed lines: after 10 (3 removed)"]
+    assert watch.take_changes() == ["Modified: a", "Changed lines: after 10 (3 removed)"]
 
 
 def test_created_and_deleted_files_are_told(workspace: Workspace, tmp_path: Path) -> None:
     put(tmp_path / "old", LINES)
     watch = Watch(workspace)
-    watch.note("old")
-    watch.note(".env")
-    watch.note("never")
+    watch.record("old")
+    watch.record(".env")
+    watch.record("never")
     (tmp_path / "old").unlink()
     put(tmp_path / ".env", LINES[:3])
-    assert watch.changes() == ["Deleted: old", "Created: .env (3 lines)"]
+    assert watch.take_changes() == ["Deleted: old", "Created: .env (3 lines)"]
     put(tmp_path / "old", LINES)
-    assert watch.changes() == ["Created: old (100 lines)"]
+    assert watch.take_changes() == ["Created: old (100 lines)"]
 
 
 def test_files_that_nobody_asked_about_are_not_looked_at(workspace: Workspace, tmp_path: Path) -> None:
     watch = Watch(workspace)
     put(tmp_path / "other", LINES)
-    assert watch.changes() == []
+    assert watch.take_changes() == []
 
 
 def test_a_change_that_leaves_size_and_time_as_they_were_is_seen(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("one\n")
     age(tmp_path / "a")
     watch = Watch(workspace)
-    watch.note("a")
+    watch.record("a")
     (tmp_path / "a").write_text("two\n")
     age(tmp_path / "a")
-    assert watch.changes() == ["Modified: a", "Changed lines: 1"]
+    assert watch.take_changes() == ["Modified: a", "Changed lines: 1"]
 
 
 def test_a_file_replaced_by_another_of_the_same_content_has_not_changed(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("one\n")
     watch = Watch(workspace)
-    watch.note("a")
+    watch.record("a")
     (tmp_path / "b").write_text("one\n")
     (tmp_path / "b").rename(tmp_path / "a")
-    assert watch.changes() == []
+    assert watch.take_changes() == []
 
 
 def test_thirty_ranges_a_file_and_a_hundred_in_all(workspace: Workspace, tmp_path: Path) -> None:
     watch = Watch(workspace)
     for name in "abcde":
         put(tmp_path / name, LINES)
-        watch.note(name)
+        watch.record(name)
         put(tmp_path / name, [f"{line}!" if i % 2 else line for i, line in enumerate(LINES)])
-    told = watch.changes()
+    told = watch.take_changes()
     counts = [line.count(",") + 1 for line in told if line.startswith("Changed")]
     assert counts == [31, 31, 31, 11, 1]
     assert told[1].startswith("Changed lines: 2, 4, 6, ")
@@ -148,12 +148,12 @@ def test_a_file_that_became_binary_or_a_link_is_told_without_lines(workspace: Wo
     put(tmp_path / "a", LINES)
     put(tmp_path / "b", LINES)
     watch = Watch(workspace)
-    watch.note("a")
-    watch.note("b")
+    watch.record("a")
+    watch.record("b")
     (tmp_path / "a").write_bytes(b"\0\1")
     (tmp_path / "b").unlink()
     (tmp_path / "b").symlink_to("/etc/hostname")
-    assert watch.changes() == ["Modified: a", "Modified: b"]
+    assert watch.take_changes() == ["Modified: a", "Modified: b"]
 
 
 def test_only_files_whose_stamp_differs_are_read_again(
@@ -162,9 +162,9 @@ def test_only_files_whose_stamp_differs_are_read_again(
     for i in range(20):
         put(tmp_path / f"{i}", LINES)
     watch = Watch(workspace)
-    monkeypatch.setattr("agent_runtime.workspace.files._GRAIN", -(10**18))
+    monkeypatch.setattr("agent_runtime.workspace.files._TIME_GRANULARITY", -(10**18))
     for i in range(20):
-        watch.note(f"{i}")
+        watch.record(f"{i}")
     read: list[str] = []
 
     def read_bytes(path: str, limit: int) -> bytes:
@@ -173,7 +173,7 @@ def test_only_files_whose_stamp_differs_are_read_again(
 
     monkeypatch.setattr(workspace, "read_bytes", read_bytes)
     put(tmp_path / "7", LINES[:5])
-    watch.changes()
+    watch.take_changes()
     assert read == ["7"]
 
 
@@ -188,9 +188,9 @@ def filled_workspace(tmp_path: Path) -> Iterator[Workspace]:
 
 
 def test_the_same_files_have_the_same_digest_whatever_their_times(filled_workspace: Workspace) -> None:
-    before = Manifest.of(filled_workspace)
+    before = Manifest.scan(filled_workspace)
     os.utime(filled_workspace.root / "b.txt", (1, 1))
-    after = Manifest.of(filled_workspace)
+    after = Manifest.scan(filled_workspace)
     assert sorted(before.entries) == ["b.txt", "src/a.py"]
     assert (before.digest, before.difference(after), before.note) == (after.digest, [], "")
     assert len(before.digest) == 64
@@ -202,7 +202,7 @@ def test_every_kind_of_change_is_told_in_words(filled_workspace: Workspace) -> N
         (root / name).write_text(name)
     (root / "plain").chmod(0o755)
     (root / "link").symlink_to("b.txt")
-    before = Manifest.of(filled_workspace)
+    before = Manifest.scan(filled_workspace)
     (root / "gone").unlink()
     (root / "tool").chmod(0o755)
     (root / "plain").chmod(0o644)
@@ -213,7 +213,7 @@ def test_every_kind_of_change_is_told_in_words(filled_workspace: Workspace) -> N
     (root / "src" / "a.py").write_text("b\n")
     (root / "src" / "new.py").write_text("")
     os.mkfifo(root / "pipe")
-    after = Manifest.of(filled_workspace)
+    after = Manifest.scan(filled_workspace)
     assert before.digest != after.digest
     assert before.difference(after) == [
         "deleted: gone",
@@ -231,26 +231,26 @@ def test_every_kind_of_change_is_told_in_words(filled_workspace: Workspace) -> N
 def test_ignored_files_and_gits_own_are_left_out(filled_workspace: Workspace) -> None:
     root = filled_workspace.root
     (root / ".gitignore").write_text("build/\n*.log\n")
-    before = Manifest.of(filled_workspace)
+    before = Manifest.scan(filled_workspace)
     (root / "build").mkdir()
     (root / "build" / "x").write_text("x")
     (root / "x.log").write_text("x")
     (root / ".git").mkdir()
     (root / ".git" / "config").write_text("x")
-    assert before.difference(Manifest.of(filled_workspace)) == []
+    assert before.difference(Manifest.scan(filled_workspace)) == []
     (root / ".gitignore").write_text("build/\n*.log\nsecret\n")
-    assert before.difference(Manifest.of(filled_workspace)) == ["modified: .gitignore"]
+    assert before.difference(Manifest.scan(filled_workspace)) == ["modified: .gitignore"]
 
 
 def test_no_link_is_followed(filled_workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "secret").write_text("x")
     (filled_workspace.root / "out").symlink_to(tmp_path / "outside")
-    assert Manifest.of(filled_workspace).entries["out"] == f"link {tmp_path / 'outside'}"
+    assert Manifest.scan(filled_workspace).entries["out"] == f"link {tmp_path / 'outside'}"
 
 
 def test_it_survives_being_written_down(filled_workspace: Workspace) -> None:
-    before = Manifest.of(filled_workspace)
+    before = Manifest.scan(filled_workspace)
     again = Manifest.from_plain(json.loads(json.dumps(before.to_plain())))
     assert (again, again.digest) == (before, before.digest)
     with pytest.raises(ValueError, match="not the state of a workspace: it has a"):
@@ -259,14 +259,14 @@ def test_it_survives_being_written_down(filled_workspace: Workspace) -> None:
 
 def test_what_is_beyond_the_bounds_is_said(filled_workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     (filled_workspace.root / "big").write_bytes(b"x" * 1000)
-    monkeypatch.setattr(state, "_MOST_BYTES", 900)
-    before = Manifest.of(filled_workspace)
+    monkeypatch.setattr(state, "_MAX_BYTES", 900)
+    before = Manifest.scan(filled_workspace)
     assert before.unread == 1
     assert before.note == "1 file beyond the first 900 bytes was compared by size and time only"
     (filled_workspace.root / "big").write_bytes(b"x" * 1001)
-    assert before.difference(Manifest.of(filled_workspace)) == ["modified: big"]
-    monkeypatch.setattr(state, "_MOST_FILES", 2)
-    cut = Manifest.of(filled_workspace)
+    assert before.difference(Manifest.scan(filled_workspace)) == ["modified: big"]
+    monkeypatch.setattr(state, "_MAX_FILES", 2)
+    cut = Manifest.scan(filled_workspace)
     assert (len(cut.entries), cut.unlisted) == (2, True)
     assert "files beyond the first 2 were not looked at" in cut.note
 
@@ -276,6 +276,6 @@ def test_what_cannot_be_read_is_named(filled_workspace: Workspace) -> None:
     (filled_workspace.root / "src").chmod(0)
     (filled_workspace.root / "b.txt").chmod(0)
     try:
-        assert Manifest.of(filled_workspace).entries == {"src/": "unreadable", "b.txt": "unreadable"}
+        assert Manifest.scan(filled_workspace).entries == {"src/": "unreadable", "b.txt": "unreadable"}
     finally:
         (filled_workspace.root / "src").chmod(0o755)

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runtime.workspace.diffs import Text
-from agent_runtime.workspace.edits import placeholder_in
-from agent_runtime.workspace.syntax import SyntaxMemory, check, is_python, outline
+from agent_runtime.workspace.edits import find_placeholder
+from agent_runtime.workspace.syntax import SyntaxChecker, is_python, outline, parse_python
 
 
 def test_a_syntax_error_is_named_with_its_line() -> None:
-    assert check("x = 1\ny = (\n") == "'(' was never closed (line 2: 'y = (')"
+    assert parse_python("x = 1\ny = (\n") == "'(' was never closed (line 2: 'y = (')"
 
 
 def test_only_python_files_are_parsed() -> None:
@@ -21,11 +21,11 @@ def test_only_python_files_are_parsed() -> None:
     "source", ["x = 1\0", "(" * 5000, "-" * 200_000 + "1", "a." * 100_000 + "a", "[" * 150 + "]" * 150]
 )
 def test_hostile_sources_are_answered_not_crashed_on(source: str) -> None:
-    assert check(source)
+    assert parse_python(source)
 
 
 def test_an_odd_escape_is_no_error_and_no_warning() -> None:
-    assert not isinstance(check("x = '\\d'\n"), str)
+    assert not isinstance(parse_python("x = '\\d'\n"), str)
 
 
 def test_an_outline_names_what_begins_behind_a_line() -> None:
@@ -68,7 +68,7 @@ def test_a_long_outline_is_cut_with_the_number_left_out() -> None:
     ],
 )
 def test_comments_that_stand_for_left_out_code_are_found(line: str) -> None:
-    assert placeholder_in(["x = 1", line], ()) == (2, line.strip())
+    assert find_placeholder(["x = 1", line], ()) == (2, line.strip())
 
 
 @pytest.mark.parametrize(
@@ -86,11 +86,11 @@ def test_comments_that_stand_for_left_out_code_are_found(line: str) -> None:
     ],
 )
 def test_ordinary_comments_are_not_taken_for_placeholders(line: str) -> None:
-    assert placeholder_in([line], ()) is None
+    assert find_placeholder([line], ()) is None
 
 
 def test_a_comment_that_stood_there_before_is_kept() -> None:
-    assert placeholder_in(["# rest of code unchanged"], ["    # rest of code unchanged"]) is None
+    assert find_placeholder(["# rest of code unchanged"], ["    # rest of code unchanged"]) is None
 
 
 PIECES = [
@@ -108,52 +108,52 @@ SOURCES = st.lists(st.sampled_from(PIECES), max_size=7).map("".join)
 
 
 def python_fault(source: str) -> str | None:
-    checked = check(source)
+    checked = parse_python(source)
     return checked if isinstance(checked, str) else None
 
 
 @given(st.lists(SOURCES, min_size=1, max_size=5))
 def test_a_file_edited_again_and_again_is_judged_as_if_it_were_parsed_whole(versions: list[str]) -> None:
-    memory = SyntaxMemory()
+    memory = SyntaxChecker()
     old: Text | None = None
     for source in versions:
         fault = python_fault(source)
         broken_before = old is not None and python_fault(old.raw) is not None
-        assert memory.introduced("a.py", old, Text(source)) == (None if broken_before else fault)
+        assert memory.find_new_error("a.py", old, Text(source)) == (None if broken_before else fault)
         old = Text(source)
 
 
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=8), st.data())
 def test_one_piece_changed_at_a_time(pieces: list[str], data: st.DataObject) -> None:
-    memory = SyntaxMemory()
+    memory = SyntaxChecker()
     old = Text("".join(pieces))
-    memory.introduced("a.py", None, old)
+    memory.find_new_error("a.py", None, old)
     for _ in range(4):
         at = data.draw(st.integers(0, len(pieces) - 1))
         pieces = [*pieces[:at], data.draw(st.sampled_from(["", *PIECES])), *pieces[at + 1 :]]
         new = Text("".join(pieces))
         expected = None if python_fault(old.raw) is not None else python_fault(new.raw)
-        assert memory.introduced("a.py", old, new) == expected
+        assert memory.find_new_error("a.py", old, new) == expected
         old = new
 
 
 def test_other_languages_are_left_alone() -> None:
-    assert SyntaxMemory().introduced("a.txt", None, Text("x = (\n")) is None
+    assert SyntaxChecker().find_new_error("a.txt", None, Text("x = (\n")) is None
 
 
 def test_a_change_that_was_refused_does_not_confuse() -> None:
-    memory = SyntaxMemory()
+    memory = SyntaxChecker()
     good = Text("x = 1\ny = 2\n")
-    assert memory.introduced("a.py", None, good) is None
-    assert memory.introduced("a.py", good, Text("x = 1\ny = (\n")) is not None
-    assert memory.introduced("a.py", good, Text("x = 1\ny = 3\n")) is None
-    assert memory.introduced("a.py", good, Text("x = (\ny = 2\n")) is not None
+    assert memory.find_new_error("a.py", None, good) is None
+    assert memory.find_new_error("a.py", good, Text("x = 1\ny = (\n")) is not None
+    assert memory.find_new_error("a.py", good, Text("x = 1\ny = 3\n")) is None
+    assert memory.find_new_error("a.py", good, Text("x = (\ny = 2\n")) is not None
 
 
 def test_a_statement_removed_behind_a_continued_line_is_noticed() -> None:
-    memory = SyntaxMemory()
+    memory = SyntaxChecker()
     old, new = Text("\\\nx = 1\n"), Text("\\\n")
-    assert memory.introduced("a.py", None, old) is None
+    assert memory.find_new_error("a.py", None, old) is None
     fault = python_fault(new.raw)
     assert fault is not None
-    assert memory.introduced("a.py", old, new) == fault
+    assert memory.find_new_error("a.py", old, new) == fault

@@ -6,7 +6,7 @@ import pytest
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.syntax import fault_in
+from agent_runtime.workspace.syntax import find_error
 from tests.block_files import BlockFiles
 
 
@@ -21,7 +21,7 @@ from tests.block_files import BlockFiles
     ],
 )
 def test_the_first_fault_is_told_with_its_line(source: str, fault: str | None) -> None:
-    assert fault_in("src/a.js", source) == fault
+    assert find_error("src/a.js", source) == fault
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ def test_the_first_fault_is_told_with_its_line(source: str, fault: str | None) -
     ],
 )
 def test_each_grammar_that_is_installed_here_knows_good_from_bad(path: str, good: str, bad: str, fault: str) -> None:
-    assert fault_in(path, good) is None
-    assert fault in (fault_in(path, bad) or "nothing")
+    assert find_error(path, good) is None
+    assert fault in (find_error(path, bad) or "nothing")
 
 
 def test_an_edit_that_breaks_a_file_of_another_language_is_refused(tmp_path: Path) -> None:
@@ -57,8 +57,8 @@ def test_an_edit_that_breaks_a_file_of_another_language_is_refused(tmp_path: Pat
 
 
 def test_a_language_whose_grammar_is_not_installed_is_not_checked() -> None:
-    assert fault_in("a.unknown", "((((") is None
-    assert fault_in("a.rb", "def f\n") is None or "missing" in str(fault_in("a.rb", "def f\n"))
+    assert find_error("a.unknown", "((((") is None
+    assert find_error("a.rb", "def f\n") is None or "missing" in str(find_error("a.rb", "def f\n"))
 
 
 def test_an_edit_that_breaks_a_javascript_file_is_refused_until_it_is_meant(tmp_path: Path) -> None:
