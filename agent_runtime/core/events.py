@@ -24,12 +24,10 @@ SERVER_DOWN = "server_down"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """A run began. Recorded.
+    """A run began with the model's first message. Recorded.
 
     Attributes:
-        opening: first message to the model.
         run_id: kept across pauses.
-        facts: caller's statements about the workspace.
         python_path: import root of the project, relative to the commands' directory.
     """
 
@@ -139,7 +137,6 @@ class ToolReturned:
     Attributes:
         value: result in the control block, or details of a failure.
         text: result for the model.
-        ended: Unix time.
     """
 
     number: int
@@ -166,13 +163,7 @@ class ToolReturned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """The output of a step for the model. Recorded.
-
-    Attributes:
-        unfit: the completion violates the output schema.
-        withdrew: the completion was withdrawn since the step failed.
-        answers: before `text`.
-    """
+    """The output of a step for the model, after the `answers`. Recorded."""
 
     step: int
     text: str
@@ -226,13 +217,7 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parked:
-    """The run waits between steps for an unavailable model service. Recorded.
-
-    Attributes:
-        seconds: used so far.
-        files: versions of the files known to the agent.
-        terminals: live ones.
-    """
+    """The run waits between steps for an unavailable model service. Recorded."""
 
     reason: str
     retry_after: float | None = None
@@ -265,12 +250,7 @@ class Revealed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shrunk:
-    """The conversation was shortened; recorded, so that it replays the same.
-
-    Attributes:
-        tasks: archived tasks that become their summaries.
-        outputs: log positions of `Observed` events that become a note.
-    """
+    """The conversation was shortened; recorded, so that it replays the same."""
 
     tasks: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()

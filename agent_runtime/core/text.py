@@ -25,15 +25,7 @@ _FILENAME = re.compile(r"""(?:^|\s)filename=(?:"([^"]*)"|'([^']*)'|(\S+))""")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceLine:
-    """A line that opens or closes a fence.
-
-    Attributes:
-        text: verbatim, with its newline if present.
-        char: backtick or tilde.
-        length: of the fence.
-        info: info string, stripped.
-        line: number in the text, from 1.
-    """
+    """A line that opens or closes a fence; `text` is verbatim, `info` stripped."""
 
     text: str
     char: str
@@ -213,12 +205,7 @@ def replace_surrogates(text: str) -> str:
 
 
 def find_surrogate(value: object, path: str = "") -> str | None:
-    """Return the path of a lone surrogate in JSON data, e.g. `arguments.path`, or None.
-
-    Args:
-        value: the data.
-        path: prefix of the result.
-    """
+    """Return the path of a lone surrogate in JSON data, e.g. `arguments.path`, or None."""
     queue = [(path, value)]
     while queue:
         name, part = queue.pop()

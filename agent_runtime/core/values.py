@@ -97,11 +97,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """The trusted request with its untrusted quotes and images.
-
-    Attributes:
-        output_schema: JSON schema of `Outcome.structured_output`; None for prose.
-    """
+    """The trusted request with its untrusted quotes and images; `output_schema` is JSON schema, None for prose."""
 
     goal: str
     quotes: tuple[Quote, ...] = ()
@@ -147,13 +143,7 @@ class ListedLines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """The result of a tool.
-
-    Attributes:
-        value: for the control block.
-        text: for the model if the code discards `value`.
-        images: for the transport `tools`.
-    """
+    """The result of a tool: `value` for the control block, `text` for the model."""
 
     value: Plain
     text: str
@@ -165,13 +155,7 @@ class CallTool(Protocol):
     """Executes a tool call of a step."""
 
     def __call__(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Awaitable[Plain]:
-        """Call the tool and return its value.
-
-        Args:
-            tool: its name.
-            args: positional.
-            kwargs: by name.
-            show: whether to show the result to the model, since the code discards it.
+        """Call the tool; `show` the result to the model if the code discards it.
 
         Raises:
             ToolError: catchable by the caller.
@@ -265,13 +249,7 @@ PendingKind = Literal["permission", "question"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingCall:
-    """The tool call that waits for a person.
-
-    Attributes:
-        reason: e.g. the rule that requires approval, or the question.
-        preview: complete effect for people, e.g. a diff.
-        workspace: hash of the files when the preview was made.
-    """
+    """The tool call that waits for a person; `workspace` is a hash of the files."""
 
     request_id: str
     kind: PendingKind
@@ -284,11 +262,7 @@ class PendingCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The end of a run, or of a paused run's segment. `str` gives the summary or the reason.
-
-    Attributes:
-        output_json: compact JSON of a task with an output schema.
-    """
+    """The end of a run or segment. `str` gives the summary or the reason."""
 
     status: Status
     summary: str | None = None
@@ -452,13 +426,7 @@ class Destination:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkLimits:
-    """Limits of a sandbox's connections.
-
-    Attributes:
-        connections: in total, refused ones included.
-        at_once: open ones; more have to wait.
-        handshake_seconds: per step before the first byte of content.
-    """
+    """Limits of a sandbox's connections; `handshake_seconds` per step before the first byte."""
 
     total_bytes: int = 2 * 1024**3
     connections: int = 2_000

@@ -42,11 +42,10 @@ class RunLimits:
     Attributes:
         max_steps: model replies with actions.
         max_format_errors: malformed replies in a row.
-        max_cost_usd: with `TOKENS_PER_USD` tokens per dollar for an unknown price.
         max_tokens: sent and received, cached ones included.
         max_repeated_calls: steps in a row with identical calls.
         max_seconds: wall time without waits for a person or an unavailable service.
-        outage_seconds: wait for an unavailable service before the run ends as `model_unavailable`.
+        outage_seconds: wait before the run ends as `model_unavailable`.
     """
 
     max_steps: int = 30
@@ -65,12 +64,12 @@ class CallFacts:
     """Facts about a tool call before it is made.
 
     Attributes:
-        paths: canonical files and directories, relative to the workspace or absolute outside.
+        paths: canonical, relative to the workspace or absolute outside.
         command: text for a shell.
-        typed: input for a running program.
-        cwd: working directory of the command; empty if unknown.
-        shell: reader of the command; allow rules cover bash only.
-        outside: whether the call reaches past workspace and sandbox, which requires approval.
+        typed_input: for a running program.
+        cwd: of the command; empty if unknown.
+        shell: allow rules cover bash only.
+        is_external: reaches past workspace and sandbox, which requires approval.
     """
 
     tool: str
@@ -122,8 +121,6 @@ class Rule:
 
     Attributes:
         tool: name or glob; `execute` includes `send_input`, `write_file` includes `collect`.
-        paths: see `PathGlob`.
-        commands: see `CommandPattern`; never allow input by `send_input`.
         reason: for the approver or the model.
     """
 
@@ -181,13 +178,11 @@ _MAX_REASONS = 5
 class Policy:
     """The rules for a run's calls, and its limits.
 
-    The first rule about each file or simple command of a call decides that part; the strictest part decides the call.
-    Rules about commands are no security boundary, since writable files change the behaviour of allowed programs; the
-    sandbox is.
+    The first rule about each file or command decides that part; the strictest part decides the call. Command rules are
+    no security boundary, since writable files change the behaviour of allowed programs; the sandbox is.
 
     Attributes:
-        floor: rules that `rules` cannot weaken, e.g. the user's over a repository's. Evaluated separately; the stricter
-            decision counts.
+        floor: evaluated separately, e.g. the user's rules over a repository's; the stricter decision counts.
         default: for parts without a rule; conversation tools are always allowed.
         denied_tools: reasons by tool, before all rules.
     """
@@ -424,10 +419,9 @@ class ProgramGrammar:
     """The grammar of a program's commands.
 
     Attributes:
-        commands: placeholder of the operands by command words; empty for no operands.
+        commands: placeholder of the operands by command words; empty for none.
         flags: options without value.
         values: options with a value.
-        before: options allowed before the command.
     """
 
     commands: Mapping[tuple[str, ...], str]

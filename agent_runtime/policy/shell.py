@@ -37,7 +37,6 @@ class ParsedCommand:
     """A simple command.
 
     Attributes:
-        text: for people; one line, cut.
         words: None for a word known only at run time, of any number; None for all if even their start is unknown.
         doubt: reason that the words may be incomplete, or empty.
     """
@@ -134,8 +133,6 @@ _HARMLESS_REDIRECT = re.compile(rb"(?:[12]?>>?|&>>?|0?<)[ \t]*/dev/null|[12]?>&[
 
 
 class _CommandReader:
-    """Converts the syntax tree of one text."""
-
     def __init__(self, data: bytes) -> None:
         self._data = data
 

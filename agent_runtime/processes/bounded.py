@@ -37,13 +37,10 @@ async def run_bounded(
 ) -> T:
     """Call a function in a worker process; kill it on cancellation.
 
-    Waiting for a free worker does not count.
-
     Args:
-        function: top-level function. Returns text or bytes (at most 32 MiB) or JSON data (4 MiB; tuples become lists).
-            A `ToolError` or `ValueError` is raised again.
+        function: top-level function. Returns text or bytes (at most 32 MiB) or JSON data (4 MiB).
         args: plain data.
-        seconds: limit.
+        seconds: limit, without the wait for a worker.
         memory: bytes, with the arguments.
         task: for the error, e.g. "The search for the old text".
 
@@ -78,8 +75,6 @@ _TIMEOUT_CODES = (-signal.SIGALRM,) if sys.platform != "win32" else ()
 
 
 class _Call:
-    """A call with its worker and request."""
-
     def __init__(
         self, function: Callable[..., object], args: tuple[object, ...], *, seconds: float, memory: int, task: str
     ) -> None:
@@ -258,11 +253,6 @@ class _Pool:
         atexit.register(self._close)
 
     def acquire(self, cancelled: Callable[[], bool]) -> _Worker:
-        """Return a worker once one is free.
-
-        Raises:
-            CancelledError: `cancelled` returned True.
-        """
         with self._available:
             self._available.wait_for(lambda: cancelled() or self._in_use < _MOST_WORKERS)
             if cancelled():
@@ -297,7 +287,6 @@ class _Pool:
             self._available.notify()
 
     def notify_waiters(self) -> None:
-        """Make waiting threads check for cancellation."""
         with self._available:
             self._available.notify_all()
 

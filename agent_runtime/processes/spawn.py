@@ -33,8 +33,7 @@ async def start_program(
 ) -> asyncio.subprocess.Process:
     """Start a program without standard input in a session of its own; stop it with `end`.
 
-    `asyncio.create_subprocess_exec` (Python 3.11) hangs if cancelled before its pipes are connected; this finishes the
-    start, then kills the program.
+    Finishes the start if cancelled, which hangs `asyncio.create_subprocess_exec` (Python 3.11), and kills the program.
 
     Raises:
         OSError: the program cannot be started.
@@ -134,11 +133,7 @@ class LoopThread:
     ) -> None:
         """Store the settings; start no thread.
 
-        Args:
-            name: the blocking API, for errors.
-            instead: its async alternative; empty if blocking a loop is allowed.
-            owner: object whose collection ends the loop; None to use `stop`.
-            finalizer: final coroutine of a used loop; must not refer to the owner.
+        `owner`'s collection ends the loop; `finalizer` is its last coroutine and must not refer to the owner.
         """
         self._name = name
         self._instead = instead
@@ -296,15 +291,7 @@ _tracer = get_tracer("codepilot")
 def traced(
     name: str, attributes: Mapping[str, str | int] | None = None, *, kind: SpanKind = SpanKind.INTERNAL
 ) -> Iterator[Span]:
-    """Trace the body by a span; costs little without an OpenTelemetry SDK.
-
-    Records only an error's class, as its text may hold secrets.
-
-    Args:
-        name: from a small fixed set.
-        attributes: no untrusted text, no secrets.
-        kind: `CLIENT` for calls of services.
-    """
+    """Trace the body by a span; records only an error's class, as its text may hold secrets."""
     with _tracer.start_as_current_span(
         name, kind=kind, attributes=attributes, record_exception=False, set_status_on_exception=False
     ) as span:
@@ -317,12 +304,7 @@ def traced(
 
 
 def home_dir(problem: str, *, remedy: str = "", kind: type[SandboxError | SettingsError] = SettingsError) -> Path:
-    """Return this user's home directory.
-
-    Args:
-        problem: sentence for the error, without full stop.
-        remedy: besides setting `HOME`.
-        kind: class of the error.
+    """Return this user's home directory; `problem` and `remedy` are for the error.
 
     Raises:
         SettingsError: or `kind`, if the user is unknown, as in some containers.

@@ -63,7 +63,6 @@ class AnthropicClient(SdkProvider["_Client"]):
         _reasoning_params(service.model, self._options)  # raises now, not at the first request
 
     def _credential_errors(self) -> tuple[type[Exception], ...]:
-        """Return exception types for missing or rejected cloud credentials."""
         return ()
 
     @override
@@ -87,11 +86,6 @@ class AnthropicClient(SdkProvider["_Client"]):
             raise classify(_describe_failure(error, has_started=has_started), self._service) from None
 
     async def _open_stream(self, body: MessageCreateParamsStreaming, extra: dict[str, Any]) -> AsyncStream[Any]:
-        """Send a request and return its event stream.
-
-        Raises:
-            ModelRejectedError: the request could not be signed.
-        """
         try:
             return await self._client.messages.create(**body, extra_body=extra)
         except self._credential_errors() as error:
@@ -213,11 +207,7 @@ def _request_body(request: Request, *, model: str, options: ModelOptions) -> Mes
 def _reasoning_params(
     model: str, options: ModelOptions
 ) -> tuple[types.ThinkingConfigParam | None, types.OutputConfigParam | None]:
-    """Return the parameters `thinking` and `output_config`, None to omit one.
-
-    Raises:
-        SettingsError: unsupported by the model.
-    """
+    """Return the parameters `thinking` and `output_config`, None to omit one."""
     thinking = None if options.thinking is None else thinking_param(model, options.thinking)
     effort = None if options.reasoning_effort is None else effort_param(options.reasoning_effort)
     return thinking, effort
@@ -273,8 +263,6 @@ _STOP_REASONS: dict[str, StopReason] = {"end_turn": "stop", "stop_sequence": "st
 
 @dataclass(slots=True, kw_only=True)
 class _EventReader:
-    """Converts events of one reply to chunks."""
-
     service: ModelService
     parts: ReplyParts
     joiner: BlockJoiner = field(default_factory=BlockJoiner)
@@ -282,11 +270,6 @@ class _EventReader:
     usage: Usage = field(default_factory=lambda: Usage(requests=1))
 
     def read(self, event: object) -> list[Piece]:
-        """Return the chunks of an event.
-
-        Raises:
-            ModelRefusedError: the model declined.
-        """
         from anthropic import types  # noqa: PLC0415 - see SdkProvider._client
         from anthropic.types.raw_message_delta_event import Delta  # noqa: PLC0415 - the same
 
@@ -342,7 +325,6 @@ class _EventReader:
         return []
 
     def _update_usage(self, usage: types.Usage | types.MessageDeltaUsage) -> None:
-        """Merge cumulative counts, which an event may omit."""
         previous = self.usage
         self.usage = replace(
             previous,

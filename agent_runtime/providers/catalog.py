@@ -32,13 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudVariables:
-    """Environment variables of a cloud's SDK.
-
-    Attributes:
-        address: variable of an alternative address for the credentials.
-        required: groups of alternatives.
-        secrets: variables with secret values.
-    """
+    """Environment variables of a cloud's SDK; `required` groups alternatives."""
 
     provider: str
     address: str
@@ -116,13 +110,7 @@ class AlibabaProvider(OpenAIClient):
         base_url: str | None = None,
         options: ModelOptions | None = None,
     ) -> None:
-        """Validate the settings; send nothing.
-
-        Args:
-            api_key: of Model Studio, for one region.
-            model: name.
-            base_url: region, e.g. `international_url`; default mainland China.
-            options: `api`, `cache_key` and `reasoning_effort` are not sent.
+        """Validate the settings; send nothing. `base_url` selects a region, default mainland China.
 
         Raises:
             SettingsError: unusable key or address.
@@ -161,16 +149,10 @@ class AzureProvider(OpenAIClient):
         base_url: str | None = None,
         options: ModelOptions | None = None,
     ) -> None:
-        """Validate the settings; send nothing.
-
-        Args:
-            api_key: overrides the key in `cloud`.
-            model: deployment.
-            base_url: unsupported.
-            options: `cloud` has endpoint, API version, and key or Entra token.
+        """Validate the settings; send nothing. `options.cloud` has endpoint, API version, and key or Entra token.
 
         Raises:
-            SettingsError: missing setting.
+            SettingsError: missing setting, or a `base_url`.
         """
         options = options or ModelOptions()
         cloud = {**options.cloud, **({"AZURE_OPENAI_API_KEY": api_key} if api_key else {})}
@@ -231,16 +213,10 @@ class BedrockProvider(AnthropicClient):
         base_url: str | None = None,
         options: ModelOptions | None = None,
     ) -> None:
-        """Validate the settings; send nothing.
-
-        Args:
-            api_key: of Bedrock; by default AWS credentials sign requests.
-            model: id or ARN of a model or inference profile.
-            base_url: unsupported.
-            options: `cloud` has the region.
+        """Validate the settings; send nothing. Without `api_key`, AWS credentials sign requests.
 
         Raises:
-            SettingsError: missing boto3 or region, or unsupported thinking options.
+            SettingsError: missing boto3 or region, a `base_url`, or unsupported thinking options.
         """
         require_extra("boto3", "bedrock")
         options = options or ModelOptions()
@@ -304,16 +280,10 @@ class VertexProvider(AnthropicClient):
         base_url: str | None = None,
         options: ModelOptions | None = None,
     ) -> None:
-        """Validate the settings; send nothing.
-
-        Args:
-            api_key: access token; by default Google's credentials.
-            model: name, possibly with `@version`.
-            base_url: unsupported.
-            options: `cloud` has region and project.
+        """Validate the settings; send nothing. `api_key` is an access token, by default Google's credentials.
 
         Raises:
-            SettingsError: missing google-auth, region or project, or unsupported thinking options.
+            SettingsError: missing google-auth, region or project, a `base_url`, or unsupported thinking options.
         """
         require_extra("google.auth", "vertex")
         options = options or ModelOptions()
@@ -364,11 +334,8 @@ class CatalogEntry:
     """Static facts of a provider, available without its SDK.
 
     Attributes:
-        default_model: empty for `llm`, which has its own.
         address_variable: alternative address of the SDK.
-        hosts: official ones, with subdomains.
         families: prefixes of model names.
-        cloud: region and credentials.
     """
 
     factory: ProviderFactory
@@ -442,10 +409,10 @@ def provider_for(
 
     Args:
         name: key of `CATALOG`.
-        model: service's name; None for the default.
+        model: None for the default.
         api_key: optional for `scripted`, `llm` and with `base_url`.
         base_url: of a compatible server.
-        options: `scripted` needs `ModelOptions(script=…)`.
+        options: see `ModelOptions`.
 
     Raises:
         SettingsError: unknown name or unusable settings.

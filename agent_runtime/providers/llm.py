@@ -49,8 +49,8 @@ _NETWORK = frozenset({"httpcore", "httpx", "httpx2", "requests", "urllib3"})
 class LLMProvider:
     """A model of the `llm` package, async or in a thread.
 
-    Only `temperature` and `max_tokens` are passed, to models with such options. `llm` reports neither cached tokens nor
-    stop reasons, so every reply counts as complete. Images of unsupported types become a note.
+    Only `temperature` and `max_tokens` are passed on. Every reply counts as complete, as `llm` has no stop reasons.
+    Images of unsupported types become a note.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class LLMProvider:
 
         Args:
             api_key: overrides `llm`'s; may be a name of a stored key.
-            model: id or alias of `llm models`; None for its default.
+            model: id or alias; None for `llm`'s default.
             base_url: unsupported.
             options: see `ModelOptions`.
 
         Raises:
-            SettingsError: `llm` is missing, unknown model, an address, or images without support.
+            SettingsError: `llm` or the model is missing, or an unsupported option.
         """
         if base_url:
             raise SettingsError(
@@ -239,7 +239,6 @@ def _llm_messages(model: _Model, message: Message, previous: Message | None) -> 
 
 
 def _tool_results(model: _Model, message: Message, previous: Message | None) -> list[llm.ToolResult]:
-    """Convert answers to the previous message's calls."""
     import llm  # noqa: PLC0415 - see LLMProvider._attempt
 
     names = {item.id: item.name for item in previous.requests} if previous is not None else {}
@@ -288,7 +287,6 @@ def _append_notes(model: _Model, text: str, images: Sequence[Image]) -> str:
 
 
 def _attachments(model: _Model, images: Sequence[Image]) -> list[llm.Attachment]:
-    """Return the supported images."""
     import llm  # noqa: PLC0415 - see LLMProvider._attempt
 
     supported = [image for image in images if image.media_type in model.attachment_types]

@@ -51,19 +51,16 @@ class ModelOptions:
     """Settings of all providers; a service gets only those it supports.
 
     Attributes:
-        max_tokens: per reply with reasoning; capped by the model's limit.
-        temperature: None for the service's default; most reasoning models and thinking Claude models accept no other.
+        max_tokens: per reply with reasoning.
+        temperature: None for the service's default; most reasoning models accept no other.
         silence: read timeout in seconds; None for 15 minutes if the model may think, else 5.
-        retry: policy for failed attempts.
         api: of `openai`; by default `responses`, or `chat` with `base_url`.
         cache_key: of `openai`; routes requests with a common prefix to one cache.
-        thinking: of `anthropic`.
         reasoning_effort: `none` and `minimal` for `openai` only.
-        script: file for `scripted`.
-        script_text: its contents, if already read.
+        script: file for `scripted`; `script_text` if already read.
         key_variable: source of the key, for errors.
-        cloud: settings of `bedrock`, `vertex` and `azure`, by their SDKs' variables.
-        images: whether the model sees; None to decide by its name.
+        cloud: of `bedrock`, `vertex` and `azure`, by their SDKs' variables.
+        images: None to decide by the model's name.
     """
 
     max_tokens: int = 16_000
@@ -118,13 +115,7 @@ _THINKING_BY_DEFAULT = frozenset({"default", "between_tools", "always"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFamily:
-    """Models with the same abilities.
-
-    Attributes:
-        names: pattern for `normalize_name`.
-        max_tokens: longest reply; services refuse more.
-        prefers_tools: native tool calls work better than control blocks.
-    """
+    """Models with the same abilities; `names` is a pattern for `normalize_name`."""
 
     names: str = ""
     images: bool = False

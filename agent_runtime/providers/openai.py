@@ -64,12 +64,7 @@ class OpenAIClient(SdkProvider["openai.AsyncOpenAI"]):
     ) -> None:
         """Store the settings; send nothing.
 
-        Args:
-            service: with the key.
-            options: see `ModelOptions`.
-            api: protocol.
-            compatible: send only parameters that all servers know.
-            parallel_on_request: parallel calls must be requested.
+        `compatible` servers get only parameters that all know; `parallel_on_request` requests parallel calls.
         """
         super().__init__(service, options)
         self._api, self._compatible, self._parallel = api, compatible, parallel_on_request
@@ -195,7 +190,6 @@ def _stream_failure(code: str | None, message: str | None) -> Failure:
 def _chat_body(
     request: Request, *, model: str, options: ModelOptions, compatible: bool, parallel: bool = False
 ) -> CompletionCreateParamsStreaming:
-    """Build a request to Chat Completions."""
     body: CompletionCreateParamsStreaming = {
         "model": model,
         "messages": _chat_messages(request, model),
@@ -252,7 +246,6 @@ def _chat_messages(request: Request, model: str) -> list[ChatCompletionMessagePa
 
 
 def _chat_reply(message: Message, model: str) -> ChatCompletionAssistantMessageParam:
-    """Return an earlier reply, with streamed reasoning and calls."""
     if not message.requests:
         return {"role": "assistant", "content": message.text}
     reply: ChatCompletionAssistantMessageParam = {

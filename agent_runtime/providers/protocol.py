@@ -21,14 +21,7 @@ StopReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message of the conversation.
-
-    Attributes:
-        images: of `user`, beside the text.
-        requests: calls of `assistant`, after the text.
-        answers: of `user` to the previous message's requests, before the text.
-        reasoning: of `assistant`; see `ReplyEnd`.
-    """
+    """One message; a user's `answers` precede its text, an assistant's `requests` follow it."""
 
     role: Literal["user", "assistant"]
     text: str
@@ -57,10 +50,10 @@ class Request:
     """One request to a model.
 
     Attributes:
-        system: system prompt, stable in a session for the provider's cache.
-        messages: append-only for the same reason; from `user` to `user`.
+        system: stable in a session for the provider's cache.
+        messages: append-only, from `user` to `user`.
         status: volatile text after the last message, outside the cache.
-        tools: for native tool calls; as stable as `system`.
+        tools: as stable as `system`.
         child: from a delegated task; for recordings.
     """
 
@@ -80,14 +73,7 @@ class TextChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallChunk:
-    """Part of a call; calls may interleave.
-
-    Attributes:
-        index: of the call, from 0.
-        id: in the first chunk; empty if the service has none.
-        name: in the first chunk.
-        arguments: more JSON text.
-    """
+    """Part of a call; calls may interleave. `id` and `name` are in the first chunk."""
 
     index: int
     id: str = ""
@@ -107,10 +93,9 @@ class ReplyFault:
     """A failed attempt; or, right before the end, lost usage of a complete reply.
 
     Attributes:
-        billed: the service probably charges, as it began to work.
+        billed: the service probably charges.
         silent: read timeout; counts as billed.
         wait: seconds until the next attempt, if any.
-        model: if not the provider's.
     """
 
     reason: str
@@ -125,8 +110,7 @@ class ReplyEnd:
     """The last chunk of a complete reply.
 
     Attributes:
-        model: if not the provider's.
-        reasoning: opaque data to send back with this reply, e.g. signed thoughts.
+        reasoning: opaque data to send back, e.g. signed thoughts.
     """
 
     stop: StopReason

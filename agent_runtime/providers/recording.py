@@ -184,8 +184,6 @@ class RecordingProvider(WrappedProvider):
 
 
 class _AttachedProvider(WrappedProvider):
-    """A provider recorded by another one."""
-
     def __init__(self, inner: Provider, reply: Callable[[Request], AsyncGenerator[Chunk]]) -> None:
         super().__init__(inner)
         self.reply = reply
@@ -310,8 +308,6 @@ class ReplayProvider:
 
 
 class _ChildReplay(WrappedProvider):
-    """A replay for child runs."""
-
     def __init__(self, replay: ReplayProvider) -> None:
         super().__init__(replay)
         self.reply = replay.reply
@@ -572,7 +568,6 @@ def mask_text(text: str, masks: Iterable[Mask]) -> str:
 
 
 def _message_text(message: Message) -> str:
-    """Return a message as text, with digests of images."""
     pictures = [
         f"[image {image.source}: {image.media_type}, sha256 {hashlib.sha256(image.data.encode()).hexdigest()}]"
         for image in message.images

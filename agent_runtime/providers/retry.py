@@ -52,13 +52,7 @@ _MESSAGE_CHARS = 400
 
 
 class AttemptFailedError(Exception):
-    """A failed attempt that may be retried; never leaves the providers.
-
-    Attributes:
-        retry_after: seconds requested by the service.
-        billed: the service began to work.
-        silent: read timeout.
-    """
+    """A failed attempt that may be retried; never leaves the providers. See `Failure`."""
 
     def __init__(
         self, message: str, *, retry_after: float | None = None, billed: bool = False, silent: bool = False
@@ -80,9 +74,7 @@ class ModelService:
     """A service's facts for error texts.
 
     Attributes:
-        name: of company or server.
-        secret: key, to redact.
-        foreign: not the server that the SDK's variables are meant for.
+        is_foreign: not the server that the SDK's variables are meant for.
     """
 
     name: str
@@ -110,11 +102,9 @@ class RetryPolicy:
     """Number of attempts and pauses between them.
 
     Attributes:
-        attempts: with the first.
         first_wait: seconds, doubled each time.
         longest_retry_after: maximum request of the service that is honoured.
         sleep: replaceable for tests.
-        chance: random number in [0, 1), to spread retries of many workers.
     """
 
     attempts: int = 5
@@ -239,9 +229,9 @@ class Failure:
     """A failed attempt.
 
     Attributes:
-        status: HTTP status, assigned for errors inside a stream; None for a failed connection.
+        status: HTTP status; None for a failed connection.
         code: e.g. `overloaded_error`.
-        again: header `x-should-retry`.
+        retry_hint: header `x-should-retry`.
         billed: the service began to work.
         silent: read timeout.
     """
@@ -380,9 +370,8 @@ def _seconds_until(date: str, now: datetime) -> float | None:
 class FallbackProvider:
     """Asks the next model if one is unreachable or rejects the request.
 
-    Not on `ContextOverflowError`, which the caller can fix, or `ModelRefusedError`, which is an answer. If any
-    model may be back later, the chain's error is an outage. A fallback stays in use for `sticky_seconds`, for its
-    warm cache. Each provider retries first; give all but the last few attempts.
+    Not on `ContextOverflowError`, which the caller can fix, or `ModelRefusedError`, which is an answer. A fallback is
+    used for `sticky_seconds`, for its warm cache. Each provider retries first; give all but the last few attempts.
     """
 
     def __init__(
@@ -392,12 +381,7 @@ class FallbackProvider:
         sticky_seconds: float = STICKY_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Chain providers.
-
-        Args:
-            providers: in order of preference; closed with this one.
-            sticky_seconds: use of a fallback before the preferred one is tried again.
-            clock: monotonic seconds.
+        """Chain providers, in order of preference; closed with this one.
 
         Raises:
             SettingsError: no provider, or negative time.

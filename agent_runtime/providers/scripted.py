@@ -67,10 +67,10 @@ class ScriptedProvider:
         delay: float = 0.0,
         sees_images: bool = False,
     ) -> None:
-        """Store the replies.
+        """Store the replies; plain text expects nothing.
 
         Args:
-            replies: oldest first; plain text expects nothing.
+            replies: oldest first.
             source: for errors.
             chunk_chars: small, to test stream readers.
             delay: seconds before each chunk.
@@ -187,15 +187,12 @@ def scripted_provider(
 
 
 class _PrefixCache:
-    """Simulated prompt cache: the last request without its status."""
-
     def __init__(self) -> None:
         self._system: tuple[str, tuple[ToolSchema, ...]] = ("", ())
         self._messages: tuple[Message, ...] = ()
         self._chars = 0
 
     def update(self, request: Request, reply: ScriptedReply) -> Usage:
-        """Estimate one exchange and store the request."""
         count = len(self._messages)
         system = (request.system, request.tools)
         is_warm = system == self._system and request.messages[:count] == self._messages

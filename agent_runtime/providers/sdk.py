@@ -36,13 +36,9 @@ _CONNECT_SECONDS = 10.0
 
 
 class _Client(Protocol):
-    """An SDK's client."""
-
     _custom_headers: Any
 
-    async def close(self) -> None:
-        """Close connections."""
-        ...
+    async def close(self) -> None: ...
 
 
 _C = TypeVar("_C", bound=_Client)
@@ -53,10 +49,6 @@ class SdkProvider(ABC, Generic[_C]):
 
     def __init__(self, service: ModelService, options: ModelOptions) -> None:
         """Store the settings; send nothing.
-
-        Args:
-            service: with the key.
-            options: `max_tokens` is capped by the model's limit.
 
         Raises:
             SettingsError: the thinking budget does not fit.
@@ -146,7 +138,6 @@ def connection_failure(error: Exception, *, has_started: bool) -> Failure:
 
 @cache
 def _ssl_context() -> ssl.SSLContext:
-    """Return the machine's certificates, cached: loading takes 30 ms."""
     import httpx2  # noqa: PLC0415 - see SdkProvider._client
 
     return httpx2.create_ssl_context()
@@ -170,13 +161,7 @@ async def yield_cooperatively(events: AsyncIterable[_T]) -> AsyncGenerator[_T]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedApi:
-    """An API with one key.
-
-    Attributes:
-        provider: name in the catalog.
-        name: of company or server.
-        hosts: official ones, with subdomains.
-    """
+    """An API with one key; `hosts` are its official ones, with subdomains."""
 
     provider: str
     name: str
@@ -239,11 +224,6 @@ _NO_KEY = "no-key"
 
 
 def _validate_key(api_key: str | None, *, provider: str, variable: str, optional: bool = False) -> str:
-    """Return the API key for a header.
-
-    Raises:
-        SettingsError: missing or malformed; never quotes the key.
-    """
     key = (api_key or "").strip() or (_NO_KEY if optional else "")
     if not key:
         raise SettingsError(f"The provider `{provider}` needs an API key: set {variable}, or pass api_key=.")

@@ -312,7 +312,6 @@ def _enclosing_command(program: Path) -> list[str]:
 
 
 def _filter_fd() -> str:
-    """Return the shell redirection of the filter to descriptor 9."""
     place = shared_files() / "filter"
     return f" 9<{shlex.quote(str(place))}" if place.exists() else ""
 
@@ -453,14 +452,7 @@ def which(program: str, package: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Facts about a machine that explain failures; None for missing kernel settings.
-
-    Attributes:
-        systems: `ID` and `ID_LIKE` of os-release(5).
-        program: path of bubblewrap.
-        userns_clone: in Debian's older kernels.
-        root: exempt from the AppArmor and clone settings.
-    """
+    """Facts about a machine that explain failures; None for missing kernel settings."""
 
     systems: tuple[str, ...] = ()
     program: str = "/usr/bin/bwrap"

@@ -127,15 +127,7 @@ class Egress:
         resolve: Resolve = resolve,
         refusal: Callable[[str], str | None] = refusal_reason,
     ) -> None:
-        """Store the settings; open nothing.
-
-        Args:
-            network: hosts and limits.
-            on_connection: called with each finished or refused connection.
-            on_lost: called with the reason when the network breaks.
-            resolve: replaceable for tests.
-            refusal: replaceable for tests, whose servers use the loopback.
-        """
+        """Store the settings; open nothing. `resolve` and `refusal_reason` are replaceable for tests."""
         budget = TransferBudget(total=network.limits.total_bytes, remaining=network.limits.total_bytes)
         self._rules = ProxyRules(network=network, budget=budget, resolve=resolve, refusal=refusal)
         self._on_connection = on_connection
@@ -146,12 +138,9 @@ class Egress:
         self._serving: asyncio.Task[None] | None = None
 
     async def serve(self, namespace: int) -> None:
-        """Accept connections from a sandbox instead of its predecessor; idempotent.
+        """Accept connections from a network namespace instead of its predecessor; idempotent.
 
         Call it while only the sandbox's first process runs.
-
-        Args:
-            namespace: descriptor of the sandbox's network namespace.
 
         Raises:
             SandboxError: the namespace cannot be entered.
@@ -255,9 +244,6 @@ _HELPER_SECONDS = 20.0
 def listen_in_namespace(namespace: int) -> socket.socket:
     """Listen on `PORT` of the loopback in another network namespace; takes 20 ms.
 
-    Args:
-        namespace: descriptor of `/proc/[pid]/ns/net`.
-
     Raises:
         SandboxError: with the kernel's error.
     """
@@ -304,11 +290,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyRules:
-    """Rules for every tunnel of a sandbox.
-
-    Attributes:
-        refusal: reason to refuse an address, or None.
-    """
+    """Rules for every tunnel of a sandbox."""
 
     network: Network
     budget: TransferBudget
@@ -388,11 +370,6 @@ class Tunnel:
         )
 
     async def _check_request(self, request: ConnectRequest) -> None:
-        """Read and check the request.
-
-        Raises:
-            RequestError: refused.
-        """
         async with asyncio.timeout(self._rules.network.limits.handshake_seconds):
             while (target := request.feed(await self._client[0].read(_CHUNK))) is None:
                 pass
@@ -403,11 +380,6 @@ class Tunnel:
             raise RequestError(403, f"{_describe(target)} is not on the list of hosts that this sandbox may reach")
 
     async def _connect(self) -> Streams:
-        """Resolve the host once and connect to it.
-
-        Raises:
-            RequestError: unresolvable, or a refused address.
-        """
         limit, host = self._rules.network.limits.handshake_seconds, self._host
         try:
             async with asyncio.timeout(limit):
@@ -424,11 +396,6 @@ class Tunnel:
         raise RequestError(502, f"{host} does not answer on port {self._port}")
 
     async def _read_hello(self, first: bytes) -> bytes:
-        """Read the first bytes and verify the server name.
-
-        Raises:
-            HelloError: another or no name.
-        """
         hello, received, data = ClientHello(), bytearray(first), first
         async with asyncio.timeout(self._rules.network.limits.handshake_seconds):
             while (name := hello.feed(data)) is None:
@@ -441,7 +408,6 @@ class Tunnel:
         return bytes(received)
 
     async def _forward(self, upstream: Streams, first: bytes) -> None:
-        """Forward both directions until both end or stay idle."""
         idle = self._rules.network.limits.idle_seconds
         clock = asyncio.get_running_loop().time
 
@@ -657,8 +623,6 @@ def _read_server_name(body: bytes) -> str:
 
 
 class _FieldReader:
-    """Reader of binary fields."""
-
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0

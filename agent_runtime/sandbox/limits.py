@@ -49,16 +49,7 @@ class Watcher:
         cgroup: Cgroup | None = None,
         guard: RepositoryGuard | None = None,
     ) -> None:
-        """Start to watch.
-
-        Args:
-            root: descriptor of the sandbox's root directory.
-            first: pidfd of its first process, whose end kills all others (pidfd_open(2)).
-            workspace: directory it writes to.
-            tmpfs: absolute paths of its tmpfs.
-            limits: bounds.
-            cgroup: its group, removed at the end.
-            guard: of the workspace's repositories, for patrols.
+        """Start to watch a sandbox, given descriptors of its root and first process (pidfd_open(2)).
 
         Raises:
             OSError: the sandbox already ended.
@@ -163,13 +154,10 @@ class ResourceUsage:
     """Current and accumulated resources of one sandbox.
 
     Attributes:
-        memory_bytes: processes and tmpfs.
         processes: with threads.
         cpu_seconds: of ended processes, too.
-        seconds: since the start.
-        disk_bytes: written to the workspace since the start.
-        files: changed in the workspace since the start, or in tmpfs; with directories.
-        free_bytes: on the workspace's disk.
+        disk_bytes: written to the workspace.
+        files: changed in the workspace, or in tmpfs.
     """
 
     memory_bytes: int = 0
@@ -287,8 +275,6 @@ class ProcessUse:
     """Resources of a sandbox's processes at one moment.
 
     Attributes:
-        processes: with threads.
-        cpu_seconds: of ended processes as far as known.
         memory_bytes: upper bound, with tmpfs; exact to a few pages above the limit.
     """
 
@@ -300,13 +286,7 @@ class ProcessUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnlinkedFiles:
-    """Open files without a directory entry.
-
-    Attributes:
-        disk_bytes: on the workspace's disk.
-        memory_bytes: memfd_create(2) and the like.
-        blind: some processes hide their files (`PR_SET_DUMPABLE` in prctl(2)).
-    """
+    """Open files without a directory entry; partial if processes hide theirs (`PR_SET_DUMPABLE` in prctl(2))."""
 
     disk_bytes: int = 0
     memory_bytes: int = 0
@@ -320,11 +300,7 @@ class ProcessMonitor:
     """
 
     def __init__(self, root: int, tmpfs: Sequence[str]) -> None:
-        """Open the sandbox's directories.
-
-        Args:
-            root: descriptor of its root directory; not closed.
-            tmpfs: absolute paths of its tmpfs.
+        """Open the sandbox's directories, given a descriptor of its root.
 
         Raises:
             OSError: the sandbox ended.
@@ -521,13 +497,7 @@ class DiskUse:
     """
 
     def __init__(self, workspace: int, monitor: ProcessMonitor, limits: SandboxLimits) -> None:
-        """Start now; older files do not count.
-
-        Args:
-            workspace: descriptor of its directory; not closed.
-            monitor: of the sandbox's processes.
-            limits: bounds.
-        """
+        """Start now; older files do not count."""
         self._workspace = workspace
         self._device = os.fstat(workspace).st_dev
         self._monitor = monitor
@@ -562,12 +532,7 @@ class DiskUse:
         return max(visible, self._now.shared_bytes - self._first.shared_bytes) if self._unlinked.is_partial else visible
 
     def measure(self, *, cpu_seconds: float, memory_bytes: int) -> None:
-        """Measure free space, and continue or start a walk if needed.
-
-        Args:
-            cpu_seconds: use so far; unchanged means no writes.
-            memory_bytes: without unlinked files.
-        """
+        """Measure free space, and continue or start a walk if needed. Unchanged `cpu_seconds` mean no writes."""
         self._now = self._measure_free()
         # Whether half of what was left of a limit may be gone since the last walk.
         limits, last, now = self._limits, self._last_walk, self._now
@@ -624,13 +589,7 @@ _MAX_DEPTH = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceGrowth:
-    """Files changed since a sandbox started.
-
-    Attributes:
-        disk_bytes: their size on disk.
-        files: with directories.
-        blind: some directories are too deep or unreadable.
-    """
+    """Files changed since a sandbox started; partial if directories are too deep or unreadable."""
 
     disk_bytes: int = 0
     files: int = 0
@@ -642,10 +601,6 @@ def find_growth(root: int, since: int) -> Generator[None, None, WorkspaceGrowth]
 
     Uses `st_ctime` (inode(7)), which programs cannot set. Opens directories relative to each other without links, so
     replacing one leads nowhere.
-
-    Args:
-        root: workspace; not closed.
-        since: nanoseconds since 1970.
     """
     linked: set[int] = set()
     disk = files = 0
@@ -743,12 +698,7 @@ def _delegated_tree() -> Path | None:
 
 
 def find_delegated_tree(mount: Path = _MOUNT, own: Path = _OWN_CGROUP) -> Path | None:
-    """Return the cgroup below which this process may create groups, or None.
-
-    Args:
-        mount: of cgroup v2.
-        own: file with this process's groups.
-    """
+    """Return the cgroup below which this process may create groups, or None."""
     try:
         line = next(line for line in own.read_text().splitlines() if line.startswith("0::/"))
         part = (mount / line.removeprefix("0::/")).parent
@@ -768,14 +718,10 @@ def find_delegated_tree(mount: Path = _MOUNT, own: Path = _OWN_CGROUP) -> Path |
 
 
 class Cgroup:
-    """A cgroup v2 with limits, entered before the sandbox starts.
+    """A cgroup v2 with limits, entered by writing `0` to `entrance` before the sandbox starts.
 
-    The kernel then bounds memory and processes, and measures CPU time. systemd delegates with `Delegate=yes` and
-    `DelegateSubgroup=bot`: the service runs in a subgroup, since a group with processes cannot have controllers
-    (https://docs.kernel.org/admin-guide/cgroup-v2.html, "Delegation", "No Internal Process Constraint").
-
-    Attributes:
-        entrance: descriptor of `cgroup.procs`; writing `0` enters.
+    systemd delegates with `Delegate=yes` and `DelegateSubgroup=bot`: the service runs in a subgroup, since a group with
+    processes cannot have controllers (https://docs.kernel.org/admin-guide/cgroup-v2.html).
     """
 
     def __init__(self, part: Path, limits: SandboxLimits) -> None:

@@ -62,9 +62,9 @@ class Sandbox(Protocol):
         Args:
             argv: program and arguments.
             workspace: host directory.
-            readable: host paths to show, by absolute path inside.
+            readable: host paths by absolute path inside.
             fixed: immovable workspace paths, parents first.
-            first: start as the first process, protected from its children, if isolated.
+            first: start as the first process, protected from its children.
 
         Raises:
             SandboxError: with a remedy.
@@ -110,12 +110,11 @@ class SandboxLimits:
         memory_bytes: processes and tmpfs; also the data of one process. At most three quarters of the machine's.
         processes: with threads.
         cpu_seconds: of ended processes, too.
-        seconds: since the start; must exceed a run's, which ends earlier.
+        seconds: since the start; must exceed a run's.
         disk_bytes: written to the workspace.
-        files: changed in the workspace, or in tmpfs; with directories. A large JavaScript project has 100,000.
+        files: changed in the workspace, or in tmpfs. A large JavaScript project has 100,000.
         free_bytes: minimum on the workspace's disk.
-        file_bytes: per file.
-        tmp_bytes: per tmpfs (`/tmp`, `/dev/shm`, home).
+        tmp_bytes: per tmpfs.
         open_files: per process.
     """
 
@@ -154,7 +153,6 @@ class SandboxSettings:
         read_only: host directories at their own paths, e.g. a toolchain.
         path: prepended to `PATH`.
         environment: complete; nothing is inherited.
-        container: required for `docker`.
         git_writable: allow changes of git repositories in the workspace, whose hooks git outside then runs.
     """
 
@@ -190,11 +188,7 @@ class TemporaryFiles(Protocol):
     """Access to a sandbox's `/tmp` from outside."""
 
     def attach(self, root: int, alive: Callable[[], bool]) -> None:
-        """Attach to the `/tmp` of a started sandbox.
-
-        Args:
-            root: descriptor of its root directory; not closed.
-            alive: whether it still runs.
+        """Attach to the `/tmp` of a sandbox while it is `alive`.
 
         Raises:
             OSError: the sandbox ended, or has no own `/tmp`.
@@ -239,16 +233,11 @@ _REMOVAL_SECONDS = 60.0
 class PrivateDirectory:
     """A private directory, removed on `close`, garbage collection or exit.
 
-    Each is locked, so that the next one with its prefix can remove those of killed processes. (Windows cannot lock
-    directories.)
+    Locked, so that the next one with its prefix can remove those of killed processes.
     """
 
     def __init__(self, prefix: str, parent: Path | None = None) -> None:
-        """Create a directory.
-
-        Args:
-            prefix: of its name, by purpose.
-            parent: None for the system's temporary directory.
+        """Create a directory, by default in the system's temporary directory.
 
         Raises:
             OSError: the parent is not writable.
@@ -286,11 +275,6 @@ def _remove_leftovers(prefix: str, place: Path) -> None:
 
 
 def _lock(directory: Path) -> int:
-    """Lock a directory until the descriptor is closed.
-
-    Raises:
-        OSError: already locked, not a directory, or Windows.
-    """
     if sys.platform == "win32":
         raise OSError(f"{directory} cannot be locked on Windows")
     import fcntl  # noqa: PLC0415 - Windows lacks it

@@ -54,12 +54,7 @@ class RepositoryGuard:
     """
 
     def __init__(self, workspace: Path, *, notify: Callable[[str], None]) -> None:
-        """Store the settings; read nothing.
-
-        Args:
-            workspace: directory.
-            notify: called by `report` with a text for the user.
-        """
+        """Store the settings; read nothing. `report` calls `notify`."""
         self._workspace = workspace.resolve()
         self._notify = notify
         self._lock = threading.Lock()
@@ -124,11 +119,6 @@ class RepositoryGuard:
             self._listings = {}
 
     def _find_repositories(self) -> _Survey:
-        """Find the repositories.
-
-        Raises:
-            SandboxError: too many.
-        """
         links: dict[str, str | None] = {}
         fixed: set[str] = set()
         parents: set[str] = set()
@@ -214,12 +204,7 @@ class RepositoryGuard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Survey:
-    """Repositories of a directory.
-
-    Attributes:
-        links: targets of symbolic links by path of each `.git` and bare repository; None for others.
-        unwritable: read-only mounts, where only the user creates entries.
-    """
+    """Repositories of a directory: links by path, mounts, and read-only paths, where only the user creates entries."""
 
     links: Mapping[str, str | None]
     mounts: tuple[FixedPath, ...] = ()
@@ -228,13 +213,7 @@ class _Survey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listing:
-    """Relevant entries of a directory, valid while its ctime equals `changed`.
-
-    Attributes:
-        folders: except `.git`.
-        git: names that some file system takes for `.git`.
-        heads: names of `HEAD` in a bare repository.
-    """
+    """Relevant entries of a directory, valid while its ctime equals `changed`."""
 
     changed: int
     folders: tuple[str, ...]
@@ -274,14 +253,7 @@ def _walk(
     *,
     skipped: Collection[str] | None,
 ) -> Generator[_Directory]:
-    """Open every directory except `.git`, relative to its parent and without links.
-
-    Args:
-        root: first descriptor.
-        known: listings of an earlier walk, by device and inode.
-        listings: output of this walk.
-        skipped: paths to skip; None for all bare repositories.
-    """
+    """Open every directory except `.git`, relative to its parent and without links; None skips bare repositories."""
     pending: list[tuple[int, str, list[str]]] = []
     try:
         place = _Directory(descriptor=root, path="", listing=_scan(root, known, listings))
@@ -348,7 +320,6 @@ def _open_directory(directory: Path) -> Iterator[int]:
 
 @contextmanager
 def _open_subdirectory(parent: int, name: str) -> Iterator[int]:
-    """Open a directory, with temporary permissions if needed."""
     mode = None
     try:
         descriptor = os.open(name, _OPEN, dir_fd=parent)
@@ -400,7 +371,6 @@ def _move_out(parent: int, name: str, directory: str) -> str:
 
 
 def _rename(parent: int, name: str, new_name: str) -> str:
-    """Rename an entry so that git ignores it."""
     os.rename(name, new_name, src_dir_fd=parent, dst_dir_fd=parent)
     return new_name
 
@@ -468,7 +438,6 @@ class _Record:
 
 
 def _identity(workspace: Path) -> list[str | int]:
-    """Return path, device and inode, which identify a directory."""
     status = workspace.stat()
     return [str(workspace), status.st_dev, status.st_ino]
 
@@ -478,7 +447,6 @@ def _key(workspace: Path) -> str:
 
 
 def _is_in_place(workspace: Path, path: str) -> bool:
-    """Whether a path exists below the workspace without links."""
     return os.path.realpath(workspace / path) == f"{workspace}/{path}" and (workspace / path).exists()
 
 
@@ -499,7 +467,6 @@ def _printable(path: str) -> str:
 
 
 def _gitlinks_above(workspace: Path) -> Iterator[str]:
-    """Yield submodules in a directory inside a repository."""
     for directory in workspace.parents:
         if (directory / ".git").exists():
             prefix = f"{workspace.relative_to(directory)}/"

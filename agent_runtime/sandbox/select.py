@@ -81,12 +81,6 @@ def open_egress(
 ) -> Egress | None:
     """Create a sandbox's network, or return None.
 
-    Args:
-        sandbox: must be bubblewrap.
-        network: allowed hosts.
-        on_connection: called with each finished or refused connection.
-        on_lost: called with the reason when the network breaks.
-
     Raises:
         SettingsError: the sandbox cannot enforce a network.
     """
