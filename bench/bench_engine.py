@@ -24,10 +24,10 @@ from bench.stores import NewDatabase, stores
 from bot.domain.commands import Stop
 from bot.domain.job import Job, JobState
 from bot.queue.engine import DurableEngine
-from bot.queue.protocols import Disposition, JobAttempt, JobEnded, Owed
+from bot.queue.protocols import Disposition, JobAttempt, JobEnded, PendingReport
 from bot.queue.records import Signal
 from bot.queue.store import JobStore
-from bot.queue.worker import DurableWorker, slots_of
+from bot.queue.worker import DurableWorker, open_slots
 from tests.builders import a_job
 
 JOBS = 10_000
@@ -62,14 +62,14 @@ class _Handler:
         if attempt.job.lane == "steer":
             await self.engine.send(_LONG, Signal(kind="stop", text="", by="mona", id=attempt.job.id))
         elif attempt.job.id == _LONG:
-            async with attempt.listening(lambda signal: self.stopped.put_nowait(signal.id), lambda: 0):
+            async with attempt.listen(lambda signal: self.stopped.put_nowait(signal.id), lambda: 0):
                 await asyncio.Event().wait()  # until the worker ends
         elif attempt.job.installation == _WHALE:
             await asyncio.sleep(_JOB_SECONDS)
         return JobEnded(state=JobState.DONE)
 
-    async def tell(self, owed: Owed) -> bool:
-        raise AssertionError(owed)
+    async def report(self, report: PendingReport) -> bool:
+        raise AssertionError(report)
 
     async def beginning_of(self, job_id: str) -> float:
         async with self.changed:
@@ -105,7 +105,7 @@ async def _on_one_worker(url: str) -> tuple[list[float], list[float], list[float
     store = JobStore(url)
     engine = DurableEngine(store)
     handler = _Handler(engine)
-    worker = DurableWorker(store, handler, jobs_at_once=_AT_ONCE, slots=slots_of(store))
+    worker = DurableWorker(store, handler, jobs_at_once=_AT_ONCE, slots=open_slots(store))
     running = asyncio.create_task(worker.run())
 
     async def start_of(number: int, installation: int) -> float:
@@ -140,7 +140,7 @@ async def _with_a_bound(url: str) -> tuple[list[float], list[float]]:
     handler = _Handler(engine)
     crowd = [job(number, installation=_WHALE) for number in range(_WHALE)]
     await asyncio.gather(*map(engine.accept, crowd))
-    running = asyncio.create_task(DurableWorker(store, handler, jobs_at_once=_AT_ONCE, slots=slots_of(store)).run())
+    running = asyncio.create_task(DurableWorker(store, handler, jobs_at_once=_AT_ONCE, slots=open_slots(store)).run())
     await handler.beginning_of(crowd[0].id)
     beside = list[float]()
     for number in range(_TIMES):

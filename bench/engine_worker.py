@@ -13,14 +13,14 @@ import time
 from pathlib import Path
 
 from bot.domain.job import JobState
-from bot.queue.protocols import Disposition, JobAttempt, JobEnded, Owed
+from bot.queue.protocols import Disposition, JobAttempt, JobEnded, PendingReport
 from bot.queue.store import JobStore
-from bot.queue.worker import DurableWorker, slots_of
+from bot.queue.worker import DurableWorker, open_slots
 
 WORK_SECONDS = 0.01
 
 
-class _Noting:
+class _Recorder:
     def __init__(self, folder: Path) -> None:
         self._log = (folder / f"{os.getpid()}.log").open("a", encoding="utf-8", buffering=1)
 
@@ -30,14 +30,14 @@ class _Noting:
         self._log.write(f"{attempt.job.id} {attempt.job.thread.key} {begun} {time.monotonic_ns()}\n")
         return JobEnded(state=JobState.DONE)
 
-    async def tell(self, owed: Owed) -> bool:
-        raise AssertionError(owed)
+    async def report(self, report: PendingReport) -> bool:
+        raise AssertionError(report)
 
 
 async def _main(url: str, folder: Path, jobs_at_once: int) -> None:
     store = JobStore(url)
-    slots = slots_of(store)
-    await DurableWorker(store, _Noting(folder), jobs_at_once=jobs_at_once, slots=slots).run()
+    slots = open_slots(store)
+    await DurableWorker(store, _Recorder(folder), jobs_at_once=jobs_at_once, slots=slots).run()
 
 
 if __name__ == "__main__":

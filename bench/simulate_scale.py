@@ -57,7 +57,7 @@ class World:
     look_core_seconds: float = 20e-6
     """Measured (bench/bench_polling.py): one look whether another worker's place is free."""
     looks_a_second: float = 8.0
-    """bot/queue/worker.py, `look_pause`: all workers together look at the places of all workers with jobs."""
+    """bot/queue/worker.py, `recovery_pause`: all workers together look at the places of all workers with jobs."""
     connections: int = 11
     """Measured (bench/bench_polling.py): of one worker with two jobs."""
     pause_between_writes: float = 1.0

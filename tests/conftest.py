@@ -101,7 +101,7 @@ def _secrets() -> Iterator[None]:
 def _tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Make the tables of an SQLite database once: each service of a test begins with a new one."""
     migrate, made = store._migrate, tmp_path_factory.mktemp("tables") / "jobs.sqlite"
-    store.JobStore(f"sqlite:///{made}").close_here()
+    store.JobStore(f"sqlite:///{made}").close_sync()
 
     def migrated(engine: Engine) -> None:
         if engine.dialect.name == "sqlite":

@@ -11,10 +11,10 @@ import sqlalchemy as sa
 
 from bot.domain.job import Job, JobState, Lane
 from bot.queue import transitions
-from bot.queue.engine import DurableEngine, Leg
-from bot.queue.protocols import Disposition, JobAttempt, JobHandler, Owed
+from bot.queue.engine import DurableEngine, Lease
+from bot.queue.protocols import Disposition, JobAttempt, JobHandler, PendingReport
 from bot.queue.records import Signal
-from bot.queue.store import JOBS, OWED, JobStore, Transaction
+from bot.queue.store import JOBS, REPORTS, JobStore, Transaction
 from bot.queue.worker import DurableWorker, FileSlots, Slots
 from tests.postgres import Postgres
 
@@ -25,7 +25,7 @@ def job_tables(postgres_server: Postgres | str) -> str:
     if isinstance(postgres_server, str):
         pytest.skip(postgres_server)
     url = postgres_server.new_database()
-    JobStore(url).close_here()
+    JobStore(url).close_sync()
     return url.rpartition("/")[2]
 
 
@@ -66,13 +66,13 @@ async def signals_of(engine: DurableEngine, job_id: str) -> list[Signal]:
 
 async def is_owed(engine: DurableEngine, job_id: str) -> bool:
     """Whether the ending of a job is still to be told."""
-    asked = sa.select(sa.exists().where(OWED.c.job_id == job_id))
+    asked = sa.select(sa.exists().where(REPORTS.c.job_id == job_id))
     return bool(await engine._store.run(lambda tx: tx.rows.execute(asked).scalar()))
 
 
 async def is_free(slots: Slots, number: int) -> bool:
     """Whether nobody is in a place of workers."""
-    async with slots.vacant(number) as free:
+    async with slots.claim_vacant(number) as free:
         return free
 
 
@@ -89,23 +89,23 @@ class Legs:
     async def run_next(self, handler: JobHandler, lane: Lane = "work") -> bool:
         """Have the next job of a lane handled; False when none may run."""
         await self._store.run(_wake_due)
-        noticing = _Noticing(handler)
+        noticing = _Recorder(handler)
         worker = DurableWorker(self._store, noticing, jobs_at_once=1, slots=FileSlots(Path()))
         while not noticing.handled:
             leg = await self._store.run(partial(_next, lane))
             if leg is None:
                 return False
             # In a task of its own, as what it sets is for the job alone.
-            await asyncio.create_task(worker._run_leg(leg))
+            await asyncio.create_task(worker._run_job(leg))
         return True
 
-    async def tell(self, handler: JobHandler, job_id: str) -> None:
+    async def report(self, handler: JobHandler, job_id: str) -> None:
         """Have an ending told."""
         worker = DurableWorker(self._store, handler, jobs_at_once=1, slots=FileSlots(Path()))
-        await asyncio.create_task(worker._tell(job_id))
+        await asyncio.create_task(worker._report(job_id))
 
 
-class _Noticing:
+class _Recorder:
     """Notices whether a job came to its handler."""
 
     def __init__(self, handler: JobHandler) -> None:
@@ -115,8 +115,8 @@ class _Noticing:
         self.handled = True
         return await self._handler.handle(attempt)
 
-    async def tell(self, owed: Owed) -> bool:
-        return await self._handler.tell(owed)
+    async def report(self, report: PendingReport) -> bool:
+        return await self._handler.report(report)
 
 
 def _wake_due(tx: Transaction) -> None:
@@ -125,9 +125,9 @@ def _wake_due(tx: Transaction) -> None:
         transitions.wake(tx, row.id, row.leg)
 
 
-def _next(lane: Lane, tx: Transaction) -> Leg | None:
+def _next(lane: Lane, tx: Transaction) -> Lease | None:
     ready = sa.select(JOBS.c.id, JOBS.c.leg).where(
         JOBS.c.released, JOBS.c.lane == lane, JOBS.c.held_until <= tx.now, JOBS.c.state == JobState.QUEUED
     )
     row = tx.rows.execute(ready.order_by(JOBS.c.seq)).first()
-    return None if row is None else Leg(job_id=row.id, number=row.leg, worker="w1")
+    return None if row is None else Lease(job_id=row.id, number=row.leg, worker="w1")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from bot.domain.job import Lane
-from bot.queue.protocols import Disposition, JobAttempt, JobHandler, Owed
+from bot.queue.protocols import Disposition, JobAttempt, JobHandler, PendingReport
 
 
 class Runner(Protocol):
@@ -66,5 +66,5 @@ class _Waiting:
         self._begun.put_nowait(attempt.job.id)
         return await self._ends
 
-    async def tell(self, owed: Owed) -> bool:
+    async def report(self, report: PendingReport) -> bool:
         return True

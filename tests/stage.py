@@ -25,7 +25,7 @@ from agent_runtime import Event, Network, Provider, RunLimits, ScriptedProvider
 from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import TRANSITIONS, JobState
 from bot.queue.engine import DurableEngine
-from bot.queue.store import TOLD
+from bot.queue.store import NOTICES
 from bot.server.serve import BotService, service
 from bot.settings.models import AgentSettings, Settings
 from localhub import App, Comment, Exchange, Issue, LocalHub, Repo
@@ -201,8 +201,8 @@ class Stage:
         assert stored.state is JobState.REFUSED, end
         assert end.reason
         assert end.reason in end.status
-        newest = sa.select(TOLD.c.cause).order_by(TOLD.c.until.desc()).limit(1)
-        newest = newest.where(TOLD.c.repo_id == stored.job.repo.id, TOLD.c.thread == stored.job.thread.key)
+        newest = sa.select(NOTICES.c.cause).order_by(NOTICES.c.until.desc()).limit(1)
+        newest = newest.where(NOTICES.c.repo_id == stored.job.repo.id, NOTICES.c.thread == stored.job.thread.key)
         cause = await self.queue._store.run(lambda tx: tx.rows.execute(newest).scalar_one())
         return str(cause).partition(" by ")[0]  # the job that told it may stand in a row of its own
 

@@ -46,7 +46,7 @@ from bot.publishing.markdown import Allowlist, fence
 from bot.publishing.redact import Redactor
 from bot.publishing.render import render_reply, settings_to_inputs
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
-from bot.queue.records import Signal, Stored
+from bot.queue.records import Signal, StoredJob
 from bot.server.build import EDIT_SECONDS, files_of, local_storage, redactor_for, services
 from bot.server.process import guard, start_log
 from bot.settings.load import derive_key
@@ -170,7 +170,7 @@ async def work_step(
     patience = 4 * longest_pause
     worker = Worker(contexts, Patience(seconds=patience, longest_pause=longest_pause))
     last, session_file = await run_jobs(contexts, partial(engine.run_job, worker), job)
-    await engine.tell_ending(worker, last.job.id, until=time.time() + patience)
+    await engine.report_end(worker, last.job.id, until=time.time() + patience)
     patch = await asyncio.to_thread(shared.work.patch, last.job.id)
     patch_file = await asyncio.to_thread(shared.work.file, last.job.id)
     end = StepEnd(
@@ -217,8 +217,8 @@ def _job_services(settings: ActionSettings, redactor: Redactor, listeners: Seque
 
 
 async def run_jobs(
-    contexts: JobContextFactory, run_job: Callable[[str], Awaitable[Stored]], job: Job
-) -> tuple[Stored, Path | None]:
+    contexts: JobContextFactory, run_job: Callable[[str], Awaitable[StoredJob]], job: Job
+) -> tuple[StoredJob, Path | None]:
     """Run a job, and then every job that it starts or resumes.
 
     Args:
@@ -234,7 +234,7 @@ async def run_jobs(
     while True:
         next_id = (await queue.record(last.job.id)).leads_to
         if next_id is None and resumes:
-            of_thread = await queue.of_thread(job.repo.id, job.thread.key)
+            of_thread = await queue.jobs_in_thread(job.repo.id, job.thread.key)
             # The oldest one that an answer has woken, or that follows another job.
             next_id = next((each.job.id for each in reversed(of_thread) if each.state is JobState.QUEUED), None)
         if next_id is None:

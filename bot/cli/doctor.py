@@ -278,11 +278,11 @@ def check_database(settings: Settings) -> Finding:
             trial = path.with_name(f"doctor-{secrets.token_hex(4)}.sqlite")
             url = f"sqlite:///{trial}"
     try:
-        from bot.queue.store import JobStore, examine  # noqa: PLC0415 - the extra `service` may be missing
+        from bot.queue.store import JobStore, check_database  # noqa: PLC0415 - the extra `service` may be missing
 
         if trial is not None:
-            JobStore(url).close_here()
-        examine(url)
+            JobStore(url).close_sync()
+        check_database(url)
     except ImportError as error:
         return bad("database", str(error), "pip install 'codepilot-bot[service]'")
     except QueueError as error:

@@ -22,7 +22,7 @@ from bot.jobs.context import JobServices
 from bot.publishing.markdown import clean, duration, one_line
 from bot.publishing.status_view import RunEntry, RunLog, build_log, prepend_attempts, unpack_log
 from bot.queue.protocols import JobIndex, RunHistory
-from bot.queue.records import Backlog, JobRecord, JobRecords, RunQuery, Stored, WeekCost, week_begins, week_of
+from bot.queue.records import Backlog, JobRecord, JobRecords, RunQuery, StoredJob, WeekCost, week_of, week_start
 from bot.queue.tracing import root_span_context
 
 MOST_LIVE = 200
@@ -42,8 +42,8 @@ class DashboardEngine(JobIndex, JobRecords, RunHistory, Protocol):
 class Queue:
     """The live jobs by state, and those that ended last."""
 
-    live: Mapping[JobState, tuple[Stored, ...]]
-    ended: tuple[Stored, ...]
+    live: Mapping[JobState, tuple[StoredJob, ...]]
+    ended: tuple[StoredJob, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class RunMaterial:
         trace: the page of its trace; empty where there is none.
     """
 
-    stored: Stored
+    stored: StoredJob
     record: JobRecord
     log: RunLog
     diff: str
@@ -98,23 +98,23 @@ class DashboardReader:
         live = {state: (await self.runs(query))[::-1] for state, query in queries.items()}
         return Queue(live=live, ended=await self.runs(RunQuery(states=_ENDED, repo_ids=repo_ids, limit=_RECENT)))
 
-    async def runs(self, query: RunQuery) -> tuple[Stored, ...]:
+    async def runs(self, query: RunQuery) -> tuple[StoredJob, ...]:
         """The work that a query selects, newest first."""
-        found = await self._engine.runs(query)
+        found = await self._engine.find_runs(query)
         return await asyncio.to_thread(lambda: tuple(map(self._told, found)))
 
-    async def stored(self, job_id: str, repo_ids: frozenset[int] | None) -> Stored | None:
+    async def stored(self, job_id: str, repo_ids: frozenset[int] | None) -> StoredJob | None:
         """A piece of work; None where there is none, or the viewer may not see it."""
         found = await self._engine.get(job_id)
         if found is None or found.job.lane != "work":
             return None
         return found if repo_ids is None or found.job.repo.id in repo_ids else None
 
-    async def run(self, stored: Stored) -> RunMaterial:
+    async def run(self, stored: StoredJob) -> RunMaterial:
         """Read the data of a piece of work."""
         job = stored.job
         record = await self._engine.record(job.id)
-        packed = await self._engine.log_of(job.id)
+        packed = await self._engine.load_log(job.id)
 
         def read() -> RunMaterial:
             log = None if packed is None else unpack_log(packed)
@@ -151,7 +151,7 @@ class DashboardReader:
         """The cost of the last weeks."""
         return await self._engine.costs(week_of(time.time()) - _WEEKS + 1, repo_ids)
 
-    def _told(self, stored: Stored) -> Stored:
+    def _told(self, stored: StoredJob) -> StoredJob:
         thread = replace(stored.job.thread, title=self._shown(stored.job.thread.title))
         return replace(stored, job=replace(stored.job, thread=thread), reason=self._shown(stored.reason))
 
@@ -329,7 +329,7 @@ def moment(at: float) -> Moment:
     return Moment(iso=when.isoformat(timespec="seconds"), shown=f"{when:%Y-%m-%d %H:%M:%S} UTC")
 
 
-def run_row(stored: Stored, *, now: float) -> RunRow:
+def run_row(stored: StoredJob, *, now: float) -> RunRow:
     """A job as a line of a list."""
     job = stored.job
     place = job.repo.full_name if job.thread.kind == "branch" else f"{job.repo.full_name}#{job.thread.number}"
@@ -390,7 +390,7 @@ def cost_weeks(costs: Iterable[WeekCost]) -> tuple[CostWeek, ...]:
         rows = sorted(each_of, key=lambda each: (-each.cost_usd, each.repository))
         weeks.append(
             CostWeek(
-                begins=moment(week_begins(week)),
+                begins=moment(week_start(week)),
                 total=_money(sum(each.cost_usd for each in rows), sum(each.unknown for each in rows)),
                 rows=tuple(
                     CostRow(
@@ -432,7 +432,7 @@ def _links(job: Job, record: JobRecord, server_url: str, trace: str) -> tuple[Ru
     return tuple(each for each in links if each.url.startswith(("https://", "http://")))
 
 
-def _facts(stored: Stored, record: JobRecord, log: RunLog) -> tuple[tuple[str, str], ...]:
+def _facts(stored: StoredJob, record: JobRecord, log: RunLog) -> tuple[tuple[str, str], ...]:
     result = record.result
     usage = log.usage if log.usage.requests or result is None else result.outcome.usage
     facts = [("Queued", moment(stored.enqueued_at).shown)]

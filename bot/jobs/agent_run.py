@@ -58,7 +58,7 @@ from bot.publishing.checks import Rerun, find_reproduction, is_unrelated
 from bot.publishing.markdown import fence, one_line
 from bot.publishing.screening import deny_unshowable_calls
 from bot.publishing.status_view import Activity, DeniedCall
-from bot.queue.records import ApprovalAnswer, JobRecords, RunResult, Signal, Waiting
+from bot.queue.records import ApprovalAnswer, JobRecords, Request, RunResult, Signal
 
 log = logging.getLogger(__name__)
 
@@ -160,7 +160,7 @@ class AgentRun:
                     tree, await self._run(tree, lambda runtime: self._start(runtime, brief, ready, tree))
                 )
 
-    async def _resume(self, request: Waiting, answer: ApprovalAnswer) -> Ending:
+    async def _resume(self, request: Request, answer: ApprovalAnswer) -> Ending:
         if not await asyncio.to_thread(self._context.services.has_session, self._context.job):
             return await self._start_over()  # a worker died before the first step
 
@@ -309,7 +309,7 @@ class AgentRun:
         await store_result(context, self._reporter, outcome, change)
         return await self._delivery.deliver(tree, outcome, change)
 
-    async def _publish_stored(self, result: RunResult, patch: Path, request: Waiting | None) -> Ending:
+    async def _publish_stored(self, result: RunResult, patch: Path, request: Request | None) -> Ending:
         context, assignment = self._context, self._assignment
         log.info("the work is already finished; publishing it")
         context.phases.begin("publish")

@@ -105,7 +105,9 @@ async def ci_skip_ending(context: JobContext, snapshot: ThreadSnapshot) -> Endin
         is_new = not any(entry.author_id == me and context.github.redacted(excerpt) in entry.body for entry in comments)
     else:
         cause = f"ci {job.head_sha} {skip.cause}"
-        is_new = await context.ledger.may_tell(job.repo.id, job.thread.key, cause, seconds=_NOTICE_SECONDS, by=job.id)
+        is_new = await context.ledger.claim_notice(
+            job.repo.id, job.thread.key, cause, seconds=_NOTICE_SECONDS, by=job.id
+        )
     if not is_new:
         return ending
     if job.thread.has_comments or not context.services.is_long_running:
@@ -198,7 +200,7 @@ async def _failed_jobs(snapshot: ThreadSnapshot, run_id: int) -> tuple[FailedJob
 
 async def _count_attempts(context: JobContext) -> int:
     """Count the earlier fixes on this commit and its ancestors that the bot made."""
-    stored = await context.queue.of_thread(context.job.repo.id, context.job.thread.key)
+    stored = await context.queue.jobs_in_thread(context.job.repo.id, context.job.thread.key)
     attempts = [
         entry.job
         for entry in stored

@@ -280,9 +280,9 @@ class JobServices:
             return (pack_log(found), found.usage.cost_usd) if events else None
 
         try:
-            kept = await asyncio.to_thread(packed, await self.history.log_of(job.id))
+            kept = await asyncio.to_thread(packed, await self.history.load_log(job.id))
             if kept is not None:
-                await self.history.keep_log(job, kept[0], cost_usd=kept[1])
+                await self.history.save_log(job, kept[0], cost_usd=kept[1])
         except (SessionError, QueueError) as error:
             log.warning("the log of the run is not kept for the dashboard: %s", error)
         except Exception:  # also where a job is given up for a fault of ours, which may be this one
@@ -380,7 +380,7 @@ class JobContext:
         """Take labels off that count no more; they raise nothing, whether GitHub does it or not."""
         repo, number = self.job.repo, self.job.thread.number
         for name in names:
-            await self.ledger.drop_label(repo.id, number, name)
+            await self.ledger.delete_label(repo.id, number, name)
             try:
                 await self.github.threads.remove_label(repo.full_name, number, name)
             except GitHubError as error:
@@ -395,7 +395,7 @@ class JobContext:
         if silent and self.job.origin.kind == "description":
             # A template may hold the command, and put it into every stranger's issue.
             return Ending(state=JobState.REFUSED, reason=refusal.reason)
-        if silent or not await self.ledger.may_tell(*told, by=self.job.id):
+        if silent or not await self.ledger.claim_notice(*told, by=self.job.id):
             await self.react("confused")
             return Ending(state=JobState.REFUSED, reason=refusal.reason)
         view = ShortReply(text=refusal.reason, refused=True)

@@ -115,7 +115,7 @@ async def handle_steering(context: JobContext, command: Steering, here: ThreadSn
     if why and isinstance(command, (Approve, Deny, Continue)):
         return await context.refuse(Refusal(reason=why, cause="no-saved-job"))
     ending = await steer(context, command, here)
-    for stored in await context.queue.of_thread(context.job.repo.id, context.job.thread.key):
+    for stored in await context.queue.jobs_in_thread(context.job.repo.id, context.job.thread.key):
         saved = handover.saved.get(stored.job.id)
         if saved is None or stored.state is not JobState.QUEUED or saved.job.id in handover.claimed:
             continue

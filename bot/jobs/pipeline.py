@@ -60,13 +60,13 @@ from bot.permissions.permissions import NO_WRITE_ACCESS, resolve_command
 from bot.permissions.repo_config import Notify, RepoConfig, RepoConfigError
 from bot.publishing.markdown import code, one_line
 from bot.publishing.status_view import StatusView
-from bot.queue.protocols import MOST_DEATHS, Disposition, JobAttempt, JobEnded, JobParked, JobReleased, Owed
+from bot.queue.protocols import MAX_DEATHS, Disposition, JobAttempt, JobEnded, JobParked, JobReleased, PendingReport
 from bot.queue.records import Signal, StoredRecord
 from bot.queue.tracing import bind_job
 
 log = logging.getLogger(__name__)
 _SESSION_SECONDS = 5.0
-_PUBLISHING_DEATHS = MOST_DEATHS + 3
+_PUBLISHING_DEATHS = MAX_DEATHS + 3
 """Up to how many deaths it is tried to publish work that is finished."""
 _KEEPING_DEATHS = _PUBLISHING_DEATHS + 2
 """Up to how many it is tried to find out what a job did; from then on it only gets its last words."""
@@ -84,10 +84,10 @@ class Worker:
         self._contexts = contexts
         self._patience = patience
 
-    async def tell(self, owed: Owed) -> bool:
+    async def report(self, report: PendingReport) -> bool:
         """See `JobHandler.tell`."""
-        with bind_job(owed.job) if owed.job is not None else nullcontext():
-            return await reports.tell_late(self._contexts, owed)
+        with bind_job(report.job) if report.job is not None else nullcontext():
+            return await reports.tell_late(self._contexts, report)
 
     async def handle(self, attempt: JobAttempt) -> Disposition:
         """See `JobHandler.handle`."""
@@ -126,7 +126,7 @@ class Worker:
                 reason = str(error) if isinstance(error, BotError) else "The bot has an internal error; see the log."
                 await reports.keep_fault(self._contexts, job, reason)
                 await self._contexts.services.keep_log(job)
-                disposition = JobEnded(state=JobState.FAILED, reason=reason, owed=0.0)
+                disposition = JobEnded(state=JobState.FAILED, reason=reason, report_delay=0.0)
             span.set_attribute("codepilot.job.state", _state_after(disposition).value)
             return disposition
 
@@ -139,9 +139,9 @@ class Worker:
             if (ended := (await record.read()).ending) is not None:
                 context.phases.begin("publish")
                 owed = await reports.tell(context, comment=pipeline.comment)
-                return JobEnded(state=ended.state, reason="reported by a later attempt", owed=owed)
+                return JobEnded(state=ended.state, reason="reported by a later attempt", report_delay=owed)
             context.phases.begin("admit")
-            async with attempt.listening(pipeline.handle_signal, lambda: pipeline.steps):
+            async with attempt.listen(pipeline.handle_signal, lambda: pipeline.steps):
                 ending = await self._ending(pipeline, context, attempt)
                 ending = await pipeline.with_status_view(ending)
                 # Of a run that came to no result, whose session is still there. This takes a while: messages are heard.
@@ -175,13 +175,13 @@ class Worker:
                 await asyncio.to_thread(self._contexts.services.work.narrow, job.id, ending.patch)
             # What GitHub does not take now is told later.
             owed = await reports.tell(context, comment=pipeline.comment, check=pipeline.check)
-            return JobEnded(state=ending.state, reason=ending.reason, owed=owed)
+            return JobEnded(state=ending.state, reason=ending.reason, report_delay=owed)
 
     async def _ending(self, pipeline: JobPipeline, context: JobContext, attempt: JobAttempt) -> Ending:
         """Run the pipeline; every failure in it becomes an ending."""
         try:
-            finished = attempt.exhausted and (await context.record.read()).result is not None
-            if not attempt.exhausted or (finished and attempt.deaths < _PUBLISHING_DEATHS):
+            finished = attempt.is_exhausted and (await context.record.read()).result is not None
+            if not attempt.is_exhausted or (finished and attempt.deaths < _PUBLISHING_DEATHS):
                 return await pipeline.run()
             # Its workers keep dying while running it: report as much of what it did as is possible without dying again.
             reason = "The bot's process died several times while this job was running, so the job was ended."
@@ -569,6 +569,6 @@ class Acknowledger:
 
     async def _unhold(self, job: Job) -> None:
         try:
-            await self._contexts.queue.unhold(job.id)
+            await self._contexts.queue.release_hold(job.id)
         except QueueError as error:
             log.warning("the job begins only in some seconds: %s", error)

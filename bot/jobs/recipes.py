@@ -124,7 +124,9 @@ async def _start_automatic(context: JobContext, head: Recipe, run: ChecksFailed 
         head_sha="",
     )
     job = recipe_job(base, recipe)
-    if run is not None and not await context.ledger.may_tell(repo.id, 0, f"recipe {recipe.name}", by=context.job.id):
+    if run is not None and not await context.ledger.claim_notice(
+        repo.id, 0, f"recipe {recipe.name}", by=context.job.id
+    ):
         return
     await enqueue(context, await _assign_thread(context, recipe, job))
 

@@ -43,7 +43,7 @@ from bot.permissions.levels import Refusal
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.markdown import code
 from bot.queue.protocols import JobIndex, Ledger
-from bot.queue.records import Signal, Stored
+from bot.queue.records import Signal, StoredJob
 
 log = logging.getLogger(__name__)
 _RAISING = frozenset({"ask", "auto"})
@@ -64,7 +64,7 @@ async def handle_event(context: JobContext, command: RepoEvent) -> Ending:
             await stop_all(context, await _jobs(context), f"The thread was {how}.")
         case AccessLost(repo_ids=repo_ids):
             installation = context.job.installation
-            for each in () if installation is None else await context.queue.live_of(installation, repo_ids):
+            for each in () if installation is None else await context.queue.live_jobs(installation, repo_ids):
                 await _end_or_stop(context, each, "The App was removed from this repository, or suspended.")
         case RecipeDue():
             return await start_scheduled(context, command)
@@ -106,7 +106,7 @@ async def _labelled(context: JobContext, command: LabelEvent) -> Ending:
             bound_to=command.bound_to,
             at=at,
         )
-        await context.ledger.keep_label(label)
+        await context.ledger.save_label(label)
     return Ending(state=JobState.DONE)
 
 
@@ -138,7 +138,7 @@ async def _pushed(context: JobContext, head_sha: str) -> Ending:
     raising = [each for each in kept if config.labels.level_of(each.name) in _RAISING]
     gone = [each.name for each in raising if not await _holds(context, each.bound_to, head_sha)]
     await context.void(gone)
-    if not gone or not await context.ledger.may_tell(job.repo.id, job.thread.number, "label-void", by=job.id):
+    if not gone or not await context.ledger.claim_notice(job.repo.id, job.thread.number, "label-void", by=job.id):
         return Ending(state=JobState.DONE)
     names = ", ".join(map(code, gone))
     text = (
@@ -148,7 +148,7 @@ async def _pushed(context: JobContext, head_sha: str) -> Ending:
     return Ending(state=JobState.DONE, view=ShortReply(text=text))
 
 
-async def _end_or_stop(context: JobContext, live: Stored, why: str) -> None:
+async def _end_or_stop(context: JobContext, live: StoredJob, why: str) -> None:
     """End a job that waits at once, and tell that where people see it, if they do; have one that runs stop."""
     other = context.about(live.job)
     record, ending = await other.record.read(), None
@@ -163,18 +163,18 @@ async def _end_or_stop(context: JobContext, live: Stored, why: str) -> None:
         await context.queue.send(live.job.id, Signal(kind="stop", text=why, by="GitHub", id=context.job.id))
 
 
-async def _working_on(context: JobContext) -> tuple[Stored, ...]:
+async def _working_on(context: JobContext) -> tuple[StoredJob, ...]:
     """The jobs of a pull request, and those of issues whose work goes on in it."""
     job, jobs = context.job, await _jobs(context)
     if job.installation is None:  # a workflow's run knows only its own thread
         return jobs
-    found = [each for each in await context.queue.live_of(job.installation, (job.repo.id,)) if each not in jobs]
+    found = [each for each in await context.queue.live_jobs(job.installation, (job.repo.id,)) if each not in jobs]
     there = [each for each in found if (await context.of(each.job).read()).continues == job.thread.number]
     return (*jobs, *there)
 
 
-async def _jobs(context: JobContext) -> tuple[Stored, ...]:
-    return await context.queue.of_thread(context.job.repo.id, context.job.thread.key)
+async def _jobs(context: JobContext) -> tuple[StoredJob, ...]:
+    return await context.queue.jobs_in_thread(context.job.repo.id, context.job.thread.key)
 
 
 async def _holds(context: JobContext, bound_to: str, pushed: str) -> bool:
@@ -217,7 +217,7 @@ async def start_ci_fix(context: JobContext, command: ChecksFailed) -> Ending:
         return Ending(state=JobState.DONE, reason="fixing failed checks is not enabled here")
     beside = [
         each
-        for each in await context.queue.of_thread(context.job.repo.id, thread.key)
+        for each in await context.queue.jobs_in_thread(context.job.repo.id, thread.key)
         if each.job.origin.kind == "ci" and each.job.head_sha == command.head_sha
     ]
     if any(TRANSITIONS[each.state] for each in beside):
@@ -345,13 +345,13 @@ class Receipt:
                 idle = not await self._queue.is_live(repo_id, number) and not await self._ledger.labels(repo_id, number)
                 idle = idle and not await self._may_be_reviewed(repo_id, "push")
                 # Work of an issue may go on in this pull request.
-                live = await self._queue.live_of(job.installation or 0, (repo_id,)) if idle else ()
+                live = await self._queue.live_jobs(job.installation or 0, (repo_id,)) if idle else ()
                 idle = idle and all(each.job.thread.kind != "issue" for each in live)
                 return "no request is bound to the head of this pull request" if idle else ""
             case CloseEvent():
                 return "" if await self._queue.is_live(repo_id, number) else "no job is running in this thread"
             case AccessLost(repo_ids=repo_ids):
-                return "" if await self._queue.live_of(job.installation or 0, repo_ids) else "no job is running there"
+                return "" if await self._queue.live_jobs(job.installation or 0, repo_ids) else "no job is running there"
             case ChecksFailed():
                 config = await self._config(repo_id)
                 asked = (

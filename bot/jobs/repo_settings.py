@@ -145,9 +145,9 @@ async def lately_on_default_branch(context: JobContext) -> RepoConfig:
             found = await find_recipes(context.github, repo.full_name)
             config = config.with_recipes([each.head for each in found.recipes], found.problems)
             if context.services.schedules is not None and context.job.installation is not None:
-                await context.services.schedules.keep(repo, context.job.installation, crons_of(config.recipes))
+                await context.services.schedules.save(repo, context.job.installation, crons_of(config.recipes))
             known.learn(repo.id, config)
-            await context.ledger.keep_config(repo.id, config, seconds=CONFIG_SECONDS)
+            await context.ledger.save_config(repo.id, config, seconds=CONFIG_SECONDS)
     return config
 
 

@@ -22,7 +22,7 @@ from bot.permissions.repo_config import Notify
 from bot.publishing.markdown import clip
 from bot.publishing.render import render_check, render_reply, render_status
 from bot.publishing.status_view import StatusView
-from bot.queue.protocols import KEEP_SECONDS, Owed
+from bot.queue.protocols import REPORT_SECONDS, PendingReport
 from bot.queue.records import RecordedEnding, StoredRecord
 
 log = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ def _may_come(error: GitHubError) -> bool:
     return error.may_be_told_later and not error.lacks_permission
 
 
-async def tell_late(contexts: JobContextFactory, owed: Owed) -> bool:
+async def tell_late(contexts: JobContextFactory, owed: PendingReport) -> bool:
     """Tell what could not be told when its job ended; False when it is to be tried again, for days if need be."""
     if owed.job is None:
         log.error("job %s: its result is not reported: this version cannot read the job", owed.job_id)
@@ -168,7 +168,7 @@ async def tell_late(contexts: JobContextFactory, owed: Owed) -> bool:
     except Exception:  # one ending, e.g. of a job of another version, must not take the worker and all jobs with it
         log.exception("the job's result could not be reported")
         settled = False
-    if not settled and time.time() - owed.since > KEEP_SECONDS:
+    if not settled and time.time() - owed.since > REPORT_SECONDS:
         log.error("the job's result is not reported: GitHub has not accepted it for days")
         return True
     return settled

@@ -41,7 +41,7 @@ from bot.publishing.render import COMPLETION_LIMIT
 from bot.publishing.review import comment_key, extract_prose, parse_review
 from bot.publishing.screening import ChangePreview, Objection, fits_comment, show_files, split_sections
 from bot.publishing.status_view import CommitRef, Omission, PendingView
-from bot.queue.records import Waiting
+from bot.queue.records import Request
 
 _LONG_PLAN = "The plan is too long to be shown in full, so it cannot be approved. Ask for a shorter one."
 _STATES = {Status.FINISHED: JobState.DONE, Status.STOPPED: JobState.STOPPED}
@@ -124,7 +124,7 @@ class ResultDelivery:
         delivered = await add_pull(context, here, delivered, change)
         return await self._told(here, outcome, change, delivered, notes=publication.notes, part=part)
 
-    async def waits(self, asked: Waiting, *, patch: str = "", **changes: Any) -> Ending:  # noqa: ANN401 - whatever a StatusView takes
+    async def waits(self, asked: Request, *, patch: str = "", **changes: Any) -> Ending:  # noqa: ANN401 - whatever a StatusView takes
         """The ending of a leg after which a person has to answer, who can read all that it is about by then."""
         pending = pending_view(self._context, asked)
         view = self._reporter.now(state="waiting", pending=pending, **changes)
@@ -140,7 +140,7 @@ class ResultDelivery:
             patch=patch,
         )
 
-    async def verdict(self, asked: Waiting, stopped: str) -> ApprovalVerdict | None:
+    async def verdict(self, asked: Request, stopped: str) -> ApprovalVerdict | None:
         """What was said about a change that waits to be published; None while it still waits."""
         answer = await waiting.answered(self._context.record, asked)
         if stopped:
@@ -151,7 +151,7 @@ class ResultDelivery:
             return ApprovalVerdict(approved=answer.approved, why=why, tree_sha=asked.tree_sha)
         return ApprovalVerdict(approved=False, why=waiting.unanswered(asked)) if asked.until <= time.time() else None
 
-    async def planned(self, outcome: Outcome, asked: Waiting, stopped: str) -> Ending:
+    async def planned(self, outcome: Outcome, asked: Request, stopped: str) -> Ending:
         """Go on from a plan: carry it out when somebody approved it."""
         context = self._context
         verdict = await self.verdict(asked, stopped)
@@ -170,7 +170,7 @@ class ResultDelivery:
         if len(self._shown_plan(outcome)) > COMPLETION_LIMIT:
             view = self._reporter.now(state="done", completion=outcome.summary, reason=_LONG_PLAN)
             return Ending(state=JobState.DONE, view=view, status=outcome.status)
-        asked = Waiting(
+        asked = Request(
             kind="plan",
             request_id=secrets.token_hex(4),
             reason="",
@@ -351,7 +351,7 @@ async def left_out(
 
 async def publication_request(
     context: JobContext, publication: Publication, change: Change, shown: ChangePreview
-) -> Waiting:
+) -> Request:
     """The request to approve what may not be published without a person.
 
     Args:
@@ -367,7 +367,7 @@ async def publication_request(
         why.append(f"Other changed files, which require no approval: {others}.")
     if change.writes_workflows and await context.github.tokens.may_write_workflows() is False:
         why.append(f"Before you approve: {WorkflowsForbiddenError().reason} Without it nothing can be published.")
-    return Waiting(
+    return Request(
         kind="publication",
         request_id=secrets.token_hex(4),
         reason=" ".join(why),
@@ -378,7 +378,7 @@ async def publication_request(
     )
 
 
-def pending_view(context: JobContext, asked: Waiting) -> PendingView:
+def pending_view(context: JobContext, asked: Request) -> PendingView:
     """A request as the job's comment shows it."""
     until = datetime.fromtimestamp(asked.until, UTC)
     language: Literal["diff", "bash", ""] = "bash" if asked.kind == "permission" else ""
@@ -499,13 +499,13 @@ async def _last_commit(context: JobContext, here: ThreadSnapshot) -> CommitRef |
     In a pull request of the bot's own also of the jobs on its branch that were asked for in another thread.
     """
     job, thread = context.job, here.thread
-    jobs = list(await context.queue.of_thread(job.repo.id, job.thread.key))
+    jobs = list(await context.queue.jobs_in_thread(job.repo.id, job.thread.key))
     is_ours = thread.head_ref.startswith(context.services.conventions.branch_prefix)
     is_here = job.thread.kind == "pull" and thread.head_repo_id == here.repo.id
     own = _OWN_BRANCH.search(thread.head_ref) if is_ours and is_here else None
     if own is not None:
         asked_in = int(own[1]) if own[1] else Thread.of_branch(thread.base_ref).key
-        jobs += await context.queue.of_thread(job.repo.id, asked_in, limit=100)
+        jobs += await context.queue.jobs_in_thread(job.repo.id, asked_in, limit=100)
     for each in sorted(jobs, key=lambda stored: stored.enqueued_at, reverse=True):
         noted = (await context.of(each.job).read()).published.commit
         if noted is not None and each.job.id != job.id and (own is None or noted.branch == thread.head_ref):

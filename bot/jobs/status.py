@@ -34,7 +34,7 @@ from bot.publishing.plan import event_review_label, requester_of
 from bot.publishing.render import RunReport, render_check, render_notice, render_part, render_status, sign_marker
 from bot.publishing.screening import split_diff
 from bot.publishing.status_view import Activity, DeniedCall, Progress, RecordPart, StatusView
-from bot.queue.records import CheckRecord, CommentRecord, Posted
+from bot.queue.records import CheckRecord, CommentRecord, GitHubPost
 
 log = logging.getLogger(__name__)
 
@@ -342,7 +342,7 @@ class StatusComment:
         return True
 
     async def _note(self, comment: CommentFacts) -> None:
-        self._id, posted = comment.id, Posted(id=comment.id, url=comment.html_url)
+        self._id, posted = comment.id, GitHubPost(id=comment.id, url=comment.html_url)
         await self._record.update(lambda noted: replace(noted, posted=posted))
 
     async def _once(self, body: str) -> CommentFacts:
@@ -513,7 +513,7 @@ class JobCheckRun:
             await self._put(draft, again=True)
 
     async def _note(self, made: CheckFacts) -> None:
-        self._id, posted = made.id, Posted(id=made.id, url=made.html_url)
+        self._id, posted = made.id, GitHubPost(id=made.id, url=made.html_url)
         await self._record.update(lambda noted: replace(noted, posted=posted))
 
 

@@ -38,7 +38,7 @@ from bot.permissions.levels import Refusal
 from bot.permissions.permissions import approver_refusal
 from bot.prompt.sanitize import clean
 from bot.publishing.markdown import code, duration, fence
-from bot.queue.records import ApprovalAnswer, ShownRequest, Signal, Stored, Waiting
+from bot.queue.records import ApprovalAnswer, Request, RequestView, Signal, StoredJob
 
 _MESSAGE_CHARS = 8_000
 _NOTHING = "No job is running in this thread."
@@ -56,7 +56,7 @@ class _Unfit(Exception):  # noqa: N818 - an answer that travels as an exception
 
 async def steer(context: JobContext, command: Steering, here: ThreadSnapshot) -> Ending:
     """Do what someone with the right to command asks of the thread's jobs."""
-    jobs = await context.queue.of_thread(context.job.repo.id, context.job.thread.key)
+    jobs = await context.queue.jobs_in_thread(context.job.repo.id, context.job.thread.key)
     try:
         match command:
             case Stop():
@@ -89,7 +89,7 @@ async def steer(context: JobContext, command: Steering, here: ThreadSnapshot) ->
     return Ending(state=JobState.DONE)
 
 
-async def _stop(context: JobContext, jobs: tuple[Stored, ...]) -> None:
+async def _stop(context: JobContext, jobs: tuple[StoredJob, ...]) -> None:
     if any(each.state in LIVE for each in jobs):
         await context.record.update(lambda record: replace(record, answering=""))
         await stop_all(context, jobs, f"Stopped by @{context.job.actor.login}.")
@@ -97,7 +97,7 @@ async def _stop(context: JobContext, jobs: tuple[Stored, ...]) -> None:
         raise _Unfit("nothing-to-stop", _NOTHING)
 
 
-async def stop_all(context: JobContext, jobs: tuple[Stored, ...], why: str) -> None:
+async def stop_all(context: JobContext, jobs: tuple[StoredJob, ...], why: str) -> None:
     """End every job that is alive; each tells it in its own comment, and keeps what it did."""
     for each in (each for each in jobs if each.state in LIVE):
         await context.queue.send(
@@ -106,7 +106,7 @@ async def stop_all(context: JobContext, jobs: tuple[Stored, ...], why: str) -> N
         await context.queue.wake(each.job.id)
 
 
-async def _continue(context: JobContext, jobs: tuple[Stored, ...], message: str) -> None:
+async def _continue(context: JobContext, jobs: tuple[StoredJob, ...], message: str) -> None:
     # A second attempt of this command must not answer the next question, nor say again what was an answer.
     before = (await context.record.read()).answering
     for each in (each for each in jobs if each.state is JobState.WAITING):
@@ -140,7 +140,7 @@ async def _continue(context: JobContext, jobs: tuple[Stored, ...], message: str)
 async def _answer(
     context: JobContext,
     here: ThreadSnapshot,
-    jobs: tuple[Stored, ...],
+    jobs: tuple[StoredJob, ...],
     request_id: str,
     *,
     approved: bool,
@@ -180,7 +180,7 @@ async def _answer(
     await _give(context, target, asked, approved=approved, note=note, like=asked.like if like else ())
 
 
-async def _wake_answered(context: JobContext, jobs: tuple[Stored, ...]) -> None:
+async def _wake_answered(context: JobContext, jobs: tuple[StoredJob, ...]) -> None:
     """Run what waits though it was answered: the one who answered died before that."""
     for each in jobs:
         record = context.of(each.job)
@@ -189,7 +189,7 @@ async def _wake_answered(context: JobContext, jobs: tuple[Stored, ...]) -> None:
             await context.queue.wake(each.job.id)
 
 
-async def _meant(context: JobContext, jobs: tuple[Stored, ...], request_id: str, verb: str) -> tuple[Job, Waiting]:
+async def _meant(context: JobContext, jobs: tuple[StoredJob, ...], request_id: str, verb: str) -> tuple[Job, Request]:
     """The one request that an answer is about."""
     found = await _open_requests(context, jobs)
     shown = await _shown(context, jobs)
@@ -203,12 +203,12 @@ async def _meant(context: JobContext, jobs: tuple[Stored, ...], request_id: str,
         arrived = stored.enqueued_at if stored is not None else 0.0
         meant = shown[readable[0].request_id]
         several = any(each != meant and each.kind != "question" for each in shown.values())
-        if several or not meant.may_have_been_read(written_at=context.job.origin.at, arrived=arrived):
+        if several or not meant.is_visible_at(written_at=context.job.origin.at, arrived=arrived):
             why = "This thread has shown more than one request" if several else "It was shown after you wrote"
             lines = _lines_for(context, readable, verb)
             raise _Unfit("which-request", f"{why}, so say which request you mean. {lines}")
         found = [(job, asked) for job, asked in found if asked in readable]
-    fitting = [(job, asked) for job, asked in found if asked.is_meant_by(request_id)]
+    fitting = [(job, asked) for job, asked in found if asked.has_id(request_id)]
     lines = _lines_for(context, readable, verb)
     if not fitting:
         reason = f"There is no request {code(request_id)} here."
@@ -220,19 +220,19 @@ async def _meant(context: JobContext, jobs: tuple[Stored, ...], request_id: str,
     return fitting[0]
 
 
-async def _shown(context: JobContext, jobs: tuple[Stored, ...]) -> dict[str, ShownRequest]:
+async def _shown(context: JobContext, jobs: tuple[StoredJob, ...]) -> dict[str, RequestView]:
     """Every request that the thread has shown, by id."""
     return {each.request_id: each for stored in jobs for each in await waiting.shown_by(context.of(stored.job))}
 
 
-def _lines_for(context: JobContext, waits: list[Waiting], verb: str) -> str:
+def _lines_for(context: JobContext, waits: list[Request], verb: str) -> str:
     """What waits, as lines to paste."""
     these = "This waits" if len(waits) == 1 else "These wait"
     lines = "\n\n".join(fence(f"{context.job.trigger} {verb} {each.request_id}") for each in waits)
     return f"{these}; review what would happen, then answer:\n\n{lines}"
 
 
-async def _open_requests(context: JobContext, jobs: tuple[Stored, ...]) -> list[tuple[Job, Waiting]]:
+async def _open_requests(context: JobContext, jobs: tuple[StoredJob, ...]) -> list[tuple[Job, Request]]:
     """What waits in the thread for an answer."""
     found = []
     for each in jobs:
@@ -245,12 +245,12 @@ async def _open_requests(context: JobContext, jobs: tuple[Stored, ...]) -> list[
     return found
 
 
-async def _is_asked(context: JobContext, jobs: tuple[Stored, ...], request_id: str) -> bool:
-    return any(asked.is_meant_by(request_id) for _, asked in await _open_requests(context, jobs))
+async def _is_asked(context: JobContext, jobs: tuple[StoredJob, ...], request_id: str) -> bool:
+    return any(asked.has_id(request_id) for _, asked in await _open_requests(context, jobs))
 
 
 async def _give(
-    context: JobContext, target: Job, asked: Waiting, *, approved: bool, note: str, like: tuple[str, ...] = ()
+    context: JobContext, target: Job, asked: Request, *, approved: bool, note: str, like: tuple[str, ...] = ()
 ) -> None:
     await context.record.update(lambda record: replace(record, answering=asked.request_id))
     given = ApprovalAnswer(request_id=asked.request_id, approved=approved, note=note, by=context.job.actor, like=like)
@@ -261,7 +261,7 @@ async def _give(
         raise _Unfit("answered", "Somebody else has already answered that request.")
 
 
-async def _retry(context: JobContext, jobs: tuple[Stored, ...], job_id: str) -> None:
+async def _retry(context: JobContext, jobs: tuple[StoredJob, ...], job_id: str) -> None:
     if await context.queue.get(retry_id(context.job)) is not None:
         return  # an attempt before this one has stored it
     if any(each.state in LIVE for each in jobs):
@@ -322,7 +322,7 @@ def retry_of(old: Job, *, asked_by: Job, opened: bool = False) -> Job:
     )
 
 
-async def _line(context: JobContext, stored: Stored) -> str:
+async def _line(context: JobContext, stored: StoredJob) -> str:
     job, record = stored.job, context.of(stored.job)
     comment = (await record.read()).comment.posted
     name = f"[{job.command.verb}]({comment.url})" if comment is not None else job.command.verb

@@ -17,10 +17,10 @@ from agent_runtime import Outcome, PendingCall, alike_patterns
 from bot.github.types import GitHubError
 from bot.permissions.levels import Grant
 from bot.publishing.markdown import duration
-from bot.queue.records import ApprovalAnswer, ApprovalsRecord, GitHubOutage, Outage, ShownRequest, StoredRecord, Waiting
+from bot.queue.records import ApprovalAnswer, ApprovalsRecord, GitHubOutage, Outage, Request, RequestView, StoredRecord
 
 
-def request_for(pending: PendingCall, grant: Grant, *, until: float) -> Waiting:
+def request_for(pending: PendingCall, grant: Grant, *, until: float) -> Request:
     """The request for a call that waits.
 
     Args:
@@ -28,7 +28,7 @@ def request_for(pending: PendingCall, grant: Grant, *, until: float) -> Waiting:
         grant: what its run may do, and for which commit.
         until: seconds since the epoch at which it is too late to answer.
     """
-    return Waiting(
+    return Request(
         kind=pending.kind,
         request_id=pending.request_id,
         reason=pending.reason,
@@ -40,17 +40,17 @@ def request_for(pending: PendingCall, grant: Grant, *, until: float) -> Waiting:
     )
 
 
-async def ask(record: StoredRecord, waiting: Waiting) -> None:
+async def ask(record: StoredRecord, waiting: Request) -> None:
     """Record what the job waits for, in place of what it waited for before."""
     await _update(record, lambda kept: replace(kept, waiting=waiting))
 
 
-async def asked(record: StoredRecord) -> Waiting | None:
+async def asked(record: StoredRecord) -> Request | None:
     """Return the newest request of the job, answered or not."""
     return (await record.read()).approvals.waiting
 
 
-async def awaited(record: StoredRecord) -> Waiting | None:
+async def awaited(record: StoredRecord) -> Request | None:
     """The request that the job waits for somebody to answer; None once it is answered, whatever it waits for then."""
     kept = (await record.read()).approvals
     return kept.waiting if kept.waiting is not None and kept.waiting.request_id not in kept.answers else None
@@ -63,13 +63,13 @@ async def note_shown(record: StoredRecord, *, at: str) -> None:
     def shown(kept: ApprovalsRecord) -> ApprovalsRecord:
         if (waits := kept.waiting) is None or waits.request_id in kept.shown:
             return kept
-        request = ShownRequest(request_id=waits.request_id, kind=waits.kind, at=at, since=since)
+        request = RequestView(request_id=waits.request_id, kind=waits.kind, at=at, since=since)
         return replace(kept, shown={**kept.shown, waits.request_id: request})
 
     await _update(record, shown)
 
 
-async def shown_by(record: StoredRecord) -> tuple[ShownRequest, ...]:
+async def shown_by(record: StoredRecord) -> tuple[RequestView, ...]:
     """Every request that the job has ever shown."""
     return tuple((await record.read()).approvals.shown.values())
 
@@ -80,7 +80,7 @@ async def answer(record: StoredRecord, given: ApprovalAnswer) -> bool:
     return after.answers[given.request_id] is given
 
 
-async def answered(record: StoredRecord, asked: Waiting) -> ApprovalAnswer | None:
+async def answered(record: StoredRecord, asked: Request) -> ApprovalAnswer | None:
     """The answer to a request, if there is one."""
     return (await record.read()).approvals.answers.get(asked.request_id)
 
@@ -108,7 +108,7 @@ async def _update(record: StoredRecord, change: Callable[[ApprovalsRecord], Appr
     return (await record.update(lambda kept: replace(kept, approvals=change(kept.approvals)))).approvals
 
 
-def unanswered(waits: Waiting) -> str:
+def unanswered(waits: Request) -> str:
     """Return the reason of a job whose request was not answered in time."""
     what = "question" if waits.kind == "question" else "request"
     return f"Nobody answered the {what} `{waits.request_id}` in time."

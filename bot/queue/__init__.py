@@ -1,1 +1,1 @@
-"""Store jobs durably and hand them to workers."""
+"""Durable job queue."""

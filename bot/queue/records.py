@@ -1,8 +1,7 @@
-"""The stored values of the queue: jobs, signals to them, requests to people, and the record of each job's progress.
+"""Stored values of the queue: jobs, signals, requests and the `JobRecord` of each job's progress.
 
-A restart reads the `JobRecord`, so that no step is done twice. Jobs and records are stored as JSON. Two versions of the
-bot may share a database during a deployment: a field that this version does not know stays in a record, and a job that
-it cannot read is left to workers of the other one (`OtherVersionError`).
+Two versions of the bot may share a database: a record keeps fields that this version does not know, and jobs that it
+cannot read are left to the other version (`OtherVersionError`).
 """
 
 from __future__ import annotations
@@ -24,17 +23,14 @@ from bot.publishing.status_view import CommitRef, DeniedCall, Progress, PublishS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """A job as the queue holds it. Times are seconds since the epoch.
+class StoredJob:
+    """A job in the queue. Times are seconds since the epoch.
 
     Attributes:
-        job: the job.
-        state: where it stands.
-        reason: why it ended as it did; empty for one that has not ended or needs no reason.
-        attempts: how often it was handed out, since it last waited.
-        enqueued_at: when it was stored.
-        finished_at: when it ended; None when it has not.
-        until: how long a waiting one waits; None for all others.
+        reason: for its end; may be empty.
+        attempts: since its last wait.
+        finished_at: None if unfinished.
+        until: end of the wait; None unless waiting.
     """
 
     job: Job
@@ -48,29 +44,27 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """The jobs that have not ended.
+    """Unfinished jobs.
 
     Attributes:
-        by_state: how many are in each state.
-        oldest_seconds: how long the oldest queued job has waited that was never begun; 0 when there is none.
+        oldest_seconds: age of the oldest job that never ran; 0 if none.
     """
 
     by_state: Mapping[JobState, int]
     oldest_seconds: float
 
     STATES: ClassVar = (JobState.QUEUED, JobState.RUNNING, JobState.WAITING)
-    """Those of jobs that have not ended."""
+    """States of unfinished jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """A word to a job that is under way.
+    """A message to a live job.
 
     Attributes:
-        kind: `stop` ends it, a `message` is told to its agent.
-        text: the message, or why it is to stop.
-        by: the login of its sender.
-        id: names the signal; the same one is kept once, however often it is sent.
+        text: the message for the agent, or the reason to stop.
+        by: the sender's login.
+        id: a repeated id is stored once.
     """
 
     kind: Literal["stop", "message"]
@@ -81,15 +75,13 @@ class Signal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunQuery:
-    """Selects pieces of work, the newest first.
+    """A query for work; the newest come first.
 
     Attributes:
-        states: the states that they may be in; empty for any.
-        repository: `owner/name`, or one of the two; empty for any.
-        person: the login of the person who asked; empty for anybody.
-        repo_ids: the repositories that they may be of; None for all.
-        limit: how many are found at most.
-        offset: how many of the newest are passed over.
+        states: empty for all.
+        repository: `owner/name` or one of the two; empty for all.
+        person: login; empty for all.
+        repo_ids: None for all.
     """
 
     states: frozenset[JobState] = frozenset()
@@ -102,14 +94,12 @@ class RunQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeekCost:
-    """The cost of the runs of one repository that ended in one week.
+    """Cost of a repository's runs that ended in a week.
 
     Attributes:
-        repository: its name, as the last of the jobs has it.
-        week: the number of the week since 1970, which begins on a Monday.
-        runs: how many runs there were.
-        cost_usd: their cost in US dollars, as far as it is known.
-        unknown: how many runs have a cost that is not known.
+        week: number since 1970; weeks begin on Monday.
+        cost_usd: sum of the known costs.
+        unknown: number of runs without a known cost.
     """
 
     repository: str
@@ -123,12 +113,12 @@ _DAYS_TO_MONDAY = 3  # 1970 began on a Thursday
 
 
 def week_of(at: float) -> int:
-    """Return the number of the week, in UTC, that contains a time in seconds since the epoch."""
+    """Return the number of the UTC week of a time."""
     return (int(at // 86_400) + _DAYS_TO_MONDAY) // 7
 
 
-def week_begins(week: int) -> float:
-    """Return the time at which a week begins, in seconds since the epoch."""
+def week_start(week: int) -> float:
+    """Return the start of a week in seconds since the epoch."""
     return (week * 7 - _DAYS_TO_MONDAY) * 86_400.0
 
 
@@ -136,19 +126,18 @@ WaitKind = Literal["permission", "question", "publication", "plan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """One request to a person.
+class Request:
+    """A request to a person.
 
     Attributes:
-        kind: a tool call that needs permission, a question of the agent, a change to protected files that is to be
-            published, or a plan that is to be carried out.
-        request_id: names it; hexadecimal digits.
-        reason: why it waits; for a question, the question.
-        preview: what would happen: a diff, a command.
-        bound_to: the commit that it was asked about; another head of the pull request invalidates it.
-        until: seconds since the epoch at which it is too late to answer.
-        tree_sha: for a publication: the git tree that may be published.
-        like: for a command: the patterns that an approval of others like it would allow for the rest of the run.
+        kind: `publication`: of protected files; `plan`: to be carried out.
+        request_id: hexadecimal digits.
+        reason: or the question.
+        preview: a diff or a command.
+        bound_to: a commit; another head invalidates the request.
+        until: seconds since the epoch.
+        tree_sha: for a publication: the approved git tree.
+        like: command patterns that approval can extend to for the rest of the run.
     """
 
     kind: WaitKind
@@ -160,21 +149,19 @@ class Waiting:
     tree_sha: str = ""
     like: tuple[str, ...] = ()
 
-    def is_meant_by(self, request_id: str) -> bool:
-        """Return whether an answer that names `request_id`, in full or abbreviated, is about this request."""
+    def has_id(self, request_id: str) -> bool:
+        """Whether an id, in full or abbreviated, is this request's."""
         return self.request_id.startswith(request_id.lower())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalAnswer:
-    """The answer of a person to a request.
+    """A person's answer to a request.
 
     Attributes:
-        request_id: of the request, whole.
-        approved: whether it may happen; for a question, whether there is an answer.
-        note: the answer, or a word about it to the agent.
-        by: who answered.
-        like: the patterns of commands that are approved for the rest of the run, too.
+        approved: for a question: whether it is answered.
+        note: the answer, or a comment for the agent.
+        like: command patterns approved for the rest of the run.
     """
 
     request_id: str
@@ -185,13 +172,11 @@ class ApprovalAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownRequest:
-    """A request that can be read in its job's comment.
+class RequestView:
+    """A request that the job's comment displays.
 
     Attributes:
-        request_id: of the request, whole.
-        kind: what was asked.
-        at: since when, by GitHub's clock (ISO 8601, UTC, whole seconds).
+        at: display time by GitHub's clock (ISO 8601, UTC, whole seconds).
         since: the same by ours, in seconds since the epoch.
     """
 
@@ -200,19 +185,19 @@ class ShownRequest:
     at: str
     since: float
 
-    def may_have_been_read(self, *, written_at: str, arrived: float) -> bool:
-        """Return whether the author of an answer could see the request before.
+    def is_visible_at(self, *, written_at: str, arrived: float) -> bool:
+        """Whether an answer was written after the request was displayed.
 
         Args:
-            written_at: when the answer was written, by GitHub's clock; empty where GitHub does not say.
-            arrived: when it came to us, by our clock.
+            written_at: by GitHub's clock; empty if unknown.
+            arrived: by our clock.
         """
         return written_at >= self.at and arrived >= self.since
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Posted:
-    """A comment or a check run of a job on GitHub."""
+class GitHubPost:
+    """A comment or check run on GitHub."""
 
     id: int
     url: str
@@ -223,32 +208,32 @@ class CommentRecord:
     """A comment of a job.
 
     Attributes:
-        requests: how often GitHub was asked to make it; after more than one there may be two.
-        posted: the comment, once GitHub has told its id.
-        below: whether it is below the pull request, since its thread of lines is gone.
+        requests: attempts to create it; after more than one there may be two.
+        posted: None until GitHub returns its id.
+        below: whether it was posted on the pull request because its review thread is gone.
     """
 
     requests: int = 0
-    posted: Posted | None = None
+    posted: GitHubPost | None = None
     below: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRecord:
-    """The check run of a job.
+    """A job's check run.
 
     Attributes:
-        head_sha: the commit that it is of; None where the job has none.
-        requests: how often GitHub was asked to make it; after more than one there may be two.
-        posted: the check run, once GitHub has told its id.
+        head_sha: None without a check run.
+        requests: attempts to create it; after more than one there may be two.
+        posted: None until GitHub returns its id.
     """
 
     head_sha: str | None = None
     requests: int = 0
-    posted: Posted | None = None
+    posted: GitHubPost | None = None
 
 
-def _if_readable(value: object, read: Callable[[object], Any]) -> object:
+def _validate_or_none(value: object, read: Callable[[object], Any]) -> object:
     try:
         return read(value)
     except ValidationError:
@@ -257,49 +242,46 @@ def _if_readable(value: object, read: Callable[[object], Any]) -> object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEnding:
-    """The report of a job's end, which is final.
+    """The final report of a job.
 
     Attributes:
-        state: the state the job ends in.
-        body: the text of the comment.
-        check: what the check run says; None where there is none, or where another version wrote it.
-        proven: whether the asker is known to have access; else nobody is told before GitHub says so.
-        notice: what the asker is told in a comment of its own, beside the edited one; empty for nothing.
+        body: the comment.
+        check: None for none, or if another version wrote it.
+        proven: whether the user's access is known; otherwise it is checked before posting.
+        notice: an additional comment for the user; may be empty.
     """
 
     state: JobState
     body: str
-    check: Annotated[CheckDraft | None, WrapValidator(_if_readable)] = None
+    check: Annotated[CheckDraft | None, WrapValidator(_validate_or_none)] = None
     proven: bool = True
     notice: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalsRecord:
-    """The requests of a job to people, and their answers.
+    """A job's requests and their answers.
 
     Attributes:
-        waiting: what it waits for, or waited for last.
-        shown: every request that its comment has shown, by id.
-        answers: the first answer to each request, by id, the newest first.
-        alike_void: whether something was pushed, so that approvals are for no further calls.
+        waiting: the current or last request.
+        shown: displayed requests by id.
+        answers: first answer to each request by id, newest first.
+        alike_void: whether a push ended approvals of similar commands.
     """
 
-    waiting: Waiting | None = None
-    shown: Mapping[str, ShownRequest] = field(default_factory=dict, metadata={"progress": False})
+    waiting: Request | None = None
+    shown: Mapping[str, RequestView] = field(default_factory=dict, metadata={"progress": False})
     answers: Mapping[str, ApprovalAnswer] = field(default_factory=dict, metadata={"progress": False})
     alike_void: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """A finished run of the agent.
+    """A finished run.
 
     Attributes:
-        outcome: how it ended.
-        progress: what the agent did.
-        base_sha: the commit it worked on.
-        tree_sha: the git tree it left; the patch must give the same again.
+        base_sha: its base commit.
+        tree_sha: the git tree that the patch must reproduce.
     """
 
     outcome: Outcome
@@ -310,13 +292,13 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """An outage of the model service, as one job has met it.
+    """An outage of the model service during a job.
 
     Attributes:
-        since: when it was first met, in seconds since the epoch.
-        tries: how often the job has come to wait for its end.
-        steps: how far the run was; a run that gets further has seen the end of it.
-        until: when the job is tried again.
+        since: first failure, in seconds since the epoch.
+        tries: number of waits.
+        steps: the run's steps at the failure; further steps end the outage.
+        until: time of the next attempt.
     """
 
     since: float
@@ -327,7 +309,7 @@ class Outage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitHubOutage:
-    """The times of the first and the last failed request to GitHub in an outage, in seconds since the epoch."""
+    """First and last failed request to GitHub, in seconds since the epoch."""
 
     since: float
     last: float
@@ -335,32 +317,21 @@ class GitHubOutage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """The progress of one job.
+    """The progress of a job.
 
     Attributes:
         seen: whether the command has its reaction.
-        greeted_at: when the comment was made that says the job is queued, in seconds since the epoch.
-        comment: its status comment.
-        parts: further comments that show what is too long for that one, by name.
-        check: its check run.
-        base_sha: the commit that it works on.
-        generation: names the state of its files, which tells them from older ones on other machines.
-        bound: whether something allowed it for that commit only.
-        continues: the number of the pull request in which it continues; 0 for none.
-        branch_number: which of the branches that fix one workflow run is its own.
-        steps: how many steps its agent has made.
-        progress: what was known when its agent started; the rest is in the log of its session.
-        denied: the calls that were denied because nobody could be asked.
-        approvals: what it asked people.
-        outage: the outage of the model service that it has met last.
-        github_outage: the trouble with GitHub that it has met last.
-        result: what its finished run came to.
-        verdict: what the host knows of that.
-        published: what it has sent.
-        answering: the request that an `approve`, `deny` or `continue` is about; empty once a `stop` has met live jobs.
-        undoing: the commit that an `undo` takes back.
-        leads_to: the id of the work that an event began.
-        ending: how it ended.
+        greeted_at: when the "queued" comment was posted.
+        parts: further comments by name, for content too long for the status comment.
+        generation: identifies the current files among stored ones.
+        bound: whether the permission is for `base_sha` only.
+        continues: the pull request that it continues; 0 for none.
+        branch_number: its number among the branches that fix one workflow run.
+        progress: as of the start of the agent; the session log has the rest.
+        denied: calls denied because nobody could approve.
+        answering: the request that an `approve`, `deny` or `continue` addresses; empty after a `stop` with live jobs.
+        undoing: the commit that an `undo` reverts.
+        leads_to: the job that an event started.
     """
 
     seen: bool = False
@@ -389,21 +360,21 @@ class JobRecord:
 
     @property
     def is_shown(self) -> bool:
-        """Return whether people may see that the job has begun, and so have to see that it ends."""
+        """Whether people can see that the job started, so that its end must be shown too."""
         return self.comment.requests > 0 or self.check.requests > 0
 
 
 class JobRecords(Protocol):
-    """The records of all jobs; every method may raise `QueueError`."""
+    """Stores job records."""
 
     async def record(self, job_id: str) -> JobRecord:
-        """The record of a job; an empty one where nothing is recorded."""
+        """Return a job's record, empty if none."""
         ...
 
     async def update(self, job_id: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
-        """Record what `change` makes of a job's record, in one transaction; it is on disk when this returns.
+        """Replace a job's record by `change(record)` durably, in one transaction.
 
-        `change` is pure. It may be called more than once, and never at the same time as another one of that job.
+        `change` is pure and may be called several times; calls for one job never overlap.
         """
         ...
 
@@ -412,7 +383,7 @@ T = TypeVar("T")
 
 
 class StoredPart(Generic[T]):
-    """One group of values in the record of one job."""
+    """A part of a stored record."""
 
     def __init__(
         self,
@@ -424,38 +395,34 @@ class StoredPart(Generic[T]):
         self._records, self._job_id, self._get, self._put = records, job_id, get, put
 
     async def read(self) -> T:
-        """Return the stored value."""
         return self._get(await self._records.record(self._job_id))
 
     async def update(self, change: Callable[[T], T]) -> T:
-        """Record what `change` makes of it; see `JobRecords.update`."""
+        """Replace the part by `change(part)`."""
         after = await self._records.update(self._job_id, lambda record: self._put(record, change(self._get(record))))
         return self._get(after)
 
 
 class StoredRecord(StoredPart[JobRecord]):
-    """The record of one job, where it is stored."""
+    """A stored job record."""
 
     def __init__(self, records: JobRecords, job_id: str) -> None:
         super().__init__(records, job_id, lambda record: record, lambda _, record: record)
 
     @property
     def comment(self) -> RecordPart[CommentRecord]:
-        """Its status comment."""
         return self._part(lambda record: record.comment, lambda record, comment: replace(record, comment=comment))
 
     @property
     def check(self) -> RecordPart[CheckRecord]:
-        """Its check run."""
         return self._part(lambda record: record.check, lambda record, check: replace(record, check=check))
 
     @property
     def published(self) -> RecordPart[PublishState]:
-        """Its published changes."""
-        return self._part(lambda record: record.published, lambda record, done: replace(record, published=done))
+        return self._part(lambda record: record.published, lambda record, value: replace(record, published=value))
 
     def part(self, name: str) -> RecordPart[CommentRecord]:
-        """A further comment."""
+        """Return the part of a further comment."""
         return self._part(
             lambda record: record.parts.get(name, CommentRecord()),
             lambda record, part: replace(record, parts={**record.parts, name: part}),
@@ -465,90 +432,88 @@ class StoredRecord(StoredPart[JobRecord]):
         return StoredPart(self._records, self._job_id, get, put)
 
 
-# Each kind of command has its own literal `verb`, by which pydantic tells them apart.
+# pydantic selects the command's class by the literal type of `verb`.
 _JOB = TypeAdapter(Job)
 
 
 def encode_job(job: Job) -> str:
-    """Return the text that is stored of a job."""
     return _JOB.dump_json(job).decode()
 
 
 def decode_job(body: str) -> Job:
-    """Return a stored job.
+    """Parse a stored job.
 
     Raises:
-        OtherVersionError: another version stored it, and this one cannot read it. What it holds is not told: people's
-            words are among it.
+        OtherVersionError: unreadable. The text contains no values, since people wrote them.
     """
     try:
         return _JOB.validate_json(body)
     except ValidationError as error:
-        places = {".".join(map(str, each["loc"])) or "all of it" for each in error.errors(include_input=False)}
+        paths = {".".join(map(str, problem["loc"])) or "(all)" for problem in error.errors(include_input=False)}
         raise OtherVersionError(
-            f"the stored job cannot be read by this version; what it cannot read: {', '.join(sorted(places)[:5])}"
+            f"this version cannot read the stored job: unknown or invalid fields {', '.join(sorted(paths)[:5])}"
         ) from None
 
 
 log = logging.getLogger(__name__)
 
 RECORD_VERSION = 1
-"""Written with each record. A change that an older record does not fit raises it and adds a step to `decode_record`."""
+"""Increase it for an incompatible change, and add a migration to `decode_record`."""
 
 _RECORD = TypeAdapter(JobRecord)
 
 
 def encode_record(record: JobRecord, *, over: str | None = None) -> str:
-    """Return a record as JSON, half a surrogate pair included, which patches and models' words may have.
+    """Serialize a record, including lone surrogates, which patches and model output may contain.
 
     Args:
         record: the record.
-        over: the text that it is written in place of. What another version wrote there and this one cannot read stays.
+        over: the text that it replaces; its fields unknown to this version are kept.
 
     Raises:
-        OtherVersionError: another version of Codepilot wrote that, and this one cannot read it.
+        OtherVersionError: cannot read `over`.
     """
-    written = _plain(record)
+    values = _to_json(record)
     if over is not None:
-        written = _kept(json.loads(over), _plain(decode_record(over)), written)
-    # The standard library's JSON spells those; UTF-8, and so pydantic's own JSON, cannot.
-    return json.dumps(written)
+        values = _merge(json.loads(over), _to_json(decode_record(over)), values)
+    # json escapes lone surrogates; pydantic's UTF-8 cannot encode them.
+    return json.dumps(values)
 
 
 def decode_record(text: str) -> JobRecord:
-    """Return the record that `encode_record` wrote.
+    """Parse a record.
 
     Raises:
-        OtherVersionError: another version of Codepilot wrote it, and this one cannot read it.
+        OtherVersionError: another version wrote it.
     """
-    read = json.loads(text)
-    if read.pop("version") != RECORD_VERSION:
-        raise OtherVersionError("the record of a job was written by another version of Codepilot; run that version")
+    values = json.loads(text)
+    if values.pop("version") != RECORD_VERSION:
+        raise OtherVersionError("another version of Codepilot wrote the job's record; run that version")
     try:
-        return _RECORD.validate_python(read)
+        return _RECORD.validate_python(values)
     except ValidationError as error:
-        # One value that cannot be read must not keep the job, and its thread, from all else.
-        unreadable = {each["loc"][0] for each in error.errors()}
-        log.warning("a job's record has values that this version cannot read; they are ignored: %s", unreadable)
-        return _RECORD.validate_python({key: value for key, value in read.items() if key not in unreadable})
+        # One unreadable value must not block the job and its thread.
+        unreadable = {problem["loc"][0] for problem in error.errors()}
+        log.warning("this version ignores unreadable values of a job's record: %s", unreadable)
+        return _RECORD.validate_python({key: value for key, value in values.items() if key not in unreadable})
 
 
-def _plain(record: JobRecord) -> dict[str, Any]:
+def _to_json(record: JobRecord) -> dict[str, Any]:
     return {"version": RECORD_VERSION, **_RECORD.dump_python(record, mode="json")}
 
 
-def _kept(stored: Any, read: Any, written: Any) -> Any:  # noqa: ANN401 - parsed JSON
-    """Merge the fields to write into the stored JSON; fields that this version does not know stay.
+def _merge(stored: Any, read: Any, written: Any) -> Any:  # noqa: ANN401 - parsed JSON
+    """Merge into the stored JSON; keep fields that this version does not know.
 
     Args:
-        stored: what stands there.
-        read: what this version has made of that, as it would write it.
-        written: the same after a change.
+        stored: stored JSON.
+        read: `stored` as decoded and encoded by this version.
+        written: `read` after a change.
     """
     if written == read:
         return stored
     if isinstance(stored, dict) and isinstance(read, dict) and isinstance(written, dict):
-        changed = {key: _kept(stored.get(key), read.get(key), value) for key, value in written.items()}
+        changed = {key: _merge(stored.get(key), read.get(key), value) for key, value in written.items()}
         return {key: value for key, value in stored.items() if key not in read} | changed
     if isinstance(stored, list) and isinstance(read, list) and written[: len(read)] == read:
         return stored + written[len(read) :]
@@ -559,17 +524,17 @@ _GROUPS = (JobRecord, CommentRecord, CheckRecord, ApprovalsRecord, PublishState)
 
 
 def has_progress(before: JobRecord, after: JobRecord) -> bool:
-    """Return whether a change records new progress of the job itself; actions of other people are none."""
-    return not set(_done(after)) <= set(_done(before))
+    """Return whether `after` records new progress of the job itself."""
+    return not set(_progress_fields(after)) <= set(_progress_fields(before))
 
 
-def _done(value: object, name: str = "") -> Iterator[str]:
+def _progress_fields(value: object, name: str = "") -> Iterator[str]:
     if isinstance(value, _GROUPS):
-        for each in fields(value):
-            if each.metadata.get("progress", True):
-                yield from _done(getattr(value, each.name), f"{name}.{each.name}")
+        for item in fields(value):
+            if item.metadata.get("progress", True):
+                yield from _progress_fields(getattr(value, item.name), f"{name}.{item.name}")
     elif isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _done(each, f"{name}.{key}")
+        for key, item in value.items():
+            yield from _progress_fields(item, f"{name}.{key}")
     elif value is not None and value is not False and value != 0:
         yield name

@@ -1,7 +1,6 @@
-"""The database of the job engine: an SQLite file for one machine, or PostgreSQL for many.
+"""The job engine's database: an SQLite file for one machine, or PostgreSQL for several. Start at `JobStore`.
 
-Its tables, transactions (`Transaction`), connections and threads (`JobStore`), and statements for many rows at once. A
-transaction writes rows and enqueues workflows of DBOS, whose tables are in the same database.
+A `Transaction` writes rows and enqueues DBOS workflows, whose tables are in the same database.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ from bot.domain.errors import QueueError
 log = logging.getLogger(__name__)
 
 APPLICATION = "codepilot"
-"""Our name in tables that other applications of DBOS may share."""
+"""Our name in DBOS's tables, which applications may share."""
 
-SILENCE = {"tcp_keepalives_idle": 1, "tcp_keepalives_interval": 1, "tcp_keepalives_count": 2, "tcp_user_timeout": 3000}
-"""PostgreSQL ends a session, and gives its locks to others, three seconds after its machine or network is gone."""
+TIMEOUTS = {"tcp_keepalives_idle": 1, "tcp_keepalives_interval": 1, "tcp_keepalives_count": 2, "tcp_user_timeout": 3000}
+"""PostgreSQL ends a session, and releases its locks, three seconds after its client is gone."""
 
 IDLE_SECONDS = 5.0
-"""How long a process may stand still in a transaction; they take milliseconds."""
+"""Limit of idle time within a transaction, which normally takes milliseconds."""
 
 METADATA = sa.MetaData()
 _NUMBER = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # which numbers rows by INTEGER alone
@@ -51,15 +50,14 @@ _SECONDS = sa.Double[float]()
 _ID = sa.String(200)
 
 
-class _Words(sa.TypeDecorator[str]):
-    """Text of people and programs, in which what neither database takes is replaced: NUL, half a surrogate pair."""
+class _SafeText(sa.TypeDecorator[str]):
+    """Text with NUL and lone surrogates replaced, which no database accepts."""
 
     impl = sa.Text
     cache_ok = True
 
     @override
     def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
-        """See `TypeDecorator`."""
         return value and value.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
@@ -75,11 +73,11 @@ JOBS = sa.Table(
     sa.Column("actor_id", _NUMBER, nullable=False),
     sa.Column("lane", sa.String(10), nullable=False),
     sa.Column("state", sa.String(10), nullable=False),
-    sa.Column("reason", _Words, nullable=False, server_default=""),
+    sa.Column("reason", _SafeText, nullable=False, server_default=""),
     sa.Column("attempts", sa.Integer, nullable=False, server_default="0"),
-    # How often the job was given to a queue; the workflow of an earlier time does nothing any more.
+    # Counts how often the job was enqueued; workflows of earlier legs do nothing.
     sa.Column("leg", sa.Integer, nullable=False, server_default="0"),
-    # Whether its workflow is in a queue: one job of a thread is, or runs.
+    # Whether its workflow is enqueued; at most one job of a thread is.
     sa.Column("released", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("worker", _ID),
     sa.Column("held_until", _SECONDS, nullable=False, server_default="0"),
@@ -88,14 +86,13 @@ JOBS = sa.Table(
     sa.Column("begun_at", _SECONDS),
     sa.Column("finished_at", _SECONDS),
     sa.Column("body", sa.Text),
-    # Folded, for searches; missing where the words were forgotten.
+    # Case-folded, for searches; NULL after a sweep.
     sa.Column("repository", sa.Text),
     sa.Column("actor", sa.Text),
     sqlite_autoincrement=True,
 )
 
-# Every question that is asked while somebody waits has an index of its own; those that the ledger counts by hold all it
-# needs, so that an hour with very many jobs is counted without reading one of them.
+# Each interactive query has an index; those of the ledger's counts are covering.
 sa.Index("jobs_state", JOBS.c.state)
 sa.Index("jobs_of_repository", JOBS.c.repository, JOBS.c.seq)
 sa.Index("jobs_of_actor", JOBS.c.actor, JOBS.c.seq)
@@ -126,8 +123,8 @@ SIGNALS = sa.Table(
     sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("id", _ID, nullable=False),
     sa.Column("kind", sa.String(10), nullable=False),
-    sa.Column("text", _Words, nullable=False),
-    sa.Column("sender", _Words, nullable=False),
+    sa.Column("text", _SafeText, nullable=False),
+    sa.Column("sender", _SafeText, nullable=False),
     sa.UniqueConstraint("job_id", "id"),
 )
 SUSPECTS = sa.Table(
@@ -139,7 +136,7 @@ SUSPECTS = sa.Table(
     sa.Column("excused", sa.Integer, nullable=False, server_default="0"),
 )
 
-# The jobs that workers were running when they died, except deaths that a job which was given up explains.
+# Jobs that workers ran when they died, except deaths explained by a job that was given up.
 DEATHS = sa.Table(
     "deaths",
     METADATA,
@@ -147,7 +144,7 @@ DEATHS = sa.Table(
     sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
     sa.Column("at", _SECONDS, nullable=False),
 )
-OWED = sa.Table(
+REPORTS = sa.Table(
     "owed",
     METADATA,
     sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
@@ -155,7 +152,7 @@ OWED = sa.Table(
     sa.Column("tries", sa.Integer, nullable=False),
 )
 
-# What the dashboard shows of runs that have ended.
+# Logs of ended runs, for the dashboard.
 RUN_LOGS = sa.Table(
     "run_logs",
     METADATA,
@@ -172,7 +169,7 @@ LABELS = sa.Table(
     METADATA,
     sa.Column("repo_id", _NUMBER, primary_key=True, autoincrement=False),
     sa.Column("thread", _NUMBER, primary_key=True, autoincrement=False),
-    # GitHub takes two spellings of a label's name for the same label.
+    # Case-folded: GitHub compares labels without case.
     sa.Column("folded", sa.Text, primary_key=True),
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("labeller_id", _NUMBER, nullable=False),
@@ -180,7 +177,7 @@ LABELS = sa.Table(
     sa.Column("bound_to", sa.Text, nullable=False),
     sa.Column("at", _SECONDS, nullable=False),
 )
-TOLD = sa.Table(
+NOTICES = sa.Table(
     "told",
     METADATA,
     sa.Column("repo_id", _NUMBER, primary_key=True, autoincrement=False),
@@ -188,9 +185,9 @@ TOLD = sa.Table(
     sa.Column("cause", sa.Text, primary_key=True),
     sa.Column("until", _SECONDS, nullable=False),
 )
-sa.Index("told_until", TOLD.c.until)
+sa.Index("told_until", NOTICES.c.until)
 
-# What files of repositories said when a worker last looked, so that receivers know what means nothing there.
+# Cached repository configurations, with which receivers ignore irrelevant events.
 CONFIGS = sa.Table(
     "configs",
     METADATA,
@@ -212,7 +209,7 @@ SCHEDULES = sa.Table(
 )
 sa.Index("schedules_due", SCHEDULES.c.due_at)
 
-# When the last write to GitHub begins that was reserved for an installation: all workers together keep its pace.
+# The last reserved write to GitHub for each installation, shared by all workers.
 PACES = sa.Table(
     "paces",
     METADATA,
@@ -230,12 +227,12 @@ _LOCK = sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(sa.bind
 
 
 class Transaction:
-    """One transaction: what it writes, and what it gives to queues, is there together or not at all.
+    """An atomic change of rows and queues.
 
     Attributes:
-        rows: executes statements.
+        rows: the connection.
         now: seconds since the epoch.
-        jobs_of_repository: how many jobs of one repository may run at once; None for any number.
+        jobs_of_repository: limit of parallel jobs of a repository; None for none.
     """
 
     def __init__(self, rows: Connection, client: DBOSClient, now: float, jobs_of_repository: int | None) -> None:
@@ -245,50 +242,44 @@ class Transaction:
     def enqueue(
         self, workflow: str, workflow_id: str, queue: str, partition: str | None, delay: float, *args: str | int
     ) -> None:
-        """Have a workflow run, once for each id.
+        """Enqueue a workflow once for each id.
 
         Args:
             workflow: its name.
-            workflow_id: the same one is enqueued once.
-            queue: where.
-            partition: whose share of a queue with partitions it is in; None for a queue without.
-            delay: in how many seconds.
-            args: what it is called with.
+            workflow_id: a repeated id is ignored.
+            queue: the queue.
+            partition: None for a queue without partitions.
+            delay: in seconds.
+            args: its arguments.
         """
-        one = Enqueued(workflow=workflow, id=workflow_id, queue=queue, partition=partition, delay=delay, args=args)
-        self._client.enqueue_in_transaction(self.rows, one.options, *args)
+        request = WorkItem(workflow=workflow, id=workflow_id, queue=queue, partition=partition, delay=delay, args=args)
+        self._client.enqueue_in_transaction(self.rows, request.options, *args)
 
-    def enqueue_all(self, several: Sequence[Enqueued]) -> None:
-        """Have workflows run, in two statements; DBOS itself makes their rows, and would take two for each."""
-        if not several:
+    def enqueue_all(self, workflows: Sequence[WorkItem]) -> None:
+        """Enqueue workflows with two statements; DBOS would use two for each."""
+        if not workflows:
             return
         schema = "dbos." if self.rows.dialect.name == "postgresql" else ""
-        made = [self._client._build_enqueue_status(each.options, *each.args)[1] for each in several]  # noqa: SLF001 - no other way in 3.4
-        statuses = [{**each, "recovery_attempts": 0, "creator_xid": str(uuid4())} for each in made]
+        rows = [self._client._build_enqueue_status(workflow.options, *workflow.args)[1] for workflow in workflows]  # noqa: SLF001 - no other way in 3.4
+        statuses = [{**workflow, "recovery_attempts": 0, "creator_xid": str(uuid4())} for workflow in rows]
         for table, columns in (("workflow_status", _STATUS_COLUMNS), ("workflow_input", _INPUT_COLUMNS)):
-            values = [{column: each[column] for column in columns} for each in statuses]
+            values = [{column: workflow[column] for column in columns} for workflow in statuses]
             insert_rows(self.rows, f"{schema}{table}", values)
 
-    def lock(self, *what: object) -> bool:
-        """Wait for the transactions that hold the same lock, and hold it until this transaction ends.
+    def lock(self, *name: object) -> bool:
+        """Acquire a lock until the transaction ends.
 
         Returns:
-            Whether something else may have happened meanwhile: what was read before may be outdated. SQLite has one
-            writer at a time, so there is nothing to wait for.
+            Whether earlier reads may be outdated. Always False for SQLite, with its single writer.
         """
         if self.rows.dialect.name != "postgresql":
             return False
-        self.rows.execute(_LOCK, {"what": " ".join(map(str, what))})
+        self.rows.execute(_LOCK, {"what": " ".join(map(str, name))})
         return True
 
 
 def insert(tx: Transaction | str, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
-    """An insertion that can say what happens to a row that is there; each database has a class of its own for it.
-
-    Args:
-        tx: the transaction that it is for, or the name of the kind of database.
-        table: where to.
-    """
+    """Return the dialect's INSERT, which supports ON CONFLICT."""
     dialect = tx if isinstance(tx, str) else tx.rows.dialect.name
     return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
 
@@ -296,47 +287,42 @@ def insert(tx: Transaction | str, table: sa.Table) -> sqlite.Insert | postgresql
 _BUSY_SECONDS = 30.0
 _CONNECTIONS = 8
 _READERS = 2
-_TRIES = 5
+_MAX_TRIES = 5
 _WATCH_SECONDS = 1.0
 
 
 class JobStore:
-    """The database, and the queues of DBOS in it.
+    """The database and its DBOS queues.
 
-    Every answer is given after the commit has reached the disk: GitHub does not send a delivery again that was
-    acknowledged, so an acknowledged job has to outlive a power cut.
+    Calls return after the commit has reached the disk: an acknowledged delivery is not sent again, so its job must
+    survive a power cut.
 
     Attributes:
-        url: the database's address, with its password.
-        name: the same for people.
-        path: the SQLite file; None for PostgreSQL.
-        engine: makes connections.
-        client: reaches DBOS's queues.
-        clock: seconds since the epoch.
-        jobs_of_repository: how many jobs of one repository may run at once; None for any number.
-        of_arrivals: the thread for jobs that arrive. It never waits for the locks of other transactions.
+        name: the address without its password.
+        path: None for PostgreSQL.
+        of_arrivals: a thread that never waits for other transactions' locks.
     """
 
     def __init__(
         self, url: str, *, clock: Callable[[], float] = time.time, jobs_of_repository: int | None = None
     ) -> None:
-        """Open the database, and create its tables or migrate them.
+        """Open the database, and create or migrate its tables.
 
         Args:
             url: `sqlite:///path` or `postgresql://user:password@host/database`.
             clock: seconds since the epoch.
-            jobs_of_repository: how many jobs of one repository may run at once, on all workers; None for any number.
+            jobs_of_repository: limit of parallel jobs of a repository; None for none.
 
         Raises:
-            QueueError: the database cannot be used, or belongs to a newer version.
+            QueueError: unusable, or of a newer version.
         """
         self.clock, self.jobs_of_repository = clock, jobs_of_repository
         logging.getLogger("dbos").setLevel(logging.WARNING)  # it reports every step of its start
         address = _address(url)
         self.url = address.render_as_string(hide_password=False)
-        self.name, self._address = _name(address), address
+        self.name, self._address = _label(address), address
         self.path = Path(address.database or "") if _is_file(address) else None
-        with _explained(address):
+        with _map_errors(address):
             self.engine = _engine(address)
             try:
                 _migrate(self.engine)
@@ -347,91 +333,83 @@ class JobStore:
                     application_name=APPLICATION,
                     retry_connection_errors=False,
                 )
-            except BaseException:  # whatever it was, nobody else closes it
+            except BaseException:  # no other code would close it
                 self.engine.dispose()
                 raise
         self._identity = _identity(self.path)
-        # SQLite has one writer at a time, whatever waits for it.
+        # SQLite has a single writer.
         self._threads = ThreadPoolExecutor(1 if self.path else _CONNECTIONS, thread_name_prefix="store")
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
-        self._waiting = Gathering[Callable[[Transaction], Any], Any](self._threads, self._run_together)
-        self.of_arrivals = self._threads if self.path else ThreadPoolExecutor(1, thread_name_prefix="store-arrivals")
+        self._batches = BatchRunner[Callable[[Transaction], Any], Any](self._threads, self._run_batch)
+        self.arrival_thread = self._threads if self.path else ThreadPoolExecutor(1, thread_name_prefix="store-arrivals")
 
     async def run(self, operation: Callable[[Transaction], T]) -> T:
-        """Run one transaction in a thread; it may be run again when another one came in between.
-
-        Raises:
-            QueueError: the database cannot be read or written.
-        """
+        """Run a transaction in a thread, with retries on conflicts."""
         if self.path is None:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, self.run_here, operation)
-        return cast("T", await self._waiting.put(operation))
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self.run_sync, operation)
+        return cast("T", await self._batches.submit(operation))
 
     async def read(self, operation: Callable[[Transaction], T]) -> T:
-        """Run a transaction that only reads, and may take its time, without keeping others from writing.
+        """Run a read-only transaction, which does not block writers."""
 
-        Raises:
-            QueueError: the database cannot be read.
-        """
-
-        def reading() -> T:
-            with self.checked(), self.engine.connect().execution_options(only_reads=True) as rows, rows.begin():
+        def read() -> T:
+            with self.map_errors(), self.engine.connect().execution_options(only_reads=True) as rows, rows.begin():
                 return operation(self._transaction(rows))
 
-        return await asyncio.get_running_loop().run_in_executor(self._readers, reading)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, read)
 
-    def run_here(self, operation: Callable[[Transaction], T]) -> T:
-        """Run one transaction in this thread; see `run`."""
-        with self.checked():
-            for tries_left in reversed(range(_TRIES)):
+    def run_sync(self, operation: Callable[[Transaction], T]) -> T:
+        """Run a transaction in this thread."""
+        with self.map_errors():
+            for tries_left in reversed(range(_MAX_TRIES)):
                 try:
                     with self.engine.begin() as rows:
                         return operation(self._transaction(rows))
                 except (DBAPIError, IntegrityError) as error:
-                    if not tries_left or not _came_between(error):
+                    if not tries_left or not _is_retryable(error):
                         raise
         raise AssertionError("the last try returns or raises")
 
     def _transaction(self, rows: Connection) -> Transaction:
         return Transaction(rows, self.client, self.clock(), self.jobs_of_repository)
 
-    def _run_together(self, operations: Sequence[Callable[[Transaction], Any]]) -> list[Any]:
-        """Commit everything that waits at once: the disk takes as long for one job as for a hundred."""
+    def _run_batch(self, operations: Sequence[Callable[[Transaction], Any]]) -> list[Any]:
+        """Commit operations together: the disk takes as long for one as for a hundred."""
         if len(operations) == 1:
-            return [self.run_here(operations[0])]
-        with self.checked(), self.engine.begin() as rows:
+            return [self.run_sync(operations[0])]
+        with self.map_errors(), self.engine.begin() as rows:
             return [self._run_one(rows, operation) for operation in operations]
 
     def _run_one(self, rows: Connection, operation: Callable[[Transaction], Any]) -> Any:  # noqa: ANN401 - or its error
-        """Run one of those that are committed together; its result, or the error that undid it alone."""
+        """Run an operation in a savepoint; return its result or its error."""
         point = rows.begin_nested()
         try:
-            with self.checked():
+            with self.map_errors():
                 result = operation(self._transaction(rows))
         except Exception as error:
             if not rows.connection.in_transaction:
-                raise  # on a full disk SQLite rolls back what the others wrote, too
+                raise  # on a full disk SQLite rolls back the whole transaction
             point.rollback()
             return error
         point.commit()
         return result
 
     @contextmanager
-    def checked(self) -> Iterator[None]:
-        """Convert errors of the database to `QueueError`, also when its file was replaced."""
+    def map_errors(self) -> Iterator[None]:
+        """Convert errors of the database, and its replacement, to `QueueError`."""
         self._check_file()
         try:
-            with _explained(self._address):
+            with _map_errors(self._address):
                 yield
         except QueueError:
             self._check_file()
             raise
 
     async def watch(self) -> Never:
-        """Look after the SQLite file until cancelled; for a process without a worker, whose own look does that.
+        """Watch the SQLite file until cancelled, for a process without a worker.
 
         Raises:
-            QueueError: it was deleted or replaced.
+            QueueError: deleted or replaced.
         """
         while True:
             self._check_file()
@@ -445,26 +423,25 @@ class JobStore:
             )
 
     async def close(self) -> None:
-        """Close all connections; further calls fail."""
-        await asyncio.to_thread(self.close_here)
+        await asyncio.to_thread(self.close_sync)
 
-    def close_here(self) -> None:
+    def close_sync(self) -> None:
         """Close all connections from this thread."""
-        self.of_arrivals.shutdown()
+        self.arrival_thread.shutdown()
         self._threads.shutdown()
         self._readers.shutdown()
         self.client.destroy()
         self.engine.dispose()
 
 
-def examine(url: str) -> None:
-    """Open a database as `JobStore` does, and change nothing in it.
+def check_database(url: str) -> None:
+    """Check a database without a change.
 
     Raises:
-        QueueError: the database cannot be used, or belongs to a newer version.
+        QueueError: unusable, or of a newer version.
     """
     address = _address(url)
-    with _explained(address):
+    with _map_errors(address):
         engine = _engine(address)
         try:
             with engine.connect() as rows:
@@ -474,15 +451,15 @@ def examine(url: str) -> None:
         finally:
             engine.dispose()
     if readonly:
-        raise QueueError(f"the job database {_name(address)} can only be read; give the address of the primary server")
+        raise QueueError(f"the job database {_label(address)} can only be read; give the address of the primary server")
     if mode != "wal":
         raise QueueError(
-            f"the job database {_name(address)} is in journal mode {mode}; put it on a local file system (no NFS)"
+            f"the job database {_label(address)} is in journal mode {mode}; use a local file system (no NFS)"
         )
 
 
 @contextmanager
-def _explained(address: sa.URL) -> Iterator[None]:
+def _map_errors(address: sa.URL) -> Iterator[None]:
     try:
         yield
     except (SQLAlchemyError, dbos_error.DBOSException, OSError) as error:
@@ -492,19 +469,18 @@ def _explained(address: sa.URL) -> Iterator[None]:
             if _is_file(address)
             else "check that it is running"
         )
-        raise QueueError(f"the job database {_name(address)} failed: {str(reason).strip()}; {remedy}") from error
+        raise QueueError(f"the job database {_label(address)} failed: {str(reason).strip()}; {remedy}") from error
 
 
 def _is_file(address: sa.URL) -> bool:
     return address.get_backend_name() == "sqlite"
 
 
-def _name(address: sa.URL) -> str:
+def _label(address: sa.URL) -> str:
     return address.render_as_string(hide_password=True)
 
 
 def _identity(path: Path | None) -> tuple[int, int] | None:
-    """Return the device and inode of the file at a path; None when there is none."""
     if path is None:
         return None
     try:
@@ -534,20 +510,20 @@ def _address(url: str) -> sa.URL:
 def _engine(address: sa.URL) -> Engine:
     if address.get_backend_name() == "postgresql":
         engine = sa.create_engine(address, pool_size=_CONNECTIONS + 4, max_overflow=0, pool_pre_ping=True)
-        sa.event.listen(engine, "connect", _bound)
+        sa.event.listen(engine, "connect", _set_timeouts)
         return engine
     path = Path(address.database or "")
     engine = sa.create_engine(address, connect_args={"timeout": _BUSY_SECONDS, "isolation_level": None})
-    sa.event.listen(engine, "connect", _prepare)
-    # Python's own would begin a transaction only before it writes: what was read before could be outdated by then.
+    sa.event.listen(engine, "connect", _set_pragmas)
+    # Python's sqlite3 begins a transaction only before a write, so earlier reads could be outdated.
     sa.event.listen(engine, "begin", _begin)
     path.parent.stat()  # the lock would make the directory
-    # Of two who change a new file's journal at once SQLite lets one fail, without the wait that all else gets.
+    # SQLite does not wait for its busy timeout when two processes change a new file's journal mode.
     with FileLock(f"{path}.lock", timeout=_BUSY_SECONDS, mode=0o600):
-        # The jobs hold the words of private repositories; SQLite gives its other files the mode of this one.
+        # Jobs contain text of private repositories; SQLite creates its other files with the mode of this one.
         path.touch(mode=0o600, exist_ok=True)
         if not path.stat().st_size:
-            # Left of a file that was deleted: SQLite would take them for parts of the new one.
+            # Remains of a deleted file, which SQLite would apply to the new one.
             for part in ("-wal", "-shm"):
                 path.with_name(f"{path.name}{part}").unlink(missing_ok=True)
         engine.connect().close()
@@ -558,32 +534,32 @@ def _begin(rows: Connection) -> None:
     rows.exec_driver_sql("BEGIN" if rows.get_execution_options().get("only_reads") else "BEGIN IMMEDIATE")
 
 
-def _bound(connection: sa.engine.interfaces.DBAPIConnection, _record: object) -> None:
-    """Have PostgreSQL end the session of a process that is gone or stands still: its locks would block all others."""
+def _set_timeouts(connection: sa.engine.interfaces.DBAPIConnection, _record: object) -> None:
+    """Limit how long PostgreSQL keeps a session of a dead or stopped process: its locks would block others."""
     cursor = connection.cursor()
-    for name, value in {**SILENCE, "idle_in_transaction_session_timeout": int(IDLE_SECONDS * 1000)}.items():
+    for name, value in {**TIMEOUTS, "idle_in_transaction_session_timeout": int(IDLE_SECONDS * 1000)}.items():
         cursor.execute("SELECT set_config(%s, %s, false)", (name, str(value)))
     cursor.close()
     connection.commit()
 
 
-def _prepare(connection: sa.engine.interfaces.DBAPIConnection, _record: object) -> None:
+def _set_pragmas(connection: sa.engine.interfaces.DBAPIConnection, _record: object) -> None:
     cursor = connection.cursor()
-    # A thousand pages, as SQLite has it, are full after four transactions under load, and twice more is synced then.
+    # SQLite's default of 1,000 pages is full after four transactions under load, and doubles the syncs.
     for setting in ("journal_mode = WAL", "synchronous = FULL", "wal_autocheckpoint = 4000", "foreign_keys = ON"):
         cursor.execute(f"PRAGMA {setting}")
     cursor.close()
 
 
-_MIGRATING = 0x636F6465
-"""The advisory lock for migrating a PostgreSQL database; no thread of a repository hashes to it."""
+_MIGRATION_LOCK = 0x636F6465
+"""Advisory lock of migrations; no thread's lock hashes to it."""
 
 
 def _migrate(engine: Engine) -> None:
     migrations = _migrations()
     with engine.begin() as rows:
         if engine.dialect.name == "postgresql":
-            rows.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATING)))
+            rows.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
         if not _is_current(rows, migrations):
             migrations.attributes["connection"] = rows
             command.upgrade(migrations, "head")
@@ -596,96 +572,94 @@ def _migrations() -> Config:
 
 
 def _is_current(rows: Connection, migrations: Config) -> bool:
-    """Return whether the tables are this version's; False where an older one made them, or none."""
-    known = ScriptDirectory.from_config(migrations)
+    """Whether the tables have this version; False for older ones or none."""
+    scripts = ScriptDirectory.from_config(migrations)
     if not sa.inspect(rows).has_table("alembic_version"):
         return False
     version = rows.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
-    if version is not None and version not in {each.revision for each in known.walk_revisions()}:
+    if version is not None and version not in {script.revision for script in scripts.walk_revisions()}:
         raise QueueError(
             f"the job database was written by a newer version of Codepilot (its format is {version}, this version "
-            f"supports {known.get_current_head()}); install a newer version, or choose another database"
+            f"supports {scripts.get_current_head()}); install a newer version, or choose another database"
         )
-    return version == known.get_current_head()
+    return version == scripts.get_current_head()
 
 
-def _came_between(error: DBAPIError) -> bool:
-    """Return whether the same transaction may succeed when it is run again."""
+def _is_retryable(error: DBAPIError) -> bool:
+    """Whether a retry of the transaction may succeed."""
     state = getattr(error.orig, "sqlstate", None)
-    # https://www.postgresql.org/docs/current/errcodes-appendix.html: serialization_failure, deadlock_detected; and the
-    # loser of two who insert the same row.
+    # https://www.postgresql.org/docs/current/errcodes-appendix.html: serialization_failure, deadlock_detected,
+    # unique_violation (of two concurrent inserts).
     return state in {"40001", "40P01", "23505"}
 
 
 A = TypeVar("A")
 R = TypeVar("R")
-_MOST_AT_ONCE = 100
+_BATCH_SIZE = 100
 
 
-class Gathering(Generic[A, R]):
-    """Gathers items while its thread is busy.
+class BatchRunner(Generic[A, R]):
+    """Processes items in batches: those that arrive while a batch is processed form the next one.
 
-    Waking a thread takes longer than most of what is done for an item. So the thread is called once for all that
-    wait, and it calls each event loop once for all that it has dealt with.
+    Waking a thread, or an event loop, takes longer than most of the work for an item.
 
     Args:
-        threads: with one thread, or items are dealt with out of their order.
-        deal: called in a thread with up to 100 items. It gives back what becomes of each: a result, or the error that
-            its caller gets. What it raises, all of them get.
+        threads: one thread keeps the order.
+        deal: called with up to 100 items; returns a result or an error for each. An exception fails all.
     """
 
-    def __init__(self, threads: Executor, deal: Callable[[Sequence[A]], Sequence[R | Exception]]) -> None:
-        self._threads, self._deal = threads, deal
+    def __init__(self, threads: Executor, process: Callable[[Sequence[A]], Sequence[R | Exception]]) -> None:
+        self._threads, self._process = threads, process
         self._lock = Lock()
         self._waiting: list[tuple[A, asyncio.Future[R]]] = []
 
-    async def put(self, item: A) -> R:
-        """Have an item dealt with, and wait for that."""
-        done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+    async def submit(self, item: A) -> R:
+        """Process an item and return its result."""
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         with self._lock:
             if not self._waiting:
-                self._threads.submit(self._deal_with_waiting)
-            self._waiting.append((item, done))
-        return await done
+                self._threads.submit(self._process_waiting)
+            self._waiting.append((item, future))
+        return await future
 
-    def _deal_with_waiting(self) -> None:
+    def _process_waiting(self) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting, []
-        for first in range(0, len(waiting), _MOST_AT_ONCE):
-            # Nobody waits any more for what was cancelled.
-            begun = [each for each in waiting[first : first + _MOST_AT_ONCE] if not each[1].cancelled()]
-            if begun:
-                self._deal_with(begun)
+        for first in range(0, len(waiting), _BATCH_SIZE):
+            # Skip cancelled items.
+            batch = [entry for entry in waiting[first : first + _BATCH_SIZE] if not entry[1].cancelled()]
+            if batch:
+                self._process_batch(batch)
 
-    def _deal_with(self, begun: Sequence[tuple[A, asyncio.Future[R]]]) -> None:
-        ended: Sequence[R | BaseException]
+    def _process_batch(self, batch: Sequence[tuple[A, asyncio.Future[R]]]) -> None:
+        results: Sequence[R | BaseException]
         try:
-            ended = self._deal([item for item, _ in begun])
-        except BaseException as error:  # noqa: BLE001 - it is for who waits
-            ended = [error] * len(begun)
-        told: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[R], R | BaseException]]] = {}
-        for (_, done), result in zip(begun, ended, strict=True):
-            told.setdefault(done.get_loop(), []).append((done, result))
-        for loop, results in told.items():
-            with suppress(RuntimeError):  # the loop was closed, and with it went who waits
-                loop.call_soon_threadsafe(_set_results, results)
+            results = self._process([item for item, _ in batch])
+        except BaseException as error:  # noqa: BLE001 - passed to the waiting callers
+            results = [error] * len(batch)
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[R], R | BaseException]]] = {}
+        for (_, future), result in zip(batch, results, strict=True):
+            by_loop.setdefault(future.get_loop(), []).append((future, result))
+        for loop, pairs in by_loop.items():
+            with suppress(RuntimeError):  # the loop was closed
+                loop.call_soon_threadsafe(_set_results, pairs)
 
 
 def _set_results(results: Sequence[tuple[asyncio.Future[R], R | BaseException]]) -> None:
-    for done, result in results:
-        if done.cancelled():
+    for future, result in results:
+        if future.cancelled():
             continue
-        if isinstance(result, StopIteration):  # no future takes it, and those after it would wait for ever
-            done.set_exception(RuntimeError(f"it raised {result!r}"))
+        if isinstance(result, StopIteration):  # futures do not accept it
+            future.set_exception(RuntimeError(f"it raised {result!r}"))
         elif isinstance(result, BaseException):
-            done.set_exception(result)
+            future.set_exception(result)
         else:
-            done.set_result(result)
+            future.set_result(result)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Enqueued:
-    """A workflow that is to run; see `Transaction.enqueue`."""
+class WorkItem:
+    """A workflow to enqueue; see `Transaction.enqueue`."""
 
     workflow: str
     id: str
@@ -696,7 +670,6 @@ class Enqueued:
 
     @property
     def options(self) -> EnqueueOptions:
-        """In the form that DBOS takes."""
         options = EnqueueOptions(workflow_name=self.workflow, queue_name=self.queue, workflow_id=self.id)
         if self.partition is not None:
             options["queue_partition_key"] = self.partition
@@ -717,7 +690,7 @@ SELECT pg_try_advisory_xact_lock(hashtextextended(name, 0)) FROM json_array_elem
 
 
 def try_locks(rows: Connection, names: Sequence[str]) -> list[bool]:
-    """Take the locks that are free; return for each name whether its lock was taken. See `Transaction.lock`."""
+    """Try to acquire each lock until the transaction ends; return which succeeded."""
     if rows.dialect.name != "postgresql":
         return [True] * len(names)
     return list(rows.exec_driver_sql(_TRY_LOCKS, (to_json(names).decode(),)).scalars())
@@ -728,21 +701,21 @@ def insert_rows(
     table: str,
     values: Sequence[Mapping[str, object]],
     computed: tuple[tuple[str, str], ...] = (),
-    more: str = "",
+    suffix: str = "",
 ) -> sa.CursorResult[Any]:
-    """Store rows, except those that are known, by one statement that takes all of them as one value in JSON.
+    """Insert new rows with one statement; existing ones are skipped.
 
-    SQLAlchemy and DBOS by themselves take about a millisecond of processor time to store a job and its workflow.
+    SQLAlchemy and DBOS would take about a millisecond of processor time for a job and its workflow.
 
     Args:
-        rows: the connection, in a transaction.
-        table: where.
+        rows: the connection.
+        table: its name.
         values: at least one row, all with the same columns.
-        computed: further columns and their expressions, in which `new` is the row.
-        more: the end of the statement.
+        computed: additional columns and expressions over the row `new`.
+        more: end of the statement.
     """
     statement = _insert_statement(rows.dialect.name, table, tuple(values[0]), computed)
-    return rows.exec_driver_sql(statement + more, (to_json(values).decode(),))
+    return rows.exec_driver_sql(statement + suffix, (to_json(values).decode(),))
 
 
 @cache
@@ -754,5 +727,5 @@ def _insert_statement(dialect: str, table: str, columns: tuple[str, ...], comput
         rows = f"(SELECT {fields} FROM json_each(?))"  # noqa: S608 - ours
     into = ", ".join([*columns, *(column for column, _ in computed)])
     values = ", ".join([*columns, *(expression for _, expression in computed)])
-    # Without WHERE, SQLite would take ON for a part of FROM.
+    # Without WHERE, SQLite parses ON as a part of FROM.
     return f"INSERT INTO {table} ({into}) SELECT {values} FROM {rows} AS new WHERE true ON CONFLICT DO NOTHING"  # noqa: S608 - ours

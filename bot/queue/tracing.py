@@ -1,8 +1,4 @@
-"""Name a job in every log line and every span that its work produces.
-
-A job has one trace, whatever number of processes work on it: the ids of the trace and of its root span are derived from
-the job's id.
-"""
+"""Add the job to log lines and spans. Trace ids derive from the job's id, so that all processes share one trace."""
 
 from __future__ import annotations
 
@@ -28,21 +24,21 @@ from bot.domain.job import Job
 _tracer = get_tracer("codepilot")
 
 ROOT_SPAN: ContextVar[SpanContext | None] = ContextVar("root", default=None)
-"""The ids of the span that is being made, where they are given rather than random."""
+"""Predetermined ids for the span being created."""
 
 
 @contextmanager
 def bind_job(job: Job, *, attempt: int | None = None) -> Iterator[None]:
-    """Name a job in each log line and span of the body, and of the tasks and threads that are started there.
+    """Add the job to log lines and spans of the body, and of tasks and threads started there.
 
     Args:
         job: the job.
-        attempt: the number of the attempt; None where no worker runs the job.
+        attempt: None if no worker runs it.
     """
     names = {"job": job.id, "delivery": job.delivery_id, "repository": job.repo.full_name, "repository_id": job.repo.id}
     place = {"thread": job.thread.number} if job.thread.has_comments else {}
     token = attach(set_span_in_context(NonRecordingSpan(root_span_context(job))))
-    # Not with `bound_contextvars`, which goes through the whole context twice.
+    # `bound_contextvars` would iterate over the whole context twice.
     bound = bind_contextvars(**names, **place, **({} if attempt is None else {"attempt": attempt}))
     try:
         yield
@@ -52,10 +48,10 @@ def bind_job(job: Job, *, attempt: int | None = None) -> Iterator[None]:
 
 
 def trace_delivery(begun: int) -> None:
-    """Create the first span of the job in the context, now that the job is stored; see `bind_job`.
+    """Create the root span of the context's stored job.
 
     Args:
-        begun: when its delivery began to arrive, in nanoseconds since the epoch.
+        begun: arrival of the delivery, in nanoseconds since the epoch.
     """
     token = ROOT_SPAN.set(get_current_span().get_span_context())
     try:
@@ -68,7 +64,7 @@ _TRACE_BYTES, _SPAN_BYTES = 16, 8
 
 
 def root_span_context(job: Job) -> SpanContext:
-    """Return the parent of all spans of a job: the same in every process, at each attempt."""
+    """Return the parent of all spans of a job."""
     digest = hashlib.sha256(f"codepilot trace {job.id}".encode()).digest()
     return SpanContext(
         trace_id=int.from_bytes(digest[:_TRACE_BYTES], "big"),

@@ -1,8 +1,8 @@
-"""Functions that move jobs through their states, each within its caller's transaction.
+"""State changes of jobs, each within the caller's transaction.
 
-A job is in a queue of DBOS when it may run: as the oldest one of its thread, and within the bound of its repository.
-Each time it is given to a queue is a leg, with a workflow of its own; a request of an earlier leg is refused. A job
-whose worker died is a suspect until it makes progress: it is charged with the death, and given up after too many.
+A job is enqueued in DBOS when it may run: the oldest of its thread, within its repository's limit. Each enqueueing is a
+leg with its own workflow; those of earlier legs do nothing. A job whose worker died is a suspect until it makes
+progress, and is given up after too many deaths.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import sqlalchemy as sa
 from bot.domain.errors import LeaseLostError, OtherVersionError, QueueError, TransitionError
 from bot.domain.job import TRANSITIONS, Job, JobState, Lane
 from bot.queue.protocols import (
-    ALONE_SECONDS,
-    EXCUSING_SECONDS,
-    HOPELESS_DEATHS,
-    MOST_DEATHS,
-    MOST_EXCUSED,
-    Owed,
-    death_retry_delay,
-    report_retry_delay,
+    EXCUSE_SECONDS,
+    ISOLATION_SECONDS,
+    MAX_DEATHS,
+    MAX_EXCUSED,
+    MAX_REPORT_DEATHS,
+    PendingReport,
+    death_pause,
+    report_pause,
 )
 from bot.queue.records import (
     JobRecord,
@@ -42,8 +42,8 @@ from bot.queue.store import (
     APPLICATION,
     DEATHS,
     JOBS,
-    OWED,
     RECORDS,
+    REPORTS,
     SIGNALS,
     SUSPECTS,
     JobStore,
@@ -54,44 +54,43 @@ from bot.queue.store import (
 log = logging.getLogger(__name__)
 
 RUN = "codepilot-run"
-"""The workflow that runs a job. Its name is in the database: what is enqueued by one version is run by the next."""
+"""Name of the workflow that runs a job; stored, so that versions share it."""
 
-WAKE, TELL = "codepilot-wake", "codepilot-tell"
-"""The names of workflows, as `RUN`."""
+WAKE, REPORT = "codepilot-wake", "codepilot-tell"
+"""Names of workflows."""
 
-TIMERS, ENDINGS = "codepilot-timers", "codepilot-endings"
-"""The queues of what waits for a time, and of endings that are still to be told."""
+TIMERS, REPORT_QUEUE = "codepilot-timers", "codepilot-endings"
+"""Queues of wake-ups and of pending reports."""
 
 _SUSPECT_SECONDS = 5.0
-"""For how long a suspect leaves a worker alone that has another one under way."""
+"""Delay of a suspect whose worker already runs one."""
 
-_FOR_OTHERS_SECONDS = 30.0
+_OTHER_VERSION_DELAY_SECONDS = 30.0
 
-_OTHERS_SECONDS = 24 * 3600.0
-"""How long a job that this version cannot read is left to workers of another one, and how often one is given it."""
+_OTHER_VERSION_SECONDS = 24 * 3600.0
+"""How long an unreadable job is left to workers of another version, and the delay between attempts."""
 
-_LAST = tuple(state for state in JobState if not TRANSITIONS[state])
+_FINAL_STATES = tuple(state for state in JobState if not TRANSITIONS[state])
 
 
 def accept(tx: Transaction, job: Job, held_seconds: float, state: JobState = JobState.QUEUED) -> bool:
-    """Store a job, and have it run when it is its turn; False when its id or its delivery's is known."""
+    """Store a job and enqueue it if it may run; return False if its id or delivery is known."""
     lock(tx, job.lane, job.repo.id, job.thread.key)
-    values: dict[str, Any] = row_of(job, tx.now, held_seconds) | {"state": state}
-    storing = _storing(tx.rows.dialect.name, state == JobState.QUEUED and not is_bounded(tx, job.lane))
+    values: dict[str, Any] = build_row(job, tx.now, held_seconds) | {"state": state}
+    statement = _insert_statement(tx.rows.dialect.name, state == JobState.QUEUED and not has_limit(tx, job.lane))
     thread = _thread_parameters(job.lane, job.repo.id, job.thread.key)
-    stored = tx.rows.execute(storing, values | thread).one_or_none()
+    stored = tx.rows.execute(statement, values | thread).one_or_none()
     if stored is None:
         return False
     if stored.released:
-        share, queue = share_of(job.lane, job.installation, job.actor.id), queue_name(job.lane)
+        share, queue = partition_of(job.lane, job.installation, job.actor.id), queue_name(job.lane)
         tx.enqueue(RUN, workflow_id(job.id, 1), queue, share, held_seconds, job.id, 1)
     else:
         release_next(tx, job.lane, job.repo.id, job.thread.key)
     return True
 
 
-def row_of(job: Job, now: float, held_seconds: float) -> dict[str, str | int | float | None]:
-    """What is stored of a new job."""
+def build_row(job: Job, now: float, held_seconds: float) -> dict[str, str | int | float | None]:
     held_until = now + held_seconds if held_seconds else 0.0
     return {
         "id": job.id,
@@ -111,48 +110,45 @@ def row_of(job: Job, now: float, held_seconds: float) -> dict[str, str | int | f
 
 
 def restore(tx: Transaction, job: Job, record: JobRecord, until: float) -> None:
-    """Store a job that waits already, unless it is known."""
+    """Store a waiting job, unless it is known."""
     if accept(tx, job, 0.0, JobState.WAITING):
         change(tx, job.id, begun_at=tx.now, waits_until=until, leg=1)
         _change_record(tx, job.id, lambda _: record)
         _wake_later(tx, job.id, 1, until)
 
 
-def unhold(tx: Transaction, job_id: str) -> str | None:
-    """Let a held job run; the workflow that is delayed until then, if there is one."""
-    row = _locked(tx, job_id)
+def release_hold(tx: Transaction, job_id: str) -> str | None:
+    """Let a held job run; return its delayed workflow, if any."""
+    row = _lock_row(tx, job_id)
     change(tx, job_id, held_until=0.0)
     return workflow_id(job_id, row.leg) if row.released and row.held_until > tx.now else None
 
 
 def begin(tx: Transaction, job_id: str, leg: int, worker: str) -> tuple[Job, int, int] | None:
-    """Hand a job to the worker that its leg's workflow runs on, with the number of the attempt and of its deaths.
-
-    None when it is not to be run: the leg is over, or it is put off.
-    """
-    row = _locked(tx, job_id)
+    """Assign a job to a worker; return it with its attempt and its deaths, or None if it is not to run."""
+    row = _lock_row(tx, job_id)
     if row.leg != leg or row.state not in {JobState.QUEUED, JobState.RUNNING}:
         return None
     if row.state == JobState.RUNNING:
-        # DBOS runs the workflow again, so the worker that had it is dead.
-        charged = charge_death(tx, job_id, row.worker)
-        if _given_up(tx, row, charged) or _put_off(tx, row, death_retry_delay(charged)):
+        # DBOS runs a workflow again only after its worker died.
+        charged_deaths = charge_death(tx, job_id, row.worker)
+        if _give_up(tx, row, charged_deaths) or _postpone(tx, row, death_pause(charged_deaths)):
             return None
         _move(tx, row, JobState.QUEUED)
     deaths = count_deaths(tx, job_id)
-    beside_suspect = deaths is not None and has_running_suspect(tx, worker)
-    if beside_suspect or is_beyond(tx, row):
-        _requeue(tx, row, held_until=tx.now + _SUSPECT_SECONDS if beside_suspect else 0.0)
+    must_wait = deaths is not None and has_running_suspect(tx, worker)
+    if must_wait or is_over_limit(tx, row):
+        _requeue(tx, row, held_until=tx.now + _SUSPECT_SECONDS if must_wait else 0.0)
         return None
     try:
         job = decode_job(row.body)
     except OtherVersionError as error:
-        if tx.now - row.enqueued_at < _OTHERS_SECONDS and _put_off(tx, row, _FOR_OTHERS_SECONDS):
+        if tx.now - row.enqueued_at < _OTHER_VERSION_SECONDS and _postpone(tx, row, _OTHER_VERSION_DELAY_SECONDS):
             log.warning("job %s: left to workers of the version that stored it: %s", job_id, error)
             return None
         log.error("job %s: this version cannot read the stored job, and does not report its end", job_id)  # noqa: TRY400 - the reason has it
         _move(tx, row, JobState.RUNNING)
-        _end(tx, _locked(tx, job_id), JobState.FAILED, str(error))
+        _end(tx, _lock_row(tx, job_id), JobState.FAILED, str(error))
         return None
     attempt = row.attempts + 1
     begun_at = tx.now if row.begun_at is None else row.begun_at
@@ -162,30 +158,30 @@ def begin(tx: Transaction, job_id: str, leg: int, worker: str) -> tuple[Job, int
     return job, attempt, deaths or 0
 
 
-def check_ours(tx: Transaction, job_id: str, leg: int, worker: str) -> sa.Row[Any]:
-    """The job's row, which nobody else changes until the transaction ends.
+def check_lease(tx: Transaction, job_id: str, leg: int, worker: str) -> sa.Row[Any]:
+    """Return the job's row, locked until the transaction ends.
 
     Raises:
-        LeaseLostError: the job is no longer this worker's.
+        LeaseLostError: another worker has the job.
     """
-    row = _locked(tx, job_id)
+    row = _lock_row(tx, job_id)
     if (row.state, row.leg, row.worker) != (JobState.RUNNING, leg, worker):
         raise LeaseLostError(f"job {job_id} is no longer {worker}'s; another worker has it or has ended it")
     return row
 
 
 def release(tx: Transaction, row: sa.Row[Any], held_seconds: float) -> None:
-    """Queue a job again, as if this attempt had not been; `row` as `check_ours` gives it."""
+    """Requeue a job without counting this attempt."""
     claim_suspect(tx, row.id, None)
-    # Not held by a moment: to a transaction that began earlier and waited, it would be a pause.
+    # 0 rather than the current time, which would be a delay for a transaction that started earlier.
     _requeue(tx, row, held_until=tx.now + held_seconds if held_seconds else 0.0, attempts=row.attempts - 1)
 
 
-def park(tx: Transaction, row: sa.Row[Any], until: float, heard: int, request_id: str) -> bool:
-    """Let a job wait for a person; False, and it runs on, when a signal came after `heard`, or there is an answer."""
-    if last_signal(tx, row.id) > heard or request_id in record(tx, row.id).approvals.answers:
+def park(tx: Transaction, row: sa.Row[Any], until: float, delivered: int, request_id: str) -> bool:
+    """Let a job wait for a person; return False if a signal came after `heard`, or the answer is there."""
+    if last_signal_number(tx, row.id) > delivered or request_id in record(tx, row.id).approvals.answers:
         return False
-    # This attempt did not die; those after the answer count anew.
+    # This attempt survived; deaths count anew after the answer.
     clear_suspect(tx, row.id)
     _move(tx, row, JobState.WAITING, waits_until=until, attempts=0, worker=None, released=False)
     _wake_later(tx, row.id, row.leg, until)
@@ -194,43 +190,42 @@ def park(tx: Transaction, row: sa.Row[Any], until: float, heard: int, request_id
 
 
 def wake(tx: Transaction, job_id: str, leg: int | None = None) -> bool:
-    """Queue a waiting job, of a leg if one is named; False when it does not wait."""
-    row = _locked(tx, job_id)
+    """Queue a job if it waits, in the given leg if any."""
+    row = _lock_row(tx, job_id)
     if row.state != JobState.WAITING or leg not in {None, row.leg}:
         return False
     _requeue(tx, row)
     return True
 
 
-def finish(tx: Transaction, row: sa.Row[Any], state: JobState, reason: str, owed: float | None) -> None:
-    """End a job that a worker has; `owed`: in how many seconds its ending is to be told, None when it is."""
+def finish(tx: Transaction, row: sa.Row[Any], state: JobState, reason: str, report_delay: float | None) -> None:
+    """End a worker's job; `owed` is the delay of its report, None for none."""
     _end(tx, row, state, reason)
-    if owed is not None:
-        owe(tx, row.id, owed)
+    if report_delay is not None:
+        schedule_report(tx, row.id, report_delay)
 
 
 def cancel(tx: Transaction, job_id: str, state: JobState, reason: str, ending: RecordedEnding | None) -> bool:
-    """End a job that no worker has; see `Inbox.cancel`."""
-    _check_last(job_id, state)
-    row = _locked(tx, job_id)
+    """End a job without a worker; see `Inbox.cancel`."""
+    _check_final(job_id, state)
+    row = _lock_row(tx, job_id)
     if row.state not in {JobState.QUEUED, JobState.WAITING} or record(tx, job_id).ending is not None:
         return False
     _end(tx, row, state, reason)
     if ending is not None:
         _change_record(tx, job_id, lambda record: replace(record, ending=ending))
-        owe(tx, job_id, 0.0)
+        schedule_report(tx, job_id, 0.0)
     return True
 
 
 def record(tx: Transaction, job_id: str) -> JobRecord:
-    """Return the record of a job; an empty one where nothing is recorded."""
     stored = _stored_record(tx, job_id)
     return decode_record(stored) if stored is not None else JobRecord()
 
 
 def update(tx: Transaction, job_id: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
-    """Change the record of a job, no matter which worker runs it now: what was done stays done."""
-    _locked(tx, job_id)
+    """Update a job's record, even if another worker runs it now: completed actions stay recorded."""
+    _lock_row(tx, job_id)
     before, after = _change_record(tx, job_id, change)
     if has_progress(before, after):
         clear_suspect(tx, job_id)
@@ -238,100 +233,99 @@ def update(tx: Transaction, job_id: str, change: Callable[[JobRecord], JobRecord
 
 
 def record_steps(tx: Transaction, job_id: str, steps: int) -> None:
-    """Record how many steps the agent of a job has made; more than ever before clear it of suspicion."""
+    """Record the agent's steps; new ones clear the job of suspicion."""
     before, after = _change_record(tx, job_id, lambda record: replace(record, steps=max(record.steps, steps)))
     if after != before:
         clear_suspect(tx, job_id)
 
 
-def send(tx: Transaction, job_id: str, sent: Signal) -> bool:
-    """Keep a signal for a job, once; False when it has ended, and hears nothing any more."""
-    if not TRANSITIONS[JobState(_locked(tx, job_id).state)]:
+def send(tx: Transaction, job_id: str, signal: Signal) -> bool:
+    """Store a signal once; return False if the job has ended."""
+    if not TRANSITIONS[JobState(_lock_row(tx, job_id).state)]:
         return False
-    number = last_signal(tx, job_id) + 1
+    number = last_signal_number(tx, job_id) + 1
     tx.rows.execute(
         insert(tx, SIGNALS)
-        .values(job_id=job_id, number=number, id=sent.id, kind=sent.kind, text=sent.text, sender=sent.by)
+        .values(job_id=job_id, number=number, id=signal.id, kind=signal.kind, text=signal.text, sender=signal.by)
         .on_conflict_do_nothing()
     )
     return True
 
 
-def last_signal(tx: Transaction, job_id: str) -> int:
-    """The number of a job's last signal, or 0."""
+def last_signal_number(tx: Transaction, job_id: str) -> int:
+    """Return the number of the last signal, or 0."""
     newest = sa.select(sa.func.coalesce(sa.func.max(SIGNALS.c.number), 0)).where(SIGNALS.c.job_id == job_id)
     return int(tx.rows.execute(newest).scalar_one())
 
 
 def signals(tx: Transaction, job_id: str, after: int) -> tuple[tuple[int, Signal], ...]:
-    """A job's signals with numbers above `after`, in their order."""
-    later = sa.select(SIGNALS).where(SIGNALS.c.job_id == job_id, SIGNALS.c.number > after).order_by(SIGNALS.c.number)
+    """Return the signals after a number, in order."""
+    query = sa.select(SIGNALS).where(SIGNALS.c.job_id == job_id, SIGNALS.c.number > after).order_by(SIGNALS.c.number)
     return tuple(
-        (each.number, Signal(kind=each.kind, text=each.text, by=each.sender, id=each.id))
-        for each in tx.rows.execute(later)
+        (row.number, Signal(kind=row.kind, text=row.text, by=row.sender, id=row.id)) for row in tx.rows.execute(query)
     )
 
 
-def owe(tx: Transaction, job_id: str, pause: float) -> None:
-    """Keep that the ending of a job is to be told, from `pause` seconds on."""
-    tx.rows.execute(insert(tx, OWED).values(job_id=job_id, since=tx.now, tries=0).on_conflict_do_nothing())
-    tx.enqueue(TELL, f"{job_id}-told-0", ENDINGS, None, pause, job_id)
+def schedule_report(tx: Transaction, job_id: str, delay: float) -> None:
+    """Schedule the report of a job's end."""
+    tx.rows.execute(insert(tx, REPORTS).values(job_id=job_id, since=tx.now, tries=0).on_conflict_do_nothing())
+    tx.enqueue(REPORT, f"{job_id}-told-0", REPORT_QUEUE, None, delay, job_id)
 
 
-def take_owed(tx: Transaction, job_id: str) -> Owed | None:
-    """The ending of a job, to be told by the caller; None when it is told, or never can be."""
-    _locked(tx, job_id)
+def claim_report(tx: Transaction, job_id: str) -> PendingReport | None:
+    """Claim a job's report; return None if it is done."""
+    _lock_row(tx, job_id)
     row = tx.rows.execute(
-        sa.select(OWED.c.since, OWED.c.tries, JOBS.c.body)
-        .join(JOBS, JOBS.c.id == OWED.c.job_id)
-        .where(OWED.c.job_id == job_id)
+        sa.select(REPORTS.c.since, REPORTS.c.tries, JOBS.c.body)
+        .join(JOBS, JOBS.c.id == REPORTS.c.job_id)
+        .where(REPORTS.c.job_id == job_id)
     ).one_or_none()
     if row is None:
         return None
-    tx.rows.execute(OWED.update().where(OWED.c.job_id == job_id).values(tries=row.tries + 1))
+    tx.rows.execute(REPORTS.update().where(REPORTS.c.job_id == job_id).values(tries=row.tries + 1))
     try:
         job = decode_job(row.body) if row.body is not None else None
     except OtherVersionError:
         job = None
-    return Owed(job=job, job_id=job_id, since=row.since, tries=row.tries + 1)
+    return PendingReport(job=job, job_id=job_id, since=row.since, tries=row.tries + 1)
 
 
-def check_owed(tx: Transaction, owed: Owed) -> None:
-    """See that an ending is still to be told, and that nobody has taken it after this.
+def check_report(tx: Transaction, report: PendingReport) -> None:
+    """Check that the report is still this worker's.
 
     Raises:
-        LeaseLostError: somebody has.
+        LeaseLostError: another worker has claimed it.
     """
-    _locked(tx, owed.job_id)
-    if tx.rows.execute(sa.select(OWED.c.tries).where(OWED.c.job_id == owed.job_id)).scalar() != owed.tries:
-        raise LeaseLostError(f"the ending of job {owed.job_id} is no longer this worker's; another one tells it")
+    _lock_row(tx, report.job_id)
+    if tx.rows.execute(sa.select(REPORTS.c.tries).where(REPORTS.c.job_id == report.job_id)).scalar() != report.tries:
+        raise LeaseLostError(f"the ending of job {report.job_id} is no longer this worker's; another one tells it")
 
 
-def settle(tx: Transaction, owed: Owed) -> None:
-    """GitHub has the ending of a job, or never will."""
-    check_owed(tx, owed)
-    tx.rows.execute(OWED.delete().where(OWED.c.job_id == owed.job_id))
+def finish_report(tx: Transaction, report: PendingReport) -> None:
+    """Remove a report that is posted, or never will be."""
+    check_report(tx, report)
+    tx.rows.execute(REPORTS.delete().where(REPORTS.c.job_id == report.job_id))
 
 
-def postpone(tx: Transaction, owed: Owed) -> None:
-    """Tell an ending again after a pause that grows."""
-    check_owed(tx, owed)
-    pause = report_retry_delay(owed.tries)
-    tx.enqueue(TELL, f"{owed.job_id}-told-{owed.tries}", ENDINGS, None, pause, owed.job_id)
+def postpone_report(tx: Transaction, report: PendingReport) -> None:
+    """Retry a report after a growing delay."""
+    check_report(tx, report)
+    delay = report_pause(report.tries)
+    tx.enqueue(REPORT, f"{report.job_id}-told-{report.tries}", REPORT_QUEUE, None, delay, report.job_id)
 
 
-def executors(tx: Transaction) -> frozenset[str]:
-    """The executors of DBOS that have workflows under way."""
+def active_executors(tx: Transaction) -> frozenset[str]:
+    """Return the DBOS executors with running workflows."""
     table = "dbos.workflow_status" if tx.rows.dialect.name == "postgresql" else "workflow_status"
-    # Its client would read each workflow whole; and on SQLite all that ended, for it does not use its own index.
-    having = f"SELECT DISTINCT executor_id FROM {table} WHERE status = 'PENDING' AND application_name = :ours"  # noqa: S608 - ours
-    found = tx.rows.execute(sa.text(having), {"ours": APPLICATION}).scalars()
-    return frozenset(each for each in found if each is not None)
+    # DBOS's client would read whole workflows, and on SQLite, where it uses no index, also ended ones.
+    query = f"SELECT DISTINCT executor_id FROM {table} WHERE status = 'PENDING' AND application_name = :ours"  # noqa: S608 - ours
+    ids = tx.rows.execute(sa.text(query), {"ours": APPLICATION}).scalars()
+    return frozenset(executor for executor in ids if executor is not None)
 
 
-def _given_up(tx: Transaction, row: sa.Row[Any], deaths: int) -> bool:
-    """End a job without a word of which even those died who only told its end; False when it is another one."""
-    if deaths < HOPELESS_DEATHS:
+def _give_up(tx: Transaction, row: sa.Row[Any], deaths: int) -> bool:
+    """End a job without a report after too many deaths; return whether it did."""
+    if deaths < MAX_REPORT_DEATHS:
         return False
     reason = f"{deaths} workers died while running it, the last while only reporting that"
     log.error("job %s: given up without a report: %s", row.id, reason)
@@ -339,8 +333,8 @@ def _given_up(tx: Transaction, row: sa.Row[Any], deaths: int) -> bool:
     return True
 
 
-def _put_off(tx: Transaction, row: sa.Row[Any], seconds: float) -> bool:
-    """Queue a job again that is not to be run for some seconds; False when they are none."""
+def _postpone(tx: Transaction, row: sa.Row[Any], seconds: float) -> bool:
+    """Requeue a job with a delay, if positive; return whether it did."""
     if seconds <= 0:
         return False
     _requeue(tx, row, held_until=tx.now + seconds)
@@ -357,14 +351,14 @@ def _requeue(tx: Transaction, row: sa.Row[Any], **values: float) -> None:
 
 
 def _end(tx: Transaction, row: sa.Row[Any], state: JobState, reason: str) -> None:
-    _check_last(row.id, state)
+    _check_final(row.id, state)
     _move(tx, row, state, reason=reason, finished_at=tx.now, worker=None, waits_until=None, released=False)
     clear_suspect(tx, row.id)
     release_next(tx, row.lane, row.repo_id, row.thread)
 
 
-def _check_last(job_id: str, state: JobState) -> None:
-    if state not in _LAST:
+def _check_final(job_id: str, state: JobState) -> None:
+    if state not in _FINAL_STATES:
         raise TransitionError(f"job {job_id} cannot end as {state}, which is not a last state")
 
 
@@ -377,7 +371,7 @@ def _move(tx: Transaction, row: sa.Row[Any], to: JobState, **values: object) -> 
 def _change_record(
     tx: Transaction, job_id: str, change: Callable[[JobRecord], JobRecord]
 ) -> tuple[JobRecord, JobRecord]:
-    """Write the changed record of a job; fields that this version cannot read stay. Return the old and the new one."""
+    """Update a record; return the old and the new one."""
     stored = _stored_record(tx, job_id)
     before = decode_record(stored) if stored is not None else JobRecord()
     after = change(before)
@@ -396,120 +390,105 @@ def _stored_record(tx: Transaction, job_id: str) -> str | None:
 _ROW = sa.select(JOBS).where(JOBS.c.id == sa.bindparam("of_job"))
 
 
-def _locked(tx: Transaction, job_id: str) -> sa.Row[Any]:
+def _lock_row(tx: Transaction, job_id: str) -> sa.Row[Any]:
     row = tx.rows.execute(_ROW, {"of_job": job_id}).one_or_none()
     if row is None:
         raise QueueError(f"there is no job {job_id} in the queue")
-    waited = lock(tx, row.lane, row.repo_id, row.thread)
-    return tx.rows.execute(_ROW, {"of_job": job_id}).one() if waited else row
+    has_waited = lock(tx, row.lane, row.repo_id, row.thread)
+    return tx.rows.execute(_ROW, {"of_job": job_id}).one() if has_waited else row
 
 
 def queue_name(lane: Lane) -> str:
-    """Return the name of the queue that the jobs of a lane are run from."""
     return f"codepilot-{lane}"
 
 
 def workflow_id(job_id: str, leg: int) -> str:
-    """Return the id of the workflow of one leg of a job; of the first leg, it is the job's own."""
     return job_id if leg == 1 else f"{job_id}-{leg}"
 
 
-def share_of(lane: Lane, installation: int | None, actor_id: int) -> str:
-    """Return the partition of a lane's queue that a job is in. Partitions take turns."""
+def partition_of(lane: Lane, installation: int | None, actor_id: int) -> str:
+    """Return a job's partition of its queue; partitions take turns."""
     return str(installation or 0) if lane == "work" else str(actor_id)
 
 
-def is_bounded(known: Transaction | JobStore, lane: Lane) -> bool:
-    """Return whether the number of jobs of a repository that run at once is bounded in a lane.
+def has_limit(source: Transaction | JobStore, lane: Lane) -> bool:
+    """Whether parallel jobs of a repository are limited.
 
-    DBOS bounds only the partitions of a queue, which are installations. So the jobs beyond a repository's bound stay in
-    the table, where no other job waits for them.
+    DBOS limits only partitions, which are installations; jobs beyond a repository's limit stay in the table.
     """
-    return lane == "work" and known.jobs_of_repository is not None
+    return lane == "work" and source.jobs_of_repository is not None
 
 
 def lock(tx: Transaction, lane: Lane, repo_id: int, thread: int) -> bool:
-    """Lock one thread's jobs of a lane, or a whole repository's; see `Transaction.lock`."""
-    if is_bounded(tx, lane):
-        # Before any thread's: who has several of these has this one. A process without the bound takes one thread's.
+    """Lock a thread's jobs of a lane, or a whole repository's."""
+    if has_limit(tx, lane):
+        # Before the threads' locks, so that holders of several of them are serialized.
         tx.lock("repository", repo_id)
-    return tx.lock(lock_of(lane, repo_id, thread))
+    return tx.lock(lock_name(lane, repo_id, thread))
 
 
-def lock_of(lane: Lane, repo_id: int, thread: int) -> str:
-    """Return the name of the lock on the jobs of a lane in a thread."""
+def lock_name(lane: Lane, repo_id: int, thread: int) -> str:
     return f"jobs {lane} {repo_id} {thread}"
 
 
 def change(tx: Transaction, job_id: str, **values: object) -> None:
-    """Write columns of a job."""
     tx.rows.execute(_CHANGE, {**values, "of_job": job_id})
 
 
 def release_next(tx: Transaction, lane: Lane, repo_id: int, thread: int) -> None:
-    """Give the oldest queued job of a thread to its queue, unless one of the thread is there or runs.
-
-    Where the jobs of a repository are bounded, it may be another thread's turn. The caller has the `lock`.
-    """
-    if is_bounded(tx, lane):
+    """Enqueue the next job of a thread, or of the repository if its jobs are limited. The caller holds the `lock`."""
+    if has_limit(tx, lane):
         _fill(tx, repo_id)
     elif (row := tx.rows.execute(_NEXT, _thread_parameters(lane, repo_id, thread)).one_or_none()) is not None:
         _enqueue_leg(tx, row)
 
 
-def is_beyond(tx: Transaction, row: sa.Row[Any]) -> bool:
-    """Return whether other jobs have all places of a job's repository, so that it has to wait after all.
-
-    So it is after a pause, which keeps no place, and when another process knows of no bound or of a higher one.
-    """
-    return is_bounded(tx, row.lane) and _room(tx, row.repo_id, besides=row.id) <= 0
+def is_over_limit(tx: Transaction, row: sa.Row[Any]) -> bool:
+    """Whether other jobs use all places of the repository, after a delay or due to another process's limit."""
+    return has_limit(tx, row.lane) and _free_places(tx, row.repo_id, excluded=row.id) <= 0
 
 
 def fill_repository(tx: Transaction, repo_id: int) -> None:
-    """Give jobs of a repository to the queue until there is no room for more, the oldest first."""
+    """Enqueue a repository's jobs up to its limit, oldest first."""
     tx.lock("repository", repo_id)
     _fill(tx, repo_id)
 
 
 def find_repositories_to_fill(tx: Transaction) -> tuple[int, ...]:
-    """Return the repositories with work that may be in the queue and is not, without a change.
-
-    The bound may be another one since it was stored, and a process that knows of none hands out only its own threads'.
-    """
+    """Return the repositories with jobs to enqueue, e.g. after a change of the limit."""
     repo_ids = tx.rows.execute(sa.select(JOBS.c.repo_id).distinct().where(*_WAITING)).scalars().all()
-    return tuple(each for each in repo_ids if _room(tx, each) > 0)
+    return tuple(repo_id for repo_id in repo_ids if _free_places(tx, repo_id) > 0)
 
 
 def _fill(tx: Transaction, repo_id: int) -> None:
-    room = _room(tx, repo_id)
-    while room > 0 and (row := _oldest(tx, repo_id)) is not None:
-        # After a pause it takes a place only when it begins.
+    room = _free_places(tx, repo_id)
+    while room > 0 and (row := _lock_oldest(tx, repo_id)) is not None:
+        # A delayed job takes a place only when it starts.
         room -= _enqueue_leg(tx, row) == 1 or row.held_until <= tx.now
 
 
-def _room(tx: Transaction, repo_id: int, *, besides: str = "") -> float:
-    """Return the number of further jobs of a repository that may be in the queue or run."""
+def _free_places(tx: Transaction, repo_id: int, *, excluded: str = "") -> float:
+    """Return the number of free places of a repository."""
     if tx.jobs_of_repository is None:
         return math.inf
-    taken = tx.rows.execute(_TAKEN, {"in_repo": repo_id, "besides": besides, "now": tx.now}).scalar_one()
-    return tx.jobs_of_repository - int(taken)
+    used = tx.rows.execute(_TAKEN, {"in_repo": repo_id, "besides": excluded, "now": tx.now}).scalar_one()
+    return tx.jobs_of_repository - int(used)
 
 
-def _oldest(tx: Transaction, repo_id: int) -> sa.Row[Any] | None:
-    """Return the job of a repository whose turn it is, with the lock on its thread."""
-    seen = ""
-    while (row := tx.rows.execute(_OLDEST, {"in_repo": repo_id}).one_or_none()) is not None and row.id != seen:
-        if not tx.lock(lock_of("work", repo_id, row.thread)):
+def _lock_oldest(tx: Transaction, repo_id: int) -> sa.Row[Any] | None:
+    """Return a repository's next job, with its thread locked."""
+    previous_id = ""
+    while (row := tx.rows.execute(_OLDEST, {"in_repo": repo_id}).one_or_none()) is not None and row.id != previous_id:
+        if not tx.lock(lock_name("work", repo_id, row.thread)):
             break
-        seen = row.id
+        previous_id = row.id
     return row
 
 
 def _enqueue_leg(tx: Transaction, row: sa.Row[Any]) -> int:
-    """Give a job to its queue; return the number of its leg."""
     leg: int = row.leg + 1
     change(tx, row.id, leg=leg, released=True)
-    share, delay = share_of(row.lane, row.installation, row.actor_id), max(0.0, row.held_until - tx.now)
+    share, delay = partition_of(row.lane, row.installation, row.actor_id), max(0.0, row.held_until - tx.now)
     tx.enqueue(RUN, workflow_id(row.id, leg), queue_name(row.lane), share, delay, row.id, leg)
     return leg
 
@@ -522,21 +501,18 @@ _IN_THREAD = (
     JOBS.c.repo_id == sa.bindparam("in_repo"),
     JOBS.c.thread == sa.bindparam("in_thread"),
 )
-"""The jobs of a thread."""
 
 
 def _thread_parameters(lane: Lane, repo_id: int, thread: int) -> dict[str, str | int]:
-    """Return the parameters of `_IN_THREAD`."""
     return {"in_lane": lane, "in_repo": repo_id, "in_thread": thread}
 
 
 @cache
-def _storing(dialect: str, may_run: bool) -> sa.Insert:  # noqa: FBT001 - of a cached function
-    """Store a new job unless it is known; when it may run and is alone, as one that is released in its first leg."""
+def _insert_statement(dialect: str, may_run: bool) -> sa.Insert:  # noqa: FBT001 - of a cached function
     put = insert(dialect, JOBS)
     if may_run:
-        free = ~sa.exists().where(*_IN_THREAD, JOBS.c.state.in_((JobState.RUNNING, JobState.QUEUED)))
-        put = put.values(released=free, leg=sa.case((free, 1), else_=0))
+        is_free = ~sa.exists().where(*_IN_THREAD, JOBS.c.state.in_((JobState.RUNNING, JobState.QUEUED)))
+        put = put.values(released=is_free, leg=sa.case((is_free, 1), else_=0))
     return put.on_conflict_do_nothing().returning(JOBS.c.released)
 
 
@@ -560,7 +536,7 @@ _WAITING = (
 )
 _OLDEST = sa.select(JOBS).where(JOBS.c.repo_id == sa.bindparam("in_repo"), *_WAITING).order_by(JOBS.c.seq).limit(1)
 
-# A new job keeps its place while it is acknowledged, which takes a second; a pause may last for an hour.
+# A new job keeps its place during its acknowledgement (a second), but not during a delay (up to an hour).
 _TAKEN = sa.select(sa.func.count()).where(
     JOBS.c.lane == "work",
     JOBS.c.repo_id == sa.bindparam("in_repo"),
@@ -572,51 +548,52 @@ _TAKEN = sa.select(sa.func.count()).where(
 
 
 def charge_death(tx: Transaction, job_id: str, worker: str) -> int:
-    """Record that a worker died while it ran a job; return the number of deaths that the job is charged with now."""
-    died = insert(tx, DEATHS).values(worker=worker, job_id=job_id, at=tx.now)
-    tx.rows.execute(died.on_conflict_do_nothing())
-    tx.rows.execute(DEATHS.delete().where(DEATHS.c.at < tx.now - EXCUSING_SECONDS))
-    its_own = sa.select(DEATHS.c.worker).where(DEATHS.c.job_id == job_id)
-    others = sa.select(sa.func.count(DEATHS.c.worker.distinct())).where(DEATHS.c.worker.not_in(its_own))
-    excused = (SUSPECTS.c.excused < MOST_EXCUSED) & (SUSPECTS.c.excused < tx.rows.execute(others).scalar_one())
-    another = {
-        "deaths": SUSPECTS.c.deaths + sa.case((excused, 0), else_=1),
-        "excused": SUSPECTS.c.excused + sa.case((excused, 1), else_=0),
+    """Record a worker's death during a job; return the number of deaths charged to it."""
+    death = insert(tx, DEATHS).values(worker=worker, job_id=job_id, at=tx.now)
+    tx.rows.execute(death.on_conflict_do_nothing())
+    tx.rows.execute(DEATHS.delete().where(DEATHS.c.at < tx.now - EXCUSE_SECONDS))
+    own_workers = sa.select(DEATHS.c.worker).where(DEATHS.c.job_id == job_id)
+    other_deaths = sa.select(sa.func.count(DEATHS.c.worker.distinct())).where(DEATHS.c.worker.not_in(own_workers))
+    is_excused = (SUSPECTS.c.excused < MAX_EXCUSED) & (SUSPECTS.c.excused < tx.rows.execute(other_deaths).scalar_one())
+    charges = {
+        "deaths": SUSPECTS.c.deaths + sa.case((is_excused, 0), else_=1),
+        "excused": SUSPECTS.c.excused + sa.case((is_excused, 1), else_=0),
         "claimed_at": sa.null(),
     }
-    suspected = insert(tx, SUSPECTS).values(job_id=job_id, deaths=0)
-    tx.rows.execute(suspected.on_conflict_do_update(index_elements=["job_id"], set_=another))
+    suspect = insert(tx, SUSPECTS).values(job_id=job_id, deaths=0)
+    tx.rows.execute(suspect.on_conflict_do_update(index_elements=["job_id"], set_=charges))
     charged = count_deaths(tx, job_id) or 0
-    if charged >= MOST_DEATHS:
-        tx.rows.execute(DEATHS.delete().where(DEATHS.c.worker.in_(its_own)))  # this job explains them
+    if charged >= MAX_DEATHS:
+        tx.rows.execute(DEATHS.delete().where(DEATHS.c.worker.in_(own_workers)))  # caused by this job
     return charged
 
 
 def count_deaths(tx: Transaction, job_id: str) -> int | None:
-    """Return the number of deaths that a job is charged with; None when it is no suspect."""
+    """Return the number of charged deaths; None for no suspect."""
     return tx.rows.execute(_COUNT, {"of_job": job_id}).scalar()
 
 
 def has_running_suspect(tx: Transaction, worker: str) -> bool:
-    """Return whether a worker has begun a suspect within the last minute."""
-    tx.lock("suspects", worker)  # or of two that begin at once neither would see the other
+    """Whether a worker has started a suspect within the last minute."""
+    tx.lock("suspects", worker)  # so that two concurrent starts see each other
     under_way = (
         sa.select(JOBS.c.id)
         .join(SUSPECTS, SUSPECTS.c.job_id == JOBS.c.id)
         .where(
-            JOBS.c.state == JobState.RUNNING, JOBS.c.worker == worker, SUSPECTS.c.claimed_at > tx.now - ALONE_SECONDS
+            JOBS.c.state == JobState.RUNNING,
+            JOBS.c.worker == worker,
+            SUSPECTS.c.claimed_at > tx.now - ISOLATION_SECONDS,
         )
     )
     return tx.rows.execute(under_way.limit(1)).one_or_none() is not None
 
 
 def claim_suspect(tx: Transaction, job_id: str, at: float | None) -> None:
-    """Record the time at which a worker began a suspect; None when it gave the job back."""
+    """Record when a worker started a suspect; None if it was released."""
     tx.rows.execute(_CLAIM, {"of_job": job_id, "claimed_at": at})
 
 
 def clear_suspect(tx: Transaction, job_id: str) -> None:
-    """Clear a job of suspicion."""
     tx.rows.execute(_CLEAR, {"of_job": job_id})
 
 

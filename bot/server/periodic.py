@@ -74,7 +74,7 @@ class Scheduler:
         """
         installed = await self._installations()
         for gone in (await self._schedules.installations()).difference(installed):
-            await self._schedules.keep_only(gone, ())
+            await self._schedules.prune(gone, ())
         slots = asyncio.Semaphore(_READ_AT_ONCE)
         ended = await asyncio.gather(*(self._take_turn(each, slots) for each in installed), return_exceptions=True)
         for error in ended:
@@ -87,7 +87,7 @@ class Scheduler:
         The turn is a short one until all is read: what failed, or ended with its process, is read at the next look.
         """
         async with slots:
-            if not await self._ledger.may_tell(0, installation, "recipes", seconds=LOOK_SECONDS):
+            if not await self._ledger.claim_notice(0, installation, "recipes", seconds=LOOK_SECONDS):
                 return
             try:
                 async with self._github_of(installation) as github:
@@ -96,12 +96,12 @@ class Scheduler:
                 log.warning("the repositories of installation %d were not read: %s", installation, error)
                 is_read = not error.passing
             if is_read:
-                await self._ledger.hold_back(0, installation, "recipes", seconds=REFRESH_SECONDS)
+                await self._ledger.suppress_notice(0, installation, "recipes", seconds=REFRESH_SECONDS)
 
     async def _read(self, github: GitHub, installation: int) -> bool:
         """Read the recipes of an installation; return whether nothing is left that a later try may read."""
         is_read, repos = True, await github.repos.installed()
-        await self._schedules.keep_only(installation, [each.id for each in repos])
+        await self._schedules.prune(installation, [each.id for each in repos])
         for facts in repos:
             repo = Repo(id=facts.id, full_name=facts.full_name, private=facts.private)
             try:
@@ -113,7 +113,7 @@ class Scheduler:
                 log.warning("the recipes of %s were not read: %s", facts.full_name, error)
                 is_read = is_read and not error.passing
                 continue
-            await self._schedules.keep(repo, installation, crons_of(recipes))
+            await self._schedules.save(repo, installation, crons_of(recipes))
         return is_read
 
     async def _keep(self, work: Callable[[], Awaitable[object]], seconds: float) -> None:

@@ -245,10 +245,10 @@ class PostgresDeliverySweeps:
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[SweepTurn | None]:
         """See `DeliverySweeps.turn`."""
-        with self._store.checked():
+        with self._store.map_errors():
             rows = await asyncio.to_thread(self._store.engine.connect)
         try:
-            with self._store.checked():
+            with self._store.map_errors():
                 has_turn = await run_thread(_begin, rows)  # a connection is for one thread at a time
             yield SweepTurn(await self._store.run(self._read), self._leave) if has_turn else None
         finally:

@@ -37,7 +37,7 @@ from bot.queue.engine import DurableEngine
 from bot.queue.ledger import DurableLedger, DurableSchedules, reserve_write
 from bot.queue.protocols import Ledger, Schedules
 from bot.queue.store import JobStore
-from bot.queue.worker import DurableWorker, slots_of
+from bot.queue.worker import DurableWorker, open_slots
 from bot.server import webhook
 from bot.server.build import EDIT_SECONDS, app_access, redactor_for, services, storage_of
 from bot.server.observability import Metrics, traced_process
@@ -212,7 +212,7 @@ async def service(
             store,
             Worker(contexts, Patience(longest_pause=_LONGEST_PAUSE_SECONDS)),
             jobs_at_once=settings.jobs,
-            slots=slots_of(store),
+            slots=open_slots(store),
             drain_seconds=settings.drain_seconds,
         )
         unneeded = Receipt(queue, ledger, shared.configs, review_on=settings.agent.review_on).unneeded

@@ -133,7 +133,7 @@ async def test_a_run_whose_files_are_nowhere_begins_again(
         assert [each.label for each in result.progress.activities] == ["Writing calc.py"]  # and none of the lost run
         # What the lost run has cost counts, and its log is kept.
         assert (result.progress.usage.requests, result.outcome.usage.requests) == (2, 2)
-        log = unpack_log(await stage.queue.log_of(job_id) or b"")
+        log = unpack_log(await stage.queue.load_log(job_id) or b"")
         assert log is not None
         assert log.usage.requests == 2
         assert [each.title for each in log.entries if each.kind in {"reply", "note"}] == ["Step 1", ANEW, "Step 1"]

@@ -160,6 +160,6 @@ async def test_a_run_that_is_cancelled_while_it_waits_is_shown_with_its_cost(hub
         assert (await stage.ended(pause.job_id)).state is JobState.STOPPED
 
         async with asyncio.timeout(30):
-            while not await stage.queue.log_of(pause.job_id):  # noqa: ASYNC110 - the database tells nobody
+            while not await stage.queue.load_log(pause.job_id):  # noqa: ASYNC110 - the database tells nobody
                 await asyncio.sleep(0.02)
         assert [each.runs for each in await stage.queue.costs(0)] == [1]

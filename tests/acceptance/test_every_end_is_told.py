@@ -211,7 +211,7 @@ async def test_a_greeting_does_not_hide_that_its_job_was_cancelled_meanwhile(
                     transitions.cancel(tx, job_id, JobState.STOPPED, "The App is gone.", ending)
 
             if call.endswith(moment):
-                stage.queue._store.run_here(all_live)
+                stage.queue._store.run_sync(all_live)
 
         stage.on_call = cancel
         issue = stage.issue()

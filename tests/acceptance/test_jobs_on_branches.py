@@ -118,5 +118,5 @@ async def test_jobs_of_one_branch_wait_for_each_other_and_those_of_two_do_not(hu
         departed = replace(a_branch_job(stage, "issue"), thread=AN_ISSUE)
         await stage.queue.accept(departed)
         assert await runnable(stage.queue) == ["first", "other", "issue"]
-        found = await stage.queue.of_thread(stage.repo.id, Thread.of_branch("main").key)
+        found = await stage.queue.jobs_in_thread(stage.repo.id, Thread.of_branch("main").key)
         assert [each.job.id for each in found] == ["second", "first"]

@@ -8,7 +8,7 @@ import pytest
 
 from bot.domain.commands import Review
 from bot.domain.job import JobState
-from bot.queue.records import Stored
+from bot.queue.records import StoredJob
 from localhub import Issue, LocalHub, Repo
 from tests.pauses import ASKING, REACHED
 from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, WAIT_FOR_GO, WEBHOOK_SECRET, Stage, acting, staged
@@ -48,9 +48,9 @@ async def test_the_start_label_starts_a_fix(hub: LocalHub, tmp_path: Path, kind:
         assert stage.file(branch, "calc.py") == FIXED_CALC.strip()
 
 
-async def _fixes(stage: Stage, number: int) -> list[Stored]:
+async def _fixes(stage: Stage, number: int) -> list[StoredJob]:
     """The work of a thread, without the review that a new pull request may ask for."""
-    jobs = await stage.queue.of_thread(stage.repo.id, number)
+    jobs = await stage.queue.jobs_in_thread(stage.repo.id, number)
     return [each for each in jobs if not isinstance(each.job.command, Review)]
 
 
@@ -94,7 +94,7 @@ async def test_an_issue_that_is_assigned_to_the_bot_starts_a_fix_and_one_for_ano
         assert stage.bot_comments(issue.number) == []
         hub.assign(stage.repo, issue.number, other, stage.app.bot.login, by="mona")
         assert (await stage.end_after("issues", "assigned")).state is JobState.DONE
-        [work] = await stage.queue.of_thread(stage.repo.id, issue.number)
+        [work] = await stage.queue.jobs_in_thread(stage.repo.id, issue.number)
         end = await stage.ended(work.job.id)
         assert COMPLETION in end.status
         assert "for @mona" in end.status

@@ -66,7 +66,7 @@ async def test_another_one_is_opened_when_that_is_asked_for(hub: LocalHub, tmp_p
         for command in ("/codepilot retry", "/codepilot fix and more"):
             said = stage.say(number, command)
             await stage.end_of(said)
-            jobs = await stage.queue.of_thread(stage.repo.id, number)
+            jobs = await stage.queue.jobs_in_thread(stage.repo.id, number)
             end = await stage.ended(jobs[0].job.id)
             assert end.state is JobState.DONE, end
             assert f"`#{second.number}` is open" in end.status

@@ -32,7 +32,7 @@ async def _worked(stage: Stage, pause: Pause) -> End:
     """How the work on an approved plan ended."""
 
     async def begun() -> str | None:
-        jobs = await stage.queue.of_thread(stage.repo.id, pause.number)
+        jobs = await stage.queue.jobs_in_thread(stage.repo.id, pause.number)
         return next((each.job.id for each in jobs if each.job.id != pause.job_id), None)
 
     return await stage.ended(await eventually(begun))
@@ -152,7 +152,7 @@ async def test_a_plan_approved_twice_is_carried_out_once(hub: LocalHub, tmp_path
         assert states == {JobState.DONE, JobState.REFUSED}
         await stage.end_of(command)
         assert (await _worked(stage, pause)).state is JobState.DONE
-        assert len(await stage.queue.of_thread(stage.repo.id, issue.number)) == 2
+        assert len(await stage.queue.jobs_in_thread(stage.repo.id, issue.number)) == 2
         assert len(stage.pulls()) == 1
 
 
@@ -207,7 +207,7 @@ async def test_an_approval_of_a_plan_outlives_the_service(hub: LocalHub, tmp_pat
 
 
 async def _no_work(stage: Stage, pause: Pause) -> None:
-    jobs = await stage.queue.of_thread(stage.repo.id, pause.number)
+    jobs = await stage.queue.jobs_in_thread(stage.repo.id, pause.number)
     # A push may ask for a review, which this repository does not want.
     assert [each.job.id for each in jobs if not isinstance(each.job.command, Review)] == [pause.job_id]
     assert len(stage.providers) == 1

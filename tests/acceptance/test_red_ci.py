@@ -189,7 +189,7 @@ async def test_all_that_fails_on_a_commit_is_one_piece_of_work(hub: LocalHub, tm
             end = await stage.ended(answer["job"])
             if (begun := (await stage.queue.record(end.job_id)).leads_to) is not None:
                 await stage.ended(begun)
-        jobs = [each.job for each in await stage.queue.of_thread(stage.repo.id, pull.number)]
+        jobs = [each.job for each in await stage.queue.jobs_in_thread(stage.repo.id, pull.number)]
         ends = [await stage.ended(each.id) for each in jobs if each.lane == "work"]
         # What is heard once the fix is there finds another commit.
         assert [each.state for each in ends if each.state is not JobState.REFUSED] == [JobState.DONE], ends

@@ -11,7 +11,7 @@ import pytest
 
 from bot.domain.job import JobState
 from bot.jobs import waiting
-from bot.queue.records import GitHubOutage, StoredRecord, Waiting
+from bot.queue.records import GitHubOutage, Request, StoredRecord
 from localhub import LocalHub, Trouble
 from tests.builders import a_comment_event, signature
 from tests.durable import begun, runnable
@@ -19,10 +19,10 @@ from tests.stage import FIX, FIXED_CALC, WAIT_FOR_GO, WEBHOOK_SECRET, End, Stage
 from tests.waiting import eventually
 
 
-async def waits(stage: Stage, job_id: str) -> Waiting:
+async def waits(stage: Stage, job_id: str) -> Request:
     """Wait until a job waits for a person; gives what for."""
 
-    async def parked() -> Waiting | None:
+    async def parked() -> Request | None:
         stored = await stage.queue.get(job_id)
         if stored is None or stored.state is not JobState.WAITING:
             return None
@@ -339,7 +339,7 @@ async def test_a_job_that_is_given_up_is_told_of_only_where_an_answer_had_begun(
         for attempt in (1, 2, 3, 4):
             if attempt == 4:  # the second charge has it held for a while
                 assert await begun(stage.queue, command_job, "killed") is None
-                await stage.queue.unhold(command_job)
+                await stage.queue.release_hold(command_job)
             claim = await begun(stage.queue, command_job, f"killed-{attempt}")
             assert claim is not None
             assert claim[1] == attempt
@@ -358,7 +358,7 @@ async def test_a_job_of_an_app_that_is_uninstalled_is_asked_about_again(hub: Loc
         job_id = await stage.job_of(stage.say(issue.number, "/codepilot fix"))
         hub.uninstall(hub.install(stage.app, stage.repo))
         # Whatever its greeting came to: a job that is held would be ended before anybody runs it.
-        await stage.queue.unhold(job_id)
+        await stage.queue.release_hold(job_id)
         stage.open_for_work.set()
 
         async def put_off() -> GitHubOutage | None:

@@ -14,7 +14,7 @@ from bot.git.tree import Tree
 from bot.jobs.agent_run import AgentRun
 from bot.jobs.context import Ending, JobServices
 from bot.jobs.results import ResultDelivery
-from bot.queue.records import Signal, Stored
+from bot.queue.records import Signal, StoredJob
 from localhub import Comment, LocalHub
 from tests.durable import signals_of
 from tests.pauses import ASKING, check_of
@@ -174,7 +174,7 @@ async def test_retry_does_the_last_work_again_and_only_when_it_is_over(hub: Loca
         assert (await stage.end_of(retry)).state is JobState.DONE
         assert stage.reactions(retry) == ["+1"]
         await eventually(stage.pulls, within=30)
-        [newest, *_] = await stage.queue.of_thread(stage.repo.id, issue.number)
+        [newest, *_] = await stage.queue.jobs_in_thread(stage.repo.id, issue.number)
         assert (await stage.ended(newest.job.id)).state is JobState.DONE
         assert newest.job.command == (await stored(stage, job_id)).job.command
 
@@ -225,7 +225,7 @@ async def test_running_an_old_check_again_retries_the_job_that_it_is_of(hub: Loc
         await stage.ask(issue.number, "/codepilot fix the product")
         stage.hub.rerun(check_of(stage, first.job_id), by="mona")
         assert (await stage.end_after("check_run", "rerequested")).state is JobState.DONE
-        [newest, *_] = await stage.queue.of_thread(stage.repo.id, issue.number)
+        [newest, *_] = await stage.queue.jobs_in_thread(stage.repo.id, issue.number)
         assert (await stage.ended(newest.job.id)).state is JobState.DONE
         assert newest.job.command == (await stored(stage, first.job_id)).job.command
 
@@ -347,7 +347,7 @@ async def test_who_may_not_write_steers_nothing(hub: LocalHub, tmp_path: Path, r
         assert len(stage.providers) == 2
 
 
-async def stored(stage: Stage, job_id: str) -> Stored:
+async def stored(stage: Stage, job_id: str) -> StoredJob:
     """A job as the queue has it now."""
     found = await stage.queue.get(job_id)
     assert found is not None

@@ -17,7 +17,7 @@ _LOOK = acting('execute("main", "sleep 0.1; cat calc.py")')
 
 def take_over(stage: Stage, job_id: str) -> None:
     """Be another worker, on which DBOS runs the workflow again."""
-    assert stage.queue._store.run_here(lambda tx: transitions.begin(tx, job_id, 1, "another")) is not None
+    assert stage.queue._store.run_sync(lambda tx: transitions.begin(tx, job_id, 1, "another")) is not None
 
 
 @pytest.mark.parametrize("moment", ["PATCH /issues/comments/", "PATCH /check-runs/"])

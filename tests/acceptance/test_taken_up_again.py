@@ -20,7 +20,7 @@ from bot.jobs.context import Ending, JobContext
 from bot.jobs.pipeline import JobPipeline
 from bot.jobs.results import ResultDelivery
 from bot.permissions.repo_config import Notify
-from bot.queue.records import RecordedEnding, Signal, Stored, StoredRecord, Waiting
+from bot.queue.records import RecordedEnding, Request, Signal, StoredJob, StoredRecord
 from localhub import LocalHub
 from tests.durable import runnable
 from tests.pauses import ASKING, next_pause, pause_of, still_waits
@@ -51,7 +51,7 @@ def unheard(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     return asked
 
 
-async def put_off(stage: Stage, job_id: str) -> Stored | None:
+async def put_off(stage: Stage, job_id: str) -> StoredJob | None:
     """The job, once it waits to be tried again and no attempt is counted."""
     stored = await stage.queue.get(job_id)
     return stored if stored and (stored.state, stored.attempts) == (JobState.QUEUED, 0) else None
@@ -115,7 +115,7 @@ async def test_a_stop_that_is_heard_while_a_job_begins_to_wait_ends_it(
     async with staged(hub, tmp_path, [NEEDS_A_YES], operator=ASKING) as stage:
         issue = stage.issue()
 
-        async def slowly(record: StoredRecord, asked: Waiting) -> None:
+        async def slowly(record: StoredRecord, asked: Request) -> None:
             await ask(record, asked)
             stage.say(issue.number, "/codepilot stop")
             await eventually(lambda: heard)
@@ -264,18 +264,18 @@ async def test_an_outage_of_githubs_is_no_attempt_that_died(hub: LocalHub, tmp_p
     async with staged(hub, tmp_path, [FIX], held=True) as stage:
         job_id = await stage.job_of(stage.say(stage.issue().number, "/codepilot fix"))
         hub.faults.add("POST", "*/graphql", "503", times=99)
-        await stage.queue.unhold(job_id)
+        await stage.queue.release_hold(job_id)
         stage.open_for_work.set()
 
-        async def put_off() -> Stored | None:
+        async def put_off() -> StoredJob | None:
             stored = await stage.queue.get(job_id)
             silent = (await stage.queue.record(job_id)).github_outage
             return stored if silent and stored and (stored.state, stored.attempts) == (JobState.QUEUED, 0) else None
 
-        held: Stored = await eventually(put_off, within=30)
+        held: StoredJob = await eventually(put_off, within=30)
         assert held.job.id == job_id
         hub.faults.clear()
-        await stage.queue.unhold(job_id)
+        await stage.queue.release_hold(job_id)
         assert (await stage.ended(job_id)).state is JobState.DONE
 
 
@@ -285,11 +285,11 @@ async def test_a_pause_that_github_asks_for_is_kept_and_costs_no_worker(
     async with staged(hub, tmp_path, [FIX], held=True) as stage:
         job_id = await stage.job_of(stage.say(stage.issue().number, "/codepilot fix"))
         hub.faults.add("POST", "*/graphql", "secondary_rate_limited", times=9, retry_after=150)
-        await stage.queue.unhold(job_id)
+        await stage.queue.release_hold(job_id)
         stage.open_for_work.set()
         # What is left of it, which on a busy machine is less.
         await eventually(lambda: re.search(r"GitHub is not reachable; trying again in 1[2-5]\d s", caplog.text))
-        held: Stored = await eventually(partial(put_off, stage, job_id))
+        held: StoredJob = await eventually(partial(put_off, stage, job_id))
         assert held.job.id == job_id
         assert await runnable(stage.queue) == []
 
@@ -349,11 +349,11 @@ async def test_a_run_that_a_newer_version_has_gone_on_with_is_left_to_it(
     log.write_bytes(readable + b'{"kind":"Dreamt"}\n')
     async with staged(hub, tmp_path, after=first) as older:
         await eventually(lambda: "which a newer Codepilot wrote" in caplog.text, within=30)
-        held: Stored = await eventually(partial(put_off, older, job_id))
+        held: StoredJob = await eventually(partial(put_off, older, job_id))
         assert held.job.id == job_id
     log.write_bytes(readable)
     async with staged(hub, tmp_path, after=first) as stage:
-        await stage.queue.unhold(job_id)
+        await stage.queue.release_hold(job_id)
         end = await stage.ended(job_id)
         assert end.state is JobState.DONE, end
         assert COMPLETION in end.status

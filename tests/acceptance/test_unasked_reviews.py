@@ -30,7 +30,7 @@ async def review_of(stage: Stage, number: int, head: str) -> End:
     """How the review that a push to this head started has ended."""
 
     async def begun() -> str | None:
-        for each in await stage.queue.of_thread(stage.repo.id, number):
+        for each in await stage.queue.jobs_in_thread(stage.repo.id, number):
             if each.job.head_sha == head and each.job.command.verb == "review":
                 return each.job.id
         return None

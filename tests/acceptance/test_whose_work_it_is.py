@@ -40,7 +40,7 @@ async def test_retry_never_does_what_a_stranger_asked_for(hub: LocalHub, tmp_pat
         refused = await stage.ask(issue.number, "/codepilot fix the door, so that I can come in", author="stranger")
         assert refused.state is JobState.REFUSED
         assert (await stage.ask(issue.number, "/codepilot retry")).state is JobState.DONE
-        [newest, *_] = await stage.queue.of_thread(stage.repo.id, issue.number)
+        [newest, *_] = await stage.queue.jobs_in_thread(stage.repo.id, issue.number)
         asked = await stage.queue.get(wanted.job_id)
         assert asked is not None
         assert newest.job.command == asked.job.command
@@ -55,7 +55,7 @@ async def test_retry_passes_over_red_runs_that_nobody_wanted_fixed(hub: LocalHub
         ran(stage, "topic", "failure")
         assert "not enabled" in (await stage.answer_to("workflow_run", "completed")).get("reason", "not enabled")
         await stage.ask(pull.number, "/codepilot retry")
-        [newest, *_] = await stage.queue.of_thread(stage.repo.id, pull.number)
+        [newest, *_] = await stage.queue.jobs_in_thread(stage.repo.id, pull.number)
         assert (await stage.ended(newest.job.id)).state is JobState.DONE
         assert len(stage.providers) == 2
 
@@ -67,7 +67,7 @@ async def test_a_person_may_have_the_work_on_a_red_run_done_again(hub: LocalHub,
         await red(stage)
         assert len(stage.providers) == 1
         await stage.ask(pull.number, "/codepilot retry")
-        [newest, *_] = await stage.queue.of_thread(stage.repo.id, pull.number)
+        [newest, *_] = await stage.queue.jobs_in_thread(stage.repo.id, pull.number)
         end = await stage.ended(newest.job.id)
         assert end.state is JobState.DONE, end
         assert len(stage.providers) == 2

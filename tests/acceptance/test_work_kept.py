@@ -232,7 +232,7 @@ async def test_a_job_given_up_after_its_workers_died_keeps_what_they_did(hub: Lo
         for attempt in (1, 2, 3, 4):
             if attempt == 4:  # the second charge has it held for a while
                 assert await begun(second.queue, job_id, "nobody") is None
-                await second.queue.unhold(job_id)
+                await second.queue.release_hold(job_id)
             assert await begun(second.queue, job_id, f"killed-{attempt}") is not None
         second.open_for_work.set()
         end = await second.end_of(command)

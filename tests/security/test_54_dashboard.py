@@ -14,7 +14,7 @@ from agent_runtime import ToolReturned
 from bot.dashboard.app import POLICY
 from bot.dashboard.auth import client_of
 from bot.dashboard.views import DashboardReader, RunMaterial
-from bot.queue.records import Stored
+from bot.queue.records import StoredJob
 from tests.bot.dashboard.serving import SECRET, TOKEN, Served, served
 from tests.builders import a_job
 
@@ -45,7 +45,7 @@ async def test_who_is_not_signed_in_hears_nothing_and_ends_no_sign_in(site: Serv
 async def test_a_page_that_cannot_be_made_has_no_details_and_all_headers(
     site: Served, fault: Exception, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(_reader: DashboardReader, _stored: Stored) -> RunMaterial:
+    async def broken(_reader: DashboardReader, _stored: StoredJob) -> RunMaterial:
         raise fault
 
     monkeypatch.setattr(DashboardReader, "run", broken)

@@ -1,1 +1,1 @@
-"""The versions of the engine's tables, as Alembic keeps them."""
+"""Alembic migrations of the engine's tables."""

@@ -1,4 +1,4 @@
-"""Alembic's entry point: run the migrations in the transaction that the caller has begun."""
+"""Run the migrations in the caller's transaction."""
 
 from __future__ import annotations
 

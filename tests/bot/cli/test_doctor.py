@@ -211,8 +211,8 @@ def test_a_file_that_is_no_database_is_said_and_left_alone(tmp_path: Path, conte
 
 def test_a_database_of_a_newer_version_is_said(tmp_path: Path) -> None:
     store = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
-    store.run_here(lambda tx: tx.rows.execute(sa.text("UPDATE alembic_version SET version_num = '9999'")))
-    store.close_here()
+    store.run_sync(lambda tx: tx.rows.execute(sa.text("UPDATE alembic_version SET version_num = '9999'")))
+    store.close_sync()
     finding = doctor.check_database(settings_of(tmp_path))
     assert finding.verdict == "bad"
     assert "newer version" in finding.fix
@@ -228,7 +228,7 @@ def test_the_database_that_is_set_is_looked_at_and_left_as_it_is(tmp_path: Path,
     with psycopg.connect(postgres_url) as connection:
         count = "SELECT count(*) FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"
         assert connection.execute(count).fetchone() == (0,)
-    JobStore(postgres_url).close_here()
+    JobStore(postgres_url).close_sync()
     assert doctor.check_database(settings_of(tmp_path, DATABASE_URL=postgres_url)).verdict == "good"
     with psycopg.connect(postgres_url) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")

@@ -61,7 +61,7 @@ def _run(run_id: str, text: str) -> list[Event]:
 async def test_a_run_that_began_anew_is_live_behind_the_log_of_the_attempt_before(tmp_path: Path) -> None:
     async with served(tmp_path) as site:
         await site.engine.accept(a_job())
-        await site.engine.keep_log(a_job(), pack_log(build_log(_run("a", "First."), str)), cost_usd=1.0)
+        await site.engine.save_log(a_job(), pack_log(build_log(_run("a", "First."), str)), cost_usd=1.0)
         await site.sign_in()
         # Between two attempts there is no session.
         assert "First." in (await site.get("/runs/j1"))[1]

@@ -15,20 +15,20 @@ from bot.queue.records import (
     ApprovalAnswer,
     ApprovalsRecord,
     CommentRecord,
+    GitHubPost,
     JobRecord,
-    Posted,
+    Request,
+    RequestView,
     RunResult,
-    ShownRequest,
-    Stored,
+    StoredJob,
     StoredRecord,
-    Waiting,
     WeekCost,
 )
 from tests.builders import a_job
 
 NOW = 1_795_392_000.0
-RUNNING = Stored(job=a_job(), state=JobState.RUNNING, reason="", attempts=1, enqueued_at=NOW - 65)
-WAITING = Waiting(
+RUNNING = StoredJob(job=a_job(), state=JobState.RUNNING, reason="", attempts=1, enqueued_at=NOW - 65)
+WAITING = Request(
     kind="permission", request_id="a1b2c3d4", reason="a rule asks", preview="rm x", bound_to="", until=NOW
 )
 
@@ -37,7 +37,7 @@ def _view(
     record: JobRecord | None = None,
     log: RunLog | None = None,
     *,
-    stored: Stored = RUNNING,
+    stored: StoredJob = RUNNING,
     diff: str = "",
     page: int | None = None,
     diff_page: int = 1,
@@ -107,7 +107,8 @@ def test_a_run_links_to_what_it_made_on_github_and_to_nothing_else() -> None:
         review_url="javascript:alert(1)",
     )
     record = JobRecord(
-        published=published, comment=CommentRecord(posted=Posted(id=1, url="https://github.com/octo/calc/issues/7#1"))
+        published=published,
+        comment=CommentRecord(posted=GitHubPost(id=1, url="https://github.com/octo/calc/issues/7#1")),
     )
     assert [each.label for each in _view(record).links] == [
         "Thread #7",
@@ -119,7 +120,7 @@ def test_a_run_links_to_what_it_made_on_github_and_to_nothing_else() -> None:
 
 def test_approvals_say_who_answered_and_what_still_waits() -> None:
     answer = ApprovalAnswer(request_id="00ff00ff", approved=False, note="not now", by=Actor(id=1, login="mona"))
-    shown = ShownRequest(request_id="00ff00ff", kind="permission", at="", since=0.0)
+    shown = RequestView(request_id="00ff00ff", kind="permission", at="", since=0.0)
     kept = ApprovalsRecord(waiting=WAITING, answers={"00ff00ff": answer}, shown={"00ff00ff": shown})
     first, second = _view(JobRecord(approvals=kept)).approvals
     assert (first.title, first.state, first.by, first.note) == ("permission 00ff00ff", "denied", "mona", "not now")

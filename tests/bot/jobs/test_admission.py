@@ -33,7 +33,7 @@ from bot.jobs.setup import RepoSettings
 from bot.permissions.levels import Conventions, Grant, Refusal
 from bot.permissions.repo_config import RepoConfig
 from bot.queue.memory import InMemoryEngine
-from bot.queue.records import Waiting
+from bot.queue.records import Request
 from tests.builders import a_job
 from tests.job_contexts import REPO, account, answering, context_of, snapshot
 
@@ -98,7 +98,7 @@ async def test_a_job_without_a_place_is_not_decided_about() -> None:
 
 
 FIRST = Grant(policy=Policy(), publish="pull_branch", bound_to_sha="a" * 40, replay=True)
-ASKED = Waiting(kind="question", request_id="7f3a", reason="Which?", preview="", bound_to="", until=10.0**12)
+ASKED = Request(kind="question", request_id="7f3a", reason="Which?", preview="", bound_to="", until=10.0**12)
 
 
 async def _context(*, work: object = None) -> JobContext:

@@ -21,7 +21,7 @@ from bot.jobs.context import Ending, Handover, JobContext, JobServices, ShortRep
 from bot.jobs.handover import SESSION_FILE, handle_steering
 from bot.jobs.storage import FileJobSessions, SavedJob, digest_of, seal
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
-from bot.queue.records import ApprovalsRecord, CommentRecord, JobRecord, Posted, Waiting, encode_record
+from bot.queue.records import ApprovalsRecord, CommentRecord, GitHubPost, JobRecord, Request, encode_record
 from localhub import LocalHub
 from tests.builders import a_job
 from tests.github_world import World, opened_world
@@ -45,8 +45,8 @@ class Waits:
 
     def sealed(self, *, comment: str | None = None, key: bytes = KEY, job: Job | None = None) -> bytes:
         """The job as that run has sealed it."""
-        asked = Waiting(kind="question", request_id="7f3a", reason="By one?", preview="", bound_to="", until=FOREVER)
-        posted = Posted(id=self.comment.id, url="")
+        asked = Request(kind="question", request_id="7f3a", reason="By one?", preview="", bound_to="", until=FOREVER)
+        posted = GitHubPost(id=self.comment.id, url="")
         record = JobRecord(approvals=ApprovalsRecord(waiting=asked), comment=CommentRecord(posted=posted))
         saved = SavedJob(
             job=job or self.job,

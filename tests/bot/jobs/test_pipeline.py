@@ -25,7 +25,7 @@ from bot.jobs.waiting import ACCESS_PATIENCE_SECONDS, Patience
 from bot.publishing.markdown import Allowlist
 from bot.publishing.redact import Redactor
 from bot.queue.memory import InMemoryEngine
-from bot.queue.records import CheckRecord, GitHubOutage, JobRecord, Signal, Stored, StoredRecord
+from bot.queue.records import CheckRecord, GitHubOutage, JobRecord, Signal, StoredJob, StoredRecord
 from tests.builders import a_job
 from tests.waiting import eventually
 
@@ -52,10 +52,10 @@ class _Contexts:
         self.logs: dict[str, float | None] = {}
         self._error = error
 
-    async def log_of(self, _job_id: str) -> bytes | None:
+    async def load_log(self, _job_id: str) -> bytes | None:
         return None
 
-    async def keep_log(self, job: Job, _body: bytes, *, cost_usd: float | None) -> None:
+    async def save_log(self, job: Job, _body: bytes, *, cost_usd: float | None) -> None:
         self.logs[job.id] = cost_usd
 
     @asynccontextmanager
@@ -74,7 +74,7 @@ async def test_a_job_that_is_given_up_keeps_its_log_and_its_cost() -> None:
     assert contexts.logs == {"j1": 0.5}
 
 
-async def _ran(error: Exception, job: Job | None = None) -> tuple[InMemoryEngine, Stored]:
+async def _ran(error: Exception, job: Job | None = None) -> tuple[InMemoryEngine, StoredJob]:
     """A job's first attempt, which meets an error before it has begun."""
     clock = [0.0]
     engine, job = InMemoryEngine(clock=lambda: clock[0]), job or a_job()
@@ -246,10 +246,10 @@ async def test_who_waits_in_line_to_be_greeted_gives_up_in_time_too(
 class _BrokenQueue:
     """A queue whose database has gone."""
 
-    asked: list[str] = field(default_factory=list)
+    released: list[str] = field(default_factory=list)
 
-    async def unhold(self, job_id: str) -> None:
-        self.asked.append(job_id)
+    async def release_hold(self, job_id: str) -> None:
+        self.released.append(job_id)
         raise QueueError("the job database is gone")
 
 
@@ -276,5 +276,5 @@ async def test_a_database_that_is_gone_fails_no_greeting(
     await eventually(lambda: "begins only in some seconds" in caplog.text)
     await greeting.close()
     gc.collect()
-    assert contexts.queue.asked == ["j1"]
+    assert contexts.queue.released == ["j1"]
     assert unheard == []

@@ -30,8 +30,8 @@ from bot.jobs.context import CONFIG_SECONDS, KnownConfigs
 from bot.jobs.repo_events import Receipt, handle_event, start_ci_fix
 from bot.permissions.repo_config import LabelNames, RepoConfig
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
-from bot.queue.protocols import Disposition, JobAttempt, JobEnded, Owed
-from bot.queue.records import ApprovalAnswer, JobRecord, StoredRecord, Waiting
+from bot.queue.protocols import Disposition, JobAttempt, JobEnded, PendingReport
+from bot.queue.records import ApprovalAnswer, JobRecord, Request, StoredRecord
 from tests.builders import a_job
 from tests.clocks import Clock
 from tests.held_jobs import HeldJobs
@@ -42,16 +42,16 @@ BOT = 99
 HEAD = "b" * 40
 
 
-class _Hearing:
+class _SignalRecorder:
     """Ends each job with the signals that reached it."""
 
     async def handle(self, attempt: JobAttempt) -> Disposition:
         heard: list[str] = []
-        async with attempt.listening(lambda signal: heard.append(signal.kind), lambda: 0):
+        async with attempt.listen(lambda signal: heard.append(signal.kind), lambda: 0):
             pass
         return JobEnded(state=JobState.DONE, reason=",".join(heard))
 
-    async def tell(self, owed: Owed) -> bool:
+    async def report(self, report: PendingReport) -> bool:
         raise NotImplementedError
 
 
@@ -94,15 +94,15 @@ async def _happens(
 async def _waiting(engine: InMemoryEngine, job_id: str = "waiting", *, bound_to: str) -> StoredRecord:
     await engine.restore(a_job(job_id, kind="pull"), JobRecord(), until=FOREVER)
     record = StoredRecord(engine, job_id)
-    asked = Waiting(kind="permission", request_id="7f3a", reason="", preview="rm x", bound_to=bound_to, until=FOREVER)
+    asked = Request(kind="permission", request_id="7f3a", reason="", preview="rm x", bound_to=bound_to, until=FOREVER)
     await waiting.ask(record, asked)
     return record
 
 
 async def _states(engine: InMemoryEngine) -> dict[str, tuple[JobState, str]]:
-    while await engine.run_next(_Hearing()):
+    while await engine.run_next(_SignalRecorder()):
         pass
-    return {each.job.id: (each.state, each.reason) for each in await engine.of_thread(10, 7)}
+    return {each.job.id: (each.state, each.reason) for each in await engine.jobs_in_thread(10, 7)}
 
 
 async def test_a_closed_thread_stops_what_is_queued_and_what_waits() -> None:
@@ -149,7 +149,7 @@ async def test_a_push_is_reviewed_where_the_repository_wants_it_and_the_review_o
     engine, wanted = InMemoryEngine(), RepoConfig(review_on=("push",))
     first = await engine.record((await _happens(engine, PushEvent(head_sha=HEAD), config=wanted)).id)
     await _happens(engine, PushEvent(head_sha="c" * 40), config=wanted, job_id="next")
-    reviews = {each.job.id: each for each in await engine.of_thread(10, 7)}
+    reviews = {each.job.id: each for each in await engine.jobs_in_thread(10, 7)}
     assert {each.state for each in reviews.values()} == {JobState.STOPPED, JobState.QUEUED}
     assert first.leads_to is not None
     assert reviews[first.leads_to].state is JobState.STOPPED
@@ -161,7 +161,7 @@ async def test_a_push_back_to_a_commit_whose_review_was_dropped_is_reviewed() ->
     await _happens(engine, PushEvent(head_sha="c" * 40), config=wanted, job_id="next")
     await _happens(engine, PushEvent(head_sha=HEAD), config=wanted, job_id="back")
     back = await _happens(engine, PushEvent(head_sha=HEAD), config=wanted, job_id="back")  # its worker had died
-    alive = [each.job.id for each in await engine.of_thread(10, 7) if each.state is JobState.QUEUED]
+    alive = [each.job.id for each in await engine.jobs_in_thread(10, 7) if each.state is JobState.QUEUED]
     assert alive == [(await engine.record(back.id)).leads_to]
 
 
@@ -180,9 +180,9 @@ async def test_a_lost_installation_ends_what_waits_in_its_repositories_and_nothi
 async def test_only_an_assignment_of_the_bot_itself_begins_work() -> None:
     engine = InMemoryEngine()
     await _happens(engine, AssignEvent(assignee_id=BOT + 1))
-    assert await engine.of_thread(10, 7) == ()
+    assert await engine.jobs_in_thread(10, 7) == ()
     await _happens(engine, AssignEvent(assignee_id=BOT))
-    [begun] = await engine.of_thread(10, 7)
+    [begun] = await engine.jobs_in_thread(10, 7)
     assert begun.job.origin.kind == "assignment"
 
 
@@ -307,9 +307,9 @@ async def test_a_push_is_kept_where_work_is_alive_or_a_label_is_bound_to_a_commi
     desk.configs.learn(10, RepoConfig())
     assert not await desk.kept(PushEvent(head_sha=HEAD))
     grant = LabelGrant(repo_id=10, number=7, name="n", labeller=Actor(id=1, login="a"), bound_to="c" * 40, at=1.0)
-    await desk.ledger.keep_label(replace(grant, number=8))
+    await desk.ledger.save_label(replace(grant, number=8))
     assert not await desk.kept(PushEvent(head_sha=HEAD))
-    await desk.ledger.keep_label(grant)
+    await desk.ledger.save_label(grant)
     assert await desk.kept(PushEvent(head_sha=HEAD))
 
 
@@ -329,7 +329,7 @@ async def test_failed_checks_are_kept_where_they_may_be_wanted(desk: Desk) -> No
     desk.configs.learn(10, RepoConfig())
     assert not await desk.kept(red)
     label = LabelGrant(repo_id=10, number=7, name="n", labeller=Actor(id=1, login="a"), bound_to="c" * 40, at=1.0)
-    await desk.ledger.keep_label(label)
+    await desk.ledger.save_label(label)
     assert await desk.kept(red)
 
 

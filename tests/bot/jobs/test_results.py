@@ -33,7 +33,7 @@ from bot.publishing.publish import SendResult
 from bot.publishing.screening import ChangePreview, Objection
 from bot.publishing.status_view import CommitRef
 from bot.queue.memory import InMemoryEngine
-from bot.queue.records import StoredRecord, Waiting, WaitKind
+from bot.queue.records import Request, StoredRecord, WaitKind
 from tests.builders import a_job
 from tests.changes import BASE, TREE, a_change, a_file
 from tests.job_contexts import account, answering, context_of, on_a_line, snapshot
@@ -221,7 +221,7 @@ def _context(*, may_write_workflows: bool | None = True) -> JobContext:
 
 async def _asked(
     change: Change, *blocked: Objection, context: JobContext | None = None, spells: bool = False
-) -> Waiting:
+) -> Request:
     publication = Publication(commit=None, pull_request=None, blocked=blocked)
     shown = ChangePreview(diff="diff --git a/x b/x", has_escapes=spells)
     return await publication_request(context or _context(), publication, change, shown)
@@ -282,13 +282,13 @@ async def test_a_permission_that_is_known_to_be_missing_is_named_before_anybody_
     ],
 )
 def test_a_preview_is_coloured_as_what_it_is(kind: WaitKind, preview: str, language: str) -> None:
-    asked = Waiting(kind=kind, request_id="7f3a", reason="", preview=preview, bound_to=BASE, until=0.0)
+    asked = Request(kind=kind, request_id="7f3a", reason="", preview=preview, bound_to=BASE, until=0.0)
     assert pending_view(_context(), asked).language == language
 
 
 def test_the_end_of_the_time_is_shown_and_a_secret_in_the_reason_is_not() -> None:
     until = datetime(2026, 11, 5, 4, 3, tzinfo=UTC).timestamp()
-    asked = Waiting(
+    asked = Request(
         kind="question",
         request_id="7f3a",
         reason="Is it hunter2?",

@@ -18,8 +18,8 @@ from bot.jobs import waiting
 from bot.jobs.context import Ending, ShortReply
 from bot.jobs.steering import answer_to, steer
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
-from bot.queue.protocols import Disposition, JobAttempt, JobEnded, JobParked, Owed
-from bot.queue.records import JobRecord, StoredRecord, Waiting, WaitKind
+from bot.queue.protocols import Disposition, JobAttempt, JobEnded, JobParked, PendingReport
+from bot.queue.records import JobRecord, Request, StoredRecord, WaitKind
 from tests.builders import a_job
 from tests.job_contexts import REPO, answering, context_of, snapshot
 
@@ -32,14 +32,14 @@ class Parking:
     """Parks each job that it gets, until it is told to stop."""
 
     async def handle(self, attempt: JobAttempt) -> Disposition:
-        heard: list[str] = []
-        async with attempt.listening(lambda signal: heard.append(f"{signal.kind} by {signal.by}"), lambda: 0):
+        received: list[str] = []
+        async with attempt.listen(lambda signal: received.append(f"{signal.kind} by {signal.by}"), lambda: 0):
             pass
-        if heard:
-            return JobEnded(state=JobState.STOPPED, reason=", ".join(heard))
+        if received:
+            return JobEnded(state=JobState.STOPPED, reason=", ".join(received))
         return JobParked(until=FOREVER)
 
-    async def tell(self, owed: Owed) -> bool:
+    async def report(self, report: PendingReport) -> bool:
         raise NotImplementedError
 
 
@@ -59,7 +59,7 @@ async def test_stop_reaches_a_job_that_waits_and_the_one_behind_it() -> None:
     assert (await steered(engine, Stop())).state is JobState.DONE
     while await engine.run_next(handler):
         pass
-    ended = {each.job.id: (each.state, each.reason) for each in await engine.of_thread(10, 7)}
+    ended = {each.job.id: (each.state, each.reason) for each in await engine.jobs_in_thread(10, 7)}
     stopped = (JobState.STOPPED, f"stop by {a_job().actor.login}")
     assert ended == {"a": stopped, "b": stopped}
 
@@ -74,7 +74,7 @@ async def test_a_stop_whose_worker_died_after_it_took_effect_is_not_refused() ->
 
 async def test_words_for_a_job_that_asked_a_question_are_its_answer() -> None:
     engine = InMemoryEngine()
-    asked = Waiting(kind="question", request_id="7f3a", reason="Which?", preview="", bound_to="", until=FOREVER)
+    asked = Request(kind="question", request_id="7f3a", reason="Which?", preview="", bound_to="", until=FOREVER)
     await engine.restore(a_job("a"), JobRecord(), until=FOREVER)
     record = StoredRecord(engine, "a")
     await waiting.ask(record, asked)
@@ -90,7 +90,7 @@ async def test_words_for_a_job_that_asked_a_question_are_its_answer() -> None:
 async def test_words_for_a_job_that_ended_just_now_are_refused_and_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = InMemoryEngine()
     await engine.accept(a_job("a"))
-    monkeypatch.setattr(engine, "of_thread", answering(await engine.of_thread(10, 7)))
+    monkeypatch.setattr(engine, "jobs_in_thread", answering(await engine.jobs_in_thread(10, 7)))
     await engine.cancel("a", JobState.STOPPED, "")
     job = replace(a_job("command"), origin=BUTTON)
     await engine.accept(job)
@@ -117,7 +117,7 @@ async def test_the_event_loop_goes_on_while_a_hostile_message_is_cleaned() -> No
 
 async def test_words_that_answered_a_question_answer_no_other_when_their_worker_died_then() -> None:
     engine, handler, said = InMemoryEngine(), Parking(), Continue(message="The second.")
-    first = Waiting(kind="question", request_id="7f3a", reason="Which?", preview="", bound_to="", until=FOREVER)
+    first = Request(kind="question", request_id="7f3a", reason="Which?", preview="", bound_to="", until=FOREVER)
     next_one = replace(first, request_id="08c1", reason="How?")
     await engine.restore(a_job("a"), JobRecord(), until=FOREVER)
     record = StoredRecord(engine, "a")
@@ -139,7 +139,7 @@ async def test_a_retry_whose_worker_died_after_it_began_the_job_begins_no_other_
     await engine.cancel("a", JobState.STOPPED, "")
     for _ in range(2):
         assert (await steered(engine, Retry(job_id=""))).state is JobState.DONE
-    states = [each.state for each in await engine.of_thread(10, 7)]
+    states = [each.state for each in await engine.jobs_in_thread(10, 7)]
     assert states == [JobState.QUEUED, JobState.STOPPED]
 
 
@@ -189,7 +189,7 @@ async def test_status_says_how_each_job_that_waits_is_answered() -> None:
     kinds: dict[str, WaitKind] = {"a": "permission", "b": "question"}
     for job_id, kind in kinds.items():
         await engine.restore(a_job(job_id), JobRecord(), until=FOREVER)
-        asked = Waiting(kind=kind, request_id=f"7f3{job_id}", reason="", preview="", bound_to="", until=FOREVER)
+        asked = Request(kind=kind, request_id=f"7f3{job_id}", reason="", preview="", bound_to="", until=FOREVER)
         await waiting.ask(StoredRecord(engine, job_id), asked)
     ending = await steered(engine, ShowStatus())
     assert isinstance(ending.view, ShortReply)
@@ -202,7 +202,7 @@ async def test_a_denial_of_a_question_that_was_answered_denies_no_other_request(
     engine = InMemoryEngine()
     await engine.restore(a_job("a"), JobRecord(), until=FOREVER)
     record = StoredRecord(engine, "a")
-    question = Waiting(kind="question", request_id="7f3a7f3a", reason="", preview="", bound_to="", until=FOREVER)
+    question = Request(kind="question", request_id="7f3a7f3a", reason="", preview="", bound_to="", until=FOREVER)
     wish = replace(question, kind="permission", request_id="08c108c1")
     for asked in (question, wish):
         await waiting.ask(record, asked)

@@ -14,9 +14,9 @@ from bot.jobs.results import job_from_plan
 from bot.queue.memory import InMemoryEngine
 from bot.queue.records import (
     ApprovalAnswer,
-    ShownRequest,
+    Request,
+    RequestView,
     StoredRecord,
-    Waiting,
     decode_job,
     decode_record,
     encode_job,
@@ -28,7 +28,7 @@ NOT_UTF8 = "+caf\udce9 and half a smile \ud83d"
 
 
 async def test_what_waits_and_its_answer_are_found_as_they_were_kept() -> None:
-    asked = Waiting(
+    asked = Request(
         kind="publication", request_id="7f3a7f3a", reason="why", preview=NOT_UTF8, bound_to="a" * 40, until=1.5
     )
     given = ApprovalAnswer(request_id="7f3a7f3a", approved=True, note=NOT_UTF8, by=Actor(id=1, login="mona"))
@@ -59,8 +59,8 @@ def test_an_approved_plan_can_be_stored_whatever_the_model_wrote_in_it() -> None
     ],
 )
 def test_an_answer_is_to_what_its_author_could_read(*, written_at: str, arrived: float, read: bool) -> None:
-    shown = ShownRequest(request_id="7f3a91c0", kind="permission", at="2026-11-22T10:00:04Z", since=104.0)
-    assert shown.may_have_been_read(written_at=written_at, arrived=arrived) is read
+    shown = RequestView(request_id="7f3a91c0", kind="permission", at="2026-11-22T10:00:04Z", since=104.0)
+    assert shown.is_visible_at(written_at=written_at, arrived=arrived) is read
 
 
 HOUR = 3600.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bot.queue.store import JobStore
-from bot.queue.worker import slots_of
+from bot.queue.worker import open_slots
 from tests.bot.queue.running import Running
 from tests.durable import job_tables, jobs_url
 from tests.postgres import postgres_server, postgres_url
@@ -36,7 +36,7 @@ def empty_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def running(database: str, tmp_path: Path) -> AsyncIterator[Running]:
     """An engine, and a worker that has not begun."""
     store = JobStore(database)
-    running = Running(store, slots_of(store))
+    running = Running(store, open_slots(store))
     yield running
     await running.stop()
     await store.close()

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from bot.domain.job import JobState
 from bot.queue.engine import DurableEngine
-from bot.queue.protocols import Disposition, JobAttempt, JobEnded, Owed
+from bot.queue.protocols import Disposition, JobAttempt, JobEnded, PendingReport
 from bot.queue.store import JobStore
-from bot.queue.worker import DurableWorker, slots_of
+from bot.queue.worker import DurableWorker, open_slots
 
 
 class Logging:
@@ -25,7 +25,7 @@ class Logging:
     async def handle(self, attempt: JobAttempt) -> Disposition:
         job_id = attempt.job.id
         self._log(f"begin {job_id} {self._name} {attempt.number}")
-        async with attempt.listening(lambda _: None, lambda: 0):
+        async with attempt.listen(lambda _: None, lambda: 0):
             await self._told_to_go()
         await self._engine.update(job_id, lambda record: replace(record, seen=True))
         self._log(f"end {job_id} {self._name}")
@@ -35,8 +35,8 @@ class Logging:
         while not (self._folder / "go").exists():  # noqa: ASYNC110 - another process makes it
             await asyncio.sleep(0.02)
 
-    async def tell(self, owed: Owed) -> bool:
-        self._log(f"tell {owed.job_id} {self._name}")
+    async def report(self, report: PendingReport) -> bool:
+        self._log(f"tell {report.job_id} {self._name}")
         return True
 
     def _log(self, line: str) -> None:
@@ -50,7 +50,7 @@ def work(database: str, folder: Path, name: str) -> None:
     async def run() -> None:
         store = JobStore(database)
         handler = Logging(DurableEngine(store), folder, name)
-        slots = slots_of(store)
+        slots = open_slots(store)
         await DurableWorker(store, handler, jobs_at_once=2, slots=slots).run()
 
     asyncio.run(run())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from bot.domain.job import JobState
 from bot.queue.engine import DurableEngine
-from bot.queue.protocols import Disposition, JobAttempt, JobEnded, Owed
+from bot.queue.protocols import Disposition, JobAttempt, JobEnded, PendingReport
 from bot.queue.store import JobStore
 from bot.queue.worker import DurableWorker, Slots
 
@@ -40,14 +40,14 @@ class Scripted:
     async def handle(self, attempt: JobAttempt) -> Disposition:
         job_id = attempt.job.id
         self.handled.append(f"{job_id} {attempt.number}" + (f" +{attempt.deaths}" if attempt.deaths else ""))
-        async with attempt.listening(lambda signal: self.heard.append(signal.id), lambda: 3):
+        async with attempt.listen(lambda signal: self.heard.append(signal.id), lambda: 3):
             if job_id in self.doing:
                 await self.doing[job_id](attempt)
         left = self.dispositions.get(job_id)
         return left.pop(0) if left else DONE
 
-    async def tell(self, owed: Owed) -> bool:
-        self.told.append(f"{owed.job_id} {owed.tries}")
+    async def report(self, report: PendingReport) -> bool:
+        self.told.append(f"{report.job_id} {report.tries}")
         return self.takes.pop(0) if self.takes else True
 
 

@@ -14,7 +14,7 @@ from bot.domain.commands import Stop
 from bot.domain.errors import QueueError, TransitionError
 from bot.domain.job import JobState
 from bot.queue import transitions
-from bot.queue.protocols import JobAttempt, JobEnded, JobParked, JobReleased, Owed
+from bot.queue.protocols import JobAttempt, JobEnded, JobParked, JobReleased, PendingReport
 from bot.queue.records import ApprovalAnswer, Backlog, RecordedEnding, Signal
 from bot.queue.store import Transaction
 from tests.bot.queue.running import SECONDS, Running
@@ -63,7 +63,7 @@ async def test_work_of_a_thread_runs_in_its_order_and_each_job_once(running: Run
     running.start()
     await running.until_state("c", JobState.DONE)
     assert running.handler.handled == ["a 1", "b 1", "c 1"]
-    assert [each.job.id for each in await running.engine.of_thread(10, 7)] == ["c", "b", "a"]
+    assert [each.job.id for each in await running.engine.jobs_in_thread(10, 7)] == ["c", "b", "a"]
 
 
 async def test_jobs_of_different_threads_run_side_by_side(running: Running) -> None:
@@ -104,7 +104,7 @@ async def test_a_held_job_runs_when_it_is_let_go(running: Running) -> None:
     running.start()
     await running.until_state("elsewhere", JobState.DONE)
     assert running.handler.handled == ["elsewhere 1"]
-    await running.engine.unhold("a")
+    await running.engine.release_hold("a")
     await running.until_state("b", JobState.DONE)
     assert running.handler.handled == ["elsewhere 1", "a 1", "b 1"]
 
@@ -193,7 +193,7 @@ async def test_words_that_no_database_takes_are_kept_without_what_it_does_not_ta
 async def test_a_queued_job_can_be_ended_and_its_ending_is_told_until_it_is_taken(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transitions, "report_retry_delay", lambda _tries: 0.1)
+    monkeypatch.setattr(transitions, "report_pause", lambda _tries: 0.1)
     running.handler.takes = [False, True]
     await running.engine.accept(a_job("a"), held_seconds=3600)
     await running.engine.accept(a_job("b"))
@@ -243,15 +243,15 @@ async def test_an_ending_whose_telling_is_cut_by_a_stop_is_told_by_the_next_work
 ) -> None:
     begun = asyncio.Event()
 
-    async def hang(_: Owed) -> bool:
+    async def hang(_: PendingReport) -> bool:
         begun.set()
         await asyncio.Event().wait()
         return True
 
-    running.handler.dispositions = {"j1": [JobEnded(state=JobState.FAILED, owed=0.0)]}
+    running.handler.dispositions = {"j1": [JobEnded(state=JobState.FAILED, report_delay=0.0)]}
     await running.engine.accept(a_job())
     with monkeypatch.context() as patch:
-        patch.setattr(running.handler, "tell", hang)
+        patch.setattr(running.handler, "report", hang)
         running.start()
         await asyncio.wait_for(begun.wait(), SECONDS)
         await running.stop()

@@ -15,8 +15,8 @@ import sqlalchemy as sa
 from bot.domain.errors import QueueError
 from bot.domain.job import Job
 from bot.queue import transitions
-from bot.queue.engine import Arrival, DurableEngine, accept_together
-from bot.queue.store import JOBS, Enqueued, JobStore, Transaction
+from bot.queue.engine import Arrival, DurableEngine, accept_batch
+from bot.queue.store import JOBS, JobStore, Transaction, WorkItem
 from tests.builders import a_job
 
 SECONDS = 20.0
@@ -33,7 +33,7 @@ async def store(database: str) -> AsyncIterator[JobStore]:
 def busy(store: JobStore) -> Iterator[None]:
     """Have what arrives in the body arrive together."""
     gate = threading.Event()
-    store.of_arrivals.submit(gate.wait, SECONDS)
+    store.arrival_thread.submit(gate.wait, SECONDS)
     try:
         yield
     finally:
@@ -49,7 +49,7 @@ async def accepted_together(store: JobStore, *arriving: Job) -> list[bool | Base
 
 
 def arrivals(*jobs_: Job) -> Sequence[Arrival]:
-    return [Arrival(job=job, values=transitions.row_of(job, 1.0, 0.0), held_seconds=0.0) for job in jobs_]
+    return [Arrival(job=job, values=transitions.build_row(job, 1.0, 0.0), held_seconds=0.0) for job in jobs_]
 
 
 def rows(tx: Transaction, table: str, key: str) -> dict[str, dict[str, object]]:
@@ -66,7 +66,7 @@ async def test_what_is_enqueued_with_others_is_as_dbos_itself_enqueues_it(
 
     def enqueue(tx: Transaction) -> None:
         tx.enqueue(transitions.RUN, "alone", queue, partition, delay, "alone", 1)
-        one = Enqueued(workflow=transitions.RUN, id="a", queue=queue, partition=partition, delay=delay, args=("a", 1))
+        one = WorkItem(workflow=transitions.RUN, id="a", queue=queue, partition=partition, delay=delay, args=("a", 1))
         tx.enqueue_all([one, replace(one, id="b", args=("b", 1))])
         tx.enqueue_all([one])  # known
 
@@ -94,8 +94,8 @@ async def test_each_of_those_that_arrive_together_is_stored_as_if_it_were_alone(
     same_delivery = replace(a_job("other", number=3), delivery_id=known.delivery_id)
     behind = a_job("behind", number=1)
     together = arrivals(known, first, second, same_delivery, behind, replace(first, id="first", delivery_id="again"))
-    assert await store.run(lambda tx: accept_together(tx, together)) == [False, True, None, None, None, None]
-    assert await store.run(lambda tx: accept_together(tx, arrivals(same_delivery, behind))) == [False, True]
+    assert await store.run(lambda tx: accept_batch(tx, together)) == [False, True, None, None, None, None]
+    assert await store.run(lambda tx: accept_batch(tx, arrivals(same_delivery, behind))) == [False, True]
 
     def stored(tx: Transaction) -> list[tuple[object, ...]]:
         columns = (JOBS.c.id, JOBS.c.released, JOBS.c.leg, JOBS.c.state, JOBS.c.thread)
@@ -108,7 +108,7 @@ async def test_each_of_those_that_arrive_together_is_stored_as_if_it_were_alone(
 
 async def test_no_job_of_another_thread_is_read_however_many_wait(store: JobStore) -> None:
     def wait(tx: Transaction) -> None:
-        assert accept_together(tx, arrivals(*(a_job(f"waits-{n}", number=n) for n in range(1, 301)))) == [True] * 300
+        assert accept_batch(tx, arrivals(*(a_job(f"waits-{n}", number=n) for n in range(1, 301)))) == [True] * 300
 
     # PostgreSQL counts the rows of a table that a transaction reads; SQLite does not.
     counted = "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'jobs'"
@@ -116,7 +116,7 @@ async def test_no_job_of_another_thread_is_read_however_many_wait(store: JobStor
 
     def read_for_more(tx: Transaction) -> int:
         more = [a_job(f"new-{n}", number=n) for n in range(291, 311)]
-        assert accept_together(tx, arrivals(*more)) == [True] * 20
+        assert accept_batch(tx, arrivals(*more)) == [True] * 20
         return int(tx.rows.exec_driver_sql(counted).scalar_one())
 
     await store.run(wait)
@@ -127,7 +127,7 @@ async def test_a_job_that_comes_behind_one_that_was_left_lets_that_one_run(store
     await store.run(lambda tx: transitions.accept(tx, a_job("left", number=1), 0.0))
     # As a process leaves it that bounds the jobs of a repository, which this one does not.
     await store.run(lambda tx: transitions.change(tx, "left", released=False, leg=0))
-    assert await store.run(lambda tx: accept_together(tx, arrivals(a_job("behind", number=1)))) == [True]
+    assert await store.run(lambda tx: accept_batch(tx, arrivals(a_job("behind", number=1)))) == [True]
 
     def legs(tx: Transaction) -> dict[str, int]:
         return {row.id: row.leg for row in tx.rows.execute(sa.select(JOBS.c.id, JOBS.c.leg).where(JOBS.c.released))}
@@ -146,8 +146,8 @@ async def test_a_row_is_the_same_whether_it_was_stored_alone_or_with_others(stor
 
     alone = await store.run(kept)
     await store.run(lambda tx: tx.rows.execute(JOBS.delete()))
-    together = [Arrival(job=odd, values=transitions.row_of(odd, 1.5, 30.0), held_seconds=30.0)]
-    assert await store.run(lambda tx: accept_together(tx, together)) == [True]
+    together = [Arrival(job=odd, values=transitions.build_row(odd, 1.5, 30.0), held_seconds=30.0)]
+    assert await store.run(lambda tx: accept_batch(tx, together)) == [True]
     assert await store.run(kept) == alone
     held = sa.select(JOBS.c.enqueued_at, JOBS.c.held_until)
     assert await store.run(lambda tx: tuple(tx.rows.execute(held).one())) == (1.5, 31.5)

@@ -16,8 +16,8 @@ from bot.jobs import waiting
 from bot.queue import transitions
 from bot.queue.engine import DurableEngine
 from bot.queue.memory import InMemoryEngine
-from bot.queue.protocols import Disposition, JobAttempt, JobEnded, JobEngine, JobParked, JobReleased, Owed
-from bot.queue.records import ApprovalAnswer, JobRecord, RecordedEnding, Signal, StoredRecord, Waiting
+from bot.queue.protocols import Disposition, JobAttempt, JobEnded, JobEngine, JobParked, JobReleased, PendingReport
+from bot.queue.records import ApprovalAnswer, JobRecord, RecordedEnding, Request, Signal, StoredRecord
 from bot.queue.store import JobStore, Transaction
 from tests.builders import a_job
 from tests.clocks import Clock
@@ -43,14 +43,14 @@ class Scripted:
 
     async def handle(self, attempt: JobAttempt) -> Disposition:
         self.handled.append(f"{attempt.job.id} {attempt.number}")
-        async with attempt.listening(lambda signal: self.heard.append(signal.id), lambda: 3):
+        async with attempt.listen(lambda signal: self.heard.append(signal.id), lambda: 3):
             pass
         if self.meanwhile is not None:
             await self.meanwhile()
         return self.dispositions.pop(0) if self.dispositions else DONE
 
-    async def tell(self, owed: Owed) -> bool:
-        self.told.append(owed.job_id)
+    async def report(self, report: PendingReport) -> bool:
+        self.told.append(report.job_id)
         return self.takes.pop(0) if self.takes else True
 
 
@@ -78,7 +78,7 @@ def in_memory() -> Bench:
         clock=clock,
         handler=handler,
         run_next=lambda lane: engine.run_next(handler, lane),
-        tell_next=lambda: engine.tell_next(handler),
+        tell_next=lambda: engine.report_next(handler),
     )
 
 
@@ -96,7 +96,7 @@ class Endings:
             tx: Transaction, name: str, id_: str, queue: str, share: str | None, delay: float, *args: str | int
         ) -> None:
             enqueue(tx, name, id_, queue, share, delay, *args)
-            if name == transitions.TELL:
+            if name == transitions.REPORT:
                 self._due.append((tx.now + delay, str(args[0])))
 
         patch.setattr(Transaction, "enqueue", recorded)
@@ -105,7 +105,7 @@ class Endings:
         due = next((each for each in self._due if each[0] <= self._clock.now), None)
         if due is not None:
             self._due.remove(due)
-            await self._legs.tell(self._handler, due[1])
+            await self._legs.report(self._handler, due[1])
         return due is not None
 
 
@@ -160,7 +160,7 @@ async def test_work_of_a_thread_runs_in_its_order_and_each_job_once(bench: Bench
     while await bench.run_next("work"):
         pass
     assert bench.handler.handled == ["a 1", "b 1"]
-    assert [each.job.id for each in await bench.engine.of_thread(10, 7)] == ["b", "a"]
+    assert [each.job.id for each in await bench.engine.jobs_in_thread(10, 7)] == ["b", "a"]
     assert await bench.state("a") is JobState.DONE
 
 
@@ -177,7 +177,7 @@ async def test_a_held_job_runs_when_its_time_is_over_or_it_is_let_go(bench: Benc
     await bench.engine.accept(a_job("a", number=1), held_seconds=60)
     await bench.engine.accept(a_job("b", number=2), held_seconds=60)
     assert not await bench.run_next("work")
-    await bench.engine.unhold("b")
+    await bench.engine.release_hold("b")
     assert await bench.run_next("work")
     bench.clock.now += 61
     assert await bench.run_next("work")
@@ -227,7 +227,7 @@ async def test_a_job_does_not_wait_for_what_was_answered_before_it_could(bench: 
     await bench.engine.accept(a_job())
     record = StoredRecord(bench.engine, "j1")
     given = ApprovalAnswer(request_id="7f3a", approved=True, note="", by=Actor(id=1, login="mona"))
-    waits = Waiting(kind="permission", request_id="7f3a", reason="", preview="", bound_to="a" * 40, until=FOREVER)
+    waits = Request(kind="permission", request_id="7f3a", reason="", preview="", bound_to="a" * 40, until=FOREVER)
     await waiting.ask(record, waits)
     assert await waiting.answer(record, given)
     assert not await waiting.answer(record, replace(given, approved=False))
@@ -275,7 +275,7 @@ async def test_a_job_whose_worker_died_while_it_told_the_ending_is_not_cancelled
 
 async def test_an_ending_that_could_not_be_told_is_due_later(bench: Bench) -> None:
     await bench.engine.accept(a_job())
-    bench.handler.dispositions = [JobEnded(state=JobState.FAILED, reason="no", owed=120)]
+    bench.handler.dispositions = [JobEnded(state=JobState.FAILED, reason="no", report_delay=120)]
     assert await bench.run_next("work")
     assert not await bench.tell_next()
     bench.clock.now += 121
@@ -311,8 +311,8 @@ async def test_what_has_not_ended_is_found_by_thread_installation_and_repository
     await bench.engine.accept(a_job("b", number=2))
     assert await bench.run_next("work")
     assert [await bench.engine.is_live(10, number) for number in (1, 2)] == [False, True]
-    assert [each.job.id for each in await bench.engine.live_of(30)] == ["b"]
-    assert await bench.engine.live_of(30, [11]) == ()
+    assert [each.job.id for each in await bench.engine.live_jobs(30)] == ["b"]
+    assert await bench.engine.live_jobs(30, [11]) == ()
     await bench.engine.check()
 
 

@@ -14,7 +14,7 @@ from bot.domain.commands import Stop
 from bot.domain.job import Actor, Job, JobState, Repo
 from bot.queue import engine as engine_module
 from bot.queue.engine import DurableEngine
-from bot.queue.records import RunQuery, WeekCost, week_begins, week_of
+from bot.queue.records import RunQuery, WeekCost, week_of, week_start
 from bot.queue.store import JOBS, RUN_LOGS, JobStore, Transaction
 from tests.builders import a_job
 from tests.clocks import Clock
@@ -29,7 +29,7 @@ class Kept:
     clock: Clock
 
     async def found(self, query: RunQuery) -> list[str]:
-        return [each.job.id for each in await self.engine.runs(query)]
+        return [each.job.id for each in await self.engine.find_runs(query)]
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ async def test_who_sees_little_or_searches_for_little_has_little_read(tmp_path: 
         assert isinstance(connection, sqlite3.Connection)
         connection.set_progress_handler(count, 1_000)
         try:
-            return [each.job.id for each in engine_module._runs(tx, query)]
+            return [each.job.id for each in engine_module._find_runs(tx, query)]
         finally:
             connection.set_progress_handler(None, 0)
 
@@ -141,25 +141,25 @@ async def test_costs_are_summed_by_week_and_repository(kept: Kept) -> None:
     await _filled(kept)
     first = week_of(kept.clock.now)
     for job_id, repo, cost in (("a", CALC, 1.5), ("b", CALC, None), ("c", SITE, 0.25)):
-        await kept.engine.keep_log(_of(job_id, 1, repo, "mona"), b"a log", cost_usd=cost)
+        await kept.engine.save_log(_of(job_id, 1, repo, "mona"), b"a log", cost_usd=cost)
     assert await kept.engine.costs(first) == (
         WeekCost(repository="Octo/calc", week=first, runs=2, cost_usd=1.5, unknown=1),
         WeekCost(repository="octo_x/site", week=first, runs=1, cost_usd=0.25, unknown=0),
     )
     kept.clock.now += 7 * _DAY
-    await kept.engine.keep_log(_of("c", 1, SITE, "mona"), b"another log", cost_usd=0.5)
+    await kept.engine.save_log(_of("c", 1, SITE, "mona"), b"another log", cost_usd=0.5)
     assert [each.week - first for each in await kept.engine.costs(first)] == [1, 0]
     assert await kept.engine.costs(first + 2) == ()
     assert [each.repository for each in await kept.engine.costs(first, {11})] == ["octo_x/site"]
-    assert await kept.engine.log_of("c") == b"another log"
+    assert await kept.engine.load_log("c") == b"another log"
 
 
 async def test_a_log_is_forgotten_with_its_job(kept: Kept) -> None:
     await _filled(kept)
-    await kept.engine.keep_log(_of("b", 2, CALC, "hubot"), b"a log", cost_usd=1.0)
+    await kept.engine.save_log(_of("b", 2, CALC, "hubot"), b"a log", cost_usd=1.0)
     kept.clock.now += 15 * _DAY
     assert await kept.engine.sweep(14) == 1
-    assert await kept.engine.log_of("b") is None
+    assert await kept.engine.load_log("b") is None
     assert await kept.found(RunQuery(person="hubot")) == []
     left = sa.select(JOBS.c.repository, JOBS.c.actor).where(JOBS.c.id == "b")
     assert await kept.store.run(lambda tx: tx.rows.execute(left).one()) == (None, None)
@@ -169,5 +169,5 @@ async def test_a_log_is_forgotten_with_its_job(kept: Kept) -> None:
 
 def test_weeks_begin_on_mondays() -> None:
     monday = 1_795_392_000.0  # 2026-11-23
-    assert week_begins(week_of(monday)) == monday
-    assert week_begins(week_of(monday - 1)) == monday - 7 * _DAY
+    assert week_start(week_of(monday)) == monday
+    assert week_start(week_of(monday - 1)) == monday - 7 * _DAY

@@ -14,7 +14,7 @@ from bot.domain.job import JobState
 from bot.queue.engine import DurableEngine
 from bot.queue.memory import InMemoryEngine
 from bot.queue.protocols import JobEnded, JobEngine, JobParked
-from bot.queue.records import JobRecord, Signal, Stored
+from bot.queue.records import JobRecord, Signal, StoredJob
 from bot.queue.store import JobStore
 from tests.builders import a_job
 from tests.clocks import Clock
@@ -42,7 +42,7 @@ class Bench:
         assert await self.jobs.begin() == job_id
         await self.jobs.end(job_id, disposition)
 
-    async def at(self, job_id: str = "j1") -> Stored:
+    async def at(self, job_id: str = "j1") -> StoredJob:
         """Where a job stands."""
         stored = await self.engine.get(job_id)
         assert stored is not None
@@ -164,9 +164,9 @@ async def test_the_work_of_a_thread_is_listed_newest_first(bench: Bench) -> None
     for name, number in (("a", 7), ("b", 8), ("c", 7), ("d", 7)):
         await bench.engine.accept(a_job(name, number=number))
     await bench.engine.accept(a_job("s", command=Stop()))
-    assert [each.job.id for each in await bench.engine.of_thread(10, 7)] == ["d", "c", "a"]
-    assert [each.job.id for each in await bench.engine.of_thread(10, 7, limit=2)] == ["d", "c"]
-    assert await bench.engine.of_thread(11, 7) == ()
+    assert [each.job.id for each in await bench.engine.jobs_in_thread(10, 7)] == ["d", "c", "a"]
+    assert [each.job.id for each in await bench.engine.jobs_in_thread(10, 7, limit=2)] == ["d", "c"]
+    assert await bench.engine.jobs_in_thread(11, 7) == ()
 
 
 async def test_no_number_of_refused_and_queued_jobs_hides_the_one_that_waits(bench: Bench) -> None:
@@ -177,7 +177,7 @@ async def test_no_number_of_refused_and_queued_jobs_hides_the_one_that_waits(ben
         await bench.jobs.end(f"r{number}", JobEnded(state=JobState.REFUSED))
     for number in range(30):
         await bench.engine.accept(a_job(f"q{number}"))
-    found = [each.job.id for each in await bench.engine.of_thread(10, 7)]
+    found = [each.job.id for each in await bench.engine.jobs_in_thread(10, 7)]
     assert len(found) == 41
     assert found[-1] == "waits"
 
@@ -190,9 +190,9 @@ async def test_what_is_under_way_in_an_installation_is_found(bench: Bench) -> No
     assert await bench.jobs.begin() == "runs"
     await bench.engine.accept(a_job("s", command=Stop()))
     for repo_ids in ((), (9, 10)):
-        assert [each.job.id for each in await bench.engine.live_of(30, repo_ids)] == ["waits", "runs", "queued"]
-    assert await bench.engine.live_of(30, (9,)) == ()
-    assert await bench.engine.live_of(31) == ()
+        assert [each.job.id for each in await bench.engine.live_jobs(30, repo_ids)] == ["waits", "runs", "queued"]
+    assert await bench.engine.live_jobs(30, (9,)) == ()
+    assert await bench.engine.live_jobs(31) == ()
     assert await bench.engine.live_ids() == {"waits", "runs", "queued"}
 
 
@@ -207,7 +207,7 @@ async def test_what_is_kept_of_jobs_that_ended_long_ago_is_forgotten_and_nothing
     await bench.engine.cancel("recent", JobState.STOPPED, "")
     assert [await bench.engine.sweep(30) for _ in range(2)] == [1, 0]
     assert await bench.engine.get("old") is None
-    assert await bench.engine.of_thread(10, 0) == ()
+    assert await bench.engine.jobs_in_thread(10, 0) == ()
     assert not await bench.engine.accept(a_job("old", number=0))
     records = [await bench.engine.record(name) for name in ("old", "waits", "recent")]
     assert records == [JobRecord(), JobRecord(base_sha="1"), JobRecord(base_sha="1")]

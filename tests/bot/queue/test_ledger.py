@@ -95,11 +95,11 @@ async def test_labels_are_kept_by_thread_and_name_and_dropped_however_they_are_w
     ledger = books.ledger
     auto, ask, other = a_label(), a_label("codepilot:ask"), a_label(number=8)
     for each in (auto, ask, other):
-        await ledger.keep_label(each)
+        await ledger.save_label(each)
     assert await ledger.labels(10, 7) == (ask, auto)
     assert await ledger.labels(11, 7) == ()
-    await ledger.drop_label(10, 7, "Codepilot:AUTO")
-    await ledger.drop_label(10, 7, "never there")
+    await ledger.delete_label(10, 7, "Codepilot:AUTO")
+    await ledger.delete_label(10, 7, "never there")
     assert await ledger.labels(10, 7) == (ask,)
     assert await ledger.labels(10, 8) == (other,)
 
@@ -108,15 +108,15 @@ async def test_the_newest_setting_of_a_label_counts_in_whatever_order_they_arriv
     newer, older = a_label("Codepilot:auto", bound_to="b" * 40, at=2), a_label(at=1)
     for order in ((older, newer), (newer, older)):
         for each in order:
-            await books.ledger.keep_label(each)
+            await books.ledger.save_label(each)
         assert await books.ledger.labels(10, 7) == (newer,)
-        await books.ledger.drop_label(10, 7, newer.name)
+        await books.ledger.delete_label(10, 7, newer.name)
 
 
 async def test_the_bots_own_push_takes_along_the_labels_of_the_old_head_alone(books: Books) -> None:
     stale, held, elsewhere = a_label("stale", "0" * 40), a_label("held"), a_label("held", number=8)
     for each in (stale, held, elsewhere):
-        await books.ledger.keep_label(each)
+        await books.ledger.save_label(each)
     await books.ledger.rebind_labels(10, 7, "a" * 40, "c" * 40)
     assert await books.ledger.labels(10, 7) == (replace(held, bound_to="c" * 40), stale)
     assert await books.ledger.labels(10, 8) == (elsewhere,)
@@ -124,42 +124,42 @@ async def test_the_bots_own_push_takes_along_the_labels_of_the_old_head_alone(bo
 
 async def test_a_thread_is_told_the_same_thing_once_an_hour(books: Books) -> None:
     ledger, clock = books.ledger, books.clock
-    assert await ledger.may_tell(10, 7, "locked")
-    assert not await ledger.may_tell(10, 7, "locked")
-    assert await ledger.may_tell(10, 8, "locked")
-    assert await ledger.may_tell(11, 7, "locked")
-    assert await ledger.may_tell(10, 7, "archived")
-    assert await ledger.may_tell(10, 7, "brief", seconds=60)
+    assert await ledger.claim_notice(10, 7, "locked")
+    assert not await ledger.claim_notice(10, 7, "locked")
+    assert await ledger.claim_notice(10, 8, "locked")
+    assert await ledger.claim_notice(11, 7, "locked")
+    assert await ledger.claim_notice(10, 7, "archived")
+    assert await ledger.claim_notice(10, 7, "brief", seconds=60)
     clock.now += 60
-    assert await ledger.may_tell(10, 7, "brief", seconds=60)
+    assert await ledger.claim_notice(10, 7, "brief", seconds=60)
     clock.now += 3539
-    assert not await ledger.may_tell(10, 7, "locked")
+    assert not await ledger.claim_notice(10, 7, "locked")
     clock.now += 1
-    assert await ledger.may_tell(10, 7, "locked")
+    assert await ledger.claim_notice(10, 7, "locked")
 
 
 async def test_a_job_that_may_have_died_before_it_told_a_thread_something_may_still_tell_it(books: Books) -> None:
     ledger, clock = books.ledger, books.clock
     for _ in range(2):
-        assert await ledger.may_tell(10, 7, "locked", by="a")
-        assert not await ledger.may_tell(10, 7, "locked", by="b")
-        assert not await ledger.may_tell(10, 7, "locked")
-    assert await ledger.may_tell(10, 8, "locked", by="b")
+        assert await ledger.claim_notice(10, 7, "locked", by="a")
+        assert not await ledger.claim_notice(10, 7, "locked", by="b")
+        assert not await ledger.claim_notice(10, 7, "locked")
+    assert await ledger.claim_notice(10, 8, "locked", by="b")
     clock.now += 3600
-    assert await ledger.may_tell(10, 7, "locked", by="b")
-    assert not await ledger.may_tell(10, 7, "locked", by="a")
+    assert await ledger.claim_notice(10, 7, "locked", by="b")
+    assert not await ledger.claim_notice(10, 7, "locked", by="a")
 
 
 async def test_what_is_held_back_is_not_told_for_that_time_though_it_was_told_for_less(books: Books) -> None:
     ledger, clock = books.ledger, books.clock
-    assert await ledger.may_tell(10, 7, "brief", seconds=60)
-    await ledger.hold_back(10, 7, "brief", seconds=3600)
-    await ledger.hold_back(10, 8, "new", seconds=3600)
+    assert await ledger.claim_notice(10, 7, "brief", seconds=60)
+    await ledger.suppress_notice(10, 7, "brief", seconds=3600)
+    await ledger.suppress_notice(10, 8, "new", seconds=3600)
     clock.now += 3599
-    assert not await ledger.may_tell(10, 7, "brief", seconds=60)
-    assert not await ledger.may_tell(10, 8, "new")
+    assert not await ledger.claim_notice(10, 7, "brief", seconds=60)
+    assert not await ledger.claim_notice(10, 8, "new")
     clock.now += 1
-    assert await ledger.may_tell(10, 7, "brief", seconds=60)
+    assert await ledger.claim_notice(10, 7, "brief", seconds=60)
 
 
 async def test_what_was_begun_within_the_hour_is_counted_where_it_belongs(books: Books) -> None:
@@ -257,8 +257,8 @@ CONFIG = RepoConfig(labels=LabelNames(start="bot: go"), fix_ci=("pull-requests",
 
 async def _is_kept_for_its_time(ledger: Ledger, clock: Clock) -> None:
     assert await ledger.config(10) is None
-    await ledger.keep_config(10, RepoConfig(), seconds=60)
-    await ledger.keep_config(10, CONFIG, seconds=60)
+    await ledger.save_config(10, RepoConfig(), seconds=60)
+    await ledger.save_config(10, CONFIG, seconds=60)
     clock.now += 59
     assert await ledger.config(10) == CONFIG
     assert await ledger.config(11) is None
@@ -281,7 +281,7 @@ async def test_in_memory_too() -> None:
 async def test_what_another_version_kept_is_asked_for_anew(tmp_path: Path) -> None:
     store = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
     ledger = DurableLedger(store)
-    await ledger.keep_config(10, CONFIG, seconds=60)
+    await ledger.save_config(10, CONFIG, seconds=60)
     await store.run(lambda tx: tx.rows.execute(sa.update(CONFIGS).values(body='{"labels": 5}')))
     assert await ledger.config(10) is None
     await store.close()
@@ -292,7 +292,7 @@ async def test_a_receiver_without_a_worker_drops_what_means_nothing(database: st
     receipt = Receipt(DurableEngine(receiver), DurableLedger(receiver), KnownConfigs())
     noise = a_job(command=LabelEvent(label="noise", bound_to=""))
     assert await receipt.unneeded(noise) == ""
-    await DurableLedger(worker).keep_config(noise.repo.id, CONFIG, seconds=60)
+    await DurableLedger(worker).save_config(noise.repo.id, CONFIG, seconds=60)
     assert await receipt.unneeded(noise)
     assert await receipt.unneeded(a_job(command=LabelEvent(label="bot: go", bound_to=""))) == ""
     for store in (worker, receiver):
@@ -306,9 +306,9 @@ async def test_a_receiver_without_a_worker_keeps_the_review_that_the_operator_wa
     ledger = DurableLedger(receiver)
     receipt = Receipt(DurableEngine(receiver), ledger, KnownConfigs(), review_on=frozenset({"opened"}))
     opened = a_job(kind="pull", command=Review(on="opened"))
-    await DurableLedger(worker).keep_config(opened.repo.id, CONFIG, seconds=60)
+    await DurableLedger(worker).save_config(opened.repo.id, CONFIG, seconds=60)
     assert await receipt.unneeded(opened) == ""
-    await DurableLedger(worker).keep_config(opened.repo.id, RepoConfig(review_on=()), seconds=60)
+    await DurableLedger(worker).save_config(opened.repo.id, RepoConfig(review_on=()), seconds=60)
     assert await receipt.unneeded(opened)
     for store in (worker, receiver):
         await store.close()
@@ -335,7 +335,7 @@ async def test_a_due_recipe_is_started_once_by_processes_that_look_at_the_same_t
     clock = Clock()
     one, other = JobStore(database, clock=clock), JobStore(database, clock=clock)
     first, second = DurableSchedules(one), DurableSchedules(other)
-    await first.keep(REPO, 30, {"tidy": HOURLY})
+    await first.save(REPO, 30, {"tidy": HOURLY})
     assert await first.start_due() == 0
     clock.now = (await due_times(one))["tidy"]
     assert sum(await asyncio.gather(first.start_due(), second.start_due())) == 1
@@ -350,7 +350,7 @@ async def test_a_due_recipe_is_started_once_by_processes_that_look_at_the_same_t
 async def test_what_was_due_while_no_process_ran_is_started_once_after_a_restart(database: str) -> None:
     clock = Clock()
     store = JobStore(database, clock=clock)
-    await DurableSchedules(store).keep(REPO, 30, {"tidy": HOURLY, "daily": DAILY})
+    await DurableSchedules(store).save(REPO, 30, {"tidy": HOURLY, "daily": DAILY})
     await store.close()
     clock.now += 3 * DAY
     store = JobStore(database, clock=clock)
@@ -368,11 +368,11 @@ async def test_a_changed_schedule_is_due_anew_and_an_unchanged_one_as_before(dat
     clock = Clock()
     store = JobStore(database, clock=clock)
     schedules = DurableSchedules(store)
-    await schedules.keep(REPO, 30, {"tidy": DAILY, "same": DAILY, "gone": DAILY})
+    await schedules.save(REPO, 30, {"tidy": DAILY, "same": DAILY, "gone": DAILY})
     before = await due_times(store)
     clock.now = before["same"] + 1
     moved = Repo(id=10, full_name="octo/sum", private=True)
-    await schedules.keep(moved, 31, {"tidy": HOURLY, "same": DAILY})
+    await schedules.save(moved, 31, {"tidy": HOURLY, "same": DAILY})
     assert await due_times(store) == {
         "tidy": next_due(HOURLY, clock.now, delay_key="10:tidy"),
         "same": before["same"],
@@ -385,13 +385,13 @@ async def test_a_changed_schedule_is_due_anew_and_an_unchanged_one_as_before(dat
 async def test_places_that_the_app_is_not_in_any_more_are_forgotten(database: str) -> None:
     store = JobStore(database, clock=Clock())
     schedules = DurableSchedules(store)
-    await schedules.keep(REPO, 30, {"tidy": DAILY})
-    await schedules.keep(Repo(id=11, full_name="octo/other", private=False), 30, {"other": DAILY})
-    await schedules.keep(Repo(id=12, full_name="mona/own", private=False), 31, {"own": DAILY})
+    await schedules.save(REPO, 30, {"tidy": DAILY})
+    await schedules.save(Repo(id=11, full_name="octo/other", private=False), 30, {"other": DAILY})
+    await schedules.save(Repo(id=12, full_name="mona/own", private=False), 31, {"own": DAILY})
     assert await schedules.installations() == {30, 31}
-    await schedules.keep_only(30, [11])
+    await schedules.prune(30, [11])
     assert (await due_times(store)).keys() == {"other", "own"}
-    await schedules.keep_only(31, ())
+    await schedules.prune(31, ())
     assert await schedules.installations() == {30}
     await store.close()
 
@@ -400,7 +400,7 @@ async def test_a_schedule_that_cannot_be_read_any_more_stops_no_other(database: 
     clock = Clock()
     store = JobStore(database, clock=clock)
     schedules = DurableSchedules(store)
-    await schedules.keep(REPO, 30, {"odd": HOURLY, "tidy": HOURLY})
+    await schedules.save(REPO, 30, {"odd": HOURLY, "tidy": HOURLY})
     await store.run(lambda tx: tx.rows.execute(SCHEDULES.update().where(SCHEDULES.c.recipe == "odd").values(cron="x")))
     clock.now += HOUR * 2
     assert await schedules.start_due() == 2

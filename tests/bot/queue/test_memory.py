@@ -11,7 +11,7 @@ import pytest
 from bot.domain.errors import QueueError
 from bot.domain.job import JobState
 from bot.queue.memory import InMemoryEngine
-from bot.queue.protocols import Disposition, JobAttempt, JobEnded, JobParked, JobReleased, Owed
+from bot.queue.protocols import Disposition, JobAttempt, JobEnded, JobParked, JobReleased, PendingReport
 from tests.builders import a_job
 from tests.held_jobs import HeldJobs
 
@@ -30,9 +30,9 @@ class Scripted:
         self.handled.append(attempt.job.id)
         return self.dispositions.pop(0) if self.dispositions else DONE
 
-    async def tell(self, owed: Owed) -> bool:
-        self.told.append(owed.tries)
-        return owed.tries == 3
+    async def report(self, report: PendingReport) -> bool:
+        self.told.append(report.tries)
+        return report.tries == 3
 
 
 async def test_a_job_is_seen_through_behind_what_came_before_it_in_its_thread() -> None:
@@ -57,7 +57,7 @@ async def test_a_job_that_is_put_off_is_run_when_its_time_has_come() -> None:
 async def test_a_job_that_is_held_is_run_as_soon_as_it_is_let_go() -> None:
     engine, handler = InMemoryEngine(), Scripted()
     await engine.accept(a_job(), held_seconds=3600)
-    ended, _ = await asyncio.gather(engine.run_job(handler, "j1"), engine.unhold("j1"))
+    ended, _ = await asyncio.gather(engine.run_job(handler, "j1"), engine.release_hold("j1"))
     assert ended.state is JobState.DONE
 
 
@@ -94,8 +94,8 @@ async def test_a_job_that_is_cut_off_is_queued_again() -> None:
 @pytest.mark.parametrize(("seconds", "told"), [(10.0**6, [1, 2, 3]), (1.0, [1])])
 async def test_an_ending_is_told_again_after_a_pause_as_long_as_there_is_time(seconds: float, told: list[int]) -> None:
     clock = count(0.0, 40.0).__next__  # so much time passes that nobody waits
-    engine, handler = InMemoryEngine(clock=clock), Scripted([JobEnded(state=JobState.FAILED, owed=0.0)])
+    engine, handler = InMemoryEngine(clock=clock), Scripted([JobEnded(state=JobState.FAILED, report_delay=0.0)])
     await engine.accept(a_job())
     await engine.run_job(handler, "j1")
-    await engine.tell_ending(handler, "j1", until=clock() + seconds)
+    await engine.report_end(handler, "j1", until=clock() + seconds)
     assert handler.told == told

@@ -16,8 +16,8 @@ from bot.queue import transitions
 from bot.queue.records import (
     ApprovalAnswer,
     CommentRecord,
+    GitHubPost,
     JobRecord,
-    Posted,
     decode_record,
     encode_record,
     has_progress,
@@ -41,7 +41,7 @@ def _rewritten(stored: dict[str, Any], record: JobRecord) -> dict[str, Any]:
 def test_what_a_newer_version_wrote_stays_where_an_older_one_changes_something_else() -> None:
     stored = _newer(JobRecord(comment=CommentRecord(requests=1)), queue_place=7, result={"outcome": "?"})
     stored["comment"]["pinned"] = True
-    posted = Posted(id=5, url="https://github.com/o/r/issues/1#5")
+    posted = GitHubPost(id=5, url="https://github.com/o/r/issues/1#5")
     before = decode_record(json.dumps(stored))
     after = replace(before, seen=True, comment=replace(before.comment, posted=posted))
     written = _rewritten(stored, after)
@@ -80,7 +80,7 @@ def test_a_value_that_this_version_cannot_read_takes_no_other_with_it() -> None:
 def test_only_what_was_not_there_before_is_progress() -> None:
     begun = JobRecord(comment=CommentRecord(requests=1))
     assert has_progress(JobRecord(), begun)
-    assert has_progress(begun, replace(begun, comment=CommentRecord(requests=1, posted=Posted(id=1, url=""))))
+    assert has_progress(begun, replace(begun, comment=CommentRecord(requests=1, posted=GitHubPost(id=1, url=""))))
     assert has_progress(begun, replace(begun, parts={"part 1": CommentRecord(requests=1)}))
     assert not has_progress(begun, replace(begun, comment=CommentRecord(requests=2)))
     given = ApprovalAnswer(request_id="7f3a", approved=True, note="", by=Actor(id=1, login="mona"))
@@ -112,7 +112,7 @@ async def test_a_job_that_only_a_newer_version_can_read_is_left_to_it_and_then_r
     stored = await engine.get("j1")
     assert stored is not None
     assert (stored.state, stored.attempts) == (JobState.QUEUED, 0)
-    await engine.unhold("j1")
+    await engine.release_hold("j1")
     running.start()
     await running.until_state("j1", JobState.DONE)
 

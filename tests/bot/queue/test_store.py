@@ -21,10 +21,10 @@ from bot.domain.errors import LeaseLostError, QueueError
 from bot.domain.job import JobState
 from bot.queue import store as durable_store
 from bot.queue import transitions
-from bot.queue.engine import UNDER_WAY, DurableEngine, Leg
-from bot.queue.protocols import Owed
+from bot.queue.engine import CURRENT_WORK, DurableEngine, Lease
+from bot.queue.protocols import PendingReport
 from bot.queue.records import RecordedEnding
-from bot.queue.store import METADATA, TOLD, Gathering, JobStore, Transaction, examine
+from bot.queue.store import METADATA, NOTICES, BatchRunner, JobStore, Transaction, check_database
 from bot.queue.worker import PostgresSlots
 from tests.bot.queue.running import Running, Scripted
 from tests.builders import a_job
@@ -64,12 +64,12 @@ def test_what_is_no_address_of_a_database_is_refused(url: str) -> None:
 
 
 def test_a_server_that_can_only_be_read_is_no_database_for_jobs(postgres_url: str) -> None:
-    JobStore(postgres_url).close_here()
-    examine(postgres_url)
+    JobStore(postgres_url).close_sync()
+    check_database(postgres_url)
     with psycopg.connect(postgres_url, autocommit=True) as server:
         server.execute(f"ALTER DATABASE {server.info.dbname} SET default_transaction_read_only = on")
     with pytest.raises(QueueError, match=r"can only be read; .* primary"):
-        examine(postgres_url)
+        check_database(postgres_url)
 
 
 async def test_a_server_that_is_gone_is_named_without_its_password(postgres_url: str) -> None:
@@ -103,14 +103,14 @@ async def test_a_worker_that_was_taken_for_dead_changes_nothing_of_its_job_any_m
     # DBOS runs the workflow again, on another worker.
     assert await store.run(lambda tx: transitions.begin(tx, "j1", 1, "w2")) is not None
     with pytest.raises(LeaseLostError):
-        await store.run(lambda tx: transitions.check_ours(tx, "j1", 1, "w1"))
-    token = UNDER_WAY.set(Leg(job_id="j1", number=1, worker="w1"))
+        await store.run(lambda tx: transitions.check_lease(tx, "j1", 1, "w1"))
+    token = CURRENT_WORK.set(Lease(job_id="j1", number=1, worker="w1"))
     with pytest.raises(LeaseLostError):
         await engine.update("j1", lambda record: record)
-    UNDER_WAY.reset(token)
+    CURRENT_WORK.reset(token)
     await engine.update("j1", lambda record: record)
     await store.run(
-        lambda tx: transitions.finish(tx, transitions.check_ours(tx, "j1", 1, "w2"), JobState.DONE, "", None)
+        lambda tx: transitions.finish(tx, transitions.check_lease(tx, "j1", 1, "w2"), JobState.DONE, "", None)
     )
     assert await store.run(lambda tx: transitions.begin(tx, "j1", 1, "w1")) is None
 
@@ -121,20 +121,20 @@ async def test_a_worker_that_was_taken_for_dead_tells_no_ending_any_more(running
 
     class Paused(Scripted):
         @override
-        async def tell(self, owed: Owed) -> bool:
+        async def report(self, report: PendingReport) -> bool:
             await engine.check_work()
             # DBOS runs the workflow again, on another worker.
-            again = await store.run(lambda tx: transitions.take_owed(tx, owed.job_id))
-            tried.extend(each.tries for each in (owed, again) if each is not None)
+            again = await store.run(lambda tx: transitions.claim_report(tx, report.job_id))
+            tried.extend(each.tries for each in (report, again) if each is not None)
             with pytest.raises(LeaseLostError):
                 await engine.check_work()
             with pytest.raises(LeaseLostError):
-                await engine.update(owed.job_id, lambda record: record)
+                await engine.update(report.job_id, lambda record: record)
             return True
 
     await engine.accept(a_job())
     await engine.cancel("j1", JobState.STOPPED, "", ending=RecordedEnding(state=JobState.STOPPED, body="Stopped."))
-    await Legs(store).tell(Paused(), "j1")
+    await Legs(store).report(Paused(), "j1")
     assert tried == [1, 2]
     assert await is_owed(engine, "j1")  # the other one has not told it yet
 
@@ -191,7 +191,7 @@ async def test_what_is_rolled_back_with_a_neighbour_that_finds_the_disk_full_is_
         gate.wait(20)
 
     def inserted(tx: Transaction, thread: int, size: int) -> None:
-        tx.rows.execute(TOLD.insert().values(repo_id=1, thread=thread, cause="x" * size, until=0.0))
+        tx.rows.execute(NOTICES.insert().values(repo_id=1, thread=thread, cause="x" * size, until=0.0))
 
     pages = await store.run(lambda tx: tx.rows.exec_driver_sql("PRAGMA page_count").scalar())
     await store.run(lambda tx: tx.rows.exec_driver_sql(f"PRAGMA max_page_count = {pages}").scalar())
@@ -206,7 +206,7 @@ async def test_what_is_rolled_back_with_a_neighbour_that_finds_the_disk_full_is_
     gate.set()
     results = await asyncio.gather(*together, return_exceptions=True)
     await before
-    kept = await store.run(lambda tx: tx.rows.execute(sa.select(TOLD.c.thread)).scalars().all())
+    kept = await store.run(lambda tx: tx.rows.execute(sa.select(NOTICES.c.thread)).scalars().all())
     assert [thread for thread, result in enumerate(results) if result is None] == list(kept)
     assert isinstance(results[1], QueueError)
     assert "disk has space" in str(results[1])
@@ -219,7 +219,7 @@ async def test_a_job_that_cannot_be_let_go_is_an_error_of_the_database(tmp_path:
     await engine.accept(a_job(), held_seconds=3600)
     await store.run(lambda tx: tx.rows.execute(sa.text("ALTER TABLE workflow_status RENAME TO gone")))
     with pytest.raises(QueueError, match="failed"):
-        await engine.unhold("j1")
+        await engine.release_hold("j1")
     await store.close()
 
 
@@ -228,7 +228,7 @@ async def test_a_job_that_is_let_go_is_in_its_queue_at_once(tmp_path: Path) -> N
     engine = DurableEngine(store)
     await engine.accept(a_job("held"), held_seconds=3600)
     await engine.accept(a_job("j1", number=2), held_seconds=3600)
-    await engine.unhold("j1")
+    await engine.release_hold("j1")
     asked = sa.text("SELECT workflow_uuid, status FROM workflow_status")
     found = await store.run(lambda tx: tx.rows.execute(asked).all())
     assert {each.workflow_uuid: each.status for each in found} == {"held": "DELAYED", "j1": "ENQUEUED"}
@@ -268,42 +268,42 @@ def busy(thread: ThreadPoolExecutor) -> Iterator[None]:
 
 
 async def put_together(
-    thread: ThreadPoolExecutor, gathering: Gathering[int, int], items: Sequence[int]
+    thread: ThreadPoolExecutor, gathering: BatchRunner[int, int], items: Sequence[int]
 ) -> list[asyncio.Task[int]]:
     with busy(thread):
-        tasks = [asyncio.create_task(gathering.put(item)) for item in items]
+        tasks = [asyncio.create_task(gathering.submit(item)) for item in items]
         await asyncio.sleep(0)  # each has been put
     return tasks
 
 
 async def test_each_gets_its_own_result_or_error(thread: ThreadPoolExecutor) -> None:
     deal = Dealer()
-    tasks = await put_together(thread, Gathering(thread, deal), [2, 3, 4])
+    tasks = await put_together(thread, BatchRunner(thread, deal), [2, 3, 4])
     results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), SECONDS)
     assert [str(result) for result in results] == ["4", "3 is odd", "8"]
     assert deal.batches == [[2, 3, 4]]
 
 
 async def test_what_fails_for_all_fails_each(thread: ThreadPoolExecutor) -> None:
-    gathering = Gathering(thread, Dealer())
+    gathering = BatchRunner(thread, Dealer())
     tasks = await put_together(thread, gathering, [0, 2])
     results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), SECONDS)
     assert [type(result) for result in results] == [LookupError, LookupError]
-    assert await asyncio.wait_for(gathering.put(2), SECONDS) == 4
+    assert await asyncio.wait_for(gathering.submit(2), SECONDS) == 4
 
 
 async def test_an_error_that_no_future_takes_keeps_nothing_from_others(thread: ThreadPoolExecutor) -> None:
     def deal(items: Sequence[int]) -> list[int | Exception]:
         return [StopIteration() if item % 2 else 2 * item for item in items]
 
-    tasks = await put_together(thread, Gathering(thread, deal), [3, 4])
+    tasks = await put_together(thread, BatchRunner(thread, deal), [3, 4])
     results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), SECONDS)
     assert [type(result) for result in results] == [RuntimeError, int]
 
 
 async def test_no_more_than_a_hundred_are_dealt_with_at_once_and_none_is_left(thread: ThreadPoolExecutor) -> None:
     deal = Dealer()
-    tasks = await put_together(thread, Gathering(thread, deal), range(2, 502, 2))
+    tasks = await put_together(thread, BatchRunner(thread, deal), range(2, 502, 2))
     # What is put before the thread was told to end is dealt with.
     thread.shutdown(wait=False)
     assert await asyncio.wait_for(asyncio.gather(*tasks), SECONDS) == [2 * item for item in range(2, 502, 2)]
@@ -312,9 +312,9 @@ async def test_no_more_than_a_hundred_are_dealt_with_at_once_and_none_is_left(th
 
 async def test_what_nobody_waits_for_any_more_is_not_begun(thread: ThreadPoolExecutor) -> None:
     deal = Dealer()
-    gathering = Gathering(thread, deal)
+    gathering = BatchRunner(thread, deal)
     with busy(thread):
-        first, second = (asyncio.create_task(gathering.put(item)) for item in (2, 4))
+        first, second = (asyncio.create_task(gathering.submit(item)) for item in (2, 4))
         await asyncio.sleep(0)
         first.cancel()
         await asyncio.sleep(0)
@@ -324,17 +324,17 @@ async def test_what_nobody_waits_for_any_more_is_not_begun(thread: ThreadPoolExe
 
 async def test_a_caller_whose_loop_is_closed_keeps_nothing_from_others(thread: ThreadPoolExecutor) -> None:
     deal = Dealer()
-    gathering = Gathering(thread, deal)
+    gathering = BatchRunner(thread, deal)
 
     async def put_and_leave() -> None:
-        putting = gathering.put(2)
+        putting = gathering.submit(2)
         putting.send(None)
         putting.close()
 
     other = asyncio.new_event_loop()
     with busy(thread):
         await asyncio.to_thread(other.run_until_complete, put_and_leave())
-        task = asyncio.create_task(gathering.put(4))
+        task = asyncio.create_task(gathering.submit(4))
         await asyncio.sleep(0)
         other.close()
     assert await asyncio.wait_for(task, SECONDS) == 8

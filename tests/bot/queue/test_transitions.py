@@ -39,7 +39,7 @@ _ENDINGS: dict[str, Ending] = {
 
 
 async def _end(running: Running, worker: str, ending: Ending, *, leg: int = 1) -> None:
-    await running.store.run(lambda tx: ending(tx, transitions.check_ours(tx, "j1", leg, worker)))
+    await running.store.run(lambda tx: ending(tx, transitions.check_lease(tx, "j1", leg, worker)))
 
 
 async def test_a_job_comes_out_as_it_went_in(running: Running) -> None:
@@ -95,7 +95,7 @@ _SKIPPED = [state for state in JobState if state not in {JobState.QUEUED, *TRANS
 async def test_no_state_is_skipped(running: Running, to: JobState) -> None:
     await running.engine.accept(a_job())
     with pytest.raises(TransitionError, match=f"queued to {to}"):
-        await running.store.run(lambda tx: transitions._move(tx, transitions._locked(tx, "j1"), to))
+        await running.store.run(lambda tx: transitions._move(tx, transitions._lock_row(tx, "j1"), to))
 
 
 async def test_a_released_job_has_lost_no_attempt(running: Running) -> None:
@@ -144,7 +144,7 @@ async def test_everything_survives_a_restart(database: str) -> None:
     store = JobStore(database)
     second = DurableEngine(store)
     assert not await second.accept(a_job("a", number=0))
-    assert [each.state for each in await second.live_of(30)] == [JobState.RUNNING, JobState.QUEUED]
+    assert [each.state for each in await second.live_jobs(30)] == [JobState.RUNNING, JobState.QUEUED]
     assert await second.record("a") == JobRecord(base_sha="1")
     await store.close()
 
@@ -154,9 +154,9 @@ async def test_a_job_that_cannot_be_read_does_not_hide_the_others_of_its_thread(
         await running.engine.accept(a_job(name))
     spoilt = JOBS.update().where(JOBS.c.id == "old").values(body="{}")
     await running.store.run(lambda tx: tx.rows.execute(spoilt))
-    assert [each.job.id for each in await running.engine.of_thread(10, 7)] == ["new"]
-    assert [each.job.id for each in await running.engine.live_of(30)] == ["new"]
-    with pytest.raises(QueueError, match="cannot be read"):
+    assert [each.job.id for each in await running.engine.jobs_in_thread(10, 7)] == ["new"]
+    assert [each.job.id for each in await running.engine.live_jobs(30)] == ["new"]
+    with pytest.raises(QueueError, match="cannot read the stored job"):
         await running.engine.get("old")
 
 
@@ -208,7 +208,7 @@ async def test_a_full_disk_is_an_error_of_the_database_and_nothing_is_half_store
 
 
 def _open(database: str) -> None:
-    JobStore(database).close_here()
+    JobStore(database).close_sync()
 
 
 def _enqueue(database: str, life: int) -> None:
@@ -233,7 +233,7 @@ def _enqueue(database: str, life: int) -> None:
 
 
 def _park_for_ever(tx: Transaction, *, job_id: str) -> bool:
-    return transitions.park(tx, transitions.check_ours(tx, job_id, 1, "w1"), _FOREVER, 0, "")
+    return transitions.park(tx, transitions.check_lease(tx, job_id, 1, "w1"), _FOREVER, 0, "")
 
 
 def _tell(*words: str) -> None:

@@ -15,7 +15,7 @@ from bot.domain.commands import Stop
 from bot.domain.job import JobState
 from bot.queue import transitions
 from bot.queue.engine import DurableEngine
-from bot.queue.protocols import ALONE_SECONDS, HOPELESS_DEATHS, MOST_DEATHS, death_retry_delay
+from bot.queue.protocols import ISOLATION_SECONDS, MAX_DEATHS, MAX_REPORT_DEATHS, death_pause
 from bot.queue.store import JOBS, SUSPECTS, JobStore, Transaction
 from tests.builders import a_job
 from tests.clocks import Clock
@@ -61,7 +61,7 @@ class Lives:
     async def _ours(self, job_id: str, worker: str, *, release: bool) -> None:
         def change(tx: Transaction) -> None:
             leg = tx.rows.execute(sa.select(JOBS.c.leg).where(JOBS.c.id == job_id)).scalar_one()
-            row = transitions.check_ours(tx, job_id, leg, worker)
+            row = transitions.check_lease(tx, job_id, leg, worker)
             if release:
                 transitions.release(tx, row, 0.0)
             else:
@@ -100,14 +100,14 @@ async def test_the_poisonous_one_is_given_up_and_its_neighbours_are_not(lives: L
             for job_id, deaths in had.items():
                 assert deaths == 0 or job_id == "poison"
                 charged += [deaths] if job_id == "poison" else []
-                if deaths >= MOST_DEATHS or job_id != "poison":
+                if deaths >= MAX_DEATHS or job_id != "poison":
                     await lives.done(job_id, worker)
                     finished.add(job_id)
             lives.clock.now += _PUT_OFF
             had = await lives.taken(worker)
-        lives.clock.now += ALONE_SECONDS + 1
+        lives.clock.now += ISOLATION_SECONDS + 1
     assert finished == {"a", "poison", "b"}
-    assert charged == list(range(MOST_DEATHS + 1))
+    assert charged == list(range(MAX_DEATHS + 1))
 
 
 async def test_a_worker_takes_the_next_suspect_when_the_last_one_got_on_or_is_slow(lives: Lives) -> None:
@@ -120,7 +120,7 @@ async def test_a_worker_takes_the_next_suspect_when_the_last_one_got_on_or_is_sl
     await lives.engine.update("b", lambda record: replace(record, base_sha="1234"))
     lives.clock.now += _PUT_OFF
     assert await lives.taken("w2") == {"c": 0}
-    lives.clock.now += ALONE_SECONDS + 1
+    lives.clock.now += ISOLATION_SECONDS + 1
     assert await lives.taken("w2") == {"d": 0}
 
 
@@ -146,7 +146,7 @@ async def test_steps_count_as_progress_only_when_they_are_new(lives: Lives) -> N
     for steps, deaths in ((3, 0), (2, 1), (3, 2)):
         await lives.store.run(lambda tx, steps=steps: transitions.record_steps(tx, "a", steps))  # type: ignore[misc]
         await lives.taken_over("w1", "w1")
-        lives.clock.now += ALONE_SECONDS + 1
+        lives.clock.now += ISOLATION_SECONDS + 1
         await lives.taken("w1")
         assert await lives.store.run(lambda tx: transitions.count_deaths(tx, "a")) == deaths
 
@@ -179,7 +179,7 @@ class _Chaos:
                 await self.lives.engine.accept(a_job(f"j{self.accepted}", number=self.accepted))
             had = await self.lives.taken_over(f"w{life - 1}", f"w{life}") | await self.lives.taken(f"w{life}")
             for job_id, deaths in had.items():
-                if deaths >= MOST_DEATHS:
+                if deaths >= MAX_DEATHS:
                     self.given_up.add(job_id)
                 elif job_id == poison or self.chance.random() < _CUT:
                     continue
@@ -206,13 +206,13 @@ async def test_deaths_that_a_poisonous_job_explains_excuse_no_other(lives: Lives
     for job_id, life in (("poison", 0), ("another", 10)):
         await lives.engine.accept(a_job(job_id, number=life))
         had = await lives.taken(f"w{life}")
-        for number in range(life + 1, life + 2 + MOST_DEATHS):
+        for number in range(life + 1, life + 2 + MAX_DEATHS):
             assert had == {job_id: max(0, number - life - 2)}
             had = await lives.taken_over(f"w{number - 1}", f"w{number}")
             lives.clock.now += 61
             had |= await lives.taken(f"w{number}")
-        assert had == {job_id: MOST_DEATHS}
-        await lives.done(job_id, f"w{life + 1 + MOST_DEATHS}")
+        assert had == {job_id: MAX_DEATHS}
+        await lives.done(job_id, f"w{life + 1 + MAX_DEATHS}")
 
 
 async def test_a_job_that_is_given_back_is_charged_with_nothing(lives: Lives) -> None:
@@ -226,26 +226,26 @@ async def test_a_job_that_is_given_back_is_charged_with_nothing(lives: Lives) ->
 async def test_a_job_is_handed_out_to_be_given_up_however_often_that_is_cut(lives: Lives, lane: str) -> None:
     await lives.engine.accept(a_job("a", command=Stop() if lane == "steer" else None))
     seen = list((await lives.taken("w1")).values())
-    for _ in range(MOST_DEATHS + 5):
+    for _ in range(MAX_DEATHS + 5):
         found = await lives.taken_over("w1", "w1")
         lives.clock.now += 3600
         seen += (found or await lives.taken("w1")).values()
-    assert [deaths >= MOST_DEATHS for deaths in seen] == [False] * (MOST_DEATHS + 1) + [True] * 5
+    assert [deaths >= MAX_DEATHS for deaths in seen] == [False] * (MAX_DEATHS + 1) + [True] * 5
 
 
 async def test_a_job_that_kills_even_those_who_only_report_that_ends(lives: Lives) -> None:
     await lives.stored("a", "b")
     assert await lives.taken("w1") == {"a": 0, "b": 0}
     await lives.taken_over("w1", "w1")
-    charged = SUSPECTS.update().where(SUSPECTS.c.job_id == "a").values(deaths=HOPELESS_DEATHS - 1)
+    charged = SUSPECTS.update().where(SUSPECTS.c.job_id == "a").values(deaths=MAX_REPORT_DEATHS - 1)
     await lives.store.run(lambda tx: tx.rows.execute(charged))
     await lives.taken_over("w1", "w2")
     stored = await lives.engine.get("a")
     assert stored is not None
     assert stored.state is JobState.FAILED
-    assert str(HOPELESS_DEATHS) in stored.reason
+    assert str(MAX_REPORT_DEATHS) in stored.reason
 
 
 def test_the_pauses_grow_and_the_end_is_days_away() -> None:
-    assert sum(map(death_retry_delay, range(HOPELESS_DEATHS))) > 3 * 24 * 3600
-    assert death_retry_delay(HOPELESS_DEATHS) == 3600
+    assert sum(map(death_pause, range(MAX_REPORT_DEATHS))) > 3 * 24 * 3600
+    assert death_pause(MAX_REPORT_DEATHS) == 3600

@@ -31,7 +31,7 @@ def stores(database: str) -> Iterator[list[JobStore]]:
     stores = [JobStore(database) for _ in range(3)]
     yield stores
     for each in stores:
-        each.close_here()
+        each.close_sync()
 
 
 def race(stores: list[JobStore], *moves: Move) -> list[bool]:
@@ -48,29 +48,29 @@ def race(stores: list[JobStore], *moves: Move) -> list[bool]:
 
 def runs(store: JobStore, job_id: str, number: int) -> None:
     """Have a job that runs."""
-    assert store.run_here(lambda tx: transitions.accept(tx, a_job(job_id, number=number), 0.0))
-    assert store.run_here(lambda tx: transitions.begin(tx, job_id, 1, "w1")) is not None
+    assert store.run_sync(lambda tx: transitions.accept(tx, a_job(job_id, number=number), 0.0))
+    assert store.run_sync(lambda tx: transitions.begin(tx, job_id, 1, "w1")) is not None
 
 
 def park(store: JobStore, job_id: str) -> bool:
     def parked(tx: Transaction) -> bool:
-        return transitions.park(tx, transitions.check_ours(tx, job_id, 1, "w1"), FOREVER, 0, "")
+        return transitions.park(tx, transitions.check_lease(tx, job_id, 1, "w1"), FOREVER, 0, "")
 
-    return store.run_here(parked)
+    return store.run_sync(parked)
 
 
 def wake(store: JobStore, job_id: str) -> bool:
-    return store.run_here(lambda tx: transitions.wake(tx, job_id))
+    return store.run_sync(lambda tx: transitions.wake(tx, job_id))
 
 
 def cancel(store: JobStore, job_id: str) -> bool:
-    return store.run_here(lambda tx: transitions.cancel(tx, job_id, JobState.STOPPED, "", None))
+    return store.run_sync(lambda tx: transitions.cancel(tx, job_id, JobState.STOPPED, "", None))
 
 
 def stop(store: JobStore, job_id: str) -> bool:
     """As steering does it: a word to the job is kept before anybody looks whether it waits."""
     word = Signal(kind="stop", text="", by="mona", id="s1")
-    store.run_here(lambda tx: transitions.send(tx, job_id, word))
+    store.run_sync(lambda tx: transitions.send(tx, job_id, word))
     return cancel(store, job_id)
 
 
@@ -82,12 +82,12 @@ def answer(store: JobStore, job_id: str, note: str) -> bool:
         answers = {"7f3a": given, **record.approvals.answers}
         return replace(record, approvals=replace(record.approvals, answers=answers))
 
-    return store.run_here(lambda tx: transitions.update(tx, job_id, answered)).approvals.answers["7f3a"] == given
+    return store.run_sync(lambda tx: transitions.update(tx, job_id, answered)).approvals.answers["7f3a"] == given
 
 
 def state(store: JobStore, job_id: str) -> JobState:
     state = sa.select(JOBS.c.state).where(JOBS.c.id == job_id)
-    return JobState(store.run_here(lambda tx: tx.rows.execute(state).scalar_one()))
+    return JobState(store.run_sync(lambda tx: tx.rows.execute(state).scalar_one()))
 
 
 def test_of_those_who_would_move_a_waiting_job_one_wins(stores: list[JobStore]) -> None:
@@ -119,7 +119,7 @@ def test_a_stop_is_heard_before_a_job_waits_or_ends_it_there(stores: list[JobSto
 
 
 def begin(store: JobStore, job_id: str) -> bool:
-    return store.run_here(lambda tx: transitions.begin(tx, job_id, 1, "w2")) is not None
+    return store.run_sync(lambda tx: transitions.begin(tx, job_id, 1, "w2")) is not None
 
 
 def test_of_jobs_whose_worker_died_another_one_begins_one(stores: list[JobStore]) -> None:
@@ -129,11 +129,11 @@ def test_of_jobs_whose_worker_died_another_one_begins_one(stores: list[JobStore]
             runs(stores[0], name, each)
         assert sum(race(stores, *(partial(begin, job_id=name) for name in names))) == 1
         for name in names:
-            stores[0].run_here(lambda tx, name=name: transitions.record_steps(tx, name, 1))  # type: ignore[misc]
+            stores[0].run_sync(lambda tx, name=name: transitions.record_steps(tx, name, 1))  # type: ignore[misc]
 
 
 def accept(store: JobStore, job: Job) -> bool:
-    return store.run_here(lambda tx: transitions.accept(tx, job, 0.0))
+    return store.run_sync(lambda tx: transitions.accept(tx, job, 0.0))
 
 
 def test_of_those_who_would_store_jobs_of_one_delivery_one_does(stores: list[JobStore]) -> None:
@@ -143,7 +143,7 @@ def test_of_those_who_would_store_jobs_of_one_delivery_one_does(stores: list[Job
 
 
 def may_tell(store: JobStore, cause: str) -> bool:
-    return asyncio.run(DurableLedger(store).may_tell(10, 7, cause))
+    return asyncio.run(DurableLedger(store).claim_notice(10, 7, cause))
 
 
 def test_of_those_who_would_tell_a_thread_the_same_one_may(stores: list[JobStore]) -> None:

@@ -19,7 +19,7 @@ from bot.domain.job import Job, JobState
 from bot.queue import transitions
 from bot.queue.protocols import JobAttempt
 from bot.queue.store import JOBS, JobStore, Transaction
-from bot.queue.worker import slots_of
+from bot.queue.worker import open_slots
 from tests.bot.queue.running import Running
 from tests.builders import a_job
 from tests.clocks import Clock
@@ -46,7 +46,7 @@ def _opened(url: str, clock: Clock, bound: int | None) -> Iterator[JobStore]:
     try:
         yield store
     finally:
-        store.close_here()
+        store.close_sync()
 
 
 def _of(repo_id: int, name: str, number: int) -> Job:
@@ -58,13 +58,13 @@ def _accept(store: JobStore, *names: str, held: float = 0.0) -> None:
     """Accept jobs of one repository, each of a thread of its own."""
     for name in names:
         number = int.from_bytes(name.encode())
-        assert store.run_here(partial(transitions.accept, job=a_job(name, number=number), held_seconds=held))
+        assert store.run_sync(partial(transitions.accept, job=a_job(name, number=number), held_seconds=held))
 
 
 def _released(store: JobStore) -> list[str]:
     """The jobs that are in the queue or run, oldest first."""
     found = sa.select(JOBS.c.id).where(JOBS.c.released).order_by(JOBS.c.seq)
-    return list(store.run_here(lambda tx: tx.rows.execute(found).scalars().all()))
+    return list(store.run_sync(lambda tx: tx.rows.execute(found).scalars().all()))
 
 
 def _begin(store: JobStore, job_id: str, worker: str = "w1") -> bool:
@@ -72,7 +72,7 @@ def _begin(store: JobStore, job_id: str, worker: str = "w1") -> bool:
         leg = tx.rows.execute(sa.select(JOBS.c.leg).where(JOBS.c.id == job_id)).scalar_one()
         return transitions.begin(tx, job_id, leg, worker) is not None
 
-    return store.run_here(begin)
+    return store.run_sync(begin)
 
 
 def _row(tx: Transaction, job_id: str) -> sa.Row[tuple[object, ...]]:
@@ -82,17 +82,17 @@ def _row(tx: Transaction, job_id: str) -> sa.Row[tuple[object, ...]]:
 def _finish(store: JobStore, job_id: str) -> None:
     def finish(tx: Transaction) -> None:
         row = _row(tx, job_id)
-        transitions.finish(tx, transitions.check_ours(tx, job_id, row.leg, row.worker), JobState.DONE, "", None)
+        transitions.finish(tx, transitions.check_lease(tx, job_id, row.leg, row.worker), JobState.DONE, "", None)
 
-    store.run_here(finish)
+    store.run_sync(finish)
 
 
 def _pause(store: JobStore, job_id: str, seconds: float) -> None:
     def pause(tx: Transaction) -> None:
         row = _row(tx, job_id)
-        transitions.release(tx, transitions.check_ours(tx, job_id, row.leg, row.worker), seconds)
+        transitions.release(tx, transitions.check_lease(tx, job_id, row.leg, row.worker), seconds)
 
-    store.run_here(pause)
+    store.run_sync(pause)
 
 
 def test_jobs_beyond_the_bound_follow_in_their_order_whatever_frees_a_place(store: JobStore) -> None:
@@ -101,14 +101,16 @@ def test_jobs_beyond_the_bound_follow_in_their_order_whatever_frees_a_place(stor
     assert all(_begin(store, each) for each in "ab")
     _finish(store, "b")
     assert _released(store) == ["a", "c"]
-    assert store.run_here(lambda tx: transitions.cancel(tx, "c", JobState.STOPPED, "", None))
+    assert store.run_sync(lambda tx: transitions.cancel(tx, "c", JobState.STOPPED, "", None))
     assert _released(store) == ["a", "d"]
-    assert store.run_here(
-        lambda tx: transitions.park(tx, transitions.check_ours(tx, "a", 1, "w1"), clock_end(tx), heard=0, request_id="")
+    assert store.run_sync(
+        lambda tx: transitions.park(
+            tx, transitions.check_lease(tx, "a", 1, "w1"), clock_end(tx), delivered=0, request_id=""
+        )
     )
     assert _released(store) == ["d", "e"]
-    assert store.run_here(lambda tx: transitions.cancel(tx, "f", JobState.STOPPED, "", None))
-    assert store.run_here(lambda tx: transitions.wake(tx, "a"))
+    assert store.run_sync(lambda tx: transitions.cancel(tx, "f", JobState.STOPPED, "", None))
+    assert store.run_sync(lambda tx: transitions.wake(tx, "a"))
     assert _released(store) == ["d", "e"]
     assert all(_begin(store, each) for each in "de")
     _finish(store, "d")
@@ -124,7 +126,7 @@ def clock_end(tx: Transaction) -> float:
 
 def test_other_repositories_other_lanes_and_a_threads_order_are_as_without_a_bound(store: JobStore) -> None:
     for job in (_of(1, "a1", 1), _of(1, "a2", 1), _of(1, "b", 2), _of(1, "c", 3), _of(2, "other", 1)):
-        assert store.run_here(partial(transitions.accept, job=job, held_seconds=0.0))
+        assert store.run_sync(partial(transitions.accept, job=job, held_seconds=0.0))
     assert _released(store) == ["a1", "b", "other"]
     assert _begin(store, "a1")
     _finish(store, "a1")
@@ -135,7 +137,7 @@ def test_a_job_that_is_acknowledged_keeps_its_place_and_one_that_pauses_does_not
     _accept(store, "a", held=15.0)
     _accept(store, *"bcd")
     assert _released(store) == ["a", "b"]
-    store.run_here(partial(transitions.unhold, job_id="a"))
+    store.run_sync(partial(transitions.release_hold, job_id="a"))
     assert _begin(store, "a")
     _pause(store, "a", 60.0)
     assert _released(store) == ["a", "b", "c"]
@@ -171,10 +173,10 @@ def test_jobs_that_a_process_without_the_bound_released_wait_when_their_turn_com
         # It knows of the places of one thread alone; a look finds what it leaves.
         _finish(unbounded, "c")
         assert _released(store) == ["d"]
-        assert store.run_here(transitions.find_repositories_to_fill) == (10,)
-        store.run_here(partial(transitions.fill_repository, repo_id=10))
+        assert store.run_sync(transitions.find_repositories_to_fill) == (10,)
+        store.run_sync(partial(transitions.fill_repository, repo_id=10))
         assert _released(store) == ["a", "d"]
-        assert store.run_here(transitions.find_repositories_to_fill) == ()
+        assert store.run_sync(transitions.find_repositories_to_fill) == ()
 
 
 def test_a_lower_bound_holds_for_jobs_whose_worker_died_and_none_lets_all_run(
@@ -184,10 +186,10 @@ def test_a_lower_bound_holds_for_jobs_whose_worker_died_and_none_lets_all_run(
     assert all(_begin(store, each) for each in "ab")
     with _opened(database, clock, 1) as lower:
         assert not _begin(lower, "a", "w2")
-        assert lower.run_here(transitions.find_repositories_to_fill) == ()
+        assert lower.run_sync(transitions.find_repositories_to_fill) == ()
     with _opened(database, clock, None) as unbounded:
-        assert unbounded.run_here(transitions.find_repositories_to_fill) == (10,)
-        unbounded.run_here(partial(transitions.fill_repository, repo_id=10))
+        assert unbounded.run_sync(transitions.find_repositories_to_fill) == (10,)
+        unbounded.run_sync(partial(transitions.fill_repository, repo_id=10))
         assert _released(store) == [*"abc"]
 
 
@@ -227,15 +229,15 @@ def test_whose_turn_it_is_stands_in_indexes_of_what_has_not_ended(tmp_path: Path
         _accept(store, "a")
         asked: list[tuple[str, Any]] = []
         sa.event.listen(store.engine, "before_cursor_execute", lambda *args: asked.append(args[2:4]))
-        store.run_here(partial(transitions.fill_repository, repo_id=10))
-        assert store.run_here(transitions.find_repositories_to_fill) == ()
+        store.run_sync(partial(transitions.fill_repository, repo_id=10))
+        assert store.run_sync(transitions.find_repositories_to_fill) == ()
         questions = [each for each in asked if each[0].startswith("SELECT")]
 
         def plans(tx: Transaction) -> list[str]:
             explained = (tx.rows.exec_driver_sql(f"EXPLAIN QUERY PLAN {each}", values) for each, values in questions)
             return [str(step[3]) for each in explained for step in each]
 
-        found = store.run_here(plans)
+        found = store.run_sync(plans)
     used = [step for step in found if step.startswith(("SEARCH", "SCAN"))]
     assert len(used) > len(questions) > 1, found
     assert all("jobs_waiting_in_repository" in step or "jobs_released_in_repository" in step for step in used), found
@@ -245,7 +247,7 @@ def test_whose_turn_it_is_stands_in_indexes_of_what_has_not_ended(tmp_path: Path
 async def bounded(database: str) -> AsyncIterator[Running]:
     """An engine with the bound, and a worker that has not begun."""
     store = JobStore(database, jobs_of_repository=_BOUND)
-    running = Running(store, slots_of(store))
+    running = Running(store, open_slots(store))
     yield running
     await running.stop()
     await store.close()
@@ -298,9 +300,9 @@ async def test_a_worker_takes_up_what_was_left_when_the_bound_is_gone(database: 
         _accept(store, *"abc")
         # As a process leaves it that knows of no bound.
         ended = {"state": JobState.DONE, "finished_at": 1000.0, "released": False}
-        store.run_here(lambda tx: tx.rows.execute(JOBS.update().where(JOBS.c.id == "a").values(ended)))
+        store.run_sync(lambda tx: tx.rows.execute(JOBS.update().where(JOBS.c.id == "a").values(ended)))
     unbounded = JobStore(database)
-    running = Running(unbounded, slots_of(unbounded))
+    running = Running(unbounded, open_slots(unbounded))
     running.start()
     try:
         for name in "bc":

@@ -24,7 +24,7 @@ from bot.domain.job import Actor, Job, JobState
 from bot.queue.engine import DurableEngine
 from bot.queue.protocols import JobAttempt, JobParked
 from bot.queue.store import JobStore
-from bot.queue.worker import FileSlots, PostgresSlots, Slots, look_pause, slots_of
+from bot.queue.worker import FileSlots, PostgresSlots, Slots, open_slots, recovery_pause
 from tests.bot.queue.process import work
 from tests.bot.queue.running import Running
 from tests.builders import a_job
@@ -147,7 +147,7 @@ async def test_nobody_has_the_place_of_a_dead_worker_while_its_jobs_are_given_to
     recover, free = DBOS._recover_pending_workflows, list[bool]()
 
     async def looked() -> bool:
-        other = slots_of(running.store)
+        other = open_slots(running.store)
         try:
             await other.take()
             return await is_free(other, 5)
@@ -171,7 +171,7 @@ async def test_nobody_has_the_place_of_a_dead_worker_while_its_jobs_are_given_to
 
 @pytest.mark.parametrize("workers", [2, 5, 100, 1000])
 def test_many_workers_together_look_no_more_often_for_dead_ones_than_a_few(workers: int) -> None:
-    pauses = [look_pause(workers - 1, number / workers) for number in range(workers)]
+    pauses = [recovery_pause(workers - 1, number / workers) for number in range(workers)]
     assert max(pauses[:5]) < 1 if workers <= 5 else min(pauses) > 1
     assert 1 <= sum(1 / pause for pause in pauses) <= 12
 
@@ -218,12 +218,12 @@ async def test_the_living_are_not_taken_for_dead(slots: list[Slots]) -> None:
     assert [await is_free(slots[0], number) for number in (1, 2)] == [False, True]
     # To look does not take it.
     assert [await is_free(slots[1], number) for number in (0, 2)] == [False, True]
-    assert [await each.still_taken() for each in slots[:2]] == [True, True]
+    assert [await each.has_slot() for each in slots[:2]] == [True, True]
 
 
 async def test_nobody_takes_the_place_of_a_dead_worker_while_its_jobs_are_given_to_others(slots: list[Slots]) -> None:
     assert await slots[0].take() == 0
-    async with slots[0].vacant(1) as free:
+    async with slots[0].claim_vacant(1) as free:
         assert free
         assert await slots[1].take() == 2
     assert await slots[2].take() == 1
@@ -343,13 +343,13 @@ async def test_of_several_workers_one_has_each_job_and_each_thread(running: Runn
 
 async def test_workers_of_one_database_never_have_the_same_place_wherever_their_data_is(database: str) -> None:
     stores = [JobStore(database), JobStore(database)]
-    first, second = (slots_of(each) for each in stores)
+    first, second = (open_slots(each) for each in stores)
     taken = [await first.take(), await second.take()]
     assert len(set(taken)) == 2
     assert not await is_free(second, taken[0])
     await first.close()
     assert await is_free(second, taken[0])
-    assert await second.still_taken()
+    assert await second.has_slot()
     await second.close()
     for each in stores:
         await each.close()
@@ -362,7 +362,7 @@ async def test_a_worker_whose_connection_is_lost_is_told_so_whatever_it_asks(pos
         other.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
     with pytest.raises(QueueError, match="was lost"):
         await is_free(slots, 7)
-    assert not await slots.still_taken()
+    assert not await slots.has_slot()
     await slots.close()
 
 

@@ -1,1 +1,1 @@
-"""One step from each version of the tables to the next."""
+"""Migration steps."""

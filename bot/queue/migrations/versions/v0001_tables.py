@@ -13,7 +13,6 @@ _ID = sa.String(length=200)
 
 
 def upgrade() -> None:
-    """Create all tables."""
     _create_jobs()
     _create_job_details()
     _create_thread_facts()
