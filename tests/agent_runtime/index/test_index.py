@@ -68,7 +68,7 @@ async def _index(root: Path, kept: Path | None = None, hidden: str = "/") -> Asy
             await index.close()
 
 
-async def test_definitions_are_found_by_the_words_of_what_they_do(root: Path) -> None:
+async def test_definitions_are_found_by_descriptive_words(root: Path) -> None:
     async with _index(root) as index:
         assert next(iter(await index.search("sums up prices in cents"))).qualified == "Basket.total"
 
@@ -89,7 +89,7 @@ async def test_a_definition_is_whole_with_its_decorators_and_comments(root: Path
 @pytest.mark.parametrize(
     "symbol", ["total", "Basket.total", "shop/basket.py::Basket.total", "shop.basket.Basket.total"]
 )
-async def test_a_definition_is_found_by_its_name_and_by_its_path(root: Path, symbol: str) -> None:
+async def test_a_definition_is_found_by_name_and_by_path(root: Path, symbol: str) -> None:
     async with _index(root) as index:
         assert [each.qualified for each in await index.find_definitions(symbol)] == ["Basket.total"]
 
@@ -102,7 +102,7 @@ async def test_the_innermost_definition_holds_a_line(root: Path) -> None:
         assert await index.definition_at("shop/basket.py", 2) is None
 
 
-async def test_what_changed_is_found_when_the_index_is_ready_again(root: Path) -> None:
+async def test_changed_files_are_found_after_a_refresh(root: Path) -> None:
     async with _index(root) as index:
         (root / "shop" / "basket.py").write_text("def weigh_parcel():\n    return 1\n")
         (root / "shop" / "prices.py").unlink()
@@ -111,7 +111,7 @@ async def test_what_changed_is_found_when_the_index_is_ready_again(root: Path) -
         assert await index.find_definitions("Basket") == await index.find_definitions("discounted") == []
 
 
-async def test_a_hidden_file_is_not_told_of(root: Path) -> None:
+async def test_a_hidden_file_is_not_reported(root: Path) -> None:
     async with _index(root, hidden="shop/basket.py") as index:
         assert await index.find_definitions("Basket") == []
         assert {each.path for each in await index.search("basket total prices")} == {
@@ -131,9 +131,7 @@ async def test_links_are_not_followed(root: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("swapped", [os.mkfifo, lambda path: Path(path).symlink_to("/etc/hostname")])
-def test_what_is_put_in_the_place_of_a_file_that_was_seen_is_not_read(
-    tmp_path: Path, swapped: Callable[[Path], None]
-) -> None:
+def test_a_replacement_of_a_listed_file_is_not_read(tmp_path: Path, swapped: Callable[[Path], None]) -> None:
     swapped(tmp_path / "seen.py")
     doing = store._Refresh(tmp_path / "none", 10, float("inf"), frozenset())
     descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
@@ -192,7 +190,7 @@ async def test_questions_are_answered_within_bounds(root: Path, monkeypatch: pyt
         lambda data: data.replace(b"Basket", b"Casket"),
     ],
 )
-async def test_a_kept_index_that_is_damaged_or_another_ones_is_built_anew(
+async def test_a_damaged_or_foreign_cached_index_is_rebuilt(
     root: Path, tmp_path: Path, damage: Callable[[bytes], bytes]
 ) -> None:
     kept = tmp_path / "kept.db"
@@ -215,7 +213,7 @@ async def test_a_definition_is_found_after_many_edits_of_its_file(root: Path) ->
         assert len(await index.search("label", 5)) == 5
 
 
-async def test_a_question_that_cannot_be_answered_is_told_from_one_without_an_answer(root: Path) -> None:
+async def test_a_failed_query_differs_from_an_empty_result(root: Path) -> None:
     async with _index(root) as index:
         for symbol in ("\ud800", "nothing"):
             assert not await index.find_definitions(symbol)
@@ -225,7 +223,7 @@ async def test_a_question_that_cannot_be_answered_is_told_from_one_without_an_an
         assert await index.definition_at("shop/basket.py", 10**30) is None
 
 
-async def test_an_index_that_what_is_gone_makes_too_large_is_built_anew(root: Path, tmp_path: Path) -> None:
+async def test_an_index_too_large_because_of_removed_files_is_rebuilt(root: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept.db"
     async with _index(root, kept) as index:
         assert index.database_path is not None

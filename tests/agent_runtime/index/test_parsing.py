@@ -26,7 +26,7 @@ def _read(name: str, source: str) -> ParsedFile:
 
 
 @pytest.mark.parametrize("name", _SOURCES)
-def test_each_language_gives_definitions_and_calls(name: str) -> None:
+def test_all_languages_yield_definitions_and_calls(name: str) -> None:
     found = _read(name, _SOURCES[name])
     assert [piece.name for piece in found.pieces] == ["Jar", "open"]
     outer, method = found.pieces
@@ -36,7 +36,7 @@ def test_each_language_gives_definitions_and_calls(name: str) -> None:
     assert [(place, callee) for place, callee, *_ in found.calls] == [(1, "turn")]
 
 
-def test_what_stands_above_a_definition_belongs_to_it() -> None:
+def test_comments_above_a_definition_belong_to_it() -> None:
     found = _read("a.rs", "use a;\n\n/// Opens.\n#[inline]\npub fn open() {}\n")
     assert [(piece.first, piece.header, piece.docstring.split("\n")[0]) for piece in found.pieces] == [
         (3, 5, "/// Opens.")
@@ -66,7 +66,7 @@ def test_a_class_is_searched_by_its_own_words_and_not_by_those_of_its_methods() 
         ("'text'.turn()", "?"),
     ],
 )
-def test_a_call_says_what_it_is_made_on(source: str, receiver: str) -> None:
+def test_a_call_names_its_receiver(source: str, receiver: str) -> None:
     assert [call[2] for call in _read("a.py", source).calls if call[1] == "turn"] == [receiver]
 
 
@@ -80,7 +80,7 @@ def test_a_local_variable_of_one_class_stands_for_it() -> None:
     assert (calls[3], calls[6], calls[7]) == ("Jar()", "b", "Lid()")
 
 
-def test_a_file_that_takes_its_grammar_long_is_given_up() -> None:
+def test_a_file_that_parses_slowly_is_skipped() -> None:
     language = language_of("a.cpp")
     assert language is not None
     assert grammar(language)
@@ -97,7 +97,7 @@ def test_no_file_takes_its_grammar_longer_than_a_bound(monkeypatch: pytest.Monke
         parse(language, source)
 
 
-def test_a_tree_that_takes_its_query_long_is_given_up() -> None:
+def test_a_tree_that_is_slow_to_query_is_skipped() -> None:
     language = language_of("a.py")
     assert language is not None
     with pytest.raises(TooSlowError):
@@ -109,5 +109,5 @@ def test_a_tree_that_takes_its_query_long_is_given_up() -> None:
     [("tests/a.py", True), ("a/test_b.py", True), ("a/b_test.go", True), ("a/b.spec.ts", True),
      ("src/BTest.java", True), ("src/contest.py", False), ("attest/a.py", False), ("a/latest.js", False)],
 )  # fmt: skip
-def test_tests_are_told_by_their_path(path: str, expected: bool) -> None:  # noqa: FBT001 - a parameter of the test
+def test_tests_are_recognised_by_path(path: str, expected: bool) -> None:  # noqa: FBT001 - a parameter of the test
     assert is_test(path) is expected

@@ -1,4 +1,4 @@
-"""Definitions are ranked by their own words, by those of their files, and by what calls them."""
+"""Definitions rank by their words, their file's, and their callers."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ def _indexed(root: Path, sources: Mapping[str, str]) -> sqlite3.Connection:
     return database
 
 
-def _found(database: sqlite3.Connection, text: str, most: int = 20) -> list[str]:
+def _ranked_names(database: sqlite3.Connection, text: str, most: int = 20) -> list[str]:
     told = dict(
         database.execute("SELECT d.id, path || ':' || qualified FROM definitions d JOIN files f ON f.id = d.file")
     )
     return [told[number] for number in rank_by_words(database, text, most)]
 
 
-def test_a_helper_without_a_word_of_the_question_is_found_by_what_calls_it(database: sqlite3.Connection) -> None:
-    found = _found(database, "A multipart body is searched for its boundary again and again")
+def test_a_helper_without_query_words_is_found_by_its_callers(database: sqlite3.Connection) -> None:
+    found = _ranked_names(database, "A multipart body is searched for its boundary again and again")
     assert "upload/decoder.py:Decoder._cut" in found
     assert "upload/decoder.py:Decoder.reset" not in found
 
@@ -75,28 +75,28 @@ def test_a_helper_without_a_word_of_the_question_is_found_by_what_calls_it(datab
 def test_of_two_definitions_that_fit_alike_the_one_in_a_file_about_the_question_is_first(
     database: sqlite3.Connection,
 ) -> None:
-    assert _found(database, "connect to a host with TLS")[:2] == ["z.py:connect", "a.py:connect"]
+    assert _ranked_names(database, "connect to a host with TLS")[:2] == ["z.py:connect", "a.py:connect"]
 
 
-def test_a_word_that_every_text_has_counts_in_the_one_path_that_has_it(tmp_path: Path) -> None:
+def test_a_common_word_counts_in_the_only_path_that_contains_it(tmp_path: Path) -> None:
     text = "def send(order):\n    return order.parcel\n"
     sources = {f"step_{each}.py": text for each in "abcdefg"} | {
         "parcel.py": text,
         "quay.py": f"# At the dock.\n\n{text}",
     }
-    assert _found(_indexed(tmp_path, sources), "a parcel at the dock")[0] == "parcel.py:send"
+    assert _ranked_names(_indexed(tmp_path, sources), "a parcel at the dock")[0] == "parcel.py:send"
 
 
-def test_a_copy_comes_after_what_it_was_made_from(database: sqlite3.Connection) -> None:
-    assert _found(database, "ship a parcel") == ["orders.py:ship", "dist/orders.py:ship"]
+def test_a_copy_ranks_after_its_original(database: sqlite3.Connection) -> None:
+    assert _ranked_names(database, "ship a parcel") == ["orders.py:ship", "dist/orders.py:ship"]
 
 
 def test_definitions_of_one_file_do_not_take_all_places(database: sqlite3.Connection) -> None:
-    assert "brush.py:clean" in _found(database, "paint", 5)
+    assert "brush.py:clean" in _ranked_names(database, "paint", 5)
 
 
 def test_a_question_without_words_finds_nothing(database: sqlite3.Connection) -> None:
-    assert _found(database, "?!") == []
+    assert _ranked_names(database, "?!") == []
 
 
 _MEANINGS = {"automobile": 0, "engine": 0, "wheel": 0, "jam": 1, "fruit": 1, "sugar": 1}
@@ -104,7 +104,7 @@ _SOURCE = "def wheel(): pass\n\ndef sugar(): pass\n\ndef other(): pass\n"
 
 
 class _Service:
-    """An embedding service on a real socket, which knows what a few words mean."""
+    """An embedding service on a socket that knows a few synonyms."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -147,7 +147,7 @@ async def service() -> AsyncIterator[tuple[_Service, EmbeddingService]]:
         yield fake, EmbeddingService(model="m", base_url=str(server.make_url("/v1")), api_key="secret", seconds=10)
 
 
-async def test_vectors_find_what_words_do_not_and_are_asked_for_once(
+async def test_vectors_find_synonyms_and_are_requested_once(
     service: tuple[_Service, EmbeddingService], tmp_path: Path
 ) -> None:
     fake, told = service
@@ -191,7 +191,7 @@ async def test_a_service_that_gives_no_vectors_is_an_error_of_its_own(
     await made.close()
 
 
-async def test_kept_vectors_that_are_damaged_are_made_again_once(
+async def test_damaged_cached_vectors_are_requested_again_once(
     service: tuple[_Service, EmbeddingService], tmp_path: Path
 ) -> None:
     fake, told = service
@@ -205,27 +205,27 @@ async def test_kept_vectors_that_are_damaged_are_made_again_once(
     await made.close()
 
 
-async def test_of_kept_vectors_those_stay_that_runs_use(
+async def test_recently_used_cached_vectors_stay(
     service: tuple[_Service, EmbeddingService], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake, told = service
     made = Embeddings(told, tmp_path / "kept.vectors")
 
-    async def asked(day: int, *texts: str) -> list[str]:
-        """What the service is asked for on a day."""
+    async def requests_on(day: int, *texts: str) -> list[str]:
+        """Return the service's requests on a day."""
         monkeypatch.setattr(ranking, "_today", lambda: day)
         fake.texts.clear()
         await made.update(list(enumerate(texts)))
         return fake.texts[:]
 
-    assert await asked(0, "wheel", "sugar") == ["wheel", "sugar"]
-    assert await asked(20, "sugar") == []
-    assert await asked(40, "sugar", "jam") == ["jam"]
-    assert await asked(40, "wheel") == ["wheel"]
+    assert await requests_on(0, "wheel", "sugar") == ["wheel", "sugar"]
+    assert await requests_on(20, "sugar") == []
+    assert await requests_on(40, "sugar", "jam") == ["jam"]
+    assert await requests_on(40, "wheel") == ["wheel"]
     monkeypatch.setattr(ranking, "_MAX_CACHED", 2)
-    assert await asked(41, "sugar", "engine") == ["engine"]
-    assert await asked(41, "sugar", "engine") == []
-    assert await asked(41, "jam") == ["jam"]
+    assert await requests_on(41, "sugar", "engine") == ["engine"]
+    assert await requests_on(41, "sugar", "engine") == []
+    assert await requests_on(41, "jam") == ["jam"]
     await made.close()
 
 

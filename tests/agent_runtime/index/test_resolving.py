@@ -74,7 +74,7 @@ async def test_callers_are_sure_by_imports_names_and_classes_and_maybe_else(inde
     assert await _callers(index, "Gift.seal") == {"shop/basket.py:10": False}, "the class of self may be a derived one"
 
 
-async def test_what_a_class_or_a_constant_may_stand_for_is_maybe_called(index: WorkspaceIndex) -> None:
+async def test_classes_and_constants_may_be_called(index: WorkspaceIndex) -> None:
     assert await _callers(index, "Padded.weigh") == {"shop/mixed.py:4": False}
     assert await _callers(index, "Sturdy.weigh") == {"shop/mixed.py:4": True}
     assert await _callers(index, "Sturdy.carry") == {"shop/van.py:2": False}
@@ -86,7 +86,7 @@ async def test_callers_in_other_languages(index: WorkspaceIndex) -> None:
     assert await _callers(index, "web/sums.js::add") == {"web/cart.js:3": True}, "one of them under another name"
 
 
-async def test_callees_name_what_they_mean(index: WorkspaceIndex) -> None:
+async def test_callees_name_the_resolved_definition(index: WorkspaceIndex) -> None:
     calls = await index.callees("Basket.total")
     assert [(call.callee, call.sure, call.line) for call in calls] == [
         ("shop/prices.py::rounded", True, 7),
@@ -96,7 +96,7 @@ async def test_callees_name_what_they_mean(index: WorkspaceIndex) -> None:
     assert {call.caller.qualified for call in calls if call.caller} == {"Basket.total"}
 
 
-async def test_modules_and_classes_that_all_depend_on_each_other_are_resolved(tmp_path: Path) -> None:
+async def test_mutually_dependent_modules_and_classes_are_resolved(tmp_path: Path) -> None:
     every = range(14)
     for number in every:
         others = [other for other in every if other != number]

@@ -16,7 +16,7 @@ from agent_runtime.workspace.files import Workspace
 _GOOD = "def good(): pass\n"
 
 
-async def _found(root: Path, kept: Path | None = None) -> tuple[WorkspaceIndex, list[str]]:
+async def _index_names(root: Path, kept: Path | None = None) -> tuple[WorkspaceIndex, list[str]]:
     with Workspace(root) as workspace:
         index = WorkspaceIndex(workspace, kept)
         assert await index.wait_ready(300), index.state
@@ -26,7 +26,7 @@ async def _found(root: Path, kept: Path | None = None) -> tuple[WorkspaceIndex, 
 
 
 @pytest.mark.timeout(400)  # its parsers use up their processor time, which takes long on a busy machine
-async def test_what_cannot_be_read_is_left_out_and_the_rest_is_found(tmp_path: Path) -> None:
+async def test_unreadable_files_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text(_GOOD)
     (tmp_path / "zgood.py").write_text(_GOOD)
     (tmp_path / "large.py").write_text(_GOOD * 600_000)  # 10 MB
@@ -40,11 +40,11 @@ async def test_what_cannot_be_read_is_left_out_and_the_rest_is_found(tmp_path: P
     (tmp_path / "bytes.py").write_bytes(b"def good(): '\xff\xfe'\n\xed\xa0\x80")
     os.mkfifo(tmp_path / "pipe.py")
     os.mkfifo(tmp_path / ".gitignore")
-    _, found = await _found(tmp_path)
+    _, found = await _index_names(tmp_path)
     assert found == ["bytes.py", "good.py", "zgood.py"]
 
 
-def test_files_beyond_a_bound_are_left_out_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_beyond_a_bound_are_skipped_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "_MAX_FILES", 10)
     for number in range(20):
         (tmp_path / f"{number}.py").write_text(_GOOD)
@@ -67,7 +67,7 @@ def test_a_round_ends_in_time_and_the_next_one_goes_on(tmp_path: Path) -> None:
     assert behind == ["1.py", "2.py", ""]
 
 
-async def test_a_build_that_is_broken_off_leaves_nothing_half_done(tmp_path: Path) -> None:
+async def test_a_cancelled_build_leaves_no_partial_index(tmp_path: Path) -> None:
     root, kept = tmp_path / "work", tmp_path / "kept.db"
     root.mkdir()
     (root / "good.py").write_text(_GOOD)
@@ -76,14 +76,14 @@ async def test_a_build_that_is_broken_off_leaves_nothing_half_done(tmp_path: Pat
         assert not await index.wait_ready(0)
         await index.close()
     assert not kept.exists()
-    assert (await _found(root, kept))[1] == ["good.py"]
+    assert (await _index_names(root, kept))[1] == ["good.py"]
 
 
-async def test_two_runs_may_share_a_kept_index(tmp_path: Path) -> None:
+async def test_two_runs_may_share_a_cached_index(tmp_path: Path) -> None:
     root, kept = tmp_path / "work", tmp_path / "kept.db"
     root.mkdir()
     (root / "good.py").write_text(_GOOD)
-    both = await asyncio.gather(_found(root, kept), _found(root, kept))
+    both = await asyncio.gather(_index_names(root, kept), _index_names(root, kept))
     assert [found for _, found in both] == [["good.py"]] * 2
     names = await asyncio.to_thread(lambda: sorted(path.name for path in tmp_path.iterdir()))
     assert names == ["kept.db", "work"], "no temporary file is left"

@@ -1,6 +1,6 @@
-"""Control blocks of the kind that a strong model writes, each a legal program, and some that must be refused.
+"""Legal control blocks as a strong model writes them, and blocks to refuse.
 
-The legal ones print in the interpreter exactly what CPython prints for them with the same tools (`ANSWERS`).
+Legal ones print in the interpreter exactly as in CPython with the same tools (`ANSWERS`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MATCHES: list[dict[str, Any]] = [
 
 
 class Answers:
-    """The tools as plain functions: what CPython calls directly and the interpreter by way of the host."""
+    """Tools as plain functions, for CPython and the interpreter."""
 
     def read_file(self, path: str, start_line: int = 1, end_line: int | None = None) -> str:
         if path not in FILES:
@@ -676,4 +676,4 @@ REFUSED: dict[str, tuple[str, str]] = {
     "signs without end": ("x = " + "-" * 20_000 + "1", "does not parse"),
     "a NUL": ("x = '\0'", "does not parse"),
 }
-"""Name → source, and a part of what the model is told. Nothing of it runs, not even the call that precedes it."""
+"""Source and a part of the error by name. No part of the block runs."""

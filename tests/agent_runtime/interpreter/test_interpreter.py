@@ -22,15 +22,15 @@ def anything(value: object) -> object: ...
 
 
 class Desk:
-    """Answers calls and keeps a transcript of everything in order."""
+    """Answers calls and records a transcript."""
 
     def __init__(self) -> None:
-        self.seen: list[str] = []
-        self.got: list[Plain] = []
+        self.transcript: list[str] = []
+        self.arguments: list[Plain] = []
 
     async def call(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
-        self.seen.append(f"{tool}{'!' if show else ''}")
-        self.got.extend([*args, *kwargs.values()])
+        self.transcript.append(f"{tool}{'!' if show else ''}")
+        self.arguments.extend([*args, *kwargs.values()])
         if tool == "read_file":
             if args and args[0] == "missing":
                 raise ToolError("no file 'missing'", kind="FileNotFoundError")
@@ -40,7 +40,7 @@ class Desk:
         return args[0] if args else None
 
     def show(self, text: str) -> None:
-        self.seen.append(text)
+        self.transcript.append(text)
 
 
 @pytest.fixture
@@ -57,12 +57,12 @@ async def interpreter() -> AsyncIterator[Interpreter]:
 
 
 async def run(interpreter: Interpreter, desk: Desk, source: str) -> list[str]:
-    desk.seen.clear()
+    desk.transcript.clear()
     await interpreter.run(source, call=desk.call, show=desk.show)
-    return desk.seen
+    return desk.transcript
 
 
-async def test_prints_and_calls_come_in_order(interpreter: Interpreter, desk: Desk) -> None:
+async def test_prints_and_calls_are_ordered(interpreter: Interpreter, desk: Desk) -> None:
     source = "print('a')\nread_file('x')\nprint('b')\nr = execute('main', 'ls')\nprint(r['output'])"
     assert await run(interpreter, desk, source) == ["a\n", "read_file!", "b\n", "execute", "boo\n"]
 
@@ -82,7 +82,7 @@ async def test_prints_and_calls_come_in_order(interpreter: Interpreter, desk: De
         ("s = 'ü'; read_file('ü')", True),
     ],
 )
-async def test_a_result_is_shown_only_when_thrown_away(
+async def test_only_a_discarded_result_is_shown(
     interpreter: Interpreter, desk: Desk, source: str, *, show: bool
 ) -> None:
     calls = [entry for entry in await run(interpreter, desk, source) if entry.startswith("read_file")]
@@ -94,7 +94,7 @@ async def test_a_block_may_be_newer_than_the_python_of_the_host(interpreter: Int
     assert await run(interpreter, desk, source) == ["a\nb\n", "read_file!"]
 
 
-async def test_a_function_of_an_earlier_block_keeps_what_it_shows(interpreter: Interpreter, desk: Desk) -> None:
+async def test_a_function_of_an_earlier_block_still_shows_its_results(interpreter: Interpreter, desk: Desk) -> None:
     await run(interpreter, desk, "def f():\n    y = 1\n    read_file('x')\n    return y")
     with pytest.raises(FormatError):
         await run(interpreter, desk, "nope()")
@@ -126,12 +126,12 @@ async def test_no_failure_passes_for_a_block_s_end(interpreter: Interpreter, des
         await run(interpreter, desk, source)
 
 
-async def test_a_module_that_is_not_there_is_refused_and_a_tool_may_have_any_name(desk: Desk) -> None:
+async def test_a_missing_module_is_refused_and_a_tool_may_have_any_name(desk: Desk) -> None:
     interpreter = Interpreter(tools=["import_stubs"], stubs="def import_stubs(value: object) -> object: ...")
     try:
         with pytest.raises(FormatError, match="numpy"):
             await run(interpreter, desk, "import_stubs(1)\nimport numpy")
-        assert desk.seen == []
+        assert desk.transcript == []
         assert await run(interpreter, desk, "import_stubs(1)") == ["import_stubs!"]
     finally:
         await interpreter.close()
@@ -157,7 +157,7 @@ async def test_an_uncaught_tool_error_names_the_line(interpreter: Interpreter, d
         ("open('/etc/passwd')", "Name `open` used when not defined"),
     ],
 )
-async def test_what_does_not_fit_is_refused_before_anything_runs(
+async def test_blocks_that_fail_the_type_check_do_not_run(
     interpreter: Interpreter, desk: Desk, source: str, told: str
 ) -> None:
     with pytest.raises(FormatError) as refusal:
@@ -165,7 +165,7 @@ async def test_what_does_not_fit_is_refused_before_anything_runs(
     assert refusal.value.code == "control_syntax"
     assert told in str(refusal.value)
     assert "line 2" in str(refusal.value)
-    assert desk.seen == []
+    assert desk.transcript == []
 
 
 @pytest.mark.parametrize(
@@ -174,16 +174,16 @@ async def test_what_does_not_fit_is_refused_before_anything_runs(
 async def test_only_plain_data_crosses(interpreter: Interpreter, desk: Desk, value: str) -> None:
     with pytest.raises(ControlError, match="TypeError: anything: argument 1"):
         await run(interpreter, desk, f"from pathlib import Path\nclass Thing:\n    x = 1\nThing()\nanything({value})")
-    assert desk.got == []
+    assert desk.arguments == []
 
 
 @pytest.mark.parametrize("value", ["lambda: 1", "range(3)", "len", "Exception"])
-async def test_what_has_no_data_crosses_as_inert_text_or_not_at_all(
+async def test_values_without_data_cross_as_inert_text_or_not_at_all(
     interpreter: Interpreter, desk: Desk, value: str
 ) -> None:
     with suppress(ControlError):
         await run(interpreter, desk, f"anything({value})")
-    assert all(type(got) is str for got in desk.got)
+    assert all(type(value) is str for value in desk.arguments)
 
 
 async def test_plain_data_crosses_both_ways(interpreter: Interpreter, desk: Desk) -> None:
@@ -234,4 +234,4 @@ async def test_a_refusal_that_quotes_half_a_character_is_a_refusal(interpreter: 
 
     source = "try:\n    read_file('x')\nexcept FileNotFoundError as error:\n    print(error)"
     await interpreter.run(source, call=refuse, show=desk.show)
-    assert desk.seen == ["no file caf\\udce9 (shown: True)\n"]
+    assert desk.transcript == ["no file caf\\udce9 (shown: True)\n"]

@@ -1,4 +1,4 @@
-"""Programs that a strong model writes run as CPython runs them; what cannot work is refused before anything runs."""
+"""A strong model's programs run as in CPython; others are refused before they run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOOL_CALL = re.compile(r"\b(read_file|find|execute|read_output)\b")
 
 
 class Desk:
-    """Answers calls by the same plain functions that CPython calls, and keeps what was done."""
+    """Answers calls by the functions that CPython calls, and records them."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -56,7 +56,7 @@ class Desk:
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Registry:
-    """The declarations of the real tools; nothing is called."""
+    """Declarations of the real tools."""
     registry = Registry()
     with Workspace(tmp_path_factory.mktemp("workspace")) as workspace:
         for family in (FileTools(workspace), SearchTools(workspace)):
@@ -88,7 +88,7 @@ async def test_a_legal_program_prints_what_cpython_prints(interpreter: Interpret
 
 
 @pytest.mark.parametrize("name", [name for name in LEGAL if TOOL_CALL.search(LEGAL[name])])
-async def test_it_prints_the_same_when_it_is_frozen_at_every_call(registry: Registry, name: str) -> None:
+async def test_it_prints_the_same_when_suspended_at_all_calls(registry: Registry, name: str) -> None:
     desk, state = Desk(), None
     while True:
         leg = Interpreter(tools=registry.names, stubs=registry.stubs)
@@ -105,7 +105,7 @@ async def test_it_prints_the_same_when_it_is_frozen_at_every_call(registry: Regi
     assert desk.printed == by_cpython(LEGAL[name])
 
 
-async def test_all_of_them_run_one_after_the_other_in_one_session(interpreter: Interpreter) -> None:
+async def test_all_programs_run_in_sequence_in_one_session(interpreter: Interpreter) -> None:
     # Blocks that rebind builtins or shadow what later ones need are left to the test above.
     for name in LEGAL:
         if "named like a builtin" in name:
@@ -116,7 +116,7 @@ async def test_all_of_them_run_one_after_the_other_in_one_session(interpreter: I
 
 
 @pytest.mark.parametrize("name", REFUSED)
-async def test_what_cannot_work_is_refused_before_anything_runs(interpreter: Interpreter, name: str) -> None:
+async def test_programs_that_cannot_work_are_refused_before_they_run(interpreter: Interpreter, name: str) -> None:
     source, told = REFUSED[name]
     desk = Desk()
     with pytest.raises((FormatError, ControlError)) as refusal:
@@ -127,7 +127,7 @@ async def test_what_cannot_work_is_refused_before_anything_runs(interpreter: Int
     assert desk.printed == "alive\n"
 
 
-async def test_what_the_checker_let_pass_is_known_to_later_blocks(interpreter: Interpreter) -> None:
+async def test_names_accepted_by_the_checker_are_known_to_later_blocks(interpreter: Interpreter) -> None:
     desk = Desk()
     doubtful = "import re\nm = re.search('a', 'abc')\nprint(m.group())\nclass Bag:\n    pass\nbag = Bag()\nbag.size = 3"
     await interpreter.run(doubtful, call=desk.call, show=desk.show)
@@ -149,7 +149,7 @@ async def test_a_generator_gives_its_items_one_by_one(interpreter: Interpreter) 
     assert desk.printed == "0 1 4 end\n"
 
 
-async def test_line_ends_of_other_systems_do_not_move_what_is_shown(interpreter: Interpreter) -> None:
+async def test_foreign_line_ends_do_not_shift_discarded_calls(interpreter: Interpreter) -> None:
     flags: list[bool] = []
 
     async def call(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:

@@ -1,4 +1,4 @@
-"""A control block that waits at a tool call goes on elsewhere as if nothing had been."""
+"""A control block suspended in a tool call resumes in another interpreter."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BURN = "import time\nstart = time.monotonic()\nwhile time.monotonic() - start < 
 
 
 async def legs(source: str, *, then: tuple[str, ...] = (), limits: InterpreterLimits | None = None) -> list[str]:
-    """What a block tells that is frozen at each of its calls, and taken up by an interpreter of its own each time."""
+    """Return the output of a block that is suspended at all calls and resumed in new interpreters."""
     done = await leg({"source": source, "calls": 0, "then": then}, limits=limits)
     told: list[str] = done["told"]
     while done["state"]:
@@ -47,8 +47,8 @@ async def suspended(source: str, *, limits: InterpreterLimits | None = None) -> 
     return InterpreterState.from_plain(done["state"])
 
 
-def elsewhere(wanted: dict[str, Any]) -> dict[str, Any]:
-    """Take a leg in a process of its own."""
+def run_in_new_process(wanted: dict[str, Any]) -> dict[str, Any]:
+    """Run a segment in a new process."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.agent_runtime.one_leg"],
         cwd=ROOT,
@@ -61,7 +61,7 @@ def elsewhere(wanted: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def test_a_block_goes_through_three_processes_and_later_blocks_know_what_it_made() -> None:
+def test_a_block_moves_through_three_processes_and_its_definitions_persist() -> None:
     source = """
 def both(name):
     ask(name)
@@ -70,9 +70,9 @@ kept = "kept"
 print(both("a"))
 """
     then = ["print(kept)\nboth('b')", "x = ask('c')\nprint(x)"]
-    first = elsewhere({"source": source, "calls": 1})
-    second = elsewhere({"state": first["state"], "calls": 1})
-    third = elsewhere({"state": second["state"], "calls": 5, "then": then})
+    first = run_in_new_process({"source": source, "calls": 1})
+    second = run_in_new_process({"state": first["state"], "calls": 1})
+    third = run_in_new_process({"state": second["state"], "calls": 5, "then": then})
     assert first["told"] == ["ask!('a')"]
     assert second["told"] == ["ask('a 0')"]
     assert third["told"] == [
@@ -88,7 +88,7 @@ print(both("a"))
     assert third["state"] is None
 
 
-WHEREVER: dict[str, tuple[str, list[str]]] = {
+CALL_POSITIONS: dict[str, tuple[str, list[str]]] = {
     "a loop": (
         """
 for i in range(3):
@@ -204,12 +204,12 @@ print(len(ask(question='ü')))
         ["ask('q')", "ask('ü')", "11\n"],
     ),
 }
-"""Where a call stands → a block, and what it tells."""
+"""Block and output by position of the call."""
 
 
-@pytest.mark.parametrize("where", WHEREVER)
+@pytest.mark.parametrize("where", CALL_POSITIONS)
 async def test_a_block_may_be_frozen_wherever_it_calls(where: str) -> None:
-    source, told = WHEREVER[where]
+    source, told = CALL_POSITIONS[where]
     assert await legs(source) == told
 
 
@@ -230,7 +230,7 @@ async def test_a_denial_is_an_exception_that_the_block_may_catch() -> None:
     assert seen == ["caught denied q\n", "alive\n"]
 
 
-async def test_later_blocks_are_checked_against_the_tools_and_know_what_was_bound() -> None:
+async def test_later_blocks_are_checked_with_tools_and_bound_names() -> None:
     done = await leg({"source": "def f(x):\n    return ask(x)\nask('a')", "calls": 0})
     for wrong in ("ask(1)", "nope('x')"):
         with pytest.raises(FormatError, match="does not fit"):
@@ -239,13 +239,13 @@ async def test_later_blocks_are_checked_against_the_tools_and_know_what_was_boun
     assert later["told"] == ["ask!('a')", "ask('b')", "answer to b\n", "b\n"]
 
 
-async def test_the_same_state_can_be_taken_up_again() -> None:
+async def test_a_state_can_be_resumed_twice() -> None:
     state = await suspended("xs = []\nxs.append(ask('a'))\nprint(xs)")
     for _ in range(2):
         assert (await leg({"state": state.to_plain(), "calls": 1}))["told"] == ["ask('a')", "['answer to a']\n"]
 
 
-async def test_the_worker_is_gone_once_a_block_is_frozen() -> None:
+async def test_the_worker_ends_when_a_block_is_suspended() -> None:
     workers: set[str] = set()
 
     async def call(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
@@ -259,7 +259,7 @@ async def test_the_worker_is_gone_once_a_block_is_frozen() -> None:
     await eventually(lambda: not (workers - before) & children())
 
 
-async def test_a_run_can_be_stopped_while_a_resumed_call_is_made() -> None:
+async def test_a_run_can_be_stopped_during_a_resumed_call() -> None:
     state = await suspended("ask('q')")
     begun = asyncio.Event()
 
@@ -301,7 +301,7 @@ async def test_a_block_has_one_set_of_limits_however_often_it_is_frozen(source: 
         await legs(source, limits=LIMITS)
 
 
-async def test_what_stays_within_the_limits_over_all_legs_is_not_stopped() -> None:
+async def test_usage_within_the_limits_over_all_segments_is_allowed() -> None:
     roomy = replace(LIMITS, seconds=5.0)
     source = f"{BURN.format(seconds=0.1)}for i in range(10): ask('q')\n{BURN.format(seconds=0.1)}print('y' * 900)"
     assert len(await legs(source, limits=roomy, then=("print('later')",))) == 12
@@ -338,7 +338,7 @@ async def test_a_state_of_another_version_is_refused_by_name() -> None:
         await leg({"state": state.to_plain(), "calls": 1})
 
 
-async def test_a_tool_that_is_gone_is_named() -> None:
+async def test_a_missing_tool_is_reported() -> None:
     state = await suspended("ask('q')")
     with pytest.raises(ResumeError, match="ask", check=coded(ResumeCode.TOOL_MISSING)):
         await resumed(Interpreter(tools=["tell"], stubs="def tell(x: str) -> None: ..."), state)

@@ -1,4 +1,4 @@
-"""Terminals that share a place: what they have in common, and what ends with which of them."""
+"""Terminals of one backend: shared resources, and processes that end together."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_temporary_files_and_processes_are_shared_and_shells_are_not(main:
     assert seen.output == "kept\nhome\n1\n[]\n/workspace\n/dev/pts/1\n"
 
 
-async def test_the_process_id_is_the_one_that_programs_beside_it_see(main: Terminal, server: Terminal) -> None:
+async def test_the_process_id_is_that_of_the_shell_s_namespace(main: Terminal, server: Terminal) -> None:
     pid = int((await run(main, "echo $$")).output)
     assert main.pid == pid
     assert (await run(server, f"cat /proc/{pid}/comm")).output == "bash\n"
@@ -100,7 +100,7 @@ async def test_control_c_reaches_only_its_own_terminal(main: Terminal, server: T
     ],
 )
 @pytest.mark.parametrize("ending", ["close", "exit"])
-async def test_what_a_terminal_started_ends_with_it_and_the_others_go_on(
+async def test_processes_of_a_closed_terminal_end_and_no_others(
     main: Terminal, server: Terminal, daemon: str, ending: str
 ) -> None:
     tag, others = seconds(70600), seconds(70699)
@@ -160,18 +160,18 @@ async def test_a_sandbox_that_is_killed_starts_again(main: Terminal, server: Ter
     assert (await run(server, "ls /proc | grep -c '^[0-9]' >/dev/null; echo ok")).output == "ok\n"
 
 
-async def test_where_no_terminal_is_left_a_new_one_is_refused(
+async def test_opening_fails_without_free_terminals(
     main: Terminal, server: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await run(main, "true")
     opening = os.open
 
-    def none_left(path: str, *how: int, dir_fd: int | None = None) -> int:
+    def refuse_terminals(path: str, *how: int, dir_fd: int | None = None) -> int:
         if path == "ptmx":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return opening(path, *how, dir_fd=dir_fd)
 
-    monkeypatch.setattr(os, "open", none_left)
+    monkeypatch.setattr(os, "open", refuse_terminals)
     with pytest.raises(SandboxError, match=r"No terminal could be opened in the sandbox: .*No space left"):
         await run(server, "echo never")
     monkeypatch.undo()
@@ -246,7 +246,7 @@ async def test_a_sandbox_that_does_not_start_says_why(tmp_path: Path) -> None:
     await place.close()
 
 
-async def test_readable_directories_are_seen_and_not_written(tmp_path: Path) -> None:
+async def test_readable_directories_are_read_only(tmp_path: Path) -> None:
     for name in ("work", "logs"):
         (tmp_path / name).mkdir()
     (tmp_path / "logs" / "a.log").write_text("line\n")
@@ -258,7 +258,7 @@ async def test_readable_directories_are_seen_and_not_written(tmp_path: Path) -> 
     await place.close()
 
 
-async def test_without_a_sandbox_a_terminal_ends_with_what_it_started(tmp_path: Path) -> None:
+async def test_without_a_sandbox_a_terminal_ends_with_its_processes(tmp_path: Path) -> None:
     place = create_backend(Local(SandboxSettings()), tmp_path)
     terminal, other = Terminal("main", backend=place), Terminal("other", backend=place)
     tag, others = seconds(70706), seconds(70708)
@@ -322,7 +322,7 @@ def test_an_ordinary_user_has_the_same_terminals() -> None:
     assert not processes_with(_TAG)
 
 
-async def test_a_sandbox_that_ends_the_moment_it_is_there_is_an_error_of_the_sandbox() -> None:
+async def test_a_sandbox_that_ends_at_its_start_is_a_sandbox_error() -> None:
     keeper = SandboxInit(Launch(argv=("/bin/sh", "-c", "echo ready"), env={}))
     await eventually(lambda: not keeper.is_alive)
     with pytest.raises(SandboxError, match="The sandbox did not start"):
@@ -406,7 +406,7 @@ async def test_a_command_is_broken_off_by_ever_stronger_means(container_place: B
 
 
 @pytest.mark.slow
-async def test_what_a_terminal_started_ends_with_it_and_others_live_on(container_place: Backend) -> None:
+async def test_a_terminal_s_processes_end_with_it_and_no_others(container_place: Backend) -> None:
     one, two = Terminal("one", backend=container_place), Terminal("two", backend=container_place)
     await one.run("setsid sleep 9001 & sleep 9002 & env -i sleep 9003 &", timeout=20)
     await two.run("sleep 9004 &", timeout=20)
@@ -416,7 +416,7 @@ async def test_what_a_terminal_started_ends_with_it_and_others_live_on(container
 
 
 @pytest.mark.slow
-async def test_a_container_that_was_ended_from_inside_is_made_anew(engine: StandIn, container_place: Backend) -> None:
+async def test_a_container_ended_from_inside_is_restarted(engine: StandIn, container_place: Backend) -> None:
     terminal = Terminal("main", backend=container_place)
     first = await terminal.run("pkill cat", timeout=20)
     assert first.status in {"restarted", "completed"}
@@ -425,7 +425,7 @@ async def test_a_container_that_was_ended_from_inside_is_made_anew(engine: Stand
 
 
 @pytest.mark.slow
-async def test_a_limit_that_the_engine_does_not_keep_ends_the_container_and_is_named(
+async def test_a_limit_unknown_to_the_engine_ends_the_container_and_is_reported(
     engine: StandIn, tmp_path: Path
 ) -> None:
     settings = replace(engine.settings, limits=SandboxLimits(files=50))
@@ -441,14 +441,14 @@ async def test_a_limit_that_the_engine_does_not_keep_ends_the_container_and_is_n
     assert engine.containers == []
 
 
-async def test_an_image_that_is_gone_is_said(engine: StandIn, container_place: Backend) -> None:
+async def test_a_missing_image_is_reported(engine: StandIn, container_place: Backend) -> None:
     (engine.home / "images" / IMAGE).unlink()
     with pytest.raises(SandboxError, match=f"docker pull {IMAGE}"):
         await container_place.open()
 
 
 @pytest.mark.slow
-async def test_the_container_ends_with_whoever_holds_it(engine: StandIn, tmp_path: Path) -> None:
+async def test_the_container_ends_with_its_owner(engine: StandIn, tmp_path: Path) -> None:
     program = (
         "import asyncio, sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]\n"
         "from tests.containers import StandIn; from agent_runtime.terminals.backends import create_backend\n"

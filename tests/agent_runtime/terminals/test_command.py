@@ -24,9 +24,7 @@ from agent_runtime.terminals.command import Marker
         (130, (), False),
     ],
 )
-def test_every_stage_of_a_pipe_counts_but_a_broken_pipe_does_not(
-    exit_code: int, pipe: tuple[int, ...], *, ok: bool
-) -> None:
+def test_all_pipeline_stages_count_except_a_broken_pipe(exit_code: int, pipe: tuple[int, ...], *, ok: bool) -> None:
     assert Marker(exit_code=exit_code, pipe=pipe, pid=4, cwd="/").ok is ok
 
 
@@ -62,7 +60,7 @@ def test_bash_reads_a_quoted_command_back_to_the_byte(text: str) -> None:
         ("", None),
     ],
 )
-def test_only_what_bash_says_of_the_text_itself_tells_that_something_is_missing(said: str, missing: str | None) -> None:
+def test_only_parser_errors_mark_a_command_as_incomplete(said: str, missing: str | None) -> None:
     told = command.incomplete_reason(said)
     assert (told is None) == (missing is None)
     assert told is None or told.endswith(f" ({missing})" if missing else "is not closed")

@@ -1,4 +1,4 @@
-"""The terminals of whatever system this runs on, without a sandbox, with each shell that is installed."""
+"""Terminals of this system, without a sandbox, with all installed shells."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SLEEP = {"bash": "sleep 60", "powershell": "Start-Sleep 60", "cmd": "ping -n 60
 
 
 @pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[TerminalFactory]:
+async def factory(tmp_path: Path) -> AsyncIterator[TerminalFactory]:
     (tmp_path / "work").mkdir()
     made = create_terminals(Local(SandboxSettings()), tmp_path / "work", {}, Spool(tmp_path / "logs"))
     yield made
@@ -31,16 +31,16 @@ async def here(tmp_path: Path) -> AsyncIterator[TerminalFactory]:
 
 
 @pytest.fixture(params=_SHELLS)
-async def terminal(here: TerminalFactory, request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, LiveTerminal]]:
+async def terminal(factory: TerminalFactory, request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, LiveTerminal]]:
     shell = str(request.param)
-    if shell not in here.shells:
+    if shell not in factory.shells:
         pytest.skip(f"{shell} is no shell of this system")
-    made = here.terminal("main", shell)
+    made = factory.terminal("main", shell)
     yield shell, made
     await made.close()
 
 
-async def test_output_exit_code_and_directory_are_told(terminal: tuple[str, LiveTerminal], tmp_path: Path) -> None:
+async def test_output_exit_code_and_directory_are_reported(terminal: tuple[str, LiveTerminal], tmp_path: Path) -> None:
     _, live = terminal
     report = await live.run("echo hello", timeout=60)
     assert (report.status, report.exit_code, report.ok) == ("completed", 0, True)
@@ -48,7 +48,7 @@ async def test_output_exit_code_and_directory_are_told(terminal: tuple[str, Live
     assert Path(report.cwd).samefile(tmp_path / "work")  # noqa: ASYNC240 - nothing else runs
 
 
-async def test_a_failure_and_several_lines_are_told(terminal: tuple[str, LiveTerminal]) -> None:
+async def test_a_failure_and_multiline_output_are_reported(terminal: tuple[str, LiveTerminal]) -> None:
     shell, live = terminal
     assert (await live.run(_FAIL[shell], timeout=60)).exit_code == 7
     assert (await live.run("echo a\necho b", timeout=60)).output.split() == ["a", "b"]
@@ -61,7 +61,7 @@ async def test_state_lives_on(terminal: tuple[str, LiveTerminal]) -> None:
     assert (await live.run(getting, timeout=60)).output.strip() == "5"
 
 
-async def test_what_runs_on_is_broken_off_and_a_command_follows(terminal: tuple[str, LiveTerminal]) -> None:
+async def test_a_running_command_is_interrupted_and_another_follows(terminal: tuple[str, LiveTerminal]) -> None:
     shell, live = terminal
     assert (await live.run(_SLEEP[shell], timeout=1)).status == "running"
     await live.interrupt("enough")

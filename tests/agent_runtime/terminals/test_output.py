@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agent_runtime.terminals.output import Capture, Output, Screen, Spool
 
 
-def shown(*pieces: bytes) -> str:
+def screen_text(*pieces: bytes) -> str:
     screen = Screen()
     return "".join(screen.feed(piece) for piece in pieces) + screen.flush()
 
@@ -36,11 +36,11 @@ def shown(*pieces: bytes) -> str:
         (b"\x1b[?25l\x1b[?2004hprompt> ", "prompt> "),
     ],
 )
-def test_the_text_is_what_a_reader_would_have_seen(data: bytes, text: str) -> None:
-    assert shown(data) == text
+def test_the_text_matches_the_visible_terminal(data: bytes, text: str) -> None:
+    assert screen_text(data) == text
 
 
-def test_an_unfinished_line_is_there_before_it_is_settled() -> None:
+def test_an_unfinished_line_is_available_before_its_end() -> None:
     screen = Screen()
     assert screen.feed(b"one\nPassword: ") == "one\n"
     assert screen.line == "Password: "
@@ -83,8 +83,8 @@ def test_the_text_does_not_depend_on_how_the_bytes_arrive(pieces: list[bytes], d
     whole = b"".join(pieces)
     cut = data.draw(st.integers(0, len(whole)))
     again = data.draw(st.integers(cut, len(whole)))
-    assert shown(whole[:cut], whole[cut:again], whole[again:]) == shown(whole)
-    assert shown(*(whole[i : i + 1] for i in range(len(whole)))) == shown(whole)
+    assert screen_text(whole[:cut], whole[cut:again], whole[again:]) == screen_text(whole)
+    assert screen_text(*(whole[i : i + 1] for i in range(len(whole)))) == screen_text(whole)
 
 
 @given(
@@ -107,7 +107,7 @@ def test_a_sequence_that_only_new_terminals_know_is_passed_over_on_a_full_screen
 
 
 @pytest.mark.parametrize(
-    ("written", "shown"),
+    ("written", "screen_text"),
     [
         ("\u4e00\rX", "X"),
         ("\u4e00\u4e8c\r\x1b[P", "\u4e8c"),
@@ -119,10 +119,10 @@ def test_a_sequence_that_only_new_terminals_know_is_passed_over_on_a_full_screen
         ("e\u0301\x1b[1;1H\u0301", "\u00e9"),
     ],
 )
-def test_half_of_a_wide_character_and_marks_above_letters_are_shown_on_a_full_screen(written: str, shown: str) -> None:
+def test_partial_wide_characters_and_combining_marks_render_on_a_full_screen(written: str, screen_text: str) -> None:
     screen = Screen()
     screen.feed(b"\x1b[?1049h" + written.encode())
-    assert screen.full_screen == shown
+    assert screen.full_screen == screen_text
 
 
 @given(
@@ -137,10 +137,10 @@ def test_no_text_breaks_the_emulator(pieces: list[str]) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_become_text_without_control_characters(data: bytes) -> None:
-    assert not set(shown(data)) & {chr(code) for code in [*range(9), *range(14, 32), 127]}
+    assert not set(screen_text(data)) & {chr(code) for code in [*range(9), *range(14, 32), 127]}
 
 
-def test_short_text_is_kept_whole() -> None:
+def test_short_text_is_not_truncated() -> None:
     capture = Capture(5)
     for piece in ("abc", "def", "ghij"):
         capture.add(piece, piece.count("\n"))
@@ -159,15 +159,15 @@ def test_long_text_is_head_count_and_tail() -> None:
     assert "logs/a.log" in text
 
 
-def test_binary_data_is_left_out_and_the_text_around_it_stays() -> None:
+def test_binary_data_is_removed_from_text() -> None:
     output = Output()
     output.feed(b"$ cat photo.png\n" + random.Random(1).randbytes(10_000) + b"\ndone\n")  # noqa: S311 - noise is enough
-    shown = output.render_all()
-    assert shown.startswith("$ cat photo.png\n")
-    assert shown.endswith("done\n")
-    assert "characters of binary data]" in shown
-    assert shown.count("\ufffd") < 12
-    assert len(shown) < 400
+    screen_text = output.render_all()
+    assert screen_text.startswith("$ cat photo.png\n")
+    assert screen_text.endswith("done\n")
+    assert "characters of binary data]" in screen_text
+    assert screen_text.count("\ufffd") < 12
+    assert len(screen_text) < 400
 
 
 @given(st.lists(st.text(max_size=30), max_size=30), st.integers(1, 20))
@@ -196,7 +196,7 @@ def test_long_output_goes_to_a_log_and_short_output_does_not(tmp_path: Path) -> 
     assert (tmp_path / "logs" / "long.log").read_text() == "".join(f"{n}\n" for n in range(5_000))
 
 
-def test_a_log_that_cannot_be_written_is_said_and_ends_nothing(tmp_path: Path) -> None:
+def test_a_log_error_is_reported_and_does_not_stop_the_command(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("a file where the directory should be")
     output = Output(spool=Spool(tmp_path / "logs"), name="a")
     output.feed(b"x" * 20_000)
@@ -205,7 +205,7 @@ def test_a_log_that_cannot_be_written_is_said_and_ends_nothing(tmp_path: Path) -
     assert "10,000 characters left out" in output.render_all()
 
 
-def test_what_was_taken_is_not_given_again() -> None:
+def test_output_is_returned_only_once() -> None:
     output = Output()
     output.feed(b"one\ntw")
     assert output.take_new() == "one\ntw"

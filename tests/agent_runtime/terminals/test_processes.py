@@ -1,4 +1,4 @@
-"""Who shares a terminal, where ps(1) is all that tells."""
+"""Processes on a terminal as listed by ps(1)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ _TERMINALS_OF_A_SANDBOX = 64
 
 @contextmanager
 def own_terminal(script: str) -> Iterator[tuple[int, int]]:
-    """A shell on a terminal whose number no sandbox has: its process, and the terminal's other end.
+    """Start a shell on a terminal whose number no sandbox has; return its process and the other end.
 
-    ps(1) names terminals by their numbers, and Linux counts those anew in each sandbox with a /dev of its own. So the
-    shell of a test that runs at the same time would seem to be on our terminal, and be killed. (Where ps is all that
-    tells, there are no such sandboxes.)
+    ps(1) names terminals by number, and Linux counts them anew in a sandbox with its own /dev: the shell of a
+    concurrent test would seem to be on our terminal, and be killed.
     """
     opened = [os.openpty() for _ in range(_TERMINALS_OF_A_SANDBOX)]
     descriptor, terminal = max(opened, key=lambda ends: os.fstat(ends[1]).st_rdev)
@@ -44,7 +43,7 @@ def own_terminal(script: str) -> Iterator[tuple[int, int]]:
         os.close(descriptor)
 
 
-def test_a_process_without_a_terminal_shares_it_with_nobody() -> None:
+def test_a_process_without_a_terminal_has_no_terminal_siblings() -> None:
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as alone:
         assert terminal_processes(alone.pid) == frozenset()
         alone.kill()
@@ -53,7 +52,7 @@ def test_a_process_without_a_terminal_shares_it_with_nobody() -> None:
     assert terminal_processes(alone.pid) == frozenset(), "it is gone"
 
 
-def test_those_beside_a_process_on_its_terminal_are_found_and_killed() -> None:
+def test_processes_on_the_same_terminal_are_found_and_killed() -> None:
     with own_terminal("sleep 61 & echo begun; wait") as (pid, descriptor):
         assert b"begun" in os.read(descriptor, 100)
         [other] = terminal_processes(pid)

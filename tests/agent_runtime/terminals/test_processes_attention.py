@@ -63,7 +63,7 @@ async def terminal(tmp_path: Path) -> AsyncIterator[Terminal]:
     await place.close()
 
 
-async def test_a_command_that_waits_for_input_is_known_at_once(terminal: Terminal) -> None:
+async def test_a_command_that_waits_for_input_is_detected_immediately(terminal: Terminal) -> None:
     told = {}
     for name, command in PROMPTS.items():
         told[name] = (await terminal.run(command, timeout=30)).status
@@ -71,7 +71,7 @@ async def test_a_command_that_waits_for_input_is_known_at_once(terminal: Termina
     assert told == dict.fromkeys(PROMPTS, "waiting for input")
 
 
-async def test_a_command_that_does_anything_else_is_not_taken_to_wait(terminal: Terminal) -> None:
+async def test_a_busy_command_does_not_count_as_waiting(terminal: Terminal) -> None:
     told = {}
     for name, command in OTHERS.items():
         told[name] = (await terminal.run(command, timeout=0.7)).status
@@ -99,6 +99,6 @@ async def test_where_the_system_does_not_tell_a_quiet_moment_after_an_answer_is_
     assert (answered.status, answered.output) == ("running", "hi me\n")
 
 
-def test_what_cannot_be_looked_at_is_unclear() -> None:
+def test_inaccessible_processes_are_unclear() -> None:
     assert foreground_state(1 << 30, 1, has_timed_reads=False) == UNCLEAR
     assert ForegroundState(kind="unclear") == UNCLEAR

@@ -48,10 +48,10 @@ async def run(terminal: Terminal, command: str, timeout: float = 20) -> CommandR
     return await terminal.run(command, timeout=timeout)
 
 
-async def begun(terminal: Terminal, command: str) -> None:
-    """Run a command until it has written that it has begun; pytest's own limit ends one that does not."""
+async def run_until_output(terminal: Terminal, command: str) -> None:
+    """Run a command until it has printed its first output."""
     report: CommandReport | None = await run(terminal, command, timeout=0.05)
-    while report is None or "begun" not in report.output:
+    while report is None or "run_until_output" not in report.output:
         report = await terminal.read(timeout=0.05)
 
 
@@ -123,7 +123,7 @@ async def test_a_command_ends_with_its_output_and_exit_code_and_the_session_goes
         "echo `ls",
     ],
 )
-async def test_an_unfinished_command_is_not_run_and_said_to_be_incomplete(terminal: Terminal, command: str) -> None:
+async def test_an_unfinished_command_is_reported_as_incomplete(terminal: Terminal, command: str) -> None:
     await run(terminal, "shell=same")
     report = await run(terminal, f"touch ran\n{command}")
     assert (report.status, report.exit_code, report.ok) == ("incomplete", None, False)
@@ -151,7 +151,7 @@ async def test_a_function_with_the_name_of_a_fork_bomb_is_not_called_by_later_co
 
 
 @pytest.mark.parametrize("mode", ["set -v", "set -x", "set -vx", "set -a", "set -u"])
-async def test_what_a_shell_repeats_of_a_command_is_not_taken_for_an_error(terminal: Terminal, mode: str) -> None:
+async def test_a_command_echoed_by_the_shell_is_no_error(terminal: Terminal, mode: str) -> None:
     await run(terminal, mode)
     report = await run(terminal, "echo 'unexpected end of file' | tr a-z A-Z; false")
     assert (report.status, report.exit_code) == ("completed", 1)
@@ -165,7 +165,7 @@ async def test_what_a_shell_repeats_of_a_command_is_not_taken_for_an_error(termi
 
 
 @pytest.mark.parametrize("mode", ["BASH_ARGV0=other", "alias :='echo colon'", 'trap "echo \'open" DEBUG'])
-async def test_a_command_is_judged_by_itself_whatever_the_session_has_set(terminal: Terminal, mode: str) -> None:
+async def test_a_command_is_parsed_independently_of_session_options(terminal: Terminal, mode: str) -> None:
     await run(terminal, f"shell=same; {mode}")
     report = await run(terminal, "touch ran\necho 'open")
     assert (report.status, report.exit_code) == ("incomplete", None)
@@ -231,7 +231,7 @@ async def test_a_line_of_a_hundred_thousand_characters_is_not_wrapped(terminal: 
         "\\033]7770;{zeros}" + "x" * 10_000,
     ],
 )
-async def test_a_forged_end_of_command_is_output_like_any_other(terminal: Terminal, forged: str) -> None:
+async def test_a_forged_end_marker_is_plain_output(terminal: Terminal, forged: str) -> None:
     text = forged.format(zeros="0" * 32)
     report = await run(terminal, f"/usr/bin/env printf '{text}'; sleep 0.2; cd /usr; (exit 7)")
     assert (report.status, report.exit_code, report.cwd) == ("completed", 7, "/usr")
@@ -253,7 +253,7 @@ async def test_the_word_that_ends_a_command_is_in_no_environment(terminal: Termi
         ("nano numbers", "numbers", "\x18"),
     ],
 )
-async def test_full_screen_programs_show_their_screen_and_can_be_left(
+async def test_full_screen_programs_render_a_screen_and_can_exit(
     terminal: Terminal, program: str, shows: str, leave: str
 ) -> None:
     if shutil.which(program.split(maxsplit=1)[0], path="/usr/bin:/bin") is None:
@@ -282,7 +282,7 @@ async def test_three_gigabytes_are_cut_off_at_the_quota_in_little_memory(termina
     assert (await run(terminal, "echo ok")).output == "ok\n"
 
 
-async def test_programs_are_told_to_do_without_colours_progress_bars_and_questions(tmp_path: Path) -> None:
+async def test_the_environment_disables_colours_progress_bars_and_prompts(tmp_path: Path) -> None:
     settings = SandboxSettings(environment={"PIP_PROGRESS_BAR": "on", "CI": ""})
     place = create_backend(Bubblewrap(settings), tmp_path)
     terminal = Terminal("main", backend=place)
@@ -329,7 +329,7 @@ async def test_a_line_of_100000_characters_is_not_wrapped(terminal: Terminal) ->
 
 
 async def test_nothing_can_forge_the_end_of_a_command(terminal: Terminal) -> None:
-    """A program may know the form of the marker, but never the nonce, which only the shell holds."""
+    """Programs may know the marker's form, but not the nonce."""
     report = await run(
         terminal,
         "env | grep -c __cp; set | sed -n 's/^__cp_nonce=/nonce:/p' >/dev/null\n"
@@ -373,7 +373,7 @@ async def test_a_repl_takes_input_and_ends_with_control_d(terminal: Terminal) ->
 
 
 def pass_on_late(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, *, what: bytes) -> None:
-    """Have what is typed with these bytes in it reach the terminal's programs only after they were looked at thrice."""
+    """Delay input that contains these bytes until the programs were inspected three times."""
     assert terminal._shell is not None
     pty = terminal._shell.pty
     write, attention = pty.write, pty.foreground_state
@@ -397,7 +397,7 @@ def pass_on_late(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, *, what: b
     monkeypatch.setattr(pty, "foreground_state", looking)
 
 
-async def test_a_program_that_has_not_read_what_was_typed_does_not_wait_for_more(
+async def test_a_program_with_unread_input_does_not_count_as_waiting(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await run(terminal, "/usr/bin/python3 -q")
@@ -414,7 +414,7 @@ async def test_a_shell_that_has_not_read_its_command_does_not_wait_for_input(
     assert (report.status, report.output) == ("completed", "done\n")
 
 
-async def test_a_shell_that_is_killed_before_it_is_known_is_reported_as_ended(
+async def test_a_shell_killed_before_identification_is_reported_as_ended(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     meet = Pty.identify_leader
@@ -439,9 +439,9 @@ async def test_a_hidden_prompt_takes_its_answer(terminal: Terminal) -> None:
 
 
 async def test_control_c_and_control_z_give_the_shell_back(terminal: Terminal) -> None:
-    await begun(terminal, "sh -c 'echo begun; exec sleep 60'")
+    await run_until_output(terminal, "sh -c 'echo run_until_output; exec sleep 60'")
     assert (await terminal.send("\x03", timeout=30)).exit_code == 130
-    await begun(terminal, "sh -c 'echo begun; exec sleep 60'")
+    await run_until_output(terminal, "sh -c 'echo run_until_output; exec sleep 60'")
     stopped = await terminal.send("\x1a", timeout=30)
     assert (stopped.status, stopped.exit_code) == ("completed", 148)
     assert "Stopped" in stopped.output
@@ -451,17 +451,17 @@ async def test_control_c_and_control_z_give_the_shell_back(terminal: Terminal) -
 @pytest.mark.parametrize(
     ("command", "survives"),
     [
-        ("x=1; sh -c 'echo begun; exec sleep 60'", True),
-        ("x=1; sh -c 'echo begun; exec cat'", True),
-        ("x=1; bash -c 'trap \"\" INT; echo begun; while :; do sleep 0.1; done'", True),
-        ("x=1; trap '' INT; echo begun; while :; do :; done", False),
+        ("x=1; sh -c 'echo run_until_output; exec sleep 60'", True),
+        ("x=1; sh -c 'echo run_until_output; exec cat'", True),
+        ("x=1; bash -c 'trap \"\" INT; echo run_until_output; while :; do sleep 0.1; done'", True),
+        ("x=1; trap '' INT; echo run_until_output; while :; do :; done", False),
     ],
 )
-async def test_an_interrupt_ends_even_what_ignores_it(
+async def test_an_interrupt_ends_a_program_that_ignores_it(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, command: str, *, survives: bool
 ) -> None:
     monkeypatch.setattr(shell_module, "_GRACE_SECONDS", 0.3)
-    await begun(terminal, command)
+    await run_until_output(terminal, command)
     await terminal.interrupt("told to stop")
     report = await terminal.read(timeout=30)
     assert report is not None
@@ -472,12 +472,14 @@ async def test_an_interrupt_ends_even_what_ignores_it(
 
 @pytest.mark.parametrize("beforehand", ["", "trap '' INT; "])
 @pytest.mark.parametrize("alone", [True, False])
-async def test_what_a_killed_program_left_unread_is_no_part_of_the_next_command(
+async def test_unread_input_of_a_killed_program_is_discarded(
     terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beforehand: str, *, alone: bool
 ) -> None:
     monkeypatch.setattr(shell_module, "_GRACE_SECONDS", 0.3)
     used = Terminal("alone", backend=create_backend(Local(SandboxSettings()), tmp_path)) if alone else terminal
-    await begun(used, f'x=1; bash -c "{beforehand}stty raw -echo; echo begun; while :; do sleep 0.1; done"')
+    await run_until_output(
+        used, f'x=1; bash -c "{beforehand}stty raw -echo; echo run_until_output; while :; do sleep 0.1; done"'
+    )
     await used.interrupt("told to stop")
     after = await run(used, "echo $x")
     assert (after.status, after.output) == ("completed", "1\n")
@@ -491,7 +493,7 @@ async def test_background_output_comes_with_the_next_look(terminal: Terminal) ->
     assert "late" in report.output + report.note
 
 
-async def test_a_full_screen_program_is_shown_as_its_screen(terminal: Terminal) -> None:
+async def test_a_full_screen_program_is_rendered_as_a_screen(terminal: Terminal) -> None:
     await run(terminal, "seq 1000 > numbers")
     report = await run(
         terminal, "printf '\\033[?1049h\\033[2J\\033[5;3Hhello'; read x; printf '\\033[?1049l'", timeout=30
@@ -597,7 +599,7 @@ def test_the_end_of_a_shell_that_one_event_loop_did_not_finish_is_finished_in_th
     place = create_backend(Bubblewrap(SandboxSettings()), tmp_path)
     terminal = Terminal("main", backend=place)
 
-    async def left_in_the_middle() -> None:
+    async def start_and_leave() -> None:
         assert (await run(terminal, "sleep 60", timeout=0.05)).status == "running"
         shell = terminal._shell
         assert shell is not None
@@ -606,7 +608,7 @@ def test_the_end_of_a_shell_that_one_event_loop_did_not_finish_is_finished_in_th
             os.kill(shell.pty.leader, signal.SIGKILL)
             await eventually(lambda: shell._reap_task is not None)
 
-    async def gone_on_with() -> None:
+    async def continue_session() -> None:
         report = await terminal.read(timeout=20)
         assert report is not None
         assert (report.status, report.exit_code) == ("restarted", 137)
@@ -614,13 +616,11 @@ def test_the_end_of_a_shell_that_one_event_loop_did_not_finish_is_finished_in_th
         await terminal.close()
         await place.close()
 
-    asyncio.run(left_in_the_middle())
-    asyncio.run(gone_on_with())
+    asyncio.run(start_and_leave())
+    asyncio.run(continue_session())
 
 
-async def test_who_is_cancelled_while_a_shell_is_buried_does_not_stop_that(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cancelled_close_does_not_stop_the_reaping(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     await run(terminal, "true")
     shell = terminal._shell
     assert shell is not None
@@ -645,7 +645,7 @@ async def test_who_is_cancelled_while_a_shell_is_buried_does_not_stop_that(
 async def test_a_shell_that_ends_is_no_longer_read_when_its_terminal_is_closed(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An event loop that goes on to watch a closed descriptor misses what the next one of its number has to say."""
+    """An event loop that still watches a closed descriptor misses events of the next one with its number."""
     await run(terminal, "true")
     shell = terminal._shell
     assert shell is not None

@@ -1,4 +1,4 @@
-"""The terminals of Windows, with bash on a terminal of this system in the place of ConPTY."""
+"""Windows terminals, with bash on a POSIX terminal in place of ConPTY."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from agent_runtime.terminals.windows import ConsoleTerminal, ConsoleTerminals
 
 
 class PosixConsole:
-    """A program on a terminal that echoes what is typed, as a console does."""
+    """A program on a terminal that echoes its input, as a console does."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], directory: Path) -> None:
         self._master, theirs = os.openpty()
@@ -96,7 +96,7 @@ async def test_a_command_ends_with_its_output_and_exit_code(
     assert report.ok is (exit_code == 0)
 
 
-async def test_state_lives_on_and_the_directory_is_told(terminal: ConsoleTerminal, tmp_path: Path) -> None:
+async def test_shell_state_persists_and_the_directory_is_reported(terminal: ConsoleTerminal, tmp_path: Path) -> None:
     await terminal.run("mkdir sub; cd sub; x=5", timeout=20)
     report = await terminal.run("echo $x", timeout=20)
     assert (report.output, report.cwd, report.number) == ("5\n", str(tmp_path / "work" / "sub"), 2)
@@ -104,7 +104,7 @@ async def test_state_lives_on_and_the_directory_is_told(terminal: ConsoleTermina
 
 
 @pytest.mark.parametrize("command", ["echo 'open", "cat <<E\nx", "if true; then"])
-async def test_what_is_left_open_ends_with_its_command(terminal: ConsoleTerminal, command: str) -> None:
+async def test_unclosed_syntax_ends_with_its_command(terminal: ConsoleTerminal, command: str) -> None:
     assert (await terminal.run(command, timeout=20)).status == "completed"
     assert (await terminal.run("echo again", timeout=20)).output == "again\n"
 
@@ -123,7 +123,7 @@ async def test_a_command_that_goes_on_takes_input_and_is_read_in_pieces(terminal
         await terminal.send("x", timeout=1)
 
 
-async def test_control_c_gives_the_shell_back_and_what_ignores_it_is_killed(
+async def test_control_c_restores_the_shell_and_a_program_that_ignores_it_is_killed(
     terminal: ConsoleTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(windows, "_GRACE_SECONDS", 30.0)  # however busy the machine is
@@ -145,7 +145,7 @@ async def test_a_shell_that_ends_says_so_and_starts_again(terminal: ConsoleTermi
     assert (await terminal.run("echo anew", timeout=20)).output == "anew\n"
 
 
-async def test_long_output_is_cut_and_kept_whole_in_its_log(terminal: ConsoleTerminal, tmp_path: Path) -> None:
+async def test_long_output_is_truncated_and_logged_in_full(terminal: ConsoleTerminal, tmp_path: Path) -> None:
     report = await terminal.run("seq 20000", timeout=20)
     assert "characters left out" in report.output
     (log,) = (tmp_path / "logs").glob("*.log")

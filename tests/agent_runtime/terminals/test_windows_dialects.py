@@ -48,12 +48,12 @@ _RECORDED = {
         f"{ESC}]7770;abc;begin{BEL}one{ESC}[6;1Htwo\r\n{ESC}]7770;abc;3;4711;C:\\work{BEL}\r\nC:\\work>"
     ),
 }
-"""In the form in which consoles are recorded to answer; not recorded here."""
+"""Modelled on console recordings; not recorded here."""
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("name", _RECORDED)
-def test_output_and_end_are_told_apart_from_echo_and_prompt_however_they_come(name: str, size: int) -> None:
+def test_output_is_separated_from_echo_and_prompt_in_any_chunks(name: str, size: int) -> None:
     recorded, parted, output = _RECORDED[name], OutputParser("abc"), ""
     pieces = [recorded[start : start + size] for start in range(0, len(recorded), size)]
     while pieces and parted.marker is None:

@@ -28,7 +28,7 @@ TEN = [f"line {i}" for i in range(1, 11)]
 LINES = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=10)
 
 
-def test_a_change_is_shown_with_numbers_and_three_lines_around_it() -> None:
+def test_a_diff_has_line_numbers_and_three_lines_of_context() -> None:
     assert diff(TEN, [*TEN[:4], "new", "newer", *TEN[5:]]).split("\n") == [
         " 2   line 2",
         " 3   line 3",
@@ -42,7 +42,7 @@ def test_a_change_is_shown_with_numbers_and_three_lines_around_it() -> None:
     ]
 
 
-def test_changes_that_were_just_sent_are_shown_by_their_numbers_only() -> None:
+def test_sent_edits_are_rendered_by_line_numbers_only() -> None:
     edit = LineEdit(start=4, end=10, text="line 4\n" + "new\n" * 20)
     assert diff(TEN, [*TEN[:4], *["new"] * 20], edits=[edit]).split("\n") == [
         " 2   line 2",
@@ -57,7 +57,7 @@ def test_changes_that_were_just_sent_are_shown_by_their_numbers_only() -> None:
     ]
 
 
-def test_changes_elsewhere_are_left_out() -> None:
+def test_changes_outside_the_regions_are_omitted() -> None:
     after = ["first", *TEN[1:9], "last"]
     assert diff(TEN, after, regions=[(8, 10)]).split("\n")[-2:] == ["10 - line 10", "10 + last"]
     assert "first" not in diff(TEN, after, regions=[(8, 10)])
@@ -76,7 +76,7 @@ def test_changes_are_counted_with_their_places() -> None:
     assert ", 79, 60 more places (+100 -100)." in many
 
 
-def test_changes_far_apart_are_parted() -> None:
+def test_distant_changes_form_separate_groups() -> None:
     after = ["first", *TEN[1:9], "last"]
     assert diff(TEN, after).split("\n…\n") == [
         " 1 - line 1\n 1 + first\n 2   line 2\n 3   line 3\n 4   line 4",
@@ -94,7 +94,7 @@ def test_a_long_run_is_cut_in_its_middle() -> None:
     assert "… 88 more lines" in shown[6]
 
 
-def test_a_long_diff_is_cut_with_the_number_of_lines_left_out() -> None:
+def test_a_long_diff_is_truncated_with_a_count() -> None:
     before = [f"{i}" for i in range(400)]
     after = [line if i % 10 else f"{line}!" for i, line in enumerate(before)]
     shown = diff(before, after).split("\n")
@@ -112,7 +112,7 @@ def test_texts_too_long_to_compare_are_only_counted() -> None:
 
 
 @given(LINES, LINES)
-def test_what_is_shown_is_true_of_the_texts(before: list[str], after: list[str]) -> None:
+def test_a_diff_is_true_of_the_texts(before: list[str], after: list[str]) -> None:
     removed, added = list(before), list(after)
     for line in diff(before, after).split("\n"):
         if found := re.fullmatch(r" *(\d+) ([-+ ]) (.*)", line):
@@ -126,7 +126,7 @@ def test_what_is_shown_is_true_of_the_texts(before: list[str], after: list[str])
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_opcodes_make_one_text_of_the_other_whatever_their_length(seed: int) -> None:
+def test_opcodes_transform_texts_of_any_length(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - lines to compare
     old = [f"line {chance.randrange(2000)}" for _ in range(chance.choice([0, 5, 80, 600]))]
     new = [line for line in old if chance.random() > 0.1]
@@ -141,8 +141,8 @@ def test_opcodes_make_one_text_of_the_other_whatever_their_length(seed: int) -> 
         assert codes == SequenceMatcher(None, old, new).get_opcodes()
 
 
-def test_what_difflib_would_compare_for_minutes_is_taken_to_differ() -> None:
-    """No line stands once, and each match is a line or two long."""
+def test_texts_too_expensive_for_difflib_count_as_different() -> None:
+    """No line is unique, and matches are a line or two long."""
     chance = random.Random(1)  # noqa: S311 - lines to compare
     old, new = ([str(chance.randrange(150)) for _ in range(9000)] for _ in range(2))
     assert len(opcodes(old, new)) == 1
@@ -289,7 +289,7 @@ def test_appending_joins_no_lines(before: str, payload: str, after: str) -> None
         (b"", "utf-8", ""),
     ],
 )
-def test_encodings_are_recognised_and_given_back(data: bytes, encoding: str, raw: str) -> None:
+def test_encodings_are_recognised_and_preserved(data: bytes, encoding: str, raw: str) -> None:
     text = decode(data)
     assert text is not None
     assert (text.encoding, text.raw) == (encoding, raw)
@@ -302,7 +302,7 @@ def test_binary_data_is_no_text(data: bytes) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_every_text_gives_back_its_bytes(data: bytes) -> None:
+def test_any_text_encodes_to_its_original_bytes(data: bytes) -> None:
     text = decode(data)
     assert text is None or text.encode(text.raw) == data
 
@@ -316,12 +316,12 @@ def test_carriage_returns_belong_to_the_line_ending_where_most_lines_have_them()
     assert Text("a\r\nb\nc\n").lines == ("a\r", "b", "c")
 
 
-def test_a_character_that_the_encoding_lacks_is_named() -> None:
+def test_an_unencodable_character_is_reported() -> None:
     with pytest.raises(ToolError, match=r"latin-1 and cannot hold '€' \(U\+20AC\)"):
         Text("x", "latin-1").encode("5 €")
 
 
-def test_what_is_unusual_is_said_and_what_is_not_is_not() -> None:
+def test_only_unusual_formats_are_noted() -> None:
     assert Text("a\n").format_notes == ""
     assert Text("").format_notes == ""
     assert Text("a\r\nb", "utf-16-le", b"\xff\xfe").format_notes == (

@@ -11,7 +11,7 @@ from agent_runtime.workspace.diffs import unified_hunks
 LINES = st.lists(st.sampled_from(["a", "b", "c", ""]), max_size=30)
 
 
-def test_changes_come_in_hunks_with_three_lines_of_context() -> None:
+def test_changes_form_hunks_with_three_lines_of_context() -> None:
     before = [str(i) for i in range(1, 31)]
     after = [*before[:4], "new", *before[5:20], *before[21:]]
     assert unified_hunks(before, after) == [
@@ -20,7 +20,7 @@ def test_changes_come_in_hunks_with_three_lines_of_context() -> None:
     ]
 
 
-def test_whole_files_come_and_go() -> None:
+def test_whole_files_are_added_and_deleted() -> None:
     assert unified_hunks([], ["a", "b"]) == ["@@ -0,0 +1,2 @@", "+a", "+b"]
     assert unified_hunks(["a"], []) == ["@@ -1,1 +0,0 @@", "-a"]
     assert unified_hunks(["a"], ["a"]) == []

@@ -30,13 +30,13 @@ def applied(lines: list[str], old: list[str], new: list[str]) -> tuple[str, list
     return match.level, lines[: match.start - 1] + match.lines + lines[match.end :]
 
 
-def test_exact_lines_are_replaced_as_they_are_given() -> None:
+def test_exact_lines_are_replaced_verbatim() -> None:
     rung, after = applied(FILE, ["        x = 2"], ["  x = 3", ""])
     assert rung == "exact"
     assert after == [*FILE[:6], "  x = 3", "", FILE[7]]
 
 
-def test_trailing_whitespace_is_ignored_and_kept_where_nothing_changed() -> None:
+def test_trailing_whitespace_is_ignored_and_preserved() -> None:
     rung, after = applied(["a  ", "b\t", "c"], ["a", "b"], ["a", "B"])
     assert (rung, after) == ("trailing whitespace", ["a  ", "B", "c"])
 
@@ -70,7 +70,7 @@ def test_inconsistent_indentation_is_no_match() -> None:
         find_block(["a", "  b", "    c"], ["a", "b", "c"], ["x"])
 
 
-def test_typographic_punctuation_is_ignored_and_kept_where_nothing_changed() -> None:
+def test_typographic_punctuation_is_ignored_and_preserved() -> None:
     lines = ["say “hello” — now", "it\u2019s\u00a0fine…"]
     rung, after = applied(lines, ['say "hello" - now', "it's fine..."], ['say "hello" - now', "it is"])
     assert (rung, after) == ("Unicode punctuation", [lines[0], "it is"])
@@ -91,7 +91,7 @@ def test_text_that_stands_twice_on_a_rung_is_refused_with_the_lines(lines: list[
     assert told.value.kind == "ValueError"
 
 
-def test_what_was_replaced_before_is_recognised() -> None:
+def test_an_already_applied_replacement_is_recognised() -> None:
     with pytest.raises(ToolError, match=r"already applied: .* 3-3"):
         find_block(FILE, ["        x = 7"], ["        x = 1"])
 
@@ -133,7 +133,7 @@ def test_nothing_but_the_one_place_is_ever_touched(lines: list[str], old: list[s
 
 
 class _Counted(str):
-    """A line that counts how often it is compared."""
+    """A line that counts comparisons."""
 
     __slots__ = ()
     compared = 0
@@ -146,20 +146,20 @@ class _Counted(str):
     __hash__ = str.__hash__
 
 
-def test_lines_that_repeat_are_compared_a_few_times_each() -> None:
+def test_repeated_lines_are_compared_a_few_times() -> None:
     lines = [_Counted("a") for _ in range(2_000)]
     with pytest.raises(ToolError, match="nearest lines"):
         find_block(lines, [*["a"] * 1_000, "b"], ["x"])
     assert _Counted.compared < 20 * len(lines)
 
 
-def test_text_that_stands_all_over_the_file_but_for_its_indentation_is_refused_without_a_look_at_each_place() -> None:
+def test_very_ambiguous_text_is_refused_quickly() -> None:
     with pytest.raises(ToolError, match=r"1501 times \(at lines 1, 2, 3,"):
         find_block(["a"] * 3_000, [" a"] * 1_500, [" a"] * 1_500)
 
 
 @given(st.text("ab", max_size=12), st.text("ab", min_size=1, max_size=4))
-def test_text_is_found_wherever_it_stands(lines: str, old: str) -> None:
+def test_text_is_found_anywhere(lines: str, old: str) -> None:
     places = [i + 1 for i in range(len(lines)) if lines.startswith(old, i)]
     if len(places) == 1:
         assert find_block(lines, old, ["x"]).start == places[0]
@@ -173,7 +173,7 @@ SEEN = tuple("abcdef")
 LINES = st.lists(st.sampled_from("abc"), max_size=8)
 
 
-def test_lines_before_and_behind_every_change_are_found() -> None:
+def test_lines_around_changes_are_found() -> None:
     now = (*"ab", "new", "newer", *"def")
     assert find_shift(SEEN, now, 1, 2) == 0
     assert find_shift(SEEN, now, 4, 6) == 1
@@ -185,7 +185,7 @@ def test_unique_lines_between_two_changes_are_found() -> None:
     assert find_shift(SEEN, now, 3, 4) == 1
 
 
-def test_a_line_that_stands_twice_is_told_by_its_neighbours() -> None:
+def test_a_repeated_line_is_identified_by_its_neighbours() -> None:
     seen = ("def f", "  return", "def g", "  return", "end")
     now = ("import", "def f", "  return", "def g", "  return", "END")
     assert find_shift(seen, now, 4, 4) == 1
@@ -208,7 +208,7 @@ def test_the_answer_always_points_at_equal_lines(a: list[str], b: list[str], c: 
 
 
 @given(LINES, LINES, LINES)
-def test_marked_lines_are_found_wherever_they_went(before: list[str], block: list[str], other: list[str]) -> None:
+def test_moved_lines_are_found(before: list[str], block: list[str], other: list[str]) -> None:
     seen = [*before, "<", *block, ">"]
     now = [*other, "<", *block, ">", *other]
     assert find_shift(seen, now, len(before) + 1, len(seen)) == len(other) - len(before)

@@ -22,13 +22,13 @@ from agent_runtime.workspace.files import StagedContent, StagedFile, Workspace, 
 from tests.block_files import BlockFiles
 
 
-def test_what_is_written_is_read_back_and_directories_are_made(workspace: Workspace, tmp_path: Path) -> None:
+def test_written_files_are_read_back_and_directories_created(workspace: Workspace, tmp_path: Path) -> None:
     workspace.write_bytes("a/b/c.txt", b"one\0two")
     assert workspace.read_bytes("a/b/c.txt", 100) == b"one\0two"
     assert (tmp_path / "a" / "b" / "c.txt").read_bytes() == b"one\0two"
 
 
-def test_a_write_leaves_no_other_file_behind(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_write_leaves_no_temporary_file(workspace: Workspace, tmp_path: Path) -> None:
     workspace.write_bytes("x", b"1")
     workspace.write_bytes("x", b"2")
     assert list(tmp_path.iterdir()) == [tmp_path / "x"]
@@ -64,7 +64,7 @@ def test_mode_bits_survive_a_write(workspace: Workspace, tmp_path: Path, mode: i
     assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == mode
 
 
-def test_a_new_file_gets_what_the_umask_leaves_or_the_mode_asked_for(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_new_file_gets_the_umask_s_mode_or_the_requested_one(workspace: Workspace, tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         workspace.write_bytes("plain", b"")
@@ -128,7 +128,7 @@ def test_two_names_of_one_file_resolve_alike(workspace: Workspace, tmp_path: Pat
         ("n" * 300, "ValueError", "longer than the file system allows"),
     ],
 )
-def test_what_cannot_be_read_is_named(workspace: Workspace, path: str, kind: str, words: str) -> None:
+def test_unreadable_entries_are_reported(workspace: Workspace, path: str, kind: str, words: str) -> None:
     workspace.write_bytes("dir/x", b"")
     workspace.write_bytes("file", b"")
     with pytest.raises(ToolError, match=words) as told:
@@ -146,7 +146,7 @@ def test_a_directory_cannot_be_written_as_a_file(workspace: Workspace) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_may_not_be_read_is_said(workspace: Workspace, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "x").touch(mode=0o000)
     with pytest.raises(ToolError, match="permission denied") as told:
         workspace.read_bytes("x", 10)
@@ -177,7 +177,7 @@ def test_closing_twice_is_fine(tmp_path: Path) -> None:
         workspace.read_bytes("x", 1)
 
 
-def test_an_unconfined_workspace_reaches_what_its_user_may(tmp_path: Path) -> None:
+def test_an_unconfined_workspace_reaches_the_user_s_files(tmp_path: Path) -> None:
     inside, outside = tmp_path / "in", tmp_path / "out"
     inside.mkdir()
     outside.mkdir()
@@ -217,7 +217,7 @@ async def test_the_tools_of_an_unconfined_workspace_work_wherever_their_user_may
     assert (tmp_path / "made" / "b.txt").read_text() == "new\n"
 
 
-def test_an_unconfined_workspace_still_refuses_git_and_what_is_no_file(tmp_path: Path) -> None:
+def test_an_unconfined_workspace_still_refuses_git_and_irregular_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with Workspace(tmp_path, confined_to_root=False) as workspace:
         with pytest.raises(ToolError, match="git directory"):
@@ -244,7 +244,7 @@ def tree(root: Path) -> dict[str, bytes | None]:
     return {str(p.relative_to(root)): p.read_bytes() if p.is_file() else None for p in root.rglob("*")}
 
 
-def test_several_changes_are_made(workspace: Workspace, tmp_path: Path) -> None:
+def test_several_changes_are_applied(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"old")
     (tmp_path / "b").write_bytes(b"old")
     apply_changes(
@@ -259,7 +259,7 @@ def test_several_changes_are_made(workspace: Workspace, tmp_path: Path) -> None:
     assert (tmp_path / "d" / "c").stat().st_mode & 0o777 == 0o755
 
 
-def test_what_was_done_is_taken_back_when_a_later_change_fails(workspace: Workspace, tmp_path: Path) -> None:
+def test_applied_changes_are_reverted_when_a_later_one_fails(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"old")
     (tmp_path / "a").chmod(0o640)
     (tmp_path / "b").write_bytes(b"old")
@@ -277,7 +277,7 @@ def test_what_was_done_is_taken_back_when_a_later_change_fails(workspace: Worksp
 
 
 class Raced(Workspace):
-    """A workspace in which someone else is faster: they do something between the staging of a file and its renaming."""
+    """A workspace that another program changes between staging and renaming."""
 
     def __init__(self, root: Path, meanwhile: Callable[[], object]) -> None:
         super().__init__(root)
@@ -291,7 +291,7 @@ class Raced(Workspace):
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
-def test_what_someone_else_writes_between_reading_and_renaming_is_not_lost(tmp_path: Path, name: str) -> None:
+def test_a_concurrent_write_before_the_rename_is_not_lost(tmp_path: Path, name: str) -> None:
     for each in "ab":
         (tmp_path / each).write_text("one\ntwo\nthree\n")
     changes = [StagedFile(path=each, data=b"mine\n", old=b"one\ntwo\nthree\n") for each in "ab"]
@@ -310,9 +310,7 @@ def test_what_someone_else_writes_between_reading_and_renaming_is_not_lost(tmp_p
 @pytest.mark.parametrize(
     ("old", "now"), [(b"old\n", None), (b"old\n", b"\0bin"), (None, b"made\n"), (b"old\n", b"x" * 10_000_001)]
 )
-def test_a_file_that_someone_else_makes_removes_or_replaces_meanwhile_is_left_alone(
-    tmp_path: Path, old: bytes | None, now: bytes | None
-) -> None:
+def test_a_concurrently_changed_file_is_not_overwritten(tmp_path: Path, old: bytes | None, now: bytes | None) -> None:
     def meanwhile() -> None:
         (tmp_path / "a").unlink(missing_ok=True)
         if now is not None:
@@ -325,7 +323,7 @@ def test_a_file_that_someone_else_makes_removes_or_replaces_meanwhile_is_left_al
     assert tree(tmp_path) == ({"a": now} if now is not None else {})
 
 
-def test_a_race_is_told_to_the_agent_whose_next_edit_refers_to_what_it_saw(tmp_path: Path) -> None:
+def test_a_race_is_reported_and_the_next_edit_refers_to_the_lines_read(tmp_path: Path) -> None:
     def meanwhile() -> None:
         (tmp_path / "a.txt").write_text("zero\none\ntwo\n")
 
@@ -361,7 +359,7 @@ def test_nothing_is_put_in_place_before_all_contents_are_on_the_disk(
     assert tree(tmp_path) == {"a": b"old"}
 
 
-def test_a_limit_on_file_size_leaves_everything_as_it_was(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_file_size_limit_changes_no_file(workspace: Workspace, tmp_path: Path) -> None:
     workspace.write_bytes("a", b"old")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
@@ -393,7 +391,7 @@ with Workspace(root) as workspace:
 """
 
 
-def test_a_full_disk_is_named_and_leaves_everything_as_it_was(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_changes_no_file(tmp_path: Path) -> None:
     if shutil.which("unshare") is None:
         pytest.skip("unshare is not installed")
     argv = ["unshare", "--user", "--map-root-user", "--mount"]

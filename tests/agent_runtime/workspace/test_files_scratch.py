@@ -31,7 +31,7 @@ def workspace(tmp_path: Path, scratch: Scratch) -> Iterator[Workspace]:
 
 
 def root_of(tmp_path: Path, name: str) -> Path:
-    """The root directory of a sandbox, as it were."""
+    """Create a stand-in for a sandbox's root directory."""
     (tmp_path / name / "tmp").mkdir(parents=True)
     return tmp_path / name
 
@@ -41,7 +41,7 @@ def attach(scratch: Scratch, root: Path, alive: Callable[[], bool] = lambda: Tru
         scratch.attach(descriptor, alive)
 
 
-def test_what_is_written_before_a_sandbox_runs_is_in_the_first_and_in_no_other(
+def test_files_written_before_a_sandbox_are_in_the_first_only(
     workspace: Workspace, scratch: Scratch, tmp_path: Path
 ) -> None:
     name = f"{TMP}/{tmp_path.name}-{os.getpid()}/run.sh"
@@ -79,7 +79,7 @@ def test_a_sandbox_that_has_died_is_not_written_to(workspace: Workspace, scratch
     assert (following / "tmp" / "a").read_bytes() == b"2"
 
 
-def test_a_machine_without_room_for_it_is_told(
+def test_a_full_disk_is_reported_for_scratch_files(
     workspace: Workspace, scratch: Scratch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
@@ -89,7 +89,7 @@ def test_a_machine_without_room_for_it_is_told(
     workspace.write_bytes(f"{TMP}/a", b"1")
 
 
-def test_descriptors_of_sandboxes_that_ended_are_given_back(scratch: Scratch, tmp_path: Path) -> None:
+def test_descriptors_of_ended_sandboxes_are_closed(scratch: Scratch, tmp_path: Path) -> None:
     open_before = opened_in(tmp_path)
     for number in range(5):
         attach(scratch, root_of(tmp_path, str(number)))
@@ -122,7 +122,7 @@ def test_nothing_in_it_leads_elsewhere(workspace: Workspace, scratch: Scratch, t
     assert (tmp_path / "secret").read_text() == "secret"
 
 
-def test_a_directory_that_becomes_a_link_does_not_tell_what_stands_elsewhere(
+def test_a_directory_replaced_by_a_link_reveals_no_outside_file(
     workspace: Workspace, scratch: Scratch, tmp_path: Path
 ) -> None:
     root = root_of(tmp_path, "root")
@@ -139,7 +139,7 @@ def test_a_directory_that_becomes_a_link_does_not_tell_what_stands_elsewhere(
         assert workspace.stamp(name) is None
 
 
-def test_the_machines_own_tmp_is_never_taken_for_a_sandboxs(scratch: Scratch) -> None:
+def test_the_machines_own_tmp_is_rejected_as_a_sandboxs(scratch: Scratch) -> None:
     with pytest.raises(OSError, match="the machine's own"):
         attach(scratch, Path("/proc/self/root"))
 
@@ -154,7 +154,7 @@ def test_a_link_in_its_place_is_not_followed(workspace: Workspace, scratch: Scra
     assert [*(tmp_path / "elsewhere").iterdir()] == []
 
 
-def test_what_cannot_stand_in_a_sandbox_does_not_keep_it_from_starting(
+def test_files_that_do_not_fit_a_sandbox_do_not_prevent_its_start(
     workspace: Workspace, scratch: Scratch, tmp_path: Path
 ) -> None:
     root = root_of(tmp_path, "root")
@@ -186,7 +186,7 @@ def test_a_workspace_that_lies_in_the_machines_tmp_is_the_workspace(tmp_path: Pa
         assert workspace.is_temporary(f"{tmp_path.parent}/a")
 
 
-def test_without_a_sandbox_there_is_none(tmp_path: Path) -> None:
+def test_without_a_sandbox_there_is_no_scratch_directory(tmp_path: Path) -> None:
     with (
         Workspace(tmp_path, agent_path="/workspace") as workspace,
         pytest.raises(ToolError, match="outside the workspace"),

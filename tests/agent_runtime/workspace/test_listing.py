@@ -60,7 +60,7 @@ def test_a_pattern_is_about_names_or_about_paths_from_the_directory(
     assert names(workspace, pattern, path) == expected
 
 
-def test_what_git_ignores_is_left_out_nested_rules_included(workspace: Workspace, tmp_path: Path) -> None:
+def test_ignored_files_are_skipped_by_nested_rules(workspace: Workspace, tmp_path: Path) -> None:
     ignore(tmp_path, ".gitignore", "build/", "*.log")
     ignore(tmp_path, "src/.gitignore", "!e.log", "/deep/")
     found = names(workspace)
@@ -87,7 +87,7 @@ def test_links_are_not_followed(workspace: Workspace, tmp_path: Path) -> None:
         ("", ".", "pattern='': must be a glob"),
     ],
 )
-def test_wrong_arguments_are_named(workspace: Workspace, pattern: str, path: str, words: str) -> None:
+def test_wrong_arguments_are_reported(workspace: Workspace, pattern: str, path: str, words: str) -> None:
     with pytest.raises(ToolError, match=words):
         list_files(workspace, pattern, path)
 
@@ -112,7 +112,7 @@ def test_readable_directories_elsewhere_are_listed_by_their_path_in_the_agent_s_
         assert told.value.kind == "NotADirectoryError"
 
 
-def test_a_question_mark_is_one_character_whatever_its_bytes() -> None:
+def test_a_question_mark_matches_one_character_of_any_byte_length() -> None:
     wanted = Include.parse("Stra?e.t?t")
     assert [
         name for name in ("Straße.txt", "Strae.txt", "Stra/e.txt", "Straxe.txt", "Straßße.txt") if wanted.matches(name)
@@ -167,8 +167,8 @@ NAMES = [
 ]
 
 
-def says(file: IgnoreFile, path: str, *, directory: bool) -> bool:
-    """What the directories above say comes first, as in git."""
+def verdict_of(file: IgnoreFile, path: str, *, directory: bool) -> bool:
+    """Rules of parent directories come first, as in git."""
     parts = path.split("/")
     above = ("/".join(parts[:depth]) for depth in range(1, len(parts)))
     return any(file.verdict(each, directory=True) for each in above) or bool(file.verdict(path, directory=directory))
@@ -186,7 +186,7 @@ def git_says(root: Path, paths: list[str]) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_it_says_what_git_says(tmp_path: Path, seed: int) -> None:
+def test_it_agrees_with_git(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - patterns to test with
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     for _ in range(4):
@@ -198,7 +198,7 @@ def test_it_says_what_git_says(tmp_path: Path, seed: int) -> None:
         for path in chance.sample(paths, 12):
             (tmp_path / path).mkdir(parents=True, exist_ok=True)
         file = IgnoreFile(data)
-        mine = {path: says(file, path, directory=(tmp_path / path).is_dir()) for path in paths}
+        mine = {path: verdict_of(file, path, directory=(tmp_path / path).is_dir()) for path in paths}
         assert mine == git_says(tmp_path, paths), data
         for made in tmp_path.iterdir():
             if made.is_dir() and made.name != ".git":
@@ -206,7 +206,7 @@ def test_it_says_what_git_says(tmp_path: Path, seed: int) -> None:
 
 
 def test_stars_do_not_backtrack() -> None:
-    """With a matcher that does, this takes longer than the universe lasts."""
+    """A backtracking matcher would never finish."""
     file = IgnoreFile(b"*a*a*a*a*a*a*a*a*a*a*a*a*a*b\n" + b"*x" * 400 + b"y\n")
     assert not file.verdict("a" * 250, directory=False)
     assert file.verdict("a" * 250 + "b", directory=False)

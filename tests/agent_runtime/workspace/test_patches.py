@@ -56,7 +56,7 @@ def test_replace_puts_the_new_text_where_the_old_stands_once(
 
 @st.composite
 def edited(draw: st.DrawFn) -> tuple[list[str], list[str], list[str]]:
-    """A file of lines that differ, the same with some of them changed, and the lines of the patch that says so."""
+    """Return a file, an edited version, and the patch lines."""
     count = draw(st.integers(1, 15))
     before = [f"{draw(LINE)}#{i}" for i in range(count)]
     after: list[str] = []
@@ -83,7 +83,7 @@ def edited(draw: st.DrawFn) -> tuple[list[str], list[str], list[str]]:
 
 
 @given(edited(), st.sampled_from(["\n", "\r\n"]), st.booleans())
-def test_a_patch_made_of_a_difference_makes_that_difference(
+def test_a_patch_built_from_a_difference_reproduces_it(
     case: tuple[list[str], list[str], list[str]],
     newline: str,
     final: bool,  # noqa: FBT001 - drawn by position
@@ -189,7 +189,7 @@ def test_a_hunk_is_put_in_the_place_of_another(number: int, correction: str, old
 
 
 @given(st.dictionaries(st.integers(1, 3), st.sampled_from(["-x\n+y\n", "@@ z\n+y\n"]), min_size=1))
-def test_the_other_hunks_stay_as_they_are(corrections: dict[int, str]) -> None:
+def test_hunks_without_correction_stay(corrections: dict[int, str]) -> None:
     before, after = (
         [hunk for section in parse_patch(patch) if isinstance(section, UpdateFile) for hunk in section.hunks]
         for patch in (PATCH, replace_hunks(PATCH, corrections))

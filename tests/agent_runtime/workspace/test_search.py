@@ -19,7 +19,7 @@ def test_hits_are_in_order_of_path_and_line_however_they_came() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1 << 16])
-def test_all_matches_are_counted_and_the_first_shown(size: int) -> None:
+def test_all_matches_are_counted_and_the_first_listed(size: int) -> None:
     lines = b"".join(b"%d:x\n" % number for number in range(1, 101))
     output = b"\n".join(b"./%c\0%b" % (name, lines) for name in b"cab")
     hits = fed(Hits(limit=2), output, size)
@@ -31,7 +31,7 @@ def test_all_matches_are_counted_and_the_first_shown(size: int) -> None:
     ]
 
 
-def test_what_is_kept_stays_bounded_and_the_first_are_among_it() -> None:
+def test_stored_hits_are_bounded_and_include_the_first() -> None:
     output = b"\n".join(b"%05d\x001:x\n2:y\n" % number for number in range(30_000, 0, -1))
     hits = fed(Hits(limit=3), output)
     assert [(hit.file, hit.line) for hit in hits.first_hits()] == [("00001", 1), ("00001", 2), ("00002", 1)]
@@ -39,7 +39,7 @@ def test_what_is_kept_stays_bounded_and_the_first_are_among_it() -> None:
     assert "60000 match(es)" in hits.render()
 
 
-def test_files_that_are_not_wanted_do_not_count() -> None:
+def test_excluded_files_do_not_count() -> None:
     hits = fed(Hits(limit=9, include=Include.parse("*.py")), b"./a.py\x001:x\n\n./b.c\x001:x\n2:x\n")
     assert hits.render() == "[find] 1 match(es) (showing 1 of 1):\na.py:1:x"
 
@@ -58,7 +58,7 @@ def test_no_content_of_a_file_can_be_taken_for_another_file(size: int) -> None:
     assert [(hit.file, hit.line) for hit in hits.first_hits()] == [("a", 1), ("a", 3), ("a", 4), ("c", 1)]
 
 
-def test_where_the_matches_are_is_told_by_the_first_directory_in_which_they_differ() -> None:
+def test_matches_are_summarised_by_first_differing_directory() -> None:
     lines = [b"".join(b"%d:x\n" % line for line in range(1, number + 1)) for number in range(1, 13)]
     output = b"\n".join(b"./src/pkg/%d/f\0%b" % (number, each) for number, each in enumerate(lines, 1))
     hits = fed(Hits(limit=1), output)
@@ -66,7 +66,7 @@ def test_where_the_matches_are_is_told_by_the_first_directory_in_which_they_diff
     assert ", src/pkg/5/ 5, 4 other places 10. Narrow" in hits.render()
 
 
-def test_context_is_marked_groups_are_parted_and_each_file_is_named_once() -> None:
+def test_context_groups_and_file_names_are_rendered() -> None:
     hits = fed(
         Hits(limit=3, context=1),
         b"./src/a\x001-before\n2:x\n3-after\n--\n8-before\n9:x\n10-after\n\n"
@@ -92,13 +92,13 @@ def test_a_long_line_is_cut_around_its_match() -> None:
     assert hits.truncated_files() == []
 
 
-def test_a_line_too_long_to_look_at_is_named() -> None:
+def test_the_file_of_an_overlong_line_is_reported() -> None:
     hits = Hits(limit=1)
     with pytest.raises(ToolError, match=r"'dist/a\.js' .* 16,000,000 bytes"):
         fed(hits, b"./dist/a.js\x001:" + b"x" * 16_000_001, 1 << 22)
 
 
-def test_bytes_that_are_no_text_are_shown_as_far_as_they_can_be() -> None:
+def test_undecodable_bytes_are_replaced() -> None:
     (hit,) = fed(Hits(limit=1), b"./a\x001:caf\xe9 x\r\n").first_hits()
     assert hit.text == "caf\ufffd x"
     (hit,) = fed(Hits(limit=1), b"./a\x001:pin" + b"\xff\xfe" * 60 + b"\n").first_hits()

@@ -19,11 +19,11 @@ def put(path: Path, lines: list[str]) -> None:
 
 
 def age(path: Path) -> None:
-    """Let a file be old enough for its times to be trusted."""
+    """Make a file old enough for reliable times."""
     os.utime(path, ns=(10**18, 10**18))
 
 
-def test_nothing_changed_nothing_told(workspace: Workspace, tmp_path: Path) -> None:
+def test_no_change_is_reported_without_changes(workspace: Workspace, tmp_path: Path) -> None:
     put(tmp_path / "a", LINES)
     watch = Watch(workspace)
     watch.record("a")
@@ -33,7 +33,7 @@ def test_nothing_changed_nothing_told(workspace: Workspace, tmp_path: Path) -> N
     assert watch.take_changes() == []
 
 
-def test_what_cannot_have_changed_needs_no_look() -> None:
+def test_unchanged_stamps_need_no_check() -> None:
     with Workspace(Path(__file__).parent) as old:
         watch = Watch(old)
         assert not watch.may_have_changes()
@@ -42,7 +42,7 @@ def test_what_cannot_have_changed_needs_no_look() -> None:
         assert not watch.may_have_changes()
 
 
-def test_what_may_have_changed_needs_one(workspace: Workspace, tmp_path: Path) -> None:
+def test_recent_stamps_need_a_check(workspace: Workspace, tmp_path: Path) -> None:
     put(tmp_path / "a", LINES)
     watch = Watch(workspace)
     watch.record("a")
@@ -55,7 +55,7 @@ def test_what_may_have_changed_needs_one(workspace: Workspace, tmp_path: Path) -
     assert watch.may_have_changes()
 
 
-def test_nothing_that_others_made_is_followed_to_know_it(workspace: Workspace, tmp_path: Path) -> None:
+def test_links_are_not_followed_for_stamps(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     watch = Watch(workspace)
     watch.record("there/none")
@@ -66,7 +66,7 @@ def test_nothing_that_others_made_is_followed_to_know_it(workspace: Workspace, t
     assert watch.take_changes() == []
 
 
-def test_of_many_files_it_is_not_known_at_once() -> None:
+def test_many_files_may_always_have_changes() -> None:
     with Workspace(Path(__file__).parent) as old:
         watch = Watch(old)
         for number in range(17):
@@ -75,7 +75,7 @@ def test_of_many_files_it_is_not_known_at_once() -> None:
         assert watch.take_changes() == []
 
 
-def test_changed_lines_are_told_by_their_new_numbers_and_once(workspace: Workspace, tmp_path: Path) -> None:
+def test_changed_lines_are_reported_once_by_new_numbers(workspace: Workspace, tmp_path: Path) -> None:
     put(tmp_path / "main.py", LINES)
     watch = Watch(workspace)
     watch.record("main.py")
@@ -84,7 +84,7 @@ def test_changed_lines_are_told_by_their_new_numbers_and_once(workspace: Workspa
     assert watch.take_changes() == []
 
 
-def test_lines_that_went_are_told_by_the_line_before(workspace: Workspace, tmp_path: Path) -> None:
+def test_removed_lines_are_reported_by_the_line_before(workspace: Workspace, tmp_path: Path) -> None:
     put(tmp_path / "a", LINES)
     watch = Watch(workspace)
     watch.record("a")
@@ -92,7 +92,7 @@ def test_lines_that_went_are_told_by_the_line_before(workspace: Workspace, tmp_p
     assert watch.take_changes() == ["Modified: a", "Changed lines: after 10 (3 removed)"]
 
 
-def test_created_and_deleted_files_are_told(workspace: Workspace, tmp_path: Path) -> None:
+def test_created_and_deleted_files_are_reported(workspace: Workspace, tmp_path: Path) -> None:
     put(tmp_path / "old", LINES)
     watch = Watch(workspace)
     watch.record("old")
@@ -105,13 +105,13 @@ def test_created_and_deleted_files_are_told(workspace: Workspace, tmp_path: Path
     assert watch.take_changes() == ["Created: old (100 lines)"]
 
 
-def test_files_that_nobody_asked_about_are_not_looked_at(workspace: Workspace, tmp_path: Path) -> None:
+def test_unrelated_files_are_not_read(workspace: Workspace, tmp_path: Path) -> None:
     watch = Watch(workspace)
     put(tmp_path / "other", LINES)
     assert watch.take_changes() == []
 
 
-def test_a_change_that_leaves_size_and_time_as_they_were_is_seen(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_change_with_equal_size_and_time_is_detected(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("one\n")
     age(tmp_path / "a")
     watch = Watch(workspace)
@@ -144,7 +144,7 @@ def test_thirty_ranges_a_file_and_a_hundred_in_all(workspace: Workspace, tmp_pat
     assert told[-1] == "Changed lines: 50 more"
 
 
-def test_a_file_that_became_binary_or_a_link_is_told_without_lines(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_file_turned_binary_or_link_is_reported_without_lines(workspace: Workspace, tmp_path: Path) -> None:
     put(tmp_path / "a", LINES)
     put(tmp_path / "b", LINES)
     watch = Watch(workspace)
@@ -187,7 +187,7 @@ def filled_workspace(tmp_path: Path) -> Iterator[Workspace]:
         yield opened
 
 
-def test_the_same_files_have_the_same_digest_whatever_their_times(filled_workspace: Workspace) -> None:
+def test_the_digest_ignores_file_times(filled_workspace: Workspace) -> None:
     before = Manifest.scan(filled_workspace)
     os.utime(filled_workspace.root / "b.txt", (1, 1))
     after = Manifest.scan(filled_workspace)
@@ -196,7 +196,7 @@ def test_the_same_files_have_the_same_digest_whatever_their_times(filled_workspa
     assert len(before.digest) == 64
 
 
-def test_every_kind_of_change_is_told_in_words(filled_workspace: Workspace) -> None:
+def test_all_kinds_of_change_are_described(filled_workspace: Workspace) -> None:
     root = filled_workspace.root
     for name in ("gone", "tool", "plain", "kind"):
         (root / name).write_text(name)
@@ -228,7 +228,7 @@ def test_every_kind_of_change_is_told_in_words(filled_workspace: Workspace) -> N
     assert before.difference(after, limit=2) == ["deleted: gone", "now a link: kind", "… and 6 more"]
 
 
-def test_ignored_files_and_gits_own_are_left_out(filled_workspace: Workspace) -> None:
+def test_ignored_files_and_gits_own_are_skipped(filled_workspace: Workspace) -> None:
     root = filled_workspace.root
     (root / ".gitignore").write_text("build/\n*.log\n")
     before = Manifest.scan(filled_workspace)
@@ -257,7 +257,7 @@ def test_it_survives_being_written_down(filled_workspace: Workspace) -> None:
         Manifest.from_plain({"a": 1})
 
 
-def test_what_is_beyond_the_bounds_is_said(filled_workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_beyond_the_bounds_are_reported(filled_workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     (filled_workspace.root / "big").write_bytes(b"x" * 1000)
     monkeypatch.setattr(state, "_MAX_BYTES", 900)
     before = Manifest.scan(filled_workspace)
@@ -272,7 +272,7 @@ def test_what_is_beyond_the_bounds_is_said(filled_workspace: Workspace, monkeypa
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_cannot_be_read_is_named(filled_workspace: Workspace) -> None:
+def test_unreadable_entries_are_reported(filled_workspace: Workspace) -> None:
     (filled_workspace.root / "src").chmod(0)
     (filled_workspace.root / "b.txt").chmod(0)
     try:

@@ -9,7 +9,7 @@ from agent_runtime.workspace.edits import find_placeholder
 from agent_runtime.workspace.syntax import SyntaxChecker, is_python, outline, parse_python
 
 
-def test_a_syntax_error_is_named_with_its_line() -> None:
+def test_a_syntax_error_is_reported_with_its_line() -> None:
     assert parse_python("x = 1\ny = (\n") == "'(' was never closed (line 2: 'y = (')"
 
 
@@ -28,7 +28,7 @@ def test_an_odd_escape_is_no_error_and_no_warning() -> None:
     assert not isinstance(parse_python("x = '\\d'\n"), str)
 
 
-def test_an_outline_names_what_begins_behind_a_line() -> None:
+def test_an_outline_lists_definitions_after_a_line() -> None:
     source = (
         "import os\nif os:\n    def early(): ...\nclass A:\n    def m(self):\n        def inner(): ...\n"
         "    async def n(self): ...\ndef last(): ...\n"
@@ -42,7 +42,7 @@ def test_a_file_that_does_not_parse_still_has_an_outline() -> None:
     assert outline("a.py", "def f(:\n    pass\nclass B(A):\n", 0) == ["1 def f(:", "3 class B(A):"]
 
 
-def test_a_long_outline_is_cut_with_the_number_left_out() -> None:
+def test_a_long_outline_is_truncated_with_a_count() -> None:
     entries = outline("a.py", "".join(f"def f{i}(): ...\n" for i in range(100)), 0)
     assert len(entries) == 61
     assert entries[-1] == "… 40 more"
@@ -67,7 +67,7 @@ def test_a_long_outline_is_cut_with_the_number_left_out() -> None:
         "# The rest of the file stays as is.",
     ],
 )
-def test_comments_that_stand_for_left_out_code_are_found(line: str) -> None:
+def test_placeholder_comments_are_found(line: str) -> None:
     assert find_placeholder(["x = 1", line], ()) == (2, line.strip())
 
 
@@ -85,11 +85,11 @@ def test_comments_that_stand_for_left_out_code_are_found(line: str) -> None:
         "# previous versions were wrong",
     ],
 )
-def test_ordinary_comments_are_not_taken_for_placeholders(line: str) -> None:
+def test_ordinary_comments_are_no_placeholders(line: str) -> None:
     assert find_placeholder([line], ()) is None
 
 
-def test_a_comment_that_stood_there_before_is_kept() -> None:
+def test_an_existing_placeholder_comment_is_accepted() -> None:
     assert find_placeholder(["# rest of code unchanged"], ["    # rest of code unchanged"]) is None
 
 
@@ -137,7 +137,7 @@ def test_one_piece_changed_at_a_time(pieces: list[str], data: st.DataObject) -> 
         old = new
 
 
-def test_other_languages_are_left_alone() -> None:
+def test_unknown_languages_are_not_checked() -> None:
     assert SyntaxChecker().find_new_error("a.txt", None, Text("x = (\n")) is None
 
 

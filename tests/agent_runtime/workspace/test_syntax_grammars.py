@@ -20,7 +20,7 @@ from tests.block_files import BlockFiles
         ("// é\nf(;\n", "')' is missing (line 2: 'f(;')"),
     ],
 )
-def test_the_first_fault_is_told_with_its_line(source: str, fault: str | None) -> None:
+def test_the_first_error_is_reported_with_its_line(source: str, fault: str | None) -> None:
     assert find_error("src/a.js", source) == fault
 
 
@@ -36,7 +36,7 @@ def test_the_first_fault_is_told_with_its_line(source: str, fault: str | None) -
         ("a.sh", "if true; then\n  ls\nfi\n", "if true; then\n  ls\n", "line"),
     ],
 )
-def test_each_grammar_that_is_installed_here_knows_good_from_bad(path: str, good: str, bad: str, fault: str) -> None:
+def test_installed_grammars_detect_syntax_errors(path: str, good: str, bad: str, fault: str) -> None:
     assert find_error(path, good) is None
     assert fault in (find_error(path, bad) or "nothing")
 
@@ -61,7 +61,7 @@ def test_a_language_whose_grammar_is_not_installed_is_not_checked() -> None:
     assert find_error("a.rb", "def f\n") is None or "missing" in str(find_error("a.rb", "def f\n"))
 
 
-def test_an_edit_that_breaks_a_javascript_file_is_refused_until_it_is_meant(tmp_path: Path) -> None:
+def test_an_edit_that_breaks_a_javascript_file_needs_force(tmp_path: Path) -> None:
     (tmp_path / "a.js").write_text("f();\ng();\n")
     with Workspace(tmp_path) as workspace:
         tools = BlockFiles(workspace)
