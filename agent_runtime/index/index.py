@@ -38,13 +38,11 @@ class Definition:
     """A function, method, class or other named part of a source file.
 
     Attributes:
-        path: canonical in the workspace.
         qualified: `Class.method`.
         kind: `function`, `method`, `class`, `interface`, `type`, `module`, `macro` or `constant`.
         first: line, from 1, with decorators and comments.
-        last: line.
         header: line of the name.
-        parents: header lines of the enclosing definitions, outermost first.
+        parents: header lines of the enclosing definitions.
     """
 
     path: str
@@ -81,8 +79,6 @@ class Dependency:
 
     Attributes:
         depth: calls between it and the symbol, from 1.
-        name: the calling or called definition.
-        path: file of the call.
         sure: resolved, not only matched by name.
     """
 
@@ -171,8 +167,8 @@ class WorkspaceIndex:
 
         Args:
             workspace: to index.
-            kept: file outside the agent's reach that caches the index between runs; may be shared.
-            withholds: excludes a path from answers.
+            cache_path: caches the index between runs, outside the agent's reach; may be shared.
+            is_hidden: excludes a path from answers.
             service: adds a ranking by vectors.
         """
         self._service = service

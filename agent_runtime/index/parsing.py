@@ -89,10 +89,9 @@ class ParsedFile:
     """Contents of a source file.
 
     Attributes:
-        pieces: definitions in order.
         calls: index of the enclosing definition or -1, callee, receiver ("" for none, `?` if unnamed), line.
         imports: local name, module, and name in it ("" for the module).
-        text: start of the file, for ranking.
+        text: start of the file.
     """
 
     pieces: list[Piece]
@@ -345,14 +344,12 @@ class Language:
     """Grammar and queries of a language.
 
     Attributes:
-        module: of the grammar.
-        function: in it, returns the grammar.
+        function: in `module`, returns the grammar.
         has_tags: use the grammar's own tags query.
         extra: further patterns. `@owner` is the class of a definition outside it, `@binding` an assignment or typed
             parameter.
         comment: prefixes of lines that belong to the next definition.
-        imports: parses an import statement; None if imports are not followed.
-        bases: matches base classes in a class head.
+        bases: matches base classes.
     """
 
     name: str

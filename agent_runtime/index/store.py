@@ -39,14 +39,7 @@ _MAX_MEAN_LINE = 2_000  # bytes; more indicates a minified file
 
 
 def refresh(workspace: Workspace, database_path: str, max_files: int, seconds: float, refused: Sequence[str]) -> bytes:
-    """Parse the changed files of a workspace.
-
-    Args:
-        workspace: to index.
-        place: the previous database, if valid.
-        most: files to parse.
-        seconds: of parsing.
-        refused: files that crash their grammar.
+    """Parse the changed files of a workspace, up to `max_files` and except `refused` ones.
 
     Returns:
         A line of JSON, and the new database unless unchanged.
@@ -64,10 +57,9 @@ class _Refresh:
     """State of one refresh.
 
     Attributes:
-        left: files that may still be parsed.
-        until: monotonic deadline.
+        file_budget: files that may still be parsed.
+        deadline: monotonic.
         behind: first file left to the next round, or "".
-        truncated: there are more files than are indexed.
     """
 
     source: Path

@@ -1,6 +1,6 @@
 """Interpreter of control blocks: `pydantic-monty`, a Python subset, in a worker process without host objects.
 
-Start with `Interpreter.run`. Each tool call suspends the worker until the host answers with plain data.
+Each tool call suspends the worker until the host answers with plain data.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ class Interpreter:
         self._worker: InterpreterWorker | None = None
 
     async def run(self, source: str, *, call: CallTool, show: Callable[[str], None]) -> None:
-        """Run one block; `show` gets its output in order with the calls.
+        """Run one block; `show` gets its output.
 
         Raises:
             FormatError: syntax or type error; nothing ran.
             ControlError: uncaught exception; the text is the traceback.
             LimitError: over a limit; definitions are lost.
             SandboxError: the worker does not start.
-            Suspended: `call` raised `Suspend`; holds the state for `resume`.
+            Suspended: `call` raised `Suspend`.
         """
         source = source.replace("\r\n", "\n").replace("\r", "\n")  # as Python's own reader does
         try:
@@ -317,8 +317,8 @@ async def start_block(
 ) -> AsyncSnapshot:
     """Type-check a block and start it, in one turn of the worker.
 
-    The checker treats variables of completed blocks as declared, so that no later block could change their type.
-    Hence every block fails after its last line (`is_completed`).
+    The checker treats variables of completed blocks as declared with their type. Hence every block fails after its last
+    line (`is_completed`).
 
     Raises:
         FormatError: the type check failed; nothing ran.
@@ -368,7 +368,6 @@ class InterpreterWorker:
     """One worker process.
 
     Attributes:
-        blocks: blocks started; each is named by its number.
         discarded: spans of discarded calls by block name.
         bound: names bound by any block.
     """

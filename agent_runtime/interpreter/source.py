@@ -52,10 +52,10 @@ def is_readable(code: str) -> bool:
 
 @lru_cache(maxsize=1)  # a control block is parsed three times: by the reply parser, for its writes, and to run it
 def parse_code(code: str) -> ast.Module:
-    """Parse Python code; the tree is cached, so callers must not change it.
+    """Parse Python code; callers must not change the cached tree.
 
     Raises:
-        CodeError: syntax error, or more than `MAX_TOKENS`.
+        CodeError: syntax error, or too many tokens.
     """
     if not is_readable(code):
         raise CodeError(
@@ -151,11 +151,9 @@ class Diagnostic:
     message: str
 
     def must_fail(self, *, tools: AbstractSet[str], bound: AbstractSet[str]) -> bool:
-        """Whether the code fails for any values; the checker's stricter findings would only cost a turn.
+        """Whether the code fails for any values; stricter findings would only cost a turn.
 
-        Args:
-            tools: tool names.
-            bound: names, attributes and keys bound by this or an earlier block.
+        `bound` are names, attributes and keys that this or an earlier block binds.
         """
         if self.rule in _FATAL_RULES:
             return True
@@ -192,12 +190,7 @@ _SUSPENSIONS_PER_CALL = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterpreterLimits:
-    """Bounds of one control block; `seconds` and `calls` count separately.
-
-    Attributes:
-        memory_bytes: heap of the worker.
-        snapshot_bytes: variables, while a call waits for approval.
-    """
+    """Bounds of one control block; tool calls do not count as time."""
 
     seconds: float = 10.0
     memory_bytes: int = 256 * 1024**2
@@ -213,7 +206,6 @@ class BlockUsage:
 
     Attributes:
         suspensions: tool calls and name lookups.
-        limit_message: set once it has printed too much.
     """
 
     limits: InterpreterLimits
@@ -268,8 +260,7 @@ class NotPlainError(TypeError):
 def to_plain(value: object, label: str) -> Plain:
     """Return `value` if it is plain data within the size limits.
 
-    Types are compared exactly, as a subclass of `str` has its own methods. Shared lists count once per reference: a few
-    lines can build 10^9 items that take no memory until copied.
+    Types are compared exactly. Shared lists count once per reference: a few lines can build 10^9 items.
 
     Raises:
         NotPlainError: another type, or a value over the limits.
@@ -340,10 +331,7 @@ class InterpreterState:
 
     Attributes:
         version: interpreter version; no other can read the snapshot.
-        snapshot: the worker's memory.
-        blocks: blocks started.
         discarded: spans of discarded calls by block name.
-        bound: names bound by any block.
     """
 
     version: str

@@ -410,8 +410,7 @@ _MAX_ERROR_CHARS = 4_000
 class ContainerBackend:
     """Opens shells in one container, which it restarts after its end.
 
-    The engine's client connects our terminal to the shell's. Container processes may be invisible from outside, so bash
-    scripts inside find and signal them; their reports are not trusted.
+    Processes inside may be invisible from outside, so bash scripts find and signal them; their reports are not trusted.
     """
 
     def __init__(

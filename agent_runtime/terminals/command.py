@@ -1,7 +1,4 @@
-"""Commands of a terminal and the lines by which bash runs them.
-
-Bash receives a command in quoted pieces, parses it, runs it and prints a marker with a nonce.
-"""
+"""Commands of a terminal and the lines by which bash runs them."""
 
 from __future__ import annotations
 
@@ -13,9 +10,7 @@ from typing import AnyStr, Literal
 from agent_runtime.terminals.output import Output
 
 Status = Literal["completed", "running", "waiting for input", "incomplete", "restarted", "killed", "stopped"]
-"""`waiting for input`: running until something is typed; `incomplete`: nothing was run; `restarted`: the shell ended;
-`killed`: a limit ended everything; `stopped`: interrupted. The note has details.
-"""
+"""`incomplete`: nothing was run; `restarted`: the shell ended; `killed`: by a limit; `stopped`: interrupted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +18,10 @@ class CommandReport:
     """State of a command and its output.
 
     Attributes:
-        number: from 1.
-        exit_code: None while running, or if never run.
         pipe: exit codes of the last pipeline's stages.
         ok: ended, with every stage successful.
         output: new text, or all of it.
-        log: path of the whole output for the agent, if `output` is truncated.
+        log: agent's path of the whole output, if `output` is truncated.
     """
 
     number: int
@@ -46,12 +39,7 @@ class CommandReport:
 
 @dataclass(slots=True, kw_only=True)
 class TerminalCommand:
-    """A command in progress.
-
-    Attributes:
-        launched: received by the shell.
-        stop_reason: text during an interrupt.
-    """
+    """A command in progress; `stop_reason` is set during an interrupt."""
 
     number: int
     text: str
@@ -152,7 +140,7 @@ class ShellStart:
 
     Attributes:
         directory: below the workspace.
-        python_path: prefix of `PYTHONPATH`, as the shell sees it.
+        python_path: prefix of `PYTHONPATH`.
     """
 
     directory: str = ""
@@ -188,14 +176,14 @@ def append_line(nonce: str, *, piece: str, first: bool) -> bytes:
 
 
 def check_line(nonce: str, *, piece: str, first: bool) -> bytes:
-    """Return the line that appends the last piece and parses the command."""
+    """Return the line that completes and parses the command."""
     operator = "=" if first else "+="
     line = f"{_set_nonce(nonce, f' __cp_text{operator}{piece};')} __cp_check 2>/dev/tty || [[ ok ]]\n"
     return line.encode(errors="replace")
 
 
 def incomplete_reason(output: str) -> str | None:
-    """Return the error for an incomplete command from `check_line`'s output, else None."""
+    """Return the error for an incomplete command, else None."""
     match = _UNFINISHED.search(output)
     if match is None:
         return None
@@ -218,7 +206,7 @@ def run_line(nonce: str, *, last_exit_code: int) -> bytes:
 def _set_nonce(nonce: str, more: str = "") -> str:
     """Set the nonce, hidden from programs (`set -a`) and traces (`set -x`).
 
-    The leading redirection helps after an unclosed quote, when bash takes a line's first brace for a word.
+    After an unclosed quote bash takes a line's first brace for a word, hence the redirection.
     """
     return f"2>/dev/null; {{ __cp_nonce={nonce};{more} declare +x __cp_nonce __cp_text __cp_pipe; }} 2>/dev/null;"
 
@@ -242,7 +230,6 @@ class Marker:
     """Report of bash at a prompt.
 
     Attributes:
-        exit_code: `$?`.
         pipe: exit codes of the last pipeline's stages; empty after an interrupt.
         pid: in the shell's namespace.
     """
@@ -263,8 +250,7 @@ class Marker:
 def marker_prefix(nonce: str) -> bytes:
     """Return the start of the marker for `nonce`; a BEL ends it.
 
-    The nonce prevents accidents only: hostile code can read the shell's terminal, so nothing outside the sandbox may
-    rely on an exit code.
+    Hostile code can read the nonce, so nothing outside the sandbox may rely on an exit code.
     """
     return f"\x1b]7770;{nonce};".encode()
 

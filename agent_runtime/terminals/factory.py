@@ -35,10 +35,7 @@ def create_terminals(
     guard: RepositoryGuard | None = None,
     start: ShellStart | None = None,
 ) -> TerminalFactory:
-    """Create the terminal factory for this system; see `create_backend`.
-
-    Windows ignores all but the workspace, the spool, and the sandbox's path and environment settings.
-    """
+    """Create the terminal factory for this system; see `create_backend`."""
     if sys.platform == "win32":
         from agent_runtime.terminals.windows import ConsoleTerminals  # noqa: PLC0415 - for this system only
 

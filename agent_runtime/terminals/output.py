@@ -174,10 +174,10 @@ _IGNORED = frozenset("\x05\x07\x0e\x0f\x11\x13\x1b")
 
 
 class Screen:
-    """Converts terminal bytes to final lines, without colours and overwritten text.
+    """Converts terminal bytes to final lines without colours.
 
     Attributes:
-        line: current line, e.g. a prompt or progress bar.
+        line: current line, e.g. a prompt.
     """
 
     def __init__(self) -> None:
@@ -375,7 +375,7 @@ class OutputLogs:
         self.directory.mkdir(parents=True, exist_ok=True)
 
     def agent_paths(self, sandbox: Sandbox) -> dict[str, Path]:
-        """Map the directory's path for the agent, which hides the host's in an isolated sandbox, to it."""
+        """Map the agent's path of the directory to it."""
         return {_AGENT_LOGS if sandbox.is_isolated else str(self.directory): self.directory}
 
     def close(self) -> None:

@@ -31,10 +31,9 @@ _MAX_ENVIRONMENT_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessFamily:
-    """Processes of one terminal: its session, and any that left it but kept the mark.
+    """Processes of one terminal: its session, and any with its mark in the environment.
 
     Attributes:
-        mark: value of the variable `MARK`.
         session: host process id of the leader, or 0.
         namespace: inode of the PID namespace, or None for all.
     """
@@ -197,10 +196,7 @@ _CALLS: dict[str, dict[int, _Poll | None]] = {
 def foreground_state(leader: int, group: int, *, has_timed_reads: bool) -> ForegroundState:
     """Return the state of a foreground group; `UNCLEAR` where unsupported.
 
-    Args:
-        leader: the shell.
-        group: from tcgetpgrp(3).
-        has_timed_reads: `MIN` is 0 in termios(3).
+    `has_timed_reads`: `MIN` is 0 in termios(3).
     """
     calls = _CALLS.get(platform.machine())
     if calls is None:
@@ -233,11 +229,6 @@ class _Process:
     threads: tuple[str, ...]
 
     def foreground_state(self, calls: dict[int, _Poll | None], others: list[_Process]) -> ForegroundState:
-        """Return the process's state.
-
-        Raises:
-            OSError: inaccessible.
-        """
         threads = [_Thread(process=self, tid=tid) for tid in self.threads]
         states = [state for state in (thread.foreground_state(calls) for thread in threads) if state is not None]
         if not states:
@@ -250,18 +241,12 @@ class _Process:
         return states[0]
 
     def files(self) -> dict[int, str]:
-        """Map descriptors to link targets.
-
-        Raises:
-            OSError: too many, or inaccessible.
-        """
         links = list(islice((_PROC / str(self.pid) / "fd").iterdir(), _MAX_FILES + 1))
         if len(links) > _MAX_FILES:
             raise OSError("too many files to look at")
         return {int(link.name): str(link.readlink()) for link in links}
 
     def is_terminal(self, link: str) -> bool:
-        """Whether a link target is the controlling terminal."""
         return link in {"/dev/tty", f"/dev/pts/{os.minor(self.terminal)}"}
 
 
@@ -309,11 +294,6 @@ class _Thread:
 
 
 def _descendants(leader: int) -> list[_Process]:
-    """List a process and its descendants.
-
-    Raises:
-        OSError: too many, or inaccessible.
-    """
     processes: list[_Process] = []
     pending, threads = [leader], 0
     while pending:

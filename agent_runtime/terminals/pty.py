@@ -26,10 +26,9 @@ class Pty(abc.ABC):
     """A program and the master side of its terminal.
 
     Attributes:
-        fd: non-blocking.
-        exit_code: as a shell counts (128 + signal); None before the end, or if unknown.
-        leader: host process id; 0 before `identify_leader`.
-        breach_message: for the model, if a limit ended the program.
+        exit_code: as a shell counts (128 + signal); None if unknown.
+        leader: host process id, or 0.
+        breach_message: for the model.
         end_fd: readable after the program's end; -1 if unsupported.
     """
 
@@ -92,7 +91,7 @@ class Pty(abc.ABC):
         return b"".join(pieces), False
 
     async def write(self, data: bytes, *, timeout: float) -> int:  # noqa: ASYNC109 - a count, not an exception, is the answer
-        """Write `data`; return the number of bytes accepted within `timeout` seconds."""
+        """Write `data`; return the bytes accepted within `timeout` seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         written = 0
@@ -138,10 +137,10 @@ class Pty(abc.ABC):
 
     @abc.abstractmethod
     async def finish(self, *, ended: bool) -> None:
-        """Kill the program and its children, and record its exit code; idempotent. Output stays readable.
+        """Kill the program and its children, and record its exit code; output stays readable.
 
         Args:
-            ended: the program ended by itself, so its exit code is worth a wait.
+            ended: the program ended by itself, so wait for its exit code.
         """
 
     def close(self) -> None:

@@ -1,8 +1,7 @@
 """Init process of a sandbox: a bash script that starts a shell on each requested terminal.
 
-Terminals belong to the sandbox's `/dev/pts`, whose master side is opened from outside, so shells inherit its
-namespaces, filter and limits. Sandboxed code runs as the same user: only exit codes are trusted, and the kernel
-identifies terminals and processes (`SCM_CREDENTIALS` in unix(7), proc(5)).
+Terminals belong to the sandbox's `/dev/pts`, whose master side is opened from outside. Sandboxed code runs as the same
+user, so only exit codes are trusted; the kernel identifies the rest (`SCM_CREDENTIALS` in unix(7), proc(5)).
 """
 
 from __future__ import annotations
@@ -57,17 +56,15 @@ def build_argv(shell: Sequence[str]) -> tuple[str, ...]:
 
 
 class SandboxInit:
-    """A running sandbox; without `wait_ready`, descriptors are -1.
+    """A running sandbox; descriptors are -1 before `wait_ready`.
 
     Attributes:
         namespace: inode of the PID namespace, or 0.
-        network: descriptor of the network namespace.
-        root: descriptor of the root directory.
         pidfd: of the init process.
     """
 
     def __init__(self, launch: Launch, *, entrance: int = -1) -> None:
-        """Start the sandbox from the calling thread, with its `Cgroup.entrance`.
+        """Start the sandbox from the calling thread.
 
         Raises:
             SandboxError: it does not start.
@@ -98,7 +95,7 @@ class SandboxInit:
         return self._process.poll() is None
 
     async def wait_ready(self) -> None:
-        """Wait for the start and open the descriptors; idempotent.
+        """Wait for the start; idempotent.
 
         Raises:
             SandboxError: it ended or did not answer.
@@ -228,7 +225,6 @@ def _kill(process: subprocess.Popen[bytes], descriptors: list[int], owner: int) 
 
 
 async def _wait_readable(descriptor: int, seconds: float) -> None:
-    """Wait until a descriptor is readable; allows several waiters."""
     loop, own = asyncio.get_running_loop(), os.dup(descriptor)
     changed = loop.create_future()
     loop.add_reader(own, lambda: None if changed.done() else changed.set_result(None))

@@ -30,10 +30,7 @@ _PROBE_SECONDS, _MAX_PROBE_SECONDS = 0.15, 1.0
 class Terminal:
     """A bash on a terminal; it starts with the first command, and again after its end.
 
-    Use it in the main thread, which started the sandbox, and one event loop at a time.
-
-    Attributes:
-        cwd: last known working directory, or "".
+    Use it in the main thread, which starts the sandbox.
     """
 
     def __init__(
@@ -63,7 +60,7 @@ class Terminal:
         return command.text if command is not None and command.is_running else None
 
     async def run(self, text: str, *, timeout: float) -> CommandReport:  # noqa: ASYNC109 - running on is not an exception
-        """Run a command until it ends, waits for input, or reaches the timeout.
+        """Run a command until it ends, waits for input, or times out.
 
         Raises:
             SandboxError: the shell does not start.
@@ -226,9 +223,9 @@ class Terminal:
 async def _follow(
     shell: Shell, command: TerminalCommand, seconds: float, *, since: int | None = None, last: ForegroundState = UNCLEAR
 ) -> bool:
-    """Wait until a command ends, waits for input, or the time is over; return whether it waits.
+    """Wait until a command ends or waits, or the time is over; return whether it waits.
 
-    `since` and `last` are the output bytes and the state before input was sent; waiting requires another state.
+    `since` and `last` are output bytes and state before an input, which must change the state.
     """
     started = time.monotonic()
     deadline = started + seconds
@@ -270,13 +267,11 @@ _DRAIN_READS = 16
 
 
 class Shell:
-    """A bash from start to end, read whenever the event loop runs.
+    """A bash from start to end.
 
     Attributes:
-        marker: of the last prompt.
         ended: gone with its processes.
         stuck_message: for the model, if killed for not answering.
-        output_at: monotonic time of the last output.
     """
 
     def __init__(self, pty: Pty, *, on_change: Callable[[], None], start: command_module.ShellStart) -> None:
@@ -315,7 +310,7 @@ class Shell:
             raise SandboxError(f"The shell did not start in its sandbox. {reason}")
 
     async def query(self, line: Callable[[str], bytes]) -> str:
-        """Send an internal line and return the output; kill a bash that does not answer."""
+        """Send an internal line and return the output; kill a bash that is stuck."""
         answer = Output()
         await self.send(line, answer)
         if not await self.wait(lambda: self.at_prompt, _ANSWER_SECONDS):
@@ -451,7 +446,6 @@ class Shell:
                 self._waiters.append((until, changed))
 
     def _process_data(self, data: bytes) -> None:
-        """Split data into output and the marker, keeping back a partial marker."""
         self._carry = b""
         if self._marker_prefix is None:
             self._output.feed(data)

@@ -107,7 +107,7 @@ class ConsoleTerminal:
         return command.text if command is not None and command.is_running else None
 
     async def run(self, text: str, *, timeout: float) -> CommandReport:  # noqa: ASYNC109 - running on is not an exception
-        """Run a command; see `Terminal.run`."""
+        """See `Terminal.run`."""
         if self.running_command is not None:
             raise RuntimeError("a command is running in this terminal")
         self._process_chunks()
@@ -119,7 +119,7 @@ class ConsoleTerminal:
         return command.report(command.output.take_new(), cwd=self.cwd)
 
     async def read(self, *, timeout: float) -> CommandReport | None:  # noqa: ASYNC109 - as for `run`
-        """Report new output; see `Terminal.read`."""
+        """See `Terminal.read`."""
         command = self._command
         if command is None:
             return None
@@ -129,7 +129,7 @@ class ConsoleTerminal:
         return command.report(command.output.take_new() if fresh else command.output.render_all(), cwd=self.cwd)
 
     async def send(self, text: str, *, timeout: float) -> CommandReport:  # noqa: ASYNC109 - as for `run`
-        """Type `text`; see `Terminal.send`."""
+        """See `Terminal.send`."""
         command = self._command
         if command is None or not command.is_running or self._console is None:
             raise RuntimeError("no command is running in this terminal")
@@ -144,7 +144,7 @@ class ConsoleTerminal:
         return command.report(command.output.take_new(), cwd=self.cwd)
 
     async def interrupt(self, reason: str) -> None:
-        """Stop the running command: Ctrl+C, then kill the shell."""
+        """Press Ctrl+C, then kill the shell."""
         command = self._command
         if command is None or not command.is_running or self._console is None:
             return
@@ -186,7 +186,6 @@ class ConsoleTerminal:
         return command
 
     def _pump(self, console: Console, chunks: deque[str | None]) -> None:
-        """Queue the console's output, from a thread; None at the end."""
         text: str | None = ""
         while text is not None:
             try:
@@ -199,7 +198,6 @@ class ConsoleTerminal:
                     waiting[0].call_soon_threadsafe(waiting[1].set)
 
     async def _wait(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Process output until a condition holds that only output can change."""
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
         deadline = loop.time() + seconds
@@ -242,16 +240,12 @@ class ConsoleTerminal:
 class Dialect:
     """Syntax of one shell.
 
-    A command runs from a file in the shell's session, unaffected by quoting or unclosed blocks. The file reports the
-    start, a second file the end, by escape sequences with a nonce (see `command`). The exit code is a pipe's last.
+    A command runs from a file in the shell's session; a second file reports the end by an escape sequence with a nonce.
 
     Attributes:
         line: input that runs both files, `{command}` and `{end}`.
         apostrophe: its escape in `line`.
         begin: start of a command file; `{mark}` is the text to write.
-        after: its last lines.
-        end: second file.
-        setup: first command.
     """
 
     argv: tuple[str, ...]
@@ -447,17 +441,17 @@ class ConPty:
 
     @property
     def pid(self) -> int:
-        """The program's process id."""
+        """See `Console`."""
         return int(self._pty.pid or 0)
 
     @property
     def exit_code(self) -> int | None:
-        """Exit code, or None."""
+        """See `Console`."""
         code: int | None = self._pty.get_exitstatus()
         return code
 
     def read(self) -> str:
-        """Wait for output."""
+        """See `Console`."""
         try:
             text: str = self._pty.read(blocking=True)
         except self._error as error:
@@ -467,12 +461,12 @@ class ConPty:
         return text
 
     def write(self, text: str) -> None:
-        """Type text."""
+        """See `Console`."""
         with contextlib.suppress(self._error):  # reading reports the end
             self._pty.write(text)
 
     async def kill(self) -> None:
-        """Kill the program and its children."""
+        """See `Console`."""
         if not self._pty.isalive():
             return
         null = asyncio.subprocess.DEVNULL

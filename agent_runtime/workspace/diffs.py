@@ -172,7 +172,7 @@ def make_insertion(after: object, text: str, count: int) -> LineEdit:
 
 
 def is_integer(value: object) -> TypeGuard[int]:
-    """Whether a value is an integer, and no bool."""
+    """Whether a value is an integer."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -228,7 +228,7 @@ def diff(
 ) -> str:
     """Render a short diff with line numbers, for the model.
 
-    The text of the `edits` that it has sent is not repeated; `regions` of old lines, from 1, restrict the diff.
+    The text of the `edits` that it has sent is not repeated; `regions` of old lines restrict the diff.
     """
     head, old_end, new_end = outer_span(before, after)
     old, new = before[head:old_end], after[head:new_end]
@@ -370,7 +370,7 @@ Opcode = tuple[str, int, int, int, int]
 
 
 def changed_spans(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int, int, int]]:
-    """Return `(a, b, c, d)` where `before[a:b]` became `after[c:d]`; a single one for very different texts."""
+    """Return `(a, b, c, d)` where `before[a:b]` became `after[c:d]`."""
     head, old_end, new_end = outer_span(before, after)
     old, new = before[head:old_end], after[head:new_end]
     if len(old) + len(new) > _MAX_COMPARED:

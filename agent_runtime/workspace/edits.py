@@ -54,13 +54,7 @@ class WriteCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedWrite:
-    """Result of a write.
-
-    Attributes:
-        raw: new text.
-        notes: for the model.
-        edits: as placed, in line modes.
-    """
+    """Result of a write, with notes for the model."""
 
     raw: str
     notes: list[str] = field(default_factory=list)
@@ -75,7 +69,7 @@ def check_mode(mode: str) -> None:
     """Validate a mode.
 
     Raises:
-        ToolError: unknown mode.
+        ToolError: unknown.
     """
     if mode not in _LINE_ARGUMENTS:
         raise ToolError(f"mode={mode!r}: must be one of {', '.join(map(repr, _LINE_ARGUMENTS))}", kind="ValueError")
@@ -247,12 +241,7 @@ _SIMILARITY_TRIES = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Location of old text and its replacement.
-
-    Attributes:
-        lines: reindented.
-        edits: minimal.
-    """
+    """Location of old text and its reindented replacement."""
 
     start: int
     end: int
@@ -270,9 +259,7 @@ def find_block(
     regions: Sequence[Sequence[range]] | None = None,
     at_end: bool = False,
 ) -> Match:
-    """Find whole lines once, at the strictest of the `MATCH_LEVELS` that matches.
-
-    `regions` are alternative search areas, in order; `label` prefixes errors.
+    """Find whole lines once, at the strictest of the `MATCH_LEVELS` that matches, in alternative `regions`.
 
     Raises:
         ToolError: `old` is empty, missing or ambiguous.
@@ -452,7 +439,7 @@ _NEIGHBOURS = [(0, 0), *(pair for n in range(1, 9) for pair in ((n, n), (n, 0), 
 class Versions:
     """Versions of files shown or written, and the base that line numbers refer to.
 
-    Reads move the base at once; writes when the step ends, as a reply's numbers refer to earlier reads.
+    Reads move the base at once; writes when the step ends.
     """
 
     def __init__(self) -> None:
@@ -482,7 +469,7 @@ class Versions:
         self._written.clear()
 
     def record_read(self, path: str, version: str, text: str) -> None:
-        """Record a version shown to the agent; `text` is `Text.normalized`."""
+        """Record a version shown to the agent."""
         self._base[path] = version
         self._written.pop(path, None)
         self._lost.discard(path)
@@ -576,10 +563,7 @@ def rebase_edits(edits: Sequence[LineEdit], base: Lines, current: Lines) -> list
 
 
 def find_shift(old: Sequence[str], current: Sequence[str], start: int, end: int) -> int | None:
-    """Return the shift of lines `start` to `end`; None if uncertain.
-
-    The block must lie outside the changes, or be unique with some neighbours.
-    """
+    """Return the shift of lines `start` to `end`; None unless they are outside the changes or unique."""
     if end <= engine.count_shared_lines(old, current):
         return 0
     shift = len(current) - len(old)

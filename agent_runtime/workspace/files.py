@@ -1,7 +1,6 @@
 """Confined access to a workspace's files through `Workspace`.
 
-Files are opened beneath a descriptor of the root (`open_by_kernel`, `open_by_walking`), so no path, link or swapped
-directory leads out. Content is staged, then renamed into place.
+Files are opened beneath a descriptor of the root, so no path, link or swapped directory leads out.
 """
 
 from __future__ import annotations
@@ -54,7 +53,6 @@ class Workspace:
     Relative links beneath the root are followed. Methods raise ToolError as `resolve` does.
 
     Attributes:
-        root: absolute host path.
         confined: paths may not leave the root.
         readable: further readable directories by the agent's path.
     """
@@ -74,13 +72,13 @@ class Workspace:
         Args:
             root: host path.
             agent_path: path in the sandbox.
-            confined_to_root: False allows paths outside (`unsafe_mode`), except git's and irregular files.
-            readable: further readable directories by the agent's path.
+            confined_to_root: False allows paths outside (`unsafe_mode`).
+            readable: further directories by the agent's path.
             scratch: the sandbox's `/tmp`.
-            git_writable: allow files of repositories other than `.git`.
+            git_writable: allow repositories except `.git`.
 
         Raises:
-            OSError: no directory, or Windows, which lacks `dir_fd`.
+            OSError: no directory, or Windows.
         """
         if os.open not in os.supports_dir_fd:
             raise OSError(
@@ -398,8 +396,6 @@ class Scratch:
     def attach(self, root: int, alive: Callable[[], bool]) -> None:
         """Switch to a sandbox's `/tmp`; copy stored files as far as they fit.
 
-        The caller owns the root descriptor.
-
         Raises:
             OSError: the sandbox ended, or has no own `/tmp`.
         """
@@ -485,7 +481,7 @@ class StagedFile:
 
     Attributes:
         data: None to delete.
-        old: original content; None if missing or unread.
+        old: None if missing or unread.
         mode: None keeps the permission bits.
         unread: replaces a large or binary file.
     """
@@ -565,8 +561,6 @@ class StagedContent:
     ) -> None:
         """Write and sync the content; takes over the `directory` descriptor.
 
-        `undo` runs unless it is put in place. Mode None keeps permissions, or applies the umask.
-
         Raises:
             OSError: a disk error; nothing remains.
         """
@@ -641,9 +635,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def split_path(path: str, roots: Iterable[str], home: tuple[str, ...] | None = None) -> tuple[str, ...]:
-    """Split a path from control code.
-
-    With `home`, the root's parts, outside paths are allowed, and results start at `/`.
+    """Split a path from control code; with `home`, outside paths start at `/`.
 
     Raises:
         ToolError: empty, unprintable, outside, or in a git directory.
@@ -727,7 +719,7 @@ def open_by_kernel(root: int, parts: Sequence[str], flags: int) -> int:
     """Open canonical parts beneath `root` by openat2(2), which refuses links.
 
     Raises:
-        OSError: as for `open`; `ELOOP` for a link, `ENOSYS` or `EPERM` if unavailable.
+        OSError: `ELOOP` for a link, `ENOSYS` or `EPERM` if unavailable, else as for `open`.
         ValueError: a null byte.
     """
     resolve = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_SYMLINKS
@@ -748,7 +740,7 @@ def open_by_walking(root: int, parts: Sequence[str], flags: int) -> int:
     """Open parts beneath `root` by one `openat` each.
 
     Raises:
-        OSError: as for `open`; `ELOOP` or `ENOTDIR` for a link.
+        OSError: `ELOOP` or `ENOTDIR` for a link.
     """
     flags |= os.O_CLOEXEC | os.O_NOFOLLOW
     if not parts:
@@ -775,12 +767,12 @@ def _libc() -> ctypes.CDLL:
 
 
 def resolve_links(root: int, parts: Sequence[str], opener: Opener, *, beneath: bool = True) -> tuple[str, ...]:
-    """Resolve links beneath `root`, or `/` with `beneath=False`; parts may not exist.
+    """Resolve links beneath `root`; parts may not exist.
 
     Open the result only with an `Opener`, which refuses later changes.
 
     Raises:
-        OSError: `EXDEV` outside `root`, `ELOOP` for too many links, else as for `open`.
+        OSError: `EXDEV` outside `root`, `ELOOP` for too many links.
     """
     if _is_canonical(root, parts, opener):
         return tuple(parts)

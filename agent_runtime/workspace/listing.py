@@ -89,7 +89,7 @@ def walk_files(workspace: Workspace, prefix: str, rules: tuple[IgnoreRules, ...]
 def entries(
     workspace: Workspace, prefix: str = "", rules: tuple[IgnoreRules, ...] = ()
 ) -> Iterator[tuple[int, str, os.DirEntry[str] | None]]:
-    """Yield entries that are not ignored, except directories; links are not followed.
+    """Yield entries that are not ignored, except directories.
 
     Yields:
         Directory descriptor, valid until the next entry; prefix; entry. For an unreadable directory -1, path, None.

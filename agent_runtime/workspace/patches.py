@@ -39,7 +39,6 @@ class Hunk:
 
     Attributes:
         headers: enclosing lines, outermost first.
-        at_end: `old` ends the file.
         number: from 1; 0 if the only one.
         place: lines of the patch, from 0.
         fault: format error, or "".
@@ -177,7 +176,7 @@ class _Reader:
         return self.lines[self.at] if self.at < self.end else ""
 
     def read_body(self) -> range:
-        """Read up to the next section or end-of-file mark, without trailing empty lines."""
+        """Read up to the next section, without trailing empty lines."""
         start = self.at
         while self.at < self.end and not self.lines[self.at].startswith("*** "):
             self.at += 1
@@ -339,7 +338,6 @@ def _insertion_point(label: str, lines: Sequence[str], hunk: Hunk, heads: Sequen
 
 
 def _header_scopes(lines: Sequence[str], heads: Sequence[int]) -> list[range]:
-    """Return the range of each header by indentation."""
     if len(heads) > _MAX_HEADS:
         return [range(heads[0], len(lines))]
     scopes: list[range] = []

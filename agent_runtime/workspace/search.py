@@ -1,11 +1,11 @@
 """Search with ripgrep or RE2.
 
-`Hits` counts all matches and keeps the first. As counting must be cheap, it parses only the lines to show, of ripgrep's
-fastest format (`--heading --null --line-number`):
+`Hits` counts all matches and parses only those to show, from ripgrep's fastest format (`--heading --null
+--line-number`):
 
     path NUL 12:text of a match NEWLINE 13-text beside it NEWLINE … NEWLINE path NUL …
 
-An empty line ends a file, as file lines begin with a number; names with newlines are not searched.
+An empty line ends a file, as file lines begin with a number.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Hits:
 
         Args:
             limit: matches to store.
-            include: files to count; None for all.
+            include: files to count.
             context: lines around each match in the output.
             columns: matches have columns.
             is_hidden: excludes a file entirely.
@@ -170,7 +170,6 @@ class Hits:
         return "\n".join(lines)
 
     def _distribution(self) -> str:
-        """Describe the distribution by first differing directory."""
         prefix = ""
         while True:
             groups: dict[str, int] = {}

@@ -297,12 +297,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredFiles:
-    """Files known to another process.
-
-    Attributes:
-        same: version and `Text.normalized` of unchanged texts.
-        changed: descriptions of the others.
-    """
+    """Files known to another process: unchanged texts, and descriptions of changes."""
 
     unchanged: dict[str, tuple[str, str]]
     changed: dict[str, str]
