@@ -21,7 +21,7 @@ import click
 from agent_runtime import AgentError, SandboxName
 from bot.cli.chat import chat, import_session, run
 from bot.cli.mcp import mcp
-from bot.cli.screen import visible
+from bot.cli.screen import escape_invisible
 from bot.domain.errors import BotError
 
 if TYPE_CHECKING:
@@ -370,7 +370,7 @@ def main() -> None:
     try:
         cli()
     except (BotError, AgentError) as error:
-        click.echo(f"codepilot: {visible(str(error))}", err=True)  # it may quote a stranger's file
+        click.echo(f"codepilot: {escape_invisible(str(error))}", err=True)  # it may quote a stranger's file
         sys.exit(2)
     except ImportError as error:
         package = (error.name or "").partition(".")[0]

@@ -1,8 +1,8 @@
-"""Read the event that started the workflow run, and make the job that it or the inputs ask for.
+"""The event or the inputs of a workflow run, as a job.
 
-`job_of_run` decides: with one of the inputs `prompt`, `command` and `recipe`, the workflow's file asks for the job, on
-any event; else a command in the event does, as on the server. The words of the file are the goal. The values of
-expressions that a stranger can set are quoted, never obeyed.
+With one of the inputs `prompt`, `command` and `recipe` the workflow's file asks for the job, on any event; else a
+command in the event does, as on the server. The file's words are the goal; values of expressions that a stranger can
+set are quoted, never obeyed.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _FROM_RUNNER = (
 )
 
 WRITERS_ONLY = frozenset({"schedule", "workflow_dispatch", "repository_dispatch", "push", "merge_group"})
-"""Events that only people with write access, and what they set up, can cause."""
-_FILE_OF_THE_HEAD = frozenset({"pull_request", "pull_request_review", "pull_request_review_comment"})
-"""Events whose workflow file is the pull request's own: of a fork, a stranger wrote it."""
-_SAID = frozenset({"issue_comment", "pull_request_review", "pull_request_review_comment"})
-"""Events of words that a bot, this one above all, may answer other bots' words with."""
-_FROM_A_BRANCH = frozenset({"push", "workflow_run", *_FILE_OF_THE_HEAD, "pull_request_target"})
+"""Events that only people with write access can cause."""
+_EVENTS_WITH_HEAD_FILE = frozenset({"pull_request", "pull_request_review", "pull_request_review_comment"})
+"""Events whose workflow file is the pull request's own, so a stranger's if it comes from a fork."""
+_EVENTS_WITH_WORDS = frozenset({"issue_comment", "pull_request_review", "pull_request_review_comment"})
+"""Events with words, by which bots could answer each other without end."""
+_EVENTS_OF_OWN_WORK = frozenset({"push", "workflow_run", *_EVENTS_WITH_HEAD_FILE, "pull_request_target"})
 """Events that the bot's own work may cause."""
 
 QUOTED_TASK = (
@@ -71,12 +71,8 @@ log = logging.getLogger(__name__)
 async def job_of_run(settings: ActionSettings, github_for: Callable[[], GitHub]) -> Job | IgnoredDelivery:
     """Return the job that the inputs ask for, else the job of a command in the event.
 
-    Args:
-        settings: the step's.
-        github_for: makes a client that reads the workflow file.
-
     Raises:
-        MalformedError: the event file is not what a runner writes.
+        MalformedError: the event file is invalid.
         ConfigError: the inputs contradict each other or the event.
     """
     delivery, inputs, listening = delivery_from(settings), settings.inputs, listening_of(settings)
@@ -101,7 +97,7 @@ async def job_of_run(settings: ActionSettings, github_for: Callable[[], GitHub])
             # Several steps of one run may each have a job.
             unique=f"{settings.run_id}:{settings.run_attempt}:{secrets.token_hex(8)}",
         )
-        return asked_by_workflow(delivery, asked, listening)
+        return job_from_prompt(delivery, asked, listening)
     if delivery.event in WRITERS_ONLY:
         return IgnoredDelivery(
             reason=f"the event `{delivery.event}` contains no command, and the input `prompt` is not set. Write "
@@ -112,10 +108,10 @@ async def job_of_run(settings: ActionSettings, github_for: Callable[[], GitHub])
 
 
 def delivery_from(settings: ActionSettings) -> Delivery:
-    """Read the event that started the workflow.
+    """Read the event file of the workflow run.
 
     Raises:
-        MalformedError: the event file cannot be read, is no JSON object, or is about another repository.
+        MalformedError: the file cannot be read, is no JSON object, or is about another repository.
     """
     try:
         with settings.event_path.open("rb") as file:
@@ -152,7 +148,6 @@ def _malformed(settings: ActionSettings, fault: str) -> MalformedError:
 
 
 def listening_of(settings: ActionSettings) -> BotProfile:
-    """Return the triggers and accounts that a workflow's step listens to."""
     return BotProfile(
         triggers=settings.agent.triggers,
         own_login=_ACTIONS_LOGIN,
@@ -163,21 +158,17 @@ def listening_of(settings: ActionSettings) -> BotProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptRequest:
-    """The request in a workflow's inputs, and the place of the run.
+    """The request in a workflow's inputs, and the run's context.
 
     Attributes:
-        prompt: the request in words, or None.
-        values: the values in the prompt that are quoted.
+        values: values in the prompt that are quoted.
         unverified: set if the inputs may be a stranger's words.
-        command: the verb, or None.
-        recipe: the name of a recipe, or None.
-        base: the branch to work on where the event has no thread, or None for the event's own.
-        workflow: what the workflow is called.
-        ref: the ref that it runs on, or empty.
-        repo: the repository as the runner knows it; None where its number is not known.
-        actor: whom GitHub names for the run; None where it names nobody.
-        branch_prefix: what the bot's own branches begin with.
-        unique: what no other step of any run has.
+        base: the branch to work on where the event has no thread; None for the event's own.
+        workflow: the workflow's name.
+        ref: the run's ref, or empty.
+        repo: None if the runner does not tell the repository's id.
+        actor: the account behind the run; None if GitHub names none.
+        unique: a text that no other step has.
     """
 
     prompt: str | None
@@ -194,18 +185,18 @@ class PromptRequest:
     unverified: UnverifiedInputs | None = None
 
 
-def asked_by_workflow(delivery: Delivery, asked: PromptRequest, listening: BotProfile) -> Job | IgnoredDelivery:
-    """Make the job of a prompt, a command or a recipe in the workflow's file.
+def job_from_prompt(delivery: Delivery, asked: PromptRequest, listening: BotProfile) -> Job | IgnoredDelivery:
+    """Return the job of a prompt, a command or a recipe in the workflow's file.
 
-    The file is written by people with write access, so its words are the goal. The person who caused the event
-    commands nothing: what they wrote is quoted, and where they have no write access the gate lets the run only read.
+    People with write access write the file, so its words are the goal. The words of the event's sender are quoted, and
+    without write access their run only reads.
 
     Raises:
         InputsError: the inputs contradict each other or the event.
     """
     if len(asked.prompt or "") > MAX_GOAL_CHARS:
         raise _wrong(f"The input `prompt` must have at most {MAX_GOAL_CHARS:,} characters of its own.", name="prompt")
-    place = _place(delivery, asked)
+    place = _target_of_event(delivery, asked)
     if isinstance(place, IgnoredDelivery):
         return place
     command = _command(delivery, asked, place.thread)
@@ -237,8 +228,8 @@ def asked_by_workflow(delivery: Delivery, asked: PromptRequest, listening: BotPr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Where the job is; `head` is the branch of the event, `from_fork` whether that is another repository's."""
+class _Target:
+    """The job's place; `head` is the event's branch, `from_fork` whether it is another repository's."""
 
     repo: Repo
     thread: Thread
@@ -247,14 +238,14 @@ class _Place:
     from_fork: bool = False
 
 
-def _place(delivery: Delivery, asked: PromptRequest) -> _Place | IgnoredDelivery:
-    """Return the thread that the event is about, else a branch."""
+def _target_of_event(delivery: Delivery, asked: PromptRequest) -> _Target | IgnoredDelivery:
+    """Return the event's thread, else a branch."""
     if "pull_request" in delivery.data:
         event = parse_payload(_OfPull, delivery)
         if isinstance(event, IgnoredDelivery):
             return event
         head = event.pull_request.head
-        return _Place(
+        return _Target(
             repo=event.repository.repo,
             thread=event.pull_request.thread,
             head_sha=head.sha,
@@ -266,7 +257,7 @@ def _place(delivery: Delivery, asked: PromptRequest) -> _Place | IgnoredDelivery
         return (
             found
             if isinstance(found, IgnoredDelivery)
-            else _Place(repo=found.repository.repo, thread=found.issue.thread)
+            else _Target(repo=found.repository.repo, thread=found.issue.thread)
         )
     repo: Repo | IgnoredDelivery
     if "repository" in delivery.data:
@@ -277,10 +268,10 @@ def _place(delivery: Delivery, asked: PromptRequest) -> _Place | IgnoredDelivery
         repo = asked.repo or IgnoredDelivery(reason=reason)
     if isinstance(repo, IgnoredDelivery):
         return repo
-    return (_place_of_run if delivery.event == "workflow_run" else _place_of_ref)(delivery, asked, repo)
+    return (_target_of_workflow_run if delivery.event == "workflow_run" else _target_of_ref)(delivery, asked, repo)
 
 
-def _place_of_ref(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Place | IgnoredDelivery:
+def _target_of_ref(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Target | IgnoredDelivery:
     """Return the branch that the workflow runs on, or another one that it names."""
     if delivery.event == "push" and delivery.data.get("deleted") is True:
         return IgnoredDelivery(reason="the push deleted its branch")
@@ -293,11 +284,11 @@ def _place_of_ref(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Plac
             name="base",
             line="base: main",
         )
-    return _Place(repo=repo, thread=Thread.of_branch(branch), head=ref)
+    return _Target(repo=repo, thread=Thread.of_branch(branch), head=ref)
 
 
-def _place_of_run(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Place | IgnoredDelivery:
-    """Return the branch that another workflow ran on; its name proves nothing where the run was a fork's."""
+def _target_of_workflow_run(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Target | IgnoredDelivery:
+    """Return the branch of another workflow's run; its name proves nothing if the run was a fork's."""
     event = parse_payload(_OfRun, delivery)
     if isinstance(event, IgnoredDelivery):
         return event
@@ -307,11 +298,10 @@ def _place_of_run(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Plac
     branch = asked.base or run.head_branch or _default_branch(delivery)
     if not branch:
         return IgnoredDelivery(reason="the workflow run names no branch")
-    return _Place(repo=repo, thread=Thread.of_branch(branch), head=run.head_branch or "")
+    return _Target(repo=repo, thread=Thread.of_branch(branch), head=run.head_branch or "")
 
 
 def _default_branch(delivery: Delivery) -> str:
-    """Return the default branch, for an event that is about no branch."""
     repository: Mapping[str, Any] = delivery.data.get("repository") or {}
     branch = repository.get("default_branch")
     about_a_ref = delivery.event in {"push", "workflow_dispatch", "create", "delete"}
@@ -319,7 +309,7 @@ def _default_branch(delivery: Delivery) -> str:
 
 
 def _command(delivery: Delivery, asked: PromptRequest, thread: Thread) -> Work | StartRecipe:
-    """Make the command of the inputs, or refuse inputs that do not fit the event."""
+    """Return the command of the inputs."""
     verb, goal = asked.command or "fix", asked.prompt or ""
     if asked.recipe and asked.command:
         raise _wrong(
@@ -350,16 +340,16 @@ def _command(delivery: Delivery, asked: PromptRequest, thread: Thread) -> Work |
 
 
 def _reason_to_ignore(
-    delivery: Delivery, asked: PromptRequest, place: _Place, command: Work | StartRecipe, listening: BotProfile
+    delivery: Delivery, asked: PromptRequest, place: _Target, command: Work | StartRecipe, listening: BotProfile
 ) -> IgnoredDelivery | None:
     """Return the reason to ignore the event although the inputs ask for work."""
-    if place.from_fork and delivery.event in _FILE_OF_THE_HEAD:
+    if place.from_fork and delivery.event in _EVENTS_WITH_HEAD_FILE:
         return IgnoredDelivery(
             reason=f"on `{delivery.event}` the workflow file is the pull request's own, and this one comes from a "
             "fork; to support forks, run the workflow on `pull_request_target`"
         )
     own = isinstance(command, Fix | StartRecipe) and place.head.startswith(asked.branch_prefix)
-    if own and delivery.event in _FROM_A_BRANCH:
+    if own and delivery.event in _EVENTS_OF_OWN_WORK:
         return IgnoredDelivery(reason=f"`{place.head}` is one of the bot's own branches, which a person decides about")
     sender = _sender(delivery)
     if delivery.event in WRITERS_ONLY or sender is None:
@@ -367,7 +357,7 @@ def _reason_to_ignore(
     said = delivery.data.get("comment") or delivery.data.get("review") or {}
     if has_marker(str(said.get("body") if isinstance(said, dict) else "")):
         return IgnoredDelivery(reason="the comment is the bot's own")
-    if listening.is_own(sender.id, sender.login) or delivery.event in _SAID:
+    if listening.is_own(sender.id, sender.login) or delivery.event in _EVENTS_WITH_WORDS:
         return reject_sender(sender, listening)
     return None
 
@@ -377,7 +367,7 @@ def _wrong(text: str, *, name: str, line: str = "") -> InputsError:
 
 
 def _sender(delivery: Delivery) -> Sender | None:
-    """Return the account that caused the event; None for a schedule."""
+    """Return the event's account; None for a schedule."""
     if "sender" not in delivery.data:
         return None
     event = parse_payload(_OfSender, delivery)

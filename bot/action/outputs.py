@@ -1,8 +1,7 @@
-"""Report a workflow's step: its conclusion and exit code, outputs, summary, log and annotations.
+"""The report of a workflow's step: exit code, outputs, summary, log and annotations, all made from a `StepEnd`.
 
-A `StepEnd` is the end of the step, of which the rest is made. Every output is written at every end, with documented
-values. The last functions write workflow commands, lines that GitHub's runner carries out; text from others must not be
-read as one: https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
+The last functions write workflow commands, lines that GitHub's runner executes; others' text must not be read as one:
+https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from bot.queue.records import JobRecord
 
 
 class Conclusion(StrEnum):
-    """The conclusion of a step; those of a finished change are the same words as in `Verdict`."""
+    """The conclusion of a step; the words for a finished change are those of `Verdict`."""
 
     VERIFIED = "verified"
     UNVERIFIED = "unverified"
@@ -61,10 +60,10 @@ MEANINGS: Mapping[Conclusion, tuple[int, str]] = {
     Conclusion.CANCELLED: (1, "The workflow was cancelled."),
     Conclusion.MISCONFIGURED: (2, "An input, a permission or the runner is misconfigured."),
 }
-"""The exit code of each, and what it means, in the order of the documentation."""
+"""Exit code and meaning of each, in the order of the documentation."""
 
-_UNTIMELY = frozenset({JobState.QUEUED, JobState.RUNNING})
-"""States in which no step's job ends unless its end was lost."""
+_UNEXPECTED_STATES = frozenset({JobState.QUEUED, JobState.RUNNING})
+"""States in which a step's job can only end by a crash."""
 
 
 def conclusion_of(
@@ -73,8 +72,8 @@ def conclusion_of(
     """Return the conclusion of a step.
 
     Args:
-        ended: how its job ended, or why there was none; None when the workflow was cancelled.
-        verdict: of a job that is done and was to change something.
+        ended: the end of its job, or the reason for none; None if the workflow was cancelled.
+        verdict: of a finished job that was to change something.
         misconfigured: whether a job failed for lack of a permission.
     """
     if ended is None:
@@ -85,34 +84,30 @@ def conclusion_of(
         return Conclusion(verdict.value)
     if ended is JobState.FAILED and misconfigured:
         return Conclusion.MISCONFIGURED
-    return Conclusion.FAILED if ended in _UNTIMELY else Conclusion(ended.value)
+    return Conclusion.FAILED if ended in _UNEXPECTED_STATES else Conclusion(ended.value)
 
 
 def exit_code(conclusion: Conclusion) -> int:
-    """Return the exit code of the step's process."""
     return MEANINGS[conclusion][0]
 
 
 def conclusions_table() -> str:
-    """Every conclusion as a Markdown table, for the documentation."""
+    """Return every conclusion as a Markdown table, for the documentation."""
     rows = [f"| `{each}` | {code} | {meaning} |" for each, (code, meaning) in MEANINGS.items()]
     return "\n".join(["| `conclusion` | exit code | meaning |", "|---|---|---|", *rows, ""])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEnd:
-    """How a workflow's step ended.
+    """The end of a workflow's step.
 
     Attributes:
-        ended: the state of its job, or why there was none.
-        job: its job, or None.
-        ending: how the job ended; None where there was none, or its end was lost.
-        record: what is recorded of the job.
-        patch: the beginning of its change, published or not; empty where nothing changed.
-        patch_file: the file with the whole of it; None where there is none.
-        session_file: the file with the sealed state of a job that waits; None where none does.
-        session_days: for how many days it is needed.
-        seconds: how long the step took.
+        ended: the state of its job, or the reason for none.
+        ending: None if there was no job, or its end was lost.
+        patch: the beginning of its change, published or not; empty for none.
+        patch_file: the file with all of it, or None.
+        session_file: the file with the sealed state of a waiting job, or None.
+        session_days: days for which that is needed.
         server_url: GitHub's address for people.
     """
 
@@ -129,25 +124,22 @@ class StepEnd:
 
     @property
     def view(self) -> StatusView | None:
-        """The view of its comment; None for a short reply."""
+        """The comment's view; None for a short reply."""
         view = self.ending.view if self.ending is not None else None
         return view if isinstance(view, StatusView) else None
 
     @property
-    def told(self) -> str:
-        """Its comment, as it was written."""
+    def comment(self) -> str:
         return self.record.ending.body if self.record.ending is not None else ""
 
     @property
-    def why(self) -> str:
-        """The reason of the end; empty where it needs none."""
+    def reason(self) -> str:
         if isinstance(self.ended, IgnoredDelivery):
             return self.ended.reason
         return self.ending.reason if self.ending is not None else ""
 
     @property
     def conclusion(self) -> Conclusion:
-        """The conclusion of the step."""
         return conclusion_of(
             self.ended,
             self.view.verdict if self.view is not None else None,
@@ -162,7 +154,7 @@ _CALL_FIELDS = ("tool", "asked", "reason", "setting", "value")
 
 
 def outputs_of(end: StepEnd) -> dict[str, str]:
-    """The outputs of a step, each a value that a workflow can branch on."""
+    """Return the outputs of a step, for workflows to branch on."""
     record, view = end.record, end.view
     status = "ignored" if isinstance(end.ended, IgnoredDelivery) else end.ended.value
     comment, commit = record.comment.posted, record.published.commit
@@ -205,18 +197,17 @@ def outputs_of(end: StepEnd) -> dict[str, str]:
 
 
 def _summary(end: StepEnd) -> str:
-    """Return the run's own summary."""
     told = end.ending.view if end.ending is not None else None
-    text = end.why
+    text = end.reason
     if isinstance(told, StatusView):
-        text = told.completion or told.reason or told.withheld or end.why
+        text = told.completion or told.reason or told.withheld or end.reason
     elif isinstance(told, ShortReply):
         text = told.text
-    return escaped(end, text)
+    return escape_text(end, text)
 
 
-def escaped(end: StepEnd, text: str) -> str:
-    """Escape a text about a job's end, so that it is harmless wherever a workflow puts it."""
+def escape_text(end: StepEnd, text: str) -> str:
+    """Escape a text about a job's end for any place in a workflow."""
     if (job := end.job) is None:
         return text
     allowed = Allowlist(login="", number=job.thread.number, server=end.server_url.rstrip("/"), repo=job.repo.full_name)
@@ -225,11 +216,10 @@ def escaped(end: StepEnd, text: str) -> str:
 
 _WITHOUT_RUN = outputs_of(StepEnd(ended=IgnoredDelivery(reason=""))) | {"status": "", "duration-seconds": ""}
 OUTPUTS = tuple(_WITHOUT_RUN)
-"""Their names, in the order of the documentation."""
+"""Names of the outputs, in the order of the documentation."""
 
 
 def outputs_without_run(conclusion: Conclusion, summary: str) -> dict[str, str]:
-    """Return the outputs of a step that started no run."""
     return _WITHOUT_RUN | {"conclusion": conclusion.value, "summary": summary}
 
 
@@ -242,14 +232,13 @@ MAX_SUMMARY_BYTES = 1024 * 1024
 def write_outputs(
     path: Path, outputs: Mapping[str, str], *, new_delimiter: Callable[[], str] = lambda: secrets.token_hex(16)
 ) -> None:
-    """Add the step's outputs to the file that the runner named in `GITHUB_OUTPUT`.
+    """Append the outputs to the file in `GITHUB_OUTPUT`.
 
-    Values may hold anything: each is written between delimiters that are random and checked to be absent from it, so
-    that no value can set another output.
+    Each value stands between random delimiters that it does not contain, so that no value can set another output.
 
     Raises:
         BotError: the file cannot be written.
-        ValueError: an output's name is no name, which is a bug of the caller.
+        ValueError: an output's name is invalid.
     """
     written = []
     for name, value in outputs.items():
@@ -263,13 +252,7 @@ def write_outputs(
 
 
 def write_summary(path: Path, markdown: str) -> None:
-    """Add to the step's summary, in the file that the runner named in `GITHUB_STEP_SUMMARY`.
-
-    GitHub drops a summary over 1 MiB whole, so a longer one is cut, and says so.
-
-    Raises:
-        BotError: the file cannot be written.
-    """
+    """Append to the file in `GITHUB_STEP_SUMMARY`; cut at 1 MiB, beyond which GitHub drops all of it."""
     content = markdown.encode("utf-8", "replace") + b"\n"
     if len(content) > MAX_SUMMARY_BYTES:
         note = b"\n\n_Cut here: GitHub shows at most 1 MiB of a summary._\n"
@@ -286,15 +269,15 @@ def _append(path: Path, content: bytes, variable: str) -> None:
 
 
 _SPARE_BYTES = 4_096
-"""For what stands around the change."""
+"""For the parts around the change."""
 
 
-def summary(end: StepEnd) -> str:
-    """Format the summary of the step, in Markdown: the comment, the cost, and the change as far as it fits."""
+def format_summary(end: StepEnd) -> str:
+    """Format the step's summary: the comment, the cost, and as much of the change as fits."""
     if isinstance(end.ended, IgnoredDelivery):
         return f"Codepilot had nothing to do: {settings_to_inputs(end.ended.reason)}"
     waits = render_status(end.view) if end.view is not None and end.ended is JobState.WAITING else ""
-    parts = [end.told or waits or f"Codepilot: {end.ended.value}. {escaped(end, end.why)}".strip()]
+    parts = [end.comment or waits or f"Codepilot: {end.ended.value}. {escape_text(end, end.reason)}".strip()]
     if end.view is not None:
         rows = [
             ("Conclusion", code(end.conclusion.value)),
@@ -317,11 +300,11 @@ def summary(end: StepEnd) -> str:
     if changed.strip() in text:  # the comment shows what was left out of a publication
         changed = ""
     room = MAX_SUMMARY_BYTES - len(text.encode()) - _SPARE_BYTES
-    return f"{text}\n\n{_change(changed, room)}" if changed and room > 0 else text
+    return f"{text}\n\n{_format_change(changed, room)}" if changed and room > 0 else text
 
 
-def _change(patch: str, room: int) -> str:
-    """Format the change, folded: whole where it fits, else as many whole lines as do."""
+def _format_change(patch: str, room: int) -> str:
+    """Format the change, folded, in whole lines."""
     shown = "\r".join(map(clean, patch.split("\r")))
     lines, note = shown.split("\n"), ""
     block = fence(shown, "diff")
@@ -339,32 +322,31 @@ _LEVELS: Mapping[str, Level] = {"warning": "warning", "notice": "notice"}
 _QUIET = frozenset({Conclusion.VERIFIED, Conclusion.UNCHANGED, Conclusion.DONE})
 
 
-def notes_on(end: StepEnd) -> list[str]:
-    """Format the annotations, at most as many of a level as GitHub shows; the end of the run comes first."""
+def format_annotations(end: StepEnd) -> list[str]:
+    """Format the annotations, the run's end first, at most as many of a level as GitHub shows."""
     view, lines = end.view, list[tuple[Level, str]]()
     most: Level = "error" if exit_code(end.conclusion) else "warning"
     if isinstance(end.ended, IgnoredDelivery):
         said = f"Nothing to do: {settings_to_inputs(end.ended.reason)}"
-        lines.append(("notice", annotation("notice", said, title="Codepilot")))
+        lines.append(("notice", format_annotation("notice", said, title="Codepilot")))
     elif end.conclusion not in _QUIET:
         said = " ".join(filter(None, (view.reason, view.remedy))) if view is not None else ""
         said = settings_to_inputs(said or _verdict(end) or MEANINGS[end.conclusion][1])
-        lines.append((most, annotation(most, said, title=f"Codepilot: {end.conclusion.value}")))
+        lines.append((most, format_annotation(most, said, title=f"Codepilot: {end.conclusion.value}")))
     if end.ending is not None and view is not None:
         for each in build_annotations(view, end.ending.review):
             # In a step that is green no error, which would be read as its failure.
             level = most if each.level == "failure" else _LEVELS[each.level]
             file = "" if each.path == NO_FILE else each.path
-            line = annotation(
+            line = format_annotation(
                 level, each.message, title=each.title, file=file, line=each.start_line, end_line=each.end_line
             )
             lines.append((level, line))
     levels = [level for level, _ in lines]
-    return [line for number, (level, line) in enumerate(lines) if levels[:number].count(level) < MOST_ANNOTATIONS]
+    return [line for number, (level, line) in enumerate(lines) if levels[:number].count(level) < MAX_ANNOTATIONS]
 
 
 def _verdict(end: StepEnd) -> str:
-    """Return the reason of the run's conclusion, as in its comment or its end."""
     view = end.view
     if view is None or view.verdict is None or view.state != "done":
         return end.ending.reason if end.ending is not None else ""
@@ -376,61 +358,56 @@ _OUTPUT_CHARS = 20_000
 
 
 class StepLog:
-    """Writes the events of runs for people who read the log.
+    """A log of runs for people.
 
-    Whatever the agent or a program wrote stands between two commands that stop the runner from carrying out what it
-    finds there, with a token that is new each time.
-
-    Args:
-        say: takes lines for the step's output.
-        redact: takes secrets out.
+    Output of agents and programs stands between two commands that stop the runner from executing commands in it, with a
+    new token each time.
     """
 
     def __init__(self, say: Callable[[str], None], redact: Callable[[str], str]) -> None:
         self._say, self._redact = say, redact
         self._number = 0
-        self._said = ""
+        self._prose = ""
         self._completing = False
         self._open = False
 
     def __call__(self, event: Event) -> None:
-        """Take in one event."""
         match event:
             case StepStarted(step=step):
                 self._close()
-                self._number, self._said = step, ""
+                self._number, self._prose = step, ""
             case Streamed(text=text, completion=completion):
-                self._said += "\n\n" if completion and not self._completing and self._said else ""
-                self._said, self._completing = self._said + text, completion
+                self._prose += "\n\n" if completion and not self._completing and self._prose else ""
+                self._prose, self._completing = self._prose + text, completion
             case StreamReset():
-                self._said = ""
+                self._prose = ""
             case ToolCalled(label=label):
-                self._begin()
+                self._open_group()
                 self._quote(f"▸ {one_line(label, 500)}")
             case ToolReturned(text=text, ok=ok):
                 self._quote(text if ok else f"✗ {text}")
             case Refused(error=error):
-                self._begin()
+                self._open_group()
                 self._quote(error)
             case Ended():
-                self._begin()
+                self._open_group()
                 self._close()
             case _:
                 pass
 
-    def _begin(self) -> None:
-        """Open the step's group, whose title is what the agent says that it does."""
+    def _open_group(self) -> None:
+        """Open the step's group, titled by the agent."""
         if not self._open and self._number:
-            said = one_line(self._redact(self._said), _GROUP_TITLE_CHARS)
-            self._say(group(f"Step {self._number}{': ' if said else ''}{said}"))
+            said = one_line(self._redact(self._prose), _GROUP_TITLE_CHARS)
+            self._say(open_group(f"Step {self._number}{': ' if said else ''}{said}"))
             self._open = True
-        if self._said.strip():
-            self._quote(self._said)
-        self._said = ""
+        if self._prose.strip():
+            self._quote(self._prose)
+        self._prose = ""
 
     def _close(self) -> None:
-        if not self._open and self._said.strip():
-            self._begin()
+        if not self._open and self._prose.strip():
+            self._open_group()
         if self._open:
             self._say(END_GROUP)
         self._open = False
@@ -444,14 +421,15 @@ class StepLog:
         while token in shown:
             token = secrets.token_hex(16)
         if shown.strip():
-            self._say(foreign(shown, token))
+            self._say(enclose_foreign_text(shown, token))
 
 
 Level = Literal["error", "warning", "notice"]
 
-MOST_ANNOTATIONS = 10
-"""Of each level in one step; GitHub drops the rest:
-https://docs.github.com/en/rest/checks/runs#create-a-check-run and the runner's own limit."""
+MAX_ANNOTATIONS = 10
+"""Of each level in a step; GitHub drops the rest:
+https://docs.github.com/en/rest/checks/runs#create-a-check-run and the runner's own limit.
+"""
 
 # The runner cuts a message there: https://github.com/actions/runner/blob/main/src/Runner.Worker/ExecutionContext.cs
 _MESSAGE_CHARS = 4_000
@@ -460,16 +438,15 @@ _TITLE_CHARS = 200
 END_GROUP = "::endgroup::"
 
 
-def annotation(level: Level, message: str, *, title: str = "", file: str = "", line: int = 0, end_line: int = 0) -> str:
-    """Format a line of the log that GitHub also shows above the run, and beside the lines of a file.
+def format_annotation(
+    level: Level, message: str, *, title: str = "", file: str = "", line: int = 0, end_line: int = 0
+) -> str:
+    """Format a log line that GitHub also shows above the run, and beside the lines of a file.
 
     Args:
-        level: how bad it is.
-        message: what there is to say; may have several lines.
-        title: above it.
-        file: of the repository; empty for what is about no file.
-        line: its first line, from 1.
-        end_line: its last line, where there are several.
+        file: of the repository; empty for none.
+        line: from 1.
+        end_line: the last of several lines.
     """
     properties = {
         "title": one_line(_printable(title), _TITLE_CHARS),
@@ -481,25 +458,24 @@ def annotation(level: Level, message: str, *, title: str = "", file: str = "", l
     return f"::{level}{' ' if written else ''}{written}::{_data(_printable(message)[:_MESSAGE_CHARS])}"
 
 
-def group(title: str) -> str:
-    """Start a group, which folds the lines up to `END_GROUP` below a title."""
+def open_group(title: str) -> str:
+    """Start a group that folds the lines up to `END_GROUP`."""
     return f"::group::{_data(one_line(_printable(title), _TITLE_CHARS))}"
 
 
-def mask(secret: str) -> list[str]:
-    """Mask a secret in the logs of this job; a command for each line, as the runner masks by lines."""
+def mask_secret(secret: str) -> list[str]:
+    """Mask a secret in the job's logs; a command for each line, since the runner masks by lines."""
     return [f"::add-mask::{_data(line)}" for line in dict.fromkeys(secret.splitlines()) if line.strip()]
 
 
-def foreign(text: str, token: str) -> str:
-    """Put a text that others wrote between two commands that keep the runner from looking for commands in it.
+def enclose_foreign_text(text: str, token: str) -> str:
+    """Enclose others' text in commands that stop the runner from executing commands in it.
 
     Args:
-        text: the text.
-        token: ends it; new and random for each text, or its author could write it.
+        token: random and new for each text; a guessed one could end the text early.
 
     Raises:
-        ValueError: the text holds the token.
+        ValueError: the text contains the token.
     """
     shown = _printable(text).rstrip("\n")
     if token in shown:
@@ -508,7 +484,7 @@ def foreign(text: str, token: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """Remove control codes and the older form of commands, which the log's page reads wherever it stands."""
+    """Remove control codes, and the older form of commands, which the log's page executes anywhere in a line."""
     return clean(text.replace("\r\n", "\n").replace("\r", "\n")).replace("##[", "# #[")
 
 

@@ -1,8 +1,7 @@
-"""Run one step of a workflow, `codepilot act`: mask the secrets, work on the event's jobs, and return an exit code.
+"""One step of a workflow, `codepilot act`.
 
-`take_step` is the whole step. `work_step` sends the event through the same pipeline as the server, on a queue in
-memory, and works on each job that the first one starts or resumes. `report_problems` reports a step that cannot start:
-in the log, in the summary and, where the event's sender may give commands, in the thread.
+`take_step` is the whole step. `work_step` sends the event through the server's pipeline on a queue in memory, and runs
+each job that the first one starts or resumes. `report_problems` reports a step that cannot start.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from bot.action.outputs import (
     StepEnd,
     StepLog,
     exit_code,
-    notes_on,
+    format_annotations,
+    format_summary,
     outputs_of,
     outputs_without_run,
-    summary,
     write_outputs,
     write_summary,
 )
@@ -55,10 +54,10 @@ from bot.settings.models import ActionSettings, ActionSurvey, bounds_of
 log = logging.getLogger(__name__)
 
 LONGEST_PAUSE_SECONDS = 15.0
-"""How long a workflow run waits before it takes a job up again that GitHub's silence broke off."""
+"""Limit of the wait before a job that GitHub's outage interrupted is resumed."""
 
 _WAIT_SECONDS = 900.0
-"""A workflow run has nothing else to do while GitHub wants a pause."""
+"""A workflow run has no other work while a rate limit lasts."""
 
 _ROOT = (
     "This runner works as root, and nothing on the machine is safe from root if the sandbox fails. Use another user "
@@ -67,17 +66,10 @@ _ROOT = (
 
 
 async def take_step(survey: ActionSurvey) -> int:
-    """Handle the event of one workflow run.
-
-    Args:
-        survey: what the step was given.
-
-    Returns:
-        The exit code of the step.
-    """
+    """Handle the event of a workflow run; return the step's exit code."""
     settings = survey.settings
     for secret in (settings.token, *settings.agent.secrets, settings.inputs.session_key):
-        for line in outputs.mask(secret.get_secret_value()) if secret is not None else ():
+        for line in outputs.mask_secret(secret.get_secret_value()) if secret is not None else ():
             say(line)
     redactor = redactor_for(settings)
     problems = survey.problems or _root_problem(settings) or await _schema_problem(settings)
@@ -85,7 +77,7 @@ async def take_step(survey: ActionSurvey) -> int:
         try:
             start_log(redactor)
             end = await work_step(settings, listeners=[StepLog(say, redactor.redact)])
-            for line in notes_on(end):
+            for line in format_annotations(end):
                 say(redactor.redact(line))
             return exit_code(end.conclusion)
         except InputsError as error:
@@ -97,13 +89,13 @@ async def take_step(survey: ActionSurvey) -> int:
 
 
 def say(line: str) -> None:
-    """Write to the step's output at once: the runner carries commands out in the order in which they come."""
+    """Write to the step's output at once: the runner executes commands in order."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def _root_problem(settings: ActionSettings) -> tuple[InputProblem, ...]:
-    """Close this process to others; return a problem where it runs as root, and no input allows that."""
+    """Protect this process from others; return a problem if it runs as root and no input allows that."""
     try:
         guard(allow_root=settings.agent.allow_root)
     except ConfigError:
@@ -112,7 +104,7 @@ def _root_problem(settings: ActionSettings) -> tuple[InputProblem, ...]:
 
 
 async def _schema_problem(settings: ActionSettings) -> tuple[InputProblem, ...]:
-    """Check an output schema that is written in the workflow itself."""
+    """Validate an output schema in the workflow file."""
     schema = settings.inputs.output_schema
     try:
         if isinstance(schema, dict):
@@ -125,20 +117,18 @@ async def _schema_problem(settings: ActionSettings) -> tuple[InputProblem, ...]:
 async def work_step(
     settings: ActionSettings, *, listeners: Sequence[Listener] = (), longest_pause: float = LONGEST_PAUSE_SECONDS
 ) -> StepEnd:
-    """Work on the event that started the workflow run, and write the step's outputs.
+    """Work on the event of the workflow run and write the step's outputs.
 
     Args:
-        settings: the runner's and the operator's.
-        listeners: called with every event of the run.
-        longest_pause: seconds until a job that GitHub's silence broke off is taken up again, at most.
+        longest_pause: seconds, at most, until an interrupted job is resumed.
 
     Returns:
-        How the job ended, or why the event asks for none.
+        The end of the job, or the reason for none.
 
     Raises:
-        MalformedError: the event file is not what a runner writes.
+        MalformedError: the event file is invalid.
         InputsError: the inputs contradict each other or the event.
-        SandboxError: the agent could not run safely here.
+        SandboxError: the agent cannot run safely here.
     """
     begun, redactor = time.monotonic(), redactor_for(settings)
 
@@ -154,7 +144,7 @@ async def work_step(
     job = await job_of_run(settings, github_for)
     if isinstance(job, IgnoredDelivery):
         end = StepEnd(ended=job)
-        _write(settings, redactor, outputs_of(end), summary(end))
+        _write_results(settings, redactor, outputs_of(end), format_summary(end))
         return end
     shared = _job_services(settings, redactor, listeners)
     engine = InMemoryEngine()
@@ -185,7 +175,7 @@ async def work_step(
         seconds=time.monotonic() - begun,
         server_url=settings.server_url,
     )
-    _write(settings, redactor, outputs_of(end), summary(end))
+    _write_results(settings, redactor, outputs_of(end), format_summary(end))
     return end
 
 
@@ -222,12 +212,10 @@ async def run_jobs(
     """Run a job, and then every job that it starts or resumes.
 
     Args:
-        contexts: where the jobs are.
-        run_job: runs the job with an id until it has ended, or waits.
-        job: the first.
+        run_job: runs a job by its id until it ends or waits.
 
     Returns:
-        The last of them as it stands, and the file with its sealed state when it waits for a person.
+        The last job, and the file with its sealed state if it waits for a person.
     """
     queue, resumes = contexts.queue, contexts.services.handover is not None
     last = await run_job(job.id)
@@ -253,8 +241,8 @@ async def run_jobs(
     return await run_job(last.job.id), None
 
 
-def _write(settings: ActionSettings, redactor: Redactor, values: Mapping[str, str], markdown: str) -> None:
-    """Write the step's outputs and its summary, as far as the runner wants them."""
+def _write_results(settings: ActionSettings, redactor: Redactor, values: Mapping[str, str], markdown: str) -> None:
+    """Write the step's outputs and its summary."""
     if settings.output_path is not None:
         write_outputs(settings.output_path, {name: redactor.redact(value) for name, value in values.items()})
     if settings.summary_path is not None:
@@ -263,7 +251,7 @@ def _write(settings: ActionSettings, redactor: Redactor, values: Mapping[str, st
 
 _TITLE = "Codepilot cannot start"
 _WITHOUT_SECRETS = frozenset({"pull_request", "pull_request_review", "pull_request_review_comment"})
-"""Events for which GitHub gives no secrets when they come from a fork."""
+"""Events from forks that get no secrets."""
 _FORK = (
     "GitHub passes no secrets to a workflow that a pull request from a fork starts. A maintainer can give the "
     "command in a comment: the event `issue_comment` has them."
@@ -282,14 +270,7 @@ _NOT_STORED = (
 async def report_problems(
     settings: ActionSettings, problems: Sequence[InputProblem], *, redactor: Redactor, say: Callable[[str], None]
 ) -> None:
-    """Report the problems in the log, in the summary and in the thread.
-
-    Args:
-        settings: as far as they can be read; the token may be empty.
-        problems: at least one.
-        redactor: takes secrets out.
-        say: takes lines for the step's output.
-    """
+    """Report at least one problem in the log, in the summary and, if the sender may give commands, in the thread."""
     problems, job, why = list(problems), None, _NOT_STORED
     try:
         delivery = delivery_from(settings)
@@ -301,21 +282,21 @@ async def report_problems(
             problems.append(InputProblem(text=str(error)))
     for line in error_annotations(problems, why):
         say(redactor.redact(line))
-    told = redactor.redact(explanation(problems, why))
-    _write(settings, redactor, outputs_without_run(Conclusion.MISCONFIGURED, told), f"### ⚙️ {told}")
+    told = redactor.redact(format_explanation(problems, why))
+    _write_results(settings, redactor, outputs_without_run(Conclusion.MISCONFIGURED, told), f"### ⚙️ {told}")
     if job is not None and settings.token.get_secret_value():
         try:
             await _comment_problems(settings, job, f"{told}\n\n[The run]({settings.run_page})", redactor)
         except BotError as error:
-            say(outputs.annotation("warning", redactor.redact(f"The thread was not informed. {error}"), title=_TITLE))
+            say(
+                outputs.format_annotation(
+                    "warning", redactor.redact(f"The thread was not informed. {error}"), title=_TITLE
+                )
+            )
 
 
 async def _comment_problems(settings: ActionSettings, job: Job, told: str, redactor: Redactor) -> None:
-    """Comment in the thread, where a user who may command has asked for work.
-
-    Raises:
-        GitHubError: GitHub did not answer, or refused.
-    """
+    """Comment in the thread of a command by a permitted user."""
     if job.lane == "event" or job.is_from_event or job.thread.kind == "branch" or settings.run_attempt > 1:
         return
     async with GitHub.for_token(
@@ -333,12 +314,7 @@ async def _comment_problems(settings: ActionSettings, job: Job, told: str, redac
 
 
 def missing_secret_cause(event: str, payload: Mapping[str, Any]) -> str:
-    """Explain why a secret that the workflow passes on may be empty in a run.
-
-    Args:
-        event: the name of what started the run.
-        payload: of that.
-    """
+    """Explain a possible cause of an empty secret."""
     if _at(payload, "sender", "login") == "dependabot[bot]":
         return _DEPENDABOT
     head, base = (_at(payload, "pull_request", side, "repo", "id") for side in ("head", "base"))
@@ -346,15 +322,15 @@ def missing_secret_cause(event: str, payload: Mapping[str, Any]) -> str:
 
 
 def error_annotations(problems: Sequence[InputProblem], why: str) -> list[str]:
-    """Format the problems for the log: a line each, with the YAML to write."""
+    """Format the problems for the log, with the YAML to write."""
     told = (
         "\n".join(filter(None, (each.text, each.line and f"with:\n  {each.line}", why if each.secret else "")))
-        for each in problems[: outputs.MOST_ANNOTATIONS]
+        for each in problems[: outputs.MAX_ANNOTATIONS]
     )
-    return [outputs.annotation("error", each.replace("*", ""), title=_TITLE) for each in told]
+    return [outputs.format_annotation("error", each.replace("*", ""), title=_TITLE) for each in told]
 
 
-def explanation(problems: Sequence[InputProblem], why: str) -> str:
+def format_explanation(problems: Sequence[InputProblem], why: str) -> str:
     """Format the problems as Markdown, with the YAML in one piece."""
     told = [each.text for each in problems]
     said = told[0] if len(told) == 1 else "\n".join(f"- {each}" for each in told)

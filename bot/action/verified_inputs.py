@@ -1,7 +1,6 @@
-"""Verify the inputs that say what to do: read the workflow file at its commit, and take its words alone for the goal.
+"""The verification of the inputs that the agent obeys, against the workflow file at its commit.
 
-`verify_inputs` decides for every event alike. Where the file cannot be read, or does not say which step this is, the
-whole prompt is a quote, and the job only reads.
+Where the file cannot be read or does not identify the step, the whole prompt is a quote and the job only reads.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ _NOT_OWN = "To allow more, write it out in the workflow file, or use an input of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedInputs:
-    """The inputs that say what to do, divided by the workflow file.
+    """The obeyed inputs, divided by the workflow file.
 
     Attributes:
-        goal: the words of the prompt that only people with write access can have written, with marks for the values.
-        values: the values in the prompt that others may have written; all of it, if the step is not identified.
+        goal: words of the prompt that only people with write access can have written, with marks for the values.
+        values: values in the prompt that others may have written; all of it, if the step is not identified.
         unverified: set if there are no such words, or another input may be a stranger's.
     """
 
@@ -51,13 +50,7 @@ class VerifiedInputs:
 async def verify_inputs(
     settings: ActionSettings, delivery: Delivery, github_for: Callable[[], GitHub]
 ) -> VerifiedInputs:
-    """Divide the inputs whose text the agent obeys: `prompt`, `recipe` and `output-schema`.
-
-    Args:
-        settings: the step's.
-        delivery: the event.
-        github_for: makes a client that may read the repository.
-    """
+    """Divide the inputs that the agent obeys: `prompt`, `recipe` and `output-schema`."""
     inputs = settings.inputs
     # Of a recipe and a schema no part can be a quote, so their values are not divided.
     given = {"recipe": inputs.recipe, "output-schema": inputs.output_schema}
@@ -93,7 +86,7 @@ async def _divide(
     """Read the workflow file, and divide the values in a worker process.
 
     Raises:
-        BotError: GitHub does not give the file.
+        BotError: the file is unavailable.
         BoundExceededError: the file takes too long to read.
         ValueError: the step is not identified; the end of a sentence.
     """
@@ -122,7 +115,7 @@ async def _divide(
 
 
 def _has_person(delivery: Delivery) -> bool:
-    """Return whether a person caused an event; a bot that starts a workflow may pass on a stranger's words."""
+    """Whether a person caused an event; a bot that starts a workflow may pass on a stranger's words."""
     sender = delivery.data.get("sender")
     return isinstance(sender, dict) and sender.get("type") == "User" and not is_app(str(sender.get("login")))
 

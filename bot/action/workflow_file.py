@@ -1,8 +1,7 @@
-"""Divide the inputs of a step into the words of the workflow file and the values of its expressions.
+"""The division of a step's inputs into the workflow file's words and the values of its expressions.
 
-`divide_inputs` finds the running step in the file, compares the evaluated inputs with what the file says, and returns
-each input in pieces: literal text, and values with the expression that gave them. A value is trusted if only people
-with write access can set its contexts. For a worker process: the file is YAML, and the values may be a stranger's.
+`divide_inputs` finds the running step in the file and compares the evaluated inputs with its text. A value is trusted
+if only people with write access can set its contexts. For a worker process: file and values may be a stranger's.
 """
 
 from __future__ import annotations
@@ -49,8 +48,7 @@ class Piece(NamedTuple):
     """A part of an input's value.
 
     Attributes:
-        text: the part.
-        expression: the expression that gave it; empty for the file's own words.
+        expression: the source of the part; empty for the file's own words.
         trusted: whether only people with write access can have written it.
     """
 
@@ -64,12 +62,12 @@ def divide_inputs(text: str, step: Mapping[str, str], values: Mapping[str, str |
 
     Args:
         text: the file.
-        step: the runner's `job`, `action`, `action_path` and `workspace`; and `dispatched_by`, which is `bot` where a
-            bot gave the inputs of the workflow, and may have passed on a stranger's words.
-        values: of the inputs, by their names; None for an input of which only the expressions are asked for.
+        step: the runner's `job`, `action`, `action_path` and `workspace`; and `dispatched_by`, which is `bot` for
+            inputs that a bot gave, perhaps with a stranger's words.
+        values: by input; None to divide the expressions only.
 
     Raises:
-        ValueError: the step cannot be identified, or a value is not one that the file can give; the end of a sentence.
+        ValueError: the step is not identified, or the file cannot give a value; the end of a sentence.
     """
     try:
         # Texts, lists and mappings, and nothing else: https://github.com/yaml/pyyaml/wiki/PyYAMLDocumentation#baseloader
@@ -108,7 +106,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _is_written_out(node: object) -> bool:
-    """Return whether no part of a node is an expression."""
+    """Whether no part of a node is an expression."""
     pending, seen = [node], set[int]()
     while pending:
         part = pending.pop()
@@ -124,8 +122,8 @@ def _is_written_out(node: object) -> bool:
 def _find_step(steps: object, step: Mapping[str, str]) -> Mapping[str, Any]:
     """Return the step that runs this action.
 
-    In the steps of a composite action, GITHUB_ACTION stays the name of the job's step, and GITHUB_ACTION_PATH is the
-    action's own: where another action calls this one, the step of that name does not use this action.
+    In a composite action, GITHUB_ACTION stays the name of the job's step, and GITHUB_ACTION_PATH is the action's own:
+    if another action calls this one, the step of that name does not use this action.
     """
     listed = [_mapping(each) for each in steps] if isinstance(steps, list) else []
     for node, name in zip(listed, _step_names(listed), strict=True):
@@ -137,7 +135,7 @@ def _find_step(steps: object, step: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def _step_names(steps: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the names that GitHub gives to steps: their ids, else names made of what they use, numbered if repeated.
+    """Return GitHub's names of steps: ids, else names derived from `uses`, numbered if repeated.
 
     https://docs.github.com/actions/reference/variables#default-environment-variables
     """
@@ -163,7 +161,7 @@ def _step_names(steps: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _is_this_action(uses: str, action_path: str, workspace: str) -> bool:
-    """Return whether `uses:` names the action in this directory: the runner keeps one in `_actions/OWNER/NAME/REF`."""
+    """Whether `uses:` names the action in this directory; the runner keeps it in `_actions/OWNER/NAME/REF`."""
     directory = os.path.normpath(action_path or "/")
     if uses.startswith("./"):
         return bool(workspace and action_path) and directory == os.path.normpath(f"{workspace}/{uses}")
@@ -176,15 +174,13 @@ def _is_this_action(uses: str, action_path: str, workspace: str) -> bool:
 
 
 def divide(template: str, value: str, trees: Iterable[str]) -> list[Piece] | None:
-    """Divide a value by the text that the file has for it; None if it is no value of that text.
+    """Divide a value by its text in the file; None if the text cannot give it.
 
-    Where a value contains the file's own words, there may be several ways to divide it. Then everything between the
-    first expression and the last is one piece, which is trusted only if every expression is.
+    If the value contains the file's own words, the division is ambiguous: then all between the first and the last
+    expression is one piece, trusted only if every expression is.
 
     Args:
-        template: the text in the file.
-        value: what GitHub made of it.
-        trees: the trusted contexts with everything below them, beside `WRITERS_CONTEXTS`.
+        trees: trusted contexts with all below them, in addition to `WRITERS_CONTEXTS`.
     """
     literals, expressions = split_template(template)
     if not expressions:
@@ -217,7 +213,7 @@ def divide(template: str, value: str, trees: Iterable[str]) -> list[Piece] | Non
 
 
 def split_template(template: str) -> tuple[list[str], list[str]]:
-    """Split a text at its expressions: the literal parts, one more than the expressions.
+    """Return the literal parts between a text's expressions.
 
     Raises:
         ValueError: an expression has no end.
@@ -234,7 +230,7 @@ def split_template(template: str) -> tuple[list[str], list[str]]:
 
 
 def _places(text: str, pieces: Iterable[str]) -> list[tuple[int, int]] | None:
-    """Find the pieces one after the other, each as early as possible: start and end; None if one is missing."""
+    """Return start and end of each piece in order, each as early as possible; None if one is missing."""
     places, place = list[tuple[int, int]](), 0
     for piece in pieces:
         start = text.find(piece, place)
@@ -246,7 +242,7 @@ def _places(text: str, pieces: Iterable[str]) -> list[tuple[int, int]] | None:
 
 
 def is_trusted(expression: str, trees: frozenset[str]) -> bool:
-    """Return whether only people with write access can set every context in an expression."""
+    """Whether only people with write access can set every context in an expression."""
     place = 0
     while place < len(expression):
         token = _TOKEN.match(expression, place)

@@ -301,7 +301,7 @@ class _LocalPage:
         """Listen until the end of the `with`."""
         served = web.Application()
         served.router.add_get(f"/{self._path}", self._begin)
-        served.router.add_get(f"/{self._path}/done", self._done)
+        served.router.add_get(f"/{self._path}/done", self._finished)
         runner = web.AppRunner(served, access_log=None, shutdown_timeout=2.0)
         await runner.setup()
         try:
@@ -329,7 +329,7 @@ class _LocalPage:
             forms=self._options.server,
         )
 
-    async def _done(self, request: web.Request) -> web.Response:
+    async def _finished(self, request: web.Request) -> web.Response:
         code = request.query.get("code", "")
         if not code or not hmac.compare_digest(request.query.get("state", "").encode(), self._state.encode()):
             raise web.HTTPBadRequest(text="This page was not requested from here.\n")

@@ -1,8 +1,7 @@
-"""`codepilot run` and `codepilot chat`: the agent at a terminal; and `codepilot import-session`.
+"""`codepilot run` and `codepilot chat`, the agent at a terminal, and `codepilot import-session`.
 
-The commands read their arguments into `ChatOptions`; `agent` makes the agent of these and of the agent file. A `Chat`
-runs one task at a time, and asks the person to approve the calls that wait. A standard output that is no terminal gets
-the answer alone.
+`ChatOptions` holds the arguments, `make_agent` makes the agent, and a `Chat` runs one task at a time and asks for
+approvals. A standard output that is no terminal gets the answer alone.
 """
 
 from __future__ import annotations
@@ -58,18 +57,18 @@ from agent_runtime import (
 )
 from bot.cli.screen import (
     PERMISSIONS,
+    ApprovedCalls,
     ChatAnswer,
     ChatScreen,
     Permissions,
-    Remembered,
     Word,
     check_fit,
+    escape_invisible,
+    format_one_line,
+    format_usage,
     model_in,
-    one_line,
-    reply,
-    spent,
-    visible,
-    word,
+    read_answer,
+    read_word,
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -81,20 +80,15 @@ _NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOptions:
-    """The options of the command line; None leaves it to the agent file, or else to the built-in agent.
+    """The options of the command line; None leaves a value to the agent file, or else to the built-in agent.
 
     Attributes:
-        agent: the agent file.
-        directory: where the agent works.
-        provider: the model service.
-        model: the model's name.
-        base_url: the model service's address; without a `provider` it is an OpenAI-compatible server.
-        script: replies to replay instead of asking a model.
-        max_steps: model replies that may act, in one run.
-        budget: US dollars that one run may cost.
-        permissions: who approves what waits for approval.
-        session: the session's id; None for one that ends with the program.
-        record: the file that takes every request, reply and event, for `codepilot replay`.
+        base_url: without a `provider`, of an OpenAI-compatible server.
+        script: replies to replay in place of a model.
+        max_steps: of one run.
+        budget: US dollars of one run.
+        session: its id; None for one that ends with the program.
+        record: the file for `codepilot replay`.
         trust: whether the agent file is trusted for this run.
     """
 
@@ -113,14 +107,14 @@ class ChatOptions:
 
 
 def _require_name(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
-    """Refuse an empty name, which is most likely a variable that is not set."""
+    """Refuse an empty name, most likely an unset variable."""
     if name is not None and not name.strip():
         raise click.BadParameter("a session needs a name; omit the option to store no session.")
     return name
 
 
 def _require_finite(_context: click.Context, _option: click.Parameter, amount: float | None) -> float | None:
-    """Refuse an amount that bounds nothing: nothing is more than `nan`."""
+    """Refuse an amount without a bound: no number is greater than `nan`."""
     if amount is not None and not math.isfinite(amount):
         raise click.BadParameter(f"{amount} is not an amount of money.")
     return amount
@@ -262,12 +256,12 @@ class Exit(IntEnum):
 
 
 def run_task(options: ChatOptions, task: str | None, said: ChatAnswer | None = None) -> Exit:
-    """Run one task, or with `said` answer the call at which the session's run waits.
+    """Run one task, or answer the call at which the session's run waits.
 
     Raises:
-        AgentError: settings that cannot work, or a session that cannot be used.
+        AgentError: the settings are invalid, or the session cannot be used.
     """
-    with _conversation(options, agent_file(options)) as (runtime, screen, conversation):
+    with _open_chat(options, load_agent_file(options)) as (runtime, screen, conversation):
         outcome = None
         if said is not None:
             if runtime.pending is None:
@@ -277,7 +271,7 @@ def run_task(options: ChatOptions, task: str | None, said: ChatAnswer | None = N
                 )
             outcome = conversation.answer(said)
         elif task is None or runtime.pending is not None:
-            outcome = conversation.go_on()
+            outcome = conversation.resume()
         if task is not None:
             if outcome is not None and outcome.status is Status.PAUSED:
                 screen.say("The new task was not started: an earlier run waits for an answer.", style="yellow")
@@ -298,14 +292,10 @@ def run_task(options: ChatOptions, task: str | None, said: ChatAnswer | None = N
 
 
 def run_chat(options: ChatOptions) -> Exit:
-    """Converse until the person leaves. Without a terminal, each line of the standard input is a task.
-
-    Raises:
-        AgentError: as for `run`.
-    """
-    settings = agent_file(options)
+    """Converse until the person leaves. Without a terminal, each line of the standard input is a task."""
+    settings = load_agent_file(options)
     models = ChatModels(settings.model)
-    with _conversation(options, settings) as (runtime, screen, conversation):
+    with _open_chat(options, settings) as (runtime, screen, conversation):
         at, count = runtime.agent, len(runtime.messages)
         session = "" if options.session is None else f" · session {options.session}"
         session += f" ({count} messages)" if session and count else ""
@@ -313,20 +303,20 @@ def run_chat(options: ChatOptions) -> Exit:
         screen.say(f"{at.name} · {place}{session} · `/help` for help", style="dim")
         if isinstance(runtime.session, FileSession) and runtime.session.recovered:
             screen.say(runtime.session.recovered, style="yellow")
-        outcome = conversation.go_on()
+        outcome = conversation.resume()
         while outcome is None or outcome.status is not Status.PAUSED:
-            line = _line()
+            line = _read_line()
             if line is None:
                 return Exit.DONE
             try:
-                said = word(line)
+                said = read_word(line)
             except SettingsError as error:
                 screen.say(str(error), style="yellow")
                 continue
             if said is Word.QUIT:
                 return Exit.DONE
             if said is not None:
-                _obey(said, model_in(line), models, runtime, screen, conversation)
+                _execute_command(said, model_in(line), models, runtime, screen, conversation)
             elif line.strip():
                 outcome = conversation.turn(line)
                 _print_answer(outcome)
@@ -342,16 +332,16 @@ Write what the agent should do. These are for the program, and cost nothing:
 The slash may be left out. Ctrl+C stops what the agent does."""
 
 
-def _obey(  # noqa: PLR0917 - the parts of one conversation
+def _execute_command(  # noqa: PLR0917 - the parts of one conversation
     said: Word, model: str, models: ChatModels, runtime: AsyncRuntime, screen: ChatScreen, conversation: Chat
 ) -> None:
-    """Carry out a command of the chat, but for leaving; `model` is the model that `/model` names."""
+    """Execute a command of the chat."""
     match said:
         case Word.HELP:
             screen.say(_HELP)
         case Word.COST:
             used = (event.usage for event in runtime.session.events if isinstance(event, Replied | Summarised))
-            screen.say(spent(sum(used, Usage())))
+            screen.say(format_usage(sum(used, Usage())))
         case Word.RESET:
             conversation.reset()
             screen.say("Everything is forgotten.")
@@ -364,28 +354,23 @@ def _obey(  # noqa: PLR0917 - the parts of one conversation
                 return
             screen.say(f"The model is {runtime.agent.provider.model} ({models.service}).")
             if not model:
-                screen.say(models.known)
+                screen.say(models.known_models)
         case Word.QUIT:
             pass
 
 
 def list_sessions() -> None:
-    """Print the sessions that are kept in files, the newest first."""
+    """Print the sessions in files, the newest first."""
     sessions = FileSession(session_id="_").list_sessions()
     for each in sessions:
         when = datetime.fromtimestamp(each["updated_at"], tz=UTC).astimezone()
-        name = one_line(each["session_id"])
+        name = format_one_line(each["session_id"])
         sys.stdout.write(f"{name:30} {each['messages']:5} messages  {when:%Y-%m-%d %H:%M}\n")
     if not sessions:
         sys.stdout.write("No saved sessions.\n")
 
 
 def read_task() -> str:
-    """Read the task from the standard input.
-
-    Raises:
-        SettingsError: it is empty.
-    """
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # what is no text in this encoding must not break the rest
     task = sys.stdin.read().strip()
@@ -395,14 +380,14 @@ def read_task() -> str:
 
 
 @contextmanager
-def _conversation(options: ChatOptions, settings: AgentFile) -> Iterator[tuple[AsyncRuntime, ChatScreen, Chat]]:
-    """Open a conversation with the agent; leaving in the middle of a run exits the program."""
+def _open_chat(options: ChatOptions, settings: AgentFile) -> Iterator[tuple[AsyncRuntime, ChatScreen, Chat]]:
+    """Open a conversation; leaving in the middle of a run exits the program."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no check marks must not end a run
     # Where the standard output is no terminal it is for the answer alone.
     screen = ChatScreen(Console(stderr=not sys.stdout.isatty()))
-    worker = agent(options, settings)
+    worker = make_agent(options, settings)
     recorder = None if options.record is None else Recorder(worker, options.record)
     runtime = AsyncRuntime(
         worker if recorder is None else recorder.agent,
@@ -423,9 +408,9 @@ def _conversation(options: ChatOptions, settings: AgentFile) -> Iterator[tuple[A
 
 
 def _print_answer(outcome: Outcome) -> None:
-    """Print the answer for a program that reads the standard output; on a terminal it has been streamed."""
+    """Print the answer for a program that reads the standard output; a terminal has it already."""
     if outcome.summary and not sys.stdout.isatty():
-        sys.stdout.write(visible(outcome.summary).rstrip() + "\n")
+        sys.stdout.write(escape_invisible(outcome.summary).rstrip() + "\n")
         sys.stdout.flush()
 
 
@@ -455,7 +440,7 @@ def _prompt(text: str) -> str:
     return input(text)
 
 
-def _line() -> str | None:
+def _read_line() -> str | None:
     """Read the next line for the agent; None at the end, or when the person leaves."""
     try:
         if not _has_person():
@@ -472,11 +457,7 @@ Prompt = Callable[[str], str]
 
 
 class LeftError(Exception):
-    """The person left in the middle of a run.
-
-    Attributes:
-        by: the signal that said so.
-    """
+    """The person left in the middle of a run."""
 
     def __init__(self, by: signal.Signals) -> None:
         super().__init__(by.name)
@@ -484,10 +465,10 @@ class LeftError(Exception):
 
 
 class Chat:
-    """One runtime and the person before the screen.
+    """A runtime and the person at the terminal.
 
-    The event loop runs while the agent works and stands still while the person is asked, so that Ctrl+C means what it
-    says: at a prompt it leaves, and in a run it stops the run; pressed again it leaves there, too.
+    The event loop stands still while the person is asked, so that Ctrl+C leaves at a prompt, and in a run stops the
+    run; pressed again it leaves there, too.
     """
 
     def __init__(
@@ -499,33 +480,28 @@ class Chat:
         permissions: Permissions = "auto",
         recorded: Callable[[Provider], Provider] | None = None,
     ) -> None:
-        """Talk to `runtime`.
+        """Take over `runtime`, which is closed on leaving.
 
         Args:
-            runtime: the agent; closed on leaving.
-            screen: where everything is shown.
-            prompt: asks the person; None when there is nobody to ask, so that a call that waits goes on waiting.
-            permissions: who approves what waits.
-            recorded: makes a provider one whose exchanges are recorded.
+            prompt: None if there is no person; then calls go on waiting.
+            recorded: wraps a provider to record its exchanges.
         """
         self._runtime = runtime
         self._screen = screen
         self._prompt = prompt
         self._permissions = permissions
         self._recorded = recorded
-        self._remembered = Remembered()
+        self._remembered = ApprovedCalls()
         self._left_by = signal.SIGINT
         self._runner = asyncio.Runner()
-        runtime.hooks.register("permission_request", self._known, by_arguments=True)
+        runtime.hooks.register("permission_request", self._known_answer, by_arguments=True)
 
     def __enter__(self) -> Self:
-        """Enter; see `__exit__`."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End what the agent started, and keep the session."""
         try:
             self._runner.run(self._runtime.close())
         finally:
@@ -535,53 +511,48 @@ class Chat:
         """Run one task.
 
         Raises:
-            LeftError: the person left before it was.
+            LeftError: the person left.
         """
-        return self._settled(self._run(self._runtime.run(task)))
+        return self._settle_calls(self._run(self._runtime.run(task)))
 
-    def go_on(self) -> Outcome | None:
-        """Resume the session's newest run if it waits or was interrupted; else return None.
-
-        Raises:
-            LeftError: as for `turn`.
-        """
+    def resume(self) -> Outcome | None:
+        """Resume the session's newest run if it waits or was interrupted; else return None."""
         if not self._runtime.unfinished:
             return None
         call = self._runtime.pending
         if call is None:
             self._screen.say("The last run was interrupted; it resumes.", style="dim")
-            return self._settled(self._run(self._runtime.resume()))
-        return self._settled(Outcome(status=Status.PAUSED, pending=call))
+            return self._settle_calls(self._run(self._runtime.resume()))
+        return self._settle_calls(Outcome(status=Status.PAUSED, pending=call))
 
     def answer(self, said: ChatAnswer) -> Outcome:
-        """Answer the call that waits, and see the run to its end.
+        """Answer the call that waits, and run to the end.
 
         Raises:
-            SettingsError: it is no answer to what waits.
-            ResumeError: nothing waits, or something was altered since it was shown.
-            LeftError: as for `turn`.
+            SettingsError: the answer does not fit.
+            ResumeError: no call waits, or something was altered since it was shown.
+            LeftError: the person left.
         """
         if (call := self._runtime.pending) is not None:
             check_fit(said, call)
-        return self._settled(self._resumed(said))
+        return self._settle_calls(self._resumed(said))
 
     def reset(self) -> None:
-        """Forget everything."""
         self._runner.run(self._runtime.reset())
 
     def use(self, provider: Provider) -> None:
-        """Ask another model from the next task on.
+        """Use another model from the next task on.
 
         Raises:
-            SettingsError: it cannot go on with this conversation.
+            SettingsError: the model cannot continue this conversation.
         """
         self._runner.run(self._runtime.use(self._recorded(provider) if self._recorded else provider))
 
-    def _settled(self, outcome: Outcome) -> Outcome:
+    def _settle_calls(self, outcome: Outcome) -> Outcome:
         """Ask the person about every call that waits, until the run ends or they leave it open."""
         while outcome.status is Status.PAUSED and (call := outcome.pending) is not None:
-            known = self._known(call) if call.kind == "permission" else None
-            said = self._asked(call) if known is None else ChatAnswer(approved=known)
+            known = self._known_answer(call) if call.kind == "permission" else None
+            said = self._ask_person(call) if known is None else ChatAnswer(approved=known)
             if said is None:
                 break
             if said.always:
@@ -593,43 +564,43 @@ class Chat:
                 if known is not None:
                     break
         if outcome.usage.requests or outcome.status is not Status.PAUSED:  # a call that waits has just been shown
-            self._screen.ended(outcome)
+            self._screen.show_end(outcome)
         return outcome
 
     def _resumed(self, said: ChatAnswer) -> Outcome:
         return self._run(self._runtime.resume(approve=said.approved, note=said.note))
 
-    def _asked(self, call: PendingCall) -> ChatAnswer | None:
+    def _ask_person(self, call: PendingCall) -> ChatAnswer | None:
         """Ask the person about a call; None when they leave it open, or there is no person."""
-        self._screen.waiting(call)
+        self._screen.show_call(call)
         if self._prompt is None:
             return None
         try:
             if call.kind == "question":
                 return ChatAnswer(approved=True, note=self._prompt("Your answer: ").strip(), answers=True)
             while True:
-                self._screen.choices(call)
-                said = reply(self._prompt("Allow? "))
+                self._screen.show_choices(call)
+                said = read_answer(self._prompt("Allow? "))
                 if said is not None:
                     return said
         except (EOFError, KeyboardInterrupt):
             self._screen.say("")
             return None
 
-    def _known(self, pending: PendingCall, **_: object) -> bool | None:
-        """Answer a call without the person; None where that is not possible."""
+    def _known_answer(self, pending: PendingCall, **_: object) -> bool | None:
+        """Return a call's answer without the person, or None."""
         if self._permissions == "none":
             return False
         return True if self._permissions == "all" or pending in self._remembered else None
 
     def _run(self, work: Coroutine[Any, Any, Outcome]) -> Outcome:
         try:
-            return self._runner.run(self._watched(work))
+            return self._runner.run(self._run_interruptibly(work))
         except asyncio.CancelledError as error:
             raise LeftError(self._left_by) from error
 
-    async def _watched(self, work: Coroutine[Any, Any, Outcome]) -> Outcome:
-        """Run the work; the first Ctrl+C stops it, and the second leaves at once."""
+    async def _run_interruptibly(self, work: Coroutine[Any, Any, Outcome]) -> Outcome:
+        """Run the work; the first Ctrl+C stops it, the second leaves."""
         loop, task, pressed = asyncio.get_running_loop(), asyncio.current_task(), False
 
         def interrupt() -> None:
@@ -656,24 +627,19 @@ class Chat:
 
 
 class ChatModels:
-    """The model that is asked, and those that are known.
-
-    Attributes:
-        current: the model that is asked.
-    """
+    """The current model, and the known ones."""
 
     def __init__(self, current: ModelSettings) -> None:
-        """Begin with a model."""
         self.current = current
 
-    def named(self, text: str) -> ModelSettings:
-        """Return the model that `NAME`, `PROVIDER/NAME` or `PROVIDER` names.
+    def find_model(self, text: str) -> ModelSettings:
+        """Return the model for `NAME`, `PROVIDER/NAME` or `PROVIDER`.
 
-        A name that is another service's by its beginning is asked for there, unless the current model is on a server
-        of one's own or in a cloud, which may serve any model.
+        A prefix can select another service, unless the current model is on one's own server or in a cloud, which may
+        serve any model.
 
         Raises:
-            SettingsError: it names no model.
+            SettingsError: the text names no model.
         """
         if not text.isprintable() or " " in text:
             raise SettingsError("A model's name has no spaces. Use /model NAME, or /model PROVIDER/NAME.")
@@ -692,45 +658,43 @@ class ChatModels:
         return ModelSettings.for_provider(provider, name=name).at_url(None)
 
     def switch(self, text: str, use: Callable[[Provider], None]) -> None:
-        """Have the model that `text` names asked from now on.
+        """Switch to a model by name.
 
         Raises:
-            SettingsError: as for `named`; or its key is not set, or `use` refuses it. The current one stays.
+            SettingsError: no such model, its key is not set, or `use` refuses it. The current one stays.
         """
-        model = self.named(text)
+        model = self.find_model(text)
         use(model.create_provider())
         self.current = model
 
     @property
     def service(self) -> str:
-        """The service of the current model, with its address."""
         return f"{self.current.provider} at {self.current.base_url}" if self.current.base_url else self.current.provider
 
     @property
-    def known(self) -> str:
-        """The models that are known, by their services."""
+    def known_models(self) -> str:
         lines = ["Known, for /model NAME:"]
         lines += [f"  {each}: {', '.join(known_models(each))}" for each, entry in CATALOG.items() if entry.families]
         return "\n".join([*lines, "Any other model of a service: /model PROVIDER/NAME."])
 
 
 AGENT_FILE = Path("agent.yaml")
-"""Read from the current directory when no other is named."""
+"""Read from the current directory by default."""
 
 KEY_VARIABLE = "CODEPILOT_API_KEY"
-"""Holds the key for an address that the command line names; no other key is sent there."""
+"""The key for an address on the command line; no other key is sent there."""
 
 
-def agent_file(options: ChatOptions) -> AgentFile:
-    """Read the agent file, and apply the options to it.
+def load_agent_file(options: ChatOptions) -> AgentFile:
+    """Read the agent file, and apply the options.
 
     Raises:
-        SettingsError: there is no model to ask, or the agent file does not fit.
+        SettingsError: there is no model, or the agent file is invalid.
     """
     path = options.agent or (AGENT_FILE if AGENT_FILE.is_file() else None)
     if options.agent is None and path is not None and not path.resolve().is_relative_to(Path.cwd().resolve()):
         raise SettingsError(
-            f"{path} is a link to {one_line(str(path.resolve()))}, outside this directory. To use it, name it: "
+            f"{path} is a link to {format_one_line(str(path.resolve()))}, outside this directory. To use it, name it: "
             f"--agent {path}"
         )
     if path is not None:
@@ -755,26 +719,27 @@ def agent_file(options: ChatOptions) -> AgentFile:
     )
 
 
-_MOST_SHOWN = 8_000
-"""Characters of keys that need trust; more than that is not read by anyone who is asked."""
+_MAX_SHOWN_CHARS = 8_000
+"""Characters of keys that need trust; nobody reads more."""
 
 
 def _require_trust(request: TrustRequest, *, options: ChatOptions) -> None:
-    """Make sure that the user trusts an agent file with keys that need it; ask at a terminal.
+    """Require the user's trust in an agent file; ask at a terminal.
 
     Raises:
-        SettingsError: the user does not, or cannot be asked.
+        SettingsError: the user refuses, or cannot be asked.
     """
     places = (request.file.parent, Path.cwd(), *filter(None, [options.directory]))
     record = TrustRecord(reach=tuple(map(_repository, places)))
     if options.trust or record.has(request):
         return
     keys = "\n".join(f"  {each.line}" for each in request.keys)
-    is_whole = len(keys) <= _MOST_SHOWN
+    is_whole = len(keys) <= _MAX_SHOWN_CHARS
     reason = (
-        f"{one_line(str(request.file))} is not trusted, or has changed since you trusted it. These of its keys can "
-        "weaken the sandbox or the permissions, name an address, a variable or a file outside its directory, or start "
-        f"a program:\n{keys if is_whole else f'{keys[:_MOST_SHOWN]}… [+{len(keys) - _MOST_SHOWN:,} characters]'}"
+        f"{format_one_line(str(request.file))} is not trusted, or has changed since you trusted it. These of its keys "
+        "can weaken the sandbox or the permissions, name an address, a variable or a file outside its directory, or "
+        "start a program:\n"
+        f"{keys if is_whole else f'{keys[:_MAX_SHOWN_CHARS]}… [+{len(keys) - _MAX_SHOWN_CHARS:,} characters]'}"
     )
     if not _has_person() or not is_whole:
         raise SettingsError(f"{reason}\nRead the file. To trust it for this run, add --trust.")
@@ -793,31 +758,29 @@ def _require_trust(request: TrustRequest, *, options: ChatOptions) -> None:
 
 
 def _repository(folder: Path) -> Path:
-    """Return the repository that contains a directory, or else the directory."""
+    """Return the repository around a directory, else the directory."""
     return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
 
 
 def _discard_typed_ahead() -> None:
-    """Discard what was typed or pasted before the question was shown; it is no answer to it."""
+    """Discard input from before the question; it is no answer."""
     with suppress(ImportError, OSError, ValueError):
         termios = importlib.import_module("termios")
         with suppress(termios.error):
             termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
-def agent(options: ChatOptions, settings: AgentFile | None = None) -> Agent:
-    """Make the agent of the options and the agent file.
+def make_agent(options: ChatOptions, settings: AgentFile | None = None) -> Agent:
+    """Make the agent.
 
     Args:
-        options: of the command line.
-        settings: `agent_file` of the options, where it was read already.
+        settings: of `load_agent_file`, if read already.
 
     Raises:
-        SettingsError: as for `agent_file`; or a key is not set, or the session has no place, or one within the
-            agent's reach.
-        SandboxError: this machine has no sandbox of the kind that is asked for.
+        SettingsError: as for `load_agent_file`; or a key is not set, or the session is within the agent's reach.
+        SandboxError: this machine has no sandbox of that kind.
     """
-    settings = settings or agent_file(options)
+    settings = settings or load_agent_file(options)
     if options.session is not None:
         try:
             home = Path.home()
@@ -833,21 +796,20 @@ def agent(options: ChatOptions, settings: AgentFile | None = None) -> Agent:
     own = Agent.from_file(settings)
     return replace(
         own,
-        policy=replace(own.policy, floor=(*_floor(settings, options.permissions),)),
+        policy=replace(own.policy, floor=(*_floor_rules(settings, options.permissions),)),
         repository_instructions=read_instructions(settings.work_dir),
         skills={**own.skills, **read_skills(settings.work_dir)},
     )
 
 
 def _chosen_model(options: ChatOptions) -> ModelSettings | None:
-    """Return the model that the command line names, or None."""
     if options.script is not None:
         return ModelSettings.for_provider("scripted", options=ModelOptions(script=options.script))
     return None if options.provider is None else ModelSettings.for_provider(options.provider)
 
 
-def _floor(settings: AgentFile, permissions: Permissions) -> Iterator[Rule]:
-    """Yield the rules of the user and of this program, which the agent file's own cannot weaken."""
+def _floor_rules(settings: AgentFile, permissions: Permissions) -> Iterator[Rule]:
+    """Yield the rules of the user and of this program, which the agent file cannot weaken."""
     if permissions == "ask":
         for tool in ("write_file", "execute"):
             yield Rule(decision="ask", tool=tool, reason="you chose to approve every one")

@@ -54,13 +54,10 @@ def mcp(*, directory: Path, level: Level, allow: tuple[str, ...], sandbox: Sandb
 
 
 async def serve_tools(directory: Path, *, level: Level, allow: tuple[str, ...], sandbox: SandboxName) -> None:
-    """Serve tools on standard input and output, until the input ends.
+    """Serve tools on standard input and output until the input ends.
 
     Args:
-        directory: where they work.
-        level: what they may do.
-        allow: patterns of commands that need no approval, beside the built-in ones.
-        sandbox: where commands run.
+        allow: command patterns without approval, in addition to the built-in ones.
 
     Raises:
         SettingsError: the package `mcp` is missing.

@@ -1,8 +1,7 @@
-"""Show runs at a terminal, and read the person's answers.
+"""The display of runs at a terminal, and the person's answers.
 
-`ChatScreen` prints the events of a run. Text that a model or a program wrote passes through `visible` first. `word` and
-`reply` read a line of the person: a command of the chat, or the answer to a call that waits. The reports at the end are
-those of `codepilot replay`.
+`ChatScreen` prints a run's events; model and program text passes through `escape_invisible`. `read_word` and
+`read_answer` read a line of the person. The last functions print the reports of `codepilot replay`.
 """
 
 from __future__ import annotations
@@ -69,12 +68,11 @@ _COMMAND = re.compile(r"/([a-z?]+)", re.IGNORECASE)
 _MODEL = re.compile(r"/model\s+(\S.*)", re.IGNORECASE)
 
 
-def word(line: str) -> Word | None:
-    """Read a line as a command, with or without a slash before it; None for a line that is for the agent.
+def read_word(line: str) -> Word | None:
+    """Read a line as a command, with or without a slash; None for a line to the agent.
 
     Raises:
-        SettingsError: the line is a single word with a slash before it, and there is no such command. A path such as
-            `/etc` is none either; in a sentence, it is for the agent.
+        SettingsError: the line is a single word with a slash, and no command.
     """
     said = line.strip()
     if _MODEL.fullmatch(said):
@@ -87,7 +85,7 @@ def word(line: str) -> Word | None:
 
 
 def model_in(line: str) -> str:
-    """Return the model that a `/model` line names; empty where it names none."""
+    """Return the model in a `/model` line, or an empty text."""
     named = _MODEL.fullmatch(line.strip())
     return named[1] if named else ""
 
@@ -97,10 +95,9 @@ class ChatAnswer:
     """The person's answer to a call that waits.
 
     Attributes:
-        approved: whether it may be made; for a question, True.
-        note: why not; for a question, the answer.
-        always: whether the very same call may be made from now on without asking.
-        answers: whether it is the answer to a question.
+        note: the reason of a refusal; for a question, the answer.
+        always: whether this very call needs no approval from now on.
+        answers: whether it answers a question.
     """
 
     approved: bool
@@ -110,10 +107,10 @@ class ChatAnswer:
 
 
 def check_fit(said: ChatAnswer, call: PendingCall) -> None:
-    """Make sure that a reply is to what waits: no answer may approve a call, and no approval may answer a question.
+    """Refuse an answer to a question as an approval, and the reverse.
 
     Raises:
-        SettingsError: it is not.
+        SettingsError: the answer does not fit.
     """
     if said.answers and call.kind != "question":
         raise SettingsError(
@@ -124,8 +121,8 @@ def check_fit(said: ChatAnswer, call: PendingCall) -> None:
         raise SettingsError("A question is waiting, and --approve does not answer it: use --answer TEXT, or --deny.")
 
 
-def reply(line: str) -> ChatAnswer | None:
-    """Read `y` (once), `a` (always) or `n` with or without a reason; None for anything else, which approves nothing."""
+def read_answer(line: str) -> ChatAnswer | None:
+    """Read `y` (once), `a` (always) or `n` with an optional reason; None for anything else."""
     said, _, note = line.strip().partition(" ")
     match said.lower():
         case "y" | "yes" if not note:
@@ -139,13 +136,12 @@ def reply(line: str) -> ChatAnswer | None:
 
 
 @dataclass(slots=True)
-class Remembered:
-    """Calls that may be made again without asking, for as long as the program runs."""
+class ApprovedCalls:
+    """Calls that are approved for as long as the program runs."""
 
     _calls: set[str] = field(default_factory=set)
 
     def add(self, call: PendingCall) -> None:
-        """Approve all further calls within the scope of this one."""
         if (scope := scope_of(call)) is not None:
             self._calls.add(scope)
 
@@ -154,9 +150,9 @@ class Remembered:
 
 
 def scope_of(call: PendingCall) -> str | None:
-    """Describe the calls that "always" approves; None where it could mean anything, as for a patch.
+    """Return the calls that "always" approves; None where that is open, as for a patch.
 
-    Two commands are the same when every character is; where their terminal stands does not matter.
+    Two commands are the same when every character is, in whichever directory.
     """
     match call.tool, call.args:
         case "execute", {"command": str(command)}:
@@ -177,34 +173,32 @@ _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 class ChatScreen:
-    """Prints a run as it happens; knows how every event looks.
+    """The printer of a run.
 
-    The model's words appear as they come, but for the completion: it speaks of work that is not done yet while it is
-    streamed, and stands at the end instead. Where there is no terminal there is no colour.
+    The model's words appear as they come, except the completion, which speaks of unfinished work while it is streamed
+    and follows at the end. Without a terminal there is no colour.
     """
 
     def __init__(self, console: Console) -> None:
-        """Print to `console`, which knows whether it is a terminal."""
         self._console = console
         self._open: Literal["", "text", "call"] = ""
-        """What the current line holds that is not ended yet."""
+        """The text of the unfinished line."""
         self._failed = False
-        """Whether a call of this step failed, and with it most likely the control block."""
-        self._told_why = False
-        """Whether it has been said why the reply under way broke off."""
-        self._said: list[str] = []
-        """The prose of this step, which is the summary where a reply without calls ends the task."""
+        """Whether a call of this step failed."""
+        self._has_shown_failure = False
+        """Whether the reply's failure has been printed."""
+        self._prose: list[str] = []
+        """The prose of this step, the summary where a reply without calls ends the task."""
         self._files: dict[str, None] = {}
 
     def on_event(self, event: Event) -> None:
-        """Show one event of a run."""
         match event:
             case Started():
                 self._files.clear()
             case StepStarted():
-                self._failed, self._said = False, []
+                self._failed, self._prose = False, []
             case Streamed(text=text, completion=False):
-                self._said.append(text)
+                self._prose.append(text)
                 if self._open == "call":
                     self._end_line()
                 self._print(text, style="", end="")
@@ -220,43 +214,43 @@ class ChatScreen:
             case Faulted() if self._failed:
                 pass
             case _:
-                known, self._told_why = self._told_why, isinstance(event, ModelAwaited)
+                known, self._has_shown_failure = self._has_shown_failure, isinstance(event, ModelAwaited)
                 if not (known and isinstance(event, StreamReset)) and (notice := _notice(event)) is not None:
                     self.say(notice[0], style=notice[1])
 
     def say(self, text: str, *, style: str = "") -> None:
-        """Whole lines of our own."""
+        """Print whole lines of our own."""
         self._end_line()
         self._print(text, style=style)
 
-    def waiting(self, call: PendingCall) -> None:
-        """Show a call that waits for somebody, whole."""
+    def show_call(self, call: PendingCall) -> None:
+        """Print a waiting call in full."""
         self._end_line()
         if call.kind == "question":
             self._print(f"\n? {call.reason}", style="bold")
             return
-        self._print(f"\n{call.tool} requires approval ({one_line(call.reason)})", style="bold")
+        self._print(f"\n{call.tool} requires approval ({format_one_line(call.reason)})", style="bold")
         # Whole: it says itself what it leaves out.
         for line in call.preview.splitlines():
             self._print(f"  {line}", style=_DIFF_STYLES.get(line[:1], ""))
 
-    def choices(self, call: PendingCall) -> None:
-        """Show the possible answers to a call that waits."""
+    def show_choices(self, call: PendingCall) -> None:
+        """Print the possible answers."""
         scope = scope_of(call)
         always = f" · a = always, for {scope}" if scope is not None else ""
         self.say(f"y = yes, once{always} · n [why] = no", style="dim")
 
-    def ended(self, outcome: Outcome) -> None:
-        """Show the end of a run and its use."""
+    def show_end(self, outcome: Outcome) -> None:
+        """Print the end of a run and its usage."""
         self._end_line()
-        is_shown = "".join(self._said).rstrip().endswith(outcome.summary or "")
+        is_shown = "".join(self._prose).rstrip().endswith(outcome.summary or "")
         if outcome.status is Status.FINISHED and not is_shown and outcome.summary and self._console.is_terminal:
             self._console.print()
-            self._console.print(Markdown(visible(outcome.summary), hyperlinks=False))
+            self._console.print(Markdown(escape_invisible(outcome.summary), hyperlinks=False))
             self._console.print()
         if outcome.status not in _GOOD and outcome.reason:
             self._print(outcome.reason, style="yellow")
-        self._print(footer(outcome, tuple(self._files)), style="dim")
+        self._print(format_footer(outcome, tuple(self._files)), style="dim")
 
     def _returned(self, event: ToolReturned) -> None:
         self._failed = self._failed or not event.ok
@@ -279,7 +273,7 @@ class ChatScreen:
 
     def _print(self, text: str, *, style: str, end: str = "\n") -> None:
         # Soft: a long line that is selected must come back in one piece.
-        self._console.print(Text(visible(text), style=style), end=end, soft_wrap=True, highlight=False)
+        self._console.print(Text(escape_invisible(text), style=style), end=end, soft_wrap=True, highlight=False)
 
 
 def _notice(event: Event) -> tuple[str, str] | None:
@@ -303,11 +297,10 @@ def _notice(event: Event) -> tuple[str, str] | None:
     return told
 
 
-def footer(outcome: Outcome, files: Iterable[str] = ()) -> str:
-    """Summarise a run's end and use on one line."""
+def format_footer(outcome: Outcome, files: Iterable[str] = ()) -> str:
     named = list(files)
     steps = "1 step" if outcome.steps == 1 else f"{outcome.steps} steps"
-    parts = [str(outcome.status).replace("_", " "), steps, spent(outcome.usage), f"{outcome.seconds:.1f} s"]
+    parts = [str(outcome.status).replace("_", " "), steps, format_usage(outcome.usage), f"{outcome.seconds:.1f} s"]
     if named:
         more = f" and {len(named) - _NAMED_FILES} more" if len(named) > _NAMED_FILES else ""
         count = "1 file" if len(named) == 1 else f"{len(named)} files"
@@ -315,8 +308,8 @@ def footer(outcome: Outcome, files: Iterable[str] = ()) -> str:
     return " · ".join(parts)
 
 
-def spent(usage: Usage) -> str:
-    """Format tokens and cost; an unknown price is named, not taken for zero."""
+def format_usage(usage: Usage) -> str:
+    """Format tokens and cost; an unknown price is named."""
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
     cost = "price unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
     return f"{usage.total_tokens:,} tokens{cached} · {cost}"
@@ -331,15 +324,15 @@ _HARMLESS = frozenset("\n\t\u00a0\u200d")
 """Not printable by Python's count, and harmless: line break, tab, the hard space, the joiner inside an emoji."""
 
 
-def one_line(text: str) -> str:
-    """Return a text in one line, in which every character can be seen."""
-    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+def format_one_line(text: str) -> str:
+    """Return a text on one line with every character visible."""
+    return escape_invisible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
-def visible(text: str) -> str:
-    """Escape every control code, bidirectional override and invisible character as Python does.
+def escape_invisible(text: str) -> str:
+    """Escape control codes, bidirectional overrides and invisible characters as Python does.
 
-    Nothing is left out: what somebody approves must be what they see.
+    Nothing is left out: a person approves the text they see.
     """
     text = text.replace("\r\n", "\n")
     if text.isprintable():
@@ -351,7 +344,6 @@ _ANOTHER_START = "note: the directory has changed since the recording, so a diff
 
 
 def replay_report(found: Replayed) -> str:
-    """Report a replay."""
     lines = [] if found.same_start else [_ANOTHER_START]
     total = found.requests + found.left
     lines.append(f"{found.requests} of {total} requests were made as recorded.")
@@ -365,7 +357,6 @@ def replay_report(found: Replayed) -> str:
 
 
 def comparison_report(found: Comparison) -> str:
-    """Report a comparison."""
     summaries = f"; {found.summaries} for a summary were not" if found.summaries else ""
     head = f"{_count(found.requests, 'request')} compared{summaries}. {_count(len(found.differences), 'difference')}."
     return "\n\n".join([head, *found.differences])

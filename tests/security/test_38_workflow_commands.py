@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime import Ended, Event, Outcome, Refused, Status, StepStarted, Streamed, ToolCalled, ToolReturned
-from bot.action.outputs import StepLog, annotation, group
+from bot.action.outputs import StepLog, format_annotation, open_group
 from bot.publishing.redact import Redactor
 
 SECRET = "sk-ant-a-key-of-the-test"
@@ -72,7 +72,7 @@ def test_each_text_has_an_end_of_its_own() -> None:
 
 @pytest.mark.parametrize("text", [HOSTILE, "\n::error::x", "a%0A::error::x"])
 def test_a_strangers_words_in_a_command_of_ours_stay_in_it(text: str) -> None:
-    for line in (annotation("error", text, title=text, file=text, line=1), group(text)):
+    for line in (format_annotation("error", text, title=text, file=text, line=1), open_group(text)):
         assert len(line.splitlines()) == 1
         assert "##[" not in line
-    assert annotation("error", "x", title="a,file=b::c").startswith("::error title=a%2Cfile=b%3A%3Ac::x")
+    assert format_annotation("error", "x", title="a,file=b::c").startswith("::error title=a%2Cfile=b%3A%3Ac::x")

@@ -22,7 +22,7 @@ from agent_runtime.context import first_message
 from agent_runtime.context.first_message import read_skills
 from agent_runtime.policy.policy import CallFacts, NeedsApproval
 from bot.cli import chat
-from bot.cli.chat import ChatOptions, agent, agent_file
+from bot.cli.chat import ChatOptions, load_agent_file, make_agent
 from bot.publishing.screening import is_protected
 from tests.bot.cli.test_chat_commands import Desk
 
@@ -165,7 +165,7 @@ def test_a_file_without_such_keys_needs_no_trust(clone: Path) -> None:
     assert keys_of(clone, text) == []
     (clone / "agent.yaml").write_text(text)
     assert request_for(clone / "agent.yaml") is None
-    assert agent_file(ChatOptions()).instructions == "Be careful."
+    assert load_agent_file(ChatOptions()).instructions == "Be careful."
 
 
 @pytest.mark.parametrize(
@@ -259,16 +259,16 @@ def test_a_person_is_shown_exactly_these_keys_and_asked_once(
 ) -> None:
     (clone / "agent.yaml").write_text(agent_yaml(**_HOSTILE, role="harmless"))
     questions = answer("y")
-    assert agent_file(ChatOptions()).sandbox == "local"
+    assert load_agent_file(ChatOptions()).sandbox == "local"
     shown = capsys.readouterr().out
     lines = [line.strip() for line in shown.splitlines() if line.startswith("  ")]
     assert [line.split(": ")[1] for line in lines] == [*_HOSTILE_KEYS[:2], "permissions[0]", "runtime.sandbox"]
     assert 'permissions[0]: {"allow": "execute"}' in shown
     assert len(questions) == 1
-    assert agent_file(ChatOptions()).sandbox == "local"
+    assert load_agent_file(ChatOptions()).sandbox == "local"
     assert len(questions) == 1
     answer(None)  # a script of the same user may use it now
-    assert agent_file(ChatOptions()).sandbox == "local"
+    assert load_agent_file(ChatOptions()).sandbox == "local"
 
 
 @pytest.mark.parametrize("said", ["n", "", "yess", "always"])
@@ -276,10 +276,10 @@ def test_any_other_answer_refuses(clone: Path, answer: Callable[[str | None], li
     (clone / "agent.yaml").write_text(agent_yaml(**_HOSTILE))
     answer(said)
     with pytest.raises(SettingsError, match="not trusted"):
-        agent_file(ChatOptions())
+        load_agent_file(ChatOptions())
     answer(None)
     with pytest.raises(SettingsError, match="--trust"):
-        agent_file(ChatOptions())
+        load_agent_file(ChatOptions())
 
 
 def test_what_is_shown_has_no_control_characters_and_no_lines_of_its_own(clone: Path) -> None:
@@ -297,7 +297,7 @@ def test_what_is_too_long_to_be_read_is_not_asked_about(clone: Path, answer: Cal
     (clone / "agent.yaml").write_text(agent_yaml(runtime={"docker_image": "x" * 50_000}))
     questions = answer("y")
     with pytest.raises(SettingsError, match="characters"):
-        agent_file(ChatOptions())
+        load_agent_file(ChatOptions())
     assert questions == []
 
 
@@ -305,19 +305,19 @@ def test_nothing_is_made_before_trust(clone: Path, answer: Callable[[str | None]
     (clone / "agent.yaml").write_text(agent_yaml(runtime={"work_dir": "../made"}))
     answer(None)
     with pytest.raises(SettingsError, match="not trusted"):
-        agent_file(ChatOptions())
+        load_agent_file(ChatOptions())
     assert not (clone.parent / "made").exists()
 
 
 def test_the_flag_trusts_this_run_only(clone: Path, answer: Callable[[str | None], list[str]]) -> None:
     (clone / "agent.yaml").write_text(agent_yaml(**_HOSTILE))
     answer(None)
-    assert agent_file(ChatOptions(trust=True)).sandbox == "local"
+    assert load_agent_file(ChatOptions(trust=True)).sandbox == "local"
     with pytest.raises(SettingsError, match="not trusted"):
-        agent_file(ChatOptions())
+        load_agent_file(ChatOptions())
     (clone / "agent.yaml").write_text(agent_yaml(**_HOSTILE, role="changed"))
     with pytest.raises(SettingsError, match="not trusted"):
-        agent_file(ChatOptions())
+        load_agent_file(ChatOptions())
 
 
 def test_a_named_file_needs_trust_as_well(clone: Path, answer: Callable[[str | None], list[str]]) -> None:
@@ -325,7 +325,7 @@ def test_a_named_file_needs_trust_as_well(clone: Path, answer: Callable[[str | N
     (clone / "sub/mine.yaml").write_text(agent_yaml(runtime={"sandbox": "local"}))
     answer(None)
     with pytest.raises(SettingsError, match=r"sub/mine\.yaml is not trusted"):
-        agent_file(ChatOptions(agent=Path("sub/mine.yaml")))
+        load_agent_file(ChatOptions(agent=Path("sub/mine.yaml")))
 
 
 def test_the_library_takes_a_path_at_its_word(clone: Path) -> None:
@@ -340,9 +340,9 @@ def test_a_default_agent_file_that_links_out_is_not_read(
     (clone / "agent.yaml").symlink_to(clone.parent / "mine.yaml")
     questions = answer("y")
     with pytest.raises(SettingsError, match="outside this directory"):
-        agent_file(ChatOptions())
+        load_agent_file(ChatOptions())
     assert questions == []
-    assert agent_file(ChatOptions(agent=Path("agent.yaml"))).name == "A"
+    assert load_agent_file(ChatOptions(agent=Path("agent.yaml"))).name == "A"
 
 
 def test_an_answer_that_was_typed_before_the_question_is_none(desk: Desk) -> None:
@@ -366,7 +366,7 @@ def test_the_name_of_a_directory_adds_no_line_to_the_question(
     monkeypatch.chdir(folder)
     answer(None)
     with pytest.raises(SettingsError) as error:
-        agent_file(ChatOptions())
+        load_agent_file(ChatOptions())
     assert [line.split(": ")[1] for line in str(error.value).splitlines() if line.startswith("  ")] == [
         "runtime.sandbox"
     ]
@@ -450,9 +450,9 @@ def test_a_record_in_the_clone_is_neither_read_nor_made(
     monkeypatch.setenv("HOME", str(clone))
     assert not TrustRecord(reach=(clone,)).has(request_)
     questions = answer("y")
-    agent_file(ChatOptions())
+    load_agent_file(ChatOptions())
     assert "for this run only" in capsys.readouterr().out
-    agent_file(ChatOptions())
+    load_agent_file(ChatOptions())
     assert len(questions) == 2
 
 
@@ -485,7 +485,7 @@ def test_a_home_in_the_repository_around_the_directory_keeps_no_record(
     monkeypatch.setenv("HOME", str(clone / "home"))
     monkeypatch.chdir(clone / "sub")
     answer("y")
-    agent_file(ChatOptions())
+    load_agent_file(ChatOptions())
     assert "for this run only" in capsys.readouterr().out
     assert not (clone / "home/.codepilot").exists()
 
@@ -505,7 +505,7 @@ def test_no_variable_leads_the_record_elsewhere(
 
 def test_a_trusted_file_answers_no_question_of_the_user(clone: Path) -> None:
     (clone / "agent.yaml").write_text(agent_yaml(permissions=[{"allow": "*"}]))
-    policy = agent(ChatOptions(trust=True, permissions="ask", script=Path("script.yaml"))).policy
+    policy = make_agent(ChatOptions(trust=True, permissions="ask", script=Path("script.yaml"))).policy
     assert isinstance(policy.decide(CallFacts(tool="execute", command="make")), NeedsApproval)
     assert isinstance(policy.decide(CallFacts(tool="write_file", paths=("a",), writes=True)), NeedsApproval)
     assert not policy.always_allows("execute")

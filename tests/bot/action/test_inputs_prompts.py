@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.action.inputs import QUOTED_TASK, asked_by_workflow
+from bot.action.inputs import QUOTED_TASK, job_from_prompt
 from bot.domain.access import BotProfile, TrustedBots
 from bot.domain.commands import Ask, Explain, Fix, Review, StartRecipe, Test, Work
 from bot.domain.errors import InputsError
@@ -16,13 +16,13 @@ LISTENING = BotProfile(own_ids=frozenset({77}), trusted_bots=TrustedBots(ids=fro
 
 
 def the_job(event: str, *, of: object = None, **changes: object) -> Job:
-    found = asked_by_workflow(a_delivery(event, **changes), of or asked(), LISTENING)  # type: ignore[arg-type]
+    found = job_from_prompt(a_delivery(event, **changes), of or asked(), LISTENING)  # type: ignore[arg-type]
     assert isinstance(found, Job), found
     return found
 
 
 def why_not(event: str, *, of: object = None, **changes: object) -> str:
-    found = asked_by_workflow(a_delivery(event, **changes), of or asked(), LISTENING)  # type: ignore[arg-type]
+    found = job_from_prompt(a_delivery(event, **changes), of or asked(), LISTENING)  # type: ignore[arg-type]
     assert isinstance(found, IgnoredDelivery), found
     return found.reason
 

@@ -12,14 +12,14 @@ from bot.action.outputs import (
     MEANINGS,
     Conclusion,
     StepEnd,
-    annotation,
     conclusion_of,
+    enclose_foreign_text,
     exit_code,
-    foreign,
-    group,
-    mask,
-    notes_on,
-    summary,
+    format_annotation,
+    format_annotations,
+    format_summary,
+    mask_secret,
+    open_group,
     write_outputs,
     write_summary,
 )
@@ -41,7 +41,7 @@ HOSTILE = "a,b:c\r\n::set-output name=x::y\n##[error]z 100%\x1b[2J"
 
 
 def test_an_annotation_is_one_line_whose_properties_and_message_are_escaped() -> None:
-    line = annotation("error", HOSTILE, title=HOSTILE, file="src/a,b:c.py", line=3, end_line=5)
+    line = format_annotation("error", HOSTILE, title=HOSTILE, file="src/a,b:c.py", line=3, end_line=5)
     assert "\n" not in line
     assert "\r" not in line
     assert "##[" not in line
@@ -52,28 +52,28 @@ def test_an_annotation_is_one_line_whose_properties_and_message_are_escaped() ->
 
 
 def test_an_annotation_without_a_place_has_none() -> None:
-    assert annotation("notice", "Fine.") == "::notice::Fine."
-    assert annotation("warning", "Hm.", line=3) == "::warning::Hm."
-    assert annotation("warning", "Hm.", file="a.py", line=3, end_line=3) == "::warning file=a.py,line=3::Hm."
+    assert format_annotation("notice", "Fine.") == "::notice::Fine."
+    assert format_annotation("warning", "Hm.", line=3) == "::warning::Hm."
+    assert format_annotation("warning", "Hm.", file="a.py", line=3, end_line=3) == "::warning file=a.py,line=3::Hm."
 
 
 def test_a_long_message_is_cut_where_the_runner_would() -> None:
-    assert len(annotation("error", "x" * 10_000)) < 4_100
+    assert len(format_annotation("error", "x" * 10_000)) < 4_100
 
 
 def test_a_group_has_a_title_of_one_line() -> None:
-    assert group(HOSTILE).startswith("::group::a,b:c ::set-output")
-    assert "\n" not in group(HOSTILE)
+    assert open_group(HOSTILE).startswith("::group::a,b:c ::set-output")
+    assert "\n" not in open_group(HOSTILE)
     assert END_GROUP == "::endgroup::"
 
 
 def test_a_secret_is_masked_line_by_line() -> None:
-    assert mask("one%\ntwo\n\n") == ["::add-mask::one%25", "::add-mask::two"]
-    assert mask("") == []
+    assert mask_secret("one%\ntwo\n\n") == ["::add-mask::one%25", "::add-mask::two"]
+    assert mask_secret("") == []
 
 
 def test_a_strangers_text_stands_between_a_stop_and_its_token() -> None:
-    lines = foreign(HOSTILE, "t0k3n").split("\n")
+    lines = enclose_foreign_text(HOSTILE, "t0k3n").split("\n")
     assert lines[0] == "::stop-commands::t0k3n"
     assert lines[-1] == "::t0k3n::"
     assert lines[1:-1] == ["a,b:c", "::set-output name=x::y", "# #[error]z 100%"]
@@ -81,7 +81,7 @@ def test_a_strangers_text_stands_between_a_stop_and_its_token() -> None:
 
 def test_a_text_with_the_token_in_it_is_refused() -> None:
     with pytest.raises(ValueError, match="token"):
-        foreign("::t0k3n::", "t0k3n")
+        enclose_foreign_text("::t0k3n::", "t0k3n")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ CHANGED = (a_file("a.py"),)
 
 def test_a_change_that_is_too_large_is_cut_at_a_line_and_everything_is_closed() -> None:
     patch = "diff --git a/a b/a\n" + "+``` é\n" * 300_000
-    text = summary(end_of(view_of(files=CHANGED), patch=patch))
+    text = format_summary(end_of(view_of(files=CHANGED), patch=patch))
     assert MAX_SUMMARY_BYTES - 10_000 < len(text.encode()) <= MAX_SUMMARY_BYTES
     assert text.endswith("_Truncated: the whole change has 2,100,019 characters._\n\n</details>")
     fence = text.split("<summary>The change</summary>")[1].split("diff\n")[0].strip()
@@ -158,47 +158,49 @@ def test_a_change_that_is_too_large_is_cut_at_a_line_and_everything_is_closed() 
 def test_why_a_job_ended_without_a_comment_is_harmless_in_the_summary() -> None:
     why = "`CI` failed: the step `a` ![x](https://evil.example/x.png) @octo/team ` failed before any test"
     ending = Ending(state=JobState.REFUSED, reason=why)
-    text = summary(StepEnd(ended=JobState.REFUSED, job=a_job(), ending=ending, server_url="https://github.com"))
+    text = format_summary(StepEnd(ended=JobState.REFUSED, job=a_job(), ending=ending, server_url="https://github.com"))
     assert text.startswith("Codepilot: refused. `CI` failed")
     assert is_harmless(text, Allowlist(login="", number=7, server="https://github.com", repo="octo/calc"))
 
 
 def test_a_change_of_one_endless_line_is_left_out_rather_than_cut_in_the_middle() -> None:
-    text = summary(end_of(view_of(files=CHANGED), patch="+" + "x" * 2_000_000))
+    text = format_summary(end_of(view_of(files=CHANGED), patch="+" + "x" * 2_000_000))
     assert len(text.encode()) < 10_000
     assert "Truncated" in text
 
 
 def test_what_a_run_left_that_was_not_to_change_anything_is_not_shown() -> None:
-    assert "The change" not in summary(end_of(view_of(), patch="+x"))
+    assert "The change" not in format_summary(end_of(view_of(), patch="+x"))
 
 
 def test_an_event_that_asks_for_nothing_is_said_to_do_so() -> None:
     end = StepEnd(ended=IgnoredDelivery(reason="list it in CODEPILOT_TRUSTED_BOTS"))
-    assert summary(end) == "Codepilot had nothing to do: list it in the input `trusted-bots`"
-    assert notes_on(end) == ["::notice title=Codepilot::Nothing to do: list it in the input `trusted-bots`"]
+    assert format_summary(end) == "Codepilot had nothing to do: list it in the input `trusted-bots`"
+    assert format_annotations(end) == ["::notice title=Codepilot::Nothing to do: list it in the input `trusted-bots`"]
 
 
 def test_a_failed_run_is_an_error_with_its_reason_and_remedy() -> None:
     end = end_of(view_of(state="failed", reason="The model\nbroke.", remedy="Ask again."), state=JobState.FAILED)
-    assert notes_on(end) == ["::error title=Codepilot%3A failed::The model%0Abroke. Ask again."]
+    assert format_annotations(end) == ["::error title=Codepilot%3A failed::The model%0Abroke. Ask again."]
 
 
 def test_a_red_check_is_an_error_and_a_verified_change_needs_no_word() -> None:
     red = Check(command="pytest -q", exit_code=2, seconds=1.0)
-    first, second = notes_on(end_of(view_of(verdict=Verdict.RED, checks=(red,))))
+    first, second = format_annotations(end_of(view_of(verdict=Verdict.RED, checks=(red,))))
     assert first == "::error title=Codepilot%3A red::`pytest -q` ended with exit code 2."
     assert second == "::error title=pytest -q::Ended with exit code 2 after 1 s."
-    assert notes_on(end_of(view_of(verdict=Verdict.VERIFIED))) == []
+    assert format_annotations(end_of(view_of(verdict=Verdict.VERIFIED))) == []
     # The step is green: it changed nothing that could be wrong.
-    assert notes_on(end_of(view_of(verdict=Verdict.UNCHANGED, checks=(red,)))) == [second.replace("error", "warning")]
+    assert format_annotations(end_of(view_of(verdict=Verdict.UNCHANGED, checks=(red,)))) == [
+        second.replace("error", "warning")
+    ]
 
 
 def test_the_notes_of_a_review_stand_at_their_lines_and_no_more_than_github_shows() -> None:
     hostile = ReviewNote(path="src/a,b.py", line=7, start_line=5, side="RIGHT", body="Wrong\n::error::x\n##[error]y")
     removed = ReviewNote(path="src/a.py", line=3, side="LEFT", body="gone")
     review = ReviewDraft(commit_sha="a" * 40, body="", notes=(removed, *[hostile] * 12))
-    lines = notes_on(end_of(view_of(), review=review))
+    lines = format_annotations(end_of(view_of(), review=review))
     assert lines == ["::notice file=src/a%2Cb.py,line=5,endLine=7::Wrong%0A::error::x%0A# #[error]y"] * 10
     assert carried_out("\n".join(lines)) == lines
 

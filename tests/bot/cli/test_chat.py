@@ -36,7 +36,7 @@ from agent_runtime import (
 )
 from agent_runtime.policy.policy import CallFacts, Decision, Denied, NeedsApproval, Permitted
 from agent_runtime.providers.scripted import ScriptedReply
-from bot.cli.chat import Chat, ChatModels, ChatOptions, LeftError, agent, agent_file
+from bot.cli.chat import Chat, ChatModels, ChatOptions, LeftError, load_agent_file, make_agent
 from bot.cli.screen import PERMISSIONS, ChatAnswer, ChatScreen, Permissions
 from tests.bot.cli.test_chat_commands import Desk
 
@@ -129,10 +129,10 @@ def test_a_run_whose_model_is_down_is_said_to_wait_and_goes_on_next_time(table: 
         assert talk.turn("Make it.").status is Status.MODEL_UNAVAILABLE
     assert "The service is down." in table.shown.getvalue()
     with table.conversation(_DONE) as talk:
-        outcome = talk.go_on()
+        outcome = talk.resume()
         assert outcome is not None
         assert outcome.summary == "Done."
-        assert talk.go_on() is None
+        assert talk.resume() is None
 
 
 class Refusing(ScriptedProvider):
@@ -175,7 +175,7 @@ def test_who_approves_everything_approves_what_a_session_waits_with(table: Table
     with table.conversation(replies) as talk:
         assert talk.turn("Make a").status is Status.PAUSED
     with table.conversation(replies, permissions="all") as talk:
-        outcome = talk.go_on()
+        outcome = talk.resume()
     assert outcome is not None
     assert outcome.status is Status.FINISHED
     assert table.files == ["a"]
@@ -196,10 +196,10 @@ def test_what_is_left_open_waits_for_the_next_conversation(table: Table, leaving
         assert talk.turn("Make a file").status is Status.PAUSED
     assert table.files == []
     with table.conversation(person=Person("y")) as talk:
-        outcome = talk.go_on()
+        outcome = talk.resume()
         assert outcome is not None
         assert outcome.status is Status.FINISHED
-        assert talk.go_on() is None
+        assert talk.resume() is None
     assert table.files == ["a"]
 
 
@@ -270,7 +270,7 @@ def test_after_a_reset_nothing_waits(table: Table) -> None:
     with table.conversation(step(touch("a"), done=True)) as talk:
         talk.turn("Make a file")
         talk.reset()
-        assert talk.go_on() is None
+        assert talk.resume() is None
 
 
 _AGENT = """\
@@ -309,35 +309,35 @@ def trusting(**options: Any) -> ChatOptions:  # noqa: ANN401 - of `ChatOptions`
 
 def test_the_agent_file_beside_it_is_read_when_none_is_named(here: Path) -> None:
     write(here)
-    assert agent_file(trusting()).model.name == "one"
+    assert load_agent_file(trusting()).model.name == "one"
 
 
 def test_a_named_agent_file_works_where_it_lies_unless_told_otherwise(here: Path) -> None:
     (here / "elsewhere").mkdir()
     path = write(here / "elsewhere", "mine.yaml")
-    assert agent_file(trusting(agent=path)).work_dir == here / "elsewhere"
-    assert agent_file(trusting(agent=path, directory=here)).work_dir == here
+    assert load_agent_file(trusting(agent=path)).work_dir == here / "elsewhere"
+    assert load_agent_file(trusting(agent=path, directory=here)).work_dir == here
 
 
 def test_without_a_file_the_model_is_the_one_whose_key_is_there(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError, match="No model: set "):
-        agent_file(trusting())
+        load_agent_file(trusting())
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
-    settings = agent_file(trusting(model="gpt-mine"))
+    settings = load_agent_file(trusting(model="gpt-mine"))
     assert (settings.model.provider, settings.model.name, settings.work_dir) == ("openai", "gpt-mine", here)
 
 
 def test_the_command_line_goes_before_the_file(here: Path) -> None:
     write(here)
-    settings = agent_file(trusting(model="two", max_steps=3, budget=0.5))
+    settings = load_agent_file(trusting(model="two", max_steps=3, budget=0.5))
     assert (settings.model.provider, settings.model.name, len(settings.fallback)) == ("anthropic", "two", 1)
     assert (settings.limits.max_steps, settings.limits.max_cost_usd) == (3, 0.5)
-    assert agent_file(trusting()).limits.max_steps == 7
+    assert load_agent_file(trusting()).limits.max_steps == 7
 
 
 def test_a_named_provider_stands_alone(here: Path) -> None:
     write(here)
-    settings = agent_file(trusting(provider="openai"))
+    settings = load_agent_file(trusting(provider="openai"))
     assert (settings.model.provider, settings.model.name, settings.model.key_variable) == (
         "openai",
         None,
@@ -345,31 +345,31 @@ def test_a_named_provider_stands_alone(here: Path) -> None:
     )
     assert settings.fallback == ()
     with pytest.raises(SettingsError, match="'openai'"):
-        agent_file(trusting(provider="openia"))
+        load_agent_file(trusting(provider="openia"))
 
 
 def test_an_address_is_that_of_a_compatible_server_which_needs_no_key(here: Path) -> None:
-    model = agent_file(trusting(base_url="http://localhost:11434/v1", model="qwen3")).model
+    model = load_agent_file(trusting(base_url="http://localhost:11434/v1", model="qwen3")).model
     assert (model.provider, model.base_url, model.api_key()) == ("openai", "http://localhost:11434/v1", None)
     write(here)
-    model = agent_file(trusting(base_url="http://localhost:8000")).model
+    model = load_agent_file(trusting(base_url="http://localhost:8000")).model
     assert (model.provider, model.base_url) == ("anthropic", "http://localhost:8000")
 
 
 def test_the_address_in_the_environment_is_for_its_own_service(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:11434/v1")
-    assert agent_file(trusting()).model.base_url == "http://localhost:11434/v1"
-    assert agent_file(trusting(base_url="http://localhost:1/v1")).model.base_url == "http://localhost:1/v1"
+    assert load_agent_file(trusting()).model.base_url == "http://localhost:11434/v1"
+    assert load_agent_file(trusting(base_url="http://localhost:1/v1")).model.base_url == "http://localhost:1/v1"
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-1")
-    model = agent_file(trusting()).model
+    model = load_agent_file(trusting()).model
     assert (model.provider, model.base_url, model.key_variable) == ("anthropic", None, "ANTHROPIC_API_KEY")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
-    assert agent_file(trusting(provider="openai")).model.api_key() == "sk-1"
+    assert load_agent_file(trusting(provider="openai")).model.api_key() == "sk-1"
 
 
 def test_a_key_goes_only_to_the_address_that_it_was_meant_for(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def key(base_url: str) -> str | None:
-        return agent_file(trusting(base_url=base_url, provider="openai")).model.api_key()
+        return load_agent_file(trusting(base_url=base_url, provider="openai")).model.api_key()
 
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-openai")
     foreign = "http://localhost:1/v1", "https://api.openai.com.evil.example/v1", "http://api.openai.com/v1", "https://["
@@ -380,23 +380,23 @@ def test_a_key_goes_only_to_the_address_that_it_was_meant_for(here: Path, monkey
     (here / "agent.yaml").write_text(
         "agent: {name: A, model: {provider: openai, base_url: 'https://one.example/v1', api_key_env: OPENAI_API_KEY}}\n"
     )
-    assert agent_file(trusting()).model.api_key() == "sk-of-openai"
-    assert agent_file(trusting(base_url="https://two.example/v1")).model.api_key() == "sk-of-the-server"
+    assert load_agent_file(trusting()).model.api_key() == "sk-of-openai"
+    assert load_agent_file(trusting(base_url="https://two.example/v1")).model.api_key() == "sk-of-the-server"
 
 
 def test_a_script_needs_no_key(here: Path) -> None:
-    assert agent_file(trusting(script=here / "script.yaml")).model.options.script == here / "script.yaml"
+    assert load_agent_file(trusting(script=here / "script.yaml")).model.options.script == here / "script.yaml"
 
 
 def test_the_file_s_rules_hold_and_a_sandbox_lets_commands_run(here: Path) -> None:
     write(here)
-    assert [rule.decision for rule in agent_file(trusting()).rules] == ["allow", "deny"]
+    assert [rule.decision for rule in load_agent_file(trusting()).rules] == ["allow", "deny"]
 
 
 def decided(here: Path, call: CallFacts, permissions: Permissions) -> type[Decision]:
     """The decision on a call of an agent that replays a script."""
     (here / "script.yaml").write_text("- reply: x\n", encoding="utf-8")
-    return type(agent(trusting(permissions=permissions, script=here / "script.yaml")).policy.decide(call))
+    return type(make_agent(trusting(permissions=permissions, script=here / "script.yaml")).policy.decide(call))
 
 
 @pytest.mark.parametrize("permissions", PERMISSIONS)
@@ -421,9 +421,9 @@ def test_an_agent_does_not_get_at_its_own_session(here: Path, monkeypatch: pytes
     monkeypatch.setenv("HOME", str(here))
     options = ChatOptions(script=here / "script.yaml", session="s")
     with pytest.raises(SettingsError, match="--dir"):
-        agent(options)
+        make_agent(options)
     (here / "project").mkdir()
-    assert agent(replace(options, directory=here / "project")).work_dir == here / "project"
+    assert make_agent(replace(options, directory=here / "project")).work_dir == here / "project"
 
 
 def test_a_session_needs_a_home_directory(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,14 +433,14 @@ def test_a_session_needs_a_home_directory(here: Path, monkeypatch: pytest.Monkey
     (here / "script.yaml").write_text("- reply: x\n", encoding="utf-8")
     monkeypatch.setattr(Path, "home", missing)
     with pytest.raises(SettingsError, match=r"HOME.*--session"):
-        agent(ChatOptions(script=here / "script.yaml", session="s"))
-    assert agent(ChatOptions(script=here / "script.yaml")).work_dir == here
+        make_agent(ChatOptions(script=here / "script.yaml", session="s"))
+    assert make_agent(ChatOptions(script=here / "script.yaml")).work_dir == here
 
 
 def test_a_repository_s_own_instructions_are_read(here: Path) -> None:
     (here / "script.yaml").write_text("- reply: x\n", encoding="utf-8")
     (here / "AGENTS.md").write_text("Use tabs.\n", encoding="utf-8")
-    assert agent(ChatOptions(script=here / "script.yaml")).repository_instructions == {"AGENTS.md": "Use tabs."}
+    assert make_agent(ChatOptions(script=here / "script.yaml")).repository_instructions == {"AGENTS.md": "Use tabs."}
 
 
 HERE = ModelSettings.for_provider("anthropic", name="claude-opus-5-5")
@@ -465,12 +465,14 @@ def _no_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_model_is_named_by_itself_or_with_its_service(said: str, provider: str, name: str | None) -> None:
-    found = ChatModels(HERE).named(said)
+    found = ChatModels(HERE).find_model(said)
     assert (found.provider, found.name) == (provider, name)
 
 
 def test_a_server_of_ones_own_is_asked_for_any_name() -> None:
-    found = ChatModels(ModelSettings.for_provider("openai").at_url("http://localhost:1/v1")).named("claude-haiku-5-5")
+    found = ChatModels(ModelSettings.for_provider("openai").at_url("http://localhost:1/v1")).find_model(
+        "claude-haiku-5-5"
+    )
     assert (found.provider, found.base_url, found.name) == ("openai", "http://localhost:1/v1", "claude-haiku-5-5")
 
 

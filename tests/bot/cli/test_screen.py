@@ -31,18 +31,18 @@ from agent_runtime import (
 )
 from agent_runtime.core.values import Plain
 from bot.cli.screen import (
+    ApprovedCalls,
     ChatAnswer,
     ChatScreen,
-    Remembered,
     Word,
     comparison_report,
-    footer,
+    escape_invisible,
+    format_footer,
+    format_usage,
+    read_answer,
+    read_word,
     replay_report,
-    reply,
     scope_of,
-    spent,
-    visible,
-    word,
 )
 
 
@@ -136,7 +136,7 @@ def test_what_waits_is_shown_whole_with_a_coloured_diff() -> None:
     preview = "--- a.py\n+++ a.py\n@@ -1 +1 @@\n-old\n+new"
     plain, coloured = Shown(), Shown(terminal=True)
     for shown in (plain, coloured):
-        shown.screen.waiting(a_call(preview, reason="the agent file asks"))
+        shown.screen.show_call(a_call(preview, reason="the agent file asks"))
     assert plain.text.splitlines() == [
         "",
         "execute requires approval (the agent file asks)",
@@ -145,19 +145,19 @@ def test_what_waits_is_shown_whole_with_a_coloured_diff() -> None:
     assert "\x1b[31m  -old" in coloured.text
     assert "\x1b[32m  +new" in coloured.text
     long = Shown()
-    long.screen.waiting(a_call("\n".join(f"+{number}" for number in range(5000))))
+    long.screen.show_call(a_call("\n".join(f"+{number}" for number in range(5000))))
     assert "  +4999\n" in long.text
 
 
 def test_what_can_be_answered_is_said() -> None:
     shown = Shown()
-    shown.screen.choices(a_call("", command="make"))
+    shown.screen.show_choices(a_call("", command="make"))
     assert shown.text == "y = yes, once · a = always, for the command `make` · n [why] = no\n"
 
 
 def test_a_question_is_asked_in_its_own_words() -> None:
     shown = Shown()
-    shown.screen.waiting(a_call("", kind="question", reason="Which port?"))
+    shown.screen.show_call(a_call("", kind="question", reason="Which port?"))
     assert shown.text == "\n? Which port?\n"
 
 
@@ -169,7 +169,7 @@ def test_the_end_says_what_it_took_and_which_files_were_written() -> None:
         returned(tool="write_file", text=patched),
         returned(tool="write_file", text="[write_file] 'a.py' edited (3 bytes, 1 lines). Version y."),
     )
-    shown.screen.ended(
+    shown.screen.show_end(
         Outcome(status=Status.MAX_STEPS, reason="The limit of 2 steps was reached.", steps=2, usage=usage, seconds=3.2)
     )
     assert shown.text.splitlines()[-2:] == [
@@ -184,7 +184,7 @@ def test_the_files_are_those_of_one_run() -> None:
         returned(tool="write_file", text="[write_file] 'a.py' written (3 bytes, 1 lines). Version x."),
         Started(task=Task(goal="x"), opening="x"),
     )
-    shown.screen.ended(Outcome(status=Status.FINISHED, steps=1))
+    shown.screen.show_end(Outcome(status=Status.FINISHED, steps=1))
     assert "changed" not in shown.text
 
 
@@ -192,7 +192,7 @@ def test_a_summary_that_was_the_prose_of_the_last_reply_is_not_shown_twice() -> 
     shown = Shown(terminal=True)
     shown.after(StepStarted(step=1, max_steps=2), Streamed(text="It is "), StreamReset(attempt=2))
     shown.after(Streamed(text="All "), Streamed(text="done.\n"))
-    shown.screen.ended(Outcome(status=Status.FINISHED, summary="All done.", steps=1))
+    shown.screen.show_end(Outcome(status=Status.FINISHED, summary="All done.", steps=1))
     assert shown.text.count("done.") == 1
 
 
@@ -200,7 +200,7 @@ def test_a_completion_stands_at_the_end_of_a_terminal() -> None:
     outcome = Outcome(status=Status.FINISHED, summary="All **done**:\n\n* one\n* two\x1b[2K", steps=1)
     terminal, pipe = Shown(terminal=True), Shown()
     for shown in (terminal, pipe):
-        shown.screen.ended(outcome)
+        shown.screen.show_end(outcome)
     assert "All \x1b[1mdone\x1b[0m:" in terminal.text
     assert r"two\x1b[2K" in terminal.text
     assert pipe.text == "finished · 1 step · 0 tokens · $0.0000 · 0.0 s\n"
@@ -214,12 +214,12 @@ def test_a_block_that_failed_with_a_call_is_not_told_twice() -> None:
 
 
 def test_many_files_are_counted() -> None:
-    line = footer(Outcome(status=Status.FINISHED, steps=1), [f"{n}.py" for n in range(7)])
+    line = format_footer(Outcome(status=Status.FINISHED, steps=1), [f"{n}.py" for n in range(7)])
     assert line.endswith("7 files changed: 0.py, 1.py, 2.py, 3.py, 4.py and 2 more")
 
 
 def test_an_unknown_price_is_said() -> None:
-    assert spent(Usage(requests=1, input_tokens=5, cost_usd=None)) == "5 tokens · price unknown"
+    assert format_usage(Usage(requests=1, input_tokens=5, cost_usd=None)) == "5 tokens · price unknown"
 
 
 def test_nothing_that_comes_from_the_model_moves_the_cursor_or_hides() -> None:
@@ -229,14 +229,14 @@ def test_nothing_that_comes_from_the_model_moves_the_cursor_or_hides() -> None:
     assert "\x9b" not in text
     assert r"ls\x1b[2K\x1b[1A\x08\x9b1m \u202eevil\u200b" in text
     shown = Shown()
-    shown.screen.waiting(a_call(f"$ {hostile}"))
+    shown.screen.show_call(a_call(f"$ {hostile}"))
     assert r"$ ls\x1b[2K" in shown.text
 
 
 def test_ordinary_text_is_left_alone() -> None:
     text = "Grüße,\tWelt\n  → 日本 👩\u200d💻 \u00a0ok"
-    assert visible(text) == text
-    assert visible("a\r\nb") == "a\nb"
+    assert escape_invisible(text) == text
+    assert escape_invisible("a\r\nb") == "a\nb"
 
 
 def a_waiting_call(tool: str, **args: Plain) -> PendingCall:
@@ -257,12 +257,12 @@ def a_waiting_call(tool: str, **args: Plain) -> PendingCall:
     ],
 )
 def test_an_answer_is_short(line: str, meant: ChatAnswer) -> None:
-    assert reply(line) == meant
+    assert read_answer(line) == meant
 
 
 @pytest.mark.parametrize("line", ["", "yep", "y but only once", "a b", "ok", "approve", "ny", "pytest"])
 def test_nothing_else_approves_anything(line: str) -> None:
-    assert reply(line) is None
+    assert read_answer(line) is None
 
 
 @pytest.mark.parametrize(
@@ -286,16 +286,16 @@ def test_nothing_else_approves_anything(line: str) -> None:
     ],
 )
 def test_a_word_alone_is_not_for_the_agent(line: str, meant: Word | None) -> None:
-    assert word(line) is meant
+    assert read_word(line) is meant
 
 
 def test_a_mistyped_command_is_not_sent_to_the_agent() -> None:
     with pytest.raises(SettingsError, match="There is no command /hlep"):
-        word("/hlep")
+        read_word("/hlep")
 
 
 def test_always_is_for_the_very_same_command() -> None:
-    remembered = Remembered()
+    remembered = ApprovedCalls()
     remembered.add(a_waiting_call("execute", session_id="main", command="pytest -q", timeout=60))
     assert a_waiting_call("execute", session_id="main", command="pytest -q") in remembered
     assert a_waiting_call("execute", session_id="main", command="pytest -q; rm -rf build") not in remembered
@@ -304,7 +304,7 @@ def test_always_is_for_the_very_same_command() -> None:
 
 
 def test_always_is_for_writes_to_the_very_same_file() -> None:
-    remembered = Remembered()
+    remembered = ApprovedCalls()
     remembered.add(a_waiting_call("write_file", path="a.py", mode="w"))
     assert a_waiting_call("write_file", path="a.py", mode="edit", start_line=1, end_line=1) in remembered
     assert a_waiting_call("write_file", path="b.py") not in remembered
@@ -312,7 +312,7 @@ def test_always_is_for_writes_to_the_very_same_file() -> None:
 
 def test_a_patch_could_be_about_anything_and_is_never_remembered() -> None:
     patch = a_waiting_call("write_file", mode="patch")
-    remembered = Remembered()
+    remembered = ApprovedCalls()
     remembered.add(patch)
     assert patch not in remembered
     assert scope_of(patch) is None
