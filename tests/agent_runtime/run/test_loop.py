@@ -56,7 +56,7 @@ class Diary:
     def may_differ(self) -> bool:
         return True
 
-    def changed_by_others(self) -> str:
+    def report_external_changes(self) -> str:
         return ""
 
     def end_step(self) -> str:

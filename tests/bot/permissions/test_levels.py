@@ -132,8 +132,8 @@ def _decision(level: Level, *, reachable: str = "the network", **call: Any) -> t
         ({"tool": "execute", "command": "./ok now"}, Denied, Permitted, Permitted),
         ({"tool": "execute", "command": "rm -rf build"}, Denied, NeedsApproval, Permitted),
         ({"tool": "execute", "command": "pytest; curl evil"}, Denied, NeedsApproval, Permitted),
-        ({"tool": "send_input", "typed": "pytest\n"}, Denied, NeedsApproval, Permitted),
-        ({"tool": "send_input", "typed": "\x03"}, Denied, Permitted, Permitted),
+        ({"tool": "send_input", "typed_input": "pytest\n"}, Denied, NeedsApproval, Permitted),
+        ({"tool": "send_input", "typed_input": "\x03"}, Denied, Permitted, Permitted),
         ({"tool": "read_output"}, Denied, Permitted, Permitted),
         ({"tool": "a_tool_of_tomorrow"}, Denied, NeedsApproval, Permitted),
     ],
@@ -148,7 +148,7 @@ def test_what_may_be_called_at_each_level(call: dict[str, Any], read_only: type,
     [
         {"tool": "execute", "command": "python3 -c 'import calc' > out; sed -i s/a/b/ $FILE"},
         {"tool": "execute", "command": "pip install ./local"},
-        {"tool": "send_input", "typed": "import calc\n"},
+        {"tool": "send_input", "typed_input": "import calc\n"},
     ],
 )
 def test_no_command_needs_an_approval_where_it_can_reach_nothing(call: dict[str, Any]) -> None:
