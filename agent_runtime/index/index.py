@@ -440,12 +440,12 @@ def _find_definitions(database: sqlite3.Connection, symbol: str, limit: int) -> 
 
 
 def _definition_at(database: sqlite3.Connection, path: str, line: int) -> list[Row]:
-    found = database.execute(
+    rows = database.execute(
         f"{_SELECT} WHERE f.path = ? AND d.first <= ? AND d.last >= ? AND d.kind <> 'constant' "
         "ORDER BY d.last - d.first, d.id DESC LIMIT 1",
         (path, line, line),
     )
-    return _with_parents(database, found)
+    return _with_parents(database, rows)
 
 
 def _calls(finder: Finder, database: sqlite3.Connection, symbol: str, limit: int) -> list[Row]:

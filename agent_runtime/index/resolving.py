@@ -232,9 +232,9 @@ class Resolver:
                 if visible:
                     return visible
         owner = self._enclosing_class(caller) if source.path.endswith(_UNQUALIFIED) else None
-        found = self._find_method([owner] if owner else [], name, _DEPTH) or self._follow_import(source, name, _DEPTH)
-        if found:
-            return found
+        numbers = self._find_method([owner] if owner else [], name, _DEPTH) or self._follow_import(source, name, _DEPTH)
+        if numbers:
+            return numbers
         if source.path.endswith(".go"):
             folder = posixpath.dirname(source.path)
             same = self._lookup("name = ? AND parent IS NULL AND kind <> 'method'", (name,))
@@ -295,17 +295,17 @@ class Resolver:
         before, _, name = dotted.rpartition(".")
         if before:
             numbers = [n for module in self._module_files(source, before) for n in self._export(module, name, _DEPTH)]
-            found = [definition for definition in map(self.definition, numbers) if definition.kind in _TYPES]
-            outer = [] if found else self._find_classes(source, before)
-            return found + [d for o in outer for d in self._lookup("parent = ? AND name = ?", (o.number, name))]
+            classes = [definition for definition in map(self.definition, numbers) if definition.kind in _TYPES]
+            outer = [] if classes else self._find_classes(source, before)
+            return classes + [d for o in outer for d in self._lookup("parent = ? AND name = ?", (o.number, name))]
         local = [d for d in self._lookup("file = ? AND name = ?", (source.number, name)) if d.kind in _TYPES]
         if local:
             return local
-        found = [self.definition(number) for number in self._follow_import(source, name, _DEPTH)]
-        if not found and not source.path.endswith((".py", ".pyi", *SCRIPTS)):
+        definitions = [self.definition(number) for number in self._follow_import(source, name, _DEPTH)]
+        if not definitions and not source.path.endswith((".py", ".pyi", *SCRIPTS)):
             matches = self._lookup("name = ? AND kind IN ('class', 'interface', 'type', 'module') LIMIT 2", (name,))
-            found = matches if len(matches) == 1 else []
-        return [definition for definition in found if definition.kind in _TYPES]
+            definitions = matches if len(matches) == 1 else []
+        return [definition for definition in definitions if definition.kind in _TYPES]
 
     def _follow_import(self, source: _Source, name: str, depth: int) -> list[int]:
         numbers: list[int] = []
@@ -323,8 +323,8 @@ class Resolver:
         if (file, name, depth) not in self._exports:
             # A constant may be any callable: `register = registry.register`.
             own = self._lookup("file = ? AND name = ? AND parent IS NULL AND kind <> 'constant'", (file, name))
-            found = self._follow_import(self.source(file), name, depth - 1) if depth and not own else []
-            self._exports[file, name, depth] = found or [definition.number for definition in own]
+            imported = self._follow_import(self.source(file), name, depth - 1) if depth and not own else []
+            self._exports[file, name, depth] = imported or [definition.number for definition in own]
         return self._exports[file, name, depth]
 
     def _module_files(self, source: _Source, dotted: str) -> list[int]:

@@ -269,7 +269,7 @@ class HostBackend:
         """
         launch = self._sandbox.launch(self._argv, workspace=self._workspace, readable=self._readable)
         pty = SpawnedPty(launch)
-        self._open = {other for other in self._open if other.fd >= 0} | {pty}
+        self._open = {terminal for terminal in self._open if terminal.fd >= 0} | {pty}
         return pty
 
     async def close(self) -> None:
@@ -450,7 +450,7 @@ class ContainerBackend:
             await self.close()
             raise
         pty = _ContainerPty(self._docker, self._container, self._shell)
-        self._open = {other for other in self._open if other.fd >= 0} | {pty}
+        self._open = {terminal for terminal in self._open if terminal.fd >= 0} | {pty}
         await pty.wait_ready()
         return pty
 

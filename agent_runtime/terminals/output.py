@@ -156,7 +156,7 @@ COLUMNS, ROWS = 120, 40
 _MAX_LINE = 4_096
 _MAX_SEQUENCE = 4_096
 # Bytes absent from plain output. Searching for each in turn takes half as long as one `translate` that deletes all.
-_SPECIAL = (0x1B, 0x0D, 0x08, *(each for each in (*range(32), 127) if each not in b"\t\n\x1b\r\b"))
+_SPECIAL = (0x1B, 0x0D, 0x08, *(byte for byte in (*range(32), 127) if byte not in b"\t\n\x1b\r\b"))
 _TOKEN = re.compile(
     r"(?P<text>[^\x00-\x08\x0a-\x1f\x7f]+)"
     r"|(?P<csi>\x1b\[(?P<params>[0-?]*)[ -/]*(?P<final>[@-~]))"

@@ -119,7 +119,7 @@ def terminal_processes(pid: int) -> frozenset[ListedProcess]:
     # An ended process, or one without a terminal, would match the services of the machine.
     if not terminal.strip("?-"):
         return frozenset()
-    return frozenset(process for process, other in processes if other == terminal and process[0] != pid)
+    return frozenset(process for process, tty in processes if tty == terminal and process[0] != pid)
 
 
 def kill_remaining(processes: frozenset[ListedProcess]) -> None:
@@ -228,14 +228,14 @@ class _Process:
     seconds: str
     threads: tuple[str, ...]
 
-    def foreground_state(self, calls: dict[int, _Poll | None], others: list[_Process]) -> ForegroundState:
+    def foreground_state(self, calls: dict[int, _Poll | None], group: list[_Process]) -> ForegroundState:
         threads = [_Thread(process=self, tid=tid) for tid in self.threads]
         states = [state for state in (thread.foreground_state(calls) for thread in threads) if state is not None]
         if not states:
             return _WORKS
         # A program that forwards its input to children or a server reads all the time, in another thread.
         if any(state.thread[:1] != (str(self.pid),) for state in states) or any(
-            state.parent == self.pid for state in others
+            process.parent == self.pid for process in group
         ):
             return UNCLEAR
         return states[0]

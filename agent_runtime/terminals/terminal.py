@@ -456,9 +456,7 @@ class Shell:
         cut = start if start >= 0 else command_module.find_partial(data, self._marker_prefix)
         self._output.feed(data[:cut])
         if end < 0:
-            if (
-                len(data) - cut > command_module.MAX_MARKER_BYTES
-            ):  # only what knows the nonce can begin a marker and not end it
+            if len(data) - cut > command_module.MAX_MARKER_BYTES:  # too long for a marker: a program knows the nonce
                 self._output.feed(data[cut:])
             else:
                 self._carry = data[cut:]
