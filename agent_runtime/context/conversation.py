@@ -57,8 +57,7 @@ _MIN_SUMMARY_FACTOR = 2
 class Conversation:
     """A session's conversation with one model, over many runs.
 
-    Before a request it may record a `Shrunk` or a `Summarised`; the usage of a summary is in `Summarised.usage` alone.
-    A new object on an old log takes the provider's cache to be cold.
+    It may record a `Shrunk` or a `Summarised`; the usage of a summary is in `Summarised.usage` alone.
     """
 
     def __init__(
@@ -76,10 +75,9 @@ class Conversation:
         """Take over a session's log, which may hold earlier runs.
 
         Args:
-            limits: bounds of a run, from which its remaining requests are guessed.
+            limits: from which the remaining requests are guessed.
             words: see `Transport.words`.
             tools: declared to the service; empty where the system prompt declares them.
-            clock: in seconds, for the age of the provider's cache.
         """
         self._log = log
         self.provider = provider
@@ -109,11 +107,6 @@ class Conversation:
 
     async def request(self, status: str) -> Request:
         """Return the next request, shortening the conversation first where due.
-
-        If the model fails to summarise, the summary is put together from the log.
-
-        Args:
-            status: a short text at the end of this request only.
 
         Raises:
             ModelOutageError: the service is down while a summary is due.
@@ -162,12 +155,7 @@ class Conversation:
         return self._system_tokens + self._transcript.tokens
 
     def _shrink(self, *, cached: int, least: int = 0) -> bool:
-        """Leave out the parts that cost more than they are worth; return whether there were any.
-
-        Args:
-            cached: tokens of the last request in the provider's cache; 0 if that does not matter.
-            least: tokens that this must save.
-        """
+        """Leave out the parts that cost more than they are worth; return whether there were any."""
         events = self._log.events
         self._results.update(events)
         self._pace.update(events)
@@ -189,10 +177,7 @@ class Conversation:
         return True
 
     async def _summarise(self, window: int) -> bool:
-        """Replace the oldest part by a summary; the rest takes a good part of `window` tokens at most.
-
-        The model is shown all of the replaced part; if its request has no room for it, less is replaced.
-        """
+        """Replace the oldest part by a summary; the rest takes a good part of `window` tokens at most."""
         events, entries = self._log.events, self._transcript.entries
         least, fitting = self._memory.global_summary_max_tokens, window / self._meter.ratio
         room = round(fitting) - self._system_tokens - _SUMMARY_REQUEST_TOKENS
@@ -314,11 +299,11 @@ class Candidate:
     """A part of the conversation that could be shortened.
 
     Attributes:
-        before: tokens of the request in front of it.
+        before: tokens in front of it.
         saves: tokens that the request would lose.
-        again: expected share of them that the agent asks for again, 0 to 1.
-        task: the archived task's number; None for results.
-        output: the results' position in the log; None for a task.
+        again: share of them that the agent asks for again.
+        task: the archived task's number, or None.
+        output: the results' position in the log, or None.
     """
 
     before: int
@@ -333,12 +318,12 @@ class Prospect:
     """The expected requests of a run.
 
     Attributes:
-        total: tokens of the next one if nothing is shortened.
-        cached: tokens of its beginning in the provider's cache; 0 when it is cold.
-        requests: their number, the next one included; at least 1.
-        growth: tokens that each adds; 0 when nothing accumulates.
-        read: price of a token read from the cache, as a multiple of a plain one.
-        write: price of a token written to the cache, likewise.
+        total: tokens of the next one.
+        cached: tokens of its beginning in the provider's cache.
+        requests: their number; at least 1.
+        growth: tokens that each adds.
+        read: price of a cached token, as a multiple of a plain one.
+        write: price of writing it to the cache, likewise.
     """
 
     total: int
@@ -351,9 +336,9 @@ class Prospect:
     def gain(self, removed: int, first: int) -> float:
         """Return the saving in plain tokens until as much has accumulated again.
 
-        The cache after the first change has to be written again. With D tokens removed and S behind them, that pays
-        after S * (write - read) / (D * read) further requests, or at once if the cache is cold. The next change loses
-        the cache again: on average the gain lasts for half the requests that it took to accumulate D tokens.
+        With D tokens removed and S behind the first change, that pays after S * (write - read) / (D * read) requests,
+        or at once if the cache is cold. On average the gain lasts for half the requests that it took to accumulate D
+        tokens.
         """
         again = removed // (2 * self.growth) if self.growth else self.requests
         later = min(self.requests, max(1, again)) - 1
@@ -417,10 +402,7 @@ class RequestForecast:
         self._read_events = len(events)
 
     def forecast(self, limit: int) -> int:
-        """Return the requests that the present run will probably still make, at least one and at most `limit` in all.
-
-        A fresh run is expected to be like earlier ones; a longer one, to be half way through.
-        """
+        """Return the requests that the present run will probably still make, at least one."""
         *past, present = self._runs or [0]
         usual = round(sum(past) / len(past)) if past else _TYPICAL_REQUESTS
         return max(1, min(limit - present, max(usual - present, present)))

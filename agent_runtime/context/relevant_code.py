@@ -83,16 +83,16 @@ class Mention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clues:
-    """Names in a text, by kind, likely ones first, a bounded number of each.
+    """Names in a text, by kind, likely ones first.
 
     Attributes:
-        places: lines of files; of a traceback, the innermost first.
-        files: files without a line.
-        tests: as pytest names them, `path::Class::test`.
-        names: identifiers that look like code, dotted as written.
+        places: lines; of a traceback, the innermost first.
+        files: without a line.
+        tests: as `path::Class::test`.
+        names: identifiers that look like code.
         plain: names in backticks that are also words.
-        messages: parts of error texts that the source may hold.
-        questions: texts for a search by words, with their kind; `goal` only where it differs.
+        messages: parts of error texts.
+        questions: texts to search for, with their kind.
     """
 
     places: tuple[Mention, ...] = ()
@@ -228,10 +228,10 @@ class Passage:
     """A part of a file for the first message.
 
     Attributes:
-        line: the line that the text names, or None.
-        definition: None for a range of lines or the whole file.
-        first: without a definition, the first line of the range.
-        last: without a definition, the last line of the range.
+        line: that the text names, or None.
+        definition: None for a range or the whole file.
+        first: without a definition, the first line.
+        last: without a definition, the last line.
         score: the higher, the sooner it is shown.
     """
 

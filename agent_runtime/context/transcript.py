@@ -1,8 +1,7 @@
 """The conversion of a session's events to messages, and the estimate of their tokens. Pure.
 
-History is append-only: the messages of a request are a prefix of the next request's, byte for byte, so that the
-provider's cache stays warm. Only a recorded `Shrunk` or `Summarised` changes earlier messages, so a log always yields
-the same conversation.
+History is append-only: a request's messages are a byte-exact prefix of the next one's, for the provider's cache. Only a
+recorded `Shrunk` or `Summarised` changes earlier messages.
 """
 
 from __future__ import annotations
@@ -46,12 +45,9 @@ class MemorySettings:
     """Limits on the length of a conversation.
 
     Attributes:
-        max_context_tokens: of one request, without status and reply.
-        global_summary_threshold: the share of it, above 0 and at most 1, from which on the oldest part is summarised.
-        global_summary_max_tokens: of a summary; a twentieth of the replaced part, if that is more.
-
-    Raises:
-        SettingsError: a value is out of range.
+        max_context_tokens: of a request, without status and reply.
+        global_summary_threshold: the share of it from which on the oldest part is summarised, up to 1.
+        global_summary_max_tokens: or a twentieth of the replaced part, if that is more.
     """
 
     max_context_tokens: int = 120_000
@@ -91,11 +87,10 @@ _ALONE: tuple[list[Role], ...] = (["assistant", "user"], ["assistant", "user", "
 
 
 class Transcript:
-    """The conversation of a growing log. Each event is rendered once, and again with its successors when it changes.
+    """The conversation of a growing log; each event is rendered once, and again when it changes.
 
     Attributes:
-        entries: the pieces of the conversation, in order.
-        upto: position in the log up to which a summary stands; 0 without one.
+        upto: position in the log up to which a summary stands.
     """
 
     def __init__(
@@ -105,8 +100,8 @@ class Transcript:
 
         Args:
             max_entry_chars: of one event; a longer one loses its middle. None for no bound.
-            sees_images: else a note stands in place of each image.
-            calls_tools: else calls and answers become text, since services refuse them where no tools are declared.
+            sees_images: else a note replaces each image.
+            calls_tools: else calls and answers become text, as services demand where no tools are declared.
         """
         self._max_chars, self._sees_images, self._calls_tools = max_entry_chars, sees_images, calls_tools
         self._newest: Recorded | None = None
@@ -115,10 +110,10 @@ class Transcript:
     def messages(self, events: Sequence[Recorded]) -> tuple[Message, ...]:
         """Return the conversation so far, roles alternating, starting with `user`.
 
-        The model's own words are never rewritten. A note stands for an empty reply, which no provider accepts back.
+        A note stands for an empty reply, which no provider accepts back.
 
         Args:
-            events: the log from its beginning: either a continuation of the last one, or a new one.
+            events: the log from its beginning, a continuation or a new one.
         """
         self.update(events)
         return tuple(self._messages)
@@ -417,15 +412,7 @@ class TranscriptEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mark:
-    """The state of the transcript before an event that may be rendered again.
-
-    Attributes:
-        entries: number of entries.
-        told: number of messages.
-        last: the last message, which may have grown since.
-        opening: the beginning of the latest task.
-        ids: number of calls.
-    """
+    """The state of the transcript before an event that may be rendered again."""
 
     entries: int = 0
     messages: int = 0
@@ -446,17 +433,15 @@ def render_messages(events: Sequence[Recorded]) -> tuple[Message, ...]:
 class TaskRecord:
     """A task of a log: all events from a `Started` to the next.
 
-    Archiving a task permits its summary to replace it; the conversation changes with the `Shrunk` that names the task,
-    since each change costs the provider's cache. Until then `Revealed` is free; afterwards `reveal_context` repeats the
-    messages at the end.
+    Archiving permits the summary to replace the task; a later `Shrunk` does, since each change costs the provider's
+    cache. Until then `Revealed` is free; afterwards `reveal_context` repeats the messages.
 
     Attributes:
-        number: from 1.
         start: position of its `Started`.
         end: position after its last event.
-        summary: None when it was not archived, or revealed again.
+        summary: None unless archived.
         applied: whether the summary stands in the conversation.
-        summarised: whether the summary of the whole beginning covers it.
+        summarised: whether the global summary covers the task.
     """
 
     number: int
@@ -528,13 +513,13 @@ _PLACE_CHARS = 80
 def find_boundary(
     events: Sequence[Recorded], entries: Sequence[TranscriptEntry], *, keep: int, least: int, most: int
 ) -> int | None:
-    """Return the position of a reply or a task up to which a summary replaces the log; None if too little would go.
+    """Return the position up to which a summary replaces the log; None if too little would go.
 
-    The rest is whole steps and tasks, at least the last one.
+    Whole steps and tasks stay, at least the last one.
 
     Args:
         keep: tokens that may stay.
-        least: tokens that must go to be worth a summary.
+        least: tokens that must go.
         most: tokens that the model can be shown.
     """
     chosen, going, passed = None, 0, 0

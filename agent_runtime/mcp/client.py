@@ -286,9 +286,8 @@ async def open_sandboxed_server(
 ) -> AsyncGenerator[TransportStreams]:
     """Start a server in a sandbox and yield its message streams; on exit kill all its processes.
 
-    The sandbox has the settings, limits and workspace of the terminals' sandbox, but is separate: the agent's programs
-    see neither the processes nor the variables of the server. The first program inside is `_SCRIPT`, which waits for
-    the variables, so that the proxy listens before the server runs.
+    The sandbox is separate from the terminals', with the same settings and workspace. The first program inside is
+    `_SCRIPT`, which waits for the variables, so that the proxy listens before the server runs.
 
     Raises:
         SandboxError: the sandbox does not start.
@@ -332,8 +331,7 @@ class StderrTail:
 
     Attributes:
         watcher: ends the sandbox at a resource limit.
-        budget: for the server's output on both streams.
-        silence: kills the server when the budget is used up.
+        budget: for both output streams.
     """
 
     def __init__(self, budget: Budget, secrets: Sequence[str] = ()) -> None:

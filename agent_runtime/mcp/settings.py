@@ -29,18 +29,17 @@ def count_json_values(message: bytes) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpServer:
-    """An MCP server of an agent: a program in the agent's sandbox, or an address.
+    """A definition of a server: a program in the agent's sandbox, or an address.
 
     Attributes:
         name: the prefix of its tools' names.
-        command: the program and its arguments; empty for a server at `url`.
-        env: variables of the program in addition to the sandbox's.
-        url: the address of a streamable HTTP server; empty for a program.
-        private: whether `url` may be plain HTTP and resolve to a private address.
-        tools: the server's names of the tools that the agent gets; None for all.
-        allow: the tools that need no approval.
-        timeout: seconds for each call, and for the start.
-        secrets: texts to redact from the server's output.
+        env: in addition to the sandbox's variables.
+        url: of a streamable HTTP server; empty for a program.
+        private: whether `url` may be plain HTTP or private.
+        tools: of the server, for the agent; None for all.
+        allow: tools without approval.
+        timeout: seconds for each call and the start.
+        secrets: redacted from the output.
     """
 
     name: str

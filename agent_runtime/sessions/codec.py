@@ -1,8 +1,7 @@
 """The format of a session's log, its messages and its names. Pure.
 
-An event is one JSON object on one line of UTF-8: `kind` names the event's class, the other keys are its fields, and a
-field with its default is left out. A new kind of event or a new field needs no new format: an older reader refuses it.
-The format's number changes when the meaning of an existing line changes.
+An event is a JSON object on a line of UTF-8: `kind` and the fields that differ from their defaults. A new kind or field
+needs no new format number: an older reader refuses it.
 """
 
 from __future__ import annotations
@@ -97,10 +96,8 @@ class Log:
     """The contents of a log.
 
     Attributes:
-        header: None for an empty log.
-        events: oldest first.
         size: bytes up to the end of the last whole event.
-        torn: the fault of the bytes after it, e.g. after a power cut during a write; empty for none.
+        torn: the fault of the bytes after it; empty for none.
     """
 
     header: Header | None
@@ -111,9 +108,6 @@ class Log:
 
 def parse(data: bytes, name: str) -> Log:
     """Read a log. An incomplete event at its end is reported and skipped.
-
-    Args:
-        name: the log's name in errors.
 
     Raises:
         SessionError: a newer version wrote the log, or it is damaged before its last whole event.

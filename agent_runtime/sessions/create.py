@@ -30,14 +30,11 @@ def create_session(
     session_dir: Path | str | None = None,
     db_url: str | None = None,
 ) -> InMemorySession | FileSession | DatabaseSession:
-    """Create a session of a backend.
+    """Create a session of a backend: `memory`, `file` or `db`.
 
     Args:
-        backend: `memory`, `file` or `db`.
-        session_id: the conversation's id.
-        agent_name: the agent of a new session.
-        session_dir: for `file`: the directory; `~/.codepilot/sessions` by default.
-        db_url: for `db`: the database's address.
+        session_dir: for `file`; `~/.codepilot/sessions` by default.
+        db_url: for `db`.
 
     Raises:
         SettingsError: the backend is unknown, or `db_url` is missing or invalid.
@@ -56,13 +53,11 @@ def create_session(
 def import_session_file(path: Path | str, session_for: Callable[[str], BaseSession]) -> str:
     """Import a session file of CodePilot 0.9 into an empty session; return the session's id.
 
-    Archived tasks are imported as their summaries.
-
     Args:
-        session_for: returns the empty session for the file's id; the file's name stands in for a missing id.
+        session_for: returns the empty session for the file's id or name.
 
     Raises:
-        SessionError: the file cannot be read or has another form, or the session is not empty. Nothing was changed.
+        SessionError: the file has another form, or the session is not empty. Nothing was changed.
     """
     path = Path(path)
     try:
@@ -99,11 +94,11 @@ def export_session_file(session: BaseSession, path: Path | str) -> None:
 def import_session_table(
     db_url: str, session_for: Callable[[str], BaseSession], *, table: str = "codepilot_sessions"
 ) -> list[str]:
-    """Import all sessions of the original CodePilot's table; return their ids. The table is not changed.
+    """Import all sessions of the original CodePilot's table, which is not changed; return their ids.
 
     Args:
         session_for: returns the empty session for an id.
-        table: the table's name, for one that was renamed to make room for ours.
+        table: its name, if it was renamed.
 
     Raises:
         SettingsError: the address is invalid, or a package is missing.

@@ -31,12 +31,10 @@ class DatabaseSession(StoredSession):
         """Prepare the session; nothing is connected yet.
 
         Args:
-            session_id: the conversation's id, up to 600 characters.
-            agent_name: the agent of a new session.
+            session_id: up to 600 characters.
             db_url: e.g. `sqlite:///sessions.db` or `postgresql://user:password@host/name`.
-            take_over: whether opening takes the session from another process, whose writes then fail. For callers with
-                a lock of their own.
-            eager: whether a thread writes events as soon as they are recorded, instead of at the next `commit`.
+            take_over: whether to take the session from another process, whose writes then fail.
+            eager: whether a thread writes events at once, not at the next `commit`.
 
         Raises:
             SettingsError: `db_url` is missing or invalid, its driver is not installed, or the id is too long.

@@ -1,8 +1,7 @@
 """A session in files: an append-only log of JSON lines, with a small index and a lock.
 
-An event is written as soon as it is recorded and so outlives the process; after `sync` it outlives the machine. An
-incomplete write is cut off at the next write or open. The index answers `metadata` without reading the whole log and
-can be rebuilt from it. Links, pipes and devices in the directory are refused (`open_regular_file`).
+An event outlives the process when written, the machine after `sync`. An incomplete write is cut off later. The index
+answers `metadata`. Links, pipes and devices are refused.
 """
 
 from __future__ import annotations
@@ -58,12 +57,10 @@ class FileSession(StoredSession):
         """Prepare the session; nothing is read or created yet.
 
         Args:
-            session_id: the conversation's id; any text.
-            agent_name: the agent of a new session.
             session_dir: `~/.codepilot/sessions` by default.
 
         Raises:
-            SettingsError: there is no `session_dir`, and the user has no home directory.
+            SettingsError: there is no `session_dir`, and no home directory.
         """
         super().__init__(session_id, agent_name)
         if session_dir is None:

@@ -1,9 +1,8 @@
 """The tables of sessions in a database, and all their statements.
 
-An open session keeps one connection to a server and tests it before each use; other connections last for a transaction.
-The events of a `RowLog` wait in memory until `sync` writes them in one transaction, which also renews the session's
-lease: two processes never write to one log, whatever their clocks say. On the same machine the operating system tells
-at once whether a holder lives; elsewhere its `Lease` has to expire.
+An open session keeps one connection, tested before each use. A `RowLog` writes its waiting events in one transaction
+with the renewal of its lease, so that two processes never write to one log, whatever their clocks say. On one machine
+the operating system tells whether a holder lives; elsewhere its `Lease` has to expire.
 """
 
 from __future__ import annotations
@@ -274,8 +273,8 @@ class RowLog:
         """Create missing tables, take the lease and read the log.
 
         Args:
-            take_over: whether to take the session from another process, whose writes then fail.
-            eager: whether a thread writes events as soon as they are recorded.
+            take_over: whether to take the session from another process.
+            eager: whether a thread writes events at once.
         """
         self._database, self._header = database, header
         self._write_lock = threading.Lock()
@@ -553,8 +552,8 @@ class Lease:
     Attributes:
         token: random; a process whose token is gone has lost the session.
         since: in seconds since 1970.
-        machine: boot id and process namespace, within which process ids compare; empty if unknown.
-        started: the process's start time, which tells it from a later one with its id; empty if unknown.
+        machine: boot id and process namespace, or empty.
+        started: the process's start time, or empty.
         beat: the last renewal, in seconds since 1970.
     """
 

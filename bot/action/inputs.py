@@ -1,8 +1,7 @@
 """The event or the inputs of a workflow run, as a job.
 
-With one of the inputs `prompt`, `command` and `recipe` the workflow's file asks for the job, on any event; else a
-command in the event does, as on the server. The file's words are the goal; values of expressions that a stranger can
-set are quoted, never obeyed.
+The inputs `prompt`, `command` and `recipe` ask for a job on any event; else a command in the event does. The workflow
+file's words are the goal; values of expressions that a stranger can set are quoted, never obeyed.
 """
 
 from __future__ import annotations
@@ -161,13 +160,12 @@ class PromptRequest:
     """The request in a workflow's inputs, and the run's context.
 
     Attributes:
-        values: values in the prompt that are quoted.
+        values: quoted values in the prompt.
         unverified: set if the inputs may be a stranger's words.
-        base: the branch to work on where the event has no thread; None for the event's own.
-        workflow: the workflow's name.
-        ref: the run's ref, or empty.
-        repo: None if the runner does not tell the repository's id.
-        actor: the account behind the run; None if GitHub names none.
+        base: the branch to work on; None for the event's own.
+        ref: or empty.
+        repo: None if the runner does not tell its id.
+        actor: None if GitHub names none.
         unique: a text that no other step has.
     """
 
@@ -188,11 +186,7 @@ class PromptRequest:
 def job_from_prompt(delivery: Delivery, asked: PromptRequest, listening: BotProfile) -> Job | IgnoredDelivery:
     """Return the job of a prompt, a command or a recipe in the workflow's file.
 
-    People with write access write the file, so its words are the goal. The words of the event's sender are quoted, and
-    without write access their run only reads.
-
-    Raises:
-        InputsError: the inputs contradict each other or the event.
+    The file's words are the goal. Those of the event's sender are quoted, and without write access the run only reads.
     """
     if len(asked.prompt or "") > MAX_GOAL_CHARS:
         raise _wrong(f"The input `prompt` must have at most {MAX_GOAL_CHARS:,} characters of its own.", name="prompt")

@@ -72,9 +72,9 @@ def conclusion_of(
     """Return the conclusion of a step.
 
     Args:
-        ended: the end of its job, or the reason for none; None if the workflow was cancelled.
+        ended: the state of its job, or the reason for none; None if the workflow was cancelled.
         verdict: of a finished job that was to change something.
-        misconfigured: whether a job failed for lack of a permission.
+        misconfigured: whether a permission was missing.
     """
     if ended is None:
         return Conclusion.CANCELLED
@@ -103,12 +103,11 @@ class StepEnd:
 
     Attributes:
         ended: the state of its job, or the reason for none.
-        ending: None if there was no job, or its end was lost.
-        patch: the beginning of its change, published or not; empty for none.
-        patch_file: the file with all of it, or None.
-        session_file: the file with the sealed state of a waiting job, or None.
+        ending: None if its end was lost.
+        patch: the beginning of its change, published or not.
+        patch_file: all of it.
+        session_file: the sealed state of a waiting job.
         session_days: days for which that is needed.
-        server_url: GitHub's address for people.
     """
 
     ended: JobState | IgnoredDelivery

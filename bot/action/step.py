@@ -119,9 +119,6 @@ async def work_step(
 ) -> StepEnd:
     """Work on the event of the workflow run and write the step's outputs.
 
-    Args:
-        longest_pause: seconds, at most, until an interrupted job is resumed.
-
     Returns:
         The end of the job, or the reason for none.
 

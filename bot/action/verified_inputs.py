@@ -37,8 +37,8 @@ class VerifiedInputs:
     """The obeyed inputs, divided by the workflow file.
 
     Attributes:
-        goal: words of the prompt that only people with write access can have written, with marks for the values.
-        values: values in the prompt that others may have written; all of it, if the step is not identified.
+        goal: words that only people with write access can have written, with marks for the values.
+        values: that others may have written; the whole prompt, if the step is not identified.
         unverified: set if there are no such words, or another input may be a stranger's.
     """
 
@@ -83,13 +83,7 @@ def _unverified(inputs: ActionInputs, because: str, remedy: str) -> UnverifiedIn
 async def _divide(
     settings: ActionSettings, delivery: Delivery, values: dict[str, Any], github_for: Callable[[], GitHub]
 ) -> dict[str, list[Piece]]:
-    """Read the workflow file, and divide the values in a worker process.
-
-    Raises:
-        BotError: the file is unavailable.
-        BoundExceededError: the file takes too long to read.
-        ValueError: the step is not identified; the end of a sentence.
-    """
+    """Read the workflow file, and divide the values in a worker process."""
     file = _FILE.fullmatch(settings.workflow_ref)
     if file is None or file["repo"].casefold() != settings.repository.casefold():
         raise ValueError("the runner names no workflow file of this repository (GITHUB_WORKFLOW_REF)")

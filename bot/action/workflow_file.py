@@ -61,9 +61,8 @@ def divide_inputs(text: str, step: Mapping[str, str], values: Mapping[str, str |
     """Divide the values of a step's inputs by the workflow file.
 
     Args:
-        text: the file.
-        step: the runner's `job`, `action`, `action_path` and `workspace`; and `dispatched_by`, which is `bot` for
-            inputs that a bot gave, perhaps with a stranger's words.
+        step: the runner's `job`, `action`, `action_path` and `workspace`; `dispatched_by` is `bot` if a bot gave the
+            inputs, perhaps with a stranger's words.
         values: by input; None to divide the expressions only.
 
     Raises:
@@ -176,11 +175,10 @@ def _is_this_action(uses: str, action_path: str, workspace: str) -> bool:
 def divide(template: str, value: str, trees: Iterable[str]) -> list[Piece] | None:
     """Divide a value by its text in the file; None if the text cannot give it.
 
-    If the value contains the file's own words, the division is ambiguous: then all between the first and the last
-    expression is one piece, trusted only if every expression is.
+    If the division is ambiguous, all between the first and the last expression is one piece.
 
     Args:
-        trees: trusted contexts with all below them, in addition to `WRITERS_CONTEXTS`.
+        trees: trusted contexts with all below them.
     """
     literals, expressions = split_template(template)
     if not expressions:

@@ -80,16 +80,14 @@ _NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOptions:
-    """The options of the command line; None leaves a value to the agent file, or else to the built-in agent.
+    """The options of the command line; None leaves a value to the agent file.
 
     Attributes:
         base_url: without a `provider`, of an OpenAI-compatible server.
-        script: replies to replay in place of a model.
-        max_steps: of one run.
-        budget: US dollars of one run.
-        session: its id; None for one that ends with the program.
+        script: replies in place of a model.
+        budget: US dollars.
+        session: None for one that ends with the program.
         record: the file for `codepilot replay`.
-        trust: whether the agent file is trusted for this run.
     """
 
     agent: Path | None = None
@@ -467,8 +465,7 @@ class LeftError(Exception):
 class Chat:
     """A runtime and the person at the terminal.
 
-    The event loop stands still while the person is asked, so that Ctrl+C leaves at a prompt, and in a run stops the
-    run; pressed again it leaves there, too.
+    Ctrl+C leaves at a prompt, and stops a run; pressed again it leaves there, too.
     """
 
     def __init__(
@@ -772,9 +769,6 @@ def _discard_typed_ahead() -> None:
 
 def make_agent(options: ChatOptions, settings: AgentFile | None = None) -> Agent:
     """Make the agent.
-
-    Args:
-        settings: of `load_agent_file`, if read already.
 
     Raises:
         SettingsError: as for `load_agent_file`; or a key is not set, or the session is within the agent's reach.

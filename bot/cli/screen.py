@@ -95,7 +95,7 @@ class ChatAnswer:
     """The person's answer to a call that waits.
 
     Attributes:
-        note: the reason of a refusal; for a question, the answer.
+        note: the reason of a refusal, or the answer to a question.
         always: whether this very call needs no approval from now on.
         answers: whether it answers a question.
     """
