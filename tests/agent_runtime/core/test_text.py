@@ -37,7 +37,7 @@ NEWER = [
 
 
 @pytest.mark.parametrize("code", NEWER)
-def test_what_newer_pythons_read_parses_and_keeps_its_places(code: str) -> None:
+def test_newer_syntax_parses_with_the_same_positions(code: str) -> None:
     tree = text.parse(f"{code}\ncall('a', b)")
     (last,) = (node for node in tree.body if ast.unparse(node) == "call('a', b)")
     assert (last.lineno, last.col_offset) == (code.count("\n") + 2, 0)
@@ -50,11 +50,11 @@ def test_what_newer_pythons_read_parses_and_keeps_its_places(code: str) -> None:
         "if x:\npass", "except A, B: pass", "f'" + "{f'" * 1_000,
     ],
 )  # fmt: skip
-def test_what_no_python_reads_does_not_parse(code: str) -> None:
+def test_invalid_python_does_not_parse(code: str) -> None:
     with pytest.raises(SyntaxError):
         text.parse(code)
 
 
 @pytest.mark.parametrize("code", ["f'{x!r:{w}.{p}}' '{'", "rf'\\d{x}'; b'{'", "f'{{}}' 'a'", "type = 1; f'{a != b}'"])
-def test_what_every_python_reads_is_the_same(code: str) -> None:
+def test_old_syntax_parses_unchanged(code: str) -> None:
     assert ast.dump(text.parse(code)) == ast.dump(ast.parse(code))

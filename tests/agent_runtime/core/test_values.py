@@ -42,14 +42,14 @@ KINDS: dict[str, Callable[[int, int], bytes]] = {
 
 
 @pytest.mark.parametrize("media_type", KINDS)
-def test_every_kind_is_told_by_its_bytes_and_kept_to_the_byte(media_type: str) -> None:
+def test_image_formats_are_detected_by_signature_and_stored_unchanged(media_type: str) -> None:
     content = KINDS[media_type](30, 20)
     image = Image.of("issue #1 by @mona", content)
     assert (image.source, image.media_type) == ("issue #1 by @mona", media_type)
     assert base64.b64decode(image.data, validate=True) == content
 
 
-def test_what_is_printed_of_an_image_is_not_its_bytes() -> None:
+def test_repr_of_an_image_omits_its_bytes() -> None:
     image = Image.of("issue #1", png())
     assert repr(image) == "Image(source='issue #1', media_type='image/png')"
     assert image != Image.of("issue #1", png(shade=1))
@@ -75,7 +75,7 @@ def test_more_bytes_than_services_take_are_refused_with_their_number() -> None:
         Image.of("x", whole + b"\0" * (MAX_IMAGE_BYTES + 1 - len(whole)))
 
 
-def test_the_largest_picture_fits_into_what_anthropic_takes_as_base64() -> None:
+def test_the_largest_image_fits_anthropics_base64_limit() -> None:
     assert -(-MAX_IMAGE_BYTES // 3) * 4 <= 5_000_000
 
 
@@ -151,7 +151,7 @@ def test_registries_are_hosts_that_take_no_uploads() -> None:
         "a" * 64 + ".example",
     ],
 )  # fmt: skip
-def test_what_is_no_host_is_refused(word: str) -> None:
+def test_an_invalid_host_is_refused(word: str) -> None:
     with pytest.raises(ValueError, match=r"must name hosts"):
         Network.of(word)
 
@@ -192,13 +192,13 @@ def test_it_is_plain_data_for_json() -> None:
     assert data["usage"]["requests"] == 2
 
 
-def test_it_equals_what_ended_the_same_way() -> None:
+def test_outcomes_with_equal_fields_are_equal() -> None:
     assert Outcome(status=Status.FINISHED, summary="Done.") == Outcome(status=Status.FINISHED, summary="Done.")
     assert Outcome(status=Status.FINISHED, summary="Done.") != Outcome(status=Status.FINISHED, summary="Done")
     assert Outcome(status=Status.FINISHED) != 3
 
 
-def test_who_compares_it_with_a_text_is_told_what_to_compare() -> None:
+def test_comparing_an_outcome_with_a_string_warns() -> None:
     outcome: object = Outcome(status=Status.FINISHED, summary="Done.")
     with pytest.warns(UserWarning, match="compare its `summary`"):
         assert outcome != "Done."
@@ -232,7 +232,7 @@ def test_a_skill_has_a_head_and_a_text() -> None:
         ("---\nname: a-b\n---\n", "`description` must say"),
     ],
 )
-def test_what_does_not_fit_is_named(content: str, why: str) -> None:
+def test_an_invalid_skill_is_refused_with_the_reason(content: str, why: str) -> None:
     with pytest.raises(SettingsError, match=why):
         Skill.parse("skills/a-b/SKILL.md", content)
 

@@ -1,4 +1,4 @@
-"""Patterns made from a call that waits: no broader than they look."""
+"""Approval patterns are no broader than they look."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ def test_patterns_of_a_call(command: str, exact: str, alike: str) -> None:
     assert "; ".join(alike_patterns(LISTED, _call(command))) == alike
 
 
-def test_only_what_was_asked_about_is_in_a_pattern() -> None:
+def test_patterns_cover_only_unapproved_commands() -> None:
     assert alike_patterns(LISTED, _call("pytest -q")) == ()
     assert alike_patterns(LISTED, _call("pytest -q && pip install x")) == ("pip install <name>",)
 
 
-def test_there_is_no_pattern_for_what_is_typed_or_read_by_another_shell() -> None:
+def test_typed_input_and_other_shells_have_no_pattern() -> None:
     assert exact_patterns(LISTED, _call("pip install x", tool="send_input")) == ()
     assert exact_patterns(LISTED, _call("pip install x", read_by="pwsh")) == ()
 
@@ -111,7 +111,7 @@ def test_a_pattern_of_others_like_it_covers_nothing_of_another_shape(command: st
         ("npm install --global x", False),
     ],
 )
-def test_what_others_like_it_are(command: str, *, covered: bool) -> None:
+def test_alike_patterns_cover_other_operands(command: str, *, covered: bool) -> None:
     assert is_covered(LISTED, ("npm install <name>",), _call(command)) is covered
     assert not is_covered(LISTED, ("npm install <name>",), _call(command, tool="send_input"))
     assert not is_covered(LISTED, (), _call(command))

@@ -27,7 +27,7 @@ def test_without_rules_everything_is_allowed_and_nothing_need_be_looked_at() -> 
 
 
 @pytest.mark.parametrize(("default", "kind"), [("allow", Permitted), ("ask", NeedsApproval), ("deny", Denied)])
-def test_what_no_rule_is_about_gets_the_default(default: Verdict, kind: type[Decision]) -> None:
+def test_a_call_without_a_rule_gets_the_default(default: Verdict, kind: type[Decision]) -> None:
     policy = Policy(rules=(Rule(decision="deny", tool="other"),), default=default)
     assert isinstance(of_paths(policy, "a"), kind)
 
@@ -114,7 +114,7 @@ def test_a_denied_command_is_found_wherever_it_stands(command: str) -> None:
         "find . -name x -exec git push \\;",
     ],
 )
-def test_what_may_be_a_denied_command_is_asked_about(command: str) -> None:
+def test_a_possibly_denied_command_requires_approval(command: str) -> None:
     decision = of_command(
         Policy(rules=(Rule(decision="deny", commands=("git push *",), reason="no pushing"),)), command
     )
@@ -124,11 +124,11 @@ def test_what_may_be_a_denied_command_is_asked_about(command: str) -> None:
 @pytest.mark.parametrize(
     "command", ["git status", "echo $HOME > x", "ls | while read x; do cat $x; done", "a=1", "find . -name x"]
 )
-def test_what_cannot_be_a_denied_command_is_let_be(command: str) -> None:
+def test_a_command_that_no_deny_rule_can_match_is_allowed(command: str) -> None:
     assert isinstance(of_command(Policy(rules=(Rule(decision="deny", commands=("git push *",)),)), command), Permitted)
 
 
-def test_what_may_be_denied_stays_denied_where_that_is_the_default() -> None:
+def test_a_possibly_denied_command_is_denied_by_a_deny_default() -> None:
     policy = Policy(rules=(Rule(decision="deny", commands=("git push *",)),), default="deny")
     assert isinstance(of_command(policy, "$X"), Denied)
 
@@ -149,12 +149,12 @@ def test_commands_that_run_others_need_to_be_named() -> None:
 
 
 @pytest.mark.parametrize("text", ["\x03", "\x04", "\x03\x03", "\x1c", ""])
-def test_ending_a_program_is_never_asked_about(text: str) -> None:
+def test_ending_a_program_never_requires_approval(text: str) -> None:
     assert isinstance(of_typing(Policy(default="ask"), text), Permitted)
     assert isinstance(of_typing(Policy(rules=(Rule(decision="ask", tool="execute"),), default="deny"), text), Permitted)
 
 
-def test_what_is_typed_passes_the_gate_of_commands() -> None:
+def test_typed_input_is_decided_by_command_rules() -> None:
     patterns = Policy(rules=(Rule(decision="allow", tool="execute", commands=("pytest *", "*")),), default="ask")
     assert isinstance(of_typing(patterns, "pytest\n"), NeedsApproval)
     assert isinstance(of_typing(patterns, "\x03pytest\n"), NeedsApproval)
@@ -168,7 +168,7 @@ def test_what_is_typed_passes_the_gate_of_commands() -> None:
     )
 
 
-def test_what_is_typed_may_be_a_denied_command() -> None:
+def test_typed_input_may_be_a_denied_command() -> None:
     policy = Policy(rules=(Rule(decision="deny", tool="execute", commands=("git push *",)),))
     assert isinstance(of_typing(policy, "git push\n"), Denied)
     assert isinstance(of_typing(policy, "y\n"), NeedsApproval)
@@ -236,7 +236,7 @@ def test_a_file_that_a_rule_names_is_withheld_from_calls_that_do_not_name_it() -
 
 
 @pytest.mark.parametrize("tool", ["ask_user", "read_output", "terminate_terminal", "archive_context"])
-def test_tools_that_reach_nothing_are_asked_about_by_a_rule_only(tool: str) -> None:
+def test_harmless_tools_require_approval_only_by_a_rule(tool: str) -> None:
     assert isinstance(Policy(default="deny").decide(CallFacts(tool=tool)), Permitted)
     named = Policy(rules=(Rule(decision="ask", tool=tool),))
     assert isinstance(named.decide(CallFacts(tool=tool)), NeedsApproval)
@@ -267,7 +267,7 @@ def test_a_rule_that_cannot_be_read_is_refused(make: object) -> None:
 
 
 @pytest.mark.parametrize("shell", ["powershell", "cmd"])
-def test_what_another_shell_would_read_is_never_covered_by_a_pattern(shell: str) -> None:
+def test_no_pattern_covers_the_command_of_another_shell(shell: str) -> None:
     policy = Policy(rules=(Rule(decision="allow", tool="execute", commands=("pytest *",)),), default="ask")
     assert isinstance(policy.decide(CallFacts(tool="execute", command="pytest -q")), Permitted)
     decision = policy.decide(CallFacts(tool="execute", command="pytest -q", shell=shell))
@@ -276,7 +276,7 @@ def test_what_another_shell_would_read_is_never_covered_by_a_pattern(shell: str)
 
 
 def test_globs_of_rules_do_not_backtrack() -> None:
-    """With a matcher that does, this takes longer than the universe lasts."""
+    """A backtracking matcher would never finish."""
     for glob, path in [("*a" * 13 + "*b", "a" * 200), ("**/*a*/" * 13 + "b", "a/" * 2000 + "a")]:
         assert not PathGlob.parse(glob).covers(path)
         assert not PathGlob.loose_union((glob,)).fullmatch(path)

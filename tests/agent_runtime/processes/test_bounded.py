@@ -36,7 +36,7 @@ def test_it_needs_no_event_loop_and_uses_a_worker_again() -> None:
     assert call_bounded(work.identity) == call_bounded(work.identity) != os.getpid()
 
 
-async def test_a_result_is_text_bytes_or_what_json_holds() -> None:
+async def test_a_result_is_text_bytes_or_json_data() -> None:
     for value in ("\udcff 1", b"\0\xff", [1, None, {"a": 2.5}]):
         assert await run_bounded(work.same, value) == value
 
@@ -64,7 +64,7 @@ async def test_arguments_count_towards_the_memory() -> None:
         await run_bounded(work.add, 1, 2, memory=10)
 
 
-async def test_what_a_function_raises_is_raised_again() -> None:
+async def test_an_exception_of_the_function_is_raised_again() -> None:
     with pytest.raises(ToolError, match="no such thing") as raised:
         await run_bounded(work.refuse)
     assert raised.value.kind == "ValueError"

@@ -37,10 +37,10 @@ def test_tasks_that_still_run_are_ended_before_the_loop_is_gone(caplog: pytest.L
 
 
 class _Owner:
-    """What a loop works for."""
+    """The owner of a loop."""
 
 
-def test_who_collects_the_owner_of_a_loop_does_not_wait_for_its_end() -> None:
+def test_collecting_the_owner_of_a_loop_does_not_wait_for_its_end() -> None:
     owner = _Owner()
     loop = LoopThread("Loop", owner=owner)
     lock, begun = threading.Lock(), threading.Event()
@@ -59,7 +59,7 @@ def test_who_collects_the_owner_of_a_loop_does_not_wait_for_its_end() -> None:
     assert loop.stopped
 
 
-def test_a_loop_whose_owner_is_collected_runs_what_is_last() -> None:
+def test_a_loop_whose_owner_is_collected_runs_its_finalizer() -> None:
     ended = list[str]()
 
     async def last() -> None:
@@ -80,7 +80,7 @@ def test_a_loop_that_is_stopped_while_it_is_made_ends(monkeypatch: pytest.Monkey
     loop, make = LoopThread("Loop"), asyncio.new_event_loop
     stopping = threading.Thread(target=loop.stop)
 
-    def made() -> asyncio.AbstractEventLoop:
+    def create_loop() -> asyncio.AbstractEventLoop:
         stopping.start()
         stopping.join(0.1)  # it ends now, or waits for us
         return make()
@@ -88,7 +88,7 @@ def test_a_loop_that_is_stopped_while_it_is_made_ends(monkeypatch: pytest.Monkey
     async def nothing() -> None:
         pass
 
-    monkeypatch.setattr(asyncio, "new_event_loop", made)
+    monkeypatch.setattr(asyncio, "new_event_loop", create_loop)
     loop.prepare(nothing)
     stopping.join(30)
     assert loop._thread is not None

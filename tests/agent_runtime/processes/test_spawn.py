@@ -28,7 +28,7 @@ def half_started(seconds: str) -> Launch:
 
 
 class HalfStarted(Local):
-    """A sandbox that never comes up."""
+    """A sandbox that never finishes starting."""
 
     @override
     def launch(

@@ -12,7 +12,7 @@ from agent_runtime.sandbox.select import Local
 
 @pytest.fixture
 def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container whose user has neither `HOME` nor an entry in `/etc/passwd`."""
+    """A user without `HOME` and without an entry in `/etc/passwd`."""
 
     def missing() -> Path:
         raise RuntimeError("Could not determine home directory.")
@@ -27,7 +27,7 @@ def test_a_home_directory_is_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("homeless")
-def test_without_one_it_is_said_what_is_lacking_and_what_helps() -> None:
+def test_a_missing_home_is_reported_with_a_remedy() -> None:
     with pytest.raises(SettingsError, match=r"^Nothing can be kept: this user has no home directory\. Set HOME\.$"):
         home_dir("Nothing can be kept")
     with pytest.raises(SettingsError, match=r"Set HOME, or pass `place`\.$"):

@@ -1,4 +1,4 @@
-"""What the tests of the providers share: a conversation, a provider on each wire, a reply collected."""
+"""Shared helpers of provider tests: conversations, providers and collected replies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MODELS: dict[Wire, str] = {"anthropic": "claude-sonnet-5-5", "responses": "gpt-6
 
 
 def conversation(steps: int = 1, *, status: str = "", images: tuple[Image, ...] = ()) -> Request:
-    """A conversation in its `steps`th step, with images in its first message."""
+    """Build a conversation at step `steps`, with images in its first message."""
     messages = [Message(role="user", text="Fix the bug.", images=images)]
     for step in range(1, steps):
         messages.append(Message(role="assistant", text=f"Step {step}.\n```codepilot\nfind('x')\n```\n"))
@@ -38,7 +38,7 @@ def conversation(steps: int = 1, *, status: str = "", images: tuple[Image, ...] 
 
 @dataclass
 class Naps:
-    """A sleep that only takes notes."""
+    """A recording replacement of `asyncio.sleep`."""
 
     seconds: list[float] = field(default_factory=list)
     attempts: int = 3
@@ -54,7 +54,7 @@ class Naps:
 def provider_on(
     server: ModelServer, wire: Wire, options: ModelOptions | None = None, model: str | None = None
 ) -> Provider:
-    """The provider that speaks `wire` with `server`."""
+    """Create the provider for a wire format and server."""
     options = options or ModelOptions(retry=Naps().retry())
     if wire == "anthropic":
         return provider_for("anthropic", model=model, api_key=KEY, base_url=server.url_anthropic, options=options)
@@ -64,7 +64,7 @@ def provider_on(
 
 @dataclass
 class Collected:
-    """A whole reply."""
+    """A complete reply."""
 
     text: str = ""
     attempts: int = 0
@@ -75,12 +75,7 @@ class Collected:
 
 
 async def collect(chunks: AsyncIterator[Chunk], reply: Collected | None = None) -> Collected:
-    """Read a reply to its end, as the loop does: a new start voids the text before it.
-
-    Args:
-        chunks: the reply.
-        reply: what it is added to, for a test that looks at one that fails.
-    """
+    """Collect a reply's chunks, into `reply` if given; a new start discards earlier text."""
     reply = reply or Collected()
     async for chunk in chunks:
         assert reply.end is None, "nothing may follow the end"
@@ -109,7 +104,7 @@ async def ask(
     *,
     model: str | None = None,
 ) -> Collected:
-    """One question on `wire`, and the provider closed after it."""
+    """Send one request on `wire` and close the provider."""
     provider = provider_on(server, wire, options, model)
     try:
         return await collect(provider.reply(request or conversation()))

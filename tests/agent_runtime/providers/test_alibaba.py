@@ -18,7 +18,7 @@ def provider_on(server: ModelServer, **options: object) -> Provider:
     return provider_for("alibaba", api_key=KEY, base_url=server.url_openai, options=settings)
 
 
-async def asked(server: ModelServer, **options: object) -> Collected:
+async def request(server: ModelServer, **options: object) -> Collected:
     provider = provider_on(server, **options)
     try:
         return await collect(provider.reply(conversation(2, status="Step 2.")))
@@ -26,9 +26,9 @@ async def asked(server: ModelServer, **options: object) -> Collected:
         await provider.close()
 
 
-async def test_it_speaks_chat_completions_with_the_default_model_and_only_what_dashscope_knows() -> None:
+async def test_alibaba_uses_chat_completions_with_the_default_model_and_known_parameters() -> None:
     async with ModelServer(replies=["Ni hao."]) as server:
-        reply = await asked(server, api="responses", cache_key="session-1", reasoning_effort="high")
+        reply = await request(server, api="responses", cache_key="session-1", reasoning_effort="high")
     assert reply.text == "Ni hao."
     received = server.requests[0]
     assert received.wire == "chat"
@@ -37,7 +37,7 @@ async def test_it_speaks_chat_completions_with_the_default_model_and_only_what_d
     assert received.headers["Authorization"] == f"Bearer {KEY}"
 
 
-async def test_it_is_told_that_a_reply_may_make_several_calls() -> None:
+async def test_alibaba_requests_parallel_calls() -> None:
     async with ModelServer(replies=[Says("", calls=CALLS)]) as server:
         provider = provider_on(server)
         reply = await collect(provider.reply(with_calls(1)))
@@ -48,13 +48,13 @@ async def test_it_is_told_that_a_reply_may_make_several_calls() -> None:
 
 async def test_tokens_are_counted_and_their_cost_is_unknown() -> None:
     async with ModelServer(replies=[Says("Hi.", tokens=Tokens(uncached=30, cached=70, output=5))]) as server:
-        reply = await asked(server)
+        reply = await request(server)
     assert reply.end is not None
     usage = reply.end.usage
     assert (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.cost_usd) == (30, 70, 5, None)
 
 
-async def test_it_asks_the_mainland_service_unless_told_otherwise() -> None:
+async def test_alibaba_uses_the_mainland_service_by_default() -> None:
     for url, place in (
         (None, AlibabaProvider.mainland_url),
         (AlibabaProvider.international_url, AlibabaProvider.international_url),
@@ -91,17 +91,17 @@ def test_a_missing_key_names_its_variable() -> None:
         (Fails(404, "model_not_found", "The model `x` does not exist."), ModelRejectedError, "Set `model`"),
     ],
 )
-async def test_what_dashscope_says_is_understood(fault: Fails, error: type[Exception], remedy: str) -> None:
+async def test_errors_of_dashscope_are_classified(fault: Fails, error: type[Exception], remedy: str) -> None:
     async with ModelServer(replies=[fault]) as server:
         with pytest.raises(error, match=remedy):
-            await asked(server)
+            await request(server)
     assert len(server.requests) == 1
 
 
 async def test_a_throttled_request_is_tried_again() -> None:
     busy = Fails(429, "Throttling.RateQuota", "Requests rate limit exceeded")
     async with ModelServer(replies=[busy, "Hi."]) as server:
-        assert (await asked(server)).text == "Hi."
+        assert (await request(server)).text == "Hi."
 
 
 async def test_images_are_sent_as_all_compatible_servers_take_them() -> None:

@@ -1,4 +1,4 @@
-"""Native tool calls on a real socket, for each wire we speak: what is sent, and how calls are read."""
+"""Native tool calls over a real socket, for each wire format."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def requests_of(reply: Collected) -> tuple[ToolRequest, ...]:
 
 
 def conversation(steps: int, *said: Message) -> Request:
-    """A conversation of steps with two calls each, one of which failed."""
+    """Build a conversation of steps with two calls each, one of them failed."""
     messages = [Message(role="user", text="Fix the bug.")]
     for step in range(1, steps + 1):
         asked = tuple(ToolRequest(id=f"c{step}_{n}", name="find", arguments='{"a": "x"}') for n in range(2))
@@ -151,7 +151,7 @@ async def test_each_request_with_calls_is_a_prefix_of_the_next(wire: Wire) -> No
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_what_a_model_thought_goes_back_with_its_calls_to_the_same_model(wire: Wire) -> None:
+async def test_reasoning_is_sent_back_with_calls_to_the_same_model(wire: Wire) -> None:
     options = ModelOptions(thinking=Thinking()) if wire == "anthropic" else ModelOptions()
     async with ModelServer(
         replies=[Says("So.", thinking="Hm, let me think.", calls=CALLS[:1]), "Ok.", "Ok."]

@@ -41,7 +41,7 @@ def test_a_key_that_cannot_be_one_is_refused_without_being_shown(key: str) -> No
     assert key not in str(caught.value)
 
 
-def test_a_key_in_the_environment_is_not_taken_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_not_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("alibaba", "anthropic", "openai"):
         monkeypatch.setenv(str(CATALOG[name].key_variable), KEY)
         with pytest.raises(SettingsError):
@@ -58,9 +58,7 @@ async def test_a_compatible_server_may_need_no_key() -> None:
 
 
 @pytest.mark.parametrize(("api", "wire"), [(None, "chat"), ("chat", "chat"), ("responses", "responses")])
-async def test_openai_speaks_chat_to_a_compatible_server_unless_told_otherwise(
-    api: OpenAIApi | None, wire: Wire
-) -> None:
+async def test_openai_uses_chat_for_a_compatible_server_by_default(api: OpenAIApi | None, wire: Wire) -> None:
     async with ModelServer(replies=["Hi."]) as server:
         await ask(server, "chat", options=ModelOptions(api=api))
     assert server.requests[0].wire == wire

@@ -1,4 +1,4 @@
-"""Models at Amazon, Google and Azure: what their clients send over a real socket, and how it is signed."""
+"""Requests to Amazon, Google and Azure over a real socket, and their signatures."""
 
 from __future__ import annotations
 
@@ -34,12 +34,11 @@ AZURE = {"OPENAI_API_VERSION": "2026-10-01", "AZURE_OPENAI_API_KEY": SECRET}
 
 
 class Cloud:
-    """Answers as each of the clouds does.
+    """A fake cloud.
 
     Attributes:
-        url: its address.
-        requests: method, address, headers and body of all that came in.
-        refuses: the status with which it refuses models; 0 when it does not.
+        requests: method, address, headers and body.
+        refuses: status for model requests; 0 to accept.
     """
 
     def __init__(self) -> None:
@@ -72,7 +71,7 @@ def _data(frames: list[bytes]) -> list[bytes]:
 
 
 def _event(data: bytes) -> bytes:
-    """A message of Amazon's event streams: https://smithy.io/2.0/aws/amazon-eventstream.html"""
+    """Encode a message of Amazon's event streams: https://smithy.io/2.0/aws/amazon-eventstream.html"""
     payload = json.dumps({"bytes": base64.b64encode(data).decode()}).encode()
     headers = b""
     for name, value in ((":message-type", "event"), (":event-type", "chunk"), (":content-type", "application/json")):
@@ -84,10 +83,10 @@ def _event(data: bytes) -> bytes:
 
 @pytest.fixture
 async def cloud() -> AsyncIterator[Cloud]:
-    made = Cloud()
-    async with serving(made.app(), None) as port:
-        made.url = f"http://127.0.0.1:{port}"
-        yield made
+    fake = Cloud()
+    async with serving(fake.app(), None) as port:
+        fake.url = f"http://127.0.0.1:{port}"
+        yield fake
 
 
 @pytest.fixture(autouse=True)
@@ -100,11 +99,11 @@ def _no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
-def made(name: str, cloud: Mapping[str, str], model: str | None = None, api: OpenAIApi | None = None) -> Provider:
+def create(name: str, cloud: Mapping[str, str], model: str | None = None, api: OpenAIApi | None = None) -> Provider:
     return provider_for(name, model=model, options=ModelOptions(cloud=cloud, retry=Naps().retry(), api=api))
 
 
-async def asked(provider: Provider) -> Collected:
+async def request(provider: Provider) -> Collected:
     try:
         return await collect(provider.reply(conversation(2)))
     finally:
@@ -113,7 +112,7 @@ async def asked(provider: Provider) -> Collected:
 
 async def test_bedrock_is_sent_requests_that_are_signed_for_the_region(cloud: Cloud) -> None:
     model = "eu.anthropic.claude-sonnet-5-5-v1:0"
-    reply = await asked(made("bedrock", AWS | {"ANTHROPIC_BEDROCK_BASE_URL": cloud.url}, model))
+    reply = await request(create("bedrock", AWS | {"ANTHROPIC_BEDROCK_BASE_URL": cloud.url}, model))
     assert reply.text == "Hello."
     assert reply.end is not None
     assert reply.end.usage.cost_usd == pytest.approx(
@@ -129,7 +128,7 @@ async def test_bedrock_is_sent_requests_that_are_signed_for_the_region(cloud: Cl
 
 
 def _signature(method: str, url: str, headers: Mapping[str, str], body: bytes) -> str:
-    """The signature of a request by the key of the test, over the headers that it says are signed."""
+    """Compute a request's signature over its signed headers."""
     named = headers["Authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
     lower = {name.lower(): value for name, value in headers.items()}
     request = AWSRequest(method=method, url=url, data=body, headers={name: lower[name] for name in named})
@@ -140,26 +139,26 @@ def _signature(method: str, url: str, headers: Mapping[str, str], body: bytes) -
 
 async def test_bedrock_takes_a_key_of_its_own(cloud: Cloud) -> None:
     variables = {"AWS_REGION": "us-east-1", "AWS_BEARER_TOKEN_BEDROCK": SECRET, "ANTHROPIC_BEDROCK_BASE_URL": cloud.url}
-    assert (await asked(made("bedrock", variables))).text == "Hello."
+    assert (await request(create("bedrock", variables))).text == "Hello."
     assert cloud.requests[0][2]["Authorization"] == f"Bearer {SECRET}"
     cloud.refuses = 403
     with pytest.raises(ModelRejectedError, match="Amazon Bedrock"):
-        await asked(made("bedrock", variables))
+        await request(create("bedrock", variables))
 
 
-async def test_bedrock_without_credentials_says_what_to_check(cloud: Cloud) -> None:
+async def test_bedrock_without_credentials_fails_with_a_remedy(cloud: Cloud) -> None:
     with pytest.raises(ModelRejectedError, match=r"could not be signed.*Check the AWS credentials"):
-        await asked(made("bedrock", {"AWS_REGION": "us-east-1", "ANTHROPIC_BEDROCK_BASE_URL": cloud.url}))
+        await request(create("bedrock", {"AWS_REGION": "us-east-1", "ANTHROPIC_BEDROCK_BASE_URL": cloud.url}))
     assert cloud.requests == []
 
 
-async def test_vertex_is_asked_with_googles_default_credentials(
+async def test_vertex_uses_googles_default_credentials(
     cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     variables = VERTEX | {"ANTHROPIC_VERTEX_BASE_URL": f"{cloud.url}/v1"}
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "missing.json"))
     with pytest.raises(ModelRejectedError, match="could not be signed"):
-        await asked(made("vertex", variables))
+        await request(create("vertex", variables))
     key = rsa.generate_private_key(65537, 2048).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -167,7 +166,7 @@ async def test_vertex_is_asked_with_googles_default_credentials(
     account |= {"private_key": key.decode(), "token_uri": f"{cloud.url}/token", "project_id": "acme"}
     (tmp_path / "account.json").write_text(json.dumps(account))
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "account.json"))
-    assert (await asked(made("vertex", variables, "claude-opus-5@20260801"))).text == "Hello."
+    assert (await request(create("vertex", variables, "claude-opus-5@20260801"))).text == "Hello."
     _, url, headers, body = cloud.requests[-1]
     place = "projects/acme/locations/europe-west1/publishers/anthropic/models/claude-opus-5@20260801:streamRawPredict"
     assert url == f"{cloud.url}/v1/{place}"
@@ -176,9 +175,9 @@ async def test_vertex_is_asked_with_googles_default_credentials(
 
 
 @pytest.mark.parametrize(("api", "path"), [(None, "/deployments/coder/chat/completions"), ("responses", "/responses")])
-async def test_azure_is_asked_for_a_deployment(cloud: Cloud, api: OpenAIApi | None, path: str) -> None:
+async def test_azure_requests_name_the_deployment(cloud: Cloud, api: OpenAIApi | None, path: str) -> None:
     variables = AZURE | {"AZURE_OPENAI_ENDPOINT": cloud.url}
-    assert (await asked(made("azure", variables, "coder", api))).text == "Hello."
+    assert (await request(create("azure", variables, "coder", api))).text == "Hello."
     _, url, headers, body = cloud.requests[0]
     assert url == f"{cloud.url}/openai{path}?api-version=2026-10-01"
     assert json.loads(body)["model"] == "coder"
@@ -188,7 +187,7 @@ async def test_azure_is_asked_for_a_deployment(cloud: Cloud, api: OpenAIApi | No
 
 async def test_azure_takes_an_entra_token_before_a_key(cloud: Cloud) -> None:
     variables = AZURE | {"AZURE_OPENAI_ENDPOINT": cloud.url, "AZURE_OPENAI_AD_TOKEN": "entra"}
-    assert (await asked(made("azure", variables, "coder"))).text == "Hello."
+    assert (await request(create("azure", variables, "coder"))).text == "Hello."
     headers = cloud.requests[0][2]
     assert headers["Authorization"] == "Bearer entra"
     assert SECRET not in str(headers)
@@ -202,9 +201,9 @@ async def test_azure_takes_an_entra_token_before_a_key(cloud: Cloud) -> None:
         ("azure", "AZURE_OPENAI_ENDPOINT, OPENAI_API_VERSION, AZURE_OPENAI_AD_TOKEN or AZURE_OPENAI_API_KEY"),
     ],
 )
-def test_what_is_not_set_is_named(name: str, lacks: str) -> None:
+def test_a_missing_variable_is_named(name: str, lacks: str) -> None:
     with pytest.raises(SettingsError, match=f"needs {lacks},"):
-        made(name, {}, "m")
+        create(name, {}, "m")
 
 
 @pytest.mark.parametrize(("name", "variables"), [("bedrock", AWS), ("vertex", VERTEX)])

@@ -23,7 +23,7 @@ UNKNOWN = Fails(404, "not_found_error", "x")
 
 
 class Clock:
-    """A clock that goes when it is told to."""
+    """A manual clock."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -101,7 +101,7 @@ async def test_the_model_that_stood_in_is_kept_for_a_while_and_then_the_first_is
     assert [received.wire for received in server.requests] == ["anthropic"] * 2 + ["responses"] * 2 + ["anthropic"]
 
 
-async def test_when_the_model_that_stood_in_fails_the_first_is_asked_again() -> None:
+async def test_after_a_fallback_fails_the_first_model_is_tried_again() -> None:
     down = {"anthropic"}
 
     def answer(request: Received) -> Reply:

@@ -1,4 +1,4 @@
-"""What goes wrong between us and a model service, on a real socket, for each wire we speak."""
+"""Failures of a model service over a real socket, for each wire format."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_retry_after_is_honoured(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("how", ["drop", "early", "malformed", "odd", "error"])
-async def test_a_reply_that_breaks_off_is_void_and_asked_for_again(
+async def test_a_reply_that_breaks_off_is_discarded_and_retried(
     wire: Wire, how: Literal["drop", "early", "malformed", "odd", "error"]
 ) -> None:
     async with ModelServer(replies=[Breaks(how, text="Half a reply"), "A whole reply."]) as server:
@@ -66,7 +66,7 @@ async def test_a_reply_that_breaks_off_is_void_and_asked_for_again(
     assert reply.end.usage.requests == 1
 
 
-async def test_every_attempt_failing_says_what_happened_last_and_what_to_do(wire: Wire) -> None:
+async def test_exhausted_retries_report_the_last_failure_and_a_remedy(wire: Wire) -> None:
     faults: list[Reply] = [Fails(500), Breaks("drop"), Fails(529, "overloaded_error", "Too many people")]
     async with ModelServer(replies=faults) as server:
         with pytest.raises(ModelUnreachableError) as caught:
@@ -94,7 +94,7 @@ async def test_a_silent_service_is_given_up_on(wire: Wire) -> None:
     assert (reply.text, reply.attempts) == ("Awake.", 2)
 
 
-async def test_a_model_that_may_still_think_is_not_asked_the_same_again(wire: Wire) -> None:
+async def test_a_request_is_not_repeated_while_the_model_may_still_think(wire: Wire) -> None:
     async with ModelServer(replies=[Breaks("silence", text=""), "Never asked for."]) as server:
         with pytest.raises(ModelUnreachableError, match="`silence`") as caught:
             await ask(server, wire, options=ModelOptions(silence=0.2, retry=Naps().retry(attempts=5)))
@@ -129,7 +129,7 @@ async def test_a_reply_that_was_whole_before_the_connection_died_is_not_bought_a
     ("fault", "is_outage"),
     [(Fails(503), True), (Fails(429, "rate_limit_error"), True), (Breaks("drop"), False), (Breaks("early"), False)],
 )
-async def test_an_outage_is_told_from_replies_that_break_off(wire: Wire, fault: Reply, is_outage: bool) -> None:  # noqa: FBT001 - a parameter of the test
+async def test_an_outage_differs_from_replies_that_break_off(wire: Wire, fault: Reply, is_outage: bool) -> None:  # noqa: FBT001 - a parameter of the test
     async with ModelServer(replies=[fault] * 3) as server:
         with pytest.raises(ModelUnreachableError) as caught:
             await ask(server, wire)
@@ -157,7 +157,7 @@ async def test_an_unknown_model_is_named_with_the_setting(wire: Wire) -> None:
             await ask(server, wire)
 
 
-async def test_an_unknown_model_is_told_by_its_code_whatever_the_status(wire: Wire) -> None:
+async def test_an_unknown_model_is_recognised_by_its_code(wire: Wire) -> None:
     async with ModelServer(replies=[Fails(400, "model_not_found", "No such model")]) as server:
         with pytest.raises(ModelRejectedError, match=rf"'{MODELS[wire]}'.*`model`"):
             await ask(server, wire)

@@ -40,7 +40,7 @@ class Settings(llm.Options):
 
 
 class Parrot(llm.KeyModel):
-    """A model that knows no async; it reads the history as `llm` has told it for long."""
+    """A synchronous model, which reads the history from earlier responses."""
 
     model_id = "parrot"
     needs_key = "parrot"
@@ -49,7 +49,7 @@ class Parrot(llm.KeyModel):
     Options = Settings  # type: ignore[assignment]  # how plugins declare theirs
 
     def __init__(self) -> None:
-        self.heard: list[dict[str, Any]] = []
+        self.prompts: list[dict[str, Any]] = []
         self.go_on = threading.Event()
         self.go_on.set()
         self.ended = threading.Event()
@@ -67,7 +67,7 @@ class Parrot(llm.KeyModel):
         history = [
             (past.prompt.prompt, past.text()) for past in conversation.responses if isinstance(past, llm.Response)
         ]
-        self.heard.append(
+        self.prompts.append(
             {
                 "key": key,
                 "history": history,
@@ -88,7 +88,7 @@ class Parrot(llm.KeyModel):
 
 
 class Owl(Parrot):
-    """A model that sees, and takes no GIF."""
+    """A model that accepts images except GIF."""
 
     model_id = "owl"
     attachment_types = frozenset({"image/png", "image/jpeg", "audio/wav"})
@@ -108,18 +108,18 @@ class Owl(Parrot):
         attachments = [[*each.attachments] for each in past]
         assert attachments == [[*each.prompt.attachments] for each in past]
         told = [each.prompt.prompt for each in past] + [prompt.prompt]
-        self.heard.append({"parts": parts, "attachments": [*attachments, [*prompt.attachments]], "told": told})
+        self.prompts.append({"parts": parts, "attachments": [*attachments, [*prompt.attachments]], "told": told})
         yield "Hoo."
 
 
 class AsyncParrot(llm.AsyncModel):
-    """The same, async; it reads the history as messages."""
+    """An async model, which reads the history as messages."""
 
     model_id = "parrot-async"
     can_stream = True
 
     def __init__(self) -> None:
-        self.heard: list[list[tuple[str, str]]] = []
+        self.prompts: list[list[tuple[str, str]]] = []
         self.fault: Exception | None = None
         self.closed = False
 
@@ -131,7 +131,9 @@ class AsyncParrot(llm.AsyncModel):
         response: llm.AsyncResponse,
         conversation: llm.AsyncConversation | None,
     ) -> AsyncGenerator[str]:
-        self.heard.append([(message.role, str(getattr(message.parts[0], "text", None))) for message in prompt.messages])
+        self.prompts.append(
+            [(message.role, str(getattr(message.parts[0], "text", None))) for message in prompt.messages]
+        )
         try:
             for piece in PIECES:
                 if self.fault is not None:
@@ -143,7 +145,7 @@ class AsyncParrot(llm.AsyncModel):
 
 
 class Crow(Parrot):
-    """A model that calls tools, in the way of the day, or as older plugins do: at the end, whole."""
+    """A model with tool calls, streamed or, as in older plugins, complete at the end."""
 
     model_id = "crow"
     supports_tools = True
@@ -162,7 +164,7 @@ class Crow(Parrot):
         assert conversation is not None
         parts = [(message.role, [part.to_dict() for part in message.parts]) for message in prompt.messages]
         past = [each for each in conversation.responses if isinstance(each, llm.Response)]
-        self.heard.append(
+        self.prompts.append(
             {
                 "parts": parts,
                 "tools": [(tool.name, tool.input_schema) for tool in prompt.tools if isinstance(tool, llm.Tool)],
@@ -228,7 +230,7 @@ async def ask(
 
 async def test_a_model_without_async_answers_from_a_thread_with_the_whole_history(plugin: Plugin) -> None:
     reply = await ask("polly", temperature=0.5)
-    heard = plugin.parrot.heard[0]
+    heard = plugin.parrot.prompts[0]
     assert reply.text == "".join(PIECES)
     assert heard["history"] == [
         ("Fix the bug.", "Step 1.\n```codepilot\nfind('x')\n```\n"),
@@ -239,18 +241,18 @@ async def test_a_model_without_async_answers_from_a_thread_with_the_whole_histor
     assert heard["thread"].startswith("llm")
 
 
-async def test_a_model_with_async_is_asked_so_and_reads_the_history_as_messages(plugin: Plugin) -> None:
+async def test_an_async_model_is_called_async_and_reads_the_history_as_messages(plugin: Plugin) -> None:
     reply = await ask("parrot-async")
     assert reply.text == "".join(PIECES)
-    assert [role for role, _ in plugin.parrot_async.heard[0]] == [
+    assert [role for role, _ in plugin.parrot_async.prompts[0]] == [
         "system", "user", "assistant", "user", "assistant", "user",
     ]  # fmt: skip
-    assert plugin.parrot_async.heard[0][-1] == ("user", "Result 2: é 🐛\n\nStep 3.")
-    assert not plugin.twin.heard
+    assert plugin.parrot_async.prompts[0][-1] == ("user", "Result 2: é 🐛\n\nStep 3.")
+    assert not plugin.twin.prompts
 
 
 @pytest.mark.parametrize(("model", "sent", "received"), [("parrot", 120, 7), ("parrot-async", 50, 5)])
-async def test_usage_is_what_the_plugin_counted_and_its_cost_unknown(
+async def test_usage_is_the_plugins_count_with_unknown_cost(
     plugin: Plugin, model: str, sent: int, received: int
 ) -> None:
     reply = await ask(model)
@@ -260,10 +262,10 @@ async def test_usage_is_what_the_plugin_counted_and_its_cost_unknown(
 
 async def test_a_key_that_is_given_goes_before_the_one_llm_would_find(plugin: Plugin) -> None:
     await ask("parrot", key=KEY)
-    assert plugin.parrot.heard[0]["key"] == KEY
+    assert plugin.parrot.prompts[0]["key"] == KEY
 
 
-async def test_a_missing_key_is_told_with_llms_own_remedy(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_key_is_reported_with_llms_own_remedy(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PARROT_KEY")
     with pytest.raises(ModelRejectedError, match=r"llm keys set parrot"):
         await ask("parrot")
@@ -306,7 +308,7 @@ async def test_an_error_of_a_plugin_is_judged_and_never_shows_the_key(
     with pytest.raises(error, match="parrot-async") as caught:
         await ask("parrot-async", key=KEY)
     assert KEY not in str(caught.value)
-    assert len(plugin.parrot_async.heard) == (3 if error is ModelUnreachableError else 1)
+    assert len(plugin.parrot_async.prompts) == (3 if error is ModelUnreachableError else 1)
 
 
 async def test_an_error_of_our_own_is_not_blamed_on_the_plugin(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,7 +333,7 @@ async def test_leaving_early_does_not_wait_for_a_model_in_a_thread(plugin: Plugi
     parrot.go_on.clear()
     provider = provider_for("llm", model="parrot")
     asking = asyncio.create_task(collect(provider.reply(conversation())))
-    await eventually(lambda: parrot.heard)
+    await eventually(lambda: parrot.prompts)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
@@ -379,7 +381,7 @@ async def test_a_whole_run_by_tool_calls_with_a_plugin_that_ships_with_llm(plugi
 async def test_images_are_attachments_of_their_message_new_or_old(plugin: Plugin, steps: int) -> None:
     images = (picture("a"), picture("b", shade=9))
     await ask("owl", steps=steps, images=images)
-    (heard,) = plugin.owl.heard
+    (heard,) = plugin.owl.prompts
     first, *others = heard["attachments"]
     assert [(each.type, each.content) for each in first] == [
         ("image/png", base64.b64decode(image.data)) for image in images
@@ -391,7 +393,7 @@ async def test_images_are_attachments_of_their_message_new_or_old(plugin: Plugin
 
 async def test_in_place_of_an_image_that_the_model_does_not_take_stands_a_note(plugin: Plugin) -> None:
     await ask("owl", images=(Image.of("a", gif()), picture("b")))
-    (heard,) = plugin.owl.heard
+    (heard,) = plugin.owl.prompts
     assert heard["told"][0] == "Fix the bug.\n\n[Image 1 is not shown: the model takes no image/gif.]"
     assert [each.type for each in heard["attachments"][0]] == ["image/png"]
 
@@ -437,16 +439,16 @@ async def test_calls_are_read_from_plugins_of_either_age(plugin: Plugin, *, is_o
     assert reply.end.usage.output_tokens == 7
 
 
-async def test_arguments_that_a_plugin_cannot_read_are_left_to_whoever_answers(plugin: Plugin) -> None:
+async def test_arguments_that_a_plugin_cannot_parse_are_passed_on(plugin: Plugin) -> None:
     plugin.crow.arguments = '{"a": '
     reply = await ask_with_tools(0)
     assert [each.arguments for each in requests_of(reply)] == ['{"a": '] * 2
     assert reply.end is not None
 
 
-async def test_calls_and_answers_are_told_as_messages_and_as_earlier_responses(plugin: Plugin) -> None:
+async def test_calls_and_answers_are_sent_as_messages_and_as_earlier_responses(plugin: Plugin) -> None:
     await ask_with_tools(2)
-    [heard] = plugin.crow.heard
+    [heard] = plugin.crow.prompts
     assert heard["tools"] == [("find", dict(TOOL.parameters))]
     roles = [(role, [part["type"] for part in parts]) for role, parts in heard["parts"]]
     assert roles == [

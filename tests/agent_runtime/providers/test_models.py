@@ -1,4 +1,4 @@
-"""Abilities and prices of models: what is sent to each, and who may say otherwise."""
+"""Abilities and prices of models."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ADAPTIVE = {"type": "adaptive"}
         ("my-own-model", BUDGET, None),
     ],
 )
-def test_a_model_is_told_to_think_in_the_words_it_takes(
+def test_thinking_is_sent_in_the_parameter_of_the_model(
     model: str, on: dict[str, object], off: dict[str, object] | None
 ) -> None:
     assert thinking_param(model, Thinking()) == on
@@ -127,13 +127,13 @@ def test_anthropic_knows_fewer_words_for_effort(effort: ReasoningEffort) -> None
 @pytest.mark.parametrize(
     ("wire", "said"), [("responses", {"reasoning": {"effort": "none"}}), ("chat", {"reasoning_effort": "none"})]
 )
-async def test_openai_is_told_how_hard_to_reason(wire: Literal["responses", "chat"], said: dict[str, object]) -> None:
+async def test_reasoning_effort_is_sent_to_openai(wire: Literal["responses", "chat"], said: dict[str, object]) -> None:
     async with ModelServer(replies=["Ok."]) as server:
         await ask(server, wire, options=ModelOptions(reasoning_effort="none"))
     assert said.items() <= server.requests[0].json.items()
 
 
-def test_a_word_nobody_knows_is_refused_with_the_nearest() -> None:
+def test_an_unknown_effort_is_refused_with_the_nearest() -> None:
     with pytest.raises(SettingsError, match=r"reasoning_effort 'hihg'.*'high'"):
         ModelOptions(reasoning_effort="hihg")  # type: ignore[arg-type]  # the point of the test
 
@@ -156,7 +156,7 @@ def test_reading_from_the_cache_is_cheaper_and_writing_dearer_for_every_model() 
 
 
 @pytest.mark.parametrize("model", ["claude-sonnet-5-5-20260928", "gpt-6.2-sol-2026-11-10"])
-def test_a_dated_snapshot_costs_what_its_model_costs(model: str) -> None:
+def test_a_dated_snapshot_has_the_price_of_its_model(model: str) -> None:
     assert load_prices().with_cost(model, Usage(output_tokens=1_000_000)).cost_usd == 10.0
 
 
@@ -268,12 +268,12 @@ def test_any_other_model_is_taken_not_to(model: str) -> None:
 
 @pytest.mark.parametrize("model", ["gpt-6.2-sol", "qwen3.7-max"])
 @pytest.mark.parametrize("said", [True, False])
-def test_what_is_said_goes_before_what_is_known(model: str, *, said: bool) -> None:
+def test_the_images_option_overrides_the_family(model: str, *, said: bool) -> None:
     assert accepts_images(model, said) is said
 
 
 @pytest.mark.parametrize(("name", "known"), [("alibaba", False), ("anthropic", True), ("openai", True)])
-async def test_a_provider_sees_what_its_model_does_unless_told_otherwise(name: str, *, known: bool) -> None:
+async def test_a_provider_accepts_images_by_model_or_option(name: str, *, known: bool) -> None:
     for said in (None, True, False):
         provider = provider_for(name, api_key=KEY, options=ModelOptions(images=said))
         assert provider.model == CATALOG[name].default_model
@@ -312,12 +312,12 @@ def test_without_images_or_with_sight_nothing_is_refused() -> None:
         ("my-own-model", 100_000),
     ],
 )
-def test_no_more_is_asked_for_than_a_model_is_known_to_write(model: str, most: int) -> None:
+def test_max_tokens_is_capped_by_the_models_limit(model: str, most: int) -> None:
     assert cap_max_tokens(ModelOptions(max_tokens=100_000), model).max_tokens == most
     assert cap_max_tokens(ModelOptions(max_tokens=77), model).max_tokens == 77
 
 
-async def test_the_service_gets_what_its_model_takes() -> None:
+async def test_the_service_gets_the_capped_max_tokens() -> None:
     async with ModelServer(replies=["Ok."]) as server:
         url = server.url_openai
         provider = provider_for("alibaba", api_key=KEY, model="qwen-max", base_url=url)

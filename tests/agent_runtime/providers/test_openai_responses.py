@@ -24,7 +24,7 @@ SERVICE = ModelService(name="OpenAI", model="m", url="https://example.org", key_
         ("misalignment_policy_violation", ModelRefusedError),
     ],
 )
-def test_an_error_told_in_mid_stream_is_judged_by_its_code(code: str | None, error: type[Exception]) -> None:
+def test_an_error_inside_a_stream_is_classified_by_its_code(code: str | None, error: type[Exception]) -> None:
     event = ResponseErrorEvent(type="error", code=code, message="words", sequence_number=1)
     with pytest.raises(error):
         ResponsesReader(service=SERVICE, parts=ReplyParts("m")).read(event)

@@ -19,7 +19,7 @@ USAGE = Usage(requests=1, input_tokens=10, cached_tokens=60, cache_write_tokens=
 
 
 class _Model:
-    """Answers, unless it is told to fail."""
+    """A model that answers or fails."""
 
     model, sees_images = "m-1", False
 
@@ -38,7 +38,7 @@ class _Model:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
+def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     for module in (spawn, traced_module):
@@ -52,15 +52,15 @@ async def _asked(model: _Model) -> list[Chunk]:
         return [chunk async for chunk in chunks]
 
 
-def _only(made: InMemorySpanExporter) -> ReadableSpan:
-    [span] = made.get_finished_spans()
+def _single_span(exporter: InMemorySpanExporter) -> ReadableSpan:
+    [span] = exporter.get_finished_spans()
     assert CONTENT not in span.to_json()
     return span
 
 
-async def test_a_model_call_is_a_span_by_the_conventions_for_generative_ai(made: InMemorySpanExporter) -> None:
+async def test_a_model_call_is_a_span_by_the_conventions_for_generative_ai(exporter: InMemorySpanExporter) -> None:
     assert len(await _asked(_Model())) == 3
-    span = _only(made)
+    span = _single_span(exporter)
     assert (span.name, span.kind) == ("chat m-1", SpanKind.CLIENT)
     assert dict(span.attributes or {}) == {
         "gen_ai.operation.name": "chat",
@@ -75,17 +75,17 @@ async def test_a_model_call_is_a_span_by_the_conventions_for_generative_ai(made:
     }
 
 
-async def test_a_model_call_that_fails_says_how_and_not_what_was_said(made: InMemorySpanExporter) -> None:
+async def test_the_span_of_a_failed_call_has_the_error_class_and_no_contents(exporter: InMemorySpanExporter) -> None:
     with pytest.raises(ModelRejectedError):
         await _asked(_Model(ModelRejectedError(CONTENT)))
-    span = _only(made)
+    span = _single_span(exporter)
     assert span.status.status_code is StatusCode.ERROR
     assert (span.attributes or {})["error.type"] == "ModelRejectedError"
 
 
-def test_an_error_in_a_span_is_told_by_its_class(made: InMemorySpanExporter) -> None:
+def test_a_span_records_the_class_of_an_error(exporter: InMemorySpanExporter) -> None:
     with pytest.raises(ValueError, match=CONTENT), traced("git fetch"):
         raise ValueError(CONTENT)
-    span = _only(made)
+    span = _single_span(exporter)
     assert (span.attributes or {})["error.type"] == "ValueError"
     assert not span.events

@@ -158,7 +158,7 @@ async def test_differences_can_be_kept_instead(tmp_path: Path) -> None:
     assert provider.remaining == 0
 
 
-async def test_the_clock_is_masked_unless_the_byte_is_asked_for(tmp_path: Path) -> None:
+async def test_the_clock_is_masked_unless_the_comparison_is_exact(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     await recorded(path, conversation(1, status="[Step 1. 2026-11-22 01:02 UTC.]"))
     later = conversation(1, status="[Step 1. 2026-11-23 09:10 UTC.]")
@@ -176,7 +176,7 @@ async def test_one_request_too_many_is_refused(tmp_path: Path) -> None:
         await chunks_of(provider, conversation(2))
 
 
-async def test_what_was_hidden_is_no_difference_to_who_knows_it(tmp_path: Path) -> None:
+async def test_a_redacted_secret_is_no_difference_if_the_replay_knows_it(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     request = Request(system="", messages=(Message(role="user", text="The password is hunter2"),))
     recording = RecordingProvider(ScriptedProvider(["hunter2, then."]), path, secrets=["hunter2"])
@@ -235,7 +235,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seeing", [True, False])
-async def test_a_recording_sees_as_its_model_does_and_a_replay_what_was_shown(tmp_path: Path, *, seeing: bool) -> None:
+async def test_a_replay_accepts_images_if_the_recording_has_some(tmp_path: Path, *, seeing: bool) -> None:
     path = tmp_path / "run.jsonl"
     request = conversation(images=(picture(),) if seeing else ())
     recording = RecordingProvider(ScriptedProvider(["Seen."], sees_images=seeing), path)
@@ -278,7 +278,7 @@ def written(writer: TapeWriter, *requests: Request) -> str:
     return "".join(lines)
 
 
-def test_an_outage_is_replayed_with_what_the_service_asked_for() -> None:
+def test_an_outage_is_replayed_with_its_retry_after() -> None:
     writer = TapeWriter()
     number, line = writer.request_line(request("One"))
     text = (
@@ -290,7 +290,7 @@ def test_an_outage_is_replayed_with_what_the_service_asked_for() -> None:
     assert (str(answer.error), answer.error.retry_after) == ("down", 90.0)
 
 
-def test_what_is_written_is_read_to_the_character() -> None:
+def test_a_recording_round_trips_exactly() -> None:
     requests = [
         request("One"),
         request("One", "Two\u2028", "Three\n", status="[Step 2]"),
@@ -311,7 +311,7 @@ def test_a_growing_conversation_is_written_once() -> None:
     assert len(text) < 60 * 1_100 + 6_000 + 30 * 700
 
 
-def test_an_error_comes_back_as_what_it_was() -> None:
+def test_an_error_is_decoded_to_its_class() -> None:
     writer = TapeWriter()
     head = writer.header_line("m", {})
     lines = [writer.reply_line(1, [], error) for error in (ContextOverflowError("too long"), ModelError("odd"))]
@@ -326,7 +326,7 @@ def test_an_error_comes_back_as_what_it_was() -> None:
     ]
 
 
-def test_a_torn_last_line_is_left_out_and_told() -> None:
+def test_a_truncated_last_line_is_dropped_and_reported() -> None:
     text = written(TapeWriter(), request("One"))
     tape = parse_tape(text[:-9], source="t")
     assert tape.is_truncated
@@ -348,7 +348,7 @@ def test_a_torn_last_line_is_left_out_and_told() -> None:
         ),
     ],
 )
-def test_what_is_no_recording_is_refused_with_the_line(text: str, told: str) -> None:
+def test_an_invalid_recording_is_refused_with_the_line(text: str, told: str) -> None:
     with pytest.raises(ScriptError, match=told):
         parse_tape(text, source="t")
 
@@ -396,7 +396,7 @@ def test_a_message_too_many_is_named() -> None:
     assert told.endswith("+2 assistant")
 
 
-def test_a_difference_of_line_ends_only_is_still_told() -> None:
+def test_a_difference_of_line_endings_is_reported() -> None:
     (told,) = diff_requests(request("a\r\nb"), request("a\nb"))
     assert told == "message 1: the line endings differ"
 
@@ -417,7 +417,7 @@ def test_a_large_difference_is_cut() -> None:
         ("main: idle, pid 7211, cwd /w", "main: idle, pid 80, cwd /w"),
     ],
 )  # fmt: skip
-def test_what_differs_by_its_nature_may_be_masked(then: str, now: str) -> None:
+def test_volatile_texts_are_masked(then: str, now: str) -> None:
     assert list(diff_requests(request(then), request(now)))
     assert not list(diff_requests(request(then), request(now), masks=VOLATILE))
 
@@ -483,7 +483,7 @@ def test_secrets_are_kept_out_of_images_too_and_the_request_is_known_again() -> 
 
 
 @pytest.mark.parametrize("images", ['[{"source": "s"}]', '"x"', "[3]", "3", "[], []"])
-def test_what_is_no_image_is_no_entry_of_a_recording(images: str) -> None:
+def test_an_invalid_image_is_no_entry_of_a_recording(images: str) -> None:
     text = written(TapeWriter(), request("One")).replace('["user", "One"]', f'["user", "One", {images}]')
     with pytest.raises(ScriptError, match="t, line 2 is not an entry"):
         parse_tape(text, source="t")

@@ -1,4 +1,4 @@
-"""What is sent to a model service and how its answer is read, on a real socket, for each wire we speak."""
+"""Requests to a model service over a real socket, for each wire format."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ IMAGES = (Image.of("issue #1", png()), Image.of("issue #2", jpeg()))
 
 
 def unmarked(value: object) -> object:
-    """A request's content without cache marks."""
+    """Return a request's content without cache marks."""
     if isinstance(value, dict):
         return {key: unmarked(item) for key, item in value.items() if key not in MARKS}
     return [unmarked(item) for item in value] if isinstance(value, list) else value
 
 
 def prefix(received: Received) -> str:
-    """What the cache sees of a request that ends in a status: system prompt and messages as bytes, without the end."""
+    """Return a request's cacheable prefix as bytes: system prompt and messages without the status."""
     body = received.json
     if received.wire == "anthropic":
         assert body["messages"][-1]["content"].pop() == {"type": "text", "text": STATUS}
@@ -96,8 +96,8 @@ async def test_headers_from_variables_are_sent_where_the_usual_key_is(
     assert str(meant).count("of-mona") == (0 if wire == "anthropic" else 2)
 
 
-def shown(wire: Wire, number: int) -> dict[str, object]:
-    """How an image travels on a wire, as that service's documents have it."""
+def encoded_image(wire: Wire, number: int) -> dict[str, object]:
+    """Return an image as the service's documentation encodes it."""
     image = IMAGES[number]
     url = f"data:{image.media_type};base64,{image.data}"
     match wire:
@@ -117,7 +117,7 @@ async def test_images_go_in_order_before_the_text_of_their_message(wire: Wire) -
     body = server.requests[0].json
     messages = body["input" if wire == "responses" else "messages"]
     first, *others = (message["content"] for message in messages if message["role"] == "user")
-    assert unmarked(first[:2]) == [shown(wire, 0), shown(wire, 1)]
+    assert unmarked(first[:2]) == [encoded_image(wire, 0), encoded_image(wire, 1)]
     assert (len(first), first[2]["text"]) == (3, "Fix the bug.")
     assert "image" not in json.dumps(others)
 
@@ -139,7 +139,7 @@ async def test_an_image_of_the_largest_size_arrives_to_the_byte(wire: Wire) -> N
     assert large.data.encode() in server.requests[0].body
 
 
-async def test_chat_sends_a_compatible_server_only_what_all_of_them_know() -> None:
+async def test_chat_sends_a_compatible_server_only_common_parameters() -> None:
     async with ModelServer(replies=["Ok."]) as server:
         await ask(server, "chat", conversation(2, status=STATUS))
     received = server.requests[0]

@@ -69,7 +69,7 @@ async def test_a_service_that_asks_for_a_long_pause_is_not_asked_again() -> None
         pytest.param(["down", "silent"], ModelUnreachableError, 2, id="down, then silent"),
     ],
 )
-async def test_what_is_charged_for_is_bought_a_few_times_only_and_an_outage_is_told_apart(
+async def test_billed_failures_are_retried_few_times_and_differ_from_an_outage(
     faults: list[str], kind: type[Exception], asked: int
 ) -> None:
     left = iter(faults)

@@ -125,7 +125,7 @@ def test_impossible_pacing_is_refused(chunk_chars: int, delay: float) -> None:
         ScriptedProvider([], chunk_chars=chunk_chars, delay=delay)
 
 
-async def test_usage_counts_what_was_sent_before_as_cached() -> None:
+async def test_usage_counts_the_previous_request_as_cached() -> None:
     provider = ScriptedProvider(["a" * 40, "b" * 40, "c" * 40])
     history = (Message(role="user", text="u" * 400),)
     first = await collect(provider.reply(Request(system="s" * 800, messages=history, status="t" * 20)))

@@ -41,7 +41,7 @@ def test_the_workspace_is_writable_under_a_fixed_name(tmp_path: Path) -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A workspace that is a user's own repository."""
+    """Create a git repository as the workspace."""
     (tmp_path / "a.txt").write_text("one\n")
     identity = ["-c", "user.name=Mona", "-c", "user.email=mona@example.com"]
     for words in (["init", "--quiet"], ["add", "a.txt"], [*identity, "commit", "--quiet", "--message", "First"]):
@@ -224,7 +224,7 @@ _X86, _ARM = 0xC000003E, 0xC00000B7
 
 
 def verdict(machine: str, arch: int, number: int, *args: int) -> int:
-    """Run the filter as the kernel would."""
+    """Evaluate the filter like the kernel."""
     code = bubblewrap.seccomp_filter(machine)
     assert code is not None
     steps = list(struct.iter_unpack("=HBBI", code))

@@ -1,4 +1,4 @@
-"""Control groups, on a tree of plain files: what would be written. No kernel that delegates a tree is needed."""
+"""Control groups on a tree of plain files; needs no delegating kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMITS = SandboxLimits(memory_bytes=2 << 30, processes=100)
 
 
 class Tree:
-    """A part of the tree as systemd hands it to a service with a subgroup of its own."""
+    """A delegated cgroup with the service's subgroup, as from systemd."""
 
     def __init__(self, root: Path) -> None:
         self.mount = root / "cgroup"
@@ -86,7 +86,7 @@ def test_a_group_has_the_limits_and_no_swap(tree: Tree) -> None:
     }
 
 
-def test_who_writes_to_the_entrance_is_in(tree: Tree) -> None:
+def test_writing_to_the_entrance_enters_the_cgroup(tree: Tree) -> None:
     group = Cgroup(tree.part, LIMITS)
     os.write(group.entrance, b"0")
     group.close_entrance()
@@ -126,6 +126,6 @@ def test_groups_of_a_process_that_was_killed_are_removed_by_the_next_one(tree: T
 
 
 def _empty(group: Path) -> None:
-    """What the kernel's own files do by themselves."""
+    """Remove the files, as the kernel does."""
     for file in group.iterdir():
         file.unlink()

@@ -69,7 +69,7 @@ def test_an_engine_without_a_protection_is_refused(engine: StandIn) -> None:
         engine.sandbox().probe()
 
 
-def test_a_container_that_is_not_closed_is_refused_whatever_the_engine_says(engine: StandIn) -> None:
+def test_a_container_without_isolation_is_refused_despite_the_engines_claims(engine: StandIn) -> None:
     # An engine that ignores what it is told, as some do.
     real = engine.program.read_text().partition("\n")[2]
     engine.program.write_text('#!/bin/bash\nif [[ $1 == run ]]; then exec bash -c "${@: -1}"; fi\n' + real)
@@ -155,7 +155,7 @@ def test_nothing_of_the_host_is_shown_by_a_wrong_setting(engine: StandIn, tmp_pa
     or subprocess.run(["docker", "info"], capture_output=True, check=False).returncode != 0,
     reason="no Docker engine",
 )
-def test_a_real_engine_gives_what_it_promises(tmp_path: Path) -> None:
+def test_a_real_engine_isolates_as_required(tmp_path: Path) -> None:
     images = subprocess.run(
         ["docker", "images", "--quiet", "bash"], capture_output=True, text=True, check=True
     ).stdout.split()

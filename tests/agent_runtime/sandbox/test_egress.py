@@ -33,7 +33,7 @@ PUBLIC = ["1.1.1.1", "8.8.8.8", "151.101.0.223", "172.32.0.1", "100.128.0.1", "2
 
 
 @pytest.mark.parametrize("address", REFUSED)
-def test_what_is_not_of_the_public_internet_is_refused(address: str) -> None:
+def test_non_public_addresses_are_refused(address: str) -> None:
     assert refusal_reason(address)
 
 
@@ -59,7 +59,7 @@ NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,20}[a-z0-9](\.[a-z][a-z0-9]{1,20}){1,4}
 
 
 def real_hello(name: str | None, *, most: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> bytes:
-    """What Python's own TLS client says first."""
+    """Return the ClientHello of Python's TLS client."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.maximum_version = most
@@ -71,7 +71,7 @@ def real_hello(name: str | None, *, most: ssl.TLSVersion = ssl.TLSVersion.TLSv1_
 
 
 def records(message: bytes, *sizes: int) -> bytes:
-    """A handshake message in TLS records of these sizes, and one for the rest."""
+    """Split a handshake message into TLS records of these sizes, and one for the rest."""
     cut, found = 0, b""
     for size in (*sizes, len(message)):
         part, cut = message[cut : cut + size], cut + size
@@ -89,7 +89,7 @@ def server_name(name: bytes, kind: int = 0) -> bytes:
 
 
 def made_hello(*extensions: bytes, tail: bytes = b"", suites: bytes = b"\x13\x01") -> bytes:
-    """A ClientHello of our own making, as a handshake message."""
+    """Build a ClientHello as a handshake message."""
     inner = b"".join(extensions)
     body = b"\x03\x03" + bytes(32) + b"\x00" + len(suites).to_bytes(2) + suites + b"\x01\x00"
     body += len(inner).to_bytes(2) + inner + tail
@@ -165,7 +165,7 @@ def test_bytes_after_the_hello_belong_to_the_tunnel() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_could_be_understood_in_two_ways_is_refused(data: bytes, why: str) -> None:
+def test_an_ambiguous_hello_is_refused(data: bytes, why: str) -> None:
     with pytest.raises(HelloError, match=why):
         ClientHello().feed(data)
 
@@ -187,8 +187,8 @@ def test_noise_is_refused_or_waited_out(data: bytes) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_openssl_never_reads_another_name_in_what_is_let_through(data: st.DataObject) -> None:
-    """The judge is the TLS of most servers: whatever we take a name from, it must take the same name from."""
+def test_openssl_reads_the_same_name_in_an_accepted_hello(data: st.DataObject) -> None:
+    """OpenSSL, the TLS of most servers, must read the same name."""
     hello = bytearray(real_hello("a.example"))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(5, len(hello) - 1))
@@ -201,12 +201,12 @@ def test_openssl_never_reads_another_name_in_what_is_let_through(data: st.DataOb
     assert ours is None or theirs in {ours, "", None} or theirs.lower() == ours
 
 
-def test_openssl_is_asked_for_the_name() -> None:
+def test_the_name_matches_that_of_openssl() -> None:
     assert _openssl_name(real_hello("a.example")) == "a.example"
 
 
 def _openssl_name(hello: bytes) -> str | None:
-    """The name that OpenSSL takes from a hello; None when it refuses it before it comes so far."""
+    """Return the name that OpenSSL reads in a hello; None if it refuses it earlier."""
     seen: list[str | None] = []
 
     def note(_: object, name: str | None, __: object) -> int:
@@ -267,7 +267,7 @@ GOOD = b"CONNECT pypi.org:443 HTTP/1.1\r\nHost: pypi.org:443\r\nUser-Agent: pip\
         b"CONNECT pypi.org:443 HTTP/1.0\r\n\r\n",  # Python's http.client before 3.12
     ],
 )
-def test_a_tunnel_is_asked_for(head: bytes) -> None:
+def test_a_connect_request_is_accepted(head: bytes) -> None:
     request = ConnectRequest()
     assert request.feed(head) == ("pypi.org", 443)
     assert request.rest == b""
@@ -284,7 +284,7 @@ def test_it_does_not_matter_how_a_head_is_cut(cuts: list[int]) -> None:
     assert set(answers[:-1]) <= {None}
 
 
-def test_what_follows_the_head_belongs_to_the_tunnel() -> None:
+def test_bytes_after_the_head_belong_to_the_tunnel() -> None:
     request = ConnectRequest()
     assert request.feed(GOOD + b"CONNECT evil.example:443 HTTP/1.1\r\n\r\n") == ("pypi.org", 443)
     assert request.rest == b"CONNECT evil.example:443 HTTP/1.1\r\n\r\n"
@@ -349,7 +349,7 @@ def test_noise_is_refused_and_answered(pieces: list[bytes], start: bytes) -> Non
 
 
 def _ask(request: ConnectRequest, data: bytes) -> tuple[str, int] | None:
-    """All that a client says, and its end."""
+    """Send a client's complete input."""
     return request.feed(data) or request.feed(b"")
 
 

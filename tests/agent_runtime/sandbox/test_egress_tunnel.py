@@ -24,34 +24,34 @@ UNLISTED = "is not on the list of hosts that this sandbox may reach"
 
 @dataclass
 class Proxy:
-    """A proxy on the loopback, and what is known of it."""
+    """A proxy on the loopback with its connections and resolved names."""
 
     port: int
-    seen: list[Connection] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
+    connections: list[Connection] = field(default_factory=list)
+    lookups: list[str] = field(default_factory=list)
 
     async def connect(self, target: str, first: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str]:
-        """Ask for a tunnel; both ends, and the status line of the answer."""
+        """Request a tunnel; return both streams and the status line."""
         reader, writer = await asyncio.open_connection(LOOPBACK, self.port)
         writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode() + first)
         head = await reader.readuntil(b"\r\n\r\n")
         return reader, writer, head.partition(b"\r\n")[0].decode()
 
     async def refusal(self, target: str) -> str:
-        """The status line of an answer that is no tunnel."""
+        """Return the status line of a refused request."""
         _, writer, line = await self.connect(target)
         await close(writer)
         assert not line.startswith("HTTP/1.1 200")
         return line
 
     async def last(self) -> Connection:
-        """What came of the only connection."""
-        await eventually(lambda: self.seen)
-        return self.seen[-1]
+        """Return the record of the last connection."""
+        await eventually(lambda: self.connections)
+        return self.connections[-1]
 
 
 def on_loopback(address: str) -> str | None:
-    """The real policy, but for the address that tests can serve at."""
+    """The real policy, except for the test server's address."""
     return None if address == LOOPBACK else egress.refusal_reason(address)
 
 
@@ -63,7 +63,7 @@ async def proxy(
     refusal: Callable[[str], str | None] = on_loopback,
 ) -> AsyncIterator[Proxy]:
     async def resolve(host: str, port: int) -> list[str]:
-        running.asked.append(host)
+        running.lookups.append(host)
         if not (found := leads_to(host)):
             raise OSError(-2, "Name or service not known")
         return found
@@ -77,7 +77,7 @@ async def proxy(
             await tunnel.serve()
             await close(writer)
         finally:
-            running.seen.append(tunnel.record)
+            running.connections.append(tunnel.record)
 
     async with asyncio.timeout(20), _server(serve) as port:
         running = Proxy(port=port)
@@ -110,7 +110,7 @@ async def _server(handler: Handler, context: ssl.SSLContext | None = None) -> As
 async def listed(
     handler: Handler, context: ssl.SSLContext | None = None, limits: NetworkLimits | None = None
 ) -> AsyncIterator[tuple[Proxy, str]]:
-    """A host on the list, and a proxy to it; the proxy, and what to ask it for."""
+    """Start an allowed host and a proxy; return the proxy and the target."""
     async with _server(handler, context) as port:
         target = f"a.example:{port}"
         network = Network(allowed=Network.of(target).allowed, limits=limits or NetworkLimits())
@@ -138,7 +138,7 @@ async def test_a_listed_host_is_reached_over_tls(tmp_path: Path) -> None:
         assert done.allowed
         assert done.sent > 3_000_000
         assert done.received > 3_000_000
-        assert running.asked == ["a.example"]
+        assert running.lookups == ["a.example"]
 
 
 async def test_half_a_connection_may_end_before_the_other(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ async def test_half_a_connection_may_end_before_the_other(tmp_path: Path) -> Non
 async def test_any_other_host_or_port_is_refused_without_asking_for_its_address(target: str, line: str) -> None:
     async with proxy(Network.of("a.example")) as running:
         assert await running.refusal(target) == line
-        assert running.asked == []
+        assert running.lookups == []
         assert not (await running.last()).allowed
 
 
@@ -192,7 +192,7 @@ async def test_a_listed_name_that_leads_inside_is_refused(address: str) -> None:
 
 
 async def test_a_name_that_leads_elsewhere_the_second_time_is_looked_up_once_a_connection() -> None:
-    """A name whose owner answers with a public address first, and with one inside to whoever asks again."""
+    """DNS rebinding: a public address first, then an internal one."""
     answers = [[LOOPBACK], ["10.0.0.1"], ["10.0.0.1"]]
     async with _server(echo) as port:
         target = f"a.example:{port}"
@@ -200,13 +200,13 @@ async def test_a_name_that_leads_elsewhere_the_second_time_is_looked_up_once_a_c
             reader, writer, line = await running.connect(target, hello := real_hello("a.example"))
             assert "200" in line
             assert await reader.readexactly(len(hello)) == hello
-            assert running.asked == ["a.example"]
+            assert running.lookups == ["a.example"]
             await close(writer)
             assert "leads to 10.0.0.1 (private)" in await running.refusal(target)
-            assert running.asked == ["a.example"] * 2
+            assert running.lookups == ["a.example"] * 2
 
 
-async def test_a_name_that_nobody_knows_is_said_so() -> None:
+async def test_an_unresolvable_name_is_reported() -> None:
     async with proxy(Network.of("a.example"), leads_to=lambda _: []) as running:
         assert await running.refusal("a.example:443") == "HTTP/1.1 502 the name a.example cannot be resolved"
 
@@ -286,7 +286,7 @@ async def test_no_more_bytes_pass_than_may() -> None:
         b"CONNECT {target} HTTP/1.0\r\n\r\n\x16\x03",
     ],
 )
-async def test_whoever_dawdles_is_let_go_and_holds_nobody_up(said: bytes) -> None:
+async def test_a_slow_client_times_out_without_delaying_others(said: bytes) -> None:
     async with listed(echo, limits=QUICK) as (running, target):
         reader, writer = await asyncio.open_connection(LOOPBACK, running.port)
         writer.write(said.replace(b"{target}", target.encode()))
@@ -297,8 +297,8 @@ async def test_whoever_dawdles_is_let_go_and_holds_nobody_up(said: bytes) -> Non
         await close(writer)
         await other.read(-1)  # idle, it ends as well
         await close(its_writer)
-        await eventually(lambda: len(running.seen) == 2)
-        assert {each.reason for each in running.seen} == {"it was idle for too long"}
+        await eventually(lambda: len(running.connections) == 2)
+        assert {each.reason for each in running.connections} == {"it was idle for too long"}
 
 
 async def test_a_connection_that_moves_in_one_direction_is_not_idle() -> None:
@@ -316,7 +316,7 @@ async def test_a_connection_that_moves_in_one_direction_is_not_idle() -> None:
         assert (await running.last()).reason == ""
 
 
-async def test_whoever_does_not_read_is_let_go() -> None:
+async def test_a_client_that_does_not_read_times_out() -> None:
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             writer.write(bytes(1 << 20))

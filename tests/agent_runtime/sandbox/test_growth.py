@@ -1,4 +1,4 @@
-"""Walking a workspace for what was written to it."""
+"""Growth of a workspace."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def written(path: Path) -> None:
     path.write_bytes(bytes(BLOCKS))
 
 
-def test_files_and_directories_count_with_what_they_take(tmp_path: Path) -> None:
+def test_files_and_directories_count_with_their_disk_use(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     written(tmp_path / "a" / "b" / "x")
     written(tmp_path / "y")
@@ -48,7 +48,7 @@ def test_files_and_directories_count_with_what_they_take(tmp_path: Path) -> None
     assert not found.is_partial
 
 
-def test_what_was_not_touched_since_does_not_count(tmp_path: Path) -> None:
+def test_unchanged_files_do_not_count(tmp_path: Path) -> None:
     written(tmp_path / "before")
     since = _after(tmp_path / "before")
     written(tmp_path / "new")
@@ -119,7 +119,7 @@ def test_a_directory_removed_meanwhile_ends_no_walk(tmp_path: Path) -> None:
     os.close(descriptor)
 
 
-def test_what_lies_too_deep_is_said_to_be_unseen(tmp_path: Path) -> None:
+def test_directories_beyond_the_depth_limit_make_the_result_partial(tmp_path: Path) -> None:
     place = tmp_path
     for _ in range(120):
         place /= "d"
@@ -128,7 +128,7 @@ def test_what_lies_too_deep_is_said_to_be_unseen(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every directory")
-def test_what_may_not_be_read_is_said_to_be_unseen(tmp_path: Path) -> None:
+def test_unreadable_directories_make_the_result_partial(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir(mode=0)
     assert walked(tmp_path).is_partial
 
@@ -145,7 +145,7 @@ def test_a_walk_that_is_broken_off_gives_its_descriptors_back(tmp_path: Path) ->
 
 
 def _after(path: Path) -> int:
-    """A time after which whatever is written has a later one: the kernel's clock for files advances in steps."""
+    """Return a time before all later writes; the kernel's file clock advances in steps."""
     first = path.stat().st_ctime_ns
     probe = path.parent / "probe"
     deadline = time.monotonic() + 10

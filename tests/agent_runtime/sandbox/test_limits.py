@@ -1,4 +1,4 @@
-"""Which use breaks which limit, and how that is said."""
+"""Exceeded limits and their messages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OVER: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", OVER)
-def test_a_limit_is_what_may_still_be_used(name: str) -> None:
+def test_use_up_to_the_limit_is_allowed(name: str) -> None:
     most, said = OVER[name]
     assert find_breach(ResourceUsage(**{name: most}), LIMITS) is None
     found = find_breach(ResourceUsage(**{name: most + 1}), LIMITS)
@@ -58,7 +58,7 @@ def test_every_use_has_a_limit() -> None:
     assert {each.name for each in fields(ResourceUsage)} <= {each.name for each in fields(SandboxLimits)}
 
 
-def test_the_model_is_told_what_what_it_meant_and_what_to_do() -> None:
+def test_a_breach_message_has_limit_consequence_and_advice() -> None:
     told = describe_breach("memory", LIMITS).message()
     assert told.startswith("limit: memory 2 GiB; all programs of all terminals were killed")
     assert "use fewer workers" in told

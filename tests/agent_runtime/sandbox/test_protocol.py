@@ -43,7 +43,7 @@ def left_by_a_killed_process(place: Path) -> Path:
     return path
 
 
-def test_what_a_killed_process_left_goes_with_the_next_start(place: Path) -> None:
+def test_directories_of_a_killed_process_are_removed_at_the_next_start(place: Path) -> None:
     left = left_by_a_killed_process(place)
     os.utime(left, (1, 1))
     with PrivateDirectory("codepilot-test-") as made:
@@ -51,14 +51,14 @@ def test_what_a_killed_process_left_goes_with_the_next_start(place: Path) -> Non
     assert not any(place.iterdir())
 
 
-def test_what_lives_is_left_alone_however_old(place: Path) -> None:
+def test_a_locked_directory_is_kept_at_any_age(place: Path) -> None:
     with PrivateDirectory("codepilot-test-") as first:
         os.utime(first.path, (1, 1))
         with PrivateDirectory("codepilot-test-") as second:
             assert {first.path, second.path} == set(place.iterdir())
 
 
-def test_what_was_just_made_and_what_is_not_ours_is_left_alone(place: Path) -> None:
+def test_new_and_foreign_directories_are_kept(place: Path) -> None:
     (place / "codepilot-test-new").mkdir()
     (place / "elsewhere").mkdir()
     (place / "codepilot-test-link").symlink_to(place / "elsewhere")

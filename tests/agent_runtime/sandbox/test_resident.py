@@ -15,7 +15,7 @@ from tests.sandboxes import processes_with, seconds
 from tests.waiting import eventually
 
 
-def made(workspace: Path) -> Resident:
+def create(workspace: Path) -> Resident:
     return Resident(Bubblewrap(SandboxSettings()), workspace, {})
 
 
@@ -24,7 +24,7 @@ async def output(resident: Resident, *argv: str) -> bytes:
 
 
 async def test_programs_run_one_after_the_other_in_one_sandbox(tmp_path: Path) -> None:
-    resident = made(tmp_path)
+    resident = create(tmp_path)
     assert await output(resident, "sh", "-c", "pwd; echo x > /tmp/kept; exit 3") == b"/workspace\n"
     assert (resident.exit_code, resident.errors) == (3, "")
     assert await output(resident, "cat", "/tmp/kept", "/tmp/none") == b"x\n"  # noqa: S108 - inside
@@ -35,14 +35,14 @@ async def test_programs_run_one_after_the_other_in_one_sandbox(tmp_path: Path) -
 
 @pytest.mark.parametrize("word", ["", "a b", "it's", "two\nlines", "$HOME `id` \\", "-n", "\u00fc", "x" * 50_000])
 async def test_words_arrive_as_they_are(tmp_path: Path, word: str) -> None:
-    resident = made(tmp_path)
+    resident = create(tmp_path)
     assert await output(resident, "printf", "%s|", word, "end") == f"{word}|end|".encode()
     resident.close()
 
 
 async def test_output_of_any_size_and_content_is_whole(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(bytes(range(256)) * 40_000)
-    resident = made(tmp_path)
+    resident = create(tmp_path)
     assert await output(resident, "cat", "data") == bytes(range(256)) * 40_000
     assert await output(resident, "true") == b""
     resident.close()
@@ -52,13 +52,13 @@ async def test_a_system_that_gives_no_larger_pipe_is_good_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resident_module, "_PIPE", -1)  # refused, as any size is beyond what a user may have
-    resident = made(tmp_path)
+    resident = create(tmp_path)
     assert await output(resident, "echo", "there") == b"there\n"
     resident.close()
 
 
 async def test_leaving_early_stops_the_program_and_the_next_one_starts_anew(tmp_path: Path) -> None:
-    resident, tag = made(tmp_path), seconds(80801)
+    resident, tag = create(tmp_path), seconds(80801)
     async with aclosing(resident.run(["sh", "-c", f"yes | head -c 100000; sleep {tag}"])) as chunks:
         async for _ in chunks:
             break
@@ -75,7 +75,7 @@ async def test_a_sandbox_that_does_not_start_says_why(tmp_path: Path) -> None:
 
 
 async def test_it_goes_with_its_object(tmp_path: Path) -> None:
-    resident, tag = made(tmp_path), seconds(80802)
+    resident, tag = create(tmp_path), seconds(80802)
     await output(resident, "sh", "-c", f"setsid sleep {tag} >/dev/null 2>&1 &")
     await eventually(lambda: processes_with(tag))
     del resident

@@ -38,7 +38,7 @@ def test_auto_takes_a_container_where_bubblewrap_does_not_work_and_an_image_is_n
         pick_sandbox("bubblewrap", engine.settings)
 
 
-def test_where_neither_works_both_reasons_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_no_sandbox_works_both_reasons_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = StandIn.at(tmp_path / "engine")
     engine.says(MemoryLimit=False)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -61,7 +61,7 @@ def _no_second_try(*words: object, **_: object) -> None:
     raise AssertionError(f"a program was started: {words}")
 
 
-def test_local_must_be_asked_for_by_name_and_says_what_it_is() -> None:
+def test_local_must_be_selected_by_name_and_reports_its_level() -> None:
     assert pick_sandbox("local", SandboxSettings()).level == "none"
 
 
