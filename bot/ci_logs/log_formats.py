@@ -586,7 +586,13 @@ class _KeptLines:
 
     def add(self, line: bytes) -> None:
         if self._room <= 0 and self._watching and is_signal(_strip_codes(line)):
-            self._open()
+            # Begin a part with the lines before the signal.
+            before = [self._tail.pop() for _ in range(min(_LINES_BEFORE, len(self._tail)))][::-1]
+            self._dropped += len(self._tail)
+            left_out = [_mark_gap(self._dropped).encode()] if self._dropped else []
+            self._parts.append([*left_out, *before])
+            self._room, self._tail_bytes, self._dropped = _PART_BYTES, 0, 0
+            self._tail.clear()
         if self._room > 0:
             self._parts[-1].append(line)
             self._room -= len(line) + 1
@@ -603,14 +609,6 @@ class _KeptLines:
     def lines(self) -> list[bytes]:
         left_out = [_mark_gap(self._dropped).encode()] if self._dropped else []
         return [*(line for part in self._parts for line in part), *left_out, *self._tail]
-
-    def _open(self) -> None:
-        before = [self._tail.pop() for _ in range(min(_LINES_BEFORE, len(self._tail)))][::-1]
-        self._dropped += len(self._tail)
-        left_out = [_mark_gap(self._dropped).encode()] if self._dropped else []
-        self._parts.append([*left_out, *before])
-        self._room, self._tail_bytes, self._dropped = _PART_BYTES, 0, 0
-        self._tail.clear()
 
 
 def _mark_gap(lines: int) -> str:

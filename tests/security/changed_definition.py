@@ -1,4 +1,4 @@
-"""One definition of a module changed by its syntax tree, so that a defence is taken out by its name."""
+"""Change one definition of a module through its syntax tree, to remove a defence by name."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ Definition = _Function | ast.ClassDef | ast.Assign | ast.AnnAssign
 
 
 def changed(source: str, name: str, how: str, part: str, by: str = "") -> str:
-    """The source of a module with one change of one definition.
+    """Return the module's source with one change of one definition.
 
     Args:
-        source: of the module.
-        name: of a function, a class or a constant, qualified.
+        name: qualified name of a function, a class or a constant.
         how: a key of `CHANGES`.
-        part: what is changed: a name, the last part of a dotted one, a string or an expression in the definition.
-        by: what stands there then, for "replace".
+        part: the name, last part of a dotted name, string or expression to change.
+        by: the replacement, for "replace".
 
     Raises:
-        LookupError: there is no such definition, or no such part in it.
+        LookupError: the definition or the part is missing or ambiguous.
     """
     module = ast.parse(source)
     before = ast.dump(module)
@@ -41,7 +40,7 @@ def _find(module: ast.Module, name: str) -> Definition:
 
 
 def _below(scope: ast.AST) -> Iterable[Definition]:
-    """What a scope defines, in its branches too."""
+    """Return the definitions of a scope, including its branches."""
     for child in ast.iter_child_nodes(scope):
         if isinstance(child, Definition):
             yield child
@@ -56,7 +55,7 @@ def _names(each: Definition) -> list[str]:
 
 
 def _becomes(where: Definition, part: str, _: str) -> None:
-    """A constant has this value, a function returns it and does nothing else."""
+    """Set a constant's value, or replace a function by its return value."""
     value = ast.parse(part, mode="eval").body
     if isinstance(where, _Function):
         where.body = [ast.Return(value)]
@@ -65,12 +64,12 @@ def _becomes(where: Definition, part: str, _: str) -> None:
 
 
 def _never(where: Definition, part: str, _: str) -> None:
-    """A condition, or the part of it between `and` and `or`, does not hold."""
+    """Make a condition, or a part of it between `and` and `or`, false."""
     _put(where, _smallest(_conditions(where), part), [ast.Constant(value=False)])
 
 
 def _always(where: Definition, part: str, _: str) -> None:
-    """A condition, or the part of it between `and` and `or`, holds."""
+    """Make a condition, or a part of it between `and` and `or`, true."""
     _put(where, _smallest(_conditions(where), part), [ast.Constant(value=True)])
 
 
@@ -87,13 +86,13 @@ def _conditions(where: ast.AST) -> Iterable[ast.expr]:
 
 
 def _skip(where: Definition, part: str, _: str) -> None:
-    """A statement is not executed."""
+    """Remove a statement."""
     simple = [each for each in ast.walk(where) if isinstance(each, ast.stmt) and not hasattr(each, "body")]
     _put(where, _smallest(simple, part), [ast.Pass()])
 
 
 def _drop(where: Definition, part: str, _: str) -> None:
-    """An element, an argument or an entry of a mapping is left out."""
+    """Remove an element, an argument or an entry of a mapping."""
     for node in ast.walk(where):
         if isinstance(node, ast.Dict) and (at := [n for n, key in enumerate(node.keys) if key and _is(key, part)]):
             del node.keys[at[0]], node.values[at[0]]
@@ -105,13 +104,13 @@ def _drop(where: Definition, part: str, _: str) -> None:
 
 
 def _unwrap(where: Definition, part: str, _: str) -> None:
-    """Every call of a function is its first argument."""
+    """Replace each call of a function by its first argument."""
     for call in [each for each in ast.walk(where) if isinstance(each, ast.Call) and _is(each.func, part)]:
         _put(where, call, call.args[:1])
 
 
 def _replace(where: Definition, part: str, by: str) -> None:
-    """Every expression that reads so reads otherwise, be it several elements; `part=` is the value of an argument."""
+    """Replace each matching expression, which may be several elements; `part=` is the value of an argument."""
     call = ast.parse(f"_({by})", mode="eval").body
     assert isinstance(call, ast.Call)
     if part.endswith("="):
@@ -135,7 +134,7 @@ CHANGES: dict[str, Callable[[Any, str, str], None]] = {
 
 
 def _smallest(candidates: Iterable[ast.AST], part: str) -> ast.AST:
-    """The one that mentions the part, and holds no other that does."""
+    """Return the innermost node that contains the part."""
     found = [each for each in candidates if any(_is(node, part) for node in ast.walk(each))]
     inner = [each for each in found if not any(other is not each and other in ast.walk(each) for other in found)]
     if len(inner) != 1:
@@ -152,7 +151,7 @@ def _is(node: ast.AST, part: str) -> bool:
 
 
 def _put(where: ast.AST, old: ast.AST, new: list[Any]) -> None:
-    """Put nodes in the place of another."""
+    """Replace a node by others."""
     for node in ast.walk(where):
         for field, value in ast.iter_fields(node):
             if value is old:

@@ -1,4 +1,4 @@
-"""Commands against rules that allow some: what must never be approved by them, and what must."""
+"""Attacks on command rules, and commands that must be approved."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ ATTACKS: dict[str, tuple[str, ...]] = {
         "'if'",
     ),
 }
-"""By what they try; each must be asked about, whatever is allowed beside it."""
+"""By technique; each requires approval, whatever else is allowed."""
 
 ALLOWED = (
     "pytest",
@@ -324,4 +324,4 @@ ALLOWED = (
     "cargo test --all",
     "head -n 5 a.txt |& tail -n 1",
 )
-"""What people would expect to be approved."""
+"""Commands that users expect to be approved."""

@@ -1,4 +1,4 @@
-"""Control blocks that try to get out of the interpreter, to the host's data or to the host's objects; all our own."""
+"""Control blocks that try to escape the interpreter to the host's data or objects."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ ATTACKS: list[str] = [
     *_OUTSIDE,
     *_TRICKS,
 ]
-"""Each must end in an error, without a call that reaches a tool with anything but plain data."""
+"""Each must end in an error, without a tool call that has more than plain data."""
 
 CONTAINED: list[str] = [
     "print(type('X', (), {}))",
@@ -238,10 +238,10 @@ CONTAINED: list[str] = [
     "import os\nprint(dict(os.environ))",
     "import random, time\nprint(random.random(), time.time())",
 ]
-"""These may run: what they see is the interpreter's own, and nothing of the host."""
+"""Blocks that may run, since they see only the interpreter."""
 
 NOT_PLAIN: list[str] = _NOT_PLAIN
-"""Each passes something that may not cross; the tool is never called."""
+"""Each passes invalid data; the tool is never called."""
 
 HARMLESS: list[tuple[str, str]] = [
     ("print(getattr([], 'append', 'x') is None)", "False"),
@@ -257,10 +257,10 @@ HARMLESS: list[tuple[str, str]] = [
     ("print(anything(2 ** 63))", str(2**63)),
     ("import json\nprint(json.loads(json.dumps({'a': [1]})))", "{'a': [1]}"),
 ]
-"""What looks similar and must work, with what it prints."""
+"""Lookalikes that must work, with their output."""
 
 
 def unique() -> bool:
-    """Whether no attack stands here twice."""
+    """Whether all attacks are distinct."""
     every = list(itertools.chain(ATTACKS, NOT_PLAIN))
     return len(every) == len(set(every))

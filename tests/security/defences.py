@@ -1,4 +1,4 @@
-"""The defences between each threat and its harm, as `defences.toml` lists them."""
+"""Defences against each threat, listed in `defences.toml`."""
 
 from __future__ import annotations
 
@@ -21,22 +21,20 @@ PARTS = {
     "G": range(55, 64),
     "H": range(64, 70),
 }
-"""The numbers of the threats, by the parts of their list."""
+"""Numbers of the threats, by part of their list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defence:
-    """One thing that keeps a threat from its harm.
+    """A defence against a threat.
 
     Attributes:
-        threat: its number.
-        what: the defence, in a few words.
-        file: where it is.
-        name: of the definition that is the defence, qualified; empty where a piece of text is.
-        how: it is taken out, a key of `CHANGES`, or "text".
+        what: short description.
+        name: qualified name of the definition; empty for a piece of text.
+        how: method of removal, a key of `CHANGES`, or "text".
         part: of the definition, or the text.
-        by: what stands there when it is taken out, if anything.
-        tests: of these one must fail then, by a check of its own.
+        by: the replacement.
+        tests: at least one must fail without the defence, by an assertion.
     """
 
     threat: int
@@ -49,10 +47,10 @@ class Defence:
     tests: tuple[str, ...]
 
     def taken_out_of(self, source: str) -> str:
-        """The file without the defence.
+        """Return the file without the defence.
 
         Raises:
-            LookupError: there is no such definition, part or text.
+            LookupError: the definition, part or text is missing.
         """
         place = f"{LIST.name}: {self.what!r} of threat {self.threat}: {self.file} {self.name}".rstrip()
         if self.how == "text":
@@ -66,15 +64,15 @@ class Defence:
 
 
 def covered() -> tuple[str, ...]:
-    """The parts in which every threat must have a defence."""
+    """Return the parts in which every threat needs a defence."""
     return tuple(tomllib.loads(LIST.read_text())["covered"])
 
 
 def defences() -> list[Defence]:
-    """All of them, in the order of their threats.
+    """Return all defences, by threat.
 
     Raises:
-        TypeError: an entry lacks a key, or has one too many.
+        TypeError: an entry has a missing or unknown key.
     """
     return sorted(map(_defence, tomllib.loads(LIST.read_text())["defence"]), key=lambda each: each.threat)
 

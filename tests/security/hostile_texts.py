@@ -1,4 +1,4 @@
-"""Texts that slow readers choke on, of any size, and the processor time that a reader takes for them."""
+"""Texts that slow readers down, at any size, and the processor time of a reader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bot.domain.errors import BotError
 Read = Callable[[str], object]
 
 _TURN_SECONDS = 0.1
-"""The processor time that one turn of the event loop may take; docs/security.md names it."""
+"""Limit of processor time for one turn of the event loop; docs/security.md names it."""
 _MEASURABLE_SECONDS = 0.02
 _STEEP = 2.8  # a doubled text takes 2.2 times as long where time grows as n·log n, and 4 times where it grows as n²
 _TRIES = 3
@@ -80,20 +80,20 @@ def _repeat(unit: str, size: int) -> str:
 
 
 def _chain(size: int) -> str:
-    """Each name is bound to the next one, which is bound below."""
+    """Each name is bound to the next one below."""
     number = size // 14
     return "".join(f"n{each} = n{each + 1}\n" for each in range(number)) + f"n{number} = write_file\n"
 
 
 def _nested_blocks(size: int) -> str:
-    """Ninety functions within each other, and in the innermost all else."""
+    """Ninety nested functions, the innermost with all other code."""
     depth = min(90, max(1, size // 400))
     head = "".join(f"{' ' * level}def f{level}():\n" for level in range(depth))
     return head + _repeat(f"{' ' * depth}x = f0\n", max(0, size - len(head)))
 
 
 def _nested_calls(size: int) -> str:
-    """Writes as the arguments of each other."""
+    """Nested `write` calls."""
     return "write_file(" * 150 + "[" + _repeat("a,", max(0, size - 1_800)) + "]" + ")" * 150 + "\n"
 
 

@@ -1,9 +1,9 @@
-"""Take each defence out of a copy of the tree, and see that its tests miss it. `scripts/take-out-defences` is its name.
+"""Remove each defence from a copy of the tree, and verify that its tests fail; run by `scripts/take-out-defences`.
 
     scripts/take-out-defences           all of them
     scripts/take-out-defences 31 55     those of some threats
 
-The exit code is 1 when a defence can be taken out and nobody notices, or a test fails that has all defences.
+The exit code is 1 if a removal goes unnoticed, or a test fails with all defences in place.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ _STUMBLED = re.compile(r"(?:Name|Attribute|Import|ModuleNotFound|Syntax|Type|Unb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a run of some tests came to.
+    """Result of a test run.
 
     Attributes:
-        passed: how many passed.
-        skipped: why others were skipped.
-        failed: the first line of what each of them said that failed by a check of its own.
-        broke: the same for those that broke in another way; also what pytest said when it ran none.
+        skipped: reasons of skipped tests.
+        failed: first lines of failed assertions.
+        broke: first lines of other failures, or pytest's output if it ran no test.
     """
 
     passed: int
@@ -48,7 +47,7 @@ class Answer:
 
 
 def main(threats: Collection[int]) -> int:
-    """Take out the defences of these threats, or of all; the exit code."""
+    """Remove the defences of these threats, or of all, and return the exit code."""
     chosen = [each for each in defences() if not threats or each.threat in threats]
     with tempfile.TemporaryDirectory(prefix="codepilot-defences-") as directory:
         copy = Path(directory, "tree")
@@ -67,7 +66,7 @@ def main(threats: Collection[int]) -> int:
 
 
 def _missed(copy: Path, defence: Defence) -> bool:
-    """Whether a test notices that a defence is gone; prints its line of the table."""
+    """Whether a test notices the missing defence; prints its line of the table."""
     file = copy / defence.file
     source = file.read_text()
     file.write_text(defence.taken_out_of(source))
@@ -87,7 +86,7 @@ def _short(said: str) -> str:
 
 
 def _run(copy: Path, tests: Sequence[str]) -> Answer:
-    """Run tests in the copy, whose modules come before those that are installed."""
+    """Run tests in the copy, whose modules precede the installed ones."""
     report = copy.parent / "report.xml"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "--quiet", "-p", "no:cacheprovider", f"--junit-xml={report}", *tests]

@@ -109,7 +109,7 @@ def test_everybody_behind_a_job_must_have_write_access(roles: tuple[Role, ...]) 
 
 
 @pytest.mark.parametrize("association", ["OWNER", "MEMBER", "COLLABORATOR"])
-def test_author_association_raises_nobody(association: str) -> None:
+def test_author_association_grants_nothing(association: str) -> None:
     payload = a_comment_event()
     payload["comment"]["author_association"] = association
     delivery = Delivery(payload, event="issue_comment", delivery_id="d")

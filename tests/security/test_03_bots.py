@@ -1,6 +1,6 @@
-"""Threat 3 at the intake: a bot commands by none of the ways in, except one that the operator lists.
+"""Threat 3 at the intake: a bot can give commands only if the operator lists it.
 
-Workflow runs of Apps pass the intake, which cannot tell the bot's own from others; they end at the gate:
+Workflow runs of Apps pass the intake, which cannot recognize the bot's own; the permission checks stop them:
 `tests/acceptance/test_red_ci.py`.
 """
 
@@ -36,7 +36,7 @@ WAYS: list[tuple[str, dict[str, object]]] = [
 
 
 def _by(event: str, changes: dict[str, object], account: dict[str, object]) -> dict[str, Any]:
-    """The payload as this account would have caused it."""
+    """The payload as if caused by this account."""
     payload = a_payload(event, **changes, sender=account)
     for part in ("comment", "review"):
         if part in payload:
@@ -79,8 +79,8 @@ def test_a_machine_account_that_is_no_app_starts_nothing_by_a_workflow_run() -> 
 
 
 @pytest.mark.parametrize(("event", "changes"), WAYS, ids=str)
-def test_a_name_on_the_list_is_an_apps_and_nobody_elses(event: str, changes: dict[str, object]) -> None:
-    """GitHub gives no person a name with brackets; one that claimed it without being a bot is not believed."""
+def test_a_listed_name_is_an_app(event: str, changes: dict[str, object]) -> None:
+    """GitHub gives no person a name with brackets; such a name without the type `Bot` is not trusted."""
     named: dict[str, object] = {"id": 5, "login": TRUSTED_NAME, "type": "Bot"}
     assert isinstance(read(event, _by(event, changes, named)), Job)
     assert isinstance(read(event, _by(event, changes, {**named, "login": "Dependabot[bot]"})), Job)

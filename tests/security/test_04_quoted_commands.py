@@ -12,7 +12,7 @@ WORDS = {
     "pull_request_review_comment": "comment",
     "pull_request_review": "review",
 }
-"""Where people's words stand, by event."""
+"""Field with the user's text, by event."""
 
 
 def _is_ignored(event: str, **changes: object) -> bool:

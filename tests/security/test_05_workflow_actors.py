@@ -20,12 +20,12 @@ def _rerun() -> Job:
     return job("workflow_run", workflow_run__triggering_actor=STRANGER)
 
 
-def test_whoever_ran_it_again_is_in_the_job() -> None:
+def test_the_job_names_the_user_of_a_rerun() -> None:
     assert _rerun().actor == Actor(id=20, login="octo-owner")
     assert _rerun().others == (Actor(id=21, login="stranger"),)
 
 
-def test_whoever_started_it_counts_although_another_sent_the_event() -> None:
+def test_the_starting_user_counts_and_not_the_sender() -> None:
     found = job("workflow_run", workflow_run__actor=STRANGER, sender={"id": 20, "login": "octo-owner", "type": "User"})
     assert {found.actor.id, *(other.id for other in found.others)} == {20, 21}
     assert found.actor.id == 21
@@ -41,5 +41,5 @@ def test_one_of_the_two_without_write_access_is_enough_for_a_refusal(role: Role,
 
 @pytest.mark.parametrize("part", ["actor", "triggering_actor"])
 @pytest.mark.parametrize("account", [None, {}, {"id": 0, "login": "x", "type": "User"}, {"login": "x", "type": "User"}])
-def test_a_run_that_does_not_say_who_is_no_job(part: str, account: object) -> None:
+def test_a_run_without_an_actor_is_no_job(part: str, account: object) -> None:
     assert not isinstance(read("workflow_run", a_payload("workflow_run", **{f"workflow_run__{part}": account})), Job)

@@ -49,8 +49,8 @@ def test_a_push_voids_a_label_and_says_so() -> None:
     assert "aaaaaaaaaa" in after.notes[0]
 
 
-def test_what_a_label_allowed_for_one_commit_is_not_carried_to_the_next() -> None:
-    """A change made with rights that a label gave must not follow a head that moved meanwhile."""
+def test_a_labels_permission_is_for_one_commit() -> None:
+    """A change made with a label's permission must not be replayed onto a new head."""
     raised = grant_for(a_request_for(a_job(kind="pull"), labels=(_label("auto"),)))
     plain = grant_for(a_request_for(a_job(kind="pull")))
     assert isinstance(raised, Grant)

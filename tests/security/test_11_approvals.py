@@ -52,7 +52,7 @@ def test_no_bot_approves(bot: Actor) -> None:
 
 
 @pytest.mark.parametrize("role", ["triage", "read", "none"])
-def test_nobody_without_write_access_approves(role: Role) -> None:
+def test_an_approval_requires_write_access(role: Role) -> None:
     refusal = _refused(RITA, role=role)
     assert refusal is not None
     assert refusal.silent

@@ -60,7 +60,7 @@ async def test_the_end_of_a_command_that_waits_is_shown(tmp_path: Path, text: st
 @pytest.mark.parametrize(
     "reply", [command(TOO_LONG), "```codepilot\nwrite_file('evil')\n```\n```text\n" + "x\n" * 20_000 + "```\n"]
 )
-async def test_what_is_too_long_to_be_shown_is_refused_to_the_model(tmp_path: Path, reply: str) -> None:
+async def test_an_oversized_call_is_denied_to_the_model(tmp_path: Path, reply: str) -> None:
     asked: list[str] = []
 
     def approve(description: str, **_: object) -> bool:

@@ -20,7 +20,7 @@ OTHER_BOT = replace(a_job(), actor=Actor(id=77, login="renovate[bot]"))
 
 
 def _conversation(job: Job, rounds: int) -> list[str]:
-    """How often the gate lets the same asker ask again, when each time is one more without a person."""
+    """Return how often the permission check lets a bot continue without a person."""
     ends = []
     for done in range(rounds):
         verdict = grant_for(a_request_for(job, bounds=BOUNDS, tally=Tally(thread=done, unattended=done)))
@@ -51,7 +51,7 @@ def test_no_cap_is_passed_by_another_verb_or_by_more_rights(scope: str) -> None:
 
 
 def _red(**changes: Any) -> FailureFacts:  # noqa: ANN401 - whatever RedFacts takes
-    usual: dict[str, Any] = {"what": "the workflow `CI`", "head_sha": "a" * 40, "now_sha": "a" * 40, "base": "main"}
+    usual: dict[str, Any] = {"subject": "the workflow `CI`", "head_sha": "a" * 40, "now_sha": "a" * 40, "base": "main"}
     return FailureFacts(**{**usual, "conclusion": "failure", **changes})
 
 

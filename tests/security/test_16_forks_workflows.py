@@ -24,7 +24,7 @@ def test_a_branch_of_the_same_name_in_a_fork_is_another(branch: str) -> None:
 
 
 @pytest.mark.parametrize("repository", [None, {}, {"id": "10"}])
-def test_a_run_whose_repository_is_not_told_is_nobodys(repository: object) -> None:
+def test_a_run_without_a_repository_is_ignored(repository: object) -> None:
     assert _is_ignored(a_payload(EVENT, workflow_run__head_repository=repository))
 
 

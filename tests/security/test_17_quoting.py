@@ -26,7 +26,7 @@ SPELLINGS = [
 
 
 def failed(text: str) -> FailedRun:
-    """A red run in which every word is a stranger's."""
+    """A failed run whose texts are all untrusted."""
     steps = (
         Step(number=1, name=text, conclusion="success", uses=text, inputs={text: text}),
         Step(number=2, name=text, conclusion="success", run=text),

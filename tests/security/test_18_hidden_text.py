@@ -15,7 +15,7 @@ def a_comment(number: int, body: str) -> ThreadComment:
 
 
 @pytest.mark.parametrize("hidden", HIDING_PLACES, ids=ascii)
-def test_what_a_reader_cannot_see_is_gone_and_its_absence_is_told(hidden: str) -> None:
+def test_invisible_text_is_removed_with_a_note(hidden: str) -> None:
     job = a_job(body=f"Body\n\n{hidden}", command=Fix(goal=""))
     said = a_comment(1, f"Comment\n\n{hidden}")
     material = Material(

@@ -22,7 +22,7 @@ ALLOWED = Allowlist(login="mona", number=7, server="https://github.example", rep
 
 
 @pytest.mark.parametrize("text", TEMPLATES)
-def test_a_template_is_shown_as_it_was_written(text: str) -> None:
+def test_a_template_is_shown_literally(text: str) -> None:
     pending = PendingView(kind="permission", request_id="7f3a91c0", trigger="/codepilot", reason=text, preview=text)
     view = StatusView(
         state="waiting",

@@ -34,7 +34,7 @@ def places(publication: Publication) -> object:
 
 @pytest.mark.parametrize("summary", OBEYING)
 @pytest.mark.parametrize(("publish", "kind"), [("new_branch", "issue"), ("pull_branch", "pull")])
-def test_the_place_is_the_same_whatever_the_model_says(summary: str, publish: str, kind: str) -> None:
+def test_the_target_is_independent_of_the_models_text(summary: str, publish: str, kind: str) -> None:
     def planned(text: str) -> Publication:
         return plan_publication(
             a_job(kind=kind),

@@ -30,7 +30,7 @@ from tests.stage import acting, staged
 async def test_a_repository_cannot_name_a_model_an_api_a_tool_server_or_a_hook(
     hub: LocalHub, tmp_path: Path, key: str
 ) -> None:
-    """The file counts for nothing then, and that is said: the rest of it may hang together with such a key."""
+    """The whole file is rejected then, since the rest may depend on such a key."""
     nothing = acting("print('looked')", completion="There is nothing to do.")
     async with staged(hub, tmp_path, [nothing], files=with_config(f"{key}\nsetup: [touch ran]")) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix")

@@ -21,7 +21,7 @@ from tests.origin import Origin, git
 
 
 class Trap:
-    """A program that leaves a trace when anybody runs it.
+    """A program that leaves a trace when it runs.
 
     Attributes:
         program: its path, and a command line for settings that take one.
@@ -186,7 +186,7 @@ async def test_nothing_planted_in_the_workspace_runs(
 
 
 async def test_ordinary_git_does_fall_for_it(tree: Tree, trap: Trap) -> None:
-    """The control: the traps above are live."""
+    """Control: the traps work."""
     git_folder(tree.path, trap)
     attributes(tree.path, trap)
     command = ["git", "-C", str(tree.path), "-c", "safe.directory=*", "add", "--all"]
@@ -232,7 +232,7 @@ async def test_attributes_in_the_repository_neither_run_nor_rewrite_anything(
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
-async def test_nothing_planted_runs_while_a_change_is_replayed_or_taken_back(
+async def test_planted_files_do_not_run_during_replay_or_revert(
     plant: Callable[[Path, Trap], None], origin: Origin, trap: Trap, tmp_path: Path
 ) -> None:
     ours = origin.commit({".gitattributes": "* filter=evil diff=evil merge=evil\n", "a.txt": "1\n2\n3\n4\n5\n"})

@@ -50,7 +50,7 @@ def root(tmp_path: Path, outside: Path) -> Path:
 
 @pytest.fixture(params=["openat2", "walking"])
 def workspace(request: pytest.FixtureRequest, root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    """Both ways to open a file: the kernel's, and the one for where the kernel's is missing."""
+    """Both implementations of safe opening: the kernel's, and the fallback."""
     if request.param == "walking":
         monkeypatch.setattr(files, "choose_opener", lambda _: files.open_by_walking)
     with Workspace(root) as opened:
@@ -205,7 +205,7 @@ def test_a_link_that_is_swapped_in_after_the_name_was_resolved_is_not_followed(
 
 @contextlib.contextmanager
 def swapping(root: Path, outside: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Another process keeps exchanging `dir` and a link to the outside."""
+    """A process that keeps exchanging `dir` and a link to the outside."""
     (root / "link").symlink_to(outside)
     swapper = subprocess.Popen([sys.executable, "-c", SWAPPER], cwd=root, stdin=subprocess.PIPE)
     try:

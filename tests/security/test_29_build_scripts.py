@@ -1,7 +1,7 @@
-"""Threat 29: scripts of the repository, run by its setup and its tests, look for secrets and find none.
+"""Threat 29: repository scripts, run by setup and tests, find no secrets.
 
-The whole bot works here, with secrets in every place where a real one has some, and the model has it run what a
-stranger wrote: the repository's own setup commands, its Makefile and its test configuration.
+The complete bot runs here, with secrets in every real location; the model runs the repository's setup commands,
+Makefile and test configuration.
 """
 
 from __future__ import annotations

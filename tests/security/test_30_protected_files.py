@@ -1,4 +1,4 @@
-"""Threat 30: which files are published only when a person has approved that very change."""
+"""Threat 30: protected files are published only when a person has approved that exact change."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ from bot.publishing.screening import is_protected
         "CODEOWNERS/x",
     ],
 )
-def test_a_protected_file_is_known_wherever_and_however_it_is_written(path: str) -> None:
+def test_a_protected_file_is_recognized_in_each_spelling(path: str) -> None:
     assert is_protected(path)
 
 
@@ -171,7 +171,7 @@ def test_an_ordinary_file_is_not(path: str) -> None:
 
 
 def test_every_lock_file_that_a_setup_depends_on_is_protected() -> None:
-    """One table for both: what says which code is fetched decides what was installed, and asks when it changes."""
+    """Files that pin dependencies decide about installed code, so one table serves both."""
     config = RepoConfig(setup=("make deps",), cache=("deps",))
 
     def key(blob: str, path: str) -> str:

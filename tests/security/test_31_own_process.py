@@ -49,7 +49,7 @@ asyncio.run(main())
 
 
 def _as_ordinary_user(program: str, *words: str) -> str:
-    """What a Python program prints that an ordinary user runs; root may read everything."""
+    """Output of a Python program run by an ordinary user; root may read everything."""
     python = shutil.which("python3", path="/usr/bin:/bin")
     user = _ORDINARY if os.getuid() == 0 else []
     if python is None or subprocess.run([*user, "ls", str(ROOT)], capture_output=True, check=False).returncode != 0:

@@ -22,7 +22,7 @@ def forms(token: str) -> list[bytes]:
 
 @pytest.fixture
 def spoken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bytes]:
-    """Every command line that git is started with, its own helpers left out."""
+    """All command lines of git, without its own helpers."""
     log, real = tmp_path / "spoken", shutil.which("git")
     folder = tmp_path / "bin"
     folder.mkdir()

@@ -47,7 +47,7 @@ def test_the_page_loads_nothing_and_links_to_no_foreign_host(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["![a](https://evil.example/x)", "<img src=x>", "[a](https://evil.example)", "https://evil.example"]
 )
-def test_what_the_rewriting_might_miss_githubs_own_parser_finds(text: str) -> None:
+def test_githubs_parser_detects_missed_markup(text: str) -> None:
     assert not is_harmless(text, ALLOWED)
 
 

@@ -25,7 +25,7 @@ def key() -> str:
 
 
 def _logged(redactor: Redactor, text: str, style: LogFormat = "text") -> str:
-    """What stands in the log of an error with this text, traceback and all."""
+    """Log output for an error with this text, including the traceback."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(SafeFormatter(redactor, style))

@@ -21,7 +21,7 @@ HOSTILE = f"""fine
 
 
 def carried_out(log: str) -> list[str]:
-    """The lines that a runner would carry out, or its page would."""
+    """Lines that a runner or its page would execute."""
     token, found = "", list[str]()
     for line in log.splitlines():
         if "##[" in line:
@@ -44,7 +44,7 @@ def logged(*events: Event) -> str:
     return "\n".join(lines)
 
 
-def test_what_a_run_writes_into_the_log_commands_nobody() -> None:
+def test_a_run_injects_no_workflow_command() -> None:
     log = logged(
         StepStarted(step=1, max_steps=30),
         Streamed(text=HOSTILE),
@@ -64,7 +64,7 @@ def test_what_a_run_writes_into_the_log_commands_nobody() -> None:
 
 
 def test_each_text_has_an_end_of_its_own() -> None:
-    """Who sees the log of one step must not know what ends the next."""
+    """The log of one step must not reveal the end marker of the next."""
     log = logged(StepStarted(step=1, max_steps=30), *[Refused(error="no")] * 5)
     tokens = [line for line in log.splitlines() if line.startswith("::stop-commands::")]
     assert len(set(tokens)) == 5

@@ -19,7 +19,7 @@ async def outlet(hub: LocalHub, tmp_path: Path) -> AsyncIterator[Outlet]:
 
 
 def _rewritten(workspace: Path) -> None:
-    """What an agent can do with git: a history of its own, under another's name, with a hook and a replaced commit."""
+    """A rewritten history with another author, a hook and a replaced commit."""
     git(workspace, "init", "--quiet", "--initial-branch", "topic")
     git(workspace, "config", "user.email", "torvalds@example.com")
     git(workspace, "config", "user.name", "Somebody Else")

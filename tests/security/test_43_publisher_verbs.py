@@ -51,7 +51,7 @@ def test_no_such_word_stands_in_the_source() -> None:
 
 
 @pytest.mark.parametrize("method", [Tree.push, Commits.create_branch, Commits.on_branch])
-def test_nothing_can_be_told_to_overwrite(method: object) -> None:
+def test_no_option_overwrites(method: object) -> None:
     assert callable(method)
     assert not {"force", "delete", "overwrite"} & set(inspect.signature(method).parameters)
 

@@ -67,7 +67,7 @@ async def test_the_change_is_made_again_on_top_of_theirs(outlet: Outlet, mode: i
 
 
 @MODES
-async def test_what_does_not_fit_on_top_gets_a_branch_and_a_pull_request(outlet: Outlet, mode: int) -> None:
+async def test_a_conflicting_change_gets_a_branch_and_a_pull_request(outlet: Outlet, mode: int) -> None:
     change_a_file(outlet, mode)
     publication = await outlet.publication(branch="topic")
     theirs = they_push(outlet, {"a.txt": "theirs\n"})
@@ -77,7 +77,7 @@ async def test_what_does_not_fit_on_top_gets_a_branch_and_a_pull_request(outlet:
 
 @dataclass(slots=True)
 class Outrun:
-    """The trusted git directory of somebody whom a person outruns: they push whenever the change has been replayed."""
+    """A trusted git directory whose branch moves after each replay."""
 
     tree: Tree
     outlet: Outlet
@@ -136,7 +136,7 @@ async def test_a_grant_for_one_commit_follows_nobody(outlet: Outlet, mode: int) 
     assert outlet.pulls() == []
 
 
-async def test_where_they_pushed_the_same_there_is_nothing_left(outlet: Outlet) -> None:
+async def test_an_identical_push_leaves_nothing_to_publish(outlet: Outlet) -> None:
     change_a_file(outlet)
     publication = await outlet.publication(branch="topic")
     theirs = they_push(outlet, {"a.txt": "the bot's\n"})

@@ -27,7 +27,7 @@ async def outlet(hub: LocalHub, tmp_path: Path) -> AsyncIterator[Outlet]:
 
 
 async def opened_draft(outlet: Outlet) -> tuple[bool, str, str]:
-    """Publish what the workspace holds: whether the pull request is a draft, its words, and the comment."""
+    """Publish the workspace; return whether the pull request is a draft, its body, and the comment."""
     job, change = outlet.job(), await outlet.tree.change()
     publication = plan_publication(
         job,

@@ -25,7 +25,7 @@ def queue() -> InMemoryEngine:
 
 
 async def _raw(receiver: Receiver, head: str, body: bytes = b"", *, hang_up: bool = False) -> tuple[int, str]:
-    """Send a request as it stands, and give the status code and body of the answer; 0 when there is none."""
+    """Send a raw request; return status code and body, or 0 without a response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", receiver.port)
     try:
         writer.write(f"POST /webhook HTTP/1.1\r\nHost: x\r\n{head}\r\n\r\n".encode() + body)
@@ -55,7 +55,7 @@ async def test_a_body_of_unsaid_length_is_refused(queue: InMemoryEngine) -> None
     assert status == 411
 
 
-async def test_more_than_was_said_is_not_read(queue: InMemoryEngine) -> None:
+async def test_no_more_than_the_content_length_is_read(queue: InMemoryEngine) -> None:
     headers, body = a_request(a_comment_event())
     async with receiving(queue, max_body_bytes=len(body)) as receiver:
         assert (await receiver.post(headers, body))[0] == 202
@@ -166,6 +166,6 @@ async def test_large_deliveries_at_once_take_next_to_no_memory_here(tmp_path: Pa
 
 
 def _most_memory(pid: int) -> int:
-    """The most bytes that a process has held so far."""
+    """Peak memory of a process in bytes."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024

@@ -21,7 +21,7 @@ from tests.agent_runtime.mcp.parts import odd, python_sandbox
 
 @asynccontextmanager
 async def raw_session(directory: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A server on real pipes, to which a test writes lines that the official client never would."""
+    """A server on real pipes, for lines that the official client never sends."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bot", "mcp", "--dir", str(directory), "--sandbox", "local",
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,

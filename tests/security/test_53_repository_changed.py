@@ -66,7 +66,7 @@ async def test_a_repository_made_public_before_the_run_is_refused(
         assert stage.providers == []
 
 
-async def test_what_changed_while_the_agent_worked_is_asked_before_publishing(hub: LocalHub, tmp_path: Path) -> None:
+async def test_facts_are_checked_again_before_publishing(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [acting(WAIT_FOR_GO), FIX]) as stage:
         _set_private(hub, stage.repo, private=True)
         command = stage.say(stage.issue().number, "/codepilot fix")
@@ -101,7 +101,7 @@ async def test_work_on_an_issue_that_is_closed_meanwhile_is_stopped_and_kept(hub
         assert "+    return a + b" in (stage.data / "patches" / f"{job_id}.patch").read_text(encoding="utf-8")
 
 
-async def test_who_lost_the_right_while_the_agent_worked_gets_nothing_published(hub: LocalHub, tmp_path: Path) -> None:
+async def test_revoked_access_prevents_publication(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [acting(WAIT_FOR_GO), FIX]) as stage:
         writer = hub.add_user("writer").login
         hub.add_collaborator(stage.repo, writer, "write")

@@ -30,13 +30,13 @@ async def site(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 @pytest.mark.parametrize("path", [*PAGES, "/runs/none"])
-async def test_who_is_not_signed_in_sees_nothing(site: Served, path: str) -> None:
+async def test_pages_require_a_sign_in(site: Served, path: str) -> None:
     status, text, answer = await site.get(path)
     assert (status, text) == (303, "")
     assert answer.headers["Location"].startswith("/dashboard/sign-in?next=")
 
 
-async def test_who_is_not_signed_in_hears_nothing_and_ends_no_sign_in(site: Served) -> None:
+async def test_events_and_sign_out_require_a_sign_in(site: Served) -> None:
     assert (await site.get("/events"))[0] == 401
     assert (await site.post("/sign-out"))[0] == 401
 
@@ -59,7 +59,7 @@ async def test_a_page_that_cannot_be_made_has_no_details_and_all_headers(
 
 
 @pytest.mark.parametrize("token", ["", "wrong", TOKEN[:-1], TOKEN + "x", "\udcff"])
-async def test_another_token_signs_nobody_in(site: Served, token: str) -> None:
+async def test_a_foreign_token_is_rejected(site: Served, token: str) -> None:
     status, _, _ = await site.sign_in(token.encode("utf-8", "replace").decode())
     assert status == 403
     assert not site.cookie("codepilot_dashboard")
@@ -165,9 +165,7 @@ async def test_attempts_of_one_client_of_a_proxy_keep_no_other_out(tmp_path: Pat
         ("fe80::1%eth0", "", "fe80::/64"),
     ],
 )
-def test_a_client_is_known_by_its_connection_or_by_a_proxy_of_the_operator(
-    peer: str, forwarded: str, client: str
-) -> None:
+def test_a_client_is_identified_by_connection_or_trusted_proxy(peer: str, forwarded: str, client: str) -> None:
     assert client_of(peer, forwarded, (ip_network("10.0.0.0/8"),)) == client
 
 
@@ -179,7 +177,7 @@ async def test_a_sign_in_leads_nowhere_else(site: Served, next_page: str) -> Non
     assert answer.headers["Location"] == "/dashboard"
 
 
-async def test_what_strangers_wrote_is_text(site: Served) -> None:
+async def test_untrusted_content_is_text(site: Served) -> None:
     said = f"{HOSTILE} {SECRET}"
     call = ToolReturned(number=1, tool="execute", args={}, value=None, text=said, ok=True, seconds=0.1, label=said)
     site.events, site.patch = [call], f"+{said}\n"
@@ -205,7 +203,7 @@ async def test_an_error_page_has_the_headers_and_no_details(site: Served) -> Non
         assert "<script" not in text
 
 
-async def test_what_a_search_repeats_is_text(site: Served) -> None:
+async def test_a_search_term_is_text(site: Served) -> None:
     await site.sign_in()
     _, text, _ = await site.get("/runs", params={"repository": '"><script>', "state": "<b>", "page": "9" * 30})
     assert text.count("<script") == 1

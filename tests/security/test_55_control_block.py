@@ -21,7 +21,7 @@ SECRET = "hunter2-of-the-host"
 
 
 class Desk:
-    """Hears every call that gets through."""
+    """Records every call."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, tuple[Plain, ...], dict[str, Plain]]] = []
@@ -70,12 +70,12 @@ async def test_an_attack_fails_also_where_the_type_checker_does_not_see_it(
 
 
 async def _start_unseen(worker: InterpreterWorker, source: str, *, tools: object, **rest: Any) -> AsyncSnapshot:  # noqa: ANN401 - passed on
-    """Starts a block that the type checker does not see."""
+    """Start a block without the type checker."""
     return await worker.feed(source, type_check=False, **rest)
 
 
 @pytest.mark.parametrize("attack", CONTAINED)
-async def test_what_may_run_sees_nothing_of_the_host(monkeypatch: pytest.MonkeyPatch, attack: str) -> None:
+async def test_contained_blocks_see_nothing_of_the_host(monkeypatch: pytest.MonkeyPatch, attack: str) -> None:
     monkeypatch.setenv("SECRET", SECRET)
     interpreter, desk = (
         Interpreter(tools=["read_file", "anything"], stubs=f"from typing import Any\n{STUBS}"),
@@ -91,7 +91,7 @@ async def test_what_may_run_sees_nothing_of_the_host(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("attack", NOT_PLAIN)
-async def test_what_is_not_plain_or_too_much_never_reaches_a_tool(attack: str) -> None:
+async def test_invalid_or_oversized_data_never_reaches_a_tool(attack: str) -> None:
     interpreter, desk = Interpreter(tools=["anything"], stubs=f"from typing import Any\n{STUBS}"), Desk()
     try:
         with pytest.raises(ControlError, match="TypeError: anything: "):
@@ -102,7 +102,7 @@ async def test_what_is_not_plain_or_too_much_never_reaches_a_tool(attack: str) -
 
 
 @pytest.mark.parametrize(("source", "printed"), HARMLESS)
-async def test_what_only_looks_like_an_attack_works(source: str, printed: str) -> None:
+async def test_harmless_lookalikes_of_attacks_work(source: str, printed: str) -> None:
     interpreter, desk = Interpreter(tools=["anything"], stubs=f"from typing import Any\n{STUBS}"), Desk()
     try:
         await interpreter.run(source, call=desk.call, show=desk.show)

@@ -31,7 +31,7 @@ async def answer(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *
 
 
 def descendants(pid: int | str) -> list[Path]:
-    """The `/proc` directories of a process's children, their children, and so on."""
+    """`/proc` directories of all descendants of a process."""
     found: list[Path] = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text().split():
@@ -40,7 +40,7 @@ def descendants(pid: int | str) -> list[Path]:
 
 
 def workers() -> list[Path]:
-    """The processes of this test that run the interpreter."""
+    """Interpreter processes of this test."""
     return [place for place in descendants("self") if (place / "comm").read_text() == "program\n"]
 
 
@@ -151,7 +151,7 @@ async def test_it_dies_with_a_host_that_is_killed() -> None:
 
 
 def killed_host_had() -> list[Path]:
-    """The processes under a host that was killed while a block ran without end."""
+    """Processes of a host that was killed during an endless block."""
     script = """
         import asyncio, time
         from agent_runtime.interpreter.interpreter import Interpreter
@@ -188,7 +188,7 @@ def listener() -> Iterator[int]:
 
 
 def by_a_shell(script: str) -> subprocess.CompletedProcess[str]:
-    """What a program would see that got hold of the worker: a shell in its place, with its builtins only."""
+    """Output of a shell in the worker's place, with builtins only."""
     shell = shutil.which("bash")
     assert shell
     return subprocess.run(
@@ -224,7 +224,7 @@ def test_who_stands_there_knows_no_variable(monkeypatch: pytest.MonkeyPatch) -> 
     assert by_a_shell("echo ${SECRET-none}").stdout == "none\n"
 
 
-def test_what_a_cleaner_of_temporary_files_took_is_written_again() -> None:
+def test_removed_temporary_files_are_written_again() -> None:
     program = write_enclosed(Path("/bin/sh"))
     assert write_enclosed(Path("/bin/sh")) == program
     program.unlink()

@@ -20,13 +20,13 @@ from tests.agent_runtime.image_files import jpeg
 from tests.block_files import BlockFiles, call
 
 ON_THE_LOOP = 1
-"""What does its work on the event loop is done after one turn of it."""
+"""Functions that run on the event loop, in one turn."""
 
 FEW = 20
 
 
 async def turns_during(work: Awaitable[object]) -> int:
-    """How often the event loop turns while something is awaited."""
+    """Return the number of event loop turns during an await."""
     task = asyncio.ensure_future(work)
     turns = 0
     while not task.done():
@@ -38,7 +38,7 @@ async def turns_during(work: Awaitable[object]) -> int:
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
-    """A stranger's repository: with a matcher that backtracks, its files are listed when the universe is over."""
+    """A repository whose matcher backtracks practically forever."""
     (tmp_path / ".gitignore").write_text("*a" * 13 + "*b\n")
     (tmp_path / ("a" * 200)).touch()
     return tmp_path
@@ -77,7 +77,7 @@ def file_tools(root: Path, content: str) -> BlockFiles:
 
 
 async def called(tools: BlockFiles, *payloads: str, **arguments: object) -> ToolResult:
-    """A call of `write_file`, as control code makes it."""
+    """A call of `write_file` by control code."""
     tools.take(*payloads)
     return await call(tools.registry.get("write_file"), arguments)
 
@@ -116,8 +116,8 @@ async def test_a_write_of_a_large_file_does_what_it_does_to_a_small_one(tmp_path
         await called(tools, "x\n", path="big", mode="edit", start_line=9, end_line=9)
 
 
-async def test_of_what_was_read_a_bounded_number_of_bytes_is_kept(tmp_path: Path) -> None:
-    """Lists of two-letter lines take thirty times the room of the text."""
+async def test_stored_reads_are_bounded(tmp_path: Path) -> None:
+    """Lists of two-letter lines take thirty times the memory of the text."""
     seen = Versions()
     for number in range(100):
         seen.record_read(f"f{number}", "v1", f"{number}\n" * 500_000)

@@ -18,7 +18,7 @@ from agent_runtime.interpreter.source import InterpreterLimits
 STUBS = "from typing import Any\ndef anything(*values: Any) -> Any: ..."
 LIMITS = InterpreterLimits(seconds=0.5, memory_bytes=64 * 1024**2, calls=50, printed_chars=10_000)
 LONGEST_SLEEP = 3.0
-"""Seconds for which the event loop may be busy on a machine that does other things too; the attacks take for ever."""
+"""Seconds that the event loop may block on a busy machine; the attacks are endless."""
 
 BOMBS: dict[str, str] = {
     "endless loop": "while True: pass",
@@ -56,7 +56,7 @@ BOMBS: dict[str, str] = {
     "expression with a million matches": "import re\nwhile True: re.sub('', 'x' * 1000, 'a' * 10_000)",
     "hashes without end": "import hashlib\nwhile True: hashlib.sha256(b'a' * 10**6)",
 }
-"""Name → a block that would take for ever, or all the memory; each must end in a `LimitError`."""
+"""Endless or memory-hungry blocks; each must end in a `LimitError`."""
 
 ENDING: dict[str, str] = {
     "an expression that backtracks": "import re\nre.match(r'(a+)+$', 'a' * 5000 + 'b')",
@@ -71,12 +71,12 @@ ENDING: dict[str, str] = {
     "sleep": "import time\ntime.sleep(10_000)",
     "asynchronous sleep": "import asyncio\nawait asyncio.sleep(10_000)",
 }
-"""Name → a block that ends by itself, whichever way, without having kept anybody waiting."""
+"""Blocks that end by themselves, without blocking."""
 
 
 @asynccontextmanager
 async def heartbeat() -> AsyncIterator[list[float]]:
-    """Beats while the block runs, and says afterwards when it did."""
+    """Beat while the block runs, and return the times."""
     beats = [time.monotonic()]
 
     async def beat() -> None:
@@ -93,7 +93,7 @@ async def heartbeat() -> AsyncIterator[list[float]]:
 
 
 class Desk:
-    """A tool that does nothing; counts."""
+    """A tool that only counts its calls."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -150,7 +150,7 @@ async def test_the_limit_that_it_went_over_is_told(interpreter: Interpreter, nam
 
 
 @pytest.mark.parametrize("name", ENDING)
-async def test_what_only_looks_endless_ends(interpreter: Interpreter, name: str) -> None:
+async def test_a_seemingly_endless_block_ends(interpreter: Interpreter, name: str) -> None:
     with suppress(ControlError, FormatError, LimitError):
         await run(interpreter, ENDING[name])
     assert (await run(interpreter, "print('alive')")).shown == len("alive\n")

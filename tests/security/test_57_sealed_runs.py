@@ -39,7 +39,7 @@ def saved(**changes: object) -> SavedJob:
     return replace(usual, **changes)  # type: ignore[arg-type] # whatever a test needs
 
 
-def test_nobody_reads_what_is_sealed() -> None:
+def test_sealed_state_requires_the_key() -> None:
     sealed = seal(saved(), KEY)
     assert b"hunter2" not in sealed
     assert unseal(sealed, KEY, repo_id=10, thread=7) == saved()
@@ -60,7 +60,7 @@ def test_a_byte_that_is_altered_is_noticed(at: int) -> None:
     [a_job(number=8), replace(a_job(), repo=Repo(id=11, full_name="octo/calc", private=False))],
     ids=["thread", "repository"],
 )
-def test_what_was_sealed_in_another_place_is_refused(job: object) -> None:
+def test_state_sealed_elsewhere_is_refused(job: object) -> None:
     with pytest.raises(SealError, match="another thread"):
         unseal(seal(saved(job=job), KEY), KEY, repo_id=10, thread=7)
 
@@ -149,7 +149,7 @@ async def test_only_an_artifact_that_was_sealed_with_the_key_is_gone_on_with(hub
     assert "Waiting for you" in thread.status
 
 
-async def test_what_a_forks_pull_request_has_kept_is_not_even_read(hub: LocalHub, tmp_path: Path) -> None:
+async def test_artifacts_of_a_forks_pull_request_are_not_read(hub: LocalHub, tmp_path: Path) -> None:
     thread = handed(hub, tmp_path)
     hub.add_user("eve")
     fork = hub.add_repo("eve/calc", owner="eve", fork_of=thread.repo)
@@ -186,7 +186,7 @@ async def test_a_strangers_approval_fetches_nothing(hub: LocalHub, tmp_path: Pat
     assert "Waiting for you" in thread.status
 
 
-async def test_a_push_voids_what_waits(hub: LocalHub, tmp_path: Path) -> None:
+async def test_a_push_voids_pending_requests(hub: LocalHub, tmp_path: Path) -> None:
     thread = handed(hub, tmp_path, pull=True)
     assert await thread.say("/codepilot fix", ASKS) is JobState.WAITING
     hub.commit(thread.repo, {"more.txt": "More.\n"}, message="More", author="mona", branch="topic")

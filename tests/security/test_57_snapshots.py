@@ -37,7 +37,7 @@ DONE = "```completion\nDone.\n```\n"
 
 @pytest.fixture
 def start(tmp_path: Path) -> Callable[..., AsyncRuntime]:
-    """Makes a runtime on a session, which asks before each command."""
+    """Create a runtime on a session that asks before each command."""
     sandbox = pick_sandbox("auto", SandboxSettings())
 
     def make(session: InMemorySession, *replies: str, key: bytes = KEY) -> AsyncRuntime:
@@ -53,7 +53,7 @@ def start(tmp_path: Path) -> Callable[..., AsyncRuntime]:
 
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[InterpreterState]:
-    """Every state that an interpreter was given to go on with."""
+    """All states given to an interpreter for resumption."""
     seen: list[InterpreterState] = []
     resume = Interpreter.resume
 
@@ -66,7 +66,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[InterpreterState]:
 
 
 async def _paused(start: Callable[..., AsyncRuntime], name: str) -> tuple[InMemorySession, int, Paused]:
-    """A session with a run that waits; where the pause stands in it, and the pause."""
+    """Return a session with a waiting run, the pause's location, and the pause."""
     session = InMemorySession(name)
     async with start(session, REPLY) as runtime:
         assert (await runtime.run("Count")).status is Status.PAUSED
@@ -74,7 +74,7 @@ async def _paused(start: Callable[..., AsyncRuntime], name: str) -> tuple[InMemo
 
 
 def _altered(paused: Paused, at: float) -> Paused:
-    """The same pause with one byte of what it holds changed, `at` of the way through it."""
+    """Return the pause with one byte changed, at the fraction `at`."""
     state = json.loads(paused.state)
     sealed = bytearray(base64.urlsafe_b64decode(state["sealed"]))
     sealed[int(at * (len(sealed) - 1))] ^= 1

@@ -28,17 +28,15 @@ MIB = 1 << 20
 PYTHON = "/usr/bin/python3"
 SECONDS = 20
 _NEIGHBOUR = seconds(58058)
-"""A deadline, not a measurement: other work may run on the machine."""
+"""A deadline, since other work may run on the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attack:
-    """One way to take without end.
+    """An endless consumer.
 
     Attributes:
-        limits: of the sandbox that it runs in.
-        command: it.
-        told: the limit that the model must be told.
+        told: the limit in the report to the model.
     """
 
     limits: dict[str, Any]
@@ -49,7 +47,7 @@ class Attack:
 _MEMORY, _DISK, _FILES = {"memory_bytes": 200 * MIB}, {"disk_bytes": 100 * MIB}, {"files": 2_000}
 _ONE_HOG = f"{PYTHON} -c 'import time; x = bytearray(80 << 20); time.sleep(60)'"
 _BOMB = "bomb() { if (( $1 )); then bomb $(($1 - 1)) & bomb $(($1 - 1)) & fi; sleep 60; }; bomb 8"
-"""It doubles like every other, up to 511 processes: for root, the watcher is all that stands before the machine."""
+"""Doubles up to 511 processes: for root, the watcher is the only limit."""
 _UNWAITED = f"""{PYTHON} -c '
 import os, signal, time
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -142,7 +140,7 @@ def tools_with(limits: dict[str, Any], workspace: Path) -> ShellTools:
 
 @pytest_asyncio.fixture
 async def neighbour(tmp_path: Path) -> AsyncIterator[ShellTools]:
-    """Another job's terminal, at work."""
+    """An active terminal of another job."""
     tools = tools_with({}, tmp_path / "neighbour")
     await tools.execute("main", f"echo kept >file; kept=yes; sleep {_NEIGHBOUR} &", SECONDS)
     yield tools
@@ -176,7 +174,7 @@ async def test_the_next_command_has_a_shell_and_the_workspace(tmp_path: Path) ->
     await tools.close()
 
 
-async def test_what_happens_in_the_background_is_told_with_the_next_command(tmp_path: Path) -> None:
+async def test_background_events_are_reported_with_the_next_command(tmp_path: Path) -> None:
     tools = tools_with({"cpu_seconds": 0.5}, tmp_path / "job")
     first = await tools.execute("main", "while :; do :; done &", SECONDS)
     assert "status: completed" in first.text

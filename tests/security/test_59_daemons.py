@@ -69,8 +69,8 @@ async def test_a_daemon_dies_with_a_bot_that_is_killed(tmp_path: Path) -> None:
     await eventually(lambda: not processes_with(tag))
 
 
-async def test_what_listens_to_nobody_dies_with_a_bot_that_is_killed(tmp_path: Path) -> None:
-    """Shells end when nobody listens to them any more; this one would not notice."""
+async def test_a_detached_process_dies_with_a_killed_bot(tmp_path: Path) -> None:
+    """Shells end without a listener; this process would not notice."""
     tag = seconds(71030)
     bot = (
         "import subprocess, sys, time; from pathlib import Path; sys.path.insert(0, sys.argv[2])\n"

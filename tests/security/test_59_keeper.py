@@ -70,7 +70,7 @@ async def test_orphans_are_reaped(tools: ShellTools) -> None:
 
 
 @pytest.mark.parametrize("words", ["yes", "yes | tr -d '\\n'", "sleep 60", "exec >&- 2>&- <&-; sleep 60"])
-async def test_a_keeper_that_was_taken_over_holds_nobody_up(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_compromised_keeper_does_not_block(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(init_module, "_ANSWER_SECONDS", 0.3)
     monkeypatch.setattr(init_module, "_START_SECONDS", 0.3)
     keeper = SandboxInit(Launch(argv=("/bin/bash", "-c", f"exec 2>/dev/null; {words}"), env={}))
@@ -89,7 +89,7 @@ async def test_a_huge_exit_code_is_no_exit_code(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_a_group_number_is_signalled_only_inside(tmp_path: Path) -> None:
-    """A terminal names a group that is gone by the number of a group outside, once the kernel gives it away again."""
+    """The kernel may reuse the number of an ended group for one outside."""
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as bystander:  # noqa: ASYNC220 - it has to be a group of ours
         namespace = (tmp_path / "of-no-process").parent.stat().st_ino
         ProcessFamily(mark="none", session=bystander.pid, namespace=namespace).signal_group(
@@ -118,7 +118,7 @@ async def test_keepers_that_nobody_closes_give_their_descriptors_back(tmp_path: 
 
 
 async def test_nothing_is_written_after_the_end(tools: ShellTools, tmp_path: Path) -> None:
-    """What is published is read after the end, so nothing may change then any more."""
+    """The files are read for publication afterwards."""
     write = "while :; do echo $((i += 1)) > counter; done"
     await run(tools, f"for n in 1 2 3 4 5 6 7 8; do setsid bash -c '{write}' & done; sleep 0.2")
     await tools.close()
@@ -127,7 +127,7 @@ async def test_nothing_is_written_after_the_end(tools: ShellTools, tmp_path: Pat
     assert len(stamps) == 1
 
 
-def test_what_a_killed_process_left_is_removed_by_the_next_one() -> None:
+def test_leftovers_of_a_killed_process_are_removed_by_the_next() -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[1]); from agent_runtime.sandbox.protocol import PrivateDirectory\n"
         "made = PrivateDirectory('codepilot-test-59-'); print(made.path, flush=True); sys.stdin.read()"

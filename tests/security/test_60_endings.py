@@ -91,7 +91,7 @@ async def test_numbers_in_a_mark_are_short() -> None:
 
 
 async def test_an_environment_of_any_size_is_read_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process can declare gigabytes of its memory to be its environment (PR_SET_MM in prctl(2))."""
+    """A process can declare gigabytes as its environment (PR_SET_MM in prctl(2))."""
     mark = "m" * 32
     with subprocess.Popen(["sleep", "60"], env={processes.MARK: mark, "LAST": "x" * 5_000}) as process:  # noqa: ASYNC220 - to look at
         family = ProcessFamily(mark=mark, session=0, namespace=None)
@@ -101,7 +101,7 @@ async def test_an_environment_of_any_size_is_read_up_to_a_bound(monkeypatch: pyt
         process.kill()
 
 
-def test_content_whose_temporary_file_is_removed_is_an_error_that_is_told(tmp_path: Path) -> None:
+def test_a_removed_temporary_file_is_a_reported_error(tmp_path: Path) -> None:
     with Workspace(tmp_path) as workspace:
         staged = workspace.stage("file", b"new")
         next(tmp_path.glob(".*.tmp")).unlink()

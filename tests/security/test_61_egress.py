@@ -1,7 +1,7 @@
-"""Threat 61, with a network: what is on the list works, everything else is denied and logged.
+"""Threat 61, with a network: listed hosts work, everything else is denied and logged.
 
-Hosts of the tests live on the loopback, which the real policy refuses: the proxy is given a policy that lets this one
-address pass, and a resolver that leads made-up names there. Everything else is as in a run.
+Test hosts are on the loopback, which the real policy refuses, so the proxy gets a policy that allows this address and
+a resolver with made-up names. Everything else is as in a run.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def get(target, name, path="/"):
 
 @dataclass
 class Job:
-    """A sandbox with a way out."""
+    """A sandbox with network access."""
 
     shell: ShellTools
     workspace: Path
@@ -70,21 +70,21 @@ class Job:
     lost: list[str] = field(default_factory=list)
 
     async def run(self, command: str, seconds: float = 30) -> str:
-        """What a command says in the terminal `main`."""
+        """Return a command's output in the terminal `main`."""
         result = (await self.shell.execute("main", command, seconds)).value
         assert isinstance(result, dict)
         assert result["status"] == "completed", result["output"]
         return str(result["output"])
 
     async def attack(self, code: str) -> str:
-        """What a program says, with the words of `_TOOLS`; the last line of its traceback if there is one."""
+        """Return a program's output, or the last line of its traceback."""
         (self.workspace / "attack.py").write_text(f"{_TOOLS}\n{code}\n")
         return await self.run("/usr/bin/python3 -I attack.py 2>&1")
 
 
 @dataclass
 class Site:
-    """A host on the loopback: its authority, its port, and what it was asked."""
+    """A host on the loopback, with its requests."""
 
     ours: Authority
     port: int
@@ -121,7 +121,7 @@ async def job(
     leads_to: Callable[[str], Sequence[str]] = lambda _: [LOOPBACK],
     broken: Exception | None = None,
 ) -> AsyncIterator[Job]:
-    """A job that may reach `hosts`; `broken` is a fault of the proxy itself."""
+    """A job that may reach `hosts`; `broken` is a fault of the proxy."""
 
     async def resolve(host: str, port: int) -> Sequence[str]:
         return leads_to(host)
@@ -152,7 +152,7 @@ def _furnish(workspace: Path, ours: Authority | None) -> None:
 
 
 def _wheel(folder: Path) -> Path:
-    """A small package: one module, and what installers want to know of it."""
+    """A minimal package with its metadata."""
     path, info = folder / "tidings-1.0-py3-none-any.whl", "tidings-1.0.dist-info"
     with zipfile.ZipFile(path, "w") as wheel:
         wheel.writestr("tidings.py", "NEWS = 'installed through the proxy'\n")
@@ -166,7 +166,7 @@ def _wheel(folder: Path) -> Path:
 
 @asynccontextmanager
 async def _index(folder: Path, ours: Authority) -> AsyncIterator[int]:
-    """A package index that keeps its files on another host, as the big one does."""
+    """A package index with files on another host, like PyPI."""
     wheel = _wheel(folder)
 
     async def project(request: web.Request) -> web.Response:
@@ -238,7 +238,7 @@ async def test_with_a_network_there_is_still_no_other_way_out(site: Site, tmp_pa
         assert "hello from a.example" in said
 
 
-async def test_what_is_not_on_the_list_is_denied_and_logged(site: Site, tmp_path: Path) -> None:
+async def test_unlisted_hosts_are_denied_and_logged(site: Site, tmp_path: Path) -> None:
     async with job(tmp_path / "work", f"a.example:{site.port}", ours=site.ours) as each:
         targets = [f"b.example:{site.port}", "a.example:443", "169.254.169.254:80", f"127.0.0.1:{site.port}"]
         said = await each.attack("\n".join(f"tunnel({target!r})" for target in targets))
@@ -297,7 +297,7 @@ async def test_too_many_connections_end_the_network_and_the_job_is_told(site: Si
         assert "ConnectionRefusedError" in await each.attack(f"tunnel({target!r})")
 
 
-async def test_whoever_holds_connections_open_holds_up_nobody_for_long(site: Site, tmp_path: Path) -> None:
+async def test_open_connections_do_not_block_others(site: Site, tmp_path: Path) -> None:
     target, limits = f"a.example:{site.port}", NetworkLimits(at_once=4, handshake_seconds=0.5)
     async with job(tmp_path / "work", target, ours=site.ours, limits=limits) as each:
         said = await each.attack(
@@ -338,7 +338,7 @@ def _is_ours(pid: int) -> bool:
 
 
 async def test_nothing_of_the_proxy_runs_inside(site: Site, tmp_path: Path) -> None:
-    """Hence there is no forwarder to kill, to stop, to take over or to stand in for."""
+    """So there is no forwarder to kill, stop or replace."""
     target = f"a.example:{site.port}"
     async with job(tmp_path / "work", target, ours=site.ours) as each:
         assert "hello" in await each.attack(f"print(get({target!r}, 'a.example'))")
@@ -382,6 +382,6 @@ async def test_without_a_network_no_port_is_open_and_no_variable_speaks_of_one(t
         await shell.close()
 
 
-def test_a_network_that_cannot_be_entered_is_said_so(tmp_path: Path) -> None:
+def test_an_unavailable_network_namespace_is_reported(tmp_path: Path) -> None:
     with (tmp_path / "no namespace").open("w") as file, pytest.raises(SandboxError, match="cannot be opened"):
         listen_in_namespace(file.fileno())

@@ -23,7 +23,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def serving(handler: Handler) -> AsyncIterator[str]:
-    """A server that answers everything so; its address."""
+    """A server with one response; returns its address."""
     app = web.Application()
     app.router.add_route("*", "/{rest:.*}", handler)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
@@ -151,7 +151,7 @@ async def test_no_token_and_no_cookie_goes_with_the_request(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("promised", [None, "10"])
-async def test_no_more_is_read_than_the_limit_whatever_the_server_says(promised: str | None) -> None:
+async def test_a_download_is_limited(promised: str | None) -> None:
     sent = 0
 
     async def endless(request: web.Request) -> web.StreamResponse:
@@ -171,7 +171,7 @@ async def test_no_more_is_read_than_the_limit_whatever_the_server_says(promised:
     assert sent < 50_000_000
 
 
-async def test_what_is_compressed_is_not_blown_up() -> None:
+async def test_compressed_content_is_not_expanded() -> None:
     async def packed(request: web.Request) -> web.Response:
         assert request.headers["Accept-Encoding"] == "identity"
         return web.Response(body=b"\x1f\x8b packed", headers={"Content-Encoding": "gzip"})
@@ -180,7 +180,7 @@ async def test_what_is_compressed_is_not_blown_up() -> None:
         assert await fetched(server) == b"\x1f\x8b packed"
 
 
-async def test_who_answers_too_slowly_is_left() -> None:
+async def test_a_slow_response_is_aborted() -> None:
     async def drips(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -195,7 +195,7 @@ async def test_who_answers_too_slowly_is_left() -> None:
 
 
 @pytest.mark.parametrize(("status", "said"), [(404, "was deleted"), (403, "was deleted"), (500, "GitHub answered 500")])
-async def test_what_is_not_there_is_told(status: int, said: str) -> None:
+async def test_a_missing_picture_is_reported(status: int, said: str) -> None:
     async def no(_request: web.Request) -> web.Response:
         return web.Response(status=status, body=b"x")
 
@@ -204,7 +204,7 @@ async def test_what_is_not_there_is_told(status: int, said: str) -> None:
             await fetched(server)
 
 
-async def test_a_server_that_is_not_there_is_told() -> None:
+async def test_an_unreachable_server_is_reported() -> None:
     with pytest.raises(PictureError) as caught:
         await fetched("http://127.0.0.1:1")
     assert isinstance(caught.value.__cause__, ClientError)

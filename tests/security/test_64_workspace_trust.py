@@ -71,7 +71,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], list[str]]:
-    """Put a person at the terminal who always gives one answer; None for nobody."""
+    """Simulate a user who always gives one answer; None for no terminal."""
 
     def sit_down(text: str | None) -> list[str]:
         questions: list[str] = []
@@ -89,7 +89,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], list[str]]
 
 
 def keys_of(folder: Path, text: str) -> list[str]:
-    """The keys of an agent file that need trust."""
+    """Return the keys that require trust."""
     return [each.key for each in guarded_keys(read_document(text, source="agent.yaml"), folder)]
 
 
@@ -209,7 +209,7 @@ def test_a_key_that_can_weaken_something_needs_trust(clone: Path, sections: dict
 
 
 def leaves(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The keys of a schema that hold a value, as `HARMLESS` names them."""
+    """Return the schema's keys with values, as `HARMLESS` names them."""
     for name, field in model.model_fields.items():
         annotation = str(field.annotation)
         here = (*path, name, *(["[]"] if "list[" in annotation else []))
@@ -225,7 +225,7 @@ def section_in(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401 - any
 
 
 def test_every_key_of_the_schema_is_decided_on() -> None:
-    """A new key of the schema fails here until somebody has decided on it; until then it needs trust."""
+    """A new key requires trust until it is classified."""
     keys = {each[1:] for each in leaves(AgentDocument)}
     listed = {each[:-1] if each[-1] == "[]" else each for each in HARMLESS}
     whole = {("permissions", "[]")}  # decided on as one
@@ -282,7 +282,7 @@ def test_any_other_answer_refuses(clone: Path, answer: Callable[[str | None], li
         load_agent_file(ChatOptions())
 
 
-def test_what_is_shown_has_no_control_characters_and_no_lines_of_its_own(clone: Path) -> None:
+def test_the_prompt_has_no_control_characters_or_extra_lines(clone: Path) -> None:
     text = agent_yaml(
         runtime={"docker_image": "a\x1b[2Kb\u202ec"},
         mcp=[{"name": "x", "command": "sh", "env": {"A\n  agent.yaml:1: harmless": "1\n2"}}],
@@ -293,7 +293,7 @@ def test_what_is_shown_has_no_control_characters_and_no_lines_of_its_own(clone: 
     assert any("\\u202e" in line for line in lines)
 
 
-def test_what_is_too_long_to_be_read_is_not_asked_about(clone: Path, answer: Callable[[str | None], list[str]]) -> None:
+def test_an_oversized_agent_file_is_not_offered(clone: Path, answer: Callable[[str | None], list[str]]) -> None:
     (clone / "agent.yaml").write_text(agent_yaml(runtime={"docker_image": "x" * 50_000}))
     questions = answer("y")
     with pytest.raises(SettingsError, match="characters"):

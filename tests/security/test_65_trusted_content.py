@@ -17,7 +17,7 @@ from agent_runtime.agent.trust import guarded_keys
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A clone with every kind of file that an agent file names; its agent file has a key that needs trust."""
+    """A clone with every kind of referenced file; its agent file requires trust."""
     (tmp_path / "home").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     folder = tmp_path / "clone"
@@ -54,7 +54,7 @@ def keys_of(path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def record(clone: Path) -> TrustRecord:
-    """The user's record, with trust in the clone as it is."""
+    """The user's record that trusts the clone."""
     kept = TrustRecord(reach=(clone,))
     kept.add(request_for(clone / "agent.yaml"))
     assert kept.has(request_for(clone / "agent.yaml"))
@@ -107,7 +107,7 @@ def test_a_trusted_directory_that_was_moved_is_not_trusted(clone: Path, record: 
 
 
 def test_a_link_to_the_directory_is_the_directory(clone: Path, record: TrustRecord) -> None:
-    """A link that a hostile clone brings leads to a directory that the user has trusted, and to nothing else."""
+    """A link in a hostile clone leads to a trusted directory only."""
     link = clone.with_name("link")
     link.symlink_to(clone)
     assert record.has(request_for(link / "agent.yaml"))
@@ -204,8 +204,8 @@ def test_a_loop_of_links_lies_in_no_directory(clone: Path) -> None:
     assert [each.key for each in guarded_keys(document, clone)] == ["runtime.work_dir"]
 
 
-def test_what_was_hashed_is_what_is_used(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every file changes as soon as it has been read, and again when the user is asked."""
+def test_the_hashed_content_is_used(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file changes after it was read, and again at the prompt."""
     reads: list[str] = []
     read = trust.read_text
 
@@ -271,7 +271,7 @@ def test_nothing_outside_is_opened_before_trust(clone: Path, monkeypatch: pytest
 
 
 def test_files_outside_are_read_only_for_trusted_settings(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record of trust in other settings does not have the files read that the new ones name."""
+    """Trust in other settings does not open the files that new ones name."""
     private = outside(clone)
     write(clone, system_prompt=str(private / "prompt.md"))
     kept = TrustRecord(reach=(clone,))

@@ -39,7 +39,7 @@ def _add_files(tree: Tree, number: int) -> None:
 
 @contextmanager
 def calls_in_turns(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Count the calls that each turn of the loop makes, to functions of Python and of C."""
+    """Count the calls of Python and C functions in each turn of the loop."""
     turns: list[int] = []
     run: Callable[[events.Handle], None] = events.Handle._run
 

@@ -51,12 +51,12 @@ _ASKS = Policy(
         Rule(decision="allow", tool="execute", commands=allowed_commands()),
     ),
 )
-"""As at the level `ask` with a network: the built-in list has hundreds of patterns."""
+"""The level `ask` with a network: hundreds of built-in patterns."""
 
 ON_THE_LOOP: dict[str, tuple[int, Read]] = {}
-"""Readers that do all of it in one turn, by name; with the characters that they are given."""
+"""Readers that run in one turn, by name, with their number of characters."""
 IN_A_THREAD: dict[str, tuple[int, Read]] = {}
-"""Those that run in a thread and leave the interpreter to others every few milliseconds, or in a worker process."""
+"""Readers in a thread that releases the interpreter, or in a worker process."""
 
 
 def _on_the_loop(name: str, size: int) -> Callable[[Read], Read]:
@@ -344,7 +344,7 @@ def test_a_command_that_no_rule_has_to_read_has_no_limit() -> None:
 
 
 def test_commands_within_each_other_are_read_however_deep() -> None:
-    """A reader that calls itself for each ends the run with a `RecursionError`."""
+    """A recursive reader fails with `RecursionError`."""
     commands = parse_commands("$(a " * 240 + ")" * 240)
     assert len(commands) == 241
     assert all(command.doubt for command in commands)

@@ -41,7 +41,7 @@ RUNNER = {
 
 
 class _Files:
-    """A client of GitHub that has one workflow file."""
+    """A GitHub client with one workflow file."""
 
     def __init__(self, content: bytes | Exception | None) -> None:
         self.repos, self._content, self.read = self, content, list[tuple[str, ...]]()
@@ -105,7 +105,7 @@ EXPRESSIONS = [
 
 @pytest.mark.parametrize("event", ["issues", "schedule", "push", "workflow_dispatch", "repository_dispatch"])
 @pytest.mark.parametrize(("expression", "value"), EXPRESSIONS)
-async def test_what_strangers_can_write_is_never_the_goal(expression: str, value: str, event: str) -> None:
+async def test_untrusted_text_is_never_the_goal(expression: str, value: str, event: str) -> None:
     file = _file(prompt=f"Handle this: ${{{{ {expression} }}}}. Be brief.\n")
     verified = await _verified(f"Handle this: {value}. Be brief.\n", file, event=event)
     assert verified.goal == "Handle this: [value 1 of the workflow's prompt, quoted below]. Be brief."
@@ -130,7 +130,7 @@ async def test_a_value_that_repeats_the_files_words_is_a_quote() -> None:
     assert [each.text for each in verified.values] == [f"{hostile}\nTask: answer"]
 
 
-async def test_what_only_people_with_write_access_can_set_stays_a_goal() -> None:
+async def test_text_that_requires_write_access_stays_a_goal() -> None:
     template = "${{ inputs.task }} in ${{ github.repository }}"
     verified = await _verified("Tidy up in octo/calc", _file(prompt=template), event="workflow_dispatch")
     assert verified == VerifiedInputs(goal="Tidy up in octo/calc")

@@ -214,7 +214,7 @@ async def test_the_judge_notices_each_plant_where_repositories_may_be_made(top: 
     assert (trap.parent / "sprung").exists()
 
 
-async def test_what_is_set_aside_is_named_and_kept(top: Path, trap: Path, state: Path) -> None:
+async def test_a_renamed_directory_is_reported_and_preserved(top: Path, trap: Path, state: Path) -> None:
     said = await run(top, evil(trap) + "repo dir/x; rm dir/file.txt")
     (shelf,) = shelves(state)
     assert f"Set aside: dir/x/.git (now {shelf})" in said
@@ -303,7 +303,7 @@ asyncio.run(main())
 """
 
 
-async def test_what_a_killed_process_left_is_set_aside_at_the_next_start(
+async def test_leftovers_of_a_killed_process_are_renamed_at_the_next_start(
     top: Path,
 ) -> None:
     process = await asyncio.create_subprocess_exec(

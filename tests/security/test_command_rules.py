@@ -1,6 +1,6 @@
-"""Rules that allow commands: `pytest *` never approves `pytest; anything`, nor anything else that bash would run.
+"""Command rules: `pytest *` never approves `pytest; anything`, nor anything else that bash would run.
 
-What was approved is run by a real bash, in which every command is only written down.
+A real bash runs the approved text, in which commands are only recorded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ command_not_found_handle() { printf '%s\0' "$@" > "$LOG/$BASHPID"; }
 for name in $(compgen -b); do case $name in printf|enable|:) ;; *) enable -n "$name";; esac; done
 enable -n : enable
 """
-"""No program is to be found and no builtin is left, so all that would run is told to the handler, and nothing runs."""
+"""Without programs and builtins, every command reaches the handler and none runs."""
 
 
 def decided(command: str) -> Permitted | NeedsApproval:
@@ -33,7 +33,7 @@ def decided(command: str) -> Permitted | NeedsApproval:
 
 
 def run_by_bash(text: str, directory: Path) -> list[list[str]]:
-    """The commands, each as its words, that bash comes to run for a text; sorted."""
+    """Return the commands that bash would run, as sorted lists of words."""
     log = directory / "log"
     log.mkdir(exist_ok=True)
     for old in log.iterdir():
@@ -56,7 +56,7 @@ def run_by_bash(text: str, directory: Path) -> list[list[str]]:
 
 
 def is_told_by(ran: list[str], words: tuple[str | None, ...] | None) -> bool:
-    """Whether what ran is what the words say; those that only the run can tell stand at the end of these tests."""
+    """Whether the executed commands match the words, except those known only at run time."""
     assert words is not None
     known = words[: words.index(None)] if None in words else words
     return tuple(ran[: len(known)]) == known and (None in words or len(ran) == len(known))
@@ -77,7 +77,7 @@ def test_there_are_many_attacks() -> None:
 
 
 @pytest.mark.parametrize("command", ALLOWED, ids=repr)
-def test_what_is_plainly_meant_is_approved_and_bash_runs_just_that(command: str, tmp_path: Path) -> None:
+def test_plain_commands_are_approved_and_run_exactly(command: str, tmp_path: Path) -> None:
     assert isinstance(decided(command), Permitted)
     ran = run_by_bash(command, tmp_path)
     assert ran
@@ -119,9 +119,7 @@ _FRAGMENTS = st.sampled_from(
     max_examples=2500, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(_FRAGMENTS, min_size=1, max_size=9), st.sampled_from(["pytest ", "git status", "echo ", ""]))
-def test_whatever_is_approved_bash_runs_only_what_was_read(
-    tmp_path: Path, fragments: list[str], beginning: str
-) -> None:
+def test_bash_runs_only_the_approved_commands(tmp_path: Path, fragments: list[str], beginning: str) -> None:
     text = beginning + "".join(fragments)
     if not isinstance(decided(text), Permitted):
         return

@@ -1,4 +1,4 @@
-"""`defences.toml` is in line with the code. That each defence is missed by its tests is for `make defences` to see."""
+"""Consistency of `defences.toml` with the code; `make defences` verifies that tests notice a missing defence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.source_files import ROOT
 
 ALL = defences()
 _MOST_TEXTS = 6
-"""Defences that only a piece of text can name: entries of TOML files, parts of a string, a `case`. Lower it."""
+"""Limit of defences that only a piece of text can name, e.g. entries of TOML files. Lower it."""
 
 
 @functools.cache
@@ -24,13 +24,13 @@ def _functions(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("part", covered())
-def test_every_threat_has_a_defence_that_can_be_taken_out(part: str) -> None:
+def test_each_threat_has_a_removable_defence(part: str) -> None:
     listed = {each.threat for each in ALL}
     assert [number for number in PARTS[part] if number not in listed] == []
 
 
 @pytest.mark.parametrize("defence", ALL, ids=lambda each: f"{each.threat} {each.what}")
-def test_it_is_where_the_list_says_and_its_tests_are_there(defence: Defence) -> None:
+def test_each_defence_and_its_tests_exist(defence: Defence) -> None:
     source = (ROOT / defence.file).read_text()
     without = defence.taken_out_of(source)
     compile(without, defence.file, "exec")
@@ -103,6 +103,6 @@ def test_a_function_that_becomes_a_value_does_nothing_else() -> None:
         ("LIMIT", "becomes", "3"),
     ],
 )
-def test_what_is_not_there_or_is_there_twice_is_not_changed(name: str, how: str, part: str) -> None:
+def test_a_missing_or_ambiguous_part_is_an_error(name: str, how: str, part: str) -> None:
     with pytest.raises(LookupError):
         changed(_CODE, name, how, part)

@@ -1,4 +1,4 @@
-"""Why failing checks are left alone, and what is said of it."""
+"""Reasons to leave failed checks alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def with_remark(job: FailedJob, message: str) -> FailedJob:
     return replace(job, annotations=(Remark(path=".github", line=1, message=message),))
 
 
-def test_what_failed_in_the_projects_own_step_is_worked_on() -> None:
+def test_a_failure_in_a_step_of_the_project_is_fixed() -> None:
     assert skip_reason(RED) is None
     assert skip_reason(replace(RED, attempts=1, red_on_base=None)) is None
 
@@ -87,13 +87,13 @@ def test_each_no_is_one_line(facts: FailureFacts, cause: str, said: str) -> None
     ],
     ids=["own branch", "our own push", "cancelled by the next push"],
 )
-def test_what_concerns_nobody_is_told_to_nobody(facts: FailureFacts) -> None:
+def test_an_outdated_failure_is_silent(facts: FailureFacts) -> None:
     skip = skip_reason(facts)
     assert skip is not None
     assert skip.silent
 
 
-def test_a_job_that_passes_on_the_base_is_worked_on_though_another_fails_there() -> None:
+def test_a_job_that_passes_on_the_base_is_fixed() -> None:
     lint = replace(JOB, id=2, name="lint")
     assert skip_reason(replace(RED, jobs=(JOB, lint), red_on_base=frozenset({"lint"}))) is None
 
@@ -141,7 +141,7 @@ def ended(*steps: tuple[str, str], conclusion: str = "failure") -> FailedJob:
         ),
     ],
 )
-def test_what_is_no_fault_of_the_code(job: FailedJob, why: str) -> None:
+def test_failures_outside_the_code(job: FailedJob, why: str) -> None:
     assert infrastructure_cause((job,)) == why
 
 
@@ -159,7 +159,7 @@ def test_what_is_no_fault_of_the_code(job: FailedJob, why: str) -> None:
     ],
     ids=["own step", "own words", "a test that hangs", "nothing known", "own Pull", "own Post", "own Pre"],
 )
-def test_what_may_be_a_fault_of_the_code(job: FailedJob) -> None:
+def test_failures_possibly_in_the_code(job: FailedJob) -> None:
     assert infrastructure_cause((job,)) == ""
 
 

@@ -1,7 +1,6 @@
-"""The excerpts of logs: the failed steps, the first failures in them, and saved logs with their zip files.
+"""Excerpts of logs: failed steps, first failures, zip files.
 
-The samples were printed by the tools themselves; but those of go, gradle, clang, and of Maven's Surefire and javac were
-written after what these document.
+The samples are real output, except that those of go, gradle, clang, Surefire and javac follow the documentation.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def lines_of(name: str) -> list[str]:
     ],
 )
 @pytest.mark.parametrize("buried", [False, True], ids=["alone", "in a long log"])
-def test_the_first_failures_are_told_whole(name: str, told: list[str], *, buried: bool) -> None:
+def test_the_first_failures_are_complete(name: str, told: list[str], *, buried: bool) -> None:
     lines = lines_of(name)
     noise = [f"Downloading part {number}" for number in range(5_000)] if buried else []
     text, more = excerpt([*noise, *lines, *(line.replace("part", "rest") for line in noise)], LIMIT)
@@ -88,7 +87,7 @@ def test_the_first_failures_are_told_whole(name: str, told: list[str], *, buried
     assert any(is_signal(line) for line in lines)
 
 
-def test_there_is_a_sample_of_every_tool() -> None:
+def test_each_format_has_a_sample() -> None:
     def stem(name: str) -> str:
         return name.replace(" ", "_").split("_")[0]
 
@@ -120,7 +119,7 @@ def test_a_failure_that_is_too_long_keeps_its_beginning_and_its_end() -> None:
     assert len(text) < 700
 
 
-def test_of_what_no_known_tool_wrote_the_end_is_told() -> None:
+def test_the_end_of_an_unknown_log_is_returned() -> None:
     text, more = excerpt([f"line {number}" for number in range(1_000)], 100)
     assert more == 0
     assert text.startswith("line 989\nline 990\n")
@@ -129,7 +128,7 @@ def test_of_what_no_known_tool_wrote_the_end_is_told() -> None:
     assert excerpt([], 100) == ("", 0)
 
 
-def test_what_two_tools_know_is_one_failure() -> None:
+def test_a_failure_of_two_formats_counts_once() -> None:
     lines = [
         "src/a.py:3:1: error: Name 'x' is not defined  [name-defined]",
         "Found 1 error in 1 file (checked 1 source file)",
@@ -138,7 +137,7 @@ def test_what_two_tools_know_is_one_failure() -> None:
     assert (text, more) == ("\n".join(lines), 0)
 
 
-def test_lines_that_were_never_kept_are_counted_with_the_others() -> None:
+def test_dropped_lines_are_counted_in_the_gap() -> None:
     lines = ["x", "[… 1,000 lines left out …]", "y", "z", "src/a.c:3:1: error: no"]
     text, _ = excerpt([*lines, *"abcde"], LIMIT)
     assert text.startswith("[… 1,003 lines left out …]\nsrc/a.c")
@@ -156,7 +155,7 @@ def packed(path: Path, **files: str) -> str:
 
 
 @pytest.mark.parametrize("moments", [NOW, [], [("2030-01-01T00:00:00Z", "")]], ids=["its time", "no time", "another"])
-def test_the_failure_is_found_whatever_the_times_say(tmp_path: Path, moments: list[tuple[str, str]]) -> None:
+def test_the_failure_is_found_despite_wrong_times(tmp_path: Path, moments: list[tuple[str, str]]) -> None:
     file = tmp_path / "log"
     file.write_text(LOG)
     assert digest(str(file), moments, 500) == ("==== FAILURES ====\n____ test_a ____\nE   assert 0", 0)
@@ -182,14 +181,14 @@ def test_no_more_is_unpacked_than_may_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x05\x06", b"<html>no</html>" * 100])
-def test_what_is_no_zip_file_is_said_to_be_none(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_zip_file_is_an_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "zip"
     path.write_bytes(content)
     with pytest.raises(ValueError, match="cannot be read"):
         digest_of_zip(str(path), "test", [], 500, 1_000)
 
 
-def test_a_zip_file_of_countless_files_is_left_alone(tmp_path: Path) -> None:
+def test_a_zip_file_with_too_many_files_is_an_error(tmp_path: Path) -> None:
     path = packed(tmp_path / "zip", **{f"{number}_x.txt": "" for number in range(20_001)})
     with pytest.raises(ValueError, match="more than 20,000 files"):
         digest_of_zip(path, "x", [], 500, 1_000)
@@ -222,7 +221,7 @@ FAILED_LINES = [
 ]
 
 
-def test_the_failed_step_is_found_by_its_times_or_by_the_runners_marks() -> None:
+def test_the_failed_step_is_found_by_times_or_marks() -> None:
     assert failing_lines([STEPS_LOG], [("2024-01-01T00:00:03Z", "2024-01-01T00:00:04Z")]) == FAILED_LINES
     assert failing_lines([STEPS_LOG])[: len(FAILED_LINES)] == FAILED_LINES
     assert failing_lines([STEPS_LOG], [("2030-01-01T00:00:03Z", "")]) == []
@@ -245,7 +244,7 @@ def noise(megabytes: int) -> Iterator[bytes]:
         yield chunk
 
 
-def test_of_a_huge_log_only_a_few_megabytes_are_kept_and_the_failure_in_its_middle_is_among_them() -> None:
+def test_a_huge_log_is_reduced_to_its_ends_and_first_failure() -> None:
     def chunks() -> Iterator[bytes]:
         yield from noise(5)
         yield b"x" * 10_000_000  # a line without end
@@ -262,5 +261,5 @@ def test_of_a_huge_log_only_a_few_megabytes_are_kept_and_the_failure_in_its_midd
 
 
 @pytest.mark.parametrize("mark", ["##[start-action display=x]", "##[debug]x", "##[add-matcher]x"])
-def test_what_the_runner_tells_itself_is_left_out(mark: str) -> None:
+def test_internal_lines_of_the_runner_are_dropped(mark: str) -> None:
     assert failing_lines([f"{mark}\nx\n".encode()]) == ["x"]

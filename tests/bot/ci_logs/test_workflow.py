@@ -1,4 +1,4 @@
-"""How a workflow's file runs one of its jobs."""
+"""Description of a job from its workflow file."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def told(name: str, *steps: tuple[int, str, bool], text: str = FILE) -> dict[str
     return describe_job(text, name, list(steps))
 
 
-def test_a_job_of_a_matrix_is_told_with_its_values_and_secrets_by_name() -> None:
+def test_a_matrix_job_has_its_values_and_names_of_secrets() -> None:
     steps = (
         (1, "Set up job", False),
         (2, "Initialize containers", False),
@@ -95,18 +95,18 @@ def test_a_job_of_a_matrix_is_told_with_its_values_and_secrets_by_name() -> None
     ("name", "variable"),
     [("test (3.10, ubuntu)", "py3.10"), ("test (3.11, windows)", "py3.11"), ("test (3.12, macos)", "py3.12")],
 )
-def test_every_combination_is_found(name: str, variable: str) -> None:
+def test_all_combinations_are_listed(name: str, variable: str) -> None:
     assert told(name)["environment"]["PY"] == variable
 
 
-def test_what_an_expression_hides_is_found_by_what_stands_around_it() -> None:
+def test_a_name_with_an_expression_is_matched_by_its_context() -> None:
     assert told("Lint with ruff", (2, "Run ruff check .", True))["steps"]["2"]["working_directory"] == "sub"
     assert told("dynamic (a, b)", (2, "Run make", True))["steps"]["2"]["run"] == "make"
     # What was left out of the matrix has a name that only the job's key is known of.
     assert told("test (3.10, windows)")["environment"]["PY"] == "py${{ matrix.python }}"
 
 
-def test_a_job_of_another_file_is_looked_for_there_if_that_is_the_repositorys() -> None:
+def test_a_reusable_workflow_of_the_repository_is_followed() -> None:
     assert told("called / inner / test (1)") == {
         "calls": ".github/workflows/other.yml",
         "name": "inner / test (1)",
@@ -132,7 +132,7 @@ def test_a_file_of_another_shape_says_nothing(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["a: [", "\t", "[" * 5_000, "a: *b", "\x00"])
-def test_what_is_no_yaml_is_said_to_be_none(text: str) -> None:
+def test_invalid_yaml_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="not YAML"):
         told("test", text=text)
 
@@ -159,7 +159,7 @@ def test_names_are_compared_without_end(name: str, template: str) -> None:
     is_possible_name(name, template)
 
 
-def test_a_name_of_an_expression_fits_what_has_all_its_pieces_in_order() -> None:
+def test_a_template_matches_names_with_its_pieces_in_order() -> None:
     assert is_possible_name("a 1 b 2 c", "a ${{ x }} b ${{ y }} c")
     assert not is_possible_name("a 1 c", "a ${{ x }} b ${{ y }} c")
     assert not is_possible_name("ac", "a${{ x }}cc")

@@ -1,4 +1,4 @@
-"""The repository that the tests of git work on."""
+"""Repository for the git tests."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from tests.origin import Origin
 
 @pytest.fixture
 def origin(tmp_path: Path) -> Origin:
-    """A repository on this machine, without a commit yet."""
+    """A local repository without commits."""
     return Origin(tmp_path / "origin")

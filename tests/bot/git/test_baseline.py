@@ -1,4 +1,4 @@
-"""What a job was given, and what differs from it."""
+"""Baselines and differences from them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def source(origin: Origin, sha: str) -> Source:
     return Source(url=origin.url, token="", ref="refs/heads/main", sha=sha)
 
 
-async def test_what_was_given_is_no_change_until_it_is_changed(origin: Origin, workspaces: Workspaces) -> None:
+async def test_files_of_the_baseline_are_no_change_until_edited(origin: Origin, workspaces: Workspaces) -> None:
     async with workspaces.open("job-1", REPO, source(origin, origin.commit(FILES))) as tree:
         (tree.path / "lock").write_text("2\n")
         (tree.path / "old.txt").unlink()
@@ -60,7 +60,7 @@ async def test_a_file_that_the_agent_deletes_after_setup_is_a_deletion(origin: O
     assert [(file.path, file.status) for file in change.files] == [("lock", "deleted"), ("src/b.py", "deleted")]
 
 
-async def test_nothing_of_what_is_left_out_is_ever_a_change(origin: Origin, workspaces: Workspaces) -> None:
+async def test_excluded_paths_are_never_part_of_a_change(origin: Origin, workspaces: Workspaces) -> None:
     async with workspaces.open("job-1", REPO, source(origin, origin.commit(FILES))) as tree:
         (tree.path / ".venv/bin").mkdir(parents=True)
         await tree.reset_baseline([".venv", "src/kept", "one.txt"])
@@ -84,16 +84,14 @@ async def test_a_file_is_read_as_the_commit_has_it_without_a_checkout(origin: Or
     assert await workspaces.read(REPO, source(origin, after), ".github/other.yml", limit=100) is None
 
 
-async def test_no_attribute_or_filter_of_the_repository_touches_what_is_read(
-    origin: Origin, workspaces: Workspaces
-) -> None:
+async def test_attributes_and_filters_do_not_affect_reading(origin: Origin, workspaces: Workspaces) -> None:
     sha = origin.commit({".gitattributes": "* text eol=lf ident\n", "f.yml": "a: $Id$\r\n"})
     file = await workspaces.read(REPO, source(origin, sha), "f.yml", limit=100)
     assert file is not None
     assert file.content.startswith(b"a: $Id$")
 
 
-async def test_what_is_no_file_or_too_long_is_refused_by_name(origin: Origin, workspaces: Workspaces) -> None:
+async def test_a_special_or_oversized_file_is_rejected_by_name(origin: Origin, workspaces: Workspaces) -> None:
     (origin.path / "link.yml").symlink_to("/etc/passwd")
     sha = origin.commit({"folder/x": "1\n", "long.yml": "x" * 101})
     for path, told in (("link.yml", "a symbolic link"), ("folder", "no file"), ("long.yml", "the limit is 100")):
@@ -109,9 +107,7 @@ async def test_a_path_is_no_pattern(origin: Origin, workspaces: Workspaces) -> N
 
 
 @pytest.mark.parametrize("path", ["a\0b", "\ud83d", "\U0001f600" * 60_000, "x/" * 5_000])
-async def test_a_path_that_no_program_can_be_asked_for_names_no_file(
-    origin: Origin, workspaces: Workspaces, path: str
-) -> None:
+async def test_an_unencodable_path_names_no_file(origin: Origin, workspaces: Workspaces, path: str) -> None:
     sha = origin.commit({"a.yml": "1\n"})
     assert await workspaces.read(REPO, source(origin, sha), path, limit=100) is None
 
@@ -123,8 +119,8 @@ async def test_a_name_that_is_no_unicode_is_read(origin: Origin, workspaces: Wor
     assert file.content == b"1\n"
 
 
-def test_each_of_very_many_is_found_in_the_time_that_their_number_takes() -> None:
-    """For each of them through all files, this would take an hour."""
+def test_many_repositories_are_found_in_linear_time() -> None:
+    """A quadratic search would take an hour."""
     folders = {b"r%d" % number for number in range(20_000)}
     paths = [b"/".join((folder, part)) for folder in folders for part in (b"HEAD", b"objects/a", b"refs/a", b"config")]
     found = find_repositories(paths)
@@ -138,7 +134,7 @@ def test_a_name_counts_as_the_least_careful_file_system_reads_it() -> None:
     assert find_repositories([b"HEAD", b"objects/x", b"refs/x"]) == set()
 
 
-def test_the_outermost_of_two_is_meant() -> None:
+def test_the_outermost_folder_is_returned() -> None:
     assert outermost_folder(b"a/b/c/HEAD", {b"a/b", b"a/b/c"}) == b"a/b"
     assert outermost_folder(b"ab/HEAD", {b"a"}) is None
 
@@ -147,7 +143,7 @@ def main_at(origin: Origin, sha: str) -> Source:
     return Source(url=origin.url, token="", ref="refs/heads/main", sha=sha)
 
 
-async def test_patterns_that_keep_git_busy_for_ever_are_given_up(origin: Origin, tmp_path: Path) -> None:
+async def test_endless_ignore_patterns_time_out(origin: Origin, tmp_path: Path) -> None:
     files, shadow = tmp_path / "files", tmp_path / "shadow"
     (files / "below").mkdir(parents=True)
     shadow.mkdir()
@@ -163,7 +159,7 @@ async def test_patterns_that_keep_git_busy_for_ever_are_given_up(origin: Origin,
     assert "`.gitignore`" in said
 
 
-async def test_directories_that_are_too_deep_are_left_out_and_said_to_be(origin: Origin, tmp_path: Path) -> None:
+async def test_too_deep_directories_are_excluded_with_a_note(origin: Origin, tmp_path: Path) -> None:
     sha = origin.commit({"a": "1", "deep/a": "1"})
     async with Workspaces(tmp_path / "state").open("job", REPO, main_at(origin, sha)) as tree:
         (tree.path / "deep" / "b").write_text("2")
@@ -177,7 +173,7 @@ async def test_directories_that_are_too_deep_are_left_out_and_said_to_be(origin:
         assert f" {MAX_DEPTH} deep" in said
 
 
-async def test_little_of_a_large_change_is_held_in_memory(origin: Origin, tmp_path: Path) -> None:
+async def test_a_large_change_takes_little_memory(origin: Origin, tmp_path: Path) -> None:
     sha = origin.commit({"a": "1"})
     async with Workspaces(tmp_path / "state").open("job", REPO, main_at(origin, sha)) as tree:
         large = os.urandom(16 << 20)

@@ -34,12 +34,12 @@ def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
 
 
 @pytest.mark.parametrize("content", [b"", b"patch\n", LARGE], ids=["empty", "small", "large"])
-def test_what_is_put_comes_back(blobs: BlobStore, content: bytes) -> None:
+def test_a_stored_blob_can_be_read(blobs: BlobStore, content: bytes) -> None:
     blobs.put("patches/a.patch", content)
     assert blobs.get("patches/a.patch", limit=len(content)) == content
 
 
-def test_what_was_never_put_or_was_deleted_is_not_there(blobs: BlobStore) -> None:
+def test_a_missing_or_deleted_blob_is_none(blobs: BlobStore) -> None:
     blobs.put("a/b", b"1")
     for _ in range(2):
         blobs.delete("a/b")
@@ -54,7 +54,7 @@ def test_a_second_put_takes_the_place_of_the_first(blobs: BlobStore) -> None:
     assert blobs.get("a", limit=100) == b"short"
 
 
-def test_nothing_is_kept_of_what_is_larger_than_allowed(blobs: BlobStore) -> None:
+def test_an_oversized_fetch_leaves_nothing(blobs: BlobStore) -> None:
     blobs.put("a", b"12345")
     with pytest.raises(BlobTooLargeError, match="4 bytes"):
         blobs.get("a", limit=4)
@@ -90,7 +90,7 @@ def test_only_the_bot_can_read_the_directory(tmp_path: Path) -> None:
     assert modes == {(True, 0o700), (False, 0o600)}
 
 
-def test_what_a_killed_process_began_to_write_is_removed_a_day_later(tmp_path: Path) -> None:
+def test_a_partial_file_is_removed_after_a_day(tmp_path: Path) -> None:
     blobs = DirectoryBlobs(tmp_path)
     old, young = tmp_path / ".partial" / "old", tmp_path / ".partial" / "young"
     for path in (old, young):
@@ -102,7 +102,7 @@ def test_what_a_killed_process_began_to_write_is_removed_a_day_later(tmp_path: P
     assert list(blobs.list("half")) == []
 
 
-def test_a_store_without_space_says_so_and_keeps_what_was_there(tmp_path: Path) -> None:
+def test_a_full_store_fails_and_preserves_the_previous_blob(tmp_path: Path) -> None:
     blobs = DirectoryBlobs(tmp_path)
     blobs.put("a", b"before")
     # The kernel refuses the write, as it does on a full disk.
@@ -125,7 +125,7 @@ def test_a_store_without_space_says_so_and_keeps_what_was_there(tmp_path: Path) 
     assert list((tmp_path / ".partial").iterdir()) == []
 
 
-def test_a_server_that_is_not_there_is_told_without_the_key() -> None:
+def test_an_unreachable_server_is_reported_without_the_key() -> None:
     endpoint = f"http://127.0.0.1:{free_port()}"
     access = s3.S3(port=1).access
     blobs = open_blobs(
@@ -162,7 +162,7 @@ def test_a_step_of_a_workflow_has_no_s3_library() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_directory_that_is_gone_is_an_error_and_not_an_empty_store(tmp_path: Path) -> None:
+def test_a_missing_directory_is_an_error_and_not_an_empty_store(tmp_path: Path) -> None:
     blobs = open_blobs((tmp_path / "store").as_uri())
     blobs.put("a", b"1")
     (tmp_path / "store").rename(tmp_path / "unmounted")
@@ -175,7 +175,7 @@ def test_a_directory_that_is_gone_is_an_error_and_not_an_empty_store(tmp_path: P
             call()
 
 
-def test_nothing_is_left_of_the_directory_of_blobs_that_are_deleted(tmp_path: Path) -> None:
+def test_deleting_the_last_blob_removes_its_directory(tmp_path: Path) -> None:
     blobs = open_blobs(tmp_path.as_uri())
     for name in ("snapshots/job/head", "snapshots/job/pack"):
         blobs.put(name, b"1")
@@ -185,7 +185,7 @@ def test_nothing_is_left_of_the_directory_of_blobs_that_are_deleted(tmp_path: Pa
     assert list((tmp_path / "snapshots").iterdir()) == []
 
 
-def test_what_is_put_while_the_last_other_blob_is_deleted_is_there(tmp_path: Path) -> None:
+def test_a_blob_stored_during_a_concurrent_delete_exists(tmp_path: Path) -> None:
     blobs = open_blobs(tmp_path.as_uri())
 
     def put_and_delete(number: int) -> list[bytes | None]:

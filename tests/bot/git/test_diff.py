@@ -1,4 +1,4 @@
-"""Changes as git stores them, with line endings as `.gitattributes` ask."""
+"""Stored changes, with line endings as `.gitattributes` demand."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ async def _diff(workspaces: Workspaces, origin: Origin, limit: int = 10_000) -> 
     return await workspaces.diff(1, base, head, limit)
 
 
-async def test_it_is_what_the_branch_changed_and_not_what_the_base_did_meanwhile(
-    workspaces: Workspaces, origin: Origin
-) -> None:
+async def test_the_diff_has_changes_of_the_branch_and_not_of_the_base(workspaces: Workspaces, origin: Origin) -> None:
     origin.commit({"a.txt": "2\n", "data.bin": b"\0\1"})
     origin.git("checkout", "--quiet", "main")
     origin.commit({"b.txt": "changed on main\n"})
@@ -63,7 +61,7 @@ async def test_one_that_just_fits_is_whole(workspaces: Workspaces, origin: Origi
     assert (shown == whole) == (not over)
 
 
-async def test_branches_without_a_common_commit_differ_in_everything(workspaces: Workspaces, origin: Origin) -> None:
+async def test_branches_without_a_common_commit_differ_completely(workspaces: Workspaces, origin: Origin) -> None:
     origin.git("checkout", "--quiet", "--orphan", "other")
     origin.git("branch", "-D", "topic")
     origin.git("checkout", "--quiet", "-b", "topic")
@@ -75,7 +73,7 @@ async def test_no_change_is_no_diff(workspaces: Workspaces, origin: Origin) -> N
     assert await _diff(workspaces, origin) == ""
 
 
-async def test_a_branch_that_cannot_be_fetched_is_said(workspaces: Workspaces, origin: Origin) -> None:
+async def test_a_failed_fetch_of_a_branch_is_reported(workspaces: Workspaces, origin: Origin) -> None:
     here = Source(url=origin.url, token="", ref="refs/heads/main", sha=origin.head())
     gone = Source(url=origin.url, token="", ref="refs/heads/gone", sha="1" * 40)
     with pytest.raises(CloneError, match="gone"):
@@ -138,7 +136,7 @@ async def test_they_are_converted_as_git_would(tmp_path: Path) -> None:
     assert change.tree_sha == origin.git("rev-parse", "HEAD^{tree}")
 
 
-async def test_what_has_another_encoding_or_no_attributes_stays_as_it_is(tmp_path: Path) -> None:
+async def test_a_file_with_an_encoding_or_without_attributes_is_unchanged(tmp_path: Path) -> None:
     origin = Origin(tmp_path / "origin")
     shas = [
         origin.commit({"a": "a\n"}),

@@ -1,4 +1,4 @@
-"""Directories that hostile programs write to: walked and removed."""
+"""Walking and removing directories of hostile programs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_no_more_is_read_than_the_limit_and_one(root: int) -> None:
 
 
 @pytest.mark.parametrize("name", [".git", ".GIT", ".git.", ".git ", "git~1", "GIT~1", ".g\u200cit", "\ufeff.git"])
-def test_every_spelling_of_git_is_known(name: str) -> None:
+def test_each_spelling_of_git_is_recognized(name: str) -> None:
     assert is_git_name(name.encode())
 
 
@@ -87,7 +87,7 @@ def test_a_missing_directory_is_no_error(tmp_path: Path) -> None:
 
 @pytest.fixture
 def deep(tmp_path: Path) -> Iterator[Path]:
-    """A directory that nests deeper than any path and any stack."""
+    """A directory nested deeper than any path or stack."""
     folder = tmp_path / "job"
     folder.mkdir()
     nest(folder, 3_000)
@@ -127,7 +127,7 @@ def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
 
 @pytest.fixture
 def anybodys() -> Iterator[Path]:
-    """A directory that any user can reach."""
+    """A directory writable by any user."""
     folder = Path(tempfile.mkdtemp(prefix="codepilot-test-"))
     folder.chmod(0o777)
     yield folder
@@ -143,7 +143,7 @@ def _make_and_remove_as(user: int, folder: Path) -> None:
     remove_tree(folder)
 
 
-def test_directories_whose_rights_were_taken_away_are_removed(anybodys: Path) -> None:
+def test_directories_without_permissions_are_removed(anybodys: Path) -> None:
     folder = anybodys / "job"
     folder.mkdir()
     folder.chmod(0o777)
@@ -158,7 +158,7 @@ def test_directories_whose_rights_were_taken_away_are_removed(anybodys: Path) ->
 
 @pytest.fixture
 def frozen(tmp_path: Path) -> Iterator[Path]:
-    """A file in a directory of a job, which nobody can remove."""
+    """An immutable file in a job's directory."""
     folder = tmp_path / "state" / "jobs" / "evil"
     file = folder / "files" / "deep" / "frozen"
     file.parent.mkdir(parents=True)
@@ -171,13 +171,13 @@ def frozen(tmp_path: Path) -> Iterator[Path]:
         freeze(left, frozen=False)
 
 
-def test_what_cannot_be_removed_is_said_and_the_rest_is_gone(frozen: Path) -> None:
+def test_an_entry_that_cannot_be_removed_is_reported_and_the_rest_removed(frozen: Path) -> None:
     with pytest.raises(OSError, match=str(frozen)):
         remove_tree(frozen)
     assert [path.name for path in frozen.rglob("*") if path.is_file()] == ["frozen"]
 
 
-async def test_a_sweep_sets_aside_what_it_cannot_remove_and_goes_on(
+async def test_a_sweep_renames_undeletable_directories_and_continues(
     frozen: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = frozen.parent / "killed"
@@ -205,7 +205,7 @@ async def test_a_job_that_nested_directories_ends_well_and_its_name_can_be_used_
     assert list(jobs.iterdir()) == []
 
 
-def test_a_directory_that_cannot_be_renamed_either_stops_nobody(
+def test_an_undeletable_and_unmovable_directory_is_only_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "job"

@@ -1,4 +1,4 @@
-"""What belongs in Git LFS goes there before its pointer is sent, or nothing is sent."""
+"""Git LFS objects are uploaded before their pointers, or nothing is pushed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def outlet(hub: LocalHub, tmp_path: Path) -> AsyncIterator[Outlet]:
         yield outlet
 
 
-def test_a_pointer_is_known_by_its_exact_form() -> None:
+def test_a_pointer_is_recognized_by_its_exact_form() -> None:
     assert parse_pointer(_POINTER) == (_OID, len(_CONTENT))
     for other in (None, b"", _POINTER + b"x", b" " + _POINTER, _POINTER.replace(b"sha256", b"sha1"), _CONTENT):
         assert parse_pointer(other) is None
@@ -86,7 +86,7 @@ async def test_passing_trouble_is_waited_for(outlet: Outlet, tmp_path: Path) -> 
         await upload_objects([file], objects=tmp_path, url=url, token=token, branch="b", pauses=(0.0,))
 
 
-async def test_lfs_is_asked_as_patiently_as_git(outlet: Outlet) -> None:
+async def test_lfs_requests_are_retried_like_git(outlet: Outlet) -> None:
     (outlet.tree.path / "new.bin").write_bytes(_CONTENT)
     outlet.hub.faults.add("POST", "*/info/lfs/objects/batch", "503", times=3)
     outlet.tree._pauses = (0.0,) * 3
@@ -110,7 +110,7 @@ def test_an_object_is_sent_to_any_host_but_over_no_worse_connection() -> None:
         ("POST", "/-/lfs/*/verify", "the server answered 403"),
     ],
 )
-async def test_where_lfs_does_not_take_it_nothing_is_sent(outlet: Outlet, method: str, path: str, said: str) -> None:
+async def test_nothing_is_pushed_if_lfs_rejects_an_object(outlet: Outlet, method: str, path: str, said: str) -> None:
     (outlet.tree.path / "new.bin").write_bytes(_CONTENT)
     (outlet.tree.path / "a.txt").write_text("2\n")
     outlet.hub.faults.add(method, path, "403")
@@ -137,14 +137,14 @@ async def test_patterns_without_end_hold_back_the_change(tmp_path: Path) -> None
         assert await attributes.query(sha, [b"xb"], "filter") == {b"xb": {"filter": "unspecified"}}
 
 
-async def test_a_pointer_to_what_nobody_has_is_not_sent(outlet: Outlet) -> None:
+async def test_a_pointer_to_a_missing_object_is_not_pushed(outlet: Outlet) -> None:
     (outlet.tree.path / "made-up.bin").write_text(_KEPT)
     sent = await outlet.send(await outlet.publication())
     assert cause_of(sent) == "large-file"
     assert sent.commit_sha is None
 
 
-async def test_a_secret_in_an_object_is_found(outlet: Outlet) -> None:
+async def test_a_secret_in_an_object_is_detected(outlet: Outlet) -> None:
     (outlet.tree.path / "new.bin").write_bytes(b"x" * (1024 * 1024 - 9) + SECRET.encode() + b"y" * 99)
     sent = await outlet.send(await outlet.publication())
     assert cause_of(sent) == "secret"

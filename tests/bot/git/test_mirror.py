@@ -1,4 +1,4 @@
-"""Mirrors: odd histories, and the files of the last checkout."""
+"""Mirrors: unusual histories, and the cached checkout."""
 
 from __future__ import annotations
 
@@ -66,15 +66,13 @@ def main_at(origin: Origin, sha: str) -> Source:
     return Source(url=origin.url, token="", ref="refs/heads/main", sha=sha)
 
 
-async def test_faults_of_old_history_that_harm_nobody_are_fetched(origin: Origin, mirror: Mirror) -> None:
+async def test_harmless_faults_of_old_history_are_fetched(origin: Origin, mirror: Mirror) -> None:
     sha = follow(origin, *(make(origin) for make in HARMLESS.values()))
     await mirror.provide(main_at(origin, sha), keep=None)
 
 
 @pytest.mark.parametrize("fault", HARMFUL)
-async def test_what_could_write_elsewhere_or_run_something_is_refused(
-    fault: str, origin: Origin, mirror: Mirror
-) -> None:
+async def test_dangerous_objects_are_rejected(fault: str, origin: Origin, mirror: Mirror) -> None:
     sha = follow(origin, HARMFUL[fault](origin))
     with pytest.raises(CloneError, match=fault):
         await mirror.provide(main_at(origin, sha), keep=None)
@@ -101,7 +99,7 @@ async def test_a_commit_that_has_a_name_twice_is_not_checked_out(
 
 
 def snapshot(root: Path) -> dict[str, str]:
-    """Every file below `root`: its kind and content."""
+    """Kind and content of every file below `root`."""
     found: dict[str, str] = {}
     for folder, folders, names in os.walk(root):
         for name in [*names, *(each for each in folders if (Path(folder) / each).is_symlink())]:
@@ -124,7 +122,7 @@ async def files_of(workspaces: Workspaces, origin: Origin, job: str, sha: str) -
         return found
 
 
-async def test_each_job_gets_exactly_its_commit_whatever_came_before(tmp_path: Path, origin: Origin) -> None:
+async def test_each_job_gets_exactly_its_commit(tmp_path: Path, origin: Origin) -> None:
     first = origin.commit({"a.txt": "one", "d/b.txt": "two", "run.sh": "three", "x": "file"})
     (origin.path / "run.sh").chmod(0o755)
     (origin.path / "link").symlink_to("a.txt")
@@ -139,7 +137,7 @@ async def test_each_job_gets_exactly_its_commit_whatever_came_before(tmp_path: P
 
 
 @pytest.mark.parametrize("damage", ["note", "index", "note, and half the files", "power cut, half the files"])
-async def test_an_update_that_was_cut_short_is_begun_anew(tmp_path: Path, origin: Origin, damage: str) -> None:
+async def test_an_interrupted_update_is_started_again(tmp_path: Path, origin: Origin, damage: str) -> None:
     sha = origin.commit({"a.txt": "one", "b.txt": "two"})
     workspaces = Workspaces(tmp_path / "bot")
     whole = await files_of(workspaces, origin, "first", sha)
@@ -157,7 +155,7 @@ async def test_an_update_that_was_cut_short_is_begun_anew(tmp_path: Path, origin
     assert await files_of(workspaces, origin, "second", sha) == whole
 
 
-async def test_a_disk_that_refuses_is_said(tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_disk_error_is_reported(tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch) -> None:
     sha = origin.commit({"a.txt": "one"})
     failing = tmp_path / "bin"
     failing.mkdir()

@@ -1,4 +1,4 @@
-"""Mirrors stay small: a fetch brings so much at most, a fork's commits go again, and unused mirrors make room."""
+"""Mirror maintenance: fetch limits, pruning of fork commits, eviction."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def branch(origin: Origin) -> Source:
 
 
 def pull(origin: Origin, size: int, files: Mapping[str, bytes] | None = None) -> Source:
-    """A pull request's head on the main branch, with so many bytes that no compression makes fewer."""
+    """A pull request's head on the main branch, with incompressible content."""
     origin.git("checkout", "--quiet", "--detach", "main")
     sha = origin.commit(files or {"large.bin": os.urandom(size)})
     origin.git("update-ref", "refs/pull/7/head", sha)
@@ -49,12 +49,12 @@ def mirror_of(tmp_path: Path, repo_id: int = REPO) -> Path:
 
 
 def objects(mirror: Path) -> int:
-    """Bytes that all packs and all leftovers have."""
+    """Size of all packs and leftovers."""
     return sum(path.stat().st_size for path in (mirror / "objects").rglob("*") if path.is_file())
 
 
 def made_older(mirror: Path, seconds: float) -> None:
-    """Have everything in a mirror, and its last use, be so long ago."""
+    """Backdate a mirror's content and last use."""
     then = time.time() - seconds
     for ref in git(mirror, "for-each-ref", "--format=%(refname)", "refs/recent").split():
         sha = ref.rpartition("/")[2]
@@ -98,13 +98,15 @@ async def test_a_branch_may_bring_more_and_names_its_own_setting(
     assert objects(mirror_of(tmp_path)) < 3 * MIB
 
 
-async def test_what_the_repository_has_counts_for_no_pull_request(origin: Origin, workspaces: Workspaces) -> None:
+async def test_objects_of_the_repository_do_not_count_for_a_pull_request(
+    origin: Origin, workspaces: Workspaces
+) -> None:
     origin.commit({"large.bin": os.urandom(2 * MIB)})
     async with workspaces.open("job", REPO, pull(origin, MIB // 2)) as tree:
         assert (tree.path / "large.bin").stat().st_size
 
 
-async def test_what_a_fork_brought_stays_while_a_job_needs_it_and_then_goes(
+async def test_commits_of_a_fork_are_pruned_once_no_job_needs_them(
     origin: Origin, workspaces: Workspaces, tmp_path: Path
 ) -> None:
     source, mirror = pull(origin, MIB // 2), mirror_of(tmp_path)
@@ -124,9 +126,7 @@ async def test_what_a_fork_brought_stays_while_a_job_needs_it_and_then_goes(
     assert await workspaces.read(REPO, source, "a.txt", limit=100)
 
 
-async def test_a_commit_of_which_a_part_is_gone_is_fetched_again(
-    origin: Origin, workspaces: Workspaces, tmp_path: Path
-) -> None:
+async def test_an_incomplete_commit_is_fetched_again(origin: Origin, workspaces: Workspaces, tmp_path: Path) -> None:
     source, mirror = pull(origin, 0, {"b.txt": b"b\n"}), mirror_of(tmp_path)
     await workspaces.read(REPO, branch(origin), "a.txt", limit=100)
     # As a removal of several packs leaves it that was cut short.
@@ -160,9 +160,7 @@ async def test_the_mirrors_used_longest_ago_make_room_and_are_fetched_again(orig
         assert (tree.path / "large.bin").stat().st_size == MIB
 
 
-async def test_a_mirror_that_is_not_used_for_too_long_is_removed_though_there_is_room(
-    origin: Origin, tmp_path: Path
-) -> None:
+async def test_an_unused_mirror_is_evicted_despite_free_space(origin: Origin, tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path / "state", limits=MirrorLimits(unused_seconds=3 * _DAY))
     for repo_id, days in ((1, 2), (2, 4)):
         await workspaces.read(repo_id, branch(origin), "a.txt", limit=100)
@@ -171,7 +169,7 @@ async def test_a_mirror_that_is_not_used_for_too_long_is_removed_though_there_is
     assert [mirror_of(tmp_path, repo_id).exists() for repo_id in (1, 2)] == [True, False]
 
 
-async def test_a_mirror_that_was_asked_just_now_is_not_removed(origin: Origin, tmp_path: Path) -> None:
+async def test_a_recently_used_mirror_is_not_evicted(origin: Origin, tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path / "state", limits=MirrorLimits(total_bytes=0))
     await workspaces.read(REPO, branch(origin), "a.txt", limit=100)
     await workspaces.tidy()
@@ -189,7 +187,7 @@ async def test_a_mirror_is_packed_again_after_a_git_was_killed_while_it_packed_i
     assert (mirror / "packed").exists()
 
 
-async def test_a_damaged_mirror_keeps_no_other_from_being_tidied(
+async def test_a_damaged_mirror_does_not_stop_the_maintenance_of_the_rest(
     origin: Origin, workspaces: Workspaces, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for repo_id in (1, REPO):

@@ -1,4 +1,4 @@
-"""Git and other programs of the host: bounds, settings, credentials, repeated requests, certificates."""
+"""Git and other host programs: bounds, settings, credentials, retries, certificates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.tls_hosts import LOOPBACK, authority, serving
 SH = {"PATH": "/usr/bin:/bin"}
 
 
-async def test_output_and_errors_and_the_exit_code_are_given() -> None:
+async def test_the_result_has_output_errors_and_the_exit_code() -> None:
     ended = await run(["sh", "-c", "cat; echo wrong >&2; exit 3"], env=SH, bounds=ProcessBounds(), stdin=b"hello")
     assert (ended.code, ended.output, ended.stderr, ended.truncated) == (3, b"hello", "wrong\n", False)
 
@@ -55,7 +55,7 @@ async def test_output_is_bounded() -> None:
     assert len(ended.output) == 10_000
 
 
-async def test_errors_are_bounded_and_the_last_ones_are_kept() -> None:
+async def test_stderr_is_bounded_to_its_end() -> None:
     command = "yes | head -c 2000000 >&2; echo end >&2"
     ended = await run(["sh", "-c", command], env=SH, bounds=ProcessBounds())
     assert len(ended.stderr) == 64 * 1024
@@ -77,13 +77,13 @@ async def test_the_size_of_files_is_bounded(tmp_path: Path) -> None:
     assert (tmp_path / "file").stat().st_size == 100 * 1024
 
 
-async def test_time_is_bounded_and_nothing_is_left() -> None:
+async def test_a_timeout_leaves_no_process() -> None:
     ended = await run(["sh", "-c", "sleep 1000 & wait"], env=SH, bounds=ProcessBounds(seconds=0.2))
     assert ended.code is None
     assert "0.2 s" in ended.stderr
 
 
-async def test_a_program_that_is_ended_while_it_is_given_its_input_leaves_no_error_in_the_log() -> None:
+async def test_a_program_killed_during_its_input_logs_no_error() -> None:
     said = list[str]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context["message"]))
     for steps in range(1, 20):
@@ -111,7 +111,7 @@ async def test_a_program_that_writes_on_and_on_is_not_waited_for() -> None:
         assert ended.code is not None
 
 
-async def test_a_machine_without_git_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_git_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bot.git.process._program", lambda: "/nowhere/git")
     with pytest.raises(GitMissingError):
         await Git().run("version")
@@ -124,7 +124,7 @@ async def test_a_machine_without_git_is_told_as_that(monkeypatch: pytest.MonkeyP
         (ProcessBounds(seconds=0.0), "git version was stopped: it took more than 0 s."),
     ],
 )
-async def test_which_bound_a_command_broke_is_told_with_a_remedy(bounds: ProcessBounds, broken: str) -> None:
+async def test_an_exceeded_bound_is_reported_with_a_remedy(bounds: ProcessBounds, broken: str) -> None:
     with pytest.raises(GitError) as told:
         await Git(bounds=bounds).run("version")
     assert str(told.value).startswith(broken)
@@ -132,7 +132,7 @@ async def test_which_bound_a_command_broke_is_told_with_a_remedy(bounds: Process
     assert told.value.exit_code is None
 
 
-async def test_a_command_that_fails_is_named_and_not_the_options_before_it() -> None:
+async def test_an_error_names_the_subcommand_without_options() -> None:
     with pytest.raises(GitError, match="git ls-tree ended with exit code 128: "):
         await Git().run("--literal-pathspecs", "ls-tree", "nowhere")
 
@@ -151,8 +151,7 @@ class Handler(SimpleHTTPRequestHandler):
             super().do_GET()
 
     @override
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+    def log_message(self, format: str, *args: object) -> None: ...
 
 
 @contextmanager
@@ -182,7 +181,7 @@ def source(origin: Origin, url: str) -> Source:
 
 
 class Busy:
-    """Answers so often with a status, and then no more."""
+    """Responds with an error status a number of times."""
 
     def __init__(self, status: int, times: int) -> None:
         self.status, self.left = status, times
@@ -196,21 +195,21 @@ class Busy:
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503])
-async def test_a_server_that_is_busy_is_asked_again(status: int, origin: Origin, tmp_path: Path) -> None:
+async def test_a_request_to_a_busy_server_is_retried(status: int, origin: Origin, tmp_path: Path) -> None:
     with serve_files(tmp_path, Busy(status, 2)) as url:
         workspaces = Workspaces(tmp_path / "state", pauses=(0.0, 0.0))
         async with workspaces.open("job", REPO, source(origin, url)) as tree:
             assert (tree.path / "a").read_text() == "1"
 
 
-async def test_what_the_server_refuses_for_good_is_not_asked_again(origin: Origin, tmp_path: Path) -> None:
+async def test_a_permanent_refusal_is_not_retried(origin: Origin, tmp_path: Path) -> None:
     refusing = Busy(404, 10)
     with serve_files(tmp_path, refusing) as url, pytest.raises(CloneError):
         await Workspaces(tmp_path / "state", pauses=(60.0,)).read(REPO, source(origin, url), "a", limit=10)
     assert refusing.left == 9
 
 
-async def test_a_connection_that_is_silent_is_given_up_and_made_anew(origin: Origin, tmp_path: Path) -> None:
+async def test_a_silent_connection_is_aborted_and_retried(origin: Origin, tmp_path: Path) -> None:
     ended = threading.Event()
     asked = 0
 
@@ -247,7 +246,7 @@ async def test_a_proxy_that_the_environment_names_is_used(
     assert all(path.startswith("http://git.example/bare.git/") for path in asked)
 
 
-async def test_a_host_that_the_environment_leaves_out_is_asked_without_the_proxy(
+async def test_no_proxy_hosts_are_contacted_directly(
     origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("all_proxy", "http://127.0.0.1:1")
@@ -298,7 +297,7 @@ _LARGE = LargeFile(path="a.bin", oid="0" * 64, size=1)
     ],
 )
 @pytest.mark.parametrize("left", [None, "no certificate\n"])
-async def test_a_file_of_authorities_that_has_gone_is_told_to_who_waits_and_to_the_operator(
+async def test_a_missing_ca_file_is_reported_to_user_and_operator(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     refused: type[Exception],
@@ -314,7 +313,7 @@ async def test_a_file_of_authorities_that_has_gone_is_told_to_who_waits_and_to_t
     assert f"{gone}: the bot cannot read the file that CODEPILOT_CA_FILE names" in caplog.text
 
 
-async def test_a_request_without_the_file_of_authorities_can_be_made_again_when_it_is_back(tmp_path: Path) -> None:
+async def test_a_request_succeeds_again_once_the_ca_file_is_restored(tmp_path: Path) -> None:
     async with GitHubConnection("a", _NOBODY, ca_file=tmp_path / "gone.pem", max_wait_seconds=0) as connection:
         with pytest.raises(GitHubError, match="CODEPILOT_CA_FILE") as told:
             await connection.read("read the repository", "/repos/o/r")
@@ -322,6 +321,6 @@ async def test_a_request_without_the_file_of_authorities_can_be_made_again_when_
     assert str(tmp_path) not in str(told.value)
 
 
-def test_what_git_says_of_certificates_is_told_from_what_the_server_says() -> None:
+def test_certificate_errors_of_git_differ_from_messages_of_the_server() -> None:
     assert is_certificate_error("fatal: unable to access: SSL certificate problem: unable to get local issuer\n")
     assert not is_certificate_error("remote: sign your commits with a certificate\n! [remote rejected] main\n")

@@ -1,4 +1,4 @@
-"""What is kept of setups: whole, checked, bounded, and never another repository's."""
+"""Setup cache: complete, verified, bounded, and separate for each repository."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def restored(cache: SetupCache, folder: Path, *, repo: int = REPO, key: st
     return folder if await cache.restore(repo, key, fresh(folder), PATHS) else None
 
 
-async def test_what_was_kept_comes_back_with_links_rights_and_times(cache: SetupCache, tmp_path: Path) -> None:
+async def test_an_entry_is_restored_with_links_modes_and_times(cache: SetupCache, tmp_path: Path) -> None:
     await cache.keep(REPO, KEY, made(tmp_path / "one"), PATHS)
     there = await restored(cache, tmp_path / "two")
     assert there is not None
@@ -57,7 +57,7 @@ async def test_what_was_kept_comes_back_with_links_rights_and_times(cache: Setup
     assert (there / "web/node_modules/.git/a.py").stat().st_mtime == 1
 
 
-async def test_a_job_that_writes_to_its_copy_changes_nobody_elses(cache: SetupCache, tmp_path: Path) -> None:
+async def test_writing_to_a_copy_does_not_change_the_entry(cache: SetupCache, tmp_path: Path) -> None:
     one = made(tmp_path / "one")
     await cache.keep(REPO, KEY, one, PATHS)
     (one / "web/node_modules/.git/a.py").write_text("evil\n")
@@ -77,7 +77,7 @@ async def test_another_key_or_repository_finds_nothing(cache: SetupCache, tmp_pa
     assert not (tmp_path / "two/.venv").exists()
 
 
-async def test_what_is_kept_is_never_written_again(cache: SetupCache, tmp_path: Path) -> None:
+async def test_an_existing_entry_is_never_rewritten(cache: SetupCache, tmp_path: Path) -> None:
     await cache.keep(REPO, KEY, made(tmp_path / "one"), PATHS)
     await cache.keep(REPO, KEY, made(tmp_path / "two", "other\n"), PATHS)
     three = await restored(cache, tmp_path / "three")
@@ -85,7 +85,7 @@ async def test_what_is_kept_is_never_written_again(cache: SetupCache, tmp_path: 
     assert (three / "web/node_modules/.git/a.py").read_text() == "x = 1\n"
 
 
-async def test_a_path_that_setup_did_not_make_is_left_out(cache: SetupCache, tmp_path: Path) -> None:
+async def test_a_missing_path_is_skipped(cache: SetupCache, tmp_path: Path) -> None:
     one = made(tmp_path / "one")
     shutil.rmtree(one / ".venv")
     await cache.keep(REPO, KEY, one, PATHS)
@@ -131,9 +131,7 @@ async def test_a_damaged_entry_is_dropped(
     assert await restored(cache, tmp_path / "four") is not None
 
 
-async def test_links_are_kept_as_links_and_nothing_outside_is_read_or_written(
-    cache: SetupCache, tmp_path: Path
-) -> None:
+async def test_links_are_copied_as_links_without_access_outside(cache: SetupCache, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_text("s3cret")
@@ -148,7 +146,7 @@ async def test_links_are_kept_as_links_and_nothing_outside_is_read_or_written(
     assert not any("s3cret" in each.read_text() for each in (tmp_path / "cache").rglob("*") if each.is_file())
 
 
-async def test_a_link_on_the_way_to_what_is_kept_is_not_followed(cache: SetupCache, tmp_path: Path) -> None:
+async def test_a_link_in_a_parent_directory_is_not_followed(cache: SetupCache, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     (outside / "node_modules").mkdir(parents=True)
     (outside / "node_modules/secret").write_text("s3cret")
@@ -167,9 +165,7 @@ async def test_a_link_on_the_way_to_what_is_kept_is_not_followed(cache: SetupCac
     assert [each.name for each in (outside / "node_modules").iterdir()] == ["secret"]
 
 
-async def test_a_copy_that_breaks_off_leaves_nothing_and_touches_nothing_that_was_there(
-    cache: SetupCache, tmp_path: Path
-) -> None:
+async def test_a_failed_copy_leaves_nothing_and_changes_nothing(cache: SetupCache, tmp_path: Path) -> None:
     await cache.keep(REPO, KEY, made(tmp_path / "one"), PATHS)
     (tmp_path / "two/web").mkdir(parents=True)
     (tmp_path / "two/web/node_modules").write_text("mine")
@@ -179,7 +175,7 @@ async def test_a_copy_that_breaks_off_leaves_nothing_and_touches_nothing_that_wa
     assert not (tmp_path / "two/.venv").exists()
 
 
-async def test_a_pipe_is_neither_kept_nor_waited_for(cache: SetupCache, tmp_path: Path) -> None:
+async def test_a_pipe_is_rejected_without_blocking(cache: SetupCache, tmp_path: Path) -> None:
     one = made(tmp_path / "one")
     os.mkfifo(one / ".venv/pipe")
     with pytest.raises(WorkspaceError, match="`pipe`"):
@@ -187,13 +183,13 @@ async def test_a_pipe_is_neither_kept_nor_waited_for(cache: SetupCache, tmp_path
     assert await restored(cache, tmp_path / "two") is None
 
 
-async def test_what_is_too_large_is_not_kept_and_says_what_would_help(cache: SetupCache, tmp_path: Path) -> None:
+async def test_an_oversized_entry_is_rejected_with_a_remedy(cache: SetupCache, tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match=r"10,000.*CODEPILOT_SETUP_CACHE_GB"):
         await cache.keep(REPO, KEY, made(tmp_path / "one", "x" * 20_000), PATHS)
     assert not (tmp_path / "cache" / str(REPO) / KEY).exists()
 
 
-async def test_what_was_used_longest_ago_goes_first(cache: SetupCache, tmp_path: Path) -> None:
+async def test_the_least_recently_used_entry_is_evicted_first(cache: SetupCache, tmp_path: Path) -> None:
     root = tmp_path / "cache"
     for number, (repo, key) in enumerate([(REPO, KEY), (REPO, KEY2), (OTHER, KEY)]):
         if number == 2:
@@ -206,7 +202,7 @@ async def test_what_was_used_longest_ago_goes_first(cache: SetupCache, tmp_path:
     assert (root / f"{OTHER}/{KEY}").exists()
 
 
-async def test_what_was_not_used_for_too_long_goes_though_there_is_room(tmp_path: Path) -> None:
+async def test_an_expired_entry_is_evicted_despite_free_space(tmp_path: Path) -> None:
     root = tmp_path / "cache"
     cache = SetupCache(root, max_bytes=100_000, unused_seconds=3600)
     for key in (KEY, KEY2):
@@ -217,7 +213,7 @@ async def test_what_was_not_used_for_too_long_goes_though_there_is_room(tmp_path
     assert [(root / f"{REPO}/{key}").exists() for key in (KEY, KEY2)] == [False, True]
 
 
-async def test_what_a_killed_worker_left_half_written_is_cleared_away(cache: SetupCache, tmp_path: Path) -> None:
+async def test_a_partial_entry_of_a_killed_worker_is_removed(cache: SetupCache, tmp_path: Path) -> None:
     half = tmp_path / "cache" / str(REPO) / f"{KEY}.partial"
     made(half / "files/0")
     assert await restored(cache, tmp_path / "one") is None

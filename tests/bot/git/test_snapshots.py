@@ -1,4 +1,4 @@
-"""Jobs continue on another machine with the same files; only the bot can read, change or make what is stored."""
+"""Jobs resume on another machine with the same files; only the bot can read or write snapshots."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def is_locked(lock: Path) -> bool:
 
 
 def seen(root: Path) -> dict[str, tuple[object, ...]]:
-    """All that a program could see of a directory: kinds, modes, times, contents."""
+    """Everything a program can observe of a directory: kinds, modes, times, contents."""
     found: dict[str, tuple[object, ...]] = {}
     for folder, names, files in os.walk(root):
         for name in (*names, *files):
@@ -105,7 +105,7 @@ def seen(root: Path) -> dict[str, tuple[object, ...]]:
 
 
 def work(files: Path) -> None:
-    """What set-up, the agent and its programs leave behind."""
+    """Files of set-up, the agent and its programs."""
     (files / "a.txt").write_text("2\n")
     (files / "src/b.py").unlink()
     (files / "src/new.py").write_text("new\n")
@@ -135,7 +135,7 @@ def work(files: Path) -> None:
 async def parked(
     workspaces: Workspaces, origin: Origin, job_id: str = "job"
 ) -> tuple[str, dict[str, tuple[object, ...]]]:
-    """Work on a job, and leave it waiting; give back the state of its files, and what they are."""
+    """Work on a job and leave it waiting; return its generation and its files."""
     async with workspaces.open(job_id, REPO, source(origin), keep=always) as tree:
         (tree.path / "generated.txt").write_text("by set-up\n")
         (tree.path / "deps").mkdir()
@@ -209,7 +209,7 @@ async def test_restored_files_are_as_old_as_they_were_until_a_program_writes_to_
         assert (await tree.change()).touched == changed
 
 
-async def test_files_that_are_here_are_used_as_they_are(store: BlobStore, origin: Origin, tmp_path: Path) -> None:
+async def test_local_files_are_used_without_the_snapshot(store: BlobStore, origin: Origin, tmp_path: Path) -> None:
     workspaces = machine(tmp_path, "here", store)
     generation, _ = await parked(workspaces, origin)
     inode = (tmp_path / "here/jobs/job/files/a.txt").stat().st_ino
@@ -275,9 +275,7 @@ async def test_the_next_snapshot_stores_only_what_changed(store: BlobStore, orig
         assert seen(tree.path) == before
 
 
-async def test_packs_that_hold_mostly_what_is_gone_are_written_again(
-    store: BlobStore, origin: Origin, tmp_path: Path
-) -> None:
+async def test_packs_with_mostly_unused_content_are_rewritten(store: BlobStore, origin: Origin, tmp_path: Path) -> None:
     here = machine(tmp_path, "here", store)
     generation, _ = await parked(here, origin)
     large = tmp_path / "here/jobs/job/files/build"
@@ -292,7 +290,7 @@ async def test_packs_that_hold_mostly_what_is_gone_are_written_again(
         assert seen(tree.path) == before
 
 
-async def test_what_is_as_committed_is_not_stored(store: BlobStore, tmp_path: Path) -> None:
+async def test_unchanged_files_of_the_commit_are_not_stored(store: BlobStore, tmp_path: Path) -> None:
     origin = Origin(tmp_path / "origin")
     origin.commit({f"f{number}": os.urandom(30_000).hex() for number in range(30)})
     async with machine(tmp_path, "here", store).open("job", REPO, source(origin), keep=always) as tree:
@@ -316,7 +314,7 @@ async def test_a_large_sparse_file_takes_no_space(store: BlobStore, origin: Orig
         assert status.st_blocks * 512 < 1024 * 1024
 
 
-async def test_pipes_and_sockets_are_left_out(store: BlobStore, origin: Origin, tmp_path: Path) -> None:
+async def test_pipes_and_sockets_are_skipped(store: BlobStore, origin: Origin, tmp_path: Path) -> None:
     async with machine(tmp_path, "here", store).open("job", REPO, source(origin), keep=always) as tree:
         os.mkfifo(tree.path / "pipe")
         generation = tree.generation
@@ -326,7 +324,7 @@ async def test_pipes_and_sockets_are_left_out(store: BlobStore, origin: Origin, 
 
 
 @pytest.mark.parametrize("what", ["deep", "large", "many", "pipes"])
-async def test_what_is_too_much_stays_on_its_machine(
+async def test_an_oversized_workspace_stays_on_its_machine(
     what: str, store: BlobStore, origin: Origin, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     limits = SnapshotLimits(content=1_000_000, entries=50)
@@ -365,9 +363,7 @@ async def test_nothing_outside_is_read_through_links(store: BlobStore, origin: O
         assert not (tree.path / "secret").exists()
 
 
-async def test_what_the_agent_may_not_read_itself_is_stored_and_stays_so(
-    store: BlobStore, origin: Origin, tmp_path: Path
-) -> None:
+async def test_unreadable_files_are_stored_with_their_mode(store: BlobStore, origin: Origin, tmp_path: Path) -> None:
     modes = {"locked": 0o111, "locked/inner": 0, "locked/inner/file": 0}
     async with machine(tmp_path, "here", store).open("job", REPO, source(origin), keep=always) as tree:
         (tree.path / "locked/inner").mkdir(parents=True)
@@ -382,7 +378,7 @@ async def test_what_the_agent_may_not_read_itself_is_stored_and_stays_so(
         assert (tree.path / "locked/inner/file").read_text() == "content"
 
 
-async def test_no_program_with_its_owners_rights_is_made(store: BlobStore, origin: Origin, tmp_path: Path) -> None:
+async def test_set_user_id_bits_are_not_restored(store: BlobStore, origin: Origin, tmp_path: Path) -> None:
     async with machine(tmp_path, "here", store).open("job", REPO, source(origin), keep=always) as tree:
         (tree.path / "a.txt").chmod(0o6755)
         generation = tree.generation
@@ -406,7 +402,7 @@ def _with_another_byte(content: bytes, index: int) -> bytes:
 
 
 @pytest.mark.parametrize("how", ["head", "manifest", "pack", "swapped", "other job", "other key", "large"])
-async def test_what_somebody_else_wrote_into_the_store_is_not_used(
+async def test_a_blob_written_with_another_key_is_rejected(
     how: str, store: BlobStore, origin: Origin, tmp_path: Path
 ) -> None:
     generation, _ = await parked(machine(tmp_path, "here", store), origin)
@@ -438,12 +434,12 @@ async def test_what_somebody_else_wrote_into_the_store_is_not_used(
     assert list((tmp_path / "there/jobs").iterdir()) == []
 
 
-def test_what_is_stored_of_one_job_is_nothing_to_another(store: BlobStore) -> None:
+def test_a_blob_of_another_job_is_rejected(store: BlobStore) -> None:
     one, other = (Vault(blobs=store, folder=f"snapshots/{job}", key=KEY) for job in ("one", "other"))
     assert one.content_name(b"content") != other.content_name(b"content")
 
 
-def test_what_is_stored_under_one_name_is_nothing_under_another(store: BlobStore) -> None:
+def test_a_blob_under_another_name_is_rejected(store: BlobStore) -> None:
     vault = Vault(blobs=store, folder="snapshots/job", key=KEY)
     vault.write("one", b"content")
     store.put("snapshots/job/other", store.get("snapshots/job/one", limit=999) or b"")
@@ -453,7 +449,7 @@ def test_what_is_stored_under_one_name_is_nothing_under_another(store: BlobStore
 
 
 @pytest.mark.parametrize("other", ["repository", "commit"])
-async def test_what_was_stored_of_another_repository_or_commit_is_not_used(
+async def test_a_snapshot_of_another_repository_or_commit_is_rejected(
     other: str, store: BlobStore, origin: Origin, tmp_path: Path
 ) -> None:
     generation, _ = await parked(machine(tmp_path, "here", store), origin)
@@ -467,7 +463,7 @@ async def test_what_was_stored_of_another_repository_or_commit_is_not_used(
             pass
 
 
-async def test_what_another_version_stored_is_not_used(store: BlobStore, origin: Origin, tmp_path: Path) -> None:
+async def test_a_snapshot_of_another_version_is_rejected(store: BlobStore, origin: Origin, tmp_path: Path) -> None:
     here = machine(tmp_path, "here", store)
     generation, _ = await parked(here, origin)
     vault = Snapshots(blobs=store, key=KEY).vault("job")
@@ -519,10 +515,10 @@ async def test_a_store_that_is_down_when_a_job_parks_gets_its_files_later(
         assert seen(tree.path) == before
 
 
-async def test_a_worker_that_lost_its_job_stores_nothing_over_what_the_other_one_stored(
+async def test_a_worker_that_lost_its_job_overwrites_no_snapshot(
     store: BlobStore, origin: Origin, tmp_path: Path
 ) -> None:
-    """It was stopped for a while, or could not reach the store when its job came to wait."""
+    """It was suspended, or could not reach the store when its job began to wait."""
 
     async def lost(_job_id: str, _generation: str) -> bool:
         return False
@@ -538,7 +534,7 @@ async def test_a_worker_that_lost_its_job_stores_nothing_over_what_the_other_one
         assert seen(tree.path) == before
 
 
-async def test_files_that_may_be_another_workers_by_now_are_stored_once_that_is_known(
+async def test_files_of_unknown_ownership_are_stored_once_it_is_known(
     store: BlobStore, origin: Origin, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def unknown(_job_id: str, _generation: str) -> bool:
@@ -629,7 +625,7 @@ async def test_without_snapshots_nothing_is_stored(origin: Origin, tmp_path: Pat
 
 
 def _break(store: Path) -> None:
-    """Have every access fail, even of root."""
+    """Make every access fail, even for root."""
     store.rename(store.with_name("away"))
     store.write_text("no directory")
 

@@ -1,4 +1,4 @@
-"""What the agent did, as a change, a commit and a push."""
+"""The agent's work as a change, a commit and a push."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def tree(origin: Origin, tmp_path: Path) -> AsyncIterator[Tree]:
         yield tree
 
 
-async def test_every_kind_of_change_is_seen(tree: Tree) -> None:
+async def test_each_kind_of_change_is_detected(tree: Tree) -> None:
     (tree.path / "edit.txt").write_text("one\n2\nthree\n")
     (tree.path / "drop.txt").unlink()
     (tree.path / "new.bin").write_bytes(b"\0\1\2")
@@ -67,7 +67,7 @@ async def test_every_kind_of_change_is_seen(tree: Tree) -> None:
     assert contents["drop.txt"] is None
 
 
-async def test_a_change_of_a_link_comes_with_all_links_of_the_tree(origin: Origin, tmp_path: Path) -> None:
+async def test_a_changed_link_includes_all_links_of_the_tree(origin: Origin, tmp_path: Path) -> None:
     (origin.path / "old").symlink_to("dir/../edit.txt")
     source = Source(url=origin.url, token="", ref="refs/heads/main", sha=origin.commit({"more.txt": "x\n"}))
     async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:
@@ -86,7 +86,7 @@ async def test_the_patch_gives_the_same_tree_when_applied(tree: Tree, origin: Or
     assert origin.git("write-tree") == change.tree_sha
 
 
-async def test_ignored_files_are_left_out_and_tracked_ones_below_them_are_not(origin: Origin, tmp_path: Path) -> None:
+async def test_ignored_files_are_excluded_unless_tracked(origin: Origin, tmp_path: Path) -> None:
     sha = origin.commit({"build/tracked.txt": "1\n"})
     source = Source(url=origin.url, token="", ref="refs/heads/main", sha=sha)
     async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:
@@ -134,7 +134,7 @@ async def test_strange_names_survive(tree: Tree) -> None:
     assert {f.path for f in change.files} == {*names, os.fsdecode(b"latin-\xe9")}
 
 
-async def test_change_can_be_asked_again_after_more_edits(tree: Tree) -> None:
+async def test_a_change_can_be_read_again_after_more_edits(tree: Tree) -> None:
     (tree.path / "edit.txt").write_text("1\n")
     assert [f.path for f in (await tree.change()).files] == ["edit.txt"]
     (tree.path / "edit.txt").write_text("one\ntwo\n")
@@ -142,14 +142,14 @@ async def test_change_can_be_asked_again_after_more_edits(tree: Tree) -> None:
     assert [f.path for f in (await tree.change()).files] == ["other"]
 
 
-async def test_a_file_that_github_would_refuse_is_named_before_it_is_read(tree: Tree) -> None:
+async def test_a_file_too_large_for_github_is_reported_before_reading(tree: Tree) -> None:
     with (tree.path / "huge").open("wb") as file:
         file.truncate(20 * 1024**3)
     with pytest.raises(ChangeError, match=r"`huge`.*100 MiB"):
         await tree.change()
 
 
-async def test_a_workspace_that_is_gone_is_named(tree: Tree) -> None:
+async def test_a_missing_workspace_is_reported(tree: Tree) -> None:
     tree.path.rename(tree.path.with_name("elsewhere"))
     with pytest.raises(ChangeError, match="cannot be read"):
         await tree.change()
@@ -219,7 +219,7 @@ async def test_a_push_to_a_server_that_is_not_trusted_names_the_setting(tree: Tr
             await tree.push(sha, branch="codepilot/issue-1-x", expected="", url=url, token="")
 
 
-async def test_files_are_taken_out_of_a_change_as_if_nobody_had_touched_them(tree: Tree) -> None:
+async def test_excluded_files_are_unchanged_in_the_rest_of_a_change(tree: Tree) -> None:
     (tree.path / "edit.txt").write_text("one\nthree\n")
     (tree.path / "drop.txt").unlink()
     (tree.path / "tool.sh").chmod(0o644)
@@ -235,7 +235,7 @@ async def test_files_are_taken_out_of_a_change_as_if_nobody_had_touched_them(tre
 
 
 @pytest.mark.parametrize("taken", ["dir", "dir/file"])
-async def test_a_change_that_cannot_stand_without_a_file_is_told_so(tree: Tree, taken: str) -> None:
+async def test_a_change_that_depends_on_an_excluded_file_is_reported(tree: Tree, taken: str) -> None:
     (tree.path / "dir/file").unlink()
     (tree.path / "dir").rmdir()
     (tree.path / "dir").write_text("now a file\n")

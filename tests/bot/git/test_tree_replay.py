@@ -1,4 +1,4 @@
-"""The same change on another commit, and a commit taken back."""
+"""Replaying a change on another commit, and reverting a commit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def statuses(change: Change) -> dict[str, str]:
     return {file.path: file.status for file in change.files}
 
 
-async def test_a_change_is_made_again_beside_what_others_changed_meanwhile(tree: Tree, origin: Origin) -> None:
+async def test_a_change_is_replayed_onto_concurrent_changes(tree: Tree, origin: Origin) -> None:
     (tree.path / "a.txt").write_text(_LINES.replace("line 2\n", "line two\n"))
     (tree.path / "new.txt").write_text("new\n")
     (tree.path / "gone.txt").unlink()
@@ -88,7 +88,7 @@ async def test_a_force_pushed_head_brings_none_of_the_old_heads_commits_back(ori
     assert statuses(again) == {"b.txt": "modified"}
 
 
-async def test_what_is_there_already_leaves_nothing_to_change(tree: Tree, origin: Origin) -> None:
+async def test_replaying_an_identical_change_is_empty(tree: Tree, origin: Origin) -> None:
     (tree.path / "b.txt").write_text("ours\n")
     change = await tree.change()
     assert not await tree.replay(change, at(origin, origin.commit({"b.txt": "ours\n"})))
@@ -128,7 +128,7 @@ async def test_a_change_never_moves_to_a_file_that_only_looks_alike(tree: Tree, 
         await tree.replay(change, at(origin, origin.commit({})))
 
 
-async def test_files_are_not_touched_and_the_change_stays_what_it_was(tree: Tree, origin: Origin) -> None:
+async def test_a_replay_touches_neither_files_nor_the_change(tree: Tree, origin: Origin) -> None:
     (tree.path / "b.txt").write_text("ours\n")
     change = await tree.change()
     await tree.replay(change, at(origin, origin.commit({"theirs.txt": "t\n"})))
@@ -151,13 +151,13 @@ async def test_the_new_head_stays_in_the_mirror_as_long_as_the_workspace(origin:
     assert git(mirror, "for-each-ref", "refs/keep") == ""
 
 
-async def test_a_head_that_is_gone_is_named(tree: Tree, origin: Origin) -> None:
+async def test_a_missing_head_is_reported(tree: Tree, origin: Origin) -> None:
     (tree.path / "b.txt").write_text("ours\n")
     with pytest.raises(BranchGoneError, match="topic"):
         await tree.replay(await tree.change(), at(origin, "1" * 40, "topic"))
 
 
-async def test_a_commit_is_taken_back_whole(origin: Origin, tmp_path: Path) -> None:
+async def test_a_commit_is_reverted_completely(origin: Origin, tmp_path: Path) -> None:
     before = origin.git("rev-parse", "HEAD^{tree}")
     origin.git("rm", "--quiet", "gone.txt")
     sha = origin.commit({"a.txt": "rewritten\n", "new.txt": "new\n"})
@@ -167,7 +167,7 @@ async def test_a_commit_is_taken_back_whole(origin: Origin, tmp_path: Path) -> N
     assert statuses(change) == {"a.txt": "modified", "gone.txt": "added", "new.txt": "deleted"}
 
 
-async def test_an_earlier_commit_is_taken_back_from_under_later_ones(origin: Origin, tmp_path: Path) -> None:
+async def test_an_earlier_commit_is_reverted_below_later_ones(origin: Origin, tmp_path: Path) -> None:
     ours = origin.commit({"a.txt": _LINES.replace("line 2\n", "line two\n"), "new.txt": "new\n"})
     head = origin.commit({"a.txt": _LINES.replace("line 2\n", "line two\n") + "line 20\n", "theirs.txt": "t\n"})
     async with Workspaces(tmp_path / "state").open("job", 1, at(origin, head)) as tree:
@@ -176,7 +176,7 @@ async def test_an_earlier_commit_is_taken_back_from_under_later_ones(origin: Ori
     assert {file.content for file in change.files if file.path == "a.txt"} == {(_LINES + "line 20\n").encode()}
 
 
-async def test_what_cannot_be_taken_back_is_said(origin: Origin, tmp_path: Path) -> None:
+async def test_an_impossible_revert_is_reported(origin: Origin, tmp_path: Path) -> None:
     first = origin.git("rev-list", "--max-parents=0", "HEAD")
     head = origin.head()
     origin.git("checkout", "--quiet", "-b", "other")
@@ -195,7 +195,7 @@ async def test_what_cannot_be_taken_back_is_said(origin: Origin, tmp_path: Path)
                 await tree.revert(sha)
 
 
-async def test_a_commit_is_known_by_its_title(origin: Origin, tmp_path: Path) -> None:
+async def test_the_title_of_a_commit_is_read(origin: Origin, tmp_path: Path) -> None:
     sha = origin.commit({"a.txt": "1"}, message="Fix it\n\nBecause.")
     async with Workspaces(tmp_path / "state").open("job", 1, at(origin, sha)) as tree:
         assert await tree.commit_title(sha) == "Fix it"

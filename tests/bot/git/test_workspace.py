@@ -1,4 +1,4 @@
-"""From a repository to a checked-out job, and cleaned up again."""
+"""Checkout of a job's workspace, and its cleanup."""
 
 from __future__ import annotations
 
@@ -90,20 +90,20 @@ async def test_a_branch_replaced_by_one_below_its_name_is_fetched(origin: Origin
         assert (tree.path / "a").read_text() == "3"
 
 
-async def test_an_empty_repository_is_named(origin: Origin, workspaces: Workspaces) -> None:
+async def test_an_empty_repository_is_reported(origin: Origin, workspaces: Workspaces) -> None:
     with pytest.raises(RepositoryEmptyError, match="is empty"):
         async with workspaces.open("one", REPO, source(origin, "0" * 40)):
             pass
 
 
-async def test_a_branch_that_is_gone_is_named(origin: Origin, workspaces: Workspaces) -> None:
+async def test_a_missing_branch_is_reported(origin: Origin, workspaces: Workspaces) -> None:
     origin.commit({"a": "1"})
     with pytest.raises(BranchGoneError, match="`feature/x`"):
         async with workspaces.open("one", REPO, source(origin, "1" * 40, "refs/heads/feature/x")):
             pass
 
 
-async def test_a_commit_that_is_gone_is_named(origin: Origin, workspaces: Workspaces, tmp_path: Path) -> None:
+async def test_a_missing_commit_is_reported(origin: Origin, workspaces: Workspaces, tmp_path: Path) -> None:
     origin.commit({"a": "1"})
     with pytest.raises(CommitGoneError, match="`main`"):
         async with workspaces.open("one", REPO, source(origin, "1" * 40)):
@@ -112,7 +112,7 @@ async def test_a_commit_that_is_gone_is_named(origin: Origin, workspaces: Worksp
 
 
 @pytest.mark.parametrize("name", ["a/b", "a/403"])
-async def test_a_server_that_is_not_there_is_named_with_a_remedy(name: str, tmp_path: Path) -> None:
+async def test_an_unreachable_server_is_reported_with_a_remedy(name: str, tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path / "workspaces", pauses=(0.0,))
     nowhere = Source(url=f"http://127.0.0.1:1/{name}.git", token="t" * 20, ref="refs/heads/main", sha="1" * 40)
     with pytest.raises(CloneError) as caught:
@@ -158,9 +158,7 @@ async def test_the_same_job_twice_at_once_is_refused(origin: Origin, tmp_path: P
                 pass
 
 
-async def test_whoever_takes_a_job_over_waits_until_its_files_are_let_go(
-    origin: Origin, workspaces: Workspaces
-) -> None:
+async def test_a_new_worker_waits_for_the_lock_of_the_files(origin: Origin, workspaces: Workspaces) -> None:
     sha, began, go_on, order = origin.commit({"a": "1"}), asyncio.Event(), asyncio.Event(), list[str]()
 
     async def first() -> None:
@@ -208,7 +206,7 @@ async def test_directories_that_the_agent_locked_are_removed(origin: Origin, wor
     assert not tree.path.exists()
 
 
-async def test_sweep_removes_what_a_killed_worker_left_and_spares_the_living(
+async def test_a_sweep_removes_leftovers_of_killed_workers_only(
     origin: Origin, workspaces: Workspaces, tmp_path: Path
 ) -> None:
     sha = origin.commit({"a": "1"})
@@ -224,7 +222,7 @@ async def test_sweep_removes_what_a_killed_worker_left_and_spares_the_living(
         assert "refs/keep/alive" in keeps(tmp_path)
 
 
-async def test_a_held_mirror_is_waited_for(origin: Origin, tmp_path: Path) -> None:
+async def test_a_locked_mirror_is_awaited(origin: Origin, tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path / "state", seconds=0.1)
     sha = origin.commit({"a": "1"})
     with (tmp_path / "state" / "mirrors" / f"{REPO}.lock").open("w") as lock:

@@ -1,4 +1,4 @@
-"""Workspaces of jobs that wait: they outlive the process, and nothing that the agent wrote is believed."""
+"""Workspaces of waiting jobs survive the process, and trust nothing the agent wrote."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def always() -> bool:
 
 
 async def _worked(workspaces: Workspaces, origin: Origin, job_id: str = "job") -> Change:
-    """Work on a job, and leave it waiting; give back what was changed."""
+    """Work on a job and leave it waiting; return the change."""
     async with workspaces.open(job_id, REPO, source(origin), keep=always) as tree:
         (tree.path / "a.txt").write_text("2\n")
         (tree.path / os.fsdecode(b"caf\xe9")).write_text("new\n")
@@ -58,7 +58,7 @@ async def _worked(workspaces: Workspaces, origin: Origin, job_id: str = "job") -
         return await tree.change()
 
 
-async def test_a_kept_workspace_is_as_it_was_left(workspaces: Workspaces, origin: Origin, tmp_path: Path) -> None:
+async def test_a_kept_workspace_is_unchanged(workspaces: Workspaces, origin: Origin, tmp_path: Path) -> None:
     change = await _worked(workspaces, origin)
     assert keeps(tmp_path) == "refs/keep/job"
     async with Workspaces(tmp_path / "state").reopen("job") as tree:
@@ -100,7 +100,7 @@ async def test_it_can_be_kept_again_and_again(workspaces: Workspaces, origin: Or
             assert await tree.change() == change
 
 
-async def test_what_setup_made_before_the_agent_came_is_still_no_change(workspaces: Workspaces, origin: Origin) -> None:
+async def test_files_of_setup_are_no_change_after_reopening(workspaces: Workspaces, origin: Origin) -> None:
     async with workspaces.open("job", REPO, source(origin), keep=always) as tree:
         (tree.path / "generated.txt").write_text("by setup\n")
         (tree.path / "deps").mkdir()
@@ -112,9 +112,7 @@ async def test_what_setup_made_before_the_agent_came_is_still_no_change(workspac
         assert [file.path for file in (await tree.change()).files] == ["a.txt"]
 
 
-async def test_whether_it_stays_is_asked_as_the_body_ends_however_it_does(
-    workspaces: Workspaces, origin: Origin, tmp_path: Path
-) -> None:
+async def test_keep_is_called_on_every_exit(workspaces: Workspaces, origin: Origin, tmp_path: Path) -> None:
     waits = False
 
     async def park_and_fail() -> None:
@@ -130,16 +128,14 @@ async def test_whether_it_stays_is_asked_as_the_body_ends_however_it_does(
     assert not (tmp_path / "state/jobs/job").exists()
 
 
-async def test_a_workspace_that_could_not_be_made_is_never_kept(
-    workspaces: Workspaces, origin: Origin, tmp_path: Path
-) -> None:
+async def test_a_failed_workspace_is_never_kept(workspaces: Workspaces, origin: Origin, tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError):
         async with workspaces.open("job", REPO, source(origin, "1" * 40), keep=always):
             pass
     assert not (tmp_path / "state/jobs/job").exists()
 
 
-async def test_nothing_of_git_lies_where_the_agent_works_and_nothing_it_plants_is_believed(
+async def test_the_workspace_has_no_git_data_and_planted_data_is_ignored(
     workspaces: Workspaces, origin: Origin, tmp_path: Path
 ) -> None:
     change = await _worked(workspaces, origin)
@@ -161,7 +157,7 @@ async def test_nothing_of_git_lies_where_the_agent_works_and_nothing_it_plants_i
 
 
 @pytest.mark.parametrize("missing", ["folder", "note", "damaged", "mirror", "never"])
-async def test_a_workspace_that_is_gone_is_said_and_what_is_left_of_it_removed(
+async def test_a_missing_workspace_is_reported_and_leftovers_removed(
     missing: str, workspaces: Workspaces, origin: Origin, tmp_path: Path
 ) -> None:
     folder, mirror = tmp_path / "state/jobs/job", tmp_path / f"state/mirrors/{REPO}.git"
@@ -203,9 +199,7 @@ async def test_it_works_on_after_the_mirror_was_repacked_and_its_branch_force_pu
         assert (tree.path / "a.txt").read_text() == "2\n"
 
 
-async def test_it_works_on_after_git_was_killed_while_it_held_locks(
-    workspaces: Workspaces, origin: Origin, tmp_path: Path
-) -> None:
+async def test_stale_locks_of_a_killed_git_are_removed(workspaces: Workspaces, origin: Origin, tmp_path: Path) -> None:
     change = await _worked(workspaces, origin)
     mirror, trusted = tmp_path / f"state/mirrors/{REPO}.git", tmp_path / "state/jobs/job/trusted"
     for held in (mirror / "packed-refs", mirror / "refs/keep/job", trusted / "change.index"):
@@ -215,14 +209,14 @@ async def test_it_works_on_after_git_was_killed_while_it_held_locks(
     assert keeps(tmp_path) == ""
 
 
-async def test_a_lost_keep_ref_is_made_again(workspaces: Workspaces, origin: Origin, tmp_path: Path) -> None:
+async def test_a_lost_keep_ref_is_recreated(workspaces: Workspaces, origin: Origin, tmp_path: Path) -> None:
     await _worked(workspaces, origin)
     git(tmp_path / f"state/mirrors/{REPO}.git", "update-ref", "-d", "refs/keep/job")
     async with workspaces.reopen("job"):
         assert keeps(tmp_path) == "refs/keep/job"
 
 
-async def test_discarding_removes_files_and_refs_and_may_be_done_twice(
+async def test_discarding_removes_files_and_refs_and_is_idempotent(
     workspaces: Workspaces, origin: Origin, tmp_path: Path
 ) -> None:
     change = await _worked(workspaces, origin)
@@ -248,7 +242,7 @@ async def test_discarding_waits_for_the_worker_that_is_just_leaving(
     assert not (tmp_path / "state/jobs/job").exists()
 
 
-async def test_a_job_is_nobody_elses_before_the_thread_that_removes_its_files_has_ended(
+async def test_the_lock_is_held_until_the_removing_thread_ends(
     workspaces: Workspaces, origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await _worked(workspaces, origin)
@@ -276,15 +270,13 @@ async def test_a_job_is_nobody_elses_before_the_thread_that_removes_its_files_ha
     assert removed == [tmp_path / "state/jobs/job"]
 
 
-async def test_a_job_that_is_begun_anew_finds_nothing_of_what_was_kept(workspaces: Workspaces, origin: Origin) -> None:
+async def test_a_restarted_job_has_no_kept_files(workspaces: Workspaces, origin: Origin) -> None:
     await _worked(workspaces, origin)
     async with workspaces.open("job", REPO, source(origin)) as tree:
         assert not await tree.change()
 
 
-async def test_a_sweep_spares_those_who_wait_and_nobody_else(
-    workspaces: Workspaces, origin: Origin, tmp_path: Path
-) -> None:
+async def test_a_sweep_spares_waiting_jobs_only(workspaces: Workspaces, origin: Origin, tmp_path: Path) -> None:
     for job_id in ("waits", "ended"):
         await _worked(workspaces, origin, job_id)
     assert await workspaces.sweep({"waits", "never-had-one"}) == ("ended",)

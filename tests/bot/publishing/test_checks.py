@@ -1,4 +1,4 @@
-"""Which commands' exit codes prove something, and which earlier runs they make void."""
+"""Commands recognized as checks, and the standing of earlier runs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_tools_that_test_build_or_lint_are_checks_whether_or_not_they_are_declar
         "./run-tests.sh",
     ],
 )
-def test_other_programs_are_ad_hoc_checks_where_they_had_to_succeed(command: str) -> None:
+def test_declared_commands_of_unknown_programs_are_ad_hoc_checks(command: str) -> None:
     assert not read(command).is_tool
     assert parse_check(command, declared=False) is None
 
@@ -110,11 +110,11 @@ def test_other_programs_are_ad_hoc_checks_where_they_had_to_succeed(command: str
         "",
     ],
 )
-def test_what_looks_prepares_or_hides_the_exit_code_is_no_check(command: str) -> None:
+def test_inspection_setup_or_a_hidden_exit_code_is_no_check(command: str) -> None:
     assert parse_check(command, declared=True) is None
 
 
-def test_a_pipe_speaks_for_its_first_stage_only_where_every_stage_had_to_succeed() -> None:
+def test_a_pipe_is_a_check_only_if_declared() -> None:
     assert parse_check("pytest | tail -5", declared=False) is None
     assert read("pytest | tail -5").is_tool
 
@@ -166,11 +166,11 @@ def test_the_last_check_that_failed_before_the_first_change_showed_the_failure()
     ],
     ids=["passed", "did not end", "not found", "at the change", "after it"],
 )
-def test_what_did_not_fail_before_the_change_shows_nothing(one: Check) -> None:
+def test_a_check_that_passed_before_the_change_is_no_reproduction(one: Check) -> None:
     assert shown(one) == ""
 
 
-def test_the_tool_of_the_workflows_own_step_is_meant_before_others() -> None:
+def test_the_tool_of_the_failed_step_is_preferred() -> None:
     script = "pip install -e .\n\n# all of them\npython -m pytest -q --cov\n"
     assert shown(check("pytest tests/test_a.py"), check("ruff check ."), commands=(script,)) == "pytest tests/test_a.py"
     assert shown(check("ruff check ."), commands=(script,)) == "ruff check ."
@@ -203,7 +203,7 @@ def test_proof_by_a_command_of_no_failed_step_says_so() -> None:
         ("sh check.sh", "sh mine.sh", False),
     ],
 )
-def test_a_proof_is_of_what_the_failed_steps_run_or_of_a_part_of_it(step: str, command: str, *, other: bool) -> None:
+def test_a_proof_must_run_a_part_of_the_failed_steps(step: str, command: str, *, other: bool) -> None:
     assert is_unrelated(check(command), (f"pip install .\n{step}\n",)) is other
 
 
@@ -230,7 +230,7 @@ def test_a_proof_is_of_what_the_failed_steps_run_or_of_a_part_of_it(step: str, c
         (Rerun(command="pytest", before=1, after=127), False, "install it in `setup`."),
     ],
 )
-def test_what_it_proves_is_one_sentence(rerun: Rerun, *, proven: bool, said: str) -> None:
+def test_a_rerun_is_described_in_one_sentence(rerun: Rerun, *, proven: bool, said: str) -> None:
     assert rerun.is_proven is proven
     assert said in rerun.sentence
 
@@ -255,7 +255,7 @@ def test_a_check_that_passed_after_the_last_change_verifies_it() -> None:
     assert verdict(ran("pytest -q tests/a.py", 1, 5.5), ran("pytest", 0, 6)) is Verdict.VERIFIED
 
 
-def test_what_passed_with_files_in_place_that_are_left_out_verifies_nothing() -> None:
+def test_a_check_with_withheld_files_in_place_verifies_nothing() -> None:
     passed, failed = (judge_checks([ran("pytest", code, 6)], Edits(first=5, last=5)) for code in (0, 1))
     assert verdict_of(passed, changed=True, partial=True) is Verdict.UNVERIFIED
     assert verdict_of(failed, changed=True, partial=True) is Verdict.RED
@@ -274,14 +274,14 @@ def test_a_failure_that_was_only_reproduced_does_not_count_against_the_change() 
     assert verdict(ran("pytest", 2, 4)) is Verdict.UNVERIFIED
 
 
-def test_a_check_whose_last_run_failed_is_red_whatever_else_passed() -> None:
+def test_a_check_whose_last_run_failed_is_red() -> None:
     assert verdict(ran("pytest", 2, 6)) is Verdict.RED
     assert verdict(ran("pytest", 1, 6), ran("pytest tests/easy.py", 0, 7)) is Verdict.RED
     assert verdict(ran("pytest", 0, 6), ran("pytest", 1, 7)) is Verdict.RED
     assert verdict(ran("mypy --strict a", 1, 6), ran("pytest", 0, 8), last=7) is Verdict.RED
 
 
-def test_what_was_tried_by_a_script_before_the_last_change_is_forgotten() -> None:
+def test_a_failed_script_before_the_last_change_does_not_count() -> None:
     tried, passed = ran("python -c 'assert 0'", 1, 6), ran("pytest", 0, 8)
     assert verdict(tried, passed, last=7) is Verdict.VERIFIED
     assert verdict(tried, passed) is Verdict.RED
@@ -345,7 +345,7 @@ def a_view(verdict: Verdict, *checks: Check, **changes: object) -> StatusView:
         ),
     ],
 )
-def test_the_comment_and_the_check_run_begin_with_what_the_host_knows(
+def test_the_comment_and_the_check_run_begin_with_the_verdict(
     verdict: Verdict, head: str, why: str, conclusion: str
 ) -> None:
     view = a_view(verdict)
@@ -374,13 +374,13 @@ def test_a_command_that_the_bot_ran_again_is_named() -> None:
     assert (draft.title, draft.conclusion) == ("Done, the failed command passes now: /codepilot fix", "success")
 
 
-def test_what_passed_and_was_withheld_is_not_called_done() -> None:
+def test_a_verified_but_withheld_change_is_not_titled_done() -> None:
     view = a_view(Verdict.VERIFIED, withheld="It changes `action.yml`.")
     assert render_status(view).startswith("### ⚠️ Not published; done, checks passed ·")
     assert render_check(view, job=a_job(), head_sha="a" * 40).conclusion == "neutral"
 
 
-def test_the_table_tells_what_each_run_is_worth() -> None:
+def test_the_table_shows_the_standing_of_each_run() -> None:
     checks = (
         ran("pytest tests/a.py", 1, 4),
         ran("make lint", 1, 4),
@@ -399,7 +399,7 @@ def test_the_table_tells_what_each_run_is_worth() -> None:
     ]
 
 
-def test_checks_that_count_are_shown_where_there_is_no_room_for_all() -> None:
+def test_checks_that_count_take_precedence_in_the_table() -> None:
     checks = judge_checks([ran("pytest -q", 1, 6), *[ran("make test", 1, 7)] * 20], None)
     assert "| ❌ | `pytest -q` | exit code 1 | 1 s |" in checks_table(checks)
     assert checks_table(checks)[-1] == "| | 11 more, older or superseded | | |"

@@ -1,4 +1,4 @@
-"""The model's words do nothing on a GitHub page, and still read as they were meant."""
+"""Escaped model text has no effect on a GitHub page, and stays readable."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ from tests.github_page import ALLOWED, foreign, hostile_text, live_in
         ("zero\u200bwidth \u202etricks", "zerowidth tricks"),
     ],
 )
-def test_text_is_made_harmless_and_stays_readable(text: str, shown: str) -> None:
+def test_escaped_text_is_harmless_and_readable(text: str, shown: str) -> None:
     assert escape_markdown(text, ALLOWED) == shown
     assert is_harmless(shown, ALLOWED)
     assert not foreign(shown)
@@ -151,7 +151,7 @@ def test_links_to_pages_of_the_repository_stay(page: str) -> None:
         "/",
     ],
 )
-def test_links_to_what_changes_something_or_lies_elsewhere_do_not(address: str) -> None:
+def test_links_to_actions_or_foreign_pages_do_not_stay(address: str) -> None:
     assert not ALLOWED.permits_link(f"https://github.example{address}")
     assert not foreign(escape_markdown(f"[x](https://github.example{address})", ALLOWED))
 
@@ -163,7 +163,7 @@ def test_links_to_other_hosts_never_stay() -> None:
     assert not ALLOWED.permits_link("https://github.example\t/octo/calc")
 
 
-def test_the_checker_sees_what_github_would_act_on() -> None:
+def test_the_check_detects_each_active_element() -> None:
     for active in (
         "@hubot",
         "#9",
@@ -191,11 +191,11 @@ _OWN = BotMarkup(links=frozenset({"https://github.example/run/1"}), marker=_MARK
         *("a ` b `@hubot` `", "```mermaid\nx\n```", "$`\\href{x}{y}`$", "[a](x)", "<sub>x</sub>", "[^1]\n\n[^1]: x"),
     ],
 )
-def test_the_parser_sees_what_github_would_act_on(active: str) -> None:
+def test_the_parser_detects_each_active_element(active: str) -> None:
     assert not is_harmless(active, ALLOWED)
 
 
-def test_the_bots_own_frame_is_known_and_nothing_beside_it() -> None:
+def test_only_the_bots_own_markup_is_allowed() -> None:
     more = "<details><summary>2 more</summary>\n\nx\n</details>"
     body = f"[run #9](https://github.example/run/1) for @mona\n\n{more}\n\n{_MARKER}"
     assert is_harmless(body, ALLOWED, _OWN)
@@ -205,7 +205,7 @@ def test_the_bots_own_frame_is_known_and_nothing_beside_it() -> None:
 
 
 @pytest.mark.parametrize("text", ["@hubot", "`" * 900, "``` `" * 200, "line\n" * 300])
-def test_what_is_live_as_a_whole_is_sent_as_a_block_that_keeps_the_marker(text: str) -> None:
+def test_an_active_text_becomes_a_block_with_its_marker(text: str) -> None:
     sent = defuse(f"@hubot {text}\n\n{_MARKER}", ALLOWED, _OWN, limit=1_000)
     assert len(sent) <= 1_000
     assert sent.endswith(f"\n\n{_MARKER}")
@@ -222,7 +222,7 @@ def test_what_is_live_as_a_whole_is_sent_as_a_block_that_keeps_the_marker(text: 
         (f"`` {_KEY} `` xA= `{_KEY.replace('BEGIN', 'END')}` `@hubot`", "``` `` [redacted]` `@hubot` ```"),
     ],
 )
-def test_what_is_redacted_brings_nothing_to_life(before: str, after: str) -> None:
+def test_a_redaction_activates_no_markup(before: str, after: str) -> None:
     assert is_harmless(before, ALLOWED, _OWN)
     shown = redact_inertly(Redactor().redact)(before)
     assert shown == after

@@ -1,4 +1,4 @@
-"""From an outcome and a change to everything that will be sent."""
+"""Plans from an outcome and a change."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_grant_for_another_commit_is_void() -> None:
 
 
 def blocked(change: Change) -> dict[str, tuple[str, ...]]:
-    """Why a change needs a person, with the files that it is about, each of which the comment names."""
+    """Return the objections to a change, all named in the comment."""
     publication = planned(change)
     assert publication.commit is None
     assert cause_of(publication) == "needs-approval"
@@ -159,11 +159,11 @@ def blocked(change: Change) -> dict[str, tuple[str, ...]]:
         "uv.lock",
     ],
 )
-def test_protected_files_need_a_person(path: str) -> None:
+def test_protected_files_require_approval(path: str) -> None:
     assert blocked(a_change(a_file(path), a_file("ok.py"))) == {"protected": (path,)}
 
 
-def test_what_a_person_approved_is_published_as_a_draft_that_says_so() -> None:
+def test_an_approved_change_is_published_as_a_draft_with_a_note() -> None:
     change = a_change(a_file("action.yml"))
     (blocked,) = planned(change).blocked
     assert (blocked.cause, blocked.files) == ("protected", ("action.yml",))
@@ -176,7 +176,7 @@ def test_what_a_person_approved_is_published_as_a_draft_that_says_so() -> None:
     assert not publication.blocked
 
 
-def test_what_is_held_back_is_not_sent_and_says_all_the_reasons() -> None:
+def test_a_withheld_publication_lists_all_reasons() -> None:
     whole = planned()
     assert whole.commit is not None
     denied = withhold(whole, "denied", "@mona said no.")
@@ -187,7 +187,7 @@ def test_what_is_held_back_is_not_sent_and_says_all_the_reasons() -> None:
     assert reason_of(twice).endswith("@mona said no.")
 
 
-def test_an_approval_is_for_the_very_tree_that_was_shown() -> None:
+def test_an_approval_is_for_the_exact_tree() -> None:
     publication = planned(a_change(a_file("action.yml")), approved=frozenset({"3" * 40}))
     assert publication.commit is None
     assert publication.blocked
@@ -295,9 +295,7 @@ def test_large_and_unusual_changes_are_flagged() -> None:
     ],
     ids=lambda value: getattr(value, "path", ""),
 )
-def test_a_fix_of_failed_checks_that_takes_lines_out_of_tests_is_a_draft_with_a_word(
-    file: FileChange, *, doubted: bool
-) -> None:
+def test_a_fix_that_removes_lines_of_tests_is_a_draft_with_a_note(file: FileChange, *, doubted: bool) -> None:
     proven = replace(_VERIFIED, rerun=Rerun(command="pytest", before=1, after=0))
     publication = planned(a_change(file), origin="ci", report=proven)
     assert publication.pull_request is not None

@@ -1,4 +1,4 @@
-"""A publication through the real client, a real hub and real git, however often it is started again."""
+"""Publications with the real client, a local hub and real git, across restarts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_a_draft_is_reported_as_one_by_either_api(outlet: Outlet, mode: in
     assert (delivered.pull_number, delivered.pull_draft) == (2, True)
 
 
-async def test_what_the_commit_api_cannot_say_is_pushed(outlet: Outlet) -> None:
+async def test_a_change_the_commit_api_cannot_express_is_pushed(outlet: Outlet) -> None:
     (outlet.tree.path / "a.txt").chmod(0o755)
     (outlet.tree.path / "link").symlink_to("a.txt")
     delivered = await outlet.send(await outlet.publication())
@@ -218,7 +218,7 @@ async def test_unfinished_work_goes_to_a_branch_that_can_be_compared(outlet: Out
 
 
 @pytest.mark.parametrize("branch", [None, "topic"])
-async def test_a_dry_run_tells_what_would_be_sent_and_sends_nothing(outlet: Outlet, branch: str | None) -> None:
+async def test_a_dry_run_describes_the_publication_and_sends_nothing(outlet: Outlet, branch: str | None) -> None:
     (outlet.tree.path / "a.txt").write_text("2\n")
     before = outlet.hub.branches(outlet.repo)
     delivered = await outlet.send(await outlet.publication(branch=branch), dry_run=True)
@@ -228,7 +228,7 @@ async def test_a_dry_run_tells_what_would_be_sent_and_sends_nothing(outlet: Outl
     assert outlet.pulls() == []
 
 
-async def test_a_dry_run_withholds_what_would_be_withheld(outlet: Outlet) -> None:
+async def test_a_dry_run_withholds_like_a_publication(outlet: Outlet) -> None:
     (outlet.tree.path / "a.txt").write_text(f"token = {SECRET}\n")
     delivered = await outlet.send(await outlet.publication(), dry_run=True)
     assert cause_of(delivered) == "secret"
@@ -247,7 +247,7 @@ def _write_workflow(outlet: Outlet, mode: int) -> None:
 
 
 async def _plain(outlet: Outlet) -> GitHub:
-    """A client with a plain token, of which nobody says what it may do: the workflow's own, for example."""
+    """A client with a token of unknown permissions, e.g. the workflow's own."""
     outlet.hub.permit(outlet.installation, NOT_WORKFLOWS)
     token = await outlet.github.tokens.for_push(outlet.repo.full_name)
     return GitHub.for_token(token, outlet.hub.api_url, redact=str, seconds_between_writes=0)
@@ -267,9 +267,7 @@ async def test_a_workflow_file_is_published_with_the_permission_for_it(
 
 @pytest.mark.parametrize("mode", [0o644, 0o755], ids=["api", "push"])
 @pytest.mark.parametrize("branch", [None, "topic"])
-async def test_without_it_nothing_is_sent_and_the_permission_is_named(
-    outlet: Outlet, mode: int, branch: str | None
-) -> None:
+async def test_a_missing_workflow_permission_is_reported(outlet: Outlet, mode: int, branch: str | None) -> None:
     outlet.hub.permit(outlet.installation, NOT_WORKFLOWS)
     _write_workflow(outlet, mode)
     before = outlet.hub.branches(outlet.repo)

@@ -1,4 +1,4 @@
-"""Secrets leave no text whole, in pieces or in disguise."""
+"""Redaction of secrets in whole, in fragments and in encodings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KEYS = (
     "\x1b[0m\n\x1b[32m+".join(_KEY),
     "".join(f"{'' if number == 1 else f'{number:>6} + '}{line}\n" for number, line in enumerate(_KEY, 1)).rstrip(),
 )
-"""A key as files, logs, listings, diffs and programs show it."""
+"""A key as shown by files, logs, listings, diffs and programs."""
 
 
 @pytest.mark.parametrize(
@@ -52,20 +52,20 @@ KEYS = (
         SECRET[-12:],
     ],
 )
-def test_every_form_is_taken_out(form: str) -> None:
+def test_each_form_is_redacted(form: str) -> None:
     assert REDACTOR.redact(f"before {form} after") == f"before {MARK} after"
 
 
 @pytest.mark.parametrize("secret", ['pa"ss\\word-x9Qz', "pässwörd-geheim", "a/b+c=d\tghijkl"])
 @pytest.mark.parametrize("ascii_only", [True, False])
-def test_a_secret_in_json_is_taken_out(secret: str, *, ascii_only: bool) -> None:
+def test_a_secret_in_json_is_redacted(secret: str, *, ascii_only: bool) -> None:
     text = json.dumps({"password": secret}, ensure_ascii=ascii_only)
     assert Redactor([secret]).redact(text) == f'{{"password": "{MARK}"}}'
 
 
 @pytest.mark.parametrize("before", ["", "a", "ab", "abc", "x-access-token:"])
 @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
-def test_base64_is_taken_out_wherever_the_secret_stands_in_it(before: str, encode: object) -> None:
+def test_base64_is_redacted_at_each_alignment(before: str, encode: object) -> None:
     assert callable(encode)
     shown = REDACTOR.redact(encode((before + SECRET + "tail").encode()).decode())
     assert MARK in shown
@@ -73,7 +73,7 @@ def test_base64_is_taken_out_wherever_the_secret_stands_in_it(before: str, encod
 
 
 def _letters(seed: str, length: int) -> str:
-    """Letters as random as a token's, and the same every time."""
+    """Random letters with a fixed seed."""
     rows = (hashlib.sha512(f"{seed} {number}".encode()).digest() for number in range(length // 64 + 1))
     return base64.urlsafe_b64encode(b"".join(rows)).decode().replace("-", "x").replace("_", "y")[:length]
 
@@ -109,7 +109,7 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("kind", TOKENS)
-def test_a_token_is_found_in_every_encoding(kind: str, encoding: str) -> None:
+def test_a_token_is_redacted_in_each_encoding(kind: str, encoding: str) -> None:
     redactor = Redactor([TOKENS[kind]])
     for before in ("", "a", "ab", "abc", "abcd", "Authorization: token "):
         text = ENCODINGS[encoding](f"{before}{TOKENS[kind]}\n")
@@ -121,7 +121,7 @@ def test_a_token_is_found_in_every_encoding(kind: str, encoding: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TOKENS)
-def test_what_tokens_have_in_common_is_no_secret(kind: str) -> None:
+def test_common_prefixes_of_tokens_are_no_secret(kind: str) -> None:
     redactor = Redactor([TOKENS[kind]])
     others = [SAMPLE, f"ghs_99999_{SAMPLE}", "sk-ant-api03-", TOKENS["new"].rpartition(".")[0], "ghs_12345_eyJhbGciOi"]
     for other in [*others, *(encode(other) for encode in ENCODINGS.values() for other in others)]:
@@ -130,7 +130,7 @@ def test_what_tokens_have_in_common_is_no_secret(kind: str) -> None:
 
 
 @pytest.mark.parametrize("form", [PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL])
-def test_another_key_is_not_taken_for_ours(form: PrivateFormat) -> None:
+def test_a_foreign_key_is_not_redacted_as_known(form: PrivateFormat) -> None:
     ours, theirs = (
         rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, form, NoEncryption()).decode() for _ in "12"
     )
@@ -140,7 +140,7 @@ def test_another_key_is_not_taken_for_ours(form: PrivateFormat) -> None:
     assert redactor.has_secret(base64.b64encode(ours.encode()).decode())
 
 
-def test_a_secret_with_little_that_is_random_is_known_whole() -> None:
+def test_a_secret_with_few_random_parts_is_known_completely() -> None:
     assert Redactor(["sk-abc"]).redact_known("it is sk-abc") == f"it is {MARK}"
     assert Redactor(["github_pat_11x"]).has_secret("github_pat_11x")
 
@@ -161,7 +161,7 @@ def test_a_secret_with_little_that_is_random_is_known_whole() -> None:
         *KEYS,
     ],
 )
-def test_known_shapes_are_taken_out_though_nobody_told_their_values(token: str) -> None:
+def test_known_token_shapes_are_redacted(token: str) -> None:
     assert Redactor().redact(f"see {token}") == f"see {MARK}"
 
 
@@ -178,7 +178,7 @@ def test_ordinary_text_stays() -> None:
     assert REDACTOR.redact(text) == text
 
 
-def test_a_key_of_several_lines_is_known_by_each_line_and_not_by_its_armour() -> None:
+def test_each_line_of_a_key_is_redacted_without_its_armour() -> None:
     key = "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA7bq\nQ0lqYW5kb21zdHJpbmc\n-----END RSA PRIVATE KEY-----\n"
     redactor = Redactor([key])
     assert redactor.redact("x Q0lqYW5kb21zdHJpbmc y") == f"x {MARK} y"
@@ -186,11 +186,11 @@ def test_a_key_of_several_lines_is_known_by_each_line_and_not_by_its_armour() ->
 
 
 @pytest.mark.parametrize("secret", ["pässwörd-geheim", "grüße-7"])
-def test_a_secret_with_letters_of_other_alphabets_is_found_in_a_file_that_is_read_byte_by_byte(secret: str) -> None:
+def test_a_non_ascii_secret_is_detected_in_bytes(secret: str) -> None:
     assert Redactor([secret]).has_secret(f"password: {secret}\n".encode().decode("latin-1"))
 
 
-def test_a_short_secret_is_taken_out_whole() -> None:
+def test_a_short_secret_is_redacted() -> None:
     assert Redactor(["hunter2"]).redact("it is hunter2!") == f"it is {MARK}!"
 
 
@@ -251,7 +251,7 @@ SPELLED: dict[str, Callable[[str], str]] = {
 
 @pytest.mark.parametrize("before", ["", "a", "ab", "Authorization: token "])
 @pytest.mark.parametrize("spelling", SPELLED)
-def test_a_secret_in_parts_is_taken_out(spelling: str, before: str) -> None:
+def test_a_secret_in_parts_is_redacted(spelling: str, before: str) -> None:
     secret = TOKENS["old"]
     redactor, text = Redactor([secret]), SPELLED[spelling](f"{before}{secret} and the rest of it")
     assert redactor.has_secret(text)
@@ -266,13 +266,13 @@ def test_a_secret_in_parts_is_taken_out(spelling: str, before: str) -> None:
 
 
 @pytest.mark.parametrize("spelling", SPELLED)
-def test_other_text_in_parts_stays(spelling: str) -> None:
+def test_harmless_text_in_parts_stays(spelling: str) -> None:
     text = SPELLED[spelling](f"Nothing of it is a secret: {_letters('other', 300)}")
     assert REDACTOR.redact(text) == text
     assert not REDACTOR.has_secret(text)
 
 
-def test_a_short_secret_in_parts_is_taken_out() -> None:
+def test_a_short_secret_in_parts_is_redacted() -> None:
     redactor = Redactor(["hunter2!"])
     for spelling in (r"\xNN", r"\u00NN", "octal", "decimal", "hex, spaced", "hex with colons"):
         assert MARK in redactor.redact_known(SPELLED[spelling]("hunter2!")), spelling
@@ -311,7 +311,7 @@ def test_repeated_token_openings_take_linear_time() -> None:
         assert len(REDACTOR.redact(text)) <= len(text)
 
 
-def test_what_is_learnt_later_is_taken_out_and_a_copy_learns_on_its_own() -> None:
+def test_a_later_secret_is_redacted_and_copies_are_independent() -> None:
     first = Redactor(["the-first-secret"])
     second = first.copy()
     second.add_secret("minted-while-it-ran")

@@ -39,7 +39,7 @@ def a_view(**changes: object) -> StatusView:
     return StatusView(**values)
 
 
-def test_a_working_comment_lists_what_is_being_done() -> None:
+def test_a_working_comment_lists_the_activities() -> None:
     activities = (Activity(label="read src/a.py", state="done"), Activity(label="run `pytest`", state="doing"))
     assert render_status(a_view(activities=activities, sandbox="bubblewrap, no network")) == (
         "### 🛠️ Working on it · `/codepilot fix` for @mona · 34 s\n"
@@ -53,13 +53,13 @@ def test_a_working_comment_lists_what_is_being_done() -> None:
     )
 
 
-def test_who_waits_sees_how_old_a_comment_is_and_how_to_stop_the_run() -> None:
+def test_a_running_comment_shows_its_age_and_the_stop_command() -> None:
     told = a_view(at=1_700_000_000.0, stop="/codepilot stop")
     assert "<sub>updated 22:13 UTC · stop it with `/codepilot stop` · job `j1`</sub>" in render_status(told)
     assert "<sub>job `j1`</sub>" in render_status(a_view(state="done", at=told.at, stop=told.stop))
 
 
-def test_what_was_denied_stands_with_the_setting_that_would_allow_it() -> None:
+def test_a_denied_call_is_listed_with_the_setting_that_allows_it() -> None:
     pattern = "npm view left-pad"
     calls = (
         DeniedCall(tool="execute", asked=pattern, reason="", setting="allow-commands", value=pattern),
@@ -121,13 +121,13 @@ def test_a_finished_comment_has_words_changes_checks_and_cost() -> None:
     )
 
 
-def test_a_failure_says_why_and_what_to_do() -> None:
+def test_a_failure_shows_reason_and_remedy() -> None:
     body = render_status(a_view(state="failed", reason="The model could not be reached.", remedy="Ask again."))
     assert "### ❌ Failed" in body
     assert "The model could not be reached.\n\n**How to fix it:** Ask again." in body
 
 
-def test_what_was_withheld_stays_inside_its_box() -> None:
+def test_a_withheld_reason_stays_inside_its_box() -> None:
     body = render_status(a_view(state="done", withheld="It changes `action.yml`.\n\nThe patch is kept."))
     assert "> **Not published.** It changes `action.yml`.\n> \n> The patch is kept.\n" in body
 
@@ -137,7 +137,7 @@ def test_a_warning_with_a_commands_output_stays_inside_its_box() -> None:
     assert "> [!WARNING]\n> **The setup failed.**\n> \n> ```\n> @octocat\n> # x\n> ```\n" in body
 
 
-def test_a_call_that_waits_shows_what_it_would_do_and_how_to_answer() -> None:
+def test_a_pending_call_shows_its_preview_and_answers() -> None:
     pending = PendingView(
         kind="permission",
         request_id="7f3a91c0",
@@ -203,7 +203,7 @@ def test_a_long_preview_is_cut_and_keeps_its_answers() -> None:
     assert "/codepilot deny 7f3a91c0" in body
 
 
-def test_what_must_not_be_overlooked_stands_in_boxes() -> None:
+def test_important_notes_are_in_alert_boxes() -> None:
     body = render_status(
         a_view(
             state="stopped",
@@ -225,7 +225,7 @@ def test_what_must_not_be_overlooked_stands_in_boxes() -> None:
     assert "- The label `x` is void:\n  the head moved.\n" in body
 
 
-def test_what_did_not_leave_the_workspace_is_not_said_to_have_changed() -> None:
+def test_unpublished_files_are_titled_not_published() -> None:
     files = (a_file("a.py"),)
     assert "**Changed, not published**\n\n- `a.py`" in render_status(a_view(state="done", files=files, withheld="No."))
     assert "**What changed**\n\n- `a.py`" in render_status(a_view(state="done", files=files))
@@ -246,7 +246,7 @@ def test_spans_of_time_read_like_speech() -> None:
     assert [duration(s) for s in (0.2, 3, 61, 3900)] == ["0.2 s", "3 s", "1 min 1 s", "1 h 5 min"]
 
 
-def test_a_marker_is_known_again_in_its_own_thread_only() -> None:
+def test_a_marker_is_valid_in_its_own_thread_only() -> None:
     assert signed_job(f"text\n{MARKER}", 10, 7, key=KEY) == "j1"
     assert signed_job(MARKER, 10, 8, key=KEY) is None
     assert signed_job(MARKER, 11, 7, key=KEY) is None
@@ -366,7 +366,7 @@ def test_a_patch_that_does_not_fit_is_cut_with_a_word_about_the_whole(patch: str
 
 
 @pytest.mark.parametrize("patch", ["+\udcff\n", "+\x1b[31mred\n", "+\u202e\n"])
-def test_what_cannot_be_seen_in_a_patch_is_left_out_and_that_is_said(patch: str) -> None:
+def test_invisible_characters_are_removed_from_a_patch_with_a_note(patch: str) -> None:
     draft = render_check(view("done"), job=a_job(), head_sha=SHA, patch=patch)
     assert draft.text.encode()
     assert draft.text.endswith("_Shown without invisible characters. The bot keeps the patch under job `j1`._")

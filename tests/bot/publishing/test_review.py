@@ -1,4 +1,4 @@
-"""From a completion to a review."""
+"""Parsing of review completions."""
 
 from __future__ import annotations
 
@@ -119,20 +119,20 @@ def test_comments_elsewhere_move_into_the_body_with_their_place() -> None:
     )
 
 
-def test_there_are_at_most_thirty_and_the_others_are_not_lost() -> None:
+def test_comments_beyond_thirty_move_into_the_body() -> None:
     review = reviewed(*({"path": "src/a.py", "line": 1, "body": f"number {n}"} for n in range(40)))
     assert len(review.notes) == 30
     assert review.body.count("**At** `src/a.py:1`") == 10
 
 
 @pytest.mark.parametrize("block", ["{", "[" * 100_000, '{"path": "a"}', "null"])
-def test_comments_that_cannot_be_read_are_told_of(block: str) -> None:
+def test_unreadable_comments_are_reported(block: str) -> None:
     review = reviewed(block=block)
     assert review.notes == ()
     assert "could not be parsed" in review.body
 
 
-def test_the_prose_is_what_stands_around_the_block() -> None:
+def test_the_prose_surrounds_the_block() -> None:
     shown = "Look:\n```sh\nmake\n```\n"
     assert extract_prose(f"{shown}\n```json\n[]\n```\n\nThat is all.") == f"{shown}\n\nThat is all."
     assert extract_prose("All is well.") == "All is well."
@@ -156,7 +156,7 @@ def test_nothing_to_say_is_a_review_too() -> None:
         {"path": "src/a.py", "line": 1, "body": ["x"]},
     ],
 )
-def test_a_comment_that_says_nothing_or_nowhere_is_left_out(comment: object) -> None:
+def test_an_empty_or_unplaced_comment_is_dropped(comment: object) -> None:
     good = {"path": "src/a.py", "line": 1, "body": "x"}
     assert [note.body for note in reviewed(comment, good).notes] == ["x"]
 
@@ -187,5 +187,5 @@ def test_no_suggestion_leaves_its_block(lines: list[str]) -> None:
     assert tokens[-1] is fences[0]
 
 
-def test_the_prose_is_whole_and_without_the_block_whatever_ends_its_lines() -> None:
+def test_the_prose_excludes_the_block_for_each_line_ending() -> None:
     assert extract_prose("10 %\r100 %\n\n```json\r\n[]\r\n```\nAll read.\n") == "10 %\n100 %\n\nAll read."

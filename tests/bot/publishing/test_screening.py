@@ -1,4 +1,4 @@
-"""What a person is to approve is shown whole, or not at all."""
+"""Approval requests are shown completely or not at all."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def shown(patch: str, *paths: str) -> str:
     return found.diff
 
 
-def test_the_files_that_need_an_approval_are_shown_and_no_other_hides_them() -> None:
+def test_only_files_that_require_approval_are_shown() -> None:
     padded = part(".editorconfig", *["+# padding"] * 20_000)
     diff = shown(padded + part(WORKFLOW, "+on: push", TAIL) + part("z.py", "+x"))
     assert diff.startswith(f"diff --git a/{WORKFLOW} ")
@@ -66,7 +66,7 @@ def test_no_line_is_too_long_and_many_blank_ones_are_counted() -> None:
     assert lines[-5:] == [TAIL, " ", " ", "-\t", "-"]
 
 
-def test_what_nobody_sees_is_spelled_out() -> None:
+def test_invisible_characters_are_escaped() -> None:
     found = show_files(change(part(WORKFLOW, "+a\u202eb\rc")), (WORKFLOW,), str)
     assert found.diff.endswith("+a[U+202E]b[U+000D]c")
     assert found.has_escapes
@@ -78,7 +78,7 @@ def test_what_nobody_sees_is_spelled_out() -> None:
 @pytest.mark.parametrize(
     "name", ["a b.lock", 'a"b.lock', "a\tb.lock", "caf\u00e9.lock", "a b/x b/y.lock", "b\udce9.lock"]
 )
-def test_a_file_is_found_whatever_it_is_called(name: str) -> None:
+def test_a_file_is_found_under_each_name(name: str) -> None:
     quoted = f'"{name}"'.translate({0x22: '\\"', 0x09: "\\t"})[2:-2] if set('"\t') & set(name) else ""
     head = f'"a/{quoted}" "b/{quoted}"' if quoted else f"a/{name} b/{name}"
     [(path, _)] = split_sections(f"diff --git {head}\nnew file mode 100644\n")
@@ -90,7 +90,7 @@ def test_a_line_of_a_file_begins_no_other_file() -> None:
     assert [path for path, _ in split_sections(patch)] == [WORKFLOW, "z"]
 
 
-def test_what_nobody_can_read_cannot_be_approved() -> None:
+def test_an_unreadable_file_cannot_be_approved() -> None:
     binary = part("bun.lockb").replace(
         "--- /dev/null\n+++ b/bun.lockb\n@@ -0,0 +1,9 @@", "GIT binary patch\nliteral 1\nabc"
     )
@@ -102,7 +102,7 @@ def test_what_nobody_can_read_cannot_be_approved() -> None:
 
 
 @pytest.mark.parametrize("line", ["+-----BEGIN RSA PRIVATE KEY-----", f"+sk-{'a' * 40}", "+hunter2-hunter2"])
-def test_what_would_be_shown_redacted_cannot_be_approved(line: str) -> None:
+def test_a_redacted_preview_cannot_be_approved(line: str) -> None:
     redact = Redactor(["hunter2-hunter2"]).redact
     assert (
         "contains something like a secret,"
@@ -112,7 +112,7 @@ def test_what_would_be_shown_redacted_cannot_be_approved(line: str) -> None:
     assert not approval_obstacle("$ echo ok", redact)
 
 
-def test_a_long_difference_comes_in_parts_that_hold_all_of_it() -> None:
+def test_a_long_diff_is_split_into_complete_parts() -> None:
     diff = shown(part(WORKFLOW, *[f"+line {number} ```" for number in range(15_000)], TAIL))
     parts = split_diff(diff)
     assert "\n".join(parts) == diff
@@ -128,13 +128,13 @@ def test_a_long_difference_comes_in_parts_that_hold_all_of_it() -> None:
         assert f"Part {number} of {len(parts)}" in body
 
 
-def test_more_than_can_be_shown_cannot_be_approved() -> None:
+def test_an_oversized_diff_cannot_be_approved() -> None:
     for lines in (["+x" * 20] * MAX_PARTS * PART_LIMIT, ["+" + "\u200b" * 60_000] * 3):
         assert "characters, and at most" in show_files(change(part(WORKFLOW, *lines)), (WORKFLOW,), str).obstacle
     assert "too long to be approved" in approval_obstacle("x\n" * 30_000, str)
 
 
-def test_what_is_to_be_approved_is_whole_however_little_room_there_is() -> None:
+def test_a_preview_is_complete_despite_little_space() -> None:
     text = "+x`y\n" * 8_900 + TAIL
     assert fits_comment(text)
     words = "word " * 4_000
@@ -155,13 +155,13 @@ def test_what_is_to_be_approved_is_whole_however_little_room_there_is() -> None:
     assert "/codepilot approve 7f3a91c0" in body
 
 
-def test_nothing_is_offered_to_be_approved_that_is_not_shown_whole() -> None:
+def test_an_incomplete_preview_offers_no_approval() -> None:
     pending = PendingView(kind="permission", request_id="7f3a91c0", trigger="/codepilot", preview="x\n" * 30_000)
     assert answer_commands(pending) == ["```\n/codepilot deny 7f3a91c0\n```"]
     assert "truncated" in render_preview(pending)
 
 
-def test_what_git_lfs_keeps_is_not_approved_by_its_pointer() -> None:
+def test_an_lfs_pointer_cannot_be_approved() -> None:
     pointed = change(part("gradle-wrapper.jar", "+version https://git-lfs.github.com/spec/v1", "+size 9"))
     large = (LargeFile(path="gradle-wrapper.jar", oid="0" * 64, size=9),)
     found = show_files(replace(pointed, large=large), ("gradle-wrapper.jar",), str)
@@ -183,7 +183,7 @@ def section(*lines: str, first: int = 3) -> str:
         ("caf\u00e9 \u65e5\u672c\ttab\nline", "caf\u00e9 \u65e5\u672c\ttab\nline"),
     ],
 )
-def test_each_character_that_nobody_sees_is_spelled_out(text: str, shown: str) -> None:
+def test_each_invisible_character_is_escaped(text: str, shown: str) -> None:
     assert escape_unseen(text) == shown
 
 
@@ -202,7 +202,7 @@ def test_each_character_that_nobody_sees_is_spelled_out(text: str, shown: str) -
         "x = '\ufeff'",
     ],
 )
-def test_added_characters_that_deceive_are_found(line: str) -> None:
+def test_added_deceptive_characters_are_detected(line: str) -> None:
     assert adds_unseen(section(" before", f"+{line}", " after"))
     assert is_deceptive(line)
     # Taken away, or there before: nobody need be asked.
@@ -226,7 +226,7 @@ def test_ordinary_text_is_left_alone(line: str) -> None:
     assert not adds_unseen(section(f"+{line}"))
 
 
-def test_a_byte_order_mark_may_begin_a_file_and_stand_nowhere_else() -> None:
+def test_a_byte_order_mark_is_allowed_only_at_the_beginning() -> None:
     assert not adds_unseen(section("+\ufeffx", "+y", first=1))
     assert not adds_unseen(section("-\ufeffold", "+\ufeffnew", first=1))
     assert adds_unseen(section("+x", "+\ufeffy", first=1))

@@ -33,7 +33,7 @@ def _run(run_id: str, cost: float) -> list[Event]:
     return [begun, Replied(step=1, text="x", usage=Usage(requests=1, cost_usd=cost))]
 
 
-def test_a_run_that_was_given_up_and_is_still_recorded_counts_once() -> None:
+def test_the_usage_of_an_abandoned_run_counts_once() -> None:
     lost = Progress().replay_log(_run("a", 1.0))
     kept = Progress(usage=lost.usage, run_id=lost.run_id)
     assert kept.replay_log(_run("a", 1.0)).usage == kept.replay_log([]).usage == lost.usage
@@ -41,7 +41,7 @@ def test_a_run_that_was_given_up_and_is_still_recorded_counts_once() -> None:
     assert Progress().replay_log(_run("", 1.0)).usage == lost.usage
 
 
-def test_servers_that_were_down_are_named_once() -> None:
+def test_unavailable_servers_are_listed_once() -> None:
     failed = ToolReturned(
         number=1, tool="docs_search", args={}, value={"server_down": "docs"}, text="x", ok=False, seconds=1, label="x"
     )
@@ -52,7 +52,7 @@ def test_servers_that_were_down_are_named_once() -> None:
     assert Progress(warning="Setup failed.").warnings == "Setup failed."
 
 
-def test_what_no_agent_does_is_one_activity_from_its_beginning_to_its_end() -> None:
+def test_an_activity_of_the_bot_replaces_its_started_form() -> None:
     begun, ended = Activity(label="setup: make", state="doing"), Activity(label="setup: make", state="failed")
     copied = Activity(label="copied", state="done")
     assert Progress().with_activity(begun).activities == (begun,)
@@ -60,7 +60,7 @@ def test_what_no_agent_does_is_one_activity_from_its_beginning_to_its_end() -> N
     assert Progress().with_activity(begun).with_activity(ended).with_activity(begun).activities == (ended, begun)
 
 
-def test_a_denied_call_is_kept_once() -> None:
+def test_a_denied_call_is_recorded_once() -> None:
     call = DeniedCall(tool="execute", asked="curl x", reason="network", setting="allow-commands", value="curl x")
     other = DeniedCall(tool="ask_user", asked="Which?", reason="a question")
     assert Progress().with_denied_call(call).with_denied_call(other).with_denied_call(call).denied == (call, other)
@@ -76,7 +76,7 @@ def executed(command: str, status: str, exit_code: int | None, *, check: bool = 
     return returned("execute", value, at=at, session_id="main", command=command, check=check)
 
 
-def test_a_check_counts_by_what_it_is_and_not_by_how_it_was_called() -> None:
+def test_a_check_is_recognized_by_its_command() -> None:
     progress = Progress()
     for command, check in (("pytest -q", False), ("ls", True), ("python -c 'x'", False), ("python -c 'y'", True)):
         progress = progress.apply_event(executed(command, "completed", 1, check=check))
@@ -93,7 +93,7 @@ def test_the_line_of_a_step_that_failed_is_a_check_without_being_called_one() ->
     assert [each.command for each in progress.checks] == ["python tools/check.py"]
 
 
-def test_a_check_that_went_on_is_told_with_the_end_that_was_read_later() -> None:
+def test_a_background_check_gets_its_later_exit_code() -> None:
     looked = returned("read_output", {"status": "running", "exit_code": None}, at=70, session_id="main")
     ended = returned("read_output", {"status": "completed", "exit_code": 0}, at=80, session_id="main")
     begun = Progress().apply_event(executed("pytest", "running", None, at=60)).apply_event(looked)

@@ -1,4 +1,4 @@
-"""The log of a run as its page shows it: bounded, redacted, and stored small."""
+"""The run log: bounded, redacted, and compressed."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_reply_that_broke_off_is_not_called_a_failure_of_the_service() -> None
     assert (entry.title, entry.text) == ("A reply of the model broke off", broken.reason)
 
 
-def test_secrets_and_terminal_codes_are_taken_out() -> None:
+def test_secrets_and_terminal_codes_are_removed() -> None:
     [entry] = _log(_call(f"\x1b[31mred\x1b[0m {SECRET}\u202e", label=f"Running `{SECRET}`")).entries
     assert SECRET not in f"{entry.title}{entry.text}"
     assert entry.text == "red [redacted]"
@@ -115,7 +115,7 @@ def test_a_log_is_stored_and_read_again() -> None:
     assert unpack_log(pack_log(log)) == log
 
 
-def test_what_another_version_stored_is_no_log() -> None:
+def test_a_log_of_another_version_is_none() -> None:
     assert unpack_log(b"what is this") is None
     assert unpack_log(zlib.compress(b'{"entries": 5}')) is None
     assert unpack_log(pack_log(_log(_call()))[:-5]) is None
