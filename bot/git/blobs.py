@@ -140,7 +140,14 @@ class DirectoryBlobs:
                     target.write(content)
                     target.flush()
                     os.fsync(target.fileno())
-                self._rename(partial, path)
+                while True:  # a concurrent `delete` may remove the directory
+                    try:
+                        self._make_folder(path.parent)
+                        partial.replace(path)
+                        break
+                    except FileNotFoundError:
+                        if not partial.exists():
+                            raise
             except BaseException:  # nothing else refers to the file
                 partial.unlink(missing_ok=True)
                 raise
@@ -184,18 +191,6 @@ class DirectoryBlobs:
         """Fail if the directory is gone, which must not look like missing blobs."""
         if not self._partial.is_dir():
             raise NotADirectoryError(None, "the directory is gone, or is not mounted")
-
-    def _rename(self, partial: Path, path: Path) -> None:
-        """Rename a complete file into a directory that a concurrent `delete` may remove."""
-        while True:
-            try:
-                self._make_folder(path.parent)
-                partial.replace(path)
-            except FileNotFoundError:
-                if not partial.exists():
-                    raise
-            else:
-                return
 
     def _make_folder(self, folder: Path) -> None:
         """Create a directory below the root, durably and with mode 0700."""

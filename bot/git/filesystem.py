@@ -227,24 +227,20 @@ def copy_file(root: int, path: bytes, mode: str, target: BinaryIO, *, limit: int
         with open_below(root, parent) as folder:
             if mode == "120000":
                 return target.write(os.fsencode(os.readlink(name, dir_fd=folder)))
-            return _copy_content(open_own(name, OPEN_FILE, folder), target, limit)
+            descriptor = open_own(name, OPEN_FILE, folder)
+            try:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    return None
+                size = 0
+                while size <= limit and (chunk := os.read(descriptor, _CHUNK)):
+                    size += target.write(chunk)
+                return size
+            finally:
+                os.close(descriptor)
     except OSError as error:
         if error.errno in _CHANGED_KIND:
             return None
         raise
-
-
-def _copy_content(descriptor: int, target: BinaryIO, limit: int) -> int | None:
-    """Copy and close a regular file; None for anything else."""
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        size = 0
-        while size <= limit and (chunk := os.read(descriptor, _CHUNK)):
-            size += target.write(chunk)
-        return size
-    finally:
-        os.close(descriptor)
 
 
 def open_own(name: bytes, flags: int, folder: int) -> int:
