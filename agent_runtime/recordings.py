@@ -66,7 +66,7 @@ from agent_runtime.providers.recording import (
 from agent_runtime.providers.scripted import ScriptedProvider
 from agent_runtime.run.approvals import Gate
 from agent_runtime.run.hooks import HookSystem
-from agent_runtime.run.mcp import declare
+from agent_runtime.run.mcp import register_tools
 from agent_runtime.run.runtime import AsyncRuntime, Runtime
 from agent_runtime.run.state import RunProgress, RunState
 from agent_runtime.run.toolbox import Toolbox
@@ -295,7 +295,7 @@ async def compare_recording(path: Path | str) -> Comparison:
         recorded = agent_of(tape, provider=ScriptedProvider([]), work_dir=Path(scratch), sandbox=sandbox)
         agent = replace(recorded, transport="tools" if has_tools(tape) else "blocks")
         state = RunState(InMemorySession(), HookSystem())
-        toolbox = Toolbox(agent, state, ask=Gate(state).question)
+        toolbox = Toolbox(agent, state, ask=Gate(state).ask_question)
         try:
             _serve_recorded(toolbox.registry, events_of(tape))
             read = toolbox.open_transport().read
@@ -553,7 +553,7 @@ def _serve_recorded(registry: Registry, events: Sequence[Recorded]) -> None:
 
     for event in events:
         if isinstance(event, ToolsListed):
-            declare(registry, event, serve)
+            register_tools(registry, event, serve)
 
 
 async def _run(agent: Agent, replay: ReplayProvider, events: Sequence[Recorded]) -> list[Outcome]:

@@ -363,7 +363,6 @@ class AgentFile:
 
 
 def _file_names(agent: Agent) -> list[str]:
-    """Return the files that an agent file names, except skills."""
     names = (instruction_file(agent.system_prompt), *(name.script for name in (agent.model, *agent.model.fallback)))
     return [name for name in names if name]
 

@@ -1,7 +1,4 @@
-"""Settings files: parse YAML, validate it with a pydantic model, and report each error with its line and key.
-
-Files are untrusted: size, depth and the expansion of aliases are limited.
-"""
+"""Settings files: parse YAML and validate it with a pydantic model. Files are untrusted: their size is limited."""
 
 from __future__ import annotations
 
@@ -221,7 +218,6 @@ def _excerpt(text: str) -> str:
 
 
 def _describe_problem(error: ErrorDetails, document: Document, top: type[BaseModel]) -> str:
-    """Format a problem: file, line, key path, error and remedy."""
     path: KeyPath = error["loc"]
     if error["type"] == "extra_forbidden":
         section = top
@@ -242,7 +238,6 @@ def _describe_problem(error: ErrorDetails, document: Document, top: type[BaseMod
 
 
 def _section_in(annotation: object) -> type[BaseModel] | None:
-    """Return the model in an annotation such as `list[Tool] | None`."""
     from pydantic import BaseModel  # noqa: PLC0415 - see TYPE_CHECKING above
 
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):

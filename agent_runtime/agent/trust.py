@@ -1,7 +1,4 @@
-"""Workspace trust: agent file keys that take effect only after the user has trusted the content.
-
-These keys weaken isolation, name an address, a variable or a foreign file, or start a program.
-"""
+"""Workspace trust: agent file keys that take effect only after the user has trusted the content."""
 
 from __future__ import annotations
 
@@ -127,8 +124,7 @@ class SourceFiles:
     ) -> TrustRequest | None:
         """Return the trust request of an agent file, or None if no key needs trust.
 
-        Reads referenced files in the directory now, so that they cannot change while the user decides. `read` reads
-        all.
+        Reads referenced files in the directory now, so that they cannot change while the user decides.
         """
         folder = self._real_folder = self.folder.resolve()
         keys = guarded_keys(document, folder)
@@ -159,7 +155,6 @@ class SourceFiles:
         ]
 
     def _require_reviewed(self, path: Path, real: Path) -> None:
-        """Reject a path that leads outside to a place that the review did not show."""
         folder = self._real_folder
         real_paths = (real, path.parent.parent.resolve())  # a skill is in a subfolder of a reviewed folder
         if folder is not None and not _is_inside(str(real), {}, folder) and self._outside.isdisjoint(real_paths):
@@ -174,9 +169,6 @@ def read_text(path: Path, *, check: Callable[[Path, Path], object] = lambda _pat
     """Return the text of a file that settings reference.
 
     `check` gets the path and its real path before opening and before reading; it raises to refuse.
-
-    Raises:
-        SettingsError: the file cannot be read, or its name is invalid.
     """
     try:
         check(path, path.resolve())
@@ -232,7 +224,6 @@ def guarded_keys(document: Document, folder: Path) -> tuple[GuardedKey, ...]:
 def _guarded(
     value: object, path: KeyPath, section: Mapping[str, Any], folder: Path
 ) -> Iterator[tuple[KeyPath, object]]:
-    """Yield values that need trust, at or below a key path."""
     pattern = tuple("[]" if isinstance(key, int) else key for key in path)
     if pattern in HARMLESS:
         if not HARMLESS[pattern](value, section, folder):
@@ -289,7 +280,6 @@ def _is_off(value: bool, _section: Mapping[str, Any], _folder: Path) -> bool:  #
 
 
 def _is_own_service(value: str, _section: Mapping[str, Any], _folder: Path) -> bool:
-    """Whether a provider is one service with its own key."""
     return CATALOG[value].key_variable is not None and CATALOG[value].cloud is None
 
 
@@ -440,6 +430,5 @@ def _entry(request: TrustRequest) -> bytes:
 
 
 def _is_private(state: os.stat_result, is_kind: Callable[[int], bool]) -> bool:
-    """Whether a file has the kind and only this user has access."""
     is_own = os.name != "posix" or (state.st_uid == os.geteuid() and not state.st_mode & (stat.S_IRWXG | stat.S_IRWXO))
     return is_kind(state.st_mode) and is_own

@@ -113,11 +113,11 @@ class ChildRuns:
     ) -> str:
         """Start a child run on a copy of the workspace and return its task id.
 
-        By default all files are copied and limits are a share of the parent's; `limits` are reduced to what it has
-        left. Changes of `extra` paths are collected even if git ignores them.
+        By default all files are copied and limits are a share of the parent's. Changes of `extra` paths are collected
+        even if git ignores them.
 
         Raises:
-            ToolError: a limit on tasks is reached, no budget is left, or the workspace cannot be copied.
+            ToolError: a limit is reached, or the workspace cannot be copied.
         """
         task = Task(goal=task) if isinstance(task, str) else task
         if not task.goal.strip():
@@ -390,7 +390,6 @@ class _ChildRun:
             self.runtime.abort()
 
     def set_step_timeout(self, seconds: float | None) -> None:
-        """Replace the timeout of the current step; None removes it."""
         if self.timer is not None:
             self.timer.cancel()
         if seconds is not None:
@@ -400,29 +399,26 @@ class _ChildRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStatus:
-    """Status of a delegated task.
-
-    Attributes:
-        id: the task id.
-        goal: the task's goal.
-        state: `running`, `waiting`, or the value of the final `Status`.
-        outcome: None until the task ends.
-        pending: the call that waits for an answer.
-        changes: one line for each changed file, after the end.
-        diff: unified diff, cut at 100,000 characters.
-        lines: number of changed lines; None if unknown, for example for binary files.
-    """
+    """Status of a delegated task."""
 
     id: str
+    """The task id."""
     goal: str
+    """The task's goal."""
     state: str
+    """`running`, `waiting`, or the value of the final `Status`."""
     outcome: Outcome | None = None
+    """None until the task ends."""
     pending: PendingCall | None = None
+    """The call that waits for an answer."""
     steps: int = 0
     usage: Usage = field(default_factory=Usage)
     changes: tuple[str, ...] = ()
+    """One line for each changed file, after the end."""
     diff: str = ""
+    """Unified diff, cut at 100,000 characters."""
     lines: int | None = None
+    """Number of changed lines; None if unknown, for example for binary files."""
 
     @classmethod
     def build(  # noqa: PLR0917 - one for each field
@@ -528,7 +524,7 @@ def share_limits(
 ) -> RunLimits:
     """Return a share of the parent's unused and unreserved limits.
 
-    Time is not divided: child runs are concurrent. `reserved` has limits and usage of active child runs.
+    Time is not divided: child runs are concurrent.
 
     Raises:
         ToolError: a limit is exhausted.

@@ -1,7 +1,4 @@
-"""Workspace copies for child runs: copy within limits, compare, and merge back.
-
-A merge is three-way, of whole files, all or nothing. No symbolic link is followed.
-"""
+"""Workspace copies for child runs: copy within limits, compare, and merge back. No symbolic link is followed."""
 
 from __future__ import annotations
 
@@ -43,8 +40,8 @@ _ENTRY_UNAVAILABLE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.
 async def copy_workspace(source: Workspace, target: Path, paths: Sequence[str] | None, bounds: CopyBounds) -> None:
     """Copy a workspace, or some of its canonical paths, into an empty directory.
 
-    Files that git ignores are copied, because builds and tests need them, and so are `.git` directories. A file or link
-    named `.git` is not: both workspaces would share its repository. On cancellation, a partial copy remains.
+    Files that git ignores are copied, because builds and tests need them. A file or link named `.git` is not: both
+    workspaces would share its repository. On cancellation, a partial copy remains.
 
     Raises:
         ToolError: the limits are exceeded, the disk is full, or a path does not exist.
@@ -240,8 +237,6 @@ def _file_summaries(workspace: Workspace, paths: Iterable[str]) -> Iterator[tupl
 
 @dataclass(frozen=True, slots=True)
 class _FileState:
-    """The content of a regular file, or its absence."""
-
     data: bytes | None = None
     mode: int = 0
 
@@ -259,7 +254,6 @@ class _FileState:
 
     @property
     def summary(self) -> str | None:
-        """The state as a manifest entry."""
         if self.data is None:
             return None
         return f"{'program' if self.is_executable else 'file'} {hashlib.sha256(self.data).hexdigest()}"
@@ -335,9 +329,6 @@ async def render_diff(
     """Return the unified diff of a copy against the workspace, and the number of changed lines.
 
     The number is None if the diff is cut, at 100,000 characters, or contains a binary file.
-
-    Raises:
-        BoundExceededError: the time or memory limit was reached.
     """
     hidden = [path for path in paths if is_hidden(path)]
     encoded = await run_bounded(

@@ -88,11 +88,7 @@ class DelegationTools:
             )
 
     def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
-        """Plan the writes of a `collect` call; see `Tool.plan`.
-
-        Raises:
-            ToolError: there are conflicts.
-        """
+        """Plan the writes of a `collect` call; see `Tool.plan`."""
         facts = CallFacts(tool=tool, args=args)
         if tool != "collect":
             return CallPlan(facts=facts, preview=partial(preview_call, tool, args), apply=call)

@@ -1,9 +1,4 @@
-"""Hooks of a run: listeners of typed events, handlers by kind of event, and the default handlers of a terminal.
-
-`HookSystem` holds them. `Announcer` translates the events of a run into calls of handlers, by one table (`_ANNOUNCED`).
-The kinds `ask_user` and `permission_request` have answers: `run.approvals` calls their handlers. `install` registers
-defaults that print to standard output and ask on the terminal.
-"""
+"""Hooks of a run: listeners of events, handlers by event type, and default handlers for a terminal."""
 
 from __future__ import annotations
 
@@ -50,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 class EventType(StrEnum):
-    """Kinds of events, and the keyword arguments of their handlers. Accept `**_`: later versions may add arguments."""
+    """Event types, with the keyword arguments of their handlers. Accept `**_`: later versions may add arguments."""
 
     START = "start"
     """task: the run starts."""
@@ -94,34 +89,28 @@ class EventType(StrEnum):
     """No arguments: the session was deleted."""
 
 
-_ASKED = frozenset({EventType.ASK_USER, EventType.PERMISSION_REQUEST})
+_ANSWERED_TYPES = frozenset({EventType.ASK_USER, EventType.PERMISSION_REQUEST})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoAnswer:
-    """What a handler of `ASK_USER` returns where nobody will answer, so that the run goes on instead of pausing.
+    """Answer of an `ASK_USER` handler if there will be none, so that the run continues.
 
-    Attributes:
-        why: for the model, as the end of a sentence.
+    `why` is the end of a sentence for the model.
     """
 
     why: str = ""
 
 
 class HookSystem:
-    """Handlers by kind of event, and listeners that are told everything as typed values.
+    """Handlers by event type, and listeners of all events.
 
-    Whatever a handler or a listener raises is reported, in the log and as `RUNTIME_ERROR`, and never breaks the run.
+    Exceptions are logged and reported as `RUNTIME_ERROR`; they never break the run.
     """
 
-    def __init__(self, *listeners: Listener, asked_by: HookSystem | None = None) -> None:
-        """Begin with some listeners.
-
-        Args:
-            listeners: who is told everything.
-            asked_by: whose handlers are asked for permissions and answers in place of own ones; for a child run.
-        """
-        self._asked_by = asked_by
+    def __init__(self, *listeners: Listener, answers_from: HookSystem | None = None) -> None:
+        """Create the hooks; `answers_from` are a parent's, for permissions and answers."""
+        self._answers_from = answers_from
         self._listeners = list(listeners)
         self._handlers: dict[EventType, list[Handler]] = {}
         self._defaults: dict[EventType, list[Handler]] = {}
@@ -129,91 +118,86 @@ class HookSystem:
         self._reporting = False
 
     def add(self, listener: Listener) -> None:
-        """Tell `listener` of every event from now on, as the values of `agent_runtime.core.events`."""
+        """Add a listener of all events (`agent_runtime.core.events`)."""
         self._listeners.append(listener)
 
     def register(
         self, event_type: EventType | str, handler: Handler, *, default: bool = False, by_arguments: bool = False
     ) -> None:
-        """Call `handler` with the keyword arguments of each event of that kind.
+        """Register a handler for an event type.
 
-        Args:
-            event_type: which kind.
-            handler: sync; those of `ASK_USER` and `PERMISSION_REQUEST` may be async too.
-            default: whether it gives way to the first handler that is registered otherwise.
-            by_arguments: for `PERMISSION_REQUEST`: whether it decides by the arguments and shows nobody anything.
-                Only such a handler is asked about a call that is too long to be shown.
+        `default` handlers are replaced by any other. A permission handler that decides `by_arguments` needs no preview.
 
         Raises:
-            ValueError: there is no such kind, or an async handler for a kind that is only told.
+            ValueError: unknown event type, or an async handler of another type.
         """
         kind = EventType(event_type)
-        if inspect.iscoroutinefunction(handler) and kind not in _ASKED:
-            raise ValueError(f"a handler of {kind} cannot be async; only those that are asked something can be")
+        if inspect.iscoroutinefunction(handler) and kind not in _ANSWERED_TYPES:
+            raise ValueError(f"a handler of {kind} cannot be async; only those of questions and permissions can")
         (self._defaults if default else self._handlers).setdefault(kind, []).append(handler)
         if by_arguments:
             self._by_arguments.append(handler)
 
     def handlers(self, event_type: EventType) -> tuple[Handler, ...]:
-        """Those to call for a kind of event: what was registered, else the defaults."""
-        if self._asked_by is not None and event_type in _ASKED:
-            return self._asked_by.handlers(event_type)
+        """Return the registered handlers of an event type, or the defaults."""
+        if self._answers_from is not None and event_type in _ANSWERED_TYPES:
+            return self._answers_from.handlers(event_type)
         return tuple(self._handlers.get(event_type) or self._defaults.get(event_type) or ())
 
-    def by_arguments(self) -> tuple[Handler, ...]:
-        """Those that may decide on a call that is too long to be shown to anybody."""
-        if self._asked_by is not None:
-            return self._asked_by.by_arguments()
-        return tuple(each for each in self.handlers(EventType.PERMISSION_REQUEST) if each in self._by_arguments)
+    def argument_handlers(self) -> tuple[Handler, ...]:
+        """Return permission handlers that need no preview."""
+        if self._answers_from is not None:
+            return self._answers_from.argument_handlers()
+        return tuple(h for h in self.handlers(EventType.PERMISSION_REQUEST) if h in self._by_arguments)
 
     def emit(self, event_type: EventType | str, **arguments: object) -> object:
-        """Call the handlers of a kind by hand; gives the last answer that is not None.
+        """Call the handlers of an event type; return the last answer that is not None.
 
         Raises:
-            ValueError: there is no such kind.
+            ValueError: unknown event type.
         """
         kind, answer = EventType(event_type), None
         for handler in self.handlers(kind):
             try:
-                given = handler(**arguments)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a stranger's handler does, the run goes on
-                self.failed(handler, kind, error)
+                result = handler(**arguments)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - a handler's error must not end the run
+                self.report_failure(handler, kind, error)
             else:
-                answer = answer if given is None else given
+                answer = answer if result is None else result
         return answer
 
-    def tell(self, event: Event) -> None:
-        """Tell the listeners, in the order in which they were added."""
+    def notify(self, event: Event) -> None:
+        """Notify listeners in order of registration."""
         for listener in self._listeners:
             try:
                 listener(event)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
-                self.failed(listener, type(event).__name__, error)
+                self.report_failure(listener, type(event).__name__, error)
 
-    def failed(self, handler: Handler, what: str, error: BaseException) -> None:
-        """Report a handler or listener that raised; one that raises at that is only logged."""
-        log.error("a handler failed on %s", what, exc_info=error)
+    def report_failure(self, handler: Handler, source: str, error: BaseException) -> None:
+        """Report an exception of a handler."""
+        log.error("a handler failed on %s", source, exc_info=error)
         if not self._reporting:
             self._reporting = True
             try:
                 name = getattr(handler, "__qualname__", repr(handler))
                 self.emit(
-                    EventType.RUNTIME_ERROR, error=f"handler {name} failed on {what}: {type(error).__name__}: {error}"
+                    EventType.RUNTIME_ERROR, error=f"handler {name} failed on {source}: {type(error).__name__}: {error}"
                 )
             finally:
                 self._reporting = False
 
 
-class Hooked(Protocol):
-    """What decorators register with: a runtime."""
+class HasHooks(Protocol):
+    """A runtime with hooks."""
 
     @property
     def hooks(self) -> HookSystem:
         """Its hooks."""
 
 
-def _decorator(kind: EventType) -> Callable[[Hooked], Callable[[H], H]]:
-    def on(runtime: Hooked) -> Callable[[H], H]:
+def _decorator(kind: EventType) -> Callable[[HasHooks], Callable[[H], H]]:
+    def on(runtime: HasHooks) -> Callable[[H], H]:
         def register(handler: H) -> H:
             runtime.hooks.register(kind, handler)
             return handler
@@ -249,7 +233,7 @@ on_user_message_injected = _decorator(EventType.USER_MESSAGE_INJECTED)
 on_session_reset = _decorator(EventType.SESSION_RESET)
 
 
-_ANNOUNCED: Mapping[type, tuple[EventType, str]] = {
+_HANDLER_ARGUMENTS: Mapping[type, tuple[EventType, str]] = {
     StepStarted: (EventType.STEP, "step max_steps"),
     StreamReset: (EventType.STREAM_RESET, "attempt"),
     ModelAwaited: (EventType.MODEL_AWAITED, "reason seconds"),
@@ -265,19 +249,13 @@ _ANNOUNCED: Mapping[type, tuple[EventType, str]] = {
     Paused: (EventType.PAUSED, "pending"),
     SessionReset: (EventType.SESSION_RESET, ""),
 }
-"""Event → the kind of its handlers, and their arguments: the event's attributes, renamed with `argument=attribute`."""
+"""Event type and handler arguments of each event; `argument=attribute` renames."""
 
 
 class Announcer:
-    """Calls the handlers of a runtime's events; a listener like any other."""
+    """Listener that calls the handlers of events."""
 
     def __init__(self, hooks: HookSystem, *, stream: bool) -> None:
-        """Announce to `hooks`.
-
-        Args:
-            hooks: whose handlers are called.
-            stream: whether text is passed on as it comes, or once a reply is complete.
-        """
         self._emit = hooks.emit
         self._stream = stream
         self._text: list[str] = []
@@ -285,7 +263,7 @@ class Announcer:
         """Whether the step's reply is complete, so that further text is passed on as it comes."""
 
     def __call__(self, event: Event) -> None:
-        """Call the handlers of an event. Questions are put by the gate, which needs the answers."""
+        """Call the handlers of an event, except questions, which the gate asks."""
         match event:
             case StepStarted() | StreamReset():
                 self._text.clear()
@@ -307,8 +285,8 @@ class Announcer:
                 self._announce_end(outcome)
             case _:
                 pass
-        if type(event) in _ANNOUNCED:
-            kind, arguments = _ANNOUNCED[type(event)]
+        if type(event) in _HANDLER_ARGUMENTS:
+            kind, arguments = _HANDLER_ARGUMENTS[type(event)]
             names = [argument.partition("=") for argument in arguments.split()]
             self._emit(kind, **{name: getattr(event, attribute or name) for name, _, attribute in names})
 
@@ -331,92 +309,85 @@ class Announcer:
 _RESULT_CHARS = 200
 
 
-def install(hooks: HookSystem) -> Callable[[str], str | None] | None:
-    """Register defaults that give way, kind by kind, to the first handler of the caller's own.
+def install_defaults(hooks: HookSystem) -> Callable[[str], str | None] | None:
+    """Register default handlers; return a function that asks questions, or None without input.
 
-    Lines that are piped into the program answer questions. They approve nothing: their author saw no call.
-
-    Returns:
-        What asks a question that no handler answers; None when nobody can be asked.
+    Piped input answers questions but approves nothing: its author saw no call.
     """
     for kind, handler in (
-        (EventType.STREAM, _stream),
-        (EventType.TOOL_CALL, _tool_call),
-        (EventType.TOOL_RESULT, _tool_result),
-        (EventType.ASK_USER, _question),
-        (EventType.SECURITY_ERROR, _error),
-        (EventType.RUNTIME_ERROR, _error),
-        (EventType.COMPLETION_WITHDRAWN, _withdrawn),
-        (EventType.MAX_STEPS, _max_steps),
-        (EventType.PAUSED, _paused),
-        (EventType.END, _end),
+        (EventType.STREAM, _print_text),
+        (EventType.TOOL_CALL, _print_call),
+        (EventType.TOOL_RESULT, _print_result),
+        (EventType.ASK_USER, _print_question),
+        (EventType.SECURITY_ERROR, _print_error),
+        (EventType.RUNTIME_ERROR, _print_error),
+        (EventType.COMPLETION_WITHDRAWN, _print_withdrawal),
+        (EventType.MAX_STEPS, _print_max_steps),
+        (EventType.PAUSED, _print_pause),
+        (EventType.END, _print_end),
     ):
         hooks.register(kind, handler, default=True)
     if sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
-        hooks.register(EventType.PERMISSION_REQUEST, _permission, default=True)
-        return _input
+        hooks.register(EventType.PERMISSION_REQUEST, _ask_permission, default=True)
+        return _read_line
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode if sys.stdin is not None else 0
     except (OSError, ValueError):  # closed, or no file
         return None
-    return _input if stat.S_ISFIFO(mode) or stat.S_ISREG(mode) else None
+    return _read_line if stat.S_ISFIFO(mode) or stat.S_ISREG(mode) else None
 
 
-def _stream(text: str, **_: object) -> None:
-    _say(text, end="")
+def _print_text(text: str, **_: object) -> None:
+    _print(text, end="")
 
 
-def _tool_call(tool: str, label: str = "", **_: object) -> None:
-    _say(f"\n[{tool}] {label or tool}")
+def _print_call(tool: str, label: str = "", **_: object) -> None:
+    _print(f"\n[{tool}] {label or tool}")
 
 
-def _tool_result(result: str, **_: object) -> None:
-    _say(result if len(result) <= _RESULT_CHARS else f"{result[:_RESULT_CHARS]}…")
+def _print_result(result: str, **_: object) -> None:
+    _print(result if len(result) <= _RESULT_CHARS else f"{result[:_RESULT_CHARS]}…")
 
 
-def _question(question: str, **_: object) -> None:
-    _say(f"\n{question}")
+def _print_question(question: str, **_: object) -> None:
+    _print(f"\n{question}")
 
 
-def _error(error: str, **_: object) -> None:
-    _say(f"\n{error}")
+def _print_error(error: str, **_: object) -> None:
+    _print(f"\n{error}")
 
 
-def _max_steps(**_: object) -> None:
-    _say("\nThe step limit was reached.")
+def _print_max_steps(**_: object) -> None:
+    _print("\nThe step limit was reached.")
 
 
-def _withdrawn(**_: object) -> None:
-    _say("\nThat step failed, so its completion does not count.")
+def _print_withdrawal(**_: object) -> None:
+    _print("\nThat step failed, so its completion does not count.")
 
 
-def _paused(pending: PendingCall, **_: object) -> None:
-    what = "an answer" if pending.kind == "question" else f"approval of {pending.tool}"
-    _say(f"\nWaiting for {what} (request {pending.request_id}):\n{pending.preview}")
+def _print_pause(pending: PendingCall, **_: object) -> None:
+    request = "an answer" if pending.kind == "question" else f"approval of {pending.tool}"
+    _print(f"\nWaiting for {request} (request {pending.request_id}):\n{pending.preview}")
 
 
-def _end(**_: object) -> None:
-    _say("")
+def _print_end(**_: object) -> None:
+    _print("")
 
 
-def _permission(tool: str, preview: str, pending: PendingCall, **_: object) -> bool:
-    _say(f"\n{tool} asks for permission: {pending.reason}\n{preview}")
-    return (_input("Allow? [y/N] ") or "").strip().lower() in {"y", "yes"}
+def _ask_permission(tool: str, preview: str, pending: PendingCall, **_: object) -> bool:
+    _print(f"\n{tool} asks for permission: {pending.reason}\n{preview}")
+    return (_read_line("Allow? [y/N] ") or "").strip().lower() in {"y", "yes"}
 
 
-def _input(prompt: str) -> str | None:
-    """A line from the terminal; None when it was closed."""
+def _read_line(prompt: str) -> str | None:
     try:
         return input(f"{prompt.rstrip()} " if prompt.endswith("] ") else "> ")
     except EOFError:
         return None
 
 
-def _say(text: str, end: str = "\n") -> None:
-    """Print a text with its control codes and invisible characters escaped: none may hide or forge what follows it.
-
-    Harmless are line breaks, tabs, the hard space, and the joiner inside an emoji.
-    """
-    shown = (each if each.isprintable() or each in "\n\t\u00a0\u200d" else repr(each)[1:-1] for each in text)
-    sys.stdout.write("".join(shown) + end)
+def _print(text: str, end: str = "\n") -> None:
+    """Print text with control codes and invisible characters escaped."""
+    chars = (char if char.isprintable() or char in "\n\t\u00a0\u200d" else repr(char)[1:-1] for char in text)
+    sys.stdout.write("".join(chars) + end)
     sys.stdout.flush()

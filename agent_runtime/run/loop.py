@@ -1,10 +1,4 @@
-"""The loop of a run: send the conversation to the model, read its reply, make the calls, record the results; repeat.
-
-`Loop.run` takes steps until the task is finished or a limit is reached; `Loop._take_step` is one of them, and the
-methods below it follow in the order in which a step calls them. The loop keeps no history of its own: the conversation
-and the run's progress are derived from the session's events, so that another process can continue a run. An error that
-the model should know of is an `Interrupt`, whose text becomes the next message.
-"""
+"""The loop of a run: send the conversation, parse the reply, make its calls, record the results."""
 
 from __future__ import annotations
 
@@ -40,80 +34,74 @@ from agent_runtime.providers.protocol import (
     TextChunk,
 )
 from agent_runtime.run.calls import Calls
-from agent_runtime.run.output_schema import TIMES_ASKED_AGAIN, Checked, check_completion
-from agent_runtime.run.state import Repeats, RunState
+from agent_runtime.run.output_schema import MAX_RETRIES, Validation, check_completion
+from agent_runtime.run.state import RepeatCounter, RunState
 from agent_runtime.tools.files import FileTools
 from agent_runtime.transports.protocol import ReplyReader, ReplyStep, TransportSession
 
 _MIN_REPEATS_TO_WARN = 3
 _TURN_CHARS = 64_000
-"""Characters of a reply that are read in one turn of the event loop, where a service sends it in one piece."""
+"""Characters of a reply that are parsed before other tasks run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCheckpoint:
-    """The position at which a paused run continues.
-
-    Attributes:
-        calls: the state of the step's calls, from the transport.
-        shown: the step's output so far.
-        files: the state of the file tools and of the transport in this step.
-        call: the number of the call that was waiting.
-        note: a note to the model about the pause; empty for none.
-    """
+    """The position at which a suspended run continues."""
 
     calls: Mapping[str, Any]
-    shown: Mapping[str, Any]
+    """State of the calls, from the transport."""
+    output: Mapping[str, Any]
+    """Output of the step so far."""
     files: Mapping[str, Any]
+    """State of the file tools and the transport."""
     call: int
+    """Number of the call that was waiting."""
     note: str = ""
+    """For the model, about the pause."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Loop:
-    """One run, or the rest of one.
-
-    Attributes:
-        provider: the model.
-        transport: reads its replies.
-        calls: answers the tool calls of the replies.
-        files: the file tools, which track files from step to step.
-        state: the run's log, from which everything is derived, and its listeners; it holds at least a `Started`.
-        conversation: makes requests of the log.
-        status: gives the short text after the last message of a request, from the step's number.
-        network_lost: gives the reason why the run's network is gone; empty while it is there, or none was given.
-        limits: the limits of the run.
-        chat: whether a reply that neither acts nor finishes is an answer.
-        format_errors: the number of unreadable replies in a row.
-        repeats: counts steps with the same calls.
-        withdrawn: completions that did not count because their step failed.
-    """
+    """One run, or the rest of one."""
 
     provider: Provider
+    """The model."""
     transport: TransportSession
+    """Parses replies."""
     calls: Calls
+    """Makes tool calls."""
     files: FileTools
+    """Tracks files between steps."""
     state: RunState
+    """The log and its listeners; has at least a `Started`."""
     conversation: Conversation
+    """Creates requests from the log."""
     status: Callable[[int], str]
+    """Returns the text after the last message of a step's request."""
     network_lost: Callable[[], str]
+    """Returns why the network was lost, or an empty text."""
     limits: RunLimits
+    """Limits of the run."""
     chat: bool
+    """Whether a reply that neither acts nor finishes is an answer."""
     format_errors: int = field(default=0, init=False)
-    repeats: Repeats = field(default_factory=Repeats, init=False)
+    """Consecutive unreadable replies."""
+    repeats: RepeatCounter = field(default_factory=RepeatCounter, init=False)
+    """Consecutive steps with the same calls."""
     withdrawn: list[str] = field(default_factory=list, init=False)
+    """Completions of failed steps."""
 
     async def run(self) -> Outcome:
         """Take steps until the task is finished, a limit is reached or the network is lost.
 
         Raises:
             StepSuspended: a call waits for a person.
-            ModelError: the model service failed for good.
+            ModelError: the model service failed.
             SandboxError: the machine failed.
         """
         progress = self.state.progress
         self.calls.number = progress.calls
-        await run_in_thread(self._recall)
+        await run_in_thread(self._parse_history)
         for step in range(progress.step + 1, self.limits.max_steps + 1):
             outcome = self._check_limits() or await self._take_step(step)
             if outcome is not None:
@@ -123,45 +111,37 @@ class Loop:
         )
 
     async def resume(self, checkpoint: StepCheckpoint) -> Outcome:
-        """Continue in the middle of a step, at the call that was waiting; then like `run`.
-
-        Raises:
-            StepSuspended: as for `run`; the step may pause again.
-            ModelError: the same.
-            SandboxError: the same.
-        """
-        reply = (await run_in_thread(self._recall))[-1]
+        """Continue a step at the call that was waiting, then like `run`."""
+        reply = (await run_in_thread(self._parse_history))[-1]
         if reply is None:
             raise AssertionError("a step is paused only after its reply was accepted")
         self.files.resume_step(checkpoint.files)
         self.calls.begin_step()
-        self.calls.shown.restore(checkpoint.shown)
+        self.calls.output.restore(checkpoint.output)
         self.calls.number = checkpoint.call - 1
         if checkpoint.note:
-            self.calls.shown.add_result(checkpoint.note)
-        work = reply.resume(checkpoint.files, checkpoint.calls, self.calls, self.calls.shown)
+            self.calls.output.add_result(checkpoint.note)
+        work = reply.resume(checkpoint.files, checkpoint.calls, self.calls, self.calls.output)
         outcome = await self._finish_calls(self.state.progress.step, reply, work)
         await self.state.session.commit()
         return outcome if outcome is not None else await self.run()
 
-    def _recall(self) -> Sequence[ReplyStep | None]:
-        """Read the run's earlier replies again from the log; return their steps."""
+    def _parse_history(self) -> Sequence[ReplyStep | None]:
         records = self.state.progress.steps
         replies = [record.reply for record in records]
         if replies and self.state.original is not None:
             replies[-1] = self.state.original
         steps = self.transport.parse_history(replies)
-        known = [(record, step) for record, step in zip(records, steps, strict=True) if step is not None]
-        self.repeats.recall((record.calls, step.contents) for record, step in known if record.ran)
+        pairs = [(record, step) for record, step in zip(records, steps, strict=True) if step is not None]
+        self.repeats.restore((record.calls, step.contents) for record, step in pairs if record.is_done)
         self.withdrawn[:] = [
             step.completion
-            for record, step in known
+            for record, step in pairs
             if step.completion and record.observed and record.observed.withdrew
         ]
         return steps
 
     def _check_limits(self) -> Outcome | None:
-        """Return the outcome of a run that may not send another request, or None."""
         if lost := self.network_lost():
             reason = f"The sandbox has lost its network: {lost}. The next run gets a new sandbox."
             return self.state.outcome(Status.NETWORK_LOST, reason=reason)
@@ -183,9 +163,8 @@ class Loop:
         return None
 
     async def _take_step(self, step: int) -> Outcome | None:
-        """Take one step; return the outcome of a run that ends with it."""
         self.state.emit(StepStarted(step=step, max_steps=self.limits.max_steps))
-        if changes := await self._file_news(self.files.report_external_changes):
+        if changes := await self._read_changes(self.files.report_external_changes):
             self.state.record(Observed(step=step, text=changes, ok=True))
         self.state.inject(step)
         try:
@@ -202,12 +181,11 @@ class Loop:
         await self.state.session.commit()
         return outcome
 
-    async def _file_news(self, read: Callable[[], str]) -> str:
-        """Read the changes of tracked files in a thread, unless their stamps already say that there are none."""
+    async def _read_changes(self, read: Callable[[], str]) -> str:
+        """Read changes of tracked files in a thread, unless their stamps exclude any."""
         return await run_in_thread(read) if self.files.may_differ() else ""
 
     async def _request_reply(self, step: int) -> tuple[ReplyReader, StopReason]:
-        """Send the conversation, stream the reply to listeners as it arrives, and record it."""
         request = await self.conversation.request(self.status(step))
         reader, text, end = self.transport.new_reader(), list[str](), None
         async with aclosing(self.provider.reply(request)) as chunks:
@@ -219,11 +197,11 @@ class Loop:
                             self.state.emit(StreamReset(attempt=attempt))
                     case CallChunk():
                         self._stream(reader.feed(chunk))
-                    case TextChunk(text=words):
-                        text.append(words)
-                        for start in range(0, len(words), _TURN_CHARS):
+                    case TextChunk(text=piece):
+                        text.append(piece)
+                        for start in range(0, len(piece), _TURN_CHARS):
                             await asyncio.sleep(0)
-                            self._stream(reader.feed(TextChunk(text=words[start : start + _TURN_CHARS])))
+                            self._stream(reader.feed(TextChunk(text=piece[start : start + _TURN_CHARS])))
                     case ReplyFault():
                         pass  # reported and counted by the provider that waits for outages
                     case ReplyEnd():
@@ -239,13 +217,11 @@ class Loop:
         return reader, end.stop
 
     def _stream(self, texts: Sequence[Streamed]) -> None:
-        """Pass streamed text on to listeners, except a completion that has to be checked against a schema first."""
         for text in texts:
             if not (text.completion and self.state.progress.output_schema is not None):
                 self.state.emit(text)
 
     def _reject_reply(self, step: int, error: FormatError) -> Outcome | None:
-        """Tell the model that its reply could not be read; end the run after too many such replies in a row."""
         self.format_errors += 1
         count, most = self.format_errors, self.limits.max_format_errors
         text = f"[Format error {count} of {most} in a row: {error.code}. Nothing was run.]\n{error}"
@@ -256,17 +232,11 @@ class Loop:
         return self.state.outcome(Status.FORMAT_ERRORS, reason=self.transport.failure_message(error.code, count))
 
     async def _act(self, step: int, reply: ReplyStep) -> Outcome | None:
-        """Make the calls of a reply, or end the run with a reply that makes none.
-
-        Raises:
-            FormatError: the reply cannot be acted on.
-            StepSuspended: a call waits for a person.
-        """
-        completion = self._completion(reply)
+        completion = self._effective_completion(reply)
         if reply.has_calls:
             self.files.begin_step()
             self.calls.begin_step()
-            return await self._finish_calls(step, reply, reply.run(self.calls, self.calls.shown))
+            return await self._finish_calls(step, reply, reply.run(self.calls, self.calls.output))
         progress = self.state.progress
         converses = self.chat and progress.output_schema is None
         if completion is None and self.transport.prose_finishes and not (converses and not progress.calls):
@@ -274,20 +244,16 @@ class Loop:
         if completion is not None:
             checked = await self._check_completion(completion)
             if checked.problems or reply.answers:
-                unfit = self._withdraw_unfit(step, checked) if checked.problems else ""
-                self.state.record(Observed(step=step, text=unfit, ok=True, unfit=bool(unfit), answers=reply.answers))
+                error = self._reject_completion(step, checked) if checked.problems else ""
+                self.state.record(Observed(step=step, text=error, ok=True, unfit=bool(error), answers=reply.answers))
             streamed = progress.output_schema is None and not reply.answers
             return self._finish_run(completion, checked, streamed=streamed)
         if converses:
             return self.state.outcome(Status.ANSWERED, summary=reply.prose.strip())
         raise FormatError("empty", self.transport.no_action)
 
-    def _completion(self, reply: ReplyStep) -> str | None:
-        """Return a reply's completion; an empty one stands for the last that was withdrawn.
-
-        Raises:
-            FormatError: it is empty, and the reply makes no call that could prove the one that was withdrawn.
-        """
+    def _effective_completion(self, reply: ReplyStep) -> str | None:
+        """Return a reply's completion; an empty one repeats the last withdrawn one."""
         if reply.completion != "" or not self.withdrawn:
             return reply.completion
         if not reply.has_calls:
@@ -295,26 +261,25 @@ class Loop:
         return self.withdrawn[-1]
 
     async def _finish_calls(self, step: int, reply: ReplyStep, work: Awaitable[None]) -> Outcome | None:
-        """Wait for the calls of a step, record its output, and end the run if it is complete or repeats itself."""
         try:
-            shown, ok = await self.calls.finish_step(work)
-        except FormatError as error:  # nothing ran, but the contents came
-            notes = filter(None, [reply.end(ok=False), await self._file_news(self.files.end_step)])
+            output, ok = await self.calls.finish_step(work)
+        except FormatError as error:  # nothing ran, but the contents are stored
+            notes = filter(None, [reply.end(ok=False), await self._read_changes(self.files.end_step)])
             raise FormatError(error.code, "\n".join([str(error), "\n\n".join(notes)]).rstrip()) from error
-        parts = [shown, reply.end(ok=ok), await self._file_news(self.files.end_step)]
-        completion = self._completion(reply)
+        parts = [output, reply.end(ok=ok), await self._read_changes(self.files.end_step)]
+        completion = self._effective_completion(reply)
         withdrew = completion is not None and not ok
         if completion is not None and not ok:
             self.withdrawn.append(completion)
             self.state.emit(CompletionWithdrawn(step=step))
             parts.append(prompts.WITHDRAWN)
         if not ok:
-            failed = [each.text for each in reply.answers if not each.ok]
-            self.state.emit(Faulted(error="\n\n".join(filter(None, [*failed, shown]))))
+            failed = [answer.text for answer in reply.answers if not answer.ok]
+            self.state.emit(Faulted(error="\n\n".join(filter(None, [*failed, output]))))
         checked = await self._check_completion(completion if ok else None)
         if checked.problems:
-            parts.append(self._withdraw_unfit(step, checked))
-        repeated = self.repeats.count(self.state.progress.called, reply.contents)
+            parts.append(self._reject_completion(step, checked))
+        repeated = self.repeats.count(self.state.progress.last_calls, reply.contents)
         if self.limits.max_repeated_calls > repeated >= _MIN_REPEATS_TO_WARN:
             parts.append(prompts.repetition_warning(repeated, self.limits.max_repeated_calls))
         text = "\n\n".join(filter(None, parts)) or self.transport.no_output
@@ -328,27 +293,22 @@ class Loop:
             outcome = self.state.outcome(Status.REPEATED_CALLS, reason=reason)
         return outcome
 
-    async def _check_completion(self, completion: str | None) -> Checked:
-        """Check a completion against the task's output schema, if it has one."""
+    async def _check_completion(self, completion: str | None) -> Validation:
         schema = self.state.progress.output_schema
-        return Checked() if completion is None or schema is None else await check_completion(completion, schema)
+        return Validation() if completion is None or schema is None else await check_completion(completion, schema)
 
-    def _withdraw_unfit(self, step: int, checked: Checked) -> str:
-        """Withdraw a completion that does not match the output schema; return the message to the model."""
+    def _reject_completion(self, step: int, checked: Validation) -> str:
+        """Withdraw a completion that does not match the schema; return the message to the model."""
         self.state.emit(CompletionWithdrawn(step=step))
-        attempts = max(0, TIMES_ASKED_AGAIN - 1 - self.state.progress.unfit)
+        attempts = max(0, MAX_RETRIES - 1 - self.state.progress.unfit)
         return self.transport.mismatch_message(checked.problems, attempts)
 
-    def _finish_run(self, completion: str, checked: Checked, *, streamed: bool) -> Outcome | None:
-        """Return the outcome of a run with a completion; None when the model is asked for another completion.
-
-        A completion that was not streamed with its reply is streamed now that it counts.
-        """
+    def _finish_run(self, completion: str, checked: Validation, *, streamed: bool) -> Outcome | None:
         if not checked.problems:
             if completion and not streamed:
                 self.state.emit(Streamed(text=f"{completion}\n", completion=True))
             return self.state.outcome(Status.FINISHED, summary=completion.strip(), output_json=checked.output_json)
-        if (count := self.state.progress.unfit) <= TIMES_ASKED_AGAIN:
+        if (count := self.state.progress.unfit) <= MAX_RETRIES:
             return None
         reason = f"{count} completions did not fit the output schema. The last one:\n{checked.problems}"
         return self.state.outcome(Status.INVALID_OUTPUT, reason=reason)

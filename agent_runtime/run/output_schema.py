@@ -1,8 +1,4 @@
-"""Structured output: a completion that holds JSON which fits a schema.
-
-The schema comes from the caller and the completion from the model. Checking one against the other may backtrack or
-recurse without end, so it is done in a worker process. Nothing is ever fetched.
-"""
+"""Structured output: JSON in a completion that matches a schema. Both are untrusted: workers validate them."""
 
 from __future__ import annotations
 
@@ -23,8 +19,8 @@ if TYPE_CHECKING:  # a tenth of a second to import, in workers only
 
 MAX_SCHEMA_CHARS = 65_536
 MAX_OUTPUT_CHARS = 100_000
-"""What still fits in one environment variable, by which programs and workflow steps pass such results on."""
-TIMES_ASKED_AGAIN = 2
+"""Fits one environment variable, by which programs and workflow steps pass results on."""
+MAX_RETRIES = 2
 
 _MAX_DEPTH = 100
 _MAX_PROBLEMS = 10
@@ -35,23 +31,18 @@ _DATA = ("const", "enum", "default", "examples")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    """What a completion came to.
-
-    Attributes:
-        output_json: its JSON in compact form, when it fits the schema.
-        problems: what is wrong with it, in words for the model; empty when it fits.
-    """
+class Validation:
+    """Result of a validation: the compact JSON, or the problems as text for the model."""
 
     output_json: str = ""
     problems: str = ""
 
 
 async def require_output_schema(schema: Mapping[str, Plain]) -> None:
-    """Check a schema before anybody is asked to keep to it.
+    """Validate a schema.
 
     Raises:
-        SettingsError: it is no JSON schema, is too large, or refers to something outside itself.
+        SettingsError: it is no JSON schema, too large, or has external references.
     """
     try:
         text = json.dumps(schema, allow_nan=False)
@@ -67,70 +58,65 @@ async def require_output_schema(schema: Mapping[str, Plain]) -> None:
         raise SettingsError(f"The output schema cannot be used: {problem}")
 
 
-async def check_completion(completion: str, schema: Mapping[str, Plain]) -> Checked:
-    """Find the JSON in a completion and check it.
+async def check_completion(completion: str, schema: Mapping[str, Plain]) -> Validation:
+    """Validate the JSON in a completion.
 
     Raises:
-        BoundExceededError: the schema takes too long to check it against, or refers to itself without end.
+        BoundExceededError: the validation takes too long, or references are endless.
     """
     what = "The check of the completion against the output schema"
     try:
-        fits, text = await run_bounded(completion_fits, completion, json.dumps(schema), seconds=_SECONDS, task=what)
+        ok, text = await run_bounded(validate_completion, completion, json.dumps(schema), seconds=_SECONDS, task=what)
     except ValueError as error:
         raise BoundExceededError(str(error), bound="memory") from error
-    return Checked(output_json=str(text)) if fits else Checked(problems=str(text))
+    return Validation(output_json=str(text)) if ok else Validation(problems=str(text))
 
 
 def schema_problem(text: str) -> str:
-    """Why a schema cannot be used; empty when it can. Runs in a worker."""
+    """Return why a schema is invalid, or an empty text. Runs in a worker."""
     from jsonschema import SchemaError  # noqa: PLC0415 - see TYPE_CHECKING above
 
     schema = json.loads(text)
     try:
-        if reference := next(_outside(schema), None):
+        if reference := next(_external_references(schema), None):
             return reference
         validator = _validator(schema)
         validator.check_schema(schema)
     except SchemaError as error:
-        return _told(error)
+        return _describe(error)
     except RecursionError:
         return "it nests too deeply."
-    return next(_dangling(schema, validator), "")
+    return next(_missing_references(schema, validator), "")
 
 
-def completion_fits(completion: str, schema: str) -> tuple[bool, str]:
-    """Whether a completion fits, and its compact JSON or what is wrong with it. Runs in a worker."""
+def validate_completion(completion: str, schema: str) -> tuple[bool, str]:
+    """Return whether a completion matches, and its compact JSON or the problems. Runs in a worker."""
     from referencing.exceptions import Unresolvable  # noqa: PLC0415 - see TYPE_CHECKING above
 
     try:
-        value = json.loads(_json_in(completion), parse_constant=_no_number)
-        written = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        written.encode()
+        value = json.loads(_extract_json(completion), parse_constant=_reject_constant)
+        compact = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        compact.encode()
     except RecursionError:
         return False, f"It nests deeper than {_MAX_DEPTH} levels."
     except ValueError as error:
         return False, f"It is not JSON: {error}"
-    if len(written.encode()) > MAX_OUTPUT_CHARS:
-        return False, f"It has {len(written.encode()):,} bytes as compact JSON; {MAX_OUTPUT_CHARS:,} is the most."
+    if len(compact.encode()) > MAX_OUTPUT_CHARS:
+        return False, f"It has {len(compact.encode()):,} bytes as compact JSON; {MAX_OUTPUT_CHARS:,} is the most."
     if _depth(value) > _MAX_DEPTH:
         return False, f"It nests deeper than {_MAX_DEPTH} levels."
     try:
-        found = list(islice(_validator(json.loads(schema)).iter_errors(value), _MAX_PROBLEMS))
+        errors = list(islice(_validator(json.loads(schema)).iter_errors(value), _MAX_PROBLEMS))
     except RecursionError:
         raise ValueError("The output schema contains an endless reference to itself.") from None
     except Unresolvable as error:
         raise ValueError(f"The output schema refers to something outside it: {error}") from None
-    if found:
-        return False, "\n".join(f"- {_told(each)}" for each in found)
-    return True, written
+    if errors:
+        return False, "\n".join(f"- {_describe(error)}" for error in errors)
+    return True, compact
 
 
-def _json_in(completion: str) -> str:
-    """The whole completion, or the one `json` fence in it.
-
-    Raises:
-        ValueError: it has several of these, or none and is no JSON.
-    """
+def _extract_json(completion: str) -> str:
     text = completion.strip()
     if text[:1] not in {"{", "[", '"'}:
         blocks, body, opened = list[str](), list[str](), None
@@ -154,22 +140,20 @@ def _json_in(completion: str) -> str:
 
 
 def _validator(schema: Mapping[str, Any]) -> Validator:
-    """One that fetches nothing, whatever the schema refers to."""
     from jsonschema import Draft202012Validator  # noqa: PLC0415 - see TYPE_CHECKING above
     from jsonschema.validators import validator_for  # noqa: PLC0415 - the same
     from referencing import Registry  # noqa: PLC0415 - the same
 
     kind = validator_for(schema, default=Draft202012Validator)
     # Without a registry of its own, a validator fetches what it does not know.
-    made: Validator = kind(schema, registry=Registry())
-    return made
+    validator: Validator = kind(schema, registry=Registry())
+    return validator
 
 
-def _outside(schema: object, *, top: bool = True) -> Iterator[str]:
-    """What in a schema refers to something outside it."""
+def _external_references(schema: object, *, top: bool = True) -> Iterator[str]:
     if isinstance(schema, list):
-        for each in schema:
-            yield from _outside(each, top=False)
+        for item in schema:
+            yield from _external_references(item, top=False)
     if not isinstance(schema, dict):
         return
     for key, value in schema.items():
@@ -181,17 +165,16 @@ def _outside(schema: object, *, top: bool = True) -> Iterator[str]:
         elif key in {"$id", "id"} and isinstance(value, str) and not top:
             yield f"{key} {value[:_PROBLEM_CHARS]!r} gives a part of it its own address; remove that {key}."
         elif key not in _DATA:
-            yield from _outside(value, top=False)
+            yield from _external_references(value, top=False)
 
 
-def _dangling(schema: Mapping[str, Any], validator: Validator) -> Iterator[str]:
-    """References to places that the schema does not have."""
+def _missing_references(schema: Mapping[str, Any], validator: Validator) -> Iterator[str]:
     from referencing import Registry  # noqa: PLC0415 - the same
     from referencing.exceptions import Unresolvable  # noqa: PLC0415 - see TYPE_CHECKING above
     from referencing.jsonschema import DRAFT202012, specification_with  # noqa: PLC0415 - the same
 
-    named = validator.META_SCHEMA.get("$schema", "")
-    resource = specification_with(named, default=DRAFT202012).create_resource(schema)
+    dialect = validator.META_SCHEMA.get("$schema", "")
+    resource = specification_with(dialect, default=DRAFT202012).create_resource(schema)
     resolver = Registry().resolver_with_root(resource)
     for reference in _references(schema):
         try:
@@ -202,8 +185,8 @@ def _dangling(schema: Mapping[str, Any], validator: Validator) -> Iterator[str]:
 
 def _references(schema: object) -> Iterator[str]:
     if isinstance(schema, list):
-        for each in schema:
-            yield from _references(each)
+        for item in schema:
+            yield from _references(item)
     if isinstance(schema, dict):
         for key, value in schema.items():
             if key == "$ref" and isinstance(value, str):
@@ -212,7 +195,7 @@ def _references(schema: object) -> Iterator[str]:
                 yield from _references(value)
 
 
-def _told(error: ValidationError | Any) -> str:  # noqa: ANN401 - a SchemaError has the same attributes
+def _describe(error: ValidationError | Any) -> str:  # noqa: ANN401 - a SchemaError has the same attributes
     from jsonschema.exceptions import best_match  # noqa: PLC0415 - see TYPE_CHECKING above
 
     inner = best_match(error.context) if error.context else None
@@ -221,18 +204,17 @@ def _told(error: ValidationError | Any) -> str:  # noqa: ANN401 - a SchemaError 
 
 
 def _depth(value: object) -> int:
-    """How deep JSON nests."""
     level, depth = [value], 0
     while level:
         depth += 1
         level = [
             item
-            for each in level
-            if isinstance(each, dict | list)
-            for item in (each.values() if isinstance(each, dict) else each)
+            for node in level
+            if isinstance(node, dict | list)
+            for item in (node.values() if isinstance(node, dict) else node)
         ]
     return depth
 
 
-def _no_number(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number in JSON")

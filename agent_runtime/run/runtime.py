@@ -1,7 +1,4 @@
-"""The runtime of one agent and one session: `AsyncRuntime` inside an event loop, `Runtime` for code without one.
-
-It takes tasks one after another and gives their outcomes. `preload` imports the modules that a run needs.
-"""
+"""The runtime of one agent and one session: `AsyncRuntime` in an event loop, `Runtime` for blocking code."""
 
 from __future__ import annotations
 
@@ -40,14 +37,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 RUNNING: ContextVar[AsyncRuntime | None] = ContextVar("RUNNING", default=None)
-"""The runtime in whose run this code is called, also in a thread that a handler or tool was given."""
+"""The runtime whose handler or tool is running, also in its threads."""
 
 WAITS_FOR_ITSELF = (
     "A handler or tool of a run cannot start, resume or reset its own runtime and wait for it. Use send_message() or "
     "abort(), or do it after run() has returned."
 )
 
-_EVERY_RUN = (
+_COMMON_MODULES = (
     "agent_runtime.agent.agent_file",
     "agent_runtime.run.run",
     "agent_runtime.run.runtime",
@@ -61,7 +58,7 @@ _EVERY_RUN = (
 )
 
 # The clients import their resources when these are used first.
-_BY_PROVIDER: Mapping[str, tuple[str, ...]] = {
+_PROVIDER_MODULES: Mapping[str, tuple[str, ...]] = {
     "anthropic": ("anthropic.resources.messages.messages",),
     "openai": ("openai.resources.chat.completions.completions", "openai.resources.responses.responses"),
     "alibaba": ("openai.resources.chat.completions.completions",),
@@ -71,20 +68,17 @@ _BY_PROVIDER: Mapping[str, tuple[str, ...]] = {
     "vertex": ("anthropic.resources.messages.messages", "google.auth"),
 }
 
-_BY_CLIENT = ("anyio", "anyio._core._sockets", "httpcore2", "httpx2", "truststore")
+_CLIENT_MODULES = ("anyio", "anyio._core._sockets", "httpcore2", "httpx2", "truststore")
 
 
 class AsyncRuntime:
-    """An agent on one workspace, for use inside a running event loop.
+    """An agent on one workspace, in a running event loop.
 
     Example:
         ```python
         async with AsyncRuntime("agent.yaml") as runtime:
             outcome = await runtime.run("Make the tests pass")
         ```
-
-    Attributes:
-        agent: who works, with which model, where.
     """
 
     def __init__(  # noqa: PLR0917 - the seed's documented signature
@@ -101,29 +95,28 @@ class AsyncRuntime:
         state_key: bytes | None = None,
         console: Callable[[str], str | None] | None = None,
         resumable: bool = False,
-        asks_for: str = "",
+        request_prefix: str = "",
     ) -> None:
         """Prepare an agent; nothing is started before the first run.
 
         Args:
-            agent_file: the path of an `agent.yaml`, or an agent described in code.
-            session: `memory`, `file`, `db`, or a session of your own.
-            session_id: names the conversation; by default the agent's name in lower case with hyphens.
-            session_dir: where `file` keeps its sessions, by default `~/.codepilot/sessions`; out of the agent's reach.
-            stream: whether handlers get text as it comes (True), or once a reply is complete.
-            db_url: the database of `db`, e.g. `sqlite:///codepilot.db`.
-            listeners: called with every event, as the values of `agent_runtime.core.events`.
-            hooks: handlers that are registered already.
-            state_key: the secret that paused runs are signed with; give the same to all machines that are to go on
-                with each other's. By default one in `~/.codepilot/state.key`, made when it is first needed.
-            console: asked a question of the agent that no handler answers.
-            resumable: whether a run whose caller is cancelled is left as if its process had died, for `resume` to go on
-                with; by default it ends as stopped.
-            asks_for: what people who are asked are told first; for a child run, whose it is.
+            agent_file: path of an `agent.yaml`, or an agent in code.
+            session: `memory`, `file`, `db`, or a custom session.
+            session_id: by default the agent's name in lower case with hyphens.
+            session_dir: of `file` sessions, by default `~/.codepilot/sessions`; out of the agent's reach.
+            stream: whether handlers get text as it arrives, or once a reply is complete.
+            db_url: of `db`, for example `sqlite:///codepilot.db`.
+            listeners: called with every event.
+            hooks: existing handlers.
+            state_key: signs paused runs; machines share it to resume each other's. By default in
+                `~/.codepilot/state.key`.
+            console: asks questions that no handler answers.
+            resumable: whether a run whose caller is cancelled can be resumed; by default it ends as stopped.
+            request_prefix: for child runs.
 
         Raises:
-            SettingsError: something in it cannot work.
-            SandboxError: this machine has no sandbox of the kind that the agent file asks for.
+            SettingsError: a setting is invalid.
+            SandboxError: this machine has no such sandbox.
         """
         from agent_runtime.run.approvals import Gate  # noqa: PLC0415 - see TYPE_CHECKING above
         from agent_runtime.run.toolbox import Toolbox  # noqa: PLC0415 - the same
@@ -139,27 +132,25 @@ class AsyncRuntime:
         hooks = hooks or HookSystem()
         for listener in listeners:
             hooks.add(listener)
-        self._key = StateKey(state_key, lasting=not isinstance(session, InMemorySession), work_dir=work_dir)
+        self._key = StateKey(state_key, persistent=not isinstance(session, InMemorySession), work_dir=work_dir)
         self._state = RunState(session, hooks, stream=stream, scrub=self.agent.scrub)
-        self._gate = Gate(self._state, console=console, asks_for=asks_for)
+        self._gate = Gate(self._state, console=console, request_prefix=request_prefix)
         self._console = console
-        self._toolbox = Toolbox(self.agent, self._state, ask=self._gate.question, start_child=self.child)
-        self._talk: Conversation | None = None
+        self._toolbox = Toolbox(self.agent, self._state, ask=self._gate.ask_question, start_child=self.create_child)
+        self._cached: Conversation | None = None
         self._work: asyncio.Task[Outcome] | None = None
         self._lock = asyncio.Lock()
         self._resets = self._aborts = 0
         self._resumable = resumable
         self._closed = False
-        self._former: list[Provider] = []
+        self._former_providers: list[Provider] = []
 
     async def __aenter__(self) -> Self:
-        """Enter; see `close`."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close."""
         await self.close()
 
     @property
@@ -169,7 +160,7 @@ class AsyncRuntime:
 
     @property
     def hooks(self) -> HookSystem:
-        """Who is told what happens, and who is asked."""
+        """Listeners and handlers."""
         return self._state.hooks
 
     @property
@@ -179,35 +170,37 @@ class AsyncRuntime:
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """The conversation as the model would read it now: `role` and `content` of each message."""
+        """Current conversation: `role` and `content` of each message."""
         from agent_runtime.context.transcript import render_messages  # noqa: PLC0415 - see TYPE_CHECKING above
 
-        return [{"role": each.role, "content": each.full_text} for each in render_messages(self.session.events)]
+        return [
+            {"role": message.role, "content": message.full_text} for message in render_messages(self.session.events)
+        ]
 
     @property
     def pending(self) -> PendingCall | None:
-        """The call that waits for a person, if the session's newest run is paused."""
+        """The call that waits for a person."""
         outcome = self.outcome
         return outcome.pending if outcome else None
 
     @property
     def outcome(self) -> Outcome | None:
-        """What the session's newest run came to, or waits for; None without one, and while it has come to neither."""
+        """Outcome of the newest run; None while it is running."""
         return self._state.progress.outcome
 
     @property
     def usage(self) -> Usage:
-        """What the model calls of the session's newest run have used, those of its child runs included."""
+        """Usage of the newest run and its child runs."""
         return self._state.progress.usage
 
     @property
     def unfinished(self) -> bool:
-        """Whether `resume` has a run to go on with: it waits for a person or the model service, or its process died."""
+        """Whether `resume` can continue a run: it waits for a person or the model service, or its process died."""
         progress = self._state.progress
         return progress.waiting is not None or (progress.is_open and self._work is None)
 
     def register_tool(self, name: str, func: Callable[..., Any], *, replace: bool = False) -> None:
-        """Let control code call `func`; its signature and docstring are what the model is told.
+        """Register a function as a tool; signature and docstring are its declaration.
 
         Raises:
             SettingsError: the name is taken and `replace` is not set.
@@ -215,29 +208,19 @@ class AsyncRuntime:
         self.registry.register_tool(name, func, replace=replace)
 
     def run(self, task: str | Task, *, facts: Sequence[str] = ()) -> Coroutine[Any, Any, Outcome]:
-        """Work on one task to its end, or until a call waits for a person; a second run waits for the first.
+        """Work on a task until its end, or until a call waits for a person; a second run waits for the first.
 
-        It is a coroutine, which `abort` also stops before it has begun, e.g. right after `asyncio.create_task`.
-
-        Args:
-            task: what to do; a plain string is a goal without quotes and images.
-            facts: what the model should know about the workspace, one line each.
-
-        Returns:
-            How it ended. A model or sandbox that fails is an outcome (`failed`), not an exception.
+        `facts` are lines for the first message. A failure of model or sandbox is an outcome, not an exception.
 
         Raises:
-            ResumeError: a call of an earlier run waits; answer it with `resume`, or `reset`.
+            ResumeError: a call of an earlier run waits.
             SessionError: the session cannot be written.
-            SettingsError: the task has images, and the model is not known to see; or its output schema cannot be used.
-                Nothing was sent or recorded.
-            UsageError: the task is empty; or the runtime is closed, or was reset while this run waited for the first;
-                or the caller is one of its own handlers or tools, for which the run under way waits.
+            SettingsError: the model supports no images, or the output schema is invalid.
+            UsageError: the task is empty, the runtime is closed or was reset, or a handler or tool of a run calls.
         """
         return self._run(Task(goal=task) if isinstance(task, str) else task, facts, self._aborts)
 
     async def _run(self, task: Task, facts: Sequence[str], aborts: int) -> Outcome:
-        """Take one task, unless `abort` was called since there were `aborts` of them."""
         self._require_outside()
         if not task.goal.strip():
             raise UsageError("The task is empty: say what the agent should do.")
@@ -253,27 +236,20 @@ class AsyncRuntime:
                 raise ResumeError(ResumeCode.UNANSWERED, request=pending.request_id, tool=pending.tool)
             if aborts != self._aborts:
                 return Outcome(status=Status.STOPPED, reason="The run was stopped before it began.")
-            return await self._see(lambda run: run.begin(task, facts))
+            return await self._run_segment(lambda run: run.begin(task, facts))
 
     async def resume(self, *, approve: bool | None = None, note: str = "", request_id: str | None = None) -> Outcome:
-        """Go on with the session's newest run, in this process or another, at the call that waits.
+        """Continue the newest run at the call that waits, after an outage, or after its process died.
 
-        A run that ended its leg as `model_unavailable` asks the model again. One that was cut off when its process died
-        goes on too; the model is told what is known of the step in flight.
-
-        Args:
-            approve: whether the call may be made; for a question, False means that there is no answer.
-            note: the answer to a question, or a word to the model about a denial.
-            request_id: which request is answered; give it where somebody else may have answered it already, and the run
-                may wait for another by now. By default the one that waits.
+        For a question, `note` is the answer, and `approve=False` means that there is none. `request_id` is the expected
+        request, if another person may have answered it.
 
         Raises:
-            ResumeError: nothing waits, or not this request; it was altered; or files have changed since the call was
-                shown, and it was approved. The run still waits then.
+            ResumeError: nothing waits, or not this request; it was altered; or files of an approved call have changed.
             SessionError: the session cannot be written.
-            UsageError: as for `run`.
+            UsageError: see `run`.
         """
-        from agent_runtime.run.approvals import answer_to  # noqa: PLC0415 - see TYPE_CHECKING above
+        from agent_runtime.run.approvals import parse_answer  # noqa: PLC0415 - see TYPE_CHECKING above
 
         self._require_outside()
         resets = self._resets
@@ -281,23 +257,15 @@ class AsyncRuntime:
             self._require_usable(resets)
             if not self.unfinished:
                 raise ResumeError(ResumeCode.NOTHING_WAITS)
-            answer = answer_to(self.pending, approve=approve, note=note, request_id=request_id)
-            return await self._see(lambda run: run.recover() if answer is None else run.answer(answer))
+            answer = parse_answer(self.pending, approve=approve, note=note, request_id=request_id)
+            return await self._run_segment(lambda run: run.recover() if answer is None else run.answer(answer))
 
     def send_message(self, message: str, *, id: str = "") -> None:  # noqa: A002 - as in the event
-        """Tell the agent something; it reads it at its next step, or at the start of the next run. From any thread.
-
-        Args:
-            message: the text.
-            id: tells this message from another one of the same text, in `MessageInjected`.
-        """
+        """Send a message for the agent's next step. Thread-safe."""
         self._state.send(message, id)
 
     def abort(self) -> None:
-        """Stop the run that is under way, or else those that were called and have not begun. From any thread.
-
-        Its outcome has the status `stopped`.
-        """
+        """Stop the current run, or else waiting ones, with the status `stopped`. Thread-safe."""
         work = self._work
         if work is None:
             self._aborts += 1
@@ -305,21 +273,19 @@ class AsyncRuntime:
         if (loop := work.get_loop()).is_closed():
             return
         try:
-            here = asyncio.get_running_loop() is loop
+            is_same_loop = asyncio.get_running_loop() is loop
         except RuntimeError:  # none runs in this thread
-            here = False
-        if here:
+            is_same_loop = False
+        if is_same_loop:
             work.cancel()
         else:
             loop.call_soon_threadsafe(work.cancel)
 
     async def reset(self) -> None:
-        """Stop what runs and forget everything: history, archive, counters, terminals, messages, tracked files.
-
-        A run that waits for its turn is refused.
+        """Stop the run and delete all state. Waiting runs are refused.
 
         Raises:
-            UsageError: the runtime is closed, or as for `run`.
+            UsageError: see `run`.
         """
         self._require_outside()
         self._resets += 1
@@ -327,51 +293,47 @@ class AsyncRuntime:
         async with self._lock:
             self._require_usable(self._resets)
             await self._toolbox.reset()
-            self._talk = None
+            self._cached = None
             self._state.reset()
 
     async def close(self) -> None:
-        """Stop what runs, end every terminal, give back connections and the session; idempotent."""
+        """Stop the run and release terminals, connections and the session; idempotent."""
         self._closed = True
         self.abort()
-        async with self._lock, AsyncExitStack() as stack:  # whatever fails, the rest is given back
-            # What lies in a store may have to wait for it, and the loop must not; of other sessions no thread is known.
+        async with self._lock, AsyncExitStack() as stack:  # release the rest after an error
+            # Closing a stored session may block; other sessions may not be thread-safe.
             if isinstance(self.session, StoredSession):
                 stack.push_async_callback(asyncio.to_thread, self.session.close)
             else:
                 stack.callback(self.session.close)
-            for provider in (self.agent.provider, *self._former):
+            for provider in (self.agent.provider, *self._former_providers):
                 stack.push_async_callback(provider.close)
             if self.agent.delegation is not None and self.agent.delegation.provider is not None:
                 stack.push_async_callback(self.agent.delegation.provider.close)
             stack.push_async_callback(self._toolbox.close)
 
-    async def use(self, provider: Provider) -> None:
-        """Ask another model from the next run on, after the one under way. Conversation, terminals and files stay.
-
-        Thoughts that only the former model can read are not sent on. The former provider is closed with the runtime.
+    async def set_provider(self, provider: Provider) -> None:
+        """Replace the model after the current run. The former provider is closed with the runtime.
 
         Raises:
-            SettingsError: this runtime's model calls tools by its service's own tool calls, and the new one has none.
-            UsageError: as for `run`.
+            SettingsError: the session uses native tool calls, and the model has none.
+            UsageError: see `run`.
         """
         self._require_outside()
         resets = self._resets
         async with self._lock:
             self._require_usable(resets)
-            self._toolbox.use(provider)
-            self._former.append(self.agent.provider)
+            self._toolbox.set_provider(provider)
+            self._former_providers.append(self.agent.provider)
             self.agent = replace(self.agent, provider=provider)
-            self._talk = None
+            self._cached = None
 
     async def serve_tools(self) -> None:
-        """Serve the agent's tools by MCP on standard input and output, until the input ends. No model is asked.
-
-        A call that requires approval is put to the handlers, and refused if none answers.
+        """Serve the agent's tools by MCP on standard input and output until the input ends.
 
         Raises:
             SettingsError: the package `mcp` is not installed.
-            UsageError: as for `run`.
+            UsageError: see `run`.
         """
         from agent_runtime.run.mcp import ToolServer  # noqa: PLC0415 - see TYPE_CHECKING above
 
@@ -381,45 +343,30 @@ class AsyncRuntime:
             self._require_usable(resets)
             await ToolServer(self.agent, self._toolbox.registry, self._state, self._gate).serve()
 
-    def children_of(self, caller: DelegatingRun, bounds: Delegation) -> ChildRuns:
-        """Child runs on this workspace that belong to a caller, who ends them; `TaskManager` is one."""
-        return self._toolbox.children_of(caller, bounds)
+    def create_child_runs(self, caller: DelegatingRun, bounds: Delegation) -> ChildRuns:
+        """Return child runs that belong to a caller, such as `TaskManager`, who closes them."""
+        return self._toolbox.create_child_runs(caller, bounds)
 
-    def child(self, agent: Agent, task: str, told: Listener) -> AsyncRuntime:
-        """A runtime for a child run, whose requests are put to this one's handlers, and nobody else.
-
-        Args:
-            agent: the child.
-            task: names its task.
-            told: of its events.
-        """
+    def create_child(self, agent: Agent, task: str, listener: Listener) -> AsyncRuntime:
+        """Create the runtime of a child run, whose requests go to this one's handlers."""
         session = InMemorySession(f"{self.session.session_id}/{task}", agent.name)
-        hooks = HookSystem(told, asked_by=self.hooks)
-        return AsyncRuntime(agent, session, hooks=hooks, console=self._console, asks_for=f"[task {task}] ")
+        hooks = HookSystem(listener, answers_from=self.hooks)
+        return AsyncRuntime(agent, session, hooks=hooks, console=self._console, request_prefix=f"[task {task}] ")
 
     def _require_outside(self) -> None:
-        """A run waits for its handlers and tools; one of them that waited for a run would never end.
-
-        Raises:
-            UsageError: the caller is such a one.
-        """
+        """Reject a caller for which the run waits: it would never end."""
         if self._work is not None and asyncio.current_task() is self._work:
             raise UsageError(WAITS_FOR_ITSELF)
 
     def _require_usable(self, resets: int) -> None:
-        """A call that waited its turn must not go on with what was given back or forgotten meanwhile.
-
-        Raises:
-            UsageError: the runtime is closed, or was reset since there were `resets` of them.
-        """
+        """Reject a call if the runtime was closed or reset while it waited."""
         if self._closed:
             raise UsageError("This runtime is closed; create a new one.")
         if resets != self._resets:
             raise UsageError("The runtime was reset while this call waited for another one to end; call it again.")
-        self._state.progress.read(self.session.events)  # another object, where the session was closed meanwhile
+        self._state.progress.read(self.session.events)  # a new object if the session was closed
 
-    async def _see(self, begin: Callable[[Run], Coroutine[Any, Any, Outcome]]) -> Outcome:
-        """See one leg of a run to its end, and record how it ended."""
+    async def _run_segment(self, begin: Callable[[Run], Coroutine[Any, Any, Outcome]]) -> Outcome:
         from agent_runtime.run.run import Run  # noqa: PLC0415 - see TYPE_CHECKING above
 
         self._toolbox.servers.restore()
@@ -439,10 +386,10 @@ class AsyncRuntime:
         except asyncio.CancelledError:
             await self._toolbox.shell.interrupt("the run was stopped")
             task = asyncio.current_task()
-            is_ours = task is not None and bool(task.cancelling())  # not `abort`: the caller goes down with it
+            is_ours = task is not None and bool(task.cancelling())  # not `abort`: the caller is cancelled, too
             if is_ours and self._resumable:
-                raise  # nothing is recorded: it may wait for a person by now, and then nothing may follow in the log
-            outcome = run.cut_short(Status.STOPPED, "The run was stopped.")
+                raise  # record nothing: after a pause, only its answer may follow in the log
+            outcome = run.end_early(Status.STOPPED, "The run was stopped.")
             if is_ours:
                 await self._state.record_durably(Ended(outcome=outcome))
                 raise
@@ -450,16 +397,16 @@ class AsyncRuntime:
             self._work = None
         if outcome.status not in {Status.PAUSED, Status.MODEL_UNAVAILABLE}:
             await self._state.record_durably(Ended(outcome=outcome))
-            await self._toolbox.children.close()  # removing copies takes time, in which the caller may be cancelled
+            await self._toolbox.children.close()  # may take long, and the caller may be cancelled
         return outcome
 
     def _conversation(self) -> Conversation:
-        """The one of this session; a new one when tools were added or removed, so that the model knows them."""
+        """Return the session's conversation; a new one after tools have changed."""
         from agent_runtime.context.conversation import Conversation  # noqa: PLC0415 - see TYPE_CHECKING above
 
         agent, system, tools = self.agent, self._toolbox.system_prompt, self._toolbox.schemas
-        if self._talk is None or (self._talk.system, self._talk.tools) != (system, tools):
-            self._talk = Conversation(
+        if self._cached is None or (self._cached.system, self._cached.tools) != (system, tools):
+            self._cached = Conversation(
                 log=self._state,
                 provider=agent.provider,
                 system=system,
@@ -469,13 +416,11 @@ class AsyncRuntime:
                 tools=tools,
                 clock=lambda: agent.clock_and_random.now().timestamp(),
             )
-        return self._talk
+        return self._cached
 
 
 class Runtime:
-    """An agent on one workspace. Its calls block; handlers run in its own thread, those that are asked in others.
-
-    With nobody registered it prints what the agent says and does, and asks on the terminal, if there is one.
+    """An agent on one workspace, for blocking code. By default it prints, and asks on the terminal.
 
     Example:
         ```python
@@ -497,26 +442,10 @@ class Runtime:
         state_key: bytes | None = None,
         quiet: bool = False,
     ) -> None:
-        """Prepare an agent; see `AsyncRuntime` for the arguments.
-
-        Args:
-            agent_file: the path of an `agent.yaml`, or an agent described in code.
-            session: `memory`, `file`, `db`, or a session of your own.
-            session_id: names the conversation.
-            session_dir: where `file` keeps its sessions.
-            stream: whether handlers get text as it comes.
-            db_url: the database of `db`.
-            listeners: called with every event.
-            state_key: the secret that paused runs are signed with.
-            quiet: print nothing and ask nobody but registered handlers.
-
-        Raises:
-            SettingsError: something in it cannot work.
-            SandboxError: this machine has no sandbox of the kind that the agent file asks for.
-        """
+        """Prepare an agent; see `AsyncRuntime`. With `quiet`, print nothing and ask only registered handlers."""
         self._loop = LoopThread("Runtime", "AsyncRuntime", owner=self)
         hooks = HookSystem()
-        ask = None if quiet else hooks_module.install(hooks)
+        ask = None if quiet else hooks_module.install_defaults(hooks)
         self._runtime = AsyncRuntime(
             agent_file,
             session,
@@ -531,38 +460,36 @@ class Runtime:
         )
 
     def __enter__(self) -> Self:
-        """Enter; see `close`."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close."""
         self.close()
 
     @property
     def hooks(self) -> HookSystem:
-        """Who is told what happens, and who is asked."""
+        """See `AsyncRuntime.hooks`."""
         return self._runtime.hooks
 
     @property
     def registry(self) -> Registry:
-        """The agent's tools."""
+        """See `AsyncRuntime.registry`."""
         return self._runtime.registry
 
     @property
     def session(self) -> Session:
-        """The log of the conversation."""
+        """See `AsyncRuntime.session`."""
         return self._runtime.session
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """The conversation as the model would read it now: `role` and `content` of each message."""
+        """See `AsyncRuntime.messages`."""
         return self._runtime.messages
 
     @property
     def pending(self) -> PendingCall | None:
-        """The call that waits for a person, if the session's newest run is paused."""
+        """See `AsyncRuntime.pending`."""
         return self._runtime.pending
 
     @property
@@ -572,22 +499,18 @@ class Runtime:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the session's newest run waits, or was cut off when its process died."""
+        """See `AsyncRuntime.unfinished`."""
         return self._runtime.unfinished
 
     def run(self, task: str | Task) -> Outcome:
-        """Work on one task to its end, or until a call waits for a person; a second run waits for the first.
-
-        Ctrl+C stops the run, or makes it give up its turn, and goes on as `KeyboardInterrupt`.
+        """Work on a task; see `AsyncRuntime.run`. Ctrl+C stops it and raises `KeyboardInterrupt`.
 
         Raises:
-            UsageError: called from inside an event loop, where `AsyncRuntime` is to be used; from one of its own
-                handlers or tools, for which the run under way waits; or in a process that was forked off since it was
-                made.
+            UsageError: called in an event loop, by a handler or tool of the run, or in a forked process.
             ResumeError: a call of an earlier run waits.
             SessionError: the session cannot be written.
         """
-        return self._see(lambda: self._runtime.run(task))
+        return self._call(lambda: self._runtime.run(task))
 
     def resume(
         self,
@@ -596,55 +519,47 @@ class Runtime:
         *,
         request_id: str | None = None,
     ) -> Outcome:
-        """Go on with a run that waits or was cut off; see `AsyncRuntime.resume`."""
-        return self._see(lambda: self._runtime.resume(approve=approve, note=note, request_id=request_id))
+        """See `AsyncRuntime.resume`."""
+        return self._call(lambda: self._runtime.resume(approve=approve, note=note, request_id=request_id))
 
     def send_message(self, message: str) -> None:
-        """Tell the agent something; it reads it at its next step. From any thread."""
+        """See `AsyncRuntime.send_message`."""
         self._runtime.send_message(message)
 
     def abort(self) -> None:
-        """Stop the run that is under way, if any. From any thread."""
+        """See `AsyncRuntime.abort`."""
         self._runtime.abort()
 
     def register_tool(self, name: str, func: Callable[..., Any], replace: bool = False) -> None:  # noqa: FBT001, FBT002 - the seed's documented signature
-        """Let control code call `func`; its signature and docstring are what the model is told.
-
-        Raises:
-            SettingsError: the name is taken and `replace` is not set.
-        """
+        """See `AsyncRuntime.register_tool`."""
         self._runtime.register_tool(name, func, replace=replace)
 
     def call(self, work: Callable[[AsyncRuntime], Coroutine[Any, Any, T]]) -> T:
-        """Wait for a coroutine on the runtime's own event loop, where the same runtime is an `AsyncRuntime`.
+        """Run a coroutine function on the runtime's event loop, where it is an `AsyncRuntime`.
 
         Raises:
-            UsageError: as for `run`; or the runtime is closed.
+            UsageError: see `run`; or the runtime is closed.
         """
         return self._loop.run(lambda: work(self._runtime))
 
     def reset(self) -> None:
-        """Stop what runs and forget everything: history, archive, counters, terminals, messages, tracked files."""
+        """See `AsyncRuntime.reset`."""
         self._loop.run(self._runtime.reset)
 
     def close(self) -> None:
-        """Stop what runs, end every terminal, give everything back; idempotent."""
+        """See `AsyncRuntime.close`."""
         if not self._loop.stopped:
             self._loop.run(self._runtime.close)
             self._loop.stop()
 
-    def _see(self, work: Callable[[], Coroutine[Any, Any, Outcome]]) -> Outcome:
+    def _call(self, work: Callable[[], Coroutine[Any, Any, Outcome]]) -> Outcome:
         if RUNNING.get() is self._runtime:
             raise UsageError(WAITS_FOR_ITSELF)
         return self._loop.run(work)
 
 
 def preload(provider: str) -> None:
-    """Import what a run with a model of this provider imports; a name that is not known adds nothing.
-
-    `import agent_runtime` leaves out imports that are slow and that not every program needs. The first run of a process
-    makes them, and blocks the event loop for up to a second: too long for a server with other requests.
-    """
-    clients = _BY_CLIENT if provider in _BY_PROVIDER else ()
-    for name in (*_EVERY_RUN, *clients, *_BY_PROVIDER.get(provider, ())):
+    """Import the modules of a run with a provider's models, so that the first run does not block the event loop."""
+    clients = _CLIENT_MODULES if provider in _PROVIDER_MODULES else ()
+    for name in (*_COMMON_MODULES, *clients, *_PROVIDER_MODULES.get(provider, ())):
         import_module(name)

@@ -1,7 +1,6 @@
 """Plans of `write_file` calls, and their diffs for people.
 
-Large files are parsed and compared in a worker process with limits: parsers hold the GIL, and some are slow on hostile
-files.
+Large files are compared in a worker process: parsers hold the GIL, and some are slow on hostile files.
 """
 
 from __future__ import annotations
@@ -155,11 +154,7 @@ def _run(change: WriteCall, files: Overlay, memory: Versions) -> bytes:
 
 
 def _unpack(header: Mapping[str, object], data: bytes | None, files: Overlay) -> FileWrite:
-    """Decode a write. The old content is read again.
-
-    Raises:
-        ToolError: the file has changed.
-    """
+    """Decode a write. The old content is read again."""
     path, bom, encoding = str(header["path"]), int(str(header["bom"])), header["encoding"]
     old = files.read_bytes(path) if header["old"] is not None else None
     if old is not None and hashlib.sha256(old).hexdigest() != header["old"]:
@@ -184,11 +179,7 @@ class Planner:
         self._syntax = SyntaxChecker(parse_python, find_fault)
 
     def plan(self, change: WriteCall, files: Overlay, memory: Versions) -> list[FileWrite]:
-        """Return the writes of a call in order.
-
-        Raises:
-            ToolError: the call is invalid.
-        """
+        """Return the writes of a call in order."""
         check_arguments(change.mode, frozenset(change.lines))
         if change.mode != "patch":
             return [self._plan_file(change, files, memory)]
@@ -422,10 +413,7 @@ def preview(writes: Sequence[FileWrite], replaced: Mapping[str, int]) -> str:
 
 
 def render(writes: Sequence[FileWrite], replaced: Mapping[str, int]) -> str:
-    """Render the changed files, then the diff in git's style; empty if it is too long.
-
-    `replaced` has sizes in bytes of replaced files that were not read.
-    """
+    """Render the changed files, then the diff in git's style; empty if it is too long."""
     moved = {write.origin for write in writes if write.origin is not None}
     before = {write.canonical: write.change.old for write in writes}
     files = [
@@ -483,7 +471,6 @@ def _diff_file(write: FileWrite, before: bytes | None, replaced: int | None) -> 
 
 
 def _quote(path: str) -> str:
-    """Quote a path with unusual characters."""
     return path if _SAFE_PATH.fullmatch(path) else repr(path)
 
 
@@ -530,7 +517,6 @@ def find_fault(path: str, source: str) -> str | None:
 
 
 def _parse(parser: Callable[..., T], source: str, *args: object, small: int = _SMALL_CHARS) -> T | None:
-    """Call a parser, in a worker process for large sources; None if it takes too long."""
     if len(source) <= small:
         return parser(*args)
     try:

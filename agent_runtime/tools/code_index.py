@@ -43,11 +43,7 @@ class IndexTools:
         self._index = index
 
     def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
-        """Validate a call; see `Tool.plan`.
-
-        Raises:
-            ToolError: an argument is invalid.
-        """
+        """Validate a call; see `Tool.plan`."""
         for name in ("query", "symbol"):
             if not str(args.get(name, "_")).strip():
                 raise ToolError(f"{name} must not be empty", kind="ValueError")
@@ -152,7 +148,6 @@ def _to_plain(call: Call) -> dict[str, Plain]:
 
 
 def _format_count(results: Sequence[object]) -> str:
-    """Format a count, which the index limits."""
     return f"{len(results)}{' or more' if len(results) >= MAX_CALLS else ''}"
 
 

@@ -111,7 +111,6 @@ class ContextTools:
 
 
 def _task_numbers(position: Numbers | None, task: Numbers | None) -> list[int]:
-    """Return the requested task numbers."""
     if (position is None) == (task is None):
         problem = "both task and position are given, which are the same" if task is not None else "no task is given"
         raise ToolError(f"archive_context: {problem}; write archive_context(task=N, summary=...)", kind="ValueError")

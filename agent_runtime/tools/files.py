@@ -98,22 +98,14 @@ class FileTools:
         return "\n".join(["[files that your commands changed]", *changes]) if changes else ""
 
     def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
-        """Plan a call; see `Tool.plan`.
-
-        Raises:
-            ToolError: the path is invalid.
-        """
+        """Plan a call; see `Tool.plan`."""
         if tool == "write_file":
             return self._writer.plan(args)
         facts = self.policy_facts(tool, {"path": ".", **args})
         return CallPlan(facts=facts, preview=partial(preview_call, tool, args), apply=call)
 
     def policy_facts(self, tool: str, args: dict[str, Any]) -> CallFacts:
-        """Return the path of a call; see `SupportsPolicy`.
-
-        Raises:
-            ToolError: the path is invalid.
-        """
+        """Return the path of a call; see `SupportsPolicy`."""
         path = require_text(tool, "path", args["path"])
         path = self._split_symbol(path)[0] if tool == "read_file" else path
         paths = (self._workspace.resolve(path),)
@@ -132,10 +124,7 @@ class FileTools:
         return self._watch.versions()
 
     def restore(self, tracked: Mapping[str, str | None]) -> None:
-        """Restore the result of `tracked` in another process.
-
-        Changed files are reported by the next `report_external_changes`; line numbers need a new read.
-        """
+        """Restore the result of `tracked` in another process; changed files are reported later."""
         restored = self._watch.restore(tracked)
         for canonical, (version, text) in restored.unchanged.items():
             self._memory.record_read(canonical, version, text)
@@ -239,12 +228,7 @@ class FileTools:
 
 
 def show_lines(path: str, file: TextFile, start: int, end: int | None) -> ToolResult:
-    """Return lines of a file: numbered for the model, plain for its code.
-
-    Raises:
-        ToolError: a line number is out of range.
-        BoundExceededError: the lines are too large.
-    """
+    """Return lines of a file: numbered for the model, plain for its code."""
     text = file.text
     if len(text.raw) <= _SMALL_CHARS:
         head, last, value = _select_lines(path, text, file.version, start, end)
@@ -392,14 +376,11 @@ class Writer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PlanState:
-    """The state that a plan depends on."""
-
     files: Overlay
     memory: Versions
     limits: StepLimits
 
     def with_writes(self, change: WriteCall, writes: Sequence[FileWrite]) -> _PlanState:
-        """Return the state after a write."""
         memory, limits = self.memory.copy(), self.limits.copy()
         limits.count(change, self.files.resolve(change.path or "."))
         for write in writes:

@@ -1,7 +1,6 @@
 """Tools of MCP servers. Their texts are untrusted: cleaned, cut, and marked as the server's. Pure.
 
-The tool `search` of the server `docs` is `docs_search`. Its JSON schema becomes a signature, and goes to the model
-service without the keywords of validators: the server validates its arguments.
+The tool `search` of the server `docs` is `docs_search`.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def select_tools(server: McpServer, offered: Sequence[mcp_types.Tool]) -> tuple[
     """Return the agent's tools of those that a server offers.
 
     Raises:
-        McpServerError: they are too many or too large, a name is ambiguous, or a configured tool is missing.
+        McpServerError: they are too many, too large, ambiguous or missing.
     """
     subject = f"The MCP server {server.name!r}"
     names = [tool.name for tool in offered]
@@ -215,7 +214,6 @@ def _add_image(name: str, data: str, images: list[Image], *, sees_images: bool) 
 
 
 def _object_schema(source: Mapping[str, Any]) -> dict[str, Plain]:
-    """Return the schema of a tool's arguments."""
     schema = _clean_schema(source, 0)
     written, listed = schema.get("properties"), schema.get("required")
     properties = written if isinstance(written, dict) else {}
@@ -257,7 +255,6 @@ def _literal(value: Any) -> Plain:  # noqa: ANN401 - JSON of a stranger
 
 
 def _parameter_names(schema: Mapping[str, Any]) -> dict[str, str]:
-    """Map the server's parameter names to identifiers."""
     names: dict[str, str] = {}
     used: set[str] = set()
     repeats = Counter[str]()
@@ -275,7 +272,6 @@ def _parameter_names(schema: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _annotation(schema: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a type
-    """Return the type of a parameter; Any if it is not simple."""
     kinds = [kind.get("type") for kind in schema["anyOf"]] if "anyOf" in schema else schema.get("type")
     listed: list[Any] = kinds if isinstance(kinds, list) else [kinds]
     enum = schema.get("enum")

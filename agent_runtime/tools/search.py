@@ -67,13 +67,8 @@ class SearchTools:
     ) -> None:
         """Create the tool.
 
-        Args:
-            workspace: the directory to search.
-            sandbox: runs ripgrep, so that even a directory replaced by a link during the search does not lead out of
-                the workspace. Without one ripgrep runs on the host and follows no link.
-            seconds: time limit of one search.
-            withholds: whether to omit a file, from the canonical paths of the searched directory and the file.
-            index: for `symbol=True`.
+        In a sandbox, even a directory replaced by a link during the search does not lead ripgrep out of the workspace.
+        `withholds` gets the canonical paths of the searched directory and of a file.
         """
         self._workspace = workspace
         self._index = index
@@ -89,11 +84,7 @@ class SearchTools:
             self._program = None
 
     def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
-        """Plan a call; see `Tool.plan`.
-
-        Raises:
-            ToolError: an argument is invalid, or the target does not exist.
-        """
+        """Plan a call; see `Tool.plan`."""
         _check_arguments(args["pattern"], args.get("max_results", _DEFAULT_RESULTS), args.get("context", 0))
         _parse_include(args.get("include"), args.get("scope", "codebase"))
         paths = tuple(self._resolve_targets(args.get("scope", "codebase"), args.get("target"), None))
@@ -101,11 +92,7 @@ class SearchTools:
         return CallPlan(facts=facts, preview=partial(preview_call, tool, args), apply=call)
 
     def policy_facts(self, tool: str, args: dict[str, Any]) -> CallFacts:
-        """Return the targets of a call; see `SupportsPolicy`.
-
-        Raises:
-            ToolError: the target is invalid.
-        """
+        """Return the targets of a call; see `SupportsPolicy`."""
         target = args["target"]
         targets = target if isinstance(target, list | tuple) else [target or "."]
         paths = tuple(self._workspace.resolve(require_text(tool, "target", name)) for name in targets)

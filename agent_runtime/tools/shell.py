@@ -73,15 +73,7 @@ class ShellTools:
     ) -> None:
         """Prepare terminals in one shared sandbox.
 
-        Args:
-            sandbox: isolates the host.
-            workspace: the working directory.
-            logs: full texts of long outputs.
-            egress: network access of an isolating sandbox.
-            scratch: `/tmp` of an isolating sandbox, shared with the file tools.
-            guard: protects the workspace's repositories; None where programs may change them.
-            start_in: initial directory below `workspace`.
-            gap: seconds before each command; see `Agent.separates_commands`.
+        `scratch` is its `/tmp`, shared with the file tools. `gap` is the seconds before each command.
         """
         self._logs = logs  # keeps its temporary directory alive
         readable = logs.agent_paths(sandbox) if logs is not None else {}
@@ -196,11 +188,7 @@ class ShellTools:
         return CallPlan(facts=facts, preview=preview, apply=call)
 
     def policy_facts(self, tool: str, args: dict[str, Any]) -> CallFacts:
-        """Return the command or input of a call; see `SupportsPolicy`.
-
-        Raises:
-            ToolError: it is no text.
-        """
+        """Return the command or input of a call; see `SupportsPolicy`."""
         parameter, shell = self.policy_parameters[tool], str(args.get("shell") or "bash")
         text = require_text(tool, parameter, args[parameter])
         if tool == "send_input":
@@ -271,7 +259,6 @@ class ShellTools:
         return terminal
 
     async def _open_terminal(self, session_id: str, shell: str | None) -> LiveTerminal:
-        """Return a new terminal; an idle one of the same name is replaced."""
         old = self._terminals.get(session_id)
         if old is not None:
             if old.running_command is None:

@@ -1,7 +1,7 @@
 """Tools: declarations for the model, plans of calls, and the registry of a runtime.
 
-A call is planned once (`Tool.plan`), so that the policy can decide and people see a preview; `Tool.apply` then makes
-exactly this call. A preview shows every character: no part of a call can be hidden, moved or forged.
+A call is planned once, for the policy and people; `Tool.apply` makes exactly this call. A preview shows every
+character: no part of a call can be hidden, moved or forged.
 """
 
 from __future__ import annotations
@@ -281,7 +281,6 @@ class Tool:
         return ToolResult(value=value, text=text)
 
     async def _call(self, call: Callable[[], Any], progress: Progress) -> Any:  # noqa: ANN401 - a stranger's value
-        """Call a function of any kind and return its result."""
         sync = not (inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call))
         if sync and not self.foreign:  # it must not outlive the run
             answer = await run_in_thread(call)
@@ -324,7 +323,6 @@ def _method_signature(method: Callable[..., Any]) -> inspect.Signature:
 
 
 def _parameter_list(func: Callable[..., Any]) -> str:
-    """Format the parameter list for the stub, with annotations as written."""
     parts: list[str] = []
     star = False
     parameters = list(inspect.signature(func).parameters.values())
@@ -420,8 +418,7 @@ class Registry:
         """Register a function; signature and docstring become its declaration.
 
         Raises:
-            SettingsError: the name is taken or invalid, an annotation is invalid, or a parameter that rules need is
-                missing.
+            SettingsError: the name or an annotation is invalid, or a parameter that rules need is missing.
         """
         parameter, policy_facts = self._facts_readers.get(name, ("", None)) if self._looks_into(name) else ("", None)
         try:
@@ -586,7 +583,6 @@ def tool_schema(tool: Tool) -> ToolSchema:
 
 
 def _parameter_schema(check: TypeAdapter[Any] | None) -> dict[str, Any]:
-    """Return the schema of a parameter; empty for any type."""
     from pydantic.errors import PydanticInvalidForJsonSchema  # noqa: PLC0415 - see TYPE_CHECKING above
 
     if check is None:
@@ -723,10 +719,9 @@ def _write_operation(tool: str, args: Mapping[str, Plain]) -> str:
 
 
 def render_whole(lines: Iterable[str]) -> str:
-    """Render lines with every character visible: long ones are folded, runs of blank ones counted.
+    """Render lines with every character visible; empty above 20,000 characters.
 
-    Lines of ours begin with `…`; each given line begins with a prefix of ours. Empty above 20,000 characters: a person
-    approves only a complete preview.
+    Long lines are folded, runs of blank ones counted. Each line begins with a prefix of ours.
     """
     rendered: list[str] = []
     room = _MAX_CHARS
@@ -746,7 +741,7 @@ def render_whole(lines: Iterable[str]) -> str:
 
 
 def render_clipped(lines: Sequence[str]) -> str:
-    """Render lines with every character visible, with limits of 300 lines, 500 characters a line and 20,000 in all."""
+    """Render lines with every character visible, within limits."""
     rendered: list[str] = []
     room = _MAX_CHARS
     for line in lines[:_MAX_LINES]:
@@ -771,7 +766,7 @@ def clip_line(line: str) -> str:
 def visible(text: str) -> str:
     """Escape control characters, invisible characters, bidirectional marks and unusual blanks.
 
-    Combining marks stay if one or two follow a letter, as in names; variation selectors and piles do not.
+    One or two combining marks may follow a letter, as in names.
     """
     if _VISIBLE_ASCII.fullmatch(text):
         return text
@@ -787,7 +782,6 @@ def visible(text: str) -> str:
 
 
 def _blank_mark(line: str) -> str | None:
-    """Return the prefix of a blank line."""
     return line[:1] if line[:1] in _BLANK_LABELS and not line[1:].strip(" \t") else None
 
 

@@ -210,11 +210,7 @@ class BlockStep:
         return self.reply.prose
 
     async def run(self, call: CallTool, output: StepOutput) -> None:
-        """Run the control block; see `ReplyStep.run`.
-
-        Raises:
-            LimitError: payloads remain.
-        """
+        """Run the control block; see `ReplyStep.run`."""
         control = self.reply.control or ""
         self.binder.begin_step(Payloads(self.reply.payloads), control)
         await self._run_block(self.interpreter.run(control, call=call, show=output.add_print))
@@ -222,11 +218,7 @@ class BlockStep:
     async def resume(
         self, state: Mapping[str, Any], calls: Mapping[str, Any], call: CallTool, output: StepOutput
     ) -> None:
-        """Continue within the block; see `ReplyStep.resume`.
-
-        Raises:
-            LimitError: payloads remain.
-        """
+        """Continue within the block; see `ReplyStep.resume`."""
         self.binder.resume(Payloads(self.reply.payloads), self.reply.control or "", state)
         await self._run_block(
             self.interpreter.resume(InterpreterState.from_plain(calls), call=call, show=output.add_print)
@@ -389,7 +381,6 @@ class PayloadBinder:
         return first
 
     def _bind(self, values: Mapping[str, Any], payloads: Payloads) -> Arguments:
-        """Replace payload references by contents; payloads are taken in order."""
         count, path = content_count(values), "" if values.get("mode") == "patch" else values.get("path", "")
         if "payload" in values:
             contents = self._stored.get(values["payload"], count)

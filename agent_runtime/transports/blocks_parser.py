@@ -262,7 +262,6 @@ class ReplyParser:
         self._is_live = self._control is None
 
     def _validate_open(self, opened: _OpenBlock, stop_reason: str) -> None:
-        """Validate a block that is open at the end of the text."""
         line = opened.fence.line
         if stop_reason == "length":
             raise cut_block(opened.block, line)
@@ -280,7 +279,6 @@ class ReplyParser:
         self._finish_block(opened)
 
     def _is_complete(self, payload: _OpenBlock) -> bool:
-        """Whether an unclosed payload is complete in its language."""
         slot = self._next_slot()
         names = [payload.fence.filename, slot.path if slot else None]
         languages = [PurePosixPath(name).suffix[1:].lower() for name in names if name] + [payload.fence.language]
@@ -297,8 +295,6 @@ class ReplyParser:
 
 @dataclass(slots=True, kw_only=True)
 class _OpenBlock:
-    """An open block."""
-
     block: Block
     fence: FenceLine
     parts: list[str] = field(default_factory=list)
@@ -483,7 +479,6 @@ def _end_position(call: ast.Call) -> tuple[int, int]:
 
 
 def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
-    """Yield statements, with `with` bodies inlined."""
     pending = list(body)[::-1]
     while pending:
         node = pending.pop()
@@ -521,7 +516,6 @@ def _arguments(call: ast.Call) -> dict[str, ast.expr]:
 
 
 def _payload_count(call: ast.Call) -> int | None:
-    """Return the number of payloads of a call; None if unknown."""
     if any(isinstance(arg, ast.Starred) for arg in call.args) or any(keyword.arg is None for keyword in call.keywords):
         return None
     arguments = _arguments(call)
@@ -540,7 +534,6 @@ def _is_set(node: ast.expr | None) -> bool:
 
 
 def _count_items(node: ast.expr | None) -> int | None:
-    """Return the number of items of a list literal; None if unknown."""
     if not isinstance(node, ast.List | ast.Tuple) or any(isinstance(item, ast.Starred) for item in node.elts):
         return None
     return len(node.elts)
@@ -568,8 +561,6 @@ def _new_writers(tree: ast.Module, known_writers: frozenset[str]) -> frozenset[s
 
 @dataclass(slots=True, eq=False)
 class _Binding:
-    """Names bound to code."""
-
     names: set[str]
     outer: _Binding | None
     """The binding whose code contains this one."""

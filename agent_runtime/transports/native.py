@@ -358,7 +358,6 @@ class NativeStep:
         return {"transport": TRANSPORT, "answers": answers, "made": call.count, "script": script}
 
     def _is_own(self, request: ToolRequest, name: str) -> bool:
-        """Whether a call is of the transport's own tool and not of a registered one."""
         return request.name == name and name not in self.tools
 
     def _answer_finish(self, request: ToolRequest) -> ToolAnswer:

@@ -1,7 +1,4 @@
-"""Interfaces of a transport: how a model requests calls, sends contents and finishes.
-
-For each segment of a run, a `Transport` opens a `TransportSession`, which parses replies into `ReplyStep`s.
-"""
+"""Interfaces of a transport, which parses replies into `ReplyStep`s."""
 
 from __future__ import annotations
 
@@ -30,10 +27,7 @@ class Transport(Protocol):
     """Syntax in which a model requests calls, sends contents and finishes."""
 
     def guide(self, tools: str, *, chat: bool) -> str:
-        """Return the system prompt section about replies and `tools`, their declarations.
-
-        With `chat`, a reply without action or completion is an answer.
-        """
+        """Return the system prompt section about replies and `tools`, their declarations."""
 
     def schemas(self, tools: Registry) -> tuple[ToolSchema, ...]:
         """Return the tool schemas for the model service; empty if the guide declares the tools."""
@@ -47,10 +41,7 @@ class Transport(Protocol):
     def open(
         self, tools: Registry, limits: RunLimits, enclose: Callable[[Path], Path] | None = None
     ) -> TransportSession:
-        """Open a session for a segment of a run, without starting a program.
-
-        `enclose` maps a program that runs model code to one that runs it in a sandbox.
-        """
+        """Open a session for a segment of a run; `enclose` maps a program to one that runs it in a sandbox."""
 
     def require_resumable(self, calls: Mapping[str, Any]) -> None:
         """Raise ResumeError if `ReplyStep.resume` cannot continue from `calls`."""
@@ -75,10 +66,7 @@ class TransportSession(Protocol):
         """Whether a reply of prose alone finishes a task."""
 
     def mismatch_message(self, problems: str, left: int) -> str:
-        """Return the message to the model about a completion that does not match the output schema.
-
-        `left` is the number of attempts after the next one.
-        """
+        """Return the message to the model about a completion that does not match the output schema."""
 
     def failure_message(self, code: FormatCode, count: int) -> str:
         """Return the message to people about consecutive unreadable replies."""
@@ -148,9 +136,8 @@ class ReplyStep(Protocol):
 
         Raises:
             FormatError: nothing ran.
-            Interrupt: the text follows its answers as the next message.
+            Interrupt: a call failed.
             StepSuspended: a call waits for a person.
-            SandboxError: the machine failed.
         """
 
     async def resume(
@@ -274,7 +261,6 @@ class StepOutput:
 
 
 def _first_lines(text: str, room: int, lines: ListedLines, reason: str) -> str:
-    """Return the lines of a listing that fit; empty if none does."""
     end = text.rfind("\n", 0, room + 1)
     count = text.count("\n", 0, end) if end > 0 else 0
     if not count:
@@ -284,7 +270,6 @@ def _first_lines(text: str, room: int, lines: ListedLines, reason: str) -> str:
 
 
 def _head_and_tail(text: str, room: int, call: str, reason: str) -> str:
-    """Return the beginning and the end of a text, in whole lines if possible."""
     head, tail = text[: room // 2], text[len(text) - room // 2 :]
     head = head[: head.rfind("\n") + 1] or head
     tail = tail[tail.find("\n") + 1 :] or tail

@@ -543,7 +543,7 @@ class Chat:
         Raises:
             SettingsError: the model cannot continue this conversation.
         """
-        self._runner.run(self._runtime.use(self._recorded(provider) if self._recorded else provider))
+        self._runner.run(self._runtime.set_provider(self._recorded(provider) if self._recorded else provider))
 
     def _settle_calls(self, outcome: Outcome) -> Outcome:
         """Ask the person about every call that waits, until the run ends or they leave it open."""

@@ -589,7 +589,7 @@ async def prove(
         tree.path,
         network=narrow_network(context.services.network, assignment.settings.config.network).network,
         start_in=context.services.conventions.working_directory,
-        told=lambda connection: log.info("proof: network: %s", connection),
+        on_connection=lambda connection: log.info("proof: network: %s", connection),
     ) as runner:
         end = await runner.run(f"{change_directory}{failed.command}", seconds=RERUN_SECONDS)
     report(replace(activity, state="done" if end.ok else "failed"))

@@ -109,7 +109,7 @@ class Candidates:
         while len(self._progress) < self._count and not self._stopped:
             try:
                 name = await self._manager.start_task(
-                    task, self._runtime, facts=facts, limits=share, also=self._committed
+                    task, self._runtime, facts=facts, limits=share, extra=self._committed
                 )
             except UsageError as error:
                 log.warning("only %s of %s attempts were started: %s", len(self._progress), self._count, error)
@@ -127,7 +127,7 @@ class Candidates:
         """Evaluate an attempt. Its processes have ended, so its files no longer change."""
         names = [(kind, name) for kind, _, name in (change.partition(": ") for change in status.changes)]
         progress = self._progress[status.id]
-        if times := _change_times(self._manager.copy_of(status.id), names):
+        if times := _change_times(self._manager.copy_path(status.id), names):
             progress = progress.with_edits(Edits(first=min(times), last=max(times)))
         verdict = verdict_of(progress.judged_checks, changed=bool(names), setup_failed=bool(progress.setup_failed))
         outcome = status.outcome or Outcome(status=Status.FAILED)

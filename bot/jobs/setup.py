@@ -198,7 +198,7 @@ class Setup:
             self.sandbox,
             workspace,
             network=network,
-            told=told,
+            on_connection=told,
             start_in=start_in,
         ) as runner:
             for command in config.setup:

@@ -1,7 +1,7 @@
 """Commands that need no agent: each takes effect at once, whatever runs in the thread.
 
 `steer` answers, stops, continues, repeats or reports the thread's other jobs. An approval counts for the one request
-that its author could have read. `answer_to` answers help and words that are no command.
+that its author could have read. `parse_answer` answers help and words that are no command.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from agent_runtime import (
 from agent_runtime.core.errors import ResumeCode
 from agent_runtime.interpreter.interpreter import Interpreter
 from agent_runtime.interpreter.source import InterpreterState
-from agent_runtime.run.checkpoint import digest_of, seal, unseal
+from agent_runtime.run.checkpoint import digest_log, seal, unseal
 from tests.codes import coded
 
 KEY = b"a key of sixteen bytes or more"
@@ -112,7 +112,7 @@ async def test_one_of_another_run_is_refused_though_its_signature_is_right(
 async def test_each_of_session_run_and_log_is_bound(start: Callable[..., AsyncRuntime], part: str) -> None:
     session, place, paused = await _paused(start, "bound")
     run = next(event.run_id for event in session.events if isinstance(event, Started))
-    log = digest_of([*session.events[:place], *session.events[place + 1 :]])
+    log = digest_log([*session.events[:place], *session.events[place + 1 :]])
     where = {"session_id": "bound", "run_id": run, "log": log}
     saved = unseal(paused, KEY, **where)
     assert unseal(seal(saved, KEY), KEY, **where) == saved

@@ -21,7 +21,7 @@ from agent_runtime.mcp.settings import MAX_MESSAGE_VALUES, McpServer, count_json
 from agent_runtime.policy.policy import CallFacts, Denied, Permitted
 from agent_runtime.policy.shell import PathGlob, parse_commands
 from agent_runtime.providers.protocol import CallChunk
-from agent_runtime.run.output_schema import completion_fits, schema_problem
+from agent_runtime.run.output_schema import schema_problem, validate_completion
 from agent_runtime.terminals.output import Screen
 from agent_runtime.tools import changes
 from agent_runtime.tools.mcp import clean_text
@@ -295,7 +295,7 @@ def _(text: str) -> None:
 @_in_a_thread("schema", 8_000)
 def _(text: str) -> None:
     schema_problem(text)
-    completion_fits(text, '{"type": "object"}')
+    validate_completion(text, '{"type": "object"}')
 
 
 @_in_a_thread("outline", 8_000)

@@ -32,7 +32,7 @@ from agent_runtime.providers.protocol import (
 )
 from agent_runtime.providers.retry import AttemptFailedError, ModelService
 from agent_runtime.providers.sdk import yield_cooperatively
-from agent_runtime.run.calls import shortened
+from agent_runtime.run.calls import clip_value
 
 Made = tuple[llm.ToolCall, llm.ToolResult]
 _NOT_MADE = "Cancelled: the session ended before this call was made"
@@ -238,7 +238,7 @@ class Turn:
     def asked(self, tool: str, args: Mapping[str, object]) -> llm.ToolCall | None:
         """The open call that is made with these arguments, maybe shortened, or else the next one of the tool."""
         calls = [each for each in self._open if each.name == tool]
-        alike = (each for each in calls if args in (each.arguments, shortened(each.arguments)))
+        alike = (each for each in calls if args in (each.arguments, clip_value(each.arguments)))
         return next(alike, calls[0] if calls else None)
 
     def take(self, event: Event) -> Made | None:

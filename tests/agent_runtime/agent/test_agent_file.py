@@ -91,7 +91,7 @@ def test_paths_are_relative_to_the_file_wherever_one_stands(
     assert AgentFile.load("../agent.yaml").work_dir == tmp_path / "workspace"
 
 
-def test_each_field_of_the_seed_means_what_it_meant(seed: AgentFile) -> None:
+def test_each_field_of_the_seed_keeps_its_meaning(seed: AgentFile) -> None:
     assert (seed.name, seed.role.split()[0]) == ("BackendEngineer", "Expert")
     assert (seed.model.provider, seed.model.name, seed.model.key_variable) == (
         "alibaba",
@@ -111,7 +111,7 @@ def test_each_field_of_the_seed_means_what_it_meant(seed: AgentFile) -> None:
     assert [(rule.decision, rule.tool) for rule in seed.policy().rules] == [("ask", "execute")]
 
 
-def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
+def test_omitted_keys_have_their_defaults(tmp_path: Path) -> None:
     agent = AgentFile.load(write(tmp_path, LEAST))
     assert agent.tools is None
     assert agent.rules == ()
@@ -140,7 +140,7 @@ def test_bounds_of_a_run_are_taken_over(tmp_path: Path) -> None:
     assert (agent.sandbox, agent.docker_image) == ("docker", "a@b")
 
 
-def test_permissions_come_before_what_a_tool_requires_so_that_they_make_exceptions(tmp_path: Path) -> None:
+def test_permissions_precede_require_permission_so_that_they_make_exceptions(tmp_path: Path) -> None:
     text = f"""{LEAST}
   tools: [{{name: execute, config: {{require_permission: true}}}}]
   permissions:
@@ -154,7 +154,7 @@ def test_permissions_come_before_what_a_tool_requires_so_that_they_make_exceptio
     )
 
 
-def test_everything_wrong_is_told_at_once_with_line_and_key_and_remedy(tmp_path: Path) -> None:
+def test_all_errors_are_reported_at_once_with_line_and_key_and_remedy(tmp_path: Path) -> None:
     text = """\
 agent:
   name: 4
@@ -227,7 +227,7 @@ def test_a_directory_that_is_missing_is_made(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_work_is_refused_where_it_stands(tmp_path: Path, added: str, told: str) -> None:
+def test_an_invalid_combination_is_rejected_with_its_line(tmp_path: Path, added: str, told: str) -> None:
     with pytest.raises(SettingsError, match=told):
         AgentFile.load(write(tmp_path, f"{LEAST}{added}\n"))
 
@@ -299,7 +299,7 @@ def test_the_built_in_agent_asks_the_model_whose_key_is_there(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("key", "said"), [("", None), (", images: true", True), (", images: false", False)])
-def test_whether_the_model_sees_can_be_said(tmp_path: Path, key: str, *, said: bool | None) -> None:
+def test_support_for_images_can_be_configured(tmp_path: Path, key: str, *, said: bool | None) -> None:
     text = f"agent:\n  name: A\n  model: {{provider: openai, name: mine, base_url: 'http://127.0.0.1:1/v1'{key}}}\n"
     model = AgentFile.load(write(tmp_path, text)).model
     assert model.options.images is said

@@ -15,12 +15,12 @@ def test_every_key_and_list_entry_has_its_line() -> None:
     assert document.location(("a", "c", 0)) == "f.yaml:4"
 
 
-def test_what_is_not_written_stands_where_it_would_belong() -> None:
+def test_an_omitted_key_has_the_line_of_its_parent() -> None:
     document = read_document("a:\n  b: 1\nc: {}\n", source="f.yaml")
     assert document.location(("c", "missing", "deeper")) == "f.yaml:3"
 
 
-def test_an_alias_stands_for_what_it_names() -> None:
+def test_an_alias_is_replaced_by_its_target() -> None:
     assert read_document("a: &x {b: 1}\nc: *x\n", source="f.yaml").data == {"a": {"b": 1}, "c": {"b": 1}}
 
 

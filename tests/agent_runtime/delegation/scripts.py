@@ -14,13 +14,13 @@ DONE = "```completion\nDone.\n```\n"
 
 
 def block(code: str, *payloads: str, done: str = "") -> str:
-    """A reply with a control block, its payloads, and a completion."""
+    """Return a reply with a control block, its payloads, and a completion."""
     contents = "".join(f"```\n{text}```\n" for text in payloads)
     return f"```codepilot\n{code}\n```\n{contents}" + (f"```completion\n{done}\n```\n" if done else "")
 
 
 class Children(ScriptedProvider):
-    """Answers the child run that works on a task with the replies of that task."""
+    """Scripted provider that answers each child run with the replies of its task."""
 
     def __init__(self, *, preferred: bool = False, **scripts: Sequence[str | ScriptedReply]) -> None:
         super().__init__([])

@@ -72,7 +72,7 @@ def start(project: Path, sandbox: Sandbox) -> Callable[..., AsyncRuntime]:
     return make
 
 
-def shown(runtime: AsyncRuntime) -> str:
+def observations(runtime: AsyncRuntime) -> str:
     return "\n".join(event.text for event in runtime.session.events if isinstance(event, Observed))
 
 
@@ -99,8 +99,8 @@ async def test_two_tasks_are_delegated_and_their_changes_taken_over(
     code = 'ids = [delegate("ALPHA"), delegate("BETA")]\nfor id in ids:\n    print(collect(id))\nprint(collect("t1"))'
     async with start(block(code, done="All done."), children=children) as runtime:
         outcome = await runtime.run("Share the work")
-        assert (outcome.status, outcome.summary) == (Status.FINISHED, "All done."), shown(runtime)
-        assert shown(runtime) == "['a.txt', 'b.txt']\n['new/c.txt']\n[]"  # and no word of changes by others
+        assert (outcome.status, outcome.summary) == (Status.FINISHED, "All done."), observations(runtime)
+        assert observations(runtime) == "['a.txt', 'b.txt']\n['new/c.txt']\n[]"  # and no word of changes by others
         assert outcome.usage.requests == 3
         told = children_of(runtime)
         assert {task for task, _ in told} == {"t1", "t2"}
@@ -117,7 +117,7 @@ async def test_two_tasks_are_delegated_and_their_changes_taken_over(
     assert (project / "built.log").exists()
 
 
-async def test_a_file_that_a_task_has_git_ignore_is_not_told_as_deleted(
+async def test_a_file_that_a_task_makes_git_ignore_is_not_reported_as_deleted(
     start: Callable[..., AsyncRuntime], project: Path
 ) -> None:
     code = 'execute("main", "printf \'?.txt\\n\' >> .gitignore; echo second >> b.txt", check=True)'
@@ -127,7 +127,7 @@ async def test_a_file_that_a_task_has_git_ignore_is_not_told_as_deleted(
         (result,) = [each for each in runtime.session.events if isinstance(each, ChildResult)]
         assert result.changes == ("modified: .gitignore", "modified: b.txt")
         assert "+second" in result.diff
-        assert shown(runtime) == "['.gitignore', 'b.txt']"
+        assert observations(runtime) == "['.gitignore', 'b.txt']"
     assert (project / "a.txt").read_text() == "one\ntwo\n"
     assert (project / "b.txt").read_text() == "first\nsecond\n"
 
@@ -141,11 +141,11 @@ async def test_nothing_is_taken_where_both_have_changed_a_file(
     second = block('print(task_status("t1")["diff"])\nprint(collect("t1", ["b.txt"]))', done="Done.")
     async with start(first, second, children=children) as runtime:
         assert (await runtime.run("Both change a.txt")).status is Status.FINISHED
-        assert "nothing was taken over from task t1" in shown(runtime)
-        assert "a.txt: changed in the workspace since the task began" in shown(runtime)
-        assert "link: 'link' leads out of the workspace" in shown(runtime)
-        assert "['b.txt']" in shown(runtime)
-        assert "-mine\n+theirs" in shown(runtime)
+        assert "nothing was taken over from task t1" in observations(runtime)
+        assert "a.txt: changed in the workspace since the task began" in observations(runtime)
+        assert "link: 'link' leads out of the workspace" in observations(runtime)
+        assert "['b.txt']" in observations(runtime)
+        assert "-mine\n+theirs" in observations(runtime)
     assert (project / "a.txt").read_text() == "mine\n"
     assert (project / "b.txt").read_text() == "theirs\n"
     assert not (project / "link").is_symlink()
@@ -178,7 +178,7 @@ async def test_a_child_has_no_more_than_its_parent(start: Callable[..., AsyncRun
         assert "write_file is not allowed in this run" in seen[0]
         assert "read_file is not allowed in this run" in seen[1]
         assert "Format error 1" in seen[2]
-        assert "collect is not allowed in this run: a rule denies 'b.txt'" in shown(runtime)
+        assert "collect is not allowed in this run: a rule denies 'b.txt'" in observations(runtime)
         assert "a secret" not in "".join(each.diff for each in runtime.session.events if isinstance(each, ChildResult))
     assert (project / "b.txt").read_text() == "first\n"
     system, names = children.requests[0].system, ("list_files", "delegate", "custom", "find", "execute")
@@ -186,7 +186,7 @@ async def test_a_child_has_no_more_than_its_parent(start: Callable[..., AsyncRun
     assert told == ["execute"]
 
 
-async def test_a_child_gets_a_share_of_what_is_left_and_not_more_tasks_than_allowed(
+async def test_a_child_gets_a_share_of_the_remaining_limits_and_tasks_are_limited(
     start: Callable[..., AsyncRuntime],
 ) -> None:
     loops = [block(f"print({number})") for number in range(9)]
@@ -198,13 +198,13 @@ async def test_a_child_gets_a_share_of_what_is_left_and_not_more_tasks_than_allo
         block(code), again, DONE, children=children, delegation=bounds, policy=Policy(limits=RunLimits(max_steps=10))
     ) as runtime:
         outcome = await runtime.run("Have it done")
-        assert "task t1 ended as max_steps (4 steps" in shown(runtime)
-        assert "this run has delegated 2 tasks, and may no more" in shown(runtime)
+        assert "task t1 ended as max_steps (4 steps" in observations(runtime)
+        assert "this run has delegated 2 tasks, and may no more" in observations(runtime)
         assert outcome.usage.requests == 3 + 4 + 1
 
 
 @pytest.mark.parametrize("answer", [True, False, None])
-async def test_what_a_child_needs_approved_its_parents_handlers_are_asked(
+async def test_the_parents_handlers_are_asked_for_a_childs_approvals(
     start: Callable[..., AsyncRuntime],
     answer: bool | None,  # noqa: FBT001 - a parameter of the test
 ) -> None:
@@ -225,10 +225,10 @@ async def test_what_a_child_needs_approved_its_parents_handlers_are_asked(
         ends = [event.outcome.status for _, event in children_of(runtime) if isinstance(event, Ended)]
         assert ends == [Status.STOPPED if answer is None else Status.FINISHED]
         if answer is None:
-            assert "task t1 waits for approval of execute" in shown(runtime)
+            assert "task t1 waits for approval of execute" in observations(runtime)
 
 
-async def test_a_parent_that_pauses_stops_its_children_and_keeps_what_they_did(
+async def test_a_parent_that_pauses_stops_its_children_and_keeps_their_changes(
     start: Callable[..., AsyncRuntime], project: Path, tmp_path: Path
 ) -> None:
     rules = (Rule(decision="ask", tool="execute", commands=("date",)),)
@@ -250,18 +250,18 @@ async def test_a_parent_that_pauses_stops_its_children_and_keeps_what_they_did(
     ) as runtime:
         runtime.register_tool("late", late)
         outcome = await runtime.run("Have it done")
-        assert outcome.status is Status.PAUSED, shown(runtime)
+        assert outcome.status is Status.PAUSED, observations(runtime)
         assert outcome.usage.requests == 3
         ends = {task: event.outcome.status for task, event in children_of(runtime) if isinstance(event, Ended)}
         assert ends == {"t1": Status.STOPPED, "t2": Status.FINISHED}
     async with start(later, DONE, children=Children(), session=session(), policy=Policy(rules=rules)) as runtime:
         outcome = await runtime.resume(approve=True)
         assert outcome.status is Status.FINISHED
-        assert "these tasks were stopped: t1" in shown(runtime)
+        assert "these tasks were stopped: t1" in observations(runtime)
         # Either of the two may have started first.
-        assert re.search(r"gone with the process that ran them: (t1, t2|t2, t1)\.", shown(runtime))
-        assert "+changed" in shown(runtime)
-        assert "there is no task 't1' with a copy of the workspace" in shown(runtime)
+        assert re.search(r"gone with the process that ran them: (t1, t2|t2, t1)\.", observations(runtime))
+        assert "+changed" in observations(runtime)
+        assert "there is no task 't1' with a copy of the workspace" in observations(runtime)
         assert outcome.usage.requests == 5
     assert (project / "b.txt").read_text() == "second\n"
     assert (project / "a.txt").read_text() == "one\ntwo\n"
@@ -291,7 +291,7 @@ async def test_a_parent_that_is_aborted_ends_its_children_and_their_copies_go(
         assert not list(copies.iterdir())
 
 
-async def test_after_a_pause_in_the_same_process_what_was_stopped_is_still_there(
+async def test_after_a_pause_in_the_same_process_stopped_tasks_are_still_there(
     start: Callable[..., AsyncRuntime], project: Path
 ) -> None:
     rules = (Rule(decision="ask", tool="execute", commands=("date",)),)
@@ -307,14 +307,14 @@ async def test_after_a_pause_in_the_same_process_what_was_stopped_is_still_there
     async with start(first, then, children=children, policy=Policy(rules=rules), listeners=(seen.append,)) as runtime:
         runtime.register_tool("late", late)
         assert (await runtime.run("Have it done")).status is Status.PAUSED
-        assert (await runtime.resume(approve=True)).status is Status.FINISHED, shown(runtime)
-        assert "gone with the process" not in shown(runtime)
+        assert (await runtime.resume(approve=True)).status is Status.FINISHED, observations(runtime)
+        assert "gone with the process" not in observations(runtime)
         ends = {task: event.outcome.status for task, event in children_of(runtime) if isinstance(event, Ended)}
         assert ends == {"t1": Status.STOPPED, "t2": Status.STOPPED}  # the second one by its parent's end
     assert (project / "a.txt").read_text() == "changed\n"
 
 
-async def test_when_its_process_died_the_model_is_told_which_tasks_are_lost(start: Callable[..., AsyncRuntime]) -> None:
+async def test_after_its_process_died_the_model_gets_a_list_of_lost_tasks(start: Callable[..., AsyncRuntime]) -> None:
     session = InMemorySession("died")
     used = Usage(requests=1, input_tokens=7)
     session.append(Started(task=Task(goal="Share"), opening="Share", run_id="r1"))
@@ -324,12 +324,12 @@ async def test_when_its_process_died_the_model_is_told_which_tasks_are_lost(star
     look = block('print(task_status("t1"))\nprint(delegate("BETA"), collect("t2"))', done="Done.")
     async with start(look, children=Children(BETA=[DONE]), session=session) as runtime:
         outcome = await runtime.resume()
-        assert outcome.status is Status.FINISHED, shown(runtime)
+        assert outcome.status is Status.FINISHED, observations(runtime)
         assert outcome.usage.input_tokens > 14
         told = "".join(event.text for event in runtime.session.events if isinstance(event, Recovered))
         assert "gone with the process that ran them: t1" in told
-        assert "The process that ran it ended." in shown(runtime)
-        assert "t2 []" in shown(runtime)
+        assert "The process that ran it ended." in observations(runtime)
+        assert "t2 []" in observations(runtime)
 
 
 async def test_both_use_the_models_own_tool_calls(project: Path, sandbox: Sandbox) -> None:
@@ -345,7 +345,7 @@ async def test_both_use_the_models_own_tool_calls(project: Path, sandbox: Sandbo
     )
     async with AsyncRuntime(agent) as runtime:
         outcome = await runtime.run("Share the work")
-        assert outcome.status is Status.FINISHED, shown(runtime)
+        assert outcome.status is Status.FINISHED, observations(runtime)
         told = [
             answer.text for event in runtime.session.events if isinstance(event, Observed) for answer in event.answers
         ]

@@ -18,7 +18,7 @@ from agent_runtime.workspace.state import Manifest
 LIMITS = RunLimits(max_steps=20, max_tokens=1_000, max_cost_usd=4.0, max_seconds=100)
 
 
-def test_a_child_gets_a_share_of_what_is_neither_used_nor_promised() -> None:
+def test_a_child_gets_a_share_of_the_unused_and_unreserved_limits() -> None:
     spent = Consumption(usage=Usage(input_tokens=200, cost_usd=1.0), steps=4, seconds=30)
     first = share_limits(LIMITS, spent, [], 0.5)
     assert (first.max_steps, first.max_tokens, first.max_cost_usd, first.max_seconds) == (8, 400, 1.5, 70)
@@ -53,7 +53,7 @@ def test_without_anything_left_nothing_is_delegated(spent: Consumption, what: st
         share_limits(LIMITS, spent, [], 0.5)
 
 
-def test_a_persona_cannot_widen_what_its_parent_may_do() -> None:
+def test_a_persona_cannot_widen_its_parents_permissions() -> None:
     for rule in (Rule(decision="allow", tool="execute"), Rule(decision="ask", tool="execute")):
         with pytest.raises(SettingsError, match="must be a 'deny'"):
             Persona(name="p", denied=(rule,))
@@ -61,7 +61,7 @@ def test_a_persona_cannot_widen_what_its_parent_may_do() -> None:
         Delegation(share=2)
 
 
-def test_what_is_collected_is_decided_by_the_rules_about_writes() -> None:
+def test_rules_about_writes_decide_on_collected_files() -> None:
     call = CallFacts(tool="collect", paths=("src/a.py",), writes=True)
     denies = Policy(rules=(Rule(decision="deny", tool="write_file", paths=("src/**",)),))
     asks = Policy(rules=(Rule(decision="ask", tool="write_file"),))
@@ -157,7 +157,7 @@ def test_a_path_lies_beneath_the_directories_of_its_name_alone() -> None:
     assert changed_paths(Manifest({}), now, ["."]) == ["a-b", "a/b/c", "a/bc"]
 
 
-async def test_lines_are_counted_whatever_they_begin_with_and_not_where_a_file_is_no_text(tmp_path: Path) -> None:
+async def test_lines_with_any_prefix_are_counted_but_not_in_binary_files(tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     for root in (ours, theirs):
         root.mkdir()

@@ -69,7 +69,7 @@ WRITTEN = {
 @pytest.mark.parametrize(
     ("parent", "children"), [("blocks", ""), ("tools", ""), ("blocks", "tools"), ("tools", "blocks")]
 )
-async def test_whichever_way_parent_and_children_call_their_tools_they_are_told_apart(
+async def test_parent_and_children_are_distinguished_in_each_transport(
     tmp_path: Path, parent: Literal["blocks", "tools"], children: str
 ) -> None:
     project, before, tape = tmp_path / "project", tmp_path / "before", tmp_path / "run.jsonl"

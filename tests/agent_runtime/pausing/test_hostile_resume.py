@@ -350,8 +350,8 @@ class _Stopping:
 
 
 def _stopped_at(number: int, seen: list[int]) -> Callable[[AsyncRuntime, Begin], Coroutine[Any, Any, Outcome]]:
-    """`AsyncRuntime._see`, with the run aborted at the nth time that it waits; `seen` gets how often it waited."""
-    original = AsyncRuntime._see
+    """`AsyncRuntime._run_segment` that aborts the run at its nth wait; `seen` gets the number of waits."""
+    original = AsyncRuntime._run_segment
 
     async def see(self: AsyncRuntime, begin: Begin) -> Outcome:
         async def stopped(run: Run) -> Outcome:
@@ -375,7 +375,7 @@ async def test_wherever_a_run_is_stopped_the_next_one_works(
         session, seen = InMemorySession(f"stopped at {number}"), list[int]()
         async with start(step, DONE, DONE, rules=(), session=session) as runtime:
             with monkeypatch.context() as patch:
-                patch.setattr(AsyncRuntime, "_see", _stopped_at(number, seen))
+                patch.setattr(AsyncRuntime, "_run_segment", _stopped_at(number, seen))
                 outcome = await asyncio.wait_for(runtime.run("Go"), 20)
             if seen[0] < number:
                 assert outcome.status is Status.FINISHED

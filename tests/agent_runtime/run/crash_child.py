@@ -1,7 +1,6 @@
-"""A process that works through a run of many steps on one session, to be killed at any moment.
+"""A process that works on a run of many steps in one session, to be killed at any moment.
 
-It says `ready`, then tells each recorded event on standard
-output, and waits for a line each time before it goes on. It begins with what an earlier process has left.
+It prints `ready` and each recorded event, and waits for a line after each. It continues an earlier process's run.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ ID = "many steps"
 
 
 def reply(step: int, steps: int) -> str:
-    """A step that appends its number to a file, twice over two tools; from the last one on each finishes."""
+    """Return a step that appends its number to a file with two tools; from the last one on, each finishes."""
     block = (
         '```codepilot\nwrite_file("written.txt", mode="a")\n'
         f'execute("main", "echo {step} >> run.txt", check=True)\n```\n'
@@ -39,14 +38,14 @@ def reply(step: int, steps: int) -> str:
 
 
 def say(what: str) -> None:
-    """Tell the parent, and wait until it says that it has heard."""
+    """Send a line to the parent and wait for its answer."""
     sys.stdout.write(f"{what}\n")
     sys.stdout.flush()
     sys.stdin.readline()
 
 
 def count(work_dir: Path, sessions: str, steps: int) -> None:
-    """Make the run; `sessions` is a directory or the address of a database."""
+    """Create the run; `sessions` is a directory or a database URL."""
     session: FileSession | DatabaseSession = FileSession(ID, session_dir=sessions)
     if "://" in sessions:
         session = DatabaseSession(ID, db_url=sessions, take_over=True, eager=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import FileSession, SettingsError
-from agent_runtime.run.checkpoint import StateKey, state_key
+from agent_runtime.run.checkpoint import StateKey, load_key
 
 
 def no_home() -> Path:
@@ -21,10 +21,10 @@ def test_without_a_home_directory_the_setting_that_takes_its_place_is_named(
 ) -> None:
     monkeypatch.setattr(Path, "home", no_home)
     with pytest.raises(SettingsError, match="state_key"):
-        StateKey(None, lasting=True, work_dir=tmp_path)
+        StateKey(None, persistent=True, work_dir=tmp_path)
     with pytest.raises(SettingsError, match="session_dir"):
         FileSession("s")
-    assert StateKey(b"k" * 32, lasting=True, work_dir=tmp_path)() == b"k" * 32
+    assert StateKey(b"k" * 32, persistent=True, work_dir=tmp_path)() == b"k" * 32
     assert FileSession("s", session_dir=tmp_path).path.parent == tmp_path
 
 
@@ -37,7 +37,7 @@ def test_without_hard_links_one_key_is_made_all_the_same(
 
     monkeypatch.setattr(os, "link", link)
     path, found = tmp_path / "private" / "state.key", list[bytes]()
-    threads = [threading.Thread(target=lambda: found.append(state_key(path))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: found.append(load_key(path))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -54,15 +54,15 @@ def test_a_key_that_another_process_is_about_to_write_is_waited_for(tmp_path: Pa
     path.touch(mode=0o600)
     writing = threading.Timer(0.1, path.write_bytes, [b"k" * 32])
     writing.start()
-    assert state_key(path) == b"k" * 32
+    assert load_key(path) == b"k" * 32
     writing.join()
 
 
-def test_another_failure_of_the_file_system_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_failure_of_the_file_system_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def link(_source: Path, _target: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "link", link)
     with pytest.raises(SettingsError, match="No space left"):
-        state_key(tmp_path / "state.key")
+        load_key(tmp_path / "state.key")
     assert not list(tmp_path.iterdir())

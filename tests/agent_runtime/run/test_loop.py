@@ -1,4 +1,4 @@
-"""The loop with a real parser, a real interpreter, a scripted model, and tools that keep a diary."""
+"""The loop with a real parser and interpreter, a scripted model, and recording tools."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DONE = "```completion\nDone.\n```\n"
 
 
 class Diary:
-    """Tools that only write down what was asked of them."""
+    """Tools that only record their calls."""
 
     value_types: ClassVar[dict[str, str]] = {"read_file": "str", "write_file": "None", "execute": "int"}
     labels: ClassVar[dict[str, str]] = {"execute": "Running `{command}`"}
@@ -92,7 +92,7 @@ class Diary:
 
 @dataclass
 class Bench:
-    """Runs a loop and keeps everything that can be looked at afterwards."""
+    """Run a loop and keep its state for assertions."""
 
     diary: Diary = field(default_factory=Diary)
     session: InMemorySession = field(default_factory=InMemorySession)
@@ -170,7 +170,7 @@ async def test_an_empty_completion_repeats_the_withdrawn_one(bench: Bench) -> No
     assert "only in a step that acts and succeeds" in bench.observed()[2]
 
 
-async def test_an_empty_completion_repeats_only_what_was_withdrawn(bench: Bench) -> None:
+async def test_an_empty_completion_repeats_only_a_withdrawn_one(bench: Bench) -> None:
     outcome = await bench.run(RED, f"{GREEN}{AGAIN}")
     assert (outcome.status, outcome.summary) == (Status.FINISHED, "")
 
@@ -222,7 +222,7 @@ async def test_a_corrected_reply_resets_the_count_of_format_errors(bench: Bench)
         (ScriptedReply(text=WRITE[:-5], stop="length"), "truncated"),
     ],
 )
-async def test_a_reply_that_breaks_the_protocol_runs_nothing_and_is_told_why(
+async def test_a_reply_that_breaks_the_protocol_runs_nothing_and_gets_the_reason(
     bench: Bench, reply: str | ScriptedReply, code: str
 ) -> None:
     outcome = await bench.run(reply, DONE)

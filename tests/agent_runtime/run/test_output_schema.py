@@ -1,4 +1,4 @@
-"""A result for a program: the completion is JSON that fits a schema, or is asked for again, or ends the run."""
+"""Structured output: a completion matches the schema, is requested again, or ends the run."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from agent_runtime.core.values import Plain
 from agent_runtime.run.output_schema import (
     MAX_OUTPUT_CHARS,
     MAX_SCHEMA_CHARS,
-    Checked,
+    Validation,
     check_completion,
-    completion_fits,
     require_output_schema,
+    validate_completion,
 )
 from agent_runtime.sandbox.protocol import SandboxSettings
 
@@ -72,7 +72,7 @@ async def test_a_completion_that_fits_is_the_result(tmp_path: Path) -> None:
     assert '"enum":["bug","question"]' in started.opening
 
 
-async def test_a_completion_that_does_not_fit_is_asked_for_again_with_what_is_wrong(tmp_path: Path) -> None:
+async def test_a_completion_that_does_not_match_is_requested_again_with_its_errors(tmp_path: Path) -> None:
     events: list[Event] = []
     act = '```codepilot\nprint("looked")\n```\n'
     replies = (f"{act}{completion('It is a bug.')}", completion('{"kind": "bag"}'), completion(BUG))
@@ -96,7 +96,7 @@ async def test_the_third_completion_that_does_not_fit_ends_the_run_with_the_reas
 
 
 async def test_a_pause_gives_no_new_tries(tmp_path: Path) -> None:
-    """How often it was asked for is read from the log."""
+    """The number of attempts is derived from the log."""
     files, kept = tmp_path / "files", tmp_path / "kept"
     files.mkdir()
     question = '```codepilot\nask_user("Which?")\n```\n'
@@ -133,8 +133,8 @@ async def test_a_schema_that_cannot_be_used_is_refused_before_anything_is_sent(t
     ],
     ids=range(13),
 )
-def test_what_counts_as_the_json_of_a_completion(text: str, told: str | None) -> None:
-    fits, found = completion_fits(text, json.dumps(SCHEMA))
+def test_the_json_of_a_completion_is_extracted(text: str, told: str | None) -> None:
+    fits, found = validate_completion(text, json.dumps(SCHEMA))
     assert fits is (told is None)
     assert (told or '{"kind":"bug"') in found
     assert len(found) < 5_000
@@ -142,7 +142,7 @@ def test_what_counts_as_the_json_of_a_completion(text: str, told: str | None) ->
 
 @pytest.fixture
 def fetched() -> Iterator[tuple[str, list[str]]]:
-    """A web server's address, and what was asked of it."""
+    """Start a web server; return its address and the requests."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -214,8 +214,8 @@ async def test_a_schema_that_refers_to_itself_without_end_is_stopped() -> None:
         await check_completion("1", {"$ref": "#"})
 
 
-async def test_a_hundred_problems_are_told_as_ten() -> None:
+async def test_ten_of_a_hundred_problems_are_reported() -> None:
     found = await check_completion(json.dumps(["x" * 900] * 100), {"items": {"type": "integer"}})
-    assert found != Checked()
+    assert found != Validation()
     assert len(found.problems.splitlines()) == 10
     assert len(found.problems) < 10 * 500

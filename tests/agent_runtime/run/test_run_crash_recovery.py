@@ -1,4 +1,4 @@
-"""The process of a run is killed, again and again; the run goes on each time, and loses no more than a step."""
+"""A run whose process is killed repeatedly continues each time and loses at most one step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.forked import Forked
 
 KILLS = 50
 STEPS = 2 * KILLS
-"""No process begins more than two before it is killed, so that as many are."""
+"""No process starts more than two before it is killed."""
 
 
 @pytest.mark.slow
@@ -50,9 +50,9 @@ def test_a_run_of_a_hundred_steps_survives_fifty_kills(tmp_path: Path) -> None:
 
 
 def _leg(work: Path, sessions: Path, survives: int | None) -> tuple[int, bool]:
-    """One process: killed after it has told of `survives` events. How much of the log it told of, and if it ended.
+    """Run a process, kill it after `survives` events, and return the recorded events and whether the run ended.
 
-    It may be anywhere between that event and the next one by then, but not further.
+    The process is then between that event and the next one.
     """
     with Forked(count, work, str(sessions), STEPS, piped=True) as child:
         seen = told = 0
@@ -73,14 +73,14 @@ def _leg(work: Path, sessions: Path, survives: int | None) -> tuple[int, bool]:
 
 
 def _check_shape(session: FileSession) -> None:
-    """One run, steps in order, none twice."""
+    """Check for one run with ordered, unique steps."""
     assert sum(isinstance(event, Started) for event in session.events) <= 1
     steps = [event.step for event in session.events if isinstance(event, Replied)]
     assert steps == list(range(1, len(steps) + 1))
 
 
 def _in_flight(session: FileSession) -> set[int]:
-    """The steps that a process died in: a reply, and no observation before the run was taken up again."""
+    """Return the steps that were interrupted: a reply without an observation before the recovery."""
     cut, step = set[int](), 0
     for event in session.events:
         match event:

@@ -95,7 +95,7 @@ class World:
     def on(self, server: ModelServer, wire: Wire) -> AbstractAsyncContextManager[AsyncRuntime]:
         return self.runtime(provider_on(server, wire, self.options))
 
-    def told(self, kind: type[Event]) -> list[Event]:
+    def events_of(self, kind: type[Event]) -> list[Event]:
         return [event for event in self.events if isinstance(event, kind)]
 
 
@@ -115,10 +115,10 @@ async def test_an_outage_of_minutes_is_waited_for_and_costs_no_step(world: World
         outcome = await runtime.run("Write it.")
     assert (outcome.status, outcome.steps, outcome.usage.requests) == (Status.FINISHED, 2, 2)
     assert 150 <= world.clock < 300
-    pauses = [event.seconds for event in world.told(ModelAwaited) if isinstance(event, ModelAwaited)]
+    pauses = [event.seconds for event in world.events_of(ModelAwaited) if isinstance(event, ModelAwaited)]
     assert pauses == world.naps.seconds
     assert max(pauses) <= 60
-    assert not world.told(ReplyBroken), "what was never begun costs nothing"
+    assert not world.events_of(ReplyBroken), "what was never begun costs nothing"
 
 
 async def test_a_longer_outage_leaves_the_run_where_it_was_for_another_process(world: World) -> None:
@@ -151,8 +151,8 @@ async def test_a_run_that_is_parked_twice_goes_on(world: World) -> None:
             async with world.on(server, "responses") as runtime:
                 outcome = await (runtime.resume() if runtime.unfinished else runtime.run("Write it."))
                 assert outcome.status is expected
-    assert len(world.told(Replied)) == 1
-    assert not world.told(Observed)
+    assert len(world.events_of(Replied)) == 1
+    assert not world.events_of(Observed)
 
 
 async def test_a_service_that_asks_for_an_hour_is_not_waited_for_within_the_run(world: World) -> None:
@@ -188,7 +188,7 @@ async def test_the_runs_clock_stands_still_while_a_service_is_down(text: str) ->
     class Clock(RunClock):
         @override
         @contextmanager
-        def stopped(self) -> Iterator[None]:
+        def pause(self) -> Iterator[None]:
             told.append("stopped")
             yield
             told.append("going")
@@ -235,7 +235,7 @@ async def test_an_outage_costs_no_summary(world: World, patience: float, legs: i
 
 
 @pytest.mark.parametrize("fault", [Fails(401, "authentication_error"), Fails(429, "insufficient_quota")])
-async def test_what_waiting_cannot_change_is_not_waited_for(world: World, fault: Fails) -> None:
+async def test_errors_that_waiting_cannot_fix_are_not_waited_for(world: World, fault: Fails) -> None:
     async with ModelServer(replies=[fault]) as server, world.on(server, "chat") as runtime:
         assert (await runtime.run("Write it.")).status is Status.FAILED
     assert world.naps.seconds == []

@@ -87,7 +87,7 @@ async def test_a_bug_is_fixed_and_proven_in_two_steps(project: Path, sandbox: Sa
 
 
 @pytest.mark.parametrize(("policy", "tried"), [(Policy(), True), (Policy(default="ask"), False)])
-async def test_tests_are_tried_where_nobody_has_to_be_asked(
+async def test_tests_are_tried_if_no_approval_is_needed(
     project: Path, sandbox: Sandbox, policy: Policy, *, tried: bool
 ) -> None:
     (project / "package.json").write_text('{"scripts": {"test": "sh check.sh"}}')
@@ -295,7 +295,7 @@ async def test_a_listener_that_raises_breaks_nothing(
 
 
 @pytest.mark.parametrize("chat", [True, False])
-def test_the_prompt_tells_what_a_reply_of_words_means(chat: bool) -> None:  # noqa: FBT001 - a test's parameter
+def test_the_prompt_explains_a_reply_of_prose(chat: bool) -> None:  # noqa: FBT001 - a test's parameter
     prompt = BlockTransport().guide("", chat=chat)
     assert ("is an answer in conversation" in prompt) is chat
     assert ("is an error" in prompt) is not chat
@@ -369,7 +369,7 @@ async def test_serving_tools_after_a_run_asks_for_approval_and_keeps_the_convers
     async def calls(server: mcp.ToolServer) -> None:
         given.extend([await server.call("list_files", {"pattern": "*.sh"}) for _ in range(3)])
 
-    monkeypatch.setattr(mcp, "_KEPT_CALLS", 2)
+    monkeypatch.setattr(mcp, "_MAX_RECORDED", 2)
     monkeypatch.setattr(mcp.ToolServer, "serve", calls)
     policy = Policy(rules=(Rule(decision="ask", tool="list_files"),))
     async with runtime_for(project, sandbox, [DONE], policy=policy, transport="tools") as runtime:
@@ -395,7 +395,7 @@ async def test_a_session_that_was_closed_between_two_runs_is_opened_again_and_co
     assert FileSession("s", session_dir=tmp_path / "sessions").events, "to ask a closed runtime takes no lock"
 
 
-async def test_a_run_after_one_that_was_stopped_before_its_first_message_is_told_where_it_works(
+async def test_a_run_after_one_stopped_before_its_first_message_gets_the_environment(
     project: Path, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with runtime_for(project, sandbox, [DONE]) as runtime:

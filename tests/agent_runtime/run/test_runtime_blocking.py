@@ -50,7 +50,7 @@ def test_one_run_after_the_other_uses_the_same_shell(runtime_of: Callable[..., R
     assert ":cmd5] $ echo $((n=n+1))\n5\n" in runtime.messages[-1]["content"]
 
 
-async def test_inside_an_event_loop_it_says_what_to_use_instead(runtime_of: Callable[..., Runtime]) -> None:
+async def test_in_an_event_loop_the_error_recommends_async_runtime(runtime_of: Callable[..., Runtime]) -> None:
     runtime = runtime_of(DONE)
     with pytest.raises(UsageError, match="use AsyncRuntime there"):
         runtime.run("Anything")
@@ -113,9 +113,7 @@ def test_closing_twice_is_fine_and_ends_the_thread(runtime_of: Callable[..., Run
 
 
 @pytest.mark.parametrize("where", ["a handler", "a tool"])
-def test_what_a_run_waits_for_cannot_start_another_and_is_told_so(
-    runtime_of: Callable[..., Runtime], where: str
-) -> None:
+def test_a_handler_that_a_run_waits_for_cannot_start_another(runtime_of: Callable[..., Runtime], where: str) -> None:
     policy = Policy(rules=(Rule(decision="ask", tool="nested"),)) if where == "a handler" else Policy()
     runtime = runtime_of("```codepilot\nnested()\n```\n" + DONE, policy=policy)
     told: list[str] = []
@@ -153,7 +151,7 @@ def test_a_handler_that_interrupts_reaches_the_caller_and_leaves_the_runtime_usa
     assert runtime.resume().status is Status.FINISHED
 
 
-def test_a_process_that_was_forked_off_is_told_to_make_its_own(runtime_of: Callable[..., Runtime]) -> None:
+def test_a_forked_process_must_create_its_own_runtime(runtime_of: Callable[..., Runtime]) -> None:
     runtime = runtime_of(DONE, DONE)
     runtime.run("Go")
     reading, writing = os.pipe()

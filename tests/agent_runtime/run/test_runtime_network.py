@@ -29,7 +29,7 @@ from tests.waiting import eventually
 _ASKS = """exec 3<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT b.example:443 HTTP/1.0\\r\\n\\r\\n' >&3; head -1 <&3"""
 
 
-async def test_a_refused_connection_is_told_to_the_model_and_to_who_watches(tmp_path: Path) -> None:
+async def test_a_refused_connection_is_reported_to_model_and_listeners(tmp_path: Path) -> None:
     events: list[Event] = []
     errors: list[str] = []
     agent = Agent(
@@ -79,7 +79,7 @@ async def test_a_run_ends_with_the_step_that_lost_its_network_and_the_next_one_s
     assert sum(isinstance(event, NetworkLost) for event in events) == 2
 
 
-async def test_without_a_network_the_model_is_told_of_none(tmp_path: Path) -> None:
+async def test_without_a_network_the_first_message_has_none(tmp_path: Path) -> None:
     agent = Agent(
         provider=ScriptedProvider(["```completion\nDone.\n```\n"]),
         work_dir=tmp_path,

@@ -58,7 +58,7 @@ async def test_a_program_delegates_answers_collects_and_cancels(project: Path) -
     )
     manager, told = TaskManager(Delegation(provider=children, at_once=2)), list[Event]()
     async with AsyncRuntime(agent_in(project, policy=ASKS), listeners=[told.append]) as runtime:
-        alpha = await manager.start_task("ALPHA", runtime, also=["committed.log"])
+        alpha = await manager.start_task("ALPHA", runtime, extra=["committed.log"])
         beta = await manager.start_task("BETA", runtime, files=["lib"], task_timeout=60)
         with pytest.raises(UsageError, match="2 tasks are under way"):
             await manager.start_task("GAMMA", runtime)
@@ -87,7 +87,7 @@ async def test_a_program_delegates_answers_collects_and_cancels(project: Path) -
         manager.status(alpha)
 
 
-async def test_tasks_that_begin_at_the_same_time_share_what_is_left(project: Path) -> None:
+async def test_tasks_started_at_the_same_time_share_the_remaining_limits(project: Path) -> None:
     children = Children(ALPHA=[DONE], BETA=[DONE])
     manager, told = TaskManager(Delegation(provider=children, share=0.5)), list[Event]()
     policy = Policy(limits=RunLimits(max_tokens=80_000))
@@ -156,7 +156,7 @@ async def test_a_step_that_waits_for_an_answer_does_not_take_too_long(project: P
         await manager.close()
 
 
-async def test_nobody_waits_for_ever_for_a_task_whose_end_cannot_be_recorded(
+async def test_wait_returns_for_a_task_whose_end_cannot_be_recorded(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def on_a_full_disk(_caller: object, _task: str, event: Event) -> None:

@@ -90,10 +90,10 @@ async def test_there_is_no_network_unless_one_is_given(runner: CommandRunner) ->
     assert not (await runner.run("exec 3<>/dev/tcp/127.0.0.1/3128", seconds=20)).ok
 
 
-async def test_a_network_is_kept_to_and_its_connections_are_told(tmp_path: Path) -> None:
+async def test_the_network_is_enforced_and_connections_are_reported(tmp_path: Path) -> None:
     told: list[Connection] = []
     ask = "exec 3<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT b.example:443 HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3"
-    async with CommandRunner(SANDBOX, tmp_path, network=Network.of("a.example"), told=told.append) as runner:
+    async with CommandRunner(SANDBOX, tmp_path, network=Network.of("a.example"), on_connection=told.append) as runner:
         end = await runner.run(ask, seconds=20)
     assert "403" in end.output
     assert [(each.host, each.allowed) for each in told] == [("b.example", False)]

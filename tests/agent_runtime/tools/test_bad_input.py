@@ -1,4 +1,4 @@
-"""Every argument of the file tools, wrong: a sentence that names it, and nothing half-done."""
+"""Invalid arguments of the file tools: the error names them, and nothing is written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOBODY = 65534
 
 
 class Tools:
-    """The tools as control code reaches them."""
+    """The tools as called by control code."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.files = BlockFiles(workspace)
@@ -54,7 +54,7 @@ def tree(root: Path) -> dict[str, bytes | None]:
 
 @contextmanager
 def ordinary_user() -> Iterator[None]:
-    """Root may do anything; an ordinary user, as which tests may run, too, may not."""
+    """Drop root's privileges, which ignore file modes."""
     if os.geteuid() != 0:
         yield
         return

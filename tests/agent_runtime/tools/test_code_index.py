@@ -57,7 +57,7 @@ async def test_a_search_by_words_names_definitions_and_their_lines(tools: Regist
     assert "jar.py:1-8 class Jar" in found.text
 
 
-async def test_callers_are_grouped_by_file_and_say_what_is_not_sure(tools: Registry) -> None:
+async def test_callers_are_grouped_by_file_and_uncertain_ones_are_marked(tools: Registry) -> None:
     found = await _call(tools, "trace_callers", symbol="Jar.open")
     assert found.text.splitlines()[1:] == ["jar.py", "  12 in breakfast", "  13 in breakfast (maybe)"]
     assert await _call(tools, "semantic_search", query="Jar.open", mode="trace_callers") == found

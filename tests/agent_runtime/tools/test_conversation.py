@@ -39,7 +39,7 @@ LOG: list[Recorded] = [
 
 
 @dataclass
-class Kept:
+class ListLog:
     """A log that nobody watches."""
 
     events: list[Recorded]
@@ -57,7 +57,7 @@ def log() -> list[Recorded]:
 def call(log: list[Recorded]) -> Call:
     """Calls a tool as control code does: by name, through the argument check."""
     registry = Registry()
-    registry.add_family(ContextTools(Kept(log)))
+    registry.add_family(ContextTools(ListLog(log)))
 
     async def call(name: str, *args: Plain, **kwargs: Plain) -> str:
         tool = registry.get(name)
@@ -106,7 +106,7 @@ async def test_tasks_are_archived_one_or_many(
         ({"task": "first", "summary": "x"}, "archive_context: argument task"),
     ],
 )
-async def test_a_wrong_call_says_what_is_wrong_and_archives_nothing(
+async def test_an_invalid_call_reports_the_error_and_archives_nothing(
     call: Call, log: list[Recorded], kwargs: dict[str, Plain], complaint: str
 ) -> None:
     with pytest.raises(ToolError, match=complaint):
@@ -133,7 +133,7 @@ async def test_a_task_that_a_summary_tells_cannot_be_archived(call: Call, log: l
     assert "alpha 2:" in await call("reveal_context", 1)
 
 
-async def test_taking_back_what_was_not_replaced_yet_costs_nothing(call: Call, log: list[Recorded]) -> None:
+async def test_revealing_a_task_before_its_replacement_costs_nothing(call: Call, log: list[Recorded]) -> None:
     await call("archive_context", task=1, summary="A.")
     assert "task 1" in await call("reveal_context", 1)
     assert log[-1] == Revealed(task=1)
@@ -159,14 +159,14 @@ async def test_a_very_long_task_is_shown_with_its_middle_left_out(call: Call, lo
     assert "characters left out" in text
 
 
-async def test_what_is_not_archived_cannot_be_revealed(call: Call) -> None:
+async def test_a_task_that_is_not_archived_cannot_be_revealed(call: Call) -> None:
     with pytest.raises(ToolError, match="task 1 is not archived"):
         await call("reveal_context", 1)
     with pytest.raises(ToolError, match=r"reveal_context: .* task 7"):
         await call("reveal_context", 7)
 
 
-async def test_the_list_previews_summaries_and_says_what_they_save(call: Call, log: list[Recorded]) -> None:
+async def test_the_list_has_previews_of_summaries_and_the_saved_tokens(call: Call, log: list[Recorded]) -> None:
     assert await call("list_archived_context") == "[list_archived_context] no task is archived"
     await call("archive_context", task=(1, 2), summary=["A " * 200, "B."])
     log.append(Shrunk(tasks=(1,)))
@@ -182,34 +182,34 @@ class Person:
     """Answers every question alike."""
 
     def __init__(self, answer: str) -> None:
-        self.asked: list[str] = []
+        self.questions: list[str] = []
         self._answer = answer
 
     async def ask(self, question: str) -> str:
-        self.asked.append(question)
+        self.questions.append(question)
         return self._answer
 
 
-async def test_the_answer_is_what_the_call_evaluates_to() -> None:
+async def test_the_call_returns_the_answer() -> None:
     person = Person("port 8080")
     result = await QuestionTools(person.ask).ask_user(" Which port?\n")
     assert (result.value, result.text) == ("port 8080", "[ask_user] port 8080")
-    assert person.asked == ["Which port?"]
+    assert person.questions == ["Which port?"]
 
 
-async def test_an_empty_answer_is_said_to_be_one() -> None:
+async def test_an_empty_answer_is_marked() -> None:
     assert (await QuestionTools(Person("").ask).ask_user("Well?")).text == "[ask_user] (an empty answer)"
 
 
 @pytest.mark.parametrize("question", ["", " \n", "x" * 4001])
-async def test_a_question_nobody_could_answer_is_not_asked(question: str) -> None:
+async def test_an_unanswerable_question_is_not_asked(question: str) -> None:
     person = Person("yes")
     with pytest.raises(ToolError, match="ask_user: question"):
         await QuestionTools(person.ask).ask_user(question)
-    assert person.asked == []
+    assert person.questions == []
 
 
-def test_the_model_is_told_of_it_in_one_line() -> None:
+def test_the_declaration_for_the_model_is_one_line() -> None:
     registry = Registry()
     registry.add_family(QuestionTools(Person("yes").ask))
     assert registry.declarations.splitlines() == [

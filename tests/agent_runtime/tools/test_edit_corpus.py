@@ -23,7 +23,7 @@ def reply_to(case: Case) -> str:
 
 
 def ended(content: str) -> str:
-    """What a fence can hold of a content: whole lines, with the protocol's line ending."""
+    """Return a content as a fence can hold it: whole lines with LF."""
     content = content.replace("\r\n", "\n")
     return content if not content or content.endswith("\n") else f"{content}\n"
 
@@ -46,7 +46,7 @@ def on_disk(root: Path) -> dict[str, bytes]:
 
 
 def calls(code: str) -> list[tuple[list[Any], dict[str, Any]]]:
-    """The literal calls of a control block; what an interpreter would make of it."""
+    """Return the literal calls of a control block."""
     found: list[tuple[list[Any], dict[str, Any]]] = []
     for statement in ast.parse(code).body:
         assert isinstance(statement, ast.Expr)
@@ -86,7 +86,7 @@ def test_a_case_of_the_corpus(case: Case, tmp_path: Path) -> None:
     assert on_disk(tmp_path) == {name: content for name, content in wanted.items() if content is not None}
 
 
-def test_the_corpus_is_large_and_its_names_are_told_apart() -> None:
+def test_the_corpus_is_large_and_its_names_are_unique() -> None:
     assert len(CASES) >= 150
     names = [case.name for case in CASES]
     assert len(set(names)) == len(names)

@@ -101,7 +101,7 @@ def test_a_file_a_little_longer_than_the_view_is_shown_whole(agent: Agent) -> No
     assert "[51 more lines:" in agent.tools.read_file("a.txt").text
 
 
-def test_the_cap_on_characters_is_said(agent: Agent) -> None:
+def test_the_limit_of_characters_is_mentioned(agent: Agent) -> None:
     agent.put("a.txt", ("x" * 999 + "\n") * 100)
     result = agent.tools.read_file("a.txt", 1, 100)
     assert len(result.text) < 41_000
@@ -129,14 +129,14 @@ def test_a_very_long_line_is_cut_in_the_view_only(agent: Agent) -> None:
         (b"a\nb", "a\nb", "no newline at the end"),
     ],
 )
-def test_what_is_unusual_about_a_file_is_named(agent: Agent, data: bytes, value: str, named: str) -> None:
+def test_peculiarities_of_a_file_are_mentioned(agent: Agent, data: bytes, value: str, named: str) -> None:
     agent.put("a.txt", data)
     result = agent.tools.read_file("a.txt")
     assert result.value == value
     assert named in result.text.split("\n")[0]
 
 
-def test_an_empty_file_is_said_to_be_empty(agent: Agent) -> None:
+def test_an_empty_file_is_marked_as_empty(agent: Agent) -> None:
     agent.put("a.txt", "")
     result = agent.tools.read_file("a.txt")
     assert (result.value, result.text) == ("", "[read_file] 'a.txt' (empty, version e3b0c442)")
@@ -159,7 +159,7 @@ def test_a_missing_file_is_answered_with_the_names_like_it(agent: Agent) -> None
     assert told.value.kind == "FileNotFoundError"
 
 
-def test_a_directory_is_answered_with_what_is_in_it(agent: Agent) -> None:
+def test_the_error_for_a_directory_lists_its_files(agent: Agent) -> None:
     (agent.root / "src").mkdir()
     agent.put("src/b.py", "")
     agent.put("src/a.py", "")
@@ -204,7 +204,7 @@ def test_a_whole_write_puts_the_payload_to_the_byte(agent: Agent) -> None:
     assert agent.text("old.txt") == "new"
 
 
-def test_an_edit_by_line_answers_with_what_stands_around_it_and_the_new_version(agent: Agent) -> None:
+def test_an_edit_by_line_returns_its_context_and_the_new_version(agent: Agent) -> None:
     agent.put("a.txt", NUMBERS)
     result = agent.step("five\n").write("a.txt", 5, 5, mode="edit")
     version = version_of(agent.text("a.txt").encode())
@@ -222,7 +222,7 @@ def test_an_edit_by_line_answers_with_what_stands_around_it_and_the_new_version(
     ]
 
 
-def test_what_was_sent_is_not_shown_again(agent: Agent) -> None:
+def test_sent_lines_are_not_repeated_in_the_result(agent: Agent) -> None:
     agent.put("a.txt", NUMBERS)
     content = "".join(f"a rather long new line {number}\n" for number in range(100))
     sent = agent.step(content).write("a.txt", 1, 9, mode="edit").text
@@ -343,7 +343,7 @@ def test_a_file_that_is_not_there_cannot_be_edited(agent: Agent, mode: str) -> N
         ({"mode": "w", "version": "12345678"}, "version='12345678', but it is at version"),
     ],
 )
-def test_wrong_arguments_are_named_with_what_is_valid(agent: Agent, arguments: dict[str, Any], words: str) -> None:
+def test_errors_of_arguments_list_the_valid_values(agent: Agent, arguments: dict[str, Any], words: str) -> None:
     agent.put("a.txt", NUMBERS)
     refused(agent, "a.txt", words, "x\n", "y\n", **arguments)
 
@@ -372,9 +372,7 @@ def test_whole_writes_of_a_step_are_bounded_by_their_size_and_not_by_their_numbe
 
 
 @pytest.mark.parametrize("names", [("a.txt", "./a.txt"), ("a.txt", "link.txt"), ("link.txt", "a.txt")])
-def test_one_edit_by_line_numbers_a_file_and_step_whatever_the_file_is_called(
-    agent: Agent, names: tuple[str, str]
-) -> None:
+def test_one_edit_by_line_numbers_for_each_file_and_step_under_any_name(agent: Agent, names: tuple[str, str]) -> None:
     agent.put("a.txt", NUMBERS)
     agent.put("b.txt", NUMBERS)
     (agent.root / "link.txt").symlink_to("a.txt")
@@ -487,7 +485,7 @@ def test_a_file_that_was_broken_before_may_be_edited_without_ado(agent: Agent) -
     assert "Syntax error" not in agent.step("y = 3\n").write("a.py", 2, 2, mode="edit").text
 
 
-def test_a_new_file_with_a_syntax_error_is_written_and_the_error_said(agent: Agent) -> None:
+def test_a_new_file_with_a_syntax_error_is_written_and_the_error_reported(agent: Agent) -> None:
     assert "Syntax error: '('" in agent.step("x = (\n").write("a.py").text
     assert agent.text("a.py") == "x = (\n"
 
@@ -635,7 +633,7 @@ def test_the_only_hunk_of_a_file_is_not_dropped(agent: Agent) -> None:
         ({"mode": "patch", "payload": 2, "hunks": [1]}, "kept are 1"),
     ],
 )
-def test_corrections_of_what_is_no_hunk_are_refused(agent: Agent, arguments: dict[str, Any], words: str) -> None:
+def test_corrections_of_unknown_hunks_are_refused(agent: Agent, arguments: dict[str, Any], words: str) -> None:
     agent.put("a.txt", NUMBERS)
     patch = "*** Begin Patch\n*** Update File: a.txt\n@@\n-x\n+X\n@@\n-y\n+Y\n*** End Patch\n"
     refused(agent, "", "payload=1 stands", patch, mode="patch")
@@ -662,7 +660,7 @@ def test_contents_that_are_refused_again_are_not_the_oldest(agent: Agent) -> Non
     refused(agent, "a.txt", "kept are 3, .*, 50, 1, 51$", payload=2)
 
 
-def test_what_a_block_did_not_come_to_write_is_kept(agent: Agent) -> None:
+def test_contents_of_unreached_writes_are_stored(agent: Agent) -> None:
     agent.put("a.txt", NUMBERS)
     control = "write_file('a.txt', 1, 1, mode='edit')\nexecute('main', 'false', check=True)\n"
     control += "write_file('b.txt')\nwrite_file('a.txt', mode='replace')"
@@ -700,7 +698,7 @@ def test_a_block_that_ends_well_keeps_nothing(agent: Agent) -> None:
 # Changes by others.
 
 
-def test_someone_else_s_changes_are_told_before_the_next_step(agent: Agent) -> None:
+def test_external_changes_are_reported_before_the_next_step(agent: Agent) -> None:
     agent.put("main.py", NUMBERS)
     agent.tools.read_file("main.py")
     with pytest.raises(ToolError):
@@ -721,7 +719,7 @@ def test_someone_else_s_changes_are_told_before_the_next_step(agent: Agent) -> N
     assert agent.tools.report_external_changes() == ""
 
 
-def test_what_the_agent_s_own_commands_changed_is_told_as_that(agent: Agent) -> None:
+def test_changes_by_commands_are_reported_as_such(agent: Agent) -> None:
     agent.put("main.py", NUMBERS)
     agent.tools.read_file("main.py")
     agent.step()
@@ -744,7 +742,7 @@ def test_the_agent_s_own_writes_are_no_news(agent: Agent) -> None:
 # Patches, and lists.
 
 
-def test_a_patch_tells_what_became_of_each_file(agent: Agent) -> None:
+def test_a_patch_reports_the_result_for_each_file(agent: Agent) -> None:
     agent.put("a.txt", NUMBERS)
     agent.put("b.txt", "b\n")
     agent.put("c.sh", "c\n")

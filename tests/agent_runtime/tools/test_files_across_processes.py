@@ -122,7 +122,7 @@ def test_a_write_that_would_do_something_else_than_was_approved_is_refused(works
         unasked.write("build.log")
 
 
-def test_changes_meanwhile_are_told_and_line_numbers_are_refused_until_they_are_read(workspace: Workspace) -> None:
+def test_external_changes_are_reported_and_line_numbers_are_refused_until_a_new_read(workspace: Workspace) -> None:
     root = workspace.root
     for name in ("b.txt", "c.txt", "d.txt"):
         (root / name).write_text(NUMBERS)

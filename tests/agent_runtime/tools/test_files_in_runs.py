@@ -14,7 +14,7 @@ DONE = "```completion\nDone.\n```\n"
 async def observed(
     root: Path, sandbox: Sandbox, *replies: str, listeners: Sequence[Callable[[Event], None]] = ()
 ) -> list[str]:
-    """What the model is shown, message by message."""
+    """Return the observations of a run."""
     provider = ScriptedProvider([*replies, DONE])
     agent = Agent(provider=provider, work_dir=root, sandbox=sandbox, chat=False)
     runtime = AsyncRuntime(agent, listeners=listeners)
@@ -46,7 +46,7 @@ async def test_no_write_is_made_when_a_later_one_of_the_block_cannot_be(tmp_path
     assert (tmp_path / "a.txt").read_text() == "uno\n"
 
 
-async def test_changes_are_told_apart_by_who_made_them(tmp_path: Path, sandbox: Sandbox) -> None:
+async def test_changes_are_reported_by_their_author(tmp_path: Path, sandbox: Sandbox) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     read = '```codepilot\nread_file("a.txt")\n```\n'
     own = '```codepilot\nexecute("main", "sed -i s/two/2/ a.txt", check=True)\n```\n'

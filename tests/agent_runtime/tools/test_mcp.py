@@ -28,7 +28,7 @@ def test_no_secret_is_in_a_list() -> None:
     assert "Not ***" in str(tool.parameters)
 
 
-def test_what_a_schema_requires_is_of_its_properties() -> None:
+def test_required_names_of_a_schema_are_properties() -> None:
     properties = {"word": {"type": "string"}}
     lists: list[list[object]] = [["word", "other", ["word"], {}], ["word"]]
     for required in lists:
@@ -41,7 +41,7 @@ def test_what_a_schema_requires_is_of_its_properties() -> None:
 
 
 @pytest.mark.parametrize("place", ["$defs", "definitions"])
-def test_what_a_schema_refers_to_is_kept(place: str) -> None:
+def test_definitions_of_a_schema_are_kept(place: str) -> None:
     schema = {
         "type": "object",
         "properties": {"word": {"$ref": f"#/{place}/Word"}},

@@ -76,7 +76,7 @@ def test_a_change_is_shown_as_a_diff(desk: Desk) -> None:
     ]
 
 
-def test_a_path_is_told_as_what_it_leads_to(desk: Desk) -> None:
+def test_a_path_is_resolved_in_a_plan(desk: Desk) -> None:
     desk.step("x\n")
     told = desk.plan("write_file", path="./way/../way/new.txt")
     assert told.facts.paths == ("src/new.txt",)
@@ -139,7 +139,7 @@ def test_a_patch_names_all_its_files(desk: Desk) -> None:
     ]
 
 
-def test_a_replaced_binary_is_said_to_be_there(desk: Desk) -> None:
+def test_a_replaced_binary_is_mentioned(desk: Desk) -> None:
     (desk.root / "b.bin").write_bytes(b"\0" * 2000)
     desk.step("text\n")
     told = desk.plan("write_file", path="b.bin")
@@ -155,7 +155,7 @@ def test_a_replaced_binary_is_said_to_be_there(desk: Desk) -> None:
     ]
 
 
-def test_changes_that_no_diff_shows_are_told(desk: Desk) -> None:
+def test_changes_without_a_diff_are_described(desk: Desk) -> None:
     desk.step("one\ntwo\nthree\n", "one\r\ntwo\r\nthree\r\n", "one\ntwo\nthree")
     assert "Its content stays as it is." in desk.plan("write_file", path="a.txt").preview()
     desk.files.payloads._payloads.skip(1)
@@ -177,7 +177,7 @@ def test_content_cannot_hide_in_a_preview(desk: Desk) -> None:
     assert shown.startswith("new.txt: new file, +703 -0")
 
 
-def test_what_is_too_long_to_be_shown_has_no_preview(desk: Desk) -> None:
+def test_a_call_that_is_too_long_has_no_preview(desk: Desk) -> None:
     desk.step("line\n" * 5_000)
     told = desk.plan("write_file", path="new.txt")
     assert (told.preview(), told.refusal) == ("", "")
@@ -209,7 +209,7 @@ async def test_a_call_that_cannot_succeed_says_so_and_then_fails(desk: Desk) -> 
     assert (desk.root / "none.txt").read_text() == "new\n"
 
 
-async def test_a_call_does_what_was_shown_or_nothing(desk: Desk) -> None:
+async def test_a_call_does_exactly_its_plan_or_nothing(desk: Desk) -> None:
     desk.step("2\n", "2\n")
     told = desk.plan("write_file", path="a.txt", mode="edit", start_line=2, end_line=2)
     (desk.root / "a.txt").write_text("one\nzwei\nthree\n")
@@ -233,7 +233,7 @@ async def test_a_call_that_was_not_made_binds_no_later_one(desk: Desk) -> None:
     assert (desk.root / "new.txt").read_text() == "x\n"
 
 
-def test_what_a_name_leads_to_is_where_it_is_written(desk: Desk) -> None:
+def test_a_write_goes_to_the_target_of_its_name(desk: Desk) -> None:
     desk.step("x\n")
     told = desk.plan("write_file", path="src/new.txt")
     (desk.root / "src").rmdir()
@@ -253,7 +253,7 @@ async def test_a_later_write_that_cannot_be_made_refuses_the_first(desk: Desk) -
     assert not (desk.root / "n.txt").exists()
 
 
-def test_reads_and_searches_name_what_they_look_at(desk: Desk) -> None:
+def test_plans_of_reads_and_searches_have_their_paths(desk: Desk) -> None:
     assert desk.plan("read_file", path="way/x").facts.paths == ("src/x",)
     assert desk.plan("list_files", path="way").facts.paths == ("src",)
     assert desk.plan("list_files").facts.paths == (".",)
@@ -264,7 +264,7 @@ def test_reads_and_searches_name_what_they_look_at(desk: Desk) -> None:
     assert "'../x'" in outside.refusal
 
 
-def test_a_call_with_wrong_arguments_is_told_as_one_that_cannot_succeed(desk: Desk) -> None:
+def test_a_call_with_invalid_arguments_has_a_refusal_in_its_plan(desk: Desk) -> None:
     told = desk.plan("read_file", path=1)
     assert "argument path" in told.refusal
     assert told.facts == CallFacts(tool="read_file", args={"path": 1})
@@ -314,7 +314,7 @@ def guarded(tmp_path: Path) -> Iterator[Desk]:
 
 
 @pytest.mark.parametrize("args", [{}, {"context": 3}, {"include": "*.txt"}, {"include": "{.env,secrets/*}"}])
-async def test_a_search_passes_over_what_a_rule_keeps_back(guarded: Desk, args: dict[str, Plain]) -> None:
+async def test_a_search_skips_files_that_a_rule_withholds(guarded: Desk, args: dict[str, Plain]) -> None:
     told = await guarded.call("find", pattern="(?i)token", **args)
     assert "hunter2" not in told
     assert "secrets" not in told
@@ -330,7 +330,7 @@ async def test_a_file_that_a_call_names_was_decided_on_by_its_name(guarded: Desk
     assert "hunter2" in await guarded.call("find", pattern="hunter2", scope="file", target=".env")
 
 
-async def test_a_list_leaves_out_what_a_rule_keeps_back(guarded: Desk) -> None:
+async def test_a_list_omits_files_that_a_rule_withholds(guarded: Desk) -> None:
     assert await guarded.call("list_files") == "[list_files] 1 file(s), newest first:\na.txt"
 
 

@@ -41,7 +41,7 @@ def search(root: Path) -> Iterator[SearchTools]:
         yield SearchTools(workspace)
 
 
-async def found(
+async def matches(
     search: SearchTools,
     pattern: str = "needle",
     **arguments: Any,  # noqa: ANN401 - wrong types, too
@@ -51,7 +51,7 @@ async def found(
     return [f"{hit['file']}:{hit['line']}" for hit in value if isinstance(hit, dict)]
 
 
-async def test_the_codebase_is_searched_without_what_is_ignored(search: SearchTools) -> None:
+async def test_the_codebase_is_searched_without_ignored_files(search: SearchTools) -> None:
     result = await search.find("needle")
     assert result.text.split("\n") == [
         "[find] 6 match(es) (showing 6 of 6):",
@@ -66,7 +66,7 @@ async def test_the_codebase_is_searched_without_what_is_ignored(search: SearchTo
     assert result.value[1] == {"file": "a.py", "line": 2, "text": "x = needle"}
 
 
-async def test_nothing_found_is_said(search: SearchTools) -> None:
+async def test_a_search_without_matches_says_so(search: SearchTools) -> None:
     result = await search.find("nowhere at all")
     assert result.value == []
     assert result.text.startswith("[find] No match")
@@ -89,7 +89,7 @@ async def test_lines_have_the_numbers_that_read_file_gives_them(root: Path, sear
     (root / "odd.txt").write_bytes("a\x0cpin\u2028pin\r\n\x85pin\rpin\n\npin".encode())
     with Workspace(root) as workspace:
         files = FileTools(workspace)
-        assert await found(search, "pin", scope="file", target="odd.txt") == [f"odd.txt:{line}" for line in (1, 2, 4)]
+        assert await matches(search, "pin", scope="file", target="odd.txt") == [f"odd.txt:{line}" for line in (1, 2, 4)]
         shown = files.read_file("odd.txt", 1, 4).text
         assert "(lines 1\u20134 of 4, " in shown
         for line in (1, 2, 4):
@@ -121,12 +121,12 @@ async def test_lines_have_the_numbers_that_read_file_gives_them(root: Path, sear
 async def test_the_search_goes_where_it_is_sent(
     search: SearchTools, arguments: dict[str, Any], expected: list[str]
 ) -> None:
-    assert await found(search, **arguments) == expected
+    assert await matches(search, **arguments) == expected
 
 
 async def test_patterns_are_regular_expressions(search: SearchTools) -> None:
-    assert await found(search, r"^import\s+\w+$") == ["a.py:1"]
-    assert await found(search, "(?i)NEEDLE$", include="a.py") == ["a.py:2"]
+    assert await matches(search, r"^import\s+\w+$") == ["a.py:1"]
+    assert await matches(search, "(?i)NEEDLE$", include="a.py") == ["a.py:2"]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ async def test_an_invalid_pattern_is_answered_with_ripgrep_s_words(
         ({"scope": "file", "target": "a.py", "include": "*.py"}, "include is for scope='codebase'"),
     ],
 )
-async def test_wrong_arguments_are_named_with_what_is_valid(
+async def test_errors_of_arguments_list_the_valid_values(
     search: SearchTools, arguments: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ToolError, match=words):
@@ -184,13 +184,13 @@ async def test_a_name_with_a_newline_is_not_searched_as_no_other_tool_opens_it(r
     for name in ("z\na.py:9:forged", "z\nsrc/b.py"):
         (root / name).write_text("pin\n")
     (root / "a.py").write_text("pin\n")
-    assert await found(search, "pin") == ["a.py:1"]
+    assert await matches(search, "pin") == ["a.py:1"]
 
 
 async def test_matches_in_a_binary_file_that_is_named_are_shown(root: Path, search: SearchTools) -> None:
     (root / "a.bin").write_bytes(b"pin 1\nx\npin\0 2\n\n./a.py\0001:pin\n")
-    assert await found(search, "pin", scope="file", target="a.bin") == ["a.bin:1", "a.bin:3", "a.bin:5"]
-    assert await found(search, "pin") == []
+    assert await matches(search, "pin", scope="file", target="a.bin") == ["a.bin:1", "a.bin:3", "a.bin:5"]
+    assert await matches(search, "pin") == []
 
 
 async def test_the_search_runs_in_a_sandbox_where_there_is_one(root: Path) -> None:
@@ -201,8 +201,8 @@ async def test_the_search_runs_in_a_sandbox_where_there_is_one(root: Path) -> No
         pytest.skip(str(error))
     with Workspace(root) as workspace:
         search = SearchTools(workspace, sandbox)
-        assert await found(search, include="*.ts") == ["src/deep/c.ts:1"]
-        assert await found(search, scope="file", target="a.py") == ["a.py:2"]
+        assert await matches(search, include="*.ts") == ["src/deep/c.ts:1"]
+        assert await matches(search, scope="file", target="a.py") == ["a.py:2"]
         (root / "long.js").write_text("x" * 1000 + "pin" + "y" * 1000)
         assert "pin" in (await search.find("pin", context=2)).text
         with pytest.raises(ToolError, match="unclosed group"):
@@ -216,8 +216,8 @@ async def test_the_search_runs_in_the_container_where_there_is_one(
     containers = StandIn.at(tmp_path_factory.mktemp("engine"))
     with Workspace(root) as workspace:
         search = SearchTools(workspace, containers.sandbox())
-        assert await found(search, include="*.ts") == ["src/deep/c.ts:1"]
-        assert await found(search, "(?i)NEEDLE$", include="a.py") == ["a.py:2"]
+        assert await matches(search, include="*.ts") == ["src/deep/c.ts:1"]
+        assert await matches(search, "(?i)NEEDLE$", include="a.py") == ["a.py:2"]
         search.close()
     assert [call[0] for call in containers.calls].count("run") == 2
     assert containers.containers == []
@@ -288,7 +288,7 @@ async def test_totals_stay_true_when_more_was_found_than_is_shown(search: Search
 async def test_searches_at_the_same_time_do_not_mix(root: Path) -> None:
     with Workspace(root) as workspace:
         search = SearchTools(workspace, Bubblewrap(SandboxSettings()))
-        answers = await asyncio.gather(*(found(search, include=glob) for glob in ("*.ts", "*.yml") * 4))
+        answers = await asyncio.gather(*(matches(search, include=glob) for glob in ("*.ts", "*.yml") * 4))
         assert answers == [["src/deep/c.ts:1"], [".github/ci.yml:1"]] * 4
         search.close()
 
@@ -299,8 +299,8 @@ async def test_a_searcher_that_was_stopped_starts_again(root: Path) -> None:
         with pytest.raises(ToolError, match="stopped after"):
             await search.find("needle")
         search._seconds = 20
-        assert await found(search, include="*.ts") == ["src/deep/c.ts:1"]
+        assert await matches(search, include="*.ts") == ["src/deep/c.ts:1"]
         search.close()
         search.close()
-        assert await found(search, include="*.ts") == ["src/deep/c.ts:1"]
+        assert await matches(search, include="*.ts") == ["src/deep/c.ts:1"]
         search.close()

@@ -75,7 +75,7 @@ async def test_a_timeout_is_a_state_and_with_check_an_error(shell: ShellTools) -
     assert failed.value.kind == "TimeoutError"
 
 
-async def test_what_is_left_to_do_is_named_where_a_checked_command_goes_on(shell: ShellTools) -> None:
+async def test_a_checked_command_that_still_runs_has_a_hint(shell: ShellTools) -> None:
     with pytest.raises(ToolError, match=r'read_output\("main", timeout=60, check=True\)'):
         await shell.execute("main", "sleep 0.3; exit 3", timeout=0, check=True)
     with pytest.raises(ToolError) as failed:
@@ -200,7 +200,7 @@ async def test_an_interrupt_reaches_every_terminal(shell: ShellTools) -> None:
         ({"session_id": "", "command": "true", "new_terminal": True}, "letters"),
     ],
 )
-async def test_a_wrong_argument_is_named_with_what_is_allowed(
+async def test_the_error_of_an_argument_lists_the_allowed_values(
     shell: ShellTools, arguments: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ToolError, match=message):
@@ -238,7 +238,7 @@ def test_the_family_registers_and_declares_itself_briefly(tmp_path: Path) -> Non
 # Told beforehand.
 
 
-async def test_a_command_is_told_with_its_terminal_and_directory(shell: ShellTools) -> None:
+async def test_the_plan_of_a_command_has_its_terminal_and_directory(shell: ShellTools) -> None:
     told = planned(shell, "execute", {"session_id": "main", "command": "ls\n\x1b[2K"})
     assert (told.facts.command, told.refusal) == ("ls\n\x1b[2K", "")
     assert told.preview() == f"In terminal main, {told.facts.cwd}:\n$ ls\n> \\x1b[2K"
@@ -250,7 +250,7 @@ async def test_a_command_is_told_with_its_terminal_and_directory(shell: ShellToo
     assert planned(shell, "read_output", {"session_id": "main"}).facts.command is None
 
 
-async def test_a_command_that_was_said_to_fail_fails(shell: ShellTools) -> None:
+async def test_a_command_whose_plan_has_a_refusal_fails(shell: ShellTools) -> None:
     await shell.execute("main", "read x", timeout=0)
     call = {"session_id": "main", "command": "echo hi"}
     told = planned(shell, "execute", call)
@@ -270,7 +270,7 @@ async def test_a_command_that_was_said_to_fail_fails(shell: ShellTools) -> None:
     assert "'x'" in planned(shell, "execute", {"session_id": "x", "command": "ls"}).refusal
 
 
-async def test_what_is_typed_is_told_with_the_program_it_is_typed_into(shell: ShellTools) -> None:
+async def test_the_plan_of_input_has_the_running_program(shell: ShellTools) -> None:
     call = {"session_id": "main", "text": "yes\n"}
     assert "main" in planned(shell, "send_input", call).refusal
     await shell.execute("main", "read x", timeout=0)

@@ -78,7 +78,7 @@ async def test_nothing_becomes_another_type_on_the_way(annotation: Any, value: A
     ("annotation", "value"),
     [(float, 5.0), (int | None, None), (list[tuple[int, int]], [[1, 2]]), (str, ""), (Any, {"a": 1})],
 )
-async def test_what_is_meant_is_taken(annotation: Any, value: Any) -> None:
+async def test_compatible_arguments_are_converted(annotation: Any, value: Any) -> None:
     def func(x: Any) -> int:
         return len(repr(x))
 
@@ -94,7 +94,7 @@ async def test_an_exception_of_a_strangers_tool_is_the_calls_failure() -> None:
         await called(broken)
 
 
-async def test_what_ends_an_iteration_fails_its_call_like_any_error() -> None:
+async def test_stop_iteration_fails_its_call_like_any_error() -> None:
     with pytest.raises(ToolError, match="StopIteration"):
         async with asyncio.timeout(10):
             await called(lambda: next(iter(())))
@@ -109,7 +109,7 @@ async def test_a_broken_machine_is_not_the_calls_failure() -> None:
 
 
 @pytest.mark.parametrize("value", [{1}, object(), b"x", {1: 2}, "x" * 3_000_000, 10**30])
-async def test_what_is_not_plain_data_does_not_come_back(value: object) -> None:
+async def test_a_result_that_is_no_plain_data_is_rejected(value: object) -> None:
     with pytest.raises(ToolError, match="Return plain data from the tool"):
         await called(lambda: value)
 
@@ -146,7 +146,7 @@ def test_every_stub_is_python(func: Any) -> None:
     assert "odd_default" not in registry.stubs
 
 
-def test_a_stub_says_what_may_be_passed_by_name() -> None:
+def test_a_stub_marks_positional_and_keyword_parameters() -> None:
     assert "def tool(a: int, /, b: str = 'b', *rest: int, key: bool = False, **more: Any) -> str" in (
         registered(everything).stubs
     )
@@ -161,7 +161,7 @@ async def test_a_long_argument_is_described_in_a_few_words() -> None:
     assert len(told) < 200
 
 
-async def test_a_generator_reports_progress_and_answers_with_what_it_returns() -> None:
+async def test_a_generator_reports_progress_and_its_return_value_is_the_result() -> None:
     def steps(n: int) -> Generator[str, None, str]:
         """Count."""
         for i in range(n):
@@ -194,7 +194,7 @@ async def test_a_generator_that_raises_fails_its_call() -> None:
         await call(registry.get("broken"), {})
 
 
-async def test_a_sync_tool_of_somebody_elses_holds_up_nobody() -> None:
+async def test_a_foreign_sync_tool_does_not_block_the_event_loop() -> None:
     inside, done = threading.Event(), threading.Event()
 
     def wait_for_the_loop() -> str:
@@ -229,7 +229,7 @@ def test_tools_are_added_by_decorator_and_taken_away() -> None:
         return a + b
 
     @registry.tool("look", replace=True)
-    def other() -> str:
+    def look() -> str:
         """Look elsewhere."""
         return "other"
 
@@ -243,7 +243,7 @@ def test_tools_are_added_by_decorator_and_taken_away() -> None:
     assert not registry.names
 
 
-def test_what_is_typed_passes_the_gate_of_commands() -> None:
+def test_input_passes_the_gate_of_commands() -> None:
     policy = Policy(denied_tools={"execute": "read-only"})
     assert policy.denial_reason("send_input") == "read-only"
     assert policy.denial_reason("read_file") is None

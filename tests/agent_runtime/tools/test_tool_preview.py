@@ -47,7 +47,7 @@ def test_a_command_is_shown_whole_and_cannot_forge_another() -> None:
     )
 
 
-def test_what_is_typed_is_shown_as_a_literal() -> None:
+def test_input_is_previewed_as_a_literal() -> None:
     shown = tool.preview_input("yes\n\x1b[A\u202e", terminal="main", running="python -i")
     assert shown == "Typed into terminal main, where `python -i` runs:\n'yes\\n\\x1b[A\\u202e'"
 
@@ -58,7 +58,7 @@ def test_any_other_call_is_shown_with_its_arguments() -> None:
     )
 
 
-def test_blank_lines_are_told_by_their_number_and_nothing_of_a_command_is_left_out() -> None:
+def test_blank_lines_are_counted_and_nothing_of_a_command_is_omitted() -> None:
     lines = ["true", *[" \t"] * 300, *["echo x"] * 400, "", "", "rm -rf ."]
     shown = tool.preview_command("\n".join(lines), terminal="main", cwd="", fresh=False).split("\n")
     assert shown[1:4] == ["$ true", "… 300 blank lines", "> echo x"]
@@ -72,7 +72,7 @@ def test_no_line_can_be_taken_for_one_that_counts_others() -> None:
 
 
 @pytest.mark.parametrize("command", ["x" * 20_001, "x\n" * 10_000, "\u202e" * 4_000, "x\n\n" * 5_000])
-def test_what_is_too_long_is_not_shown_in_part(command: str) -> None:
+def test_a_text_that_is_too_long_is_not_previewed_in_part(command: str) -> None:
     assert not tool.preview_command(command, terminal="main", cwd="", fresh=False)
     assert not tool.preview_input(command, terminal="main", running="cat")
     assert not tool.preview_call("deploy", {"to": command})
@@ -105,5 +105,5 @@ def test_what_is_too_long_is_not_shown_in_part(command: str) -> None:
         (CallFacts(tool="edit_file", args={"path": "a"}, paths=("a",), writes=True), "Write 'a' (edit_file)"),
     ],
 )
-def test_a_call_in_one_line_names_its_files_and_not_what_it_writes(facts: CallFacts, told: str) -> None:
+def test_a_call_in_one_line_has_its_files_without_their_contents(facts: CallFacts, told: str) -> None:
     assert tool.describe_in_line(facts) == told

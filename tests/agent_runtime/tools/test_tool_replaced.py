@@ -1,4 +1,4 @@
-"""A function that stands under the name of a built-in tool: rules about files and commands hold for it, too."""
+"""Rules about files and commands apply to a function registered under a built-in tool's name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def runtime_for(root: Path, control: str, policy: Policy = CAREFUL, **settings: 
 
 
 def recording(calls: list[object]) -> dict[str, Callable[..., object]]:
-    """Functions with the documented parameters, which keep what they are called with."""
+    """Create functions with the documented parameters that record their calls."""
 
     def execute(session_id: str, command: object = "rm all") -> None:
         calls.append((session_id, command))
@@ -85,7 +85,7 @@ def recording(calls: list[object]) -> dict[str, Callable[..., object]]:
         ('find("KEY")', None),
     ],
 )
-async def test_rules_hold_for_what_stands_under_the_name(tmp_path: Path, call: str, refused: str | None) -> None:
+async def test_rules_apply_to_a_replaced_tool(tmp_path: Path, call: str, refused: str | None) -> None:
     (tmp_path / "secrets").mkdir()
     (tmp_path / "linked").symlink_to("secrets")
     calls: list[object] = []

@@ -1,4 +1,4 @@
-"""Replies and what they mean: one table, read by the example tests and by the split tests."""
+"""Table of replies and their values, for the example tests and the split tests."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """A reply, the rule it breaks, and what the model must at least be told."""
+    """A reply, the rule it breaks, and required parts of the error."""
 
     name: str
     text: str
     code: FormatCode
-    told: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
     stop: str = "stop"
 
 
@@ -506,20 +506,20 @@ EARLY_ENDS = (
 )
 
 REJECTED = (
-    Rejected(name="nothing", text="", code="empty", told=("```codepilot", "```completion")),
+    Rejected(name="nothing", text="", code="empty", parts=("```codepilot", "```completion")),
     Rejected(name="blank", text=" \n\t\r\n", code="empty"),
     Rejected(name="only a BOM", text="\ufeff", code="empty"),
     Rejected(name="a BOM and blanks", text="\ufeff \n", code="empty"),
     Rejected(name="nothing, for length", text="", code="empty", stop="length"),
     Rejected(
-        name="two control blocks", text=RUN + RUN, code="multiple_control", told=("Line 4", "line 1", "one codepilot")
+        name="two control blocks", text=RUN + RUN, code="multiple_control", parts=("Line 4", "line 1", "one codepilot")
     ),
     Rejected(name="a second control block instead of the payload", text=WRITE + RUN, code="multiple_control"),
     Rejected(
         name="a second control block after the payload", text=WRITE + "```\nx\n```\n" + RUN, code="multiple_control"
     ),
     Rejected(
-        name="completion before control", text=DONE + RUN, code="completion_first", told=("Line 4", "line 1", "last")
+        name="completion before control", text=DONE + RUN, code="completion_first", parts=("Line 4", "line 1", "last")
     ),
     Rejected(name="completion before its payload", text=WRITE + DONE + "```\nx\n```\n", code="completion_first"),
     Rejected(name="display after the completion", text=DONE + "```\nx\n```\n", code="completion_first"),
@@ -528,38 +528,38 @@ REJECTED = (
         name="control code that does not parse",
         text="Hm.\n```codepilot\nx = 1\nprint((\n```\n",
         code="control_syntax",
-        told=("line 2", "line 2 opens", "print((", "never closed"),
+        parts=("line 2", "line 2 opens", "print((", "never closed"),
     ),
     Rejected(name="control code with a null character", text="```codepilot\nx = '\0'\n```\n", code="control_syntax"),
     Rejected(
         name="control code nested too deeply",
         text="```codepilot\n" + "-" * 9_000 + "1\n```\n",
         code="control_syntax",
-        told=("nested",),
+        parts=("nested",),
     ),
     Rejected(
         name="control code cut by a fence in its string",
         text="```codepilot\nx = '''\n```\n'''\n```\n",
         code="control_syntax",
-        told=("````codepilot",),
+        parts=("````codepilot",),
     ),
     Rejected(
         name="a control block that was not closed before its payload",
         text='```codepilot\nwrite_file("a")\n```py\nx\n```\n',
         code="control_syntax",
-        told=("Line 3 is a fence line", "closed"),
+        parts=("Line 3 is a fence line", "closed"),
     ),
     Rejected(
         name="an open control block that does not parse",
         text="```codepilot\nprint((",
         code="truncated",
-        told=("line 1", "does not parse", "close"),
+        parts=("line 1", "does not parse", "close"),
     ),
     Rejected(
         name="an open control block that needs a payload",
         text="```codepilot\nwrite_file('a')\n",
         code="truncated",
-        told=("line 1",),
+        parts=("line 1",),
     ),
     Rejected(
         name="an open control block that may need payloads",
@@ -570,7 +570,7 @@ REJECTED = (
         name="an open Python payload that does not parse",
         text=WRITE + "```python\nx = (\n",
         code="truncated",
-        told=("line 4", "````"),
+        parts=("line 4", "````"),
     ),
     Rejected(
         name="an open JSON payload that does not parse",
@@ -607,7 +607,7 @@ REJECTED = (
         name="an open payload, then the completion",
         text=WRITE + "```python\nx = 1\n" + DONE,
         code="ambiguous",
-        told=("line 4", "```completion on line 6", "Close the payload"),
+        parts=("line 4", "```completion on line 6", "Close the payload"),
     ),
     Rejected(
         name="an open payload, then the completion, in a text that parses",
@@ -631,20 +631,20 @@ REJECTED = (
         name="an open payload, then another control block",
         text=WRITE + "```python\nx = 1\n" + RUN,
         code="ambiguous",
-        told=("```codepilot",),
+        parts=("```codepilot",),
     ),
     Rejected(
         name="an open display block, then the control block",
         text="```python\nx = 1\n" + RUN,
         code="ambiguous",
-        told=("display", "line 3"),
+        parts=("display", "line 3"),
     ),
     Rejected(
         name="cut in prose that opens a fence",
         text="See\n```pyt",
         code="truncated",
         stop="length",
-        told=("length", "line 2"),
+        parts=("length", "line 2"),
     ),
     Rejected(name="cut in display", text="```python\nx\n", code="truncated", stop="length"),
     Rejected(
@@ -652,14 +652,14 @@ REJECTED = (
         text=WRITE + "```md\nUse\n```",
         code="truncated",
         stop="length",
-        told=("length", "line 6"),
+        parts=("length", "line 6"),
     ),
     Rejected(
         name="cut where the completion seems to close",
         text="```completion\nRun:\n```",
         code="truncated",
         stop="length",
-        told=("line 3",),
+        parts=("line 3",),
     ),
     Rejected(
         name="cut in the fence of the completion, which is no payload too many",
@@ -690,7 +690,7 @@ REJECTED = (
         text="```codepilot\nprint(1)\n",
         code="truncated",
         stop="length",
-        told=("codepilot", "line 1", "shorter"),
+        parts=("codepilot", "line 1", "shorter"),
     ),
     Rejected(name="cut in a payload that parses", text=WRITE + "```python\nx = 1\n", code="truncated", stop="length"),
     Rejected(
@@ -698,7 +698,7 @@ REJECTED = (
         text=RUN + "```completion\nDo",
         code="truncated",
         stop="length",
-        told=("completion",),
+        parts=("completion",),
     ),
     Rejected(
         name="cut inside an ambiguous payload",
@@ -706,22 +706,22 @@ REJECTED = (
         code="truncated",
         stop="length",
     ),
-    Rejected(name="cut before the payload", text=WRITE, code="payload_count", stop="length", told=("length", "has 0")),
+    Rejected(name="cut before the payload", text=WRITE, code="payload_count", stop="length", parts=("length", "has 0")),
     Rejected(
-        name="no payload", text=WRITE, code="payload_count", told=("takes 1 payload,", "has 0", "'a.py'", "line 1")
+        name="no payload", text=WRITE, code="payload_count", parts=("takes 1 payload,", "has 0", "'a.py'", "line 1")
     ),
     Rejected(name="no payload, but a completion", text=WRITE + DONE, code="payload_count"),
     Rejected(
         name="one payload too few",
         text=TWO + "```\nx\n```\n",
         code="payload_count",
-        told=("takes 2 payloads", "has 1", "'b.py'", "line 2"),
+        parts=("takes 2 payloads", "has 1", "'b.py'", "line 2"),
     ),
     Rejected(
         name="one payload too many",
         text=WRITE + "```\nx\n```\n```\ny\n```\n",
         code="payload_count",
-        told=("takes 1 payload,", "line 7", "````"),
+        parts=("takes 1 payload,", "line 7", "````"),
     ),
     Rejected(
         name="an unbalanced bare fence in a payload makes one too many",
@@ -737,7 +737,7 @@ REJECTED = (
         name="another file",
         text=WRITE + "```py filename=b.py\nx\n```\n",
         code="filename_mismatch",
-        told=("Payload 1", "line 4", "filename=b.py", "'a.py'", "line 1"),
+        parts=("Payload 1", "line 4", "filename=b.py", "'a.py'", "line 1"),
     ),
     Rejected(
         name="payloads in the wrong order",

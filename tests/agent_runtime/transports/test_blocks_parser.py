@@ -22,7 +22,7 @@ from tests.agent_runtime.transports.reply_cases import (
 
 
 def outcome(text: str, stop: str, *cuts: int) -> tuple[object, ...]:
-    """Everything a reply comes to, live text included, when it arrives cut at these places."""
+    """Return the value of a reply that arrives in these chunks, with its live text."""
     return outcome_of([text[a:b] for a, b in zip((0, *cuts), (*cuts, len(text)), strict=True)], stop)
 
 
@@ -36,7 +36,7 @@ def outcome_of(chunks: list[str], stop: str) -> tuple[object, ...]:
 
 
 def merged(events: list[Streamed]) -> list[Streamed]:
-    """The events with texts that follow each other added up."""
+    """Join the texts of consecutive events."""
     result: list[Streamed] = []
     for event in events:
         if result and result[-1].completion == event.completion:
@@ -47,7 +47,7 @@ def merged(events: list[Streamed]) -> list[Streamed]:
 
 
 def live(text: str) -> tuple[str, str]:
-    """The prose and the completion that a watcher sees."""
+    """Return the live prose and completion."""
     parser = ReplyParser()
     events = parser.feed(text) + parser.flush()
     return (
@@ -71,7 +71,7 @@ def test_a_rejected_reply_names_the_rule_the_place_and_the_remedy(case: Rejected
     with pytest.raises(FormatError) as caught:
         parse(case.text, case.stop)
     assert caught.value.code == case.code
-    for words in case.told:
+    for words in case.parts:
         assert words in str(caught.value)
 
 

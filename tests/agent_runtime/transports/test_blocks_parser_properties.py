@@ -67,7 +67,7 @@ def replies(draw: st.DrawFn) -> tuple[str, int, list[str], str | None]:
 
 @thorough
 @given(noise, st.sampled_from(["stop", "length"]), st.data())
-def test_no_way_to_cut_a_text_changes_what_it_means(text: str, stop: str, data: st.DataObject) -> None:
+def test_chunk_boundaries_do_not_change_the_value(text: str, stop: str, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     whole = outcome(text, stop)
     assert outcome(text, stop, *cuts) == whole
@@ -85,7 +85,7 @@ def test_the_scanner_loses_and_invents_nothing(text: str) -> None:
 
 @thorough
 @given(replies())
-def test_a_well_formed_reply_gives_back_what_was_put_in(made: tuple[str, int, list[str], str | None]) -> None:
+def test_a_well_formed_reply_is_parsed_into_its_parts(made: tuple[str, int, list[str], str | None]) -> None:
     text, writes, bodies, completion = made
     reply = parse(text)
     assert reply.exact_payloads == writes
@@ -120,7 +120,7 @@ def test_a_reply_cut_anywhere_writes_whole_files_or_nothing(
 
 @thorough
 @given(noise)
-def test_live_text_is_what_the_value_holds(text: str) -> None:
+def test_live_text_equals_the_text_of_the_value(text: str) -> None:
     events, *rest = outcome(text, "stop")
     if len(rest) > 1:
         return

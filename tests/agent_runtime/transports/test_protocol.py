@@ -44,7 +44,7 @@ def test_each_range_that_is_cut_is_named_by_its_file_and_its_lines() -> None:
     assert three == "[not shown, since a step shows 1,000 characters: lines 1-9 of 'c.py']"
 
 
-def test_an_outline_behind_the_last_line_is_told_apart_from_lines() -> None:
+def test_an_outline_after_the_last_line_is_distinguished_from_lines() -> None:
     text, lines = listing("a.py", 1, 3)
     shown = StepOutput(len(text) + 5)
     shown.add_result(f"{text}\nOutline of the rest:\n", lines=lines)
@@ -68,7 +68,7 @@ def test_very_many_results_that_find_no_room_are_counted() -> None:
     assert shown.text().endswith("\n\n[70 more results are not shown]")
 
 
-def test_what_was_shown_goes_on_after_a_pause() -> None:
+def test_output_continues_after_a_pause() -> None:
     before, after = StepOutput(1000), StepOutput(1000)
     before.add_print("x" * 900)
     before.add_result("y" * 700, call="First")

@@ -446,4 +446,4 @@ async def test_a_question_gets_no_answer_and_is_noted() -> None:
 
 async def test_a_call_that_is_too_long_to_be_shown_is_denied_too() -> None:
     _, hooks = _unanswerable(snapshot())
-    assert hooks.by_arguments() == hooks.handlers(EventType.PERMISSION_REQUEST)
+    assert hooks.argument_handlers() == hooks.handlers(EventType.PERMISSION_REQUEST)

@@ -1,4 +1,4 @@
-"""A workspace, a model that keeps what it was asked, and runtimes on them that share a session."""
+"""Fixtures: a workspace, a recording model, and runtimes that share a session."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Start = Callable[..., AsyncRuntime]
 
 @pytest.fixture
 def start(place: Path, tmp_path: Path, sandbox: Sandbox) -> Start:
-    """Makes a runtime as a process that comes later would: the same session, everything else new."""
+    """Create a runtime like a later process: the same session, everything else new."""
 
     def make(
         *replies: str | ScriptedReply,

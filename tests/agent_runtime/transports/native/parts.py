@@ -1,4 +1,4 @@
-"""What tests of native tool calls share: replies with calls, and a model that keeps every request."""
+"""Helpers for tests of native tool calls: replies with calls, and a recording model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent_runtime.providers.scripted import ScriptedReply
 
 
 def asks(*calls: tuple[str, object], text: str = "", stop: str = "stop") -> ScriptedReply:
-    """A reply with calls: a tool's name and its arguments, or the text that stands for their JSON."""
+    """Return a reply with calls: a tool's name and its arguments, or their JSON text."""
     return ScriptedReply(
         text=text,
         stop=stop,  # type: ignore[arg-type] # one of the two words
@@ -28,7 +28,7 @@ def finish(summary: str = "Done.") -> tuple[str, object]:
 
 
 class Model(ScriptedProvider):
-    """The scripted model, which keeps every request."""
+    """Scripted model that records requests."""
 
     def __init__(
         self, replies: Iterable[str | ScriptedReply], *, chunk_chars: int = 16, sees_images: bool = False
@@ -44,18 +44,18 @@ class Model(ScriptedProvider):
 
 
 def requests_of(runtime: AsyncRuntime) -> list[Request]:
-    """What the model was asked."""
+    """Return the requests of a run."""
     assert isinstance(runtime.agent.provider, Model)
     return runtime.agent.provider.requests
 
 
 def answers(runtime: AsyncRuntime) -> list[ToolAnswer]:
-    """Every answer that the session's steps gave."""
+    """Return all answers in the session."""
     return [each for event in runtime.session.events if isinstance(event, Observed) for each in event.answers]
 
 
 def require_answered(messages: Iterable[Message]) -> None:
-    """What every service demands: each request has its answer in the very next message, and no answer stands alone."""
+    """Check the rule of every service: the next message answers each request, and nothing else."""
     before: tuple[str, ...] = ()
     for message in messages:
         assert tuple(each.id for each in message.answers) == before

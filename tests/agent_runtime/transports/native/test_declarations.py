@@ -85,7 +85,7 @@ def test_a_name_that_services_refuse_is_refused_with_the_remedy(start: Start) ->
         _ = runtime._toolbox.schemas
 
 
-def test_all_that_a_model_is_told_of_itself_and_its_tools_is_short(tmp_path: Path) -> None:
+def test_the_system_prompt_and_the_schemas_are_short(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1\n")  # so that the tools of the index are there, too
     sandbox = pick_sandbox("local", SandboxSettings())
     agent = Agent(provider=ScriptedProvider([]), work_dir=tmp_path, sandbox=sandbox, transport="tools")
@@ -97,7 +97,7 @@ def test_all_that_a_model_is_told_of_itself_and_its_tools_is_short(tmp_path: Pat
         assert any(name in schema for schema in schemas)
 
 
-async def test_a_tool_that_only_scripts_are_told_of_can_be_called_directly(start: Start) -> None:
+async def test_a_tool_listed_for_scripts_only_can_be_called_directly(start: Start) -> None:
     async with start(asks(("list_archived_context", {})), asks(finish())) as runtime:
         await runtime.run("Do it")
     assert answers(runtime)[0].ok

@@ -202,7 +202,7 @@ async def test_calls_of_a_reply_are_bounded_those_of_its_scripts_included(start:
     assert sum(isinstance(event, ToolReturned) for event in runtime.session.events) == 3
 
 
-async def test_what_a_reply_shows_is_bounded(start: Start, place: Path) -> None:
+async def test_the_output_of_a_reply_is_limited(start: Start, place: Path) -> None:
     (place / "long.txt").write_text("".join(f"line {n}\n" for n in range(2_000)))
     policy = Policy(limits=RunLimits(max_output_chars_per_step=1_000))
     call = ("read_file", {"path": "long.txt", "end_line": 2_000})
@@ -258,7 +258,7 @@ async def test_a_script_that_waits_goes_on_where_it_stood(start: Start, place: P
 
 
 @pytest.mark.parametrize("apart", [True, False])
-async def test_a_model_is_told_that_a_pause_has_ended_its_scripts_variables(start: Start, *, apart: bool) -> None:
+async def test_a_note_says_that_a_pause_discarded_the_variables_of_scripts(start: Start, *, apart: bool) -> None:
     first, write = ("script", {"code": "kept = 5"}), ("write_file", {"path": "b.txt", "content": "x"})
     steps = (asks(first), asks(write)) if apart else (asks(first, write),)
     async with start(*steps, policy=ASKS) as runtime:
@@ -270,7 +270,7 @@ async def test_a_model_is_told_that_a_pause_has_ended_its_scripts_variables(star
     assert VARIABLES_LOST in answer.text
 
 
-async def test_a_script_that_calls_finish_is_told_that_it_is_a_tool(start: Start) -> None:
+async def test_a_script_that_calls_finish_gets_a_hint_that_it_is_a_tool(start: Start) -> None:
     async with start(asks(("script", {"code": 'finish("Done.")'})), DONE) as runtime:
         await runtime.run("Do it")
         [answer] = requests_of(runtime)[1].messages[-1].answers
@@ -315,9 +315,7 @@ async def test_a_paused_step_is_gone_on_with_only_by_its_own_transport(start: St
 
 
 @pytest.mark.parametrize("first", ["tools", "blocks"])
-async def test_a_run_that_waits_keeps_its_transport_where_nothing_else_is_said(
-    start: Start, place: Path, first: str
-) -> None:
+async def test_a_suspended_run_keeps_its_transport_by_default(start: Start, place: Path, first: str) -> None:
     block = '```codepilot\nwrite_file("b.txt")\n```\n```\nx\n```\n```completion\nDone.\n```\n'
     reply = block if first == "blocks" else asks(("write_file", {"path": "b.txt", "content": "x\n"}), finish())
     async with start(reply, policy=ASKS, transport=first) as runtime:

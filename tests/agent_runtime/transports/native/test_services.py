@@ -28,8 +28,8 @@ WRITE = ("toolu_2", "write_file", '{"path": "b.txt", "content": "é\\n"}')
 ASKS = Policy(rules=(Rule(decision="ask", tool="write_file", reason="writes need a person"),))
 
 
-def told(wire: Wire, body: dict[str, object]) -> str:
-    """What a service is sent as the conversation."""
+def conversation_in(wire: Wire, body: dict[str, object]) -> str:
+    """Return the conversation in a request."""
     return json.dumps(body["input" if wire == "responses" else "messages"], ensure_ascii=False)
 
 
@@ -52,7 +52,7 @@ async def test_a_run_works_pauses_and_finishes(wire: Wire, place: Path, tmp_path
     second = server.requests[1].json
     names = json.dumps(second["tools"])
     assert all(f'"name": "{name}"' in names for name in ("read_file", "script", "finish"))
-    assert all(each.text.split("\n")[0] in told(wire, second) for each in given[:2])
+    assert all(each.text.split("\n")[0] in conversation_in(wire, second) for each in given[:2])
 
 
 class Speaks(ScriptedProvider):
@@ -70,13 +70,13 @@ async def test_another_service_goes_on_with_the_conversation_without_foreign_tho
         )
         async with AsyncRuntime(agent) as runtime:
             assert (await runtime.run("Look")).status is Status.FINISHED
-            await runtime.use(provider_on(server, "responses"))
+            await runtime.set_provider(provider_on(server, "responses"))
             assert (await runtime.run("Look again")).status is Status.FINISHED
             with pytest.raises(SettingsError, match="no tool calls of its own"):
-                await runtime.use(Speaks([]))
+                await runtime.set_provider(Speaks([]))
             assert runtime.agent.provider.model == "gpt-6.2-sol"
-        assert "Hm." in told("anthropic", server.requests[1].json)
+        assert "Hm." in conversation_in("anthropic", server.requests[1].json)
     last = server.requests[2]
     assert last.wire == "responses"
-    assert all(text in told("responses", last.json) for text in ("I look.", "toolu_1", "Look again"))
-    assert "Hm." not in told("responses", last.json)
+    assert all(text in conversation_in("responses", last.json) for text in ("I look.", "toolu_1", "Look again"))
+    assert "Hm." not in conversation_in("responses", last.json)
