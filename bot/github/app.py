@@ -18,16 +18,17 @@ from typing import Annotated
 from urllib.parse import parse_qs, quote, urlsplit
 
 from jwt.exceptions import InvalidKeyError
-from pydantic import AliasPath, BeforeValidator, Field
+from pydantic import AliasChoices, AliasPath, BeforeValidator, Field
 
 from bot.github.auth import AppIdentity, InstallationAuth
 from bot.github.connection import PAGE, GitHubConnection
-from bot.github.types import Answer, Facts, GitHubError, unreadable
+from bot.github.types import Account, Answer, Facts, GitHubError, Text, parse, unreadable
 
 CALLBACK_PATH = "/dashboard/github/back"
 """Where GitHub sends people back to, whom it has signed in: the path of the App's callback URL."""
 MOST_REPOSITORIES = 5_000
 """Of a person who can reach more, the others are not known."""
+_LIST_DELIVERIES, _DELIVERIES = "list the deliveries to the App's webhook", "/app/hook/deliveries"
 _NEXT = re.compile(r'<([^>]*)>; rel="next"')
 
 
@@ -67,36 +68,31 @@ async def describe_app(access: AppAccess) -> AppDescription:
         access.identity.sign()
     except InvalidKeyError as error:
         return AppDescription(permissions={}, clock=None, refused=f"the private key cannot be used: {error}")
+    what = "sign in as the App"
     async with access.connection() as connection:
         try:
-            answer = await connection.request("sign in as the App", "GET", "/app")
+            answer = await connection.request(what, "GET", "/app")
+            description = parse(AppDescription, what, answer.data)
         except GitHubError as error:
             return AppDescription(permissions={}, clock=_clock(error.answer), refused=str(error))
-    app = answer.data
-    return AppDescription(
-        slug=str(app.get("slug") or app.get("name")),
-        permissions={str(name): str(level) for name, level in (app.get("permissions") or {}).items()},
-        events=tuple(map(str, app.get("events") or ())),
-        clock=_clock(answer),
-    )
+    return description.model_copy(update={"clock": _clock(answer)})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppDescription:
-    """What GitHub answered.
+class AppDescription(Facts):
+    """The App as GitHub describes it.
 
     Attributes:
-        slug: the App's name in addresses; empty when GitHub did not accept us.
-        permissions: what the App may do, `read` or `write` by name.
+        slug: the App's name in addresses; empty after a refusal.
+        permissions: `read` or `write` by name.
         events: the events that it receives.
         clock: GitHub's time when it answered; None when no answer came.
-        refused: why GitHub did not accept us; empty when it did.
+        refused: the reason of a refusal; else empty.
     """
 
-    slug: str = ""
-    permissions: Mapping[str, str]
+    slug: str = Field(default="", validation_alias=AliasChoices("slug", "name"))
+    permissions: Mapping[str, str] = Field(default_factory=dict)
     events: tuple[str, ...] = ()
-    clock: datetime | None
+    clock: datetime | None = None
     refused: str = ""
 
 
@@ -106,28 +102,32 @@ async def app_use(access: AppAccess) -> AppUse:
     Raises:
         GitHubError: GitHub did not answer, or does not know the App.
     """
-    what, newest = "list the deliveries to the App's webhook", {"per_page": PAGE}
     async with access.connection() as connection:
-        hook = await connection.json("read where the App's webhook points", "GET", "/app/hook/config")
-        attempts = await connection.read(what, "/app/hook/deliveries", newest)
-        installed = [each async for each in connection.entries("list the App's installations", "/app/installations")]
+        hook = await connection.read(_Webhook, "read the configuration of the App's webhook", "/app/hook/config")
+        attempts = await connection.read(tuple[Attempt, ...], _LIST_DELIVERIES, _DELIVERIES, {"per_page": PAGE})
+        installations = await _installations(connection)
     return AppUse(
-        webhook=str(hook.get("url") or ""),
-        checks_certificate=str(hook.get("insecure_ssl", "0")) == "0",
-        attempts=tuple(Attempt.parse(what, each) for each in attempts),
-        installations=len(installed),
+        webhook=hook.url,
+        checks_certificate=str(hook.insecure_ssl) == "0",
+        attempts=attempts,
+        installations=len(installations),
     )
+
+
+class _Webhook(Facts):
+    url: Text = ""
+    insecure_ssl: str | int = "0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppUse:
-    """How an App is used, as GitHub sees it.
+    """The use of an App, as GitHub sees it.
 
     Attributes:
-        webhook: where its deliveries go; empty when the webhook is off.
+        webhook: the address of its deliveries; empty when the webhook is off.
         checks_certificate: whether GitHub checks the certificate there.
         attempts: the newest attempts to deliver, at most 100, newest first.
-        installations: on how many accounts it is installed.
+        installations: the number of accounts on which it is installed.
     """
 
     webhook: str
@@ -137,7 +137,7 @@ class AppUse:
 
 
 async def installation_of(repo: str, access: AppAccess) -> Installation | None:
-    """The App's installation on a repository; None when it is not installed there, or there is no such repository.
+    """Return the App's installation on a repository; None when there is none, or no such repository.
 
     Args:
         repo: `owner/name`.
@@ -148,38 +148,41 @@ async def installation_of(repo: str, access: AppAccess) -> Installation | None:
     """
     what, path = f"find the App's installation on {repo}", f"/repos/{repo}/installation"
     async with access.connection() as connection:
-        found = await connection.find(what, path)
-    return None if found is None else Installation.parse(what, found)
+        return await connection.find(Installation, what, path)
 
 
 class Installation(Facts):
     """An App on an account.
 
     Attributes:
-        permissions: what the account's owner lets the App do there, `read` or `write` by name: what an App wants anew
-            has to be accepted first.
+        permissions: `read` or `write` by name, as the account's owner has accepted them.
         events: the events that the App receives from there.
     """
 
     id: int
-    permissions: Mapping[str, str]
+    permissions: Mapping[str, str] = Field(default_factory=dict)
     events: tuple[str, ...] = ()
+    suspended_at: Text = ""
 
 
 async def installation_ids(access: AppAccess) -> tuple[int, ...]:
-    """The App's installations that are not suspended.
+    """Return the App's installations that are not suspended.
 
     Raises:
         GitHubError: GitHub did not answer, or does not know the App.
     """
     async with access.connection() as connection:
-        entries = connection.entries("list the App's installations", "/app/installations")
-        return tuple([int(each["id"]) async for each in entries if not each.get("suspended_at")])
+        return tuple(each.id for each in await _installations(connection) if not each.suspended_at)
+
+
+async def _installations(connection: GitHubConnection) -> list[Installation]:
+    entries = connection.entries(Installation, "list the App's installations", "/app/installations")
+    return [each async for each in entries]
 
 
 @asynccontextmanager
 async def app_deliveries(access: AppAccess) -> AsyncIterator[AppDeliveries]:
-    """The deliveries of an App."""
+    """Open the deliveries of an App."""
     async with access.connection() as connection:
         yield AppDeliveries(connection)
 
@@ -195,7 +198,7 @@ class AppDeliveries:
         self._connection = connection
 
     async def attempts(self) -> AsyncIterator[Attempt]:
-        """The attempts of the last days, newest first; the next page is asked for when it is needed.
+        """Yield the attempts of the last days, newest first; the next page is requested when it is needed.
 
         Raises:
             GitHubError: GitHub did not answer, or does not know the App.
@@ -203,10 +206,9 @@ class AppDeliveries:
         cursor = ""
         while True:
             query = {"per_page": PAGE, **({"cursor": cursor} if cursor else {})}
-            what = "list the deliveries to the App's webhook"
-            answer = await self._connection.request(what, "GET", "/app/hook/deliveries", query=query)
-            for each in answer.data:
-                yield Attempt.parse(what, each)
+            answer = await self._connection.request(_LIST_DELIVERIES, "GET", _DELIVERIES, query=query)
+            for attempt in parse(tuple[Attempt, ...], _LIST_DELIVERIES, answer.data):
+                yield attempt
             link = _NEXT.search(answer.headers.get("link", ""))
             cursor = parse_qs(urlsplit(link[1]).query).get("cursor", [""])[0] if link else ""
             if not cursor:
@@ -218,8 +220,8 @@ class AppDeliveries:
         Raises:
             GitHubError: GitHub did not answer, or will not.
         """
-        path = f"/app/hook/deliveries/{attempt}/attempts"
-        await self._connection.json(f"redeliver {attempt}", "POST", path, as_app=True)
+        path = f"{_DELIVERIES}/{attempt}/attempts"
+        await self._connection.request(f"redeliver {attempt}", "POST", path, as_app=True)
 
 
 class Attempt(Facts):
@@ -259,8 +261,7 @@ async def register_app(code: str, api_url: str, ca_file: Path | None = None) -> 
     """
     what, path = "exchange the code for the new App", f"/app-manifests/{quote(code, safe='')}/conversions"
     async with GitHubConnection("", api_url, ca_file=ca_file) as connection:
-        found = await connection.json(what, "POST", path, repeat=False)
-    return RegisteredApp.parse(what, found)
+        return await connection.json(RegisteredApp, what, "POST", path, repeat=False)
 
 
 class RegisteredApp(Facts):
@@ -280,7 +281,7 @@ class RegisteredApp(Facts):
     owner: str = Field(validation_alias=AliasPath("owner", "login"))
     html_url: str
     private_key: str = Field(validation_alias="pem", repr=False)
-    webhook_secret: Annotated[str, BeforeValidator(lambda secret: secret or "")] = Field(repr=False)
+    webhook_secret: Text = Field(default="", repr=False)
     client_id: str
     client_secret: str = Field(repr=False)
 
@@ -317,8 +318,9 @@ class Tokens:
         if app is None or not isinstance(auth, InstallationAuth):
             return None
         path = f"/app/installations/{auth.installation_id}"
-        answer = await self.connection.json("read the App's installation", "GET", path, as_app=True)
-        return bool(answer["permissions"].get("workflows") == "write")
+        what = "read the App's installation"
+        installation = await self.connection.json(Installation, what, "GET", path, as_app=True)
+        return installation.permissions.get("workflows") == "write"
 
     async def _token(self, repo: str, permissions: Mapping[str, str]) -> str:
         auth = self.connection.auth
@@ -328,6 +330,10 @@ class Tokens:
         token = await auth.tokens.get(scope, partial(self.connection.mint, auth, repo, permissions))
         self.minted(token)
         return token
+
+
+class _Repository(Facts):
+    id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,13 +371,12 @@ class OAuthClient:
             "code": code,
             "code_verifier": verifier,
         }
+        path, accept = "/login/oauth/access_token", "application/json"
         async with GitHubConnection("", self.server_url, ca_file=self.ca_file) as connection:
-            found = await connection.json(
-                what, "POST", "/login/oauth/access_token", body, accept="application/json", repeat=False
-            )
-        token = found.get("access_token") if isinstance(found, dict) else None
+            answer = await connection.request(what, "POST", path, body, accept=accept, repeat=False)
+        token = answer.data.get("access_token") if isinstance(answer.data, dict) else None
         if not isinstance(token, str) or not token:
-            # GitHub answers 200 whatever went wrong; the description may repeat what it was sent.
+            # GitHub's status is 200 for any failure; the description may repeat the secret.
             raise unreadable(what, HTTPStatus.OK, "no token; was the code used before, or the client secret changed?")
         return token
 
@@ -382,7 +387,7 @@ class OAuthClient:
             GitHubError: GitHub did not answer, or refuses the token.
         """
         async with GitHubConnection(token, self.api_url, ca_file=self.ca_file) as connection:
-            return str((await connection.read("see who signs in", "/user"))["login"])
+            return (await connection.read(Account, "read the account that signs in", "/user")).login
 
     async def repositories(self, token: str) -> frozenset[int] | None:
         """The ids of the repositories that a person can reach and the App is installed on; None for a token that ended.
@@ -394,13 +399,15 @@ class OAuthClient:
         async with GitHubConnection(token, self.api_url, ca_file=self.ca_file) as connection:
             try:
                 async for each in connection.entries(
-                    "list a person's installations", "/user/installations", within="installations"
+                    Installation, "list a person's installations", "/user/installations", within="installations"
                 ):
-                    path = f"/user/installations/{int(each['id'])}/repositories"
-                    listed = connection.entries("list a person's repositories", path, within="repositories")
+                    path = f"/user/installations/{each.id}/repositories"
+                    listed = connection.entries(
+                        _Repository, "list a person's repositories", path, within="repositories"
+                    )
                     try:
                         async for repo in listed:
-                            found.add(int(repo["id"]))
+                            found.add(repo.id)
                             if len(found) >= MOST_REPOSITORIES:
                                 return frozenset(found)
                     except GitHubError as error:

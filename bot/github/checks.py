@@ -9,7 +9,7 @@ from typing import Any
 
 from bot.events.ci_triggers import FAILED
 from bot.github import types
-from bot.github.connection import GitHubConnection
+from bot.github.connection import PAGE, GitHubConnection
 from bot.github.repos import Accounts
 
 log = logging.getLogger(__name__)
@@ -39,12 +39,12 @@ class Checks:
         """Make a check run. Not repeated on a server error: look with `find` first, then call again."""
         what, path = f"create a check run in {repo}", f"/repos/{repo}/check-runs"
         body = self._check(draft) | {"head_sha": draft.head_sha}
-        return await self._annotate(repo, types.check(await self.connection.json(what, "POST", path, body)), draft)
+        return await self._annotate(repo, await self.connection.json(types.CheckFacts, what, "POST", path, body), draft)
 
     async def update(self, repo: str, check_id: int, draft: types.CheckDraft) -> types.CheckFacts:
         """Make a check run of ours say what `draft` says; only annotations that it does not have yet are sent."""
         what, path = f"update a check run in {repo}", f"/repos/{repo}/check-runs/{check_id}"
-        made = types.check(await self.connection.json(what, "PATCH", path, self._check(draft)))
+        made = await self.connection.json(types.CheckFacts, what, "PATCH", path, self._check(draft))
         return await self._annotate(repo, made, draft)
 
     async def find(self, repo: str, draft: types.CheckDraft) -> tuple[types.CheckFacts, ...]:
@@ -54,14 +54,9 @@ class Checks:
             query["app_id"] = app_id
         job = draft.external_id.rpartition(":")[0]
         path = f"/repos/{repo}/commits/{draft.head_sha}/check-runs"
-        entries = self.connection.entries(f"look for a check run in {repo}", path, query, within="check_runs")
-        return tuple(
-            [
-                types.check(each)
-                async for each in entries
-                if str(each.get("external_id") or "").rpartition(":")[0] == job
-            ]
-        )
+        what = f"look for a check run in {repo}"
+        checks = self.connection.entries(types.CheckFacts, what, path, query, within="check_runs")
+        return tuple([each async for each in checks if each.external_id.rpartition(":")[0] == job])
 
     async def failing(self, repo: str, sha: str) -> tuple[types.RedCheck, ...]:
         """What is red about a commit: other Apps' check runs with their first annotations, and commit statuses.
@@ -72,29 +67,29 @@ class Checks:
         what = f"read the checks of {sha[:10]} of {repo}"
         red: list[types.RedCheck] = []
         async for each in self.connection.entries(
-            what, f"{commit}/check-runs", {"filter": "latest"}, within="check_runs"
+            dict[str, Any], what, f"{commit}/check-runs", {"filter": "latest"}, within="check_runs"
         ):
-            theirs = ours is None or (each.get("app") or {}).get("id") != ours
-            if theirs and each.get("conclusion") in FAILED and len(red) < _RED_READ:
-                annotated = bool((each.get("output") or {}).get("annotations_count"))
-                said = await self.annotations(repo, int(each["id"]), _ANNOTATIONS_READ) if annotated else ()
-                red.append(types.red_check(each, said))
+            check = types.parse(types.CheckFacts, what, each)
+            if (ours is None or check.app_id != ours) and each.get("conclusion") in FAILED and len(red) < _RED_READ:
+                annotations = await self.annotations(repo, check.id, _ANNOTATIONS_READ) if check.annotations else ()
+                red.append(types.parse(types.RedCheck, what, each | {"annotations": annotations}))
         try:
             what = f"read the statuses of {sha[:10]} of {repo}"
-            answer = await self.connection.read(what, f"{commit}/status", {"per_page": 100})
+            path = f"{commit}/status"
+            answer = await self.connection.read(types.CommitStatuses, what, path, {"per_page": PAGE})
         except types.GitHubError as error:
             if error.passing:
                 raise
             log.warning("%s", error)
             return tuple(red)
-        statuses = [each for each in answer.get("statuses", ()) if each.get("state") in _RED_STATUS]
-        return (*red, *map(types.red_status, statuses[:_RED_READ]))
+        statuses = [each for each in answer.statuses if each.conclusion in _RED_STATUS]
+        return (*red, *statuses[:_RED_READ])
 
     async def annotations(self, repo: str, check_id: int, most: int) -> tuple[types.Annotation, ...]:
         """The first annotations of a check run; a workflow's job is one."""
         path = f"/repos/{repo}/check-runs/{check_id}/annotations"
-        found = await self.connection.read(f"read annotations in {repo}", path, {"per_page": most})
-        return tuple(map(types.annotation, found))
+        what, query = f"read annotations in {repo}", {"per_page": most}
+        return await self.connection.read(tuple[types.Annotation, ...], what, path, query)
 
     def _check(self, draft: types.CheckDraft) -> dict[str, Any]:
         output = {
@@ -119,8 +114,8 @@ class Checks:
         for start in range(check.annotations, len(draft.annotations), ANNOTATIONS_A_REQUEST):
             batch = [self._annotation(each) for each in draft.annotations[start : start + ANNOTATIONS_A_REQUEST]]
             body = {"output": output | {"annotations": batch}}
-            answer = await self.connection.json(f"annotate in {repo}", "PATCH", path, body, repeat=False)
-            check = types.check(answer)
+            what = f"annotate in {repo}"
+            check = await self.connection.json(types.CheckFacts, what, "PATCH", path, body, repeat=False)
         return check
 
     def _annotation(self, each: types.Annotation) -> dict[str, Any]:
@@ -146,9 +141,8 @@ class Runs:
 
     async def get(self, repo: str, run_id: int) -> types.RunFacts:
         """A workflow run."""
-        return types.run(
-            await self.connection.read(f"read a workflow run of {repo}", f"/repos/{repo}/actions/runs/{run_id}")
-        )
+        what, path = f"read a workflow run of {repo}", f"/repos/{repo}/actions/runs/{run_id}"
+        return await self.connection.read(types.RunFacts, what, path)
 
     async def jobs(self, repo: str, run_id: int, attempt: int = 0) -> tuple[types.JobFacts, ...]:
         """The jobs of a workflow run, at most a thousand.
@@ -162,8 +156,8 @@ class Runs:
         path += f"/attempts/{attempt}/jobs" if attempt else "/jobs"
         query = {} if attempt else {"filter": "latest"}
         what = f"read the jobs of a workflow run of {repo}"
-        jobs = self.connection.entries(what, path, query, within="jobs", most=_MOST_JOBS)
-        return tuple([types.workflow_job(each) async for each in jobs])
+        jobs = self.connection.entries(types.JobFacts, what, path, query, within="jobs", most=_MOST_JOBS)
+        return tuple([each async for each in jobs])
 
     async def job_log_url(self, repo: str, job_id: int) -> str:
         """Where a job's log is, as text, for a minute and for anyone who has the address.
@@ -216,25 +210,25 @@ class Runs:
         """
         for attempt in range(run.attempt - 1, max(0, run.attempt - 1 - _MOST_ATTEMPTS), -1):
             path = f"/repos/{repo}/actions/runs/{run.id}/attempts/{attempt}"
-            answer = await self.connection.read(f"read an attempt of a workflow run of {repo}", path)
-            if types.run(answer).conclusion == _PASSED:
+            what = f"read an attempt of a workflow run of {repo}"
+            if (await self.connection.read(types.RunFacts, what, path)).conclusion == _PASSED:
                 return True
-        path = f"/repos/{repo}/actions/workflows/{run.workflow_id}/runs"
-        query = {"head_sha": run.head_sha, "status": _PASSED, "event": run.event, "per_page": _FEW}
-        answer = await self.connection.read(f"read the runs of a workflow of {repo}", path, query)
-        found = map(types.run, answer["workflow_runs"])
-        return any(each.id != run.id and each.head_repo_id == run.head_repo_id for each in found)
+        query = {"head_sha": run.head_sha, "status": _PASSED, "event": run.event}
+        runs = [each async for each in self._runs(repo, run, query, most=_FEW)]
+        return any(each.id != run.id and each.head_repo_id == run.head_repo_id for each in runs)
 
     async def rerun_failed_jobs(self, repo: str, run_id: int) -> None:
         """Ask for another attempt of what failed in a run; not repeated, as a second call would be refused."""
         path = f"/repos/{repo}/actions/runs/{run_id}/rerun-failed-jobs"
-        await self.connection.json(f"re-run the failed jobs of {repo}", "POST", path, {}, repeat=False)
+        await self.connection.request(f"re-run the failed jobs of {repo}", "POST", path, {}, repeat=False)
 
     async def artifacts(self, repo: str, name: str, most: int) -> tuple[types.ArtifactFacts, ...]:
         """The artifacts of a name that the repository's runs have kept, newest first, and no more than `most`."""
         path, what = f"/repos/{repo}/actions/artifacts", f"read the artifacts of {repo}"
-        artifacts = self.connection.entries(what, path, {"name": name}, within="artifacts", most=most)
-        return tuple([types.artifact(each) async for each in artifacts])
+        artifacts = self.connection.entries(
+            types.ArtifactFacts, what, path, {"name": name}, within="artifacts", most=most
+        )
+        return tuple([each async for each in artifacts])
 
     async def artifact_url(self, repo: str, artifact_id: int) -> str:
         """Where an artifact is, as a zip file, for a minute and for anyone who has the address.
@@ -245,16 +239,13 @@ class Runs:
         path = f"/repos/{repo}/actions/artifacts/{artifact_id}/zip"
         return await self._address(f"read an artifact of {repo}", path)
 
-    async def _runs(
+    def _runs(
         self, repo: str, like: types.RunFacts, query: Mapping[str, Any], most: int | None = None
     ) -> AsyncIterator[types.RunFacts]:
-        """The runs of the workflow that a run is of, newest first."""
-        path, what = (
-            f"/repos/{repo}/actions/workflows/{like.workflow_id}/runs",
-            f"read the runs of a workflow of {repo}",
-        )
-        async for each in self.connection.entries(what, path, query, within="workflow_runs", most=most):
-            yield types.run(each)
+        """List the runs of the same workflow, newest first."""
+        what = f"read the runs of a workflow of {repo}"
+        path = f"/repos/{repo}/actions/workflows/{like.workflow_id}/runs"
+        return self.connection.entries(types.RunFacts, what, path, query, within="workflow_runs", most=most)
 
     async def _address(self, what: str, path: str) -> str:
         """Where a redirection leads; the token stays here."""

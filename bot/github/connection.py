@@ -30,6 +30,7 @@ from gidgethub import HTTPException
 from gidgethub.abc import GitHubAPI
 from gidgethub.sansio import accept_format
 from opentelemetry.trace import SpanKind
+from pydantic import Field
 from typing_extensions import override
 from yarl import URL
 
@@ -37,7 +38,19 @@ from agent_runtime import traced
 from bot.git.process import CA_FILE_UNREADABLE, RESTORE_CA_FILE, UNKNOWN_AUTHORITY, AuthoritiesError, make_connector
 from bot.github.auth import AppIdentity, Identity, InstallationAuth, Token, TokenStore
 from bot.github.rate_limit import Limits, RequestBudget, RequestPace, Reserve, Urgency
-from bot.github.types import Answer, BotIdentity, GitHubError, details, explained, parsed, remedy_for, unreadable
+from bot.github.types import (
+    Answer,
+    BotIdentity,
+    Facts,
+    GitHubError,
+    Shape,
+    details,
+    explained,
+    parse,
+    parsed,
+    remedy_for,
+    unreadable,
+)
 
 USER_AGENT = "codepilot-bot"
 SECONDS_BETWEEN_WRITES = 1.0
@@ -166,6 +179,7 @@ class GitHubConnection:
 
     async def json(
         self,
+        shape: type[Shape],
         what: str,
         verb: str,
         path: str,
@@ -173,18 +187,20 @@ class GitHubConnection:
         *,
         query: Mapping[str, Any] | None = None,
         **options: Unpack[RequestOptions],
-    ) -> Any:  # noqa: ANN401 - parsed JSON
-        """Make one REST request and return the parsed answer."""
-        return (await self.request(what, verb, path, body, query=query, **options)).data
+    ) -> Shape:
+        """Make one REST request and return the answer in the expected shape."""
+        return parse(shape, what, (await self.request(what, verb, path, body, query=query, **options)).data)
 
-    async def read(self, what: str, path: str, query: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
+    async def read(self, shape: type[Shape], what: str, path: str, query: Mapping[str, Any] | None = None) -> Shape:
         """Return the answer to a GET request."""
-        return await self.json(what, "GET", path, query=query)
+        return await self.json(shape, what, "GET", path, query=query)
 
-    async def find(self, what: str, path: str, query: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
+    async def find(
+        self, shape: type[Shape], what: str, path: str, query: Mapping[str, Any] | None = None
+    ) -> Shape | None:
         """Return the answer to a GET request, or None for 404."""
         try:
-            return await self.json(what, "GET", path, query=query, may_be_absent=True)
+            return await self.json(shape, what, "GET", path, query=query, may_be_absent=True)
         except GitHubError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
@@ -192,16 +208,18 @@ class GitHubConnection:
 
     async def entries(
         self,
+        shape: type[Shape],
         what: str,
         path: str,
         query: Mapping[str, Any] | None = None,
         *,
         within: str = "",
         most: int | None = None,
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncIterator[Shape]:
         """Yield the entries of a list; the next page is requested when it is needed.
 
         Args:
+            shape: of an entry.
             what: for an error's text.
             path: of the list.
             query: beside the paging.
@@ -209,21 +227,22 @@ class GitHubConnection:
             most: the number of entries at most; None for all.
         """
         for page in itertools.count(1):
-            answer = await self.read(what, path, {**(query or {}), "per_page": PAGE, "page": page})
-            entries = answer[within] if within else answer
+            data = (await self.request(what, "GET", path, query={**(query or {}), "per_page": PAGE, "page": page})).data
+            entries = data.get(within) if within and isinstance(data, dict) else data
             if not isinstance(entries, list):
                 raise unreadable(what, HTTPStatus.OK, "no list")
             for entry in entries[: None if most is None else most - PAGE * (page - 1)]:
-                yield entry
+                yield parse(shape, what, entry)
             if len(entries) < PAGE or (most is not None and PAGE * page >= most):
                 return
 
     async def graphql(
         self, what: str, query: str, variables: Mapping[str, Any], *, needs: str, writes: bool = True
-    ) -> Any:  # noqa: ANN401 - parsed JSON
+    ) -> dict[str, Any]:
         """Make one GraphQL request and return its `data`; see `RequestOptions` for `needs` and `writes`."""
         url, body = f"{self.base_url.removesuffix('/v3')}/graphql", {"query": query, "variables": variables}
-        return (await self.json(what, "POST", url, body, needs=needs, writes=writes, repeat=True))["data"]
+        answer = await self.request(what, "POST", url, body, needs=needs, writes=writes, repeat=True)
+        return dict(answer.data["data"])
 
     async def token(self, *, as_app: bool = False) -> tuple[str, str]:
         """Return the scheme and the token that sign a request; both empty for an anonymous one."""
@@ -236,7 +255,8 @@ class GitHubConnection:
 
     async def mint(self, auth: InstallationAuth, repo: str = "", permissions: Mapping[str, str] | None = None) -> Token:
         """Request a token for one repository and some permissions, or for the whole installation."""
-        answer = await self.json(
+        minted = await self.json(
+            _MintedToken,
             f"create a token for {repo or 'the installation'}",
             "POST",
             f"/app/installations/{auth.installation_id}/access_tokens",
@@ -244,8 +264,7 @@ class GitHubConnection:
             as_app=True,
             repeat=True,
         )
-        expires_at = datetime.fromisoformat(answer["expires_at"])  # by GitHub's clock
-        return Token.lasting((expires_at - auth.app.now()).total_seconds(), str(answer["token"]))
+        return Token.lasting((minted.expires_at - auth.app.now()).total_seconds(), minted.token)
 
     async def exchange(
         self, verb: str, url: str, headers: Mapping[str, str], body: bytes
@@ -281,6 +300,12 @@ class GitHubConnection:
                         raise aiohttp.ClientPayloadError(f"an answer of more than {MAX_ANSWER_BYTES:,} bytes")
                 received = {name.lower(): value for name, value in response.headers.items()}
                 return response.status, received, bytes(content)
+
+
+class _MintedToken(Facts):
+    token: str = Field(repr=False)
+    expires_at: datetime
+    """By GitHub's clock."""
 
 
 class _Request(GitHubAPI):
@@ -426,10 +451,11 @@ class _Request(GitHubAPI):
         in_workflow = self._connection.app is None
         if answer.status >= HTTPStatus.BAD_REQUEST:
             return refusal(self._what, answer, self._attempt - self._renewed, in_workflow=in_workflow)
-        if not self._needs or (answer.data.get("data") or {}).get(self._needs) is not None:
+        content = answer.data if isinstance(answer.data, dict) else {}
+        if not self._needs or (content.get("data") or {}).get(self._needs) is not None:
             return None
         # GitHub's status is 200 for any failure: https://docs.github.com/graphql/guides/forming-calls-with-graphql
-        if errors := answer.data.get("errors"):
+        if errors := content.get("errors"):
             answer = replace(answer, status=graphql_status(errors))
             return refusal(self._what, answer, self._attempt - self._renewed, in_workflow=in_workflow)
         return unreadable(self._what, HTTPStatus.OK, f"an answer without `{self._needs}`")

@@ -1,4 +1,7 @@
-"""GraphQL documents, their variables, and their answers as values. Pure."""
+"""GraphQL documents, their variables, and their answers as values. Pure.
+
+The documents name fields as REST does, so that one class reads both.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,25 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from bot.git.change import Change
-from bot.github.types import CannotExpressError, CommitFacts, PullFacts, PullLink, RepoFacts, Snapshot, ThreadFacts
+from pydantic import AliasPath, Field
 
-Json = Mapping[str, Any]
+from bot.git.change import Change
+from bot.github.types import CannotExpressError, CommitFacts, Facts, PullLink
+
 MAX_BYTES = 20 * 1024 * 1024
 """Of file contents; GitHub refuses request bodies of about twice that, and base64 adds a third."""
 _PLAIN_FILE = "100644"
 _SUBMODULE = "160000"
 _THREAD = """
-number title body url locked
-author {
-  login ... on Bot { databaseId }
-  ... on Mannequin { databaseId } ... on Organization { databaseId } ... on User { databaseId }
+number title body html_url: url locked
+user: author {
+  login ... on Bot { id: databaseId }
+  ... on Mannequin { id: databaseId } ... on Organization { id: databaseId } ... on User { id: databaseId }
 }
 labels(first: 100) { nodes { name } }
 """
 _REPOSITORY = """
-id databaseId nameWithOwner isPrivate isArchived url
+node_id: id id: databaseId full_name: nameWithOwner private: isPrivate archived: isArchived html_url: url
 defaultBranchRef { name target { oid } }
 """
 
@@ -36,8 +40,9 @@ query ($owner: String!, $name: String!, $number: Int!) {{
       __typename
       ... on Issue {{ {_THREAD} issueState: state }}
       ... on PullRequest {{
-        {_THREAD} pullState: state isDraft isCrossRepository headRefName headRefOid baseRefName baseRefOid
-        headRepository {{ databaseId nameWithOwner }} baseRef {{ target {{ oid }} }}
+        {_THREAD} pullState: state merged draft: isDraft from_fork: isCrossRepository
+        head_ref: headRefName head_sha: headRefOid base_ref: baseRefName base_sha: baseRefOid
+        head: headRepository {{ repo_id: databaseId repo_name: nameWithOwner }} baseRef {{ target {{ oid }} }}
       }}
     }}
   }}
@@ -53,82 +58,10 @@ query ($owner: String!, $name: String!, $ref: String!) {{
 """
 
 
-def snapshot(data: Json, *, default_branch: str) -> Snapshot:
-    """The answer as values.
-
-    Args:
-        data: what `repository` answered.
-        default_branch: its name, where the answer cannot have it, since an empty repository has no branches.
-    """
-    head, found = data.get("defaultBranchRef"), data.get("issueOrPullRequest")
-    url = str(data["url"])
-    thread, pull, base_head = None, None, None
-    if found is not None:
-        login, account = _author(found)
-        is_pull = found["__typename"] == "PullRequest"
-        state = found["pullState"] if is_pull else found["issueState"]
-        thread = ThreadFacts(
-            kind="pull" if is_pull else "issue",
-            number=int(found["number"]),
-            state="open" if state == "OPEN" else "closed",
-            locked=bool(found["locked"]),
-            title=str(found["title"]),
-            body=str(found["body"] or ""),
-            author=login,
-            author_id=account,
-            labels=tuple(str(each["name"]) for each in (found.get("labels") or {}).get("nodes") or () if each),
-            html_url=str(found["url"]),
-        )
-        if is_pull:
-            home, base_head = found.get("headRepository"), _head(found["baseRef"])
-            pull = PullFacts(
-                number=thread.number,
-                state=thread.state,
-                merged=state == "MERGED",
-                draft=bool(found["isDraft"]),
-                locked=thread.locked,
-                author=login,
-                author_id=account,
-                head_ref=str(found["headRefName"]),
-                head_sha=str(found["headRefOid"]),
-                head_repo=str(home["nameWithOwner"]) if home else None,
-                head_repo_id=int(home["databaseId"]) if home else None,
-                base_ref=str(found["baseRefName"]),
-                base_sha=str(found["baseRefOid"]),
-                from_fork=bool(found["isCrossRepository"]),
-                html_url=thread.html_url,
-            )
-    return Snapshot(
-        repo=RepoFacts(
-            id=int(data["databaseId"]),
-            full_name=str(data["nameWithOwner"]),
-            private=bool(data["isPrivate"]),
-            archived=bool(data["isArchived"]),
-            default_branch=str(head["name"]) if head else default_branch,
-            clone_url=f"{url}.git",
-            html_url=url,
-            node_id=str(data["id"]),
-        ),
-        default_head=_head(head),
-        thread=thread,
-        pull=pull,
-        base_head=base_head,
-        branch_head=_head(data.get("ref")),
-    )
-
-
-def _head(ref: Json | None) -> str | None:
-    return str(ref["target"]["oid"]) if ref else None
-
-
-def _author(data: Json) -> tuple[str, int]:
-    """Login and numeric id; a deleted account is called `ghost` and has no id, as in `types`."""
-    author = data.get("author") or {}
-    return str(author.get("login", "ghost")), int(author.get("databaseId") or 0)
-
-
 _COMMIT = """
-createCommitOnBranch(input: $commit) { commit { oid url message tree { oid } parents(first: 2) { nodes { oid } } } }
+createCommitOnBranch(input: $commit) {
+  commit { oid html_url: url message tree { oid } parents(first: 2) { nodes { oid } } }
+}
 """
 COMMIT = f"mutation ($commit: CreateCommitOnBranchInput!) {{ {_COMMIT} }}"
 
@@ -144,7 +77,7 @@ NEW_BRANCH_WITH_PULL = f"""
 mutation ($ref: CreateRefInput!, $commit: CreateCommitOnBranchInput!, $pull: CreatePullRequestInput!) {{
   createRef(input: $ref) {{ ref {{ name }} }}
   {_COMMIT}
-  createPullRequest(input: $pull) {{ pullRequest {{ number url isDraft }} }}
+  createPullRequest(input: $pull) {{ pullRequest {{ number html_url: url draft: isDraft }} }}
 }}
 """
 
@@ -191,24 +124,11 @@ def check_expressible(change: Change) -> None:
         raise CannotExpressError(f"the contents exceed {MAX_BYTES // 1024**2} MiB")
 
 
-def committed(data: Mapping[str, Any]) -> CommitFacts:
-    """The commit that a mutation answered."""
-    commit = data["createCommitOnBranch"]["commit"]
-    return CommitFacts(
-        sha=str(commit["oid"]),
-        tree_sha=str(commit["tree"]["oid"]),
-        parents=tuple(str(each["oid"]) for each in commit["parents"]["nodes"]),
-        message=str(commit["message"]),
-        html_url=str(commit["url"]),
-    )
+class CommitResult(Facts):
+    """The result of a mutation: the commit, and the pull request if one was opened."""
 
-
-def opened(data: Mapping[str, Any]) -> PullLink | None:
-    """The pull request that a mutation answered; None when there is none."""
-    pull = (data.get("createPullRequest") or {}).get("pullRequest")
-    if pull is None:
-        return None
-    return PullLink(number=int(pull["number"]), html_url=str(pull["url"]), draft=bool(pull["isDraft"]))
+    commit: CommitFacts = Field(validation_alias=AliasPath("createCommitOnBranch", "commit"))
+    pull: PullLink | None = Field(default=None, validation_alias=AliasPath("createPullRequest", "pullRequest"))
 
 
 def blobs_query(count: int) -> str:
@@ -221,14 +141,19 @@ def blobs_query(count: int) -> str:
     return f"query ($owner: String!, $name: String!{ids}) {{ repository(owner: $owner, name: $name) {{ {fields} }} }}"
 
 
-def blob_texts(data: Json) -> dict[str, bytes]:
-    """The contents of the blobs that `repository` answered, by id, without those that it does not give as they are.
+class Blob(Facts):
+    """A blob; a binary one has no text, and that of one in another encoding than UTF-8 is GitHub's guess.
 
-    A binary one has no text, and that of one in another encoding than UTF-8 is what GitHub took it for.
+    Of another object it has no field.
     """
-    found = {}
-    for each in filter(None, data.values()):  # GitHub answers null for an id that it does not have
-        content = (each["text"] or "").encode()
-        if each["text"] is not None and not each["isTruncated"] and len(content) == each["byteSize"]:
-            found[str(each["oid"])] = content
-    return found
+
+    oid: str = ""
+    size: int = Field(default=0, validation_alias="byteSize")
+    truncated: bool = Field(default=False, validation_alias="isTruncated")
+    text: str | None = None
+
+    @property
+    def content(self) -> bytes | None:
+        """The bytes; None when the text is not exactly these."""
+        content = None if self.text is None or self.truncated else self.text.encode()
+        return content if content is not None and len(content) == self.size else None

@@ -26,6 +26,10 @@ _FULL = "application/vnd.github.full+json"
 _ROOM = 1_000
 
 
+class _RenderedText(types.Facts):
+    body_html: types.Text = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Threads:
     """Issues and pull requests, as they are now."""
@@ -48,29 +52,28 @@ class Threads:
 
     async def get(self, repo: str, number: int) -> types.ThreadFacts:
         """An issue or pull request as it is now."""
-        return types.thread(await self.connection.read(f"read {repo}#{number}", f"/repos/{repo}/issues/{number}"))
+        path = f"/repos/{repo}/issues/{number}"
+        return await self.connection.read(types.ThreadFacts, f"read {repo}#{number}", path)
 
     async def own_issue(self, repo: str, author: types.BotIdentity, mark: str) -> int | None:
         """The oldest open issue of ours whose description holds a mark; None where there is none."""
         what, path = f"look for our issues in {repo}", f"/repos/{repo}/issues"
         query = {"creator": author.login, "state": "open", "direction": "asc"}
-        async for each in self.connection.entries(what, path, query):
-            issue = types.thread(each)
+        async for issue in self.connection.entries(types.ThreadFacts, what, path, query):
             if issue.kind == "issue" and issue.author_id == author.id and mark in issue.body:
                 return issue.number
         return None
 
     async def open_issue(self, repo: str, *, title: str, body: str) -> int:
         """Open an issue. Not repeated on a server error: look with `own_issue` first, then call again."""
-        made = {"title": title, "body": body}
-        answer = await self.connection.json(f"open an issue in {repo}", "POST", f"/repos/{repo}/issues", made)
-        return int(answer["number"])
+        what, path, issue = f"open an issue in {repo}", f"/repos/{repo}/issues", {"title": title, "body": body}
+        return (await self.connection.json(types.PullLink, what, "POST", path, issue)).number
 
     async def remove_label(self, repo: str, number: int, name: str) -> None:
         """Take a label off a thread; one that is not on it will do."""
         path = f"/repos/{repo}/issues/{number}/labels/{quote(name, safe='')}"
         try:
-            await self.connection.json(f"remove a label from {repo}#{number}", "DELETE", path)
+            await self.connection.request(f"remove a label from {repo}#{number}", "DELETE", path)
         except types.GitHubError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
@@ -78,9 +81,10 @@ class Threads:
     async def _snapshot(self, what: str, query: str, variables: Mapping[str, Any]) -> types.Snapshot:
         repo = f"{variables['owner']}/{variables['name']}"
         answer = await self.connection.graphql(what, query, variables, needs="repository", writes=False)
-        found = answer["repository"]
-        empty = found.get("defaultBranchRef") is None
-        return graphql.snapshot(found, default_branch=(await self.repos.get(repo)).default_branch if empty else "")
+        data = types.parse(dict[str, Any], what, answer["repository"])
+        if data.get("defaultBranchRef") is None:  # an empty repository
+            data["default_branch"] = (await self.repos.get(repo)).default_branch
+        return types.parse(types.Snapshot, what, data | {"repo": data})
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,7 @@ class Comments:
         # Strangers get another one, and must not use up what keeps the line short for people with write access.
         urgency = Urgency.SIGN if content == "eyes" else None
         what = f"react in {repo}#{spot.number}"
-        await self.connection.json(what, "POST", path, body, repeat=True, urgency=urgency)
+        await self.connection.request(what, "POST", path, body, repeat=True, urgency=urgency)
 
     async def create(self, repo: str, spot: types.Spot, body: str) -> types.CommentFacts:
         """Comment on a thread. Not repeated on a server error: look with `find` first, then call again."""
@@ -112,34 +116,33 @@ class Comments:
         lines = f"/repos/{repo}/pulls/{spot.number}/comments/{spot.root}/replies"
         path = thread if spot.kind == "thread" else lines
         what = f"comment on {repo}#{spot.number}"
-        return types.comment(await self.connection.json(what, "POST", path, {"body": self.redact(body)}))
+        return await self.connection.json(types.CommentFacts, what, "POST", path, {"body": self.redact(body)})
 
     async def edit(self, repo: str, spot: types.Spot, comment_id: int, body: str) -> types.CommentFacts:
         """Replace the body of a comment of ours."""
         what, path = f"edit a comment in {repo}", _comment_path(repo, spot, comment_id)
-        return types.comment(await self.connection.json(what, "PATCH", path, {"body": self.redact(body)}))
+        return await self.connection.json(types.CommentFacts, what, "PATCH", path, {"body": self.redact(body)})
 
     async def get(self, repo: str, spot: types.Spot, comment_id: int) -> types.CommentFacts | None:
         """A comment as it is now; None when it is gone."""
-        answer = await self.connection.find(f"read a comment in {repo}", _comment_path(repo, spot, comment_id))
-        return None if answer is None else types.comment(answer)
+        what, path = f"read a comment in {repo}", _comment_path(repo, spot, comment_id)
+        return await self.connection.find(types.CommentFacts, what, path)
 
     async def find(self, repo: str, spot: types.Spot, marker: str, author_id: int) -> tuple[types.CommentFacts, ...]:
         """The comments of a thread by this author that hold `marker`, oldest first."""
         what = f"read the comments of {repo}#{spot.number}"
-        found: list[types.CommentFacts] = []
-        async for each in self.connection.entries(what, _thread_path(repo, spot)):
-            comment = types.comment(each)
-            here = spot.kind == "thread" or types.review_comment(each).root == spot.root
-            if here and comment.author_id == author_id and marker in comment.body:
-                found.append(comment)
-        return tuple(found)
+        if spot.kind == "thread":
+            comments = await self.of_thread(repo, spot.number)
+        else:
+            lines = self.connection.entries(types.ReviewCommentFacts, what, _thread_path(repo, spot))
+            comments = tuple([each.comment async for each in lines if each.root == spot.root])
+        return tuple(each for each in comments if each.author_id == author_id and marker in each.body)
 
     async def of_thread(self, repo: str, number: int) -> tuple[types.CommentFacts, ...]:
         """The comments below an issue or pull request, oldest first."""
         path = _thread_path(repo, types.Spot(kind="thread", number=number))
         what = f"read the comments of {repo}#{number}"
-        return tuple([types.comment(each) async for each in self.connection.entries(what, path)])
+        return tuple([each async for each in self.connection.entries(types.CommentFacts, what, path)])
 
     async def rendered(self, repo: str, number: int, kind: Text, text_id: int = 0) -> str:
         """A text as GitHub shows it, in HTML, where attachments have addresses that serve for the next minutes.
@@ -152,8 +155,8 @@ class Comments:
             "review_comment": f"/repos/{repo}/pulls/comments/{text_id}",
             "review": f"/repos/{repo}/pulls/{number}/reviews/{text_id}",
         }[kind]
-        answer = await self.connection.json(f"read a text in {repo}#{number}", "GET", path, accept=_FULL)
-        return str(answer.get("body_html") or "")
+        what = f"read a text in {repo}#{number}"
+        return (await self.connection.json(_RenderedText, what, "GET", path, accept=_FULL)).body_html
 
 
 def _thread_path(repo: str, spot: types.Spot) -> str:
@@ -173,21 +176,20 @@ class Pulls:
 
     async def get(self, repo: str, number: int) -> types.PullFacts:
         """A pull request's two ends as they are now."""
-        return types.pull(
-            await self.connection.read(f"read pull request {repo}#{number}", f"/repos/{repo}/pulls/{number}")
-        )
+        what, path = f"read pull request {repo}#{number}", f"/repos/{repo}/pulls/{number}"
+        return await self.connection.read(types.PullFacts, what, path)
 
     async def open_from(self, repo: str, branch: str, *, base: str = "") -> tuple[types.PullFacts, ...]:
         """The open pull requests from a branch of the repository itself, into `base` where that is given."""
         query = {"head": f"{repo.partition('/')[0]}:{branch}", "state": "open"} | ({"base": base} if base else {})
         what = f"look for pull requests from {branch} in {repo}"
-        return tuple(map(types.pull, await self.connection.read(what, f"/repos/{repo}/pulls", query)))
+        return await self.connection.read(tuple[types.PullFacts, ...], what, f"/repos/{repo}/pulls", query)
 
     async def own_into(self, repo: str, base: str, prefix: str, *, author_id: int) -> str:
         """The page of an open pull request of this author from a branch here that begins with `prefix`; or empty."""
         path, query = f"/repos/{repo}/pulls", {"state": "open", "base": base}
-        async for each in self.connection.entries(f"read the pull requests of {repo}", path, query):
-            pull = types.pull(each)
+        what = f"read the pull requests of {repo}"
+        async for pull in self.connection.entries(types.PullFacts, what, path, query):
             if pull.author_id == author_id and not pull.from_fork and pull.head_ref.startswith(prefix):
                 return pull.html_url
         return ""
@@ -199,10 +201,8 @@ class Pulls:
         number and the commit decide.
         """
         query = {"state": "open", "head": f"{fork.partition('/')[0]}:{branch}"}
-        found = await self.connection.read(
-            f"look for a pull request of {fork} in {repo}", f"/repos/{repo}/pulls", query
-        )
-        pulls = map(types.pull, found)
+        what, path = f"look for a pull request of {fork} in {repo}", f"/repos/{repo}/pulls"
+        pulls = await self.connection.read(tuple[types.PullFacts, ...], what, path, query)
         numbers = [each.number for each in pulls if (each.head_repo_id, each.head_sha) == (fork_id, sha)]
         return numbers[0] if len(numbers) == 1 else None
 
@@ -211,7 +211,8 @@ class Pulls:
         data = {"head": head, "base": pull.base, **pull.fields(self.redact)}
         what = f"open a pull request from {head} in {repo}"
         try:
-            return types.pull_link(await self.connection.json(what, "POST", f"/repos/{repo}/pulls", data, repeat=True))
+            path = f"/repos/{repo}/pulls"
+            return await self.connection.json(types.PullLink, what, "POST", path, data, repeat=True)
         except types.GitHubError as error:
             if error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
                 raise
@@ -232,12 +233,12 @@ class Reviews:
     async def of_pull(self, repo: str, number: int) -> tuple[types.ReviewFacts, ...]:
         """The reviews of a pull request, oldest first."""
         what, path = f"read the reviews of {repo}#{number}", f"/repos/{repo}/pulls/{number}/reviews"
-        return tuple([types.review(each) async for each in self.connection.entries(what, path)])
+        return tuple([each async for each in self.connection.entries(types.ReviewFacts, what, path)])
 
     async def line_comments(self, repo: str, number: int) -> tuple[types.ReviewCommentFacts, ...]:
         """The comments on lines of a pull request, oldest first."""
         what, path = f"read the review comments of {repo}#{number}", f"/repos/{repo}/pulls/{number}/comments"
-        return tuple([types.review_comment(each) async for each in self.connection.entries(what, path)])
+        return tuple([each async for each in self.connection.entries(types.ReviewCommentFacts, what, path)])
 
     async def create(self, repo: str, number: int, draft: types.ReviewDraft) -> types.ReviewFacts:
         """Review a pull request. Where GitHub will not take the notes on lines, the body says them.
@@ -259,7 +260,7 @@ class Reviews:
             "comments": [self._note(each) for each in draft.notes],
         }
         path = f"/repos/{repo}/pulls/{number}/reviews"
-        return types.review(await self.connection.json(f"review {repo}#{number}", "POST", path, body))
+        return await self.connection.json(types.ReviewFacts, f"review {repo}#{number}", "POST", path, body)
 
     def _note(self, note: types.ReviewNote) -> dict[str, object]:
         body = self.redact(note.body)[: types.BODY_LIMIT]

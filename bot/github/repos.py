@@ -9,8 +9,10 @@ import base64
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, get_args
+from typing import Any, cast, get_args
 from urllib.parse import quote
+
+from pydantic import AliasPath, Field, RootModel
 
 from bot.domain.access import Role
 from bot.git.change import Change
@@ -19,6 +21,48 @@ from bot.github.connection import GitHubConnection
 
 # The account behind the token that GitHub gives a workflow: https://api.github.com/users/github-actions[bot]
 _ACTIONS_LOGIN = "github-actions[bot]"
+
+
+class _Content(types.FolderFile):
+    type: str
+    name: str
+    encoding: types.Text = ""
+    content: types.Text = ""
+
+
+class _Contents(RootModel[_Content | list[_Content]]):
+    """A file, or the entries of a folder."""
+
+
+class _Reference(types.Facts):
+    ref: str
+    sha: str = Field(validation_alias=AliasPath("object", "sha"))
+
+
+class _Label(types.Facts):
+    name: str
+
+
+class _AppFacts(types.Facts):
+    id: int
+    slug: str
+
+
+class _Permission(types.Facts):
+    """A role, by the collaborator-permission API.
+
+    `role_name` may be an organisation's own role; then `permission` names the basic one it builds on:
+    https://docs.github.com/rest/collaborators/collaborators#get-repository-permissions-for-a-user
+    """
+
+    account_id: int = Field(default=0, validation_alias=AliasPath("user", "id"))
+    role_name: types.Text = ""
+    permission: types.Text = ""
+
+    @property
+    def role(self) -> Role:
+        known = (each for each in (self.role_name, self.permission) if each in get_args(Role))
+        return cast("Role", next(known, "none"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +74,7 @@ class Repos:
 
     async def get(self, repo: str) -> types.RepoFacts:
         """The repository as it is now."""
-        return types.repo(await self.connection.read(f"read {repo}", f"/repos/{repo}"))
+        return await self.connection.read(types.RepoFacts, f"read {repo}", f"/repos/{repo}")
 
     async def file_at(self, repo: str, path: str, ref: str | None = None) -> bytes | None:
         """A file's bytes, or None when there is no file of that name, or no repository that we may see.
@@ -45,28 +89,26 @@ class Repos:
         """
         what = f"read {path} of {repo}"
         query = {"ref": ref} if ref else None
-        answer = await self.connection.find(what, f"/repos/{repo}/contents/{quote(path)}", query)
-        if not isinstance(answer, Mapping) or answer.get("type") != "file":  # a folder is a list
+        contents = await self.connection.find(_Contents, what, f"/repos/{repo}/contents/{quote(path)}", query)
+        file = contents.root if contents else None
+        if not isinstance(file, _Content) or file.type != "file":
             return None
-        if answer.get("encoding") != "base64":  # over 1 MB GitHub gives the content to those who ask for the blob alone
-            raise types.FileTooLargeError(repo, path, int(answer["size"]))
-        return base64.b64decode(answer["content"])
+        if file.encoding != "base64":  # over 1 MB GitHub gives the content only with the blob
+            raise types.FileTooLargeError(repo, path, file.size)
+        return base64.b64decode(file.content)
 
     async def installed(self) -> tuple[types.RepoFacts, ...]:
         """The repositories of the App's installation that we act for."""
         what, path = "list the installation's repositories", "/installation/repositories"
-        entries = self.connection.entries(what, path, within="repositories")
-        return tuple([types.repo(each) async for each in entries])
+        repos = self.connection.entries(types.RepoFacts, what, path, within="repositories")
+        return tuple([each async for each in repos])
 
     async def files_in(self, repo: str, path: str) -> dict[str, types.FolderFile]:
         """The files in a folder of the default branch, by name; empty where there is no such folder."""
-        answer = await self.connection.find(f"list {path} of {repo}", f"/repos/{repo}/contents/{quote(path)}")
-        entries = answer if isinstance(answer, list) else ()  # a file is a mapping
-        return {
-            str(each["name"]): types.FolderFile(sha=str(each["sha"]), size=int(each["size"]))
-            for each in entries
-            if each["type"] == "file"
-        }
+        what, url = f"list {path} of {repo}", f"/repos/{repo}/contents/{quote(path)}"
+        contents = await self.connection.find(_Contents, what, url)
+        entries = contents.root if contents and isinstance(contents.root, list) else ()
+        return {each.name: each for each in entries if each.type == "file"}
 
     async def contents_of(self, repo: str, blobs: Collection[str]) -> dict[str, bytes]:
         """The contents of small text files by their blobs' ids, all in one request.
@@ -79,43 +121,39 @@ class Repos:
             return {}
         owner, _, name = repo.partition("/")
         ids = {f"a{number}": sha for number, sha in enumerate(dict.fromkeys(blobs))}
-        answer = await self.connection.graphql(
-            f"read files of {repo}",
-            graphql.blobs_query(len(ids)),
-            {"owner": owner, "name": name, **ids},
-            needs="repository",
-            writes=False,
-        )
-        return graphql.blob_texts(answer["repository"])
+        what, query = f"read files of {repo}", graphql.blobs_query(len(ids))
+        variables = {"owner": owner, "name": name, **ids}
+        answer = await self.connection.graphql(what, query, variables, needs="repository", writes=False)
+        entries = types.parse(dict[str, graphql.Blob | None], what, answer["repository"]).values()
+        return {each.oid: each.content for each in entries if each is not None and each.content is not None}
 
     async def branch_head(self, repo: str, branch: str) -> str | None:
         """The commit a branch stands at, or None when there is no such branch, or the repository is empty."""
         what, path = f"read branch {branch} of {repo}", f"/repos/{repo}/git/ref/heads/{quote(branch)}"
         try:
-            answer = await self.connection.find(what, path)
+            reference = await self.connection.find(_Reference, what, path)
         except types.GitHubError as error:
             # https://docs.github.com/rest/git/refs: 409 where nothing was pushed yet
             if error.status != HTTPStatus.CONFLICT:
                 raise
             return None
-        return None if answer is None else str(answer["object"]["sha"])
+        return None if reference is None else reference.sha
 
     async def branches_named(self, repo: str, prefix: str) -> tuple[str, ...]:
         """The names of the branches that begin so."""
         what, path = f"look for branches {prefix} of {repo}", f"/repos/{repo}/git/matching-refs/heads/{quote(prefix)}"
-        found = await self.connection.find(what, path)
-        return tuple(str(each["ref"]).removeprefix("refs/heads/") for each in found or ())
+        references = await self.connection.find(list[_Reference], what, path)
+        return tuple(each.ref.removeprefix("refs/heads/") for each in references or ())
 
     async def commit(self, repo: str, sha: str) -> types.CommitFacts:
         """A commit's tree and parents."""
-        return types.commit(
-            await self.connection.read(f"read commit {sha[:10]} of {repo}", f"/repos/{repo}/git/commits/{sha}")
-        )
+        what, path = f"read commit {sha[:10]} of {repo}", f"/repos/{repo}/git/commits/{sha}"
+        return await self.connection.read(types.CommitFacts, what, path)
 
     async def labels(self, repo: str) -> tuple[str, ...]:
         """Names of the labels that a repository has."""
         what, path = f"read the labels of {repo}", f"/repos/{repo}/labels"
-        return types.label_names([each async for each in self.connection.entries(what, path)])
+        return tuple([each.name async for each in self.connection.entries(_Label, what, path)])
 
     async def create_label(self, repo: str, name: str, *, color: str, description: str) -> None:
         """Make a label; one of that name will do as it is.
@@ -128,7 +166,9 @@ class Repos:
         """
         body = {"name": name, "color": color, "description": self.redact(description)}
         try:
-            await self.connection.json(f"create a label in {repo}", "POST", f"/repos/{repo}/labels", body, repeat=True)
+            await self.connection.request(
+                f"create a label in {repo}", "POST", f"/repos/{repo}/labels", body, repeat=True
+            )
         except types.GitHubError as error:
             if error.status != HTTPStatus.UNPROCESSABLE_ENTITY or "already_exists" not in error.said:
                 raise
@@ -151,7 +191,7 @@ class Commits:
         what = f"create branch {name} in {repo}"
         body = {"ref": f"refs/heads/{name}", "sha": sha}
         try:
-            await self.connection.json(what, "POST", f"/repos/{repo}/git/refs", body, repeat=True)
+            await self.connection.request(what, "POST", f"/repos/{repo}/git/refs", body, repeat=True)
         except types.GitHubError as error:
             if (
                 error.status != HTTPStatus.UNPROCESSABLE_ENTITY
@@ -181,9 +221,8 @@ class Commits:
         branch, message, parent = data["branch"]["branchName"], data["message"], data["expectedHeadOid"]
         what = f"commit to {branch} of {repo}"
         try:
-            return graphql.committed(
-                await self.connection.graphql(what, graphql.COMMIT, {"commit": data}, needs="createCommitOnBranch")
-            )
+            answer = await self.connection.graphql(what, graphql.COMMIT, {"commit": data}, needs="createCommitOnBranch")
+            return types.parse(graphql.CommitResult, what, answer).commit
         except types.GitHubError as error:
             head = await self.repos.branch_head(repo, branch)
             if head is None:
@@ -243,17 +282,17 @@ class Commits:
                 **pull.fields(self.redact),
             }
         mutation = graphql.NEW_BRANCH if pull is None else graphql.NEW_BRANCH_WITH_PULL
+        what = f"create branch {branch} in {repo}"
         try:
-            made = await self.connection.graphql(
-                f"create branch {branch} in {repo}", mutation, data, needs="createCommitOnBranch"
-            )
+            answer = await self.connection.graphql(what, mutation, data, needs="createCommitOnBranch")
         except types.GitHubError as error:
             if error.limited:
                 raise
             if await self.repos.branch_head(repo, branch) is None:
                 await self.create_branch(repo, branch, expected_head)
             return await self._commit(repo, data["commit"], change.tree_sha), None
-        return graphql.committed(made), graphql.opened(made)
+        result = types.parse(graphql.CommitResult, what, answer)
+        return result.commit, result.pull
 
     def _commit_input(
         self, repo: str, *, branch: str, expected_head: str, title: str, body: str, change: Change
@@ -290,25 +329,25 @@ class Accounts:
             return app.identity
         app_id = None
         if self.connection.app is not None:
-            answer = await self.connection.json("read the App", "GET", "/app", as_app=True)
-            login, app_id = f"{answer['slug']}[bot]", int(answer["id"])
+            app_facts = await self.connection.json(_AppFacts, "read the App", "GET", "/app", as_app=True)
+            login, app_id = f"{app_facts.slug}[bot]", app_facts.id
         else:
             try:
-                app.identity = types.identity(await self.connection.read("read our own account", "/user"))
+                app.identity = await self.connection.read(types.BotIdentity, "read our own account", "/user")
             except types.GitHubError as error:
                 if error.status != HTTPStatus.FORBIDDEN:  # a workflow's token has no account to read
                     raise
                 login = _ACTIONS_LOGIN
             else:
                 return app.identity
-        answer = await self.connection.read(f"read the account {login}", f"/users/{quote(login, safe='')}")
-        app.identity = types.identity(answer, app_id=app_id)
+        what, path = f"read the account {login}", f"/users/{quote(login, safe='')}"
+        account = await self.connection.read(types.BotIdentity, what, path)
+        app.identity = account.model_copy(update={"app_id": app_id})
         return app.identity
 
     async def get(self, account_id: int) -> types.Account | None:
         """An account by its numeric id, which survives renames; None when it is gone."""
-        answer = await self.connection.find(f"read account {account_id}", f"/user/{account_id}")
-        return None if answer is None else types.account(answer)
+        return await self.connection.find(types.Account, f"read account {account_id}", f"/user/{account_id}")
 
     async def role_of(self, repo: str, account_id: int, login: str) -> Role:
         """A person's role in a repository; GitHub is asked by name, and a name can change hands.
@@ -321,18 +360,15 @@ class Accounts:
         Raises:
             GitHubError: it could not be found out; the caller must take that for a no.
         """
-        answer = await self._permission(repo, login)
-        if answer is not None and types.account_id(answer) == account_id:
-            return types.role(answer, get_args(Role))
+        permission = await self._permission(repo, login)
+        if permission is not None and permission.account_id == account_id:
+            return permission.role
         account = await self.get(account_id)
         if account is None or account.login == login:
             return "none"
-        answer = await self._permission(repo, account.login)
-        if answer is None or types.account_id(answer) != account_id:
-            return "none"
-        return types.role(answer, get_args(Role))
+        permission = await self._permission(repo, account.login)
+        return permission.role if permission is not None and permission.account_id == account_id else "none"
 
-    async def _permission(self, repo: str, login: str) -> Mapping[str, Any] | None:
+    async def _permission(self, repo: str, login: str) -> _Permission | None:
         path = f"/repos/{repo}/collaborators/{quote(login, safe='')}/permission"
-        answer = await self.connection.find(f"read the permission of {login} on {repo}", path)
-        return None if answer is None else dict(answer)
+        return await self.connection.find(_Permission, f"read the permission of {login} on {repo}", path)

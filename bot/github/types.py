@@ -9,20 +9,34 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from http import HTTPStatus
-from typing import Any, Literal, Never, Self, cast
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    AliasPath,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-from bot.domain.access import Role
 from bot.domain.errors import BotError
 
-Json = Mapping[str, Any]
 CheckStatus = Literal["queued", "in_progress", "completed"]
 Conclusion = Literal["success", "failure", "neutral", "cancelled", "action_required", "timed_out", "skipped"]
 Side = Literal["LEFT", "RIGHT"]
+Level = Literal["notice", "warning", "failure"]
+Shape = TypeVar("Shape")
 
 # https://docs.github.com/rest/checks/runs#create-a-check-run
 MAX_BUTTONS = 3
@@ -37,95 +51,142 @@ ANNOTATION_LIMIT = 16_384
 """Characters of an annotation's message; GitHub takes 64 KB, and a character may be four bytes."""
 
 
+def _text(value: object) -> object:
+    return "" if value is None else value
+
+
+def _number(value: object) -> object:
+    return 0 if value is None else value
+
+
+def _state(value: object) -> object:
+    return str(value).lower() if value in {"OPEN", "CLOSED"} else "closed" if value == "MERGED" else value
+
+
+def _kind(value: object) -> object:
+    """Return the kind of a thread from GraphQL's type, or from REST's field that only pull requests have."""
+    return value if value in ("issue", "pull") else "issue" if value in (None, "Issue") else "pull"
+
+
+def _level(value: object) -> object:
+    return value if value in get_args(Level) else "failure"
+
+
+def _names(value: object) -> object:
+    """Return the names of labels, which GitHub writes as objects and once in a while as bare names."""
+    entries = value if isinstance(value, list | tuple) else ()
+    return tuple(each.get("name", "") if isinstance(each, dict) else each for each in entries if each)
+
+
+def _last_number(value: object) -> object:
+    """Return the number at the end of an address; 0 for any other text."""
+    number = value.rpartition("/")[2] if isinstance(value, str) else value
+    return number if isinstance(number, int) or (isinstance(number, str) and number.isdecimal()) else 0
+
+
+def _output(value: object) -> object:
+    """Return the texts of a check run's output as one."""
+    if not isinstance(value, dict):
+        return value or ""
+    return "\n\n".join(str(value[field]) for field in ("title", "summary", "text") if value.get(field))
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+Number = Annotated[int, BeforeValidator(_number)]
+State = Annotated[Literal["open", "closed"], BeforeValidator(_state)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+
+
 class Facts(BaseModel):
-    """A thing as GitHub describes it; other fields of the answer are ignored."""
+    """A thing as GitHub describes it; other fields of the answer are ignored.
 
-    model_config = ConfigDict(frozen=True, validate_by_name=True, validate_by_alias=True, hide_input_in_errors=True)
+    REST's answers are read by the aliases. GraphQL's queries name the fields as REST does, or as the attributes.
+    """
 
-    @classmethod
-    def parse(cls, what: str, data: object) -> Self:
-        """Read an answer.
-
-        Raises:
-            GitHubError: fields are missing or malformed.
-        """
-        try:
-            return cls.model_validate(data)
-        except ValidationError as error:
-            problems = error.errors(include_input=False, include_url=False)
-            fields = ", ".join(f"`{'.'.join(map(str, each['loc']))}`" for each in problems)
-            raise unreadable(what, _OK, f"an answer without a valid {fields}") from error
+    model_config = ConfigDict(
+        frozen=True, validate_by_name=True, validate_by_alias=True, hide_input_in_errors=True, defer_build=True
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepoFacts:
+class Authored(Facts):
+    """A thing that an account wrote.
+
+    Attributes:
+        author: login; `ghost` for a deleted account, as on GitHub's pages.
+        author_id: numeric id; 0 for a deleted account.
+    """
+
+    author: str = Field(default="ghost", validation_alias=AliasPath("user", "login"))
+    author_id: int = Field(default=0, validation_alias=AliasPath("user", "id"))
+
+
+class RepoFacts(Facts):
     """A repository now, as opposed to when a delivery was made.
 
     Attributes:
         id: survives renames.
         full_name: `owner/name`.
-        clone_url: what git fetches from and pushes to.
+        clone_url: the address for git.
         html_url: its page.
-        node_id: what GraphQL calls it.
+        node_id: its id in GraphQL.
     """
 
     id: int
     full_name: str
     private: bool
-    archived: bool
-    default_branch: str
-    clone_url: str
+    archived: bool = False
+    default_branch: str = Field(validation_alias=AliasChoices("default_branch", AliasPath("defaultBranchRef", "name")))
     html_url: str
-    node_id: str = ""
+    clone_url: str = Field(default_factory=lambda data: f"{data['html_url']}.git")
+    node_id: Text = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FolderFile:
-    """A file in a folder.
-
-    Attributes:
-        sha: its blob's id.
-        size: in bytes.
-    """
+class FolderFile(Facts):
+    """A file in a folder: its blob's id, and its size in bytes."""
 
     sha: str
     size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitFacts:
-    """A commit, as far as is needed to know it again.
+class CommitFacts(Facts):
+    """The parts of a commit that identify it.
 
     Attributes:
         message: the whole of it; GitHub may have trimmed it, or signed it off.
     """
 
-    sha: str
-    tree_sha: str
+    sha: str = Field(validation_alias=AliasChoices("sha", "oid"))
+    tree_sha: str = Field(validation_alias=AliasChoices(AliasPath("tree", "sha"), AliasPath("tree", "oid")))
     parents: tuple[str, ...]
     message: str
     html_url: str
 
+    @field_validator("parents", mode="before")
+    @classmethod
+    def _parent_ids(cls, value: object) -> object:
+        entries = value.get("nodes") if isinstance(value, dict) else value
+        if not isinstance(entries, list):
+            return value
+        return tuple(each.get("sha") or each.get("oid") if isinstance(each, dict) else each for each in entries)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+
+class Account(Facts):
     """An account.
 
     Attributes:
-        kind: `User`, `Bot`, `Organization`, or whatever else GitHub comes to know.
+        kind: `User`, `Bot`, `Organization`, or a later kind of GitHub's.
     """
 
     id: int
     login: str
-    kind: str
+    kind: str = Field(default="User", validation_alias="type")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BotIdentity:
-    """Whom GitHub takes us for; comments by this id are ours.
+class BotIdentity(Facts):
+    """The bot's own account; comments by this id are the bot's.
 
     Attributes:
-        app_id: of the App that we are, whose check runs are ours; None when we act with a plain token.
+        app_id: of the App, whose check runs are the bot's; None for a plain token.
     """
 
     id: int
@@ -133,61 +194,62 @@ class BotIdentity:
     app_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadFacts:
+class ThreadFacts(Authored):
     """An issue or pull request now.
 
     Attributes:
-        author: login of its author; `ghost` for a deleted account.
-        author_id: the author's numeric id; 0 for a deleted account.
         labels: names of its labels.
     """
 
-    kind: Literal["issue", "pull"]
+    kind: Annotated[Literal["issue", "pull"], BeforeValidator(_kind)] = Field(
+        default="issue", validation_alias=AliasChoices("__typename", "pull_request")
+    )
     number: int
-    state: Literal["open", "closed"]
-    locked: bool
+    state: State = Field(validation_alias=AliasChoices("state", "issueState", "pullState"))
+    locked: bool = False
     title: str
-    body: str
-    author: str
-    author_id: int
-    labels: tuple[str, ...]
+    body: Text = ""
+    labels: Names = Field(default=(), validation_alias=AliasChoices(AliasPath("labels", "nodes"), "labels"))
     html_url: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullFacts:
+class PullFacts(Authored):
     """A pull request's two ends now.
 
     Attributes:
-        author: login of its author; `ghost` for a deleted account.
-        author_id: the author's numeric id; 0 for a deleted account.
-        head_repo: `owner/name` of where the branch lives; None when that fork was deleted.
+        head_repo: `owner/name` of the branch's repository; None when that fork was deleted.
         head_repo_id: its id, or None.
         from_fork: whether the branch lives in another repository.
-        body: its description; empty where it was not asked for.
     """
 
     number: int
-    state: Literal["open", "closed"]
-    merged: bool
-    draft: bool
-    locked: bool
-    author: str
-    author_id: int
-    head_ref: str
-    head_sha: str
-    head_repo: str | None
-    head_repo_id: int | None
-    base_ref: str
-    base_sha: str
-    from_fork: bool
+    state: State = Field(validation_alias=AliasChoices("state", "pullState"))
+    merged: bool = False
+    draft: bool = False
+    locked: bool = False
+    head_ref: str = Field(validation_alias=AliasPath("head", "ref"))
+    head_sha: str = Field(validation_alias=AliasPath("head", "sha"))
+    head_repo: str | None = Field(
+        default=None,
+        validation_alias=AliasChoices(AliasPath("head", "repo", "full_name"), AliasPath("head", "repo_name")),
+    )
+    head_repo_id: int | None = Field(
+        default=None, validation_alias=AliasChoices(AliasPath("head", "repo", "id"), AliasPath("head", "repo_id"))
+    )
+    base_ref: str = Field(validation_alias=AliasPath("base", "ref"))
+    base_sha: str = Field(validation_alias=AliasPath("base", "sha"))
+    from_fork: bool = Field(validation_alias=AliasPath("base", "repo", "id"))
     html_url: str
-    body: str = ""
+    body: Text = ""
+
+    @field_validator("from_fork", mode="before")
+    @classmethod
+    def _is_from_fork(cls, value: object, info: ValidationInfo) -> bool:
+        """Compare the repositories of both ends, where GitHub does not: a bool passes."""
+        return value if isinstance(value, bool) else value != info.data.get("head_repo_id")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullLink:
+class PullLink(Facts):
     """A pull request that was opened or found."""
 
     number: int
@@ -195,29 +257,35 @@ class PullLink:
     draft: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(Facts):
     """A repository and one of its threads, or of its branches, at the same moment.
 
     Attributes:
-        default_head: the commit that the default branch stands at; None in an empty repository.
-        thread: None when there is no such thread, or a branch was asked for.
+        default_head: the head commit of the default branch; None in an empty repository.
+        thread: None when there is no such thread, or a branch was requested.
         pull: its two ends, when it is a pull request.
-        base_head: the commit that the pull request's base branch stands at; None when that branch is gone.
-        branch_head: the commit that the branch stands at that was asked for; None when there is none.
+        base_head: the head commit of the pull request's base branch; None when that branch is gone.
+        branch_head: the head commit of the requested branch; None when there is none.
     """
 
     repo: RepoFacts
-    default_head: str | None
-    thread: ThreadFacts | None = None
-    pull: PullFacts | None = None
-    base_head: str | None = None
-    branch_head: str | None = None
+    default_head: str | None = Field(default=None, validation_alias=AliasPath("defaultBranchRef", "target", "oid"))
+    thread: ThreadFacts | None = Field(default=None, validation_alias="issueOrPullRequest")
+    pull: PullFacts | None = Field(default=None, validation_alias="issueOrPullRequest")
+    base_head: str | None = Field(
+        default=None, validation_alias=AliasPath("issueOrPullRequest", "baseRef", "target", "oid")
+    )
+    branch_head: str | None = Field(default=None, validation_alias=AliasPath("ref", "target", "oid"))
+
+    @field_validator("pull", mode="before")
+    @classmethod
+    def _without_issue(cls, value: object) -> object:
+        return None if isinstance(value, dict) and value.get("__typename") == "Issue" else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spot:
-    """Where a comment stands.
+    """The place of a comment.
 
     Attributes:
         kind: below an issue or pull request, or in a thread about lines of a pull request.
@@ -233,63 +301,52 @@ class Spot:
     root: int = 0
 
     def __post_init__(self) -> None:
-        """A thread about lines is known by its first comment."""
+        """Require the first comment of a thread about lines, which identifies it."""
         if (self.kind == "review_thread") != bool(self.root):
             raise ValueError(f"a {self.kind} cannot begin with comment {self.root}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommentFacts:
+class CommentFacts(Authored):
     """A comment on an issue or pull request.
 
     Attributes:
-        author: login; `ghost` for a deleted account.
-        author_id: numeric id; 0 for a deleted account.
         created_at: ISO 8601, UTC.
         updated_at: the same as `created_at` when it was never edited.
     """
 
     id: int
-    author: str
-    author_id: int
-    body: str
-    created_at: str
-    updated_at: str
+    body: Text = ""
+    created_at: Text = ""
+    updated_at: Text = Field(default_factory=lambda data: data["created_at"])
     html_url: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewFacts:
+class ReviewFacts(Authored):
     """The words above a review's comments.
 
     Attributes:
-        author: login; `ghost` for a deleted account.
-        author_id: numeric id; 0 for a deleted account.
         state: in GitHub's words, e.g. `COMMENTED` or `CHANGES_REQUESTED`.
         submitted_at: ISO 8601, UTC; empty for a review that is not submitted. GitHub does not say when its words were
             edited: https://docs.github.com/rest/pulls/reviews#list-reviews-for-a-pull-request
-        commit_sha: the head that was looked at.
+        commit_sha: the reviewed head.
     """
 
     id: int
-    author: str
-    author_id: int
-    body: str
+    body: Text = ""
     state: str
-    submitted_at: str
-    commit_sha: str
+    submitted_at: Text = ""
+    commit_sha: Text = Field(default="", validation_alias="commit_id")
     html_url: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewCommentFacts:
+class ReviewCommentFacts(Facts):
     """A comment on lines of a pull request.
 
     Attributes:
-        comment: what every comment has.
+        comment: the fields that every comment has.
         root: the first comment of its thread; its own id for that one.
         path: the file.
-        line: the last line, as it stands on `side` now; None when the comment is about the file, or outdated.
+        line: the last line, by the present numbers of `side`; None when the comment is about the file, or outdated.
         start_line: the first line, or None for one line.
         side: `RIGHT` for the file after the change, `LEFT` for before.
         hunk: the part of the diff that ends there.
@@ -299,96 +356,110 @@ class ReviewCommentFacts:
     comment: CommentFacts
     root: int
     path: str
-    line: int | None
-    start_line: int | None
-    side: Side
-    hunk: str
-    commit_sha: str
+    line: int | None = None
+    start_line: int | None = None
+    side: Side = "RIGHT"
+    hunk: Text = Field(default="", validation_alias="diff_hunk")
+    commit_sha: Text = Field(default="", validation_alias="commit_id")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split(cls, data: object) -> object:
+        if not isinstance(data, dict) or "comment" in data:
+            return data
+        side = {"side": data.get("side") or "RIGHT"}
+        return data | side | {"comment": data, "root": data.get("in_reply_to_id") or data.get("id")}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckFacts:
-    """A check run of ours.
+class CheckFacts(Facts):
+    """A check run.
 
     Attributes:
-        annotations: how many it has.
+        annotations: their number.
+        external_id: as in the draft.
+        app_id: of the App that made it.
     """
 
     id: int
-    html_url: str
-    annotations: int
+    html_url: Text = ""
+    annotations: Number = Field(default=0, validation_alias=AliasPath("output", "annotations_count"))
+    external_id: Text = ""
+    app_id: int | None = Field(default=None, validation_alias=AliasPath("app", "id"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RedCheck:
-    """A check run or a commit status that went wrong.
+class Annotation(Facts):
+    """A message about lines of a file.
+
+    Attributes:
+        path: relative to the repository's root.
+        start_line: the first line, counted from 1.
+        end_line: the last line.
+        level: its severity.
+        message: the problem.
+        title: a headline; may be empty.
+    """
+
+    path: str
+    start_line: int
+    end_line: int
+    level: Annotated[Level, BeforeValidator(_level)] = Field(validation_alias="annotation_level")
+    message: Text = ""
+    title: Text = ""
+
+
+class RedCheck(Facts):
+    """A failed check run or commit status.
 
     Attributes:
         conclusion: in GitHub's words, e.g. `failure` or `timed_out`.
-        summary: what it says about it, Markdown; may be empty.
-        annotations: its first words about lines.
+        summary: its explanation, Markdown; may be empty.
+        annotations: its first ones.
         html_url: its page; may be empty.
     """
 
-    name: str
-    conclusion: str
-    summary: str
-    annotations: tuple[Annotation, ...]
-    html_url: str
+    name: str = Field(validation_alias=AliasChoices("name", "context"))
+    conclusion: str = Field(validation_alias=AliasChoices("conclusion", "state"))
+    summary: Annotated[str, BeforeValidator(_output)] = Field(
+        default="", validation_alias=AliasChoices("output", "description")
+    )
+    annotations: tuple[Annotation, ...] = ()
+    html_url: Text = Field(default="", validation_alias=AliasChoices("html_url", "target_url"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFacts:
+class CommitStatuses(Facts):
+    """The statuses of a commit."""
+
+    statuses: tuple[RedCheck, ...] = ()
+
+
+class RunFacts(Facts):
     """A workflow run.
 
     Attributes:
-        workflow_id: of the workflow that it is a run of.
         path: the workflow's file, without the branch that GitHub may put behind it.
-        event: what it ran for, e.g. `push`.
+        event: its trigger, e.g. `push`.
         number: counts the workflow's runs.
-        attempt: which attempt of it, from 1.
+        attempt: from 1.
         conclusion: in GitHub's words; empty while it is under way.
-        head_repo_id: the repository that its commit lives in; None when that is gone. A fork may have a branch of the
-            same name, so a run is known by this and by `head_sha`, never by `head_branch`.
+        head_repo_id: the repository of its commit; None when that is gone. A fork may have a branch of the same name,
+            so a run is identified by this and by `head_sha`, never by `head_branch`.
     """
 
     id: int
     workflow_id: int
-    name: str
-    conclusion: str
+    name: Text = ""
+    conclusion: Text = ""
     head_sha: str
-    head_branch: str
-    head_repo_id: int | None
+    head_branch: Text = ""
+    head_repo_id: int | None = Field(default=None, validation_alias=AliasPath("head_repository", "id"))
     html_url: str
-    path: str = ""
-    event: str = ""
-    number: int = 0
-    attempt: int = 1
+    path: Annotated[Text, AfterValidator(lambda path: path.partition("@")[0])] = ""
+    event: Text = ""
+    number: Number = Field(default=0, validation_alias="run_number")
+    attempt: int = Field(default=1, validation_alias="run_attempt")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFacts:
-    """A job of a workflow run.
-
-    Attributes:
-        name: as GitHub shows it, e.g. `test (3.11, ubuntu)`.
-        conclusion: in GitHub's words; empty while it is under way.
-        labels: of the runner that it asked for.
-        check_id: of the check run that shows it, which has its annotations; 0 where GitHub does not say.
-        html_url: its page; may be empty.
-    """
-
-    id: int
-    name: str
-    conclusion: str
-    steps: tuple[StepFacts, ...]
-    labels: tuple[str, ...]
-    check_id: int
-    html_url: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepFacts:
+class StepFacts(Facts):
     """A step of a workflow's job.
 
     Attributes:
@@ -399,31 +470,49 @@ class StepFacts:
 
     number: int
     name: str
-    conclusion: str
-    started_at: str
-    completed_at: str
+    conclusion: Text = ""
+    started_at: Text = ""
+    completed_at: Text = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArtifactFacts:
-    """A file that a workflow run has kept.
+class JobFacts(Facts):
+    """A job of a workflow run.
 
     Attributes:
-        id: GitHub's number of it.
-        name: what the run called it; a stranger may have chosen that.
-        size: of its zip file, in bytes.
-        expired: whether GitHub has removed it.
-        run_id: of the run that kept it; 0 where GitHub does not say.
-        head_repo_id: the repository that the run's branch is in; of a fork's pull request the fork's. None where
-            GitHub does not say.
+        name: as GitHub shows it, e.g. `test (3.11, ubuntu)`.
+        conclusion: in GitHub's words; empty while it is under way.
+        labels: of the requested runner.
+        check_id: of the check run that shows it, which has its annotations; 0 where GitHub does not say.
+        html_url: its page; may be empty.
     """
 
     id: int
     name: str
-    size: int
-    expired: bool
-    run_id: int
-    head_repo_id: int | None
+    conclusion: Text = ""
+    steps: Annotated[tuple[StepFacts, ...], BeforeValidator(lambda steps: steps or ())] = ()
+    labels: Names = ()
+    check_id: Annotated[int, BeforeValidator(_last_number)] = Field(default=0, validation_alias="check_run_url")
+    html_url: Text = ""
+
+
+class ArtifactFacts(Facts):
+    """A file that a workflow run has kept.
+
+    Attributes:
+        name: the run's; a stranger may have chosen it.
+        size: of its zip file, in bytes.
+        expired: whether GitHub has removed it.
+        run_id: of the run that kept it; 0 where GitHub does not say.
+        head_repo_id: the repository of the run's branch; of a fork's pull request the fork's. None where GitHub does
+            not say.
+    """
+
+    id: int
+    name: str
+    size: Number = Field(default=0, validation_alias="size_in_bytes")
+    expired: bool = False
+    run_id: Number = Field(default=0, validation_alias=AliasPath("workflow_run", "id"))
+    head_repo_id: int | None = Field(default=None, validation_alias=AliasPath("workflow_run", "head_repository_id"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -466,27 +555,6 @@ class CheckDraft:
             raise ValueError(f"a check run has at most {MAX_BUTTONS} buttons, not {len(self.buttons)}")
         if max(len(self.summary), len(self.text)) > CHECK_TEXT_LIMIT:
             raise ValueError(f"a check run's summary and text have at most {CHECK_TEXT_LIMIT} characters each")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Annotation:
-    """A word about lines of a file.
-
-    Attributes:
-        path: relative to the repository's root.
-        start_line: the first line, counted from 1.
-        end_line: the last line.
-        level: how bad it is.
-        message: what is the matter.
-        title: a headline; may be empty.
-    """
-
-    path: str
-    start_line: int
-    end_line: int
-    level: Literal["notice", "warning", "failure"]
-    message: str
-    title: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -760,263 +828,8 @@ def is_stale(said: str) -> bool:
     return "STALE_DATA" in said or "expected branch to point to" in said.lower()
 
 
-_LEVELS: dict[str, Literal["notice", "warning", "failure"]] = {"notice": "notice", "warning": "warning"}
-
-
-def repo(data: Json) -> RepoFacts:
-    """A repository."""
-    return RepoFacts(
-        id=int(data["id"]),
-        full_name=str(data["full_name"]),
-        private=bool(data["private"]),
-        archived=bool(data.get("archived", False)),
-        default_branch=str(data["default_branch"]),
-        clone_url=str(data["clone_url"]),
-        html_url=str(data["html_url"]),
-        node_id=str(data.get("node_id") or ""),
-    )
-
-
-def commit(data: Json) -> CommitFacts:
-    """A commit of the git database API."""
-    return CommitFacts(
-        sha=str(data["sha"]),
-        tree_sha=str(data["tree"]["sha"]),
-        parents=tuple(str(each["sha"]) for each in data["parents"]),
-        message=str(data["message"]),
-        html_url=str(data["html_url"]),
-    )
-
-
-def account(data: Json) -> Account:
-    """An account."""
-    return Account(id=int(data["id"]), login=str(data["login"]), kind=str(data.get("type") or "User"))
-
-
-def identity(data: Json, *, app_id: int | None = None) -> BotIdentity:
-    """Our own account."""
-    return BotIdentity(id=int(data["id"]), login=str(data["login"]), app_id=app_id)
-
-
-def role(data: Json, known: Sequence[str]) -> Role:
-    """The answer of the collaborator-permission API.
-
-    `role_name` may be an organisation's own role; then `permission` names the basic one it builds on:
-    https://docs.github.com/rest/collaborators/collaborators#get-repository-permissions-for-a-user
-    """
-    for field in ("role_name", "permission"):
-        if data.get(field) in known:
-            return cast("Role", data[field])
-    return "none"
-
-
-def thread(data: Json) -> ThreadFacts:
-    """An issue, which may be a pull request."""
-    return ThreadFacts(
-        kind="pull" if "pull_request" in data else "issue",
-        number=int(data["number"]),
-        state="closed" if data["state"] == "closed" else "open",
-        locked=bool(data.get("locked", False)),
-        title=str(data["title"]),
-        body=str(data.get("body") or ""),
-        **_author(data),
-        labels=label_names(data.get("labels", [])),
-        html_url=str(data["html_url"]),
-    )
-
-
-def pull(data: Json) -> PullFacts:
-    """A pull request in full."""
-    head, base = data["head"], data["base"]
-    head_repo = head.get("repo")
-    return PullFacts(
-        number=int(data["number"]),
-        state="closed" if data["state"] == "closed" else "open",
-        merged=bool(data.get("merged", False)),
-        draft=bool(data.get("draft", False)),
-        locked=bool(data.get("locked", False)),
-        **_author(data),
-        head_ref=str(head["ref"]),
-        head_sha=str(head["sha"]),
-        head_repo=str(head_repo["full_name"]) if head_repo else None,
-        head_repo_id=int(head_repo["id"]) if head_repo else None,
-        base_ref=str(base["ref"]),
-        base_sha=str(base["sha"]),
-        from_fork=not head_repo or head_repo["id"] != base["repo"]["id"],
-        html_url=str(data["html_url"]),
-        body=str(data.get("body") or ""),
-    )
-
-
-def pull_link(data: Json) -> PullLink:
-    """Where a pull request is."""
-    return PullLink(number=int(data["number"]), html_url=str(data["html_url"]), draft=bool(data.get("draft")))
-
-
-def comment(data: Json) -> CommentFacts:
-    """A comment of an issue, or on lines."""
-    created = str(data.get("created_at") or "")
-    return CommentFacts(
-        id=int(data["id"]),
-        **_author(data),
-        body=str(data.get("body") or ""),
-        created_at=created,
-        updated_at=str(data.get("updated_at") or created),
-        html_url=str(data["html_url"]),
-    )
-
-
-def review(data: Json) -> ReviewFacts:
-    """A review."""
-    return ReviewFacts(
-        id=int(data["id"]),
-        **_author(data),
-        body=str(data.get("body") or ""),
-        state=str(data["state"]),
-        submitted_at=str(data.get("submitted_at") or ""),
-        commit_sha=str(data.get("commit_id") or ""),
-        html_url=str(data["html_url"]),
-    )
-
-
-def review_comment(data: Json) -> ReviewCommentFacts:
-    """A comment on lines of a pull request."""
-    return ReviewCommentFacts(
-        comment=comment(data),
-        root=int(data.get("in_reply_to_id") or data["id"]),
-        path=str(data["path"]),
-        line=_number(data.get("line")),
-        start_line=_number(data.get("start_line")),
-        side="LEFT" if data.get("side") == "LEFT" else "RIGHT",
-        hunk=str(data.get("diff_hunk") or ""),
-        commit_sha=str(data.get("commit_id") or ""),
-    )
-
-
-def check(data: Json) -> CheckFacts:
-    """A check run."""
-    output = data.get("output") or {}
-    return CheckFacts(
-        id=int(data["id"]),
-        html_url=str(data.get("html_url") or ""),
-        annotations=int(output.get("annotations_count") or 0),
-    )
-
-
-def red_check(data: Json, annotations: tuple[Annotation, ...]) -> RedCheck:
-    """A check run that went wrong."""
-    output = data.get("output") or {}
-    return RedCheck(
-        name=str(data["name"]),
-        conclusion=str(data["conclusion"]),
-        summary="\n\n".join(
-            str(part) for part in (output.get(field) for field in ("title", "summary", "text")) if part
-        ),
-        annotations=annotations,
-        html_url=str(data.get("html_url") or ""),
-    )
-
-
-def red_status(data: Json) -> RedCheck:
-    """A commit status that went wrong."""
-    return RedCheck(
-        name=str(data["context"]),
-        conclusion=str(data["state"]),
-        summary=str(data.get("description") or ""),
-        annotations=(),
-        html_url=str(data.get("target_url") or ""),
-    )
-
-
-def annotation(data: Json) -> Annotation:
-    """A check run's word about lines."""
-    start = int(data.get("start_line") or 1)
-    return Annotation(
-        path=str(data["path"]),
-        start_line=start,
-        end_line=int(data.get("end_line") or start),
-        level=_LEVELS.get(str(data.get("annotation_level")), "failure"),
-        message=str(data.get("message") or ""),
-        title=str(data.get("title") or ""),
-    )
-
-
-def run(data: Json) -> RunFacts:
-    """A workflow run."""
-    head = data.get("head_repository")
-    return RunFacts(
-        id=int(data["id"]),
-        workflow_id=int(data["workflow_id"]),
-        name=str(data.get("name") or ""),
-        conclusion=str(data.get("conclusion") or ""),
-        head_sha=str(data["head_sha"]),
-        head_branch=str(data.get("head_branch") or ""),
-        head_repo_id=int(head["id"]) if head else None,
-        html_url=str(data["html_url"]),
-        path=str(data.get("path") or "").partition("@")[0],
-        event=str(data.get("event") or ""),
-        number=int(data.get("run_number") or 0),
-        attempt=int(data.get("run_attempt") or 1),
-    )
-
-
-def workflow_job(data: Json) -> JobFacts:
-    """A job of a workflow run."""
-    check_id = str(data.get("check_run_url") or "").rpartition("/")[2]
-    return JobFacts(
-        id=int(data["id"]),
-        name=str(data["name"]),
-        conclusion=str(data.get("conclusion") or ""),
-        steps=tuple(map(_step, data.get("steps") or ())),
-        labels=label_names(data.get("labels") or ()),
-        check_id=int(check_id) if check_id.isdecimal() else 0,
-        html_url=str(data.get("html_url") or ""),
-    )
-
-
-def _step(data: Json) -> StepFacts:
-    return StepFacts(
-        number=int(data["number"]),
-        name=str(data["name"]),
-        conclusion=str(data.get("conclusion") or ""),
-        started_at=str(data.get("started_at") or ""),
-        completed_at=str(data.get("completed_at") or ""),
-    )
-
-
-def artifact(data: Json) -> ArtifactFacts:
-    """An artifact of a workflow run."""
-    of_run = data.get("workflow_run") or {}
-    return ArtifactFacts(
-        id=int(data["id"]),
-        name=str(data["name"]),
-        size=int(data.get("size_in_bytes") or 0),
-        expired=bool(data.get("expired")),
-        run_id=int(of_run.get("id") or 0),
-        head_repo_id=of_run.get("head_repository_id"),
-    )
-
-
-def label_names(data: Sequence[str | Json]) -> tuple[str, ...]:
-    """Names of labels, which GitHub writes as objects and once in a while as bare names."""
-    return tuple(each if isinstance(each, str) else str(each.get("name", "")) for each in data)
-
-
-def account_id(data: Json) -> int:
-    """The numeric id of the account that a thing is of; 0 for a deleted account."""
-    return int((data.get("user") or {}).get("id", 0))
-
-
-def _author(data: Json) -> dict[str, Any]:
-    """The author's login and numeric id; a deleted account is called `ghost`, as on GitHub's pages."""
-    return {"author": str((data.get("user") or {}).get("login", "ghost")), "author_id": account_id(data)}
-
-
-def _number(value: object) -> int | None:
-    return value if isinstance(value, int) else None
-
-
 _SHOWN_CHARS = 80
+_SHOWN_FIELDS = 3
 _OK = 200
 
 
@@ -1037,7 +850,7 @@ def parsed(what: str, text: str, *, status: int = _OK) -> Any:  # noqa: ANN401 -
         return None
     beginning = " ".join(text[: 4 * _SHOWN_CHARS].split())[:_SHOWN_CHARS].replace("`", "'")
     try:
-        found = json.loads(text, object_hook=lambda fields: _Fields(what, fields))
+        found = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise unreadable(what, status, f"not JSON, but `{beginning}`") from error
     if not isinstance(found, dict | list):
@@ -1061,14 +874,25 @@ def details(errors: object) -> list[str]:
     return [each for each in said if isinstance(each, str) and each]
 
 
-class _Fields(dict[str, Any]):
-    """A JSON object; asking for a field that it lacks is an error of GitHub's, not a bug of ours."""
+@lru_cache(maxsize=128)
+def _adapter(shape: Hashable) -> TypeAdapter[Any]:
+    return TypeAdapter(cast("Any", shape))
 
-    __slots__ = ("_what",)
 
-    def __init__(self, what: str, fields: Mapping[str, Any]) -> None:
-        super().__init__(fields)
-        self._what = what
+def parse(shape: type[Shape], what: str, data: object) -> Shape:
+    """Read the data of an answer.
 
-    def __missing__(self, name: str) -> Never:
-        raise unreadable(self._what, _OK, f"an answer without `{name}`")
+    Args:
+        shape: the expected type.
+        what: the request, for the error's text.
+        data: parsed JSON.
+
+    Raises:
+        GitHubError: fields are missing or malformed.
+    """
+    try:
+        return cast("Shape", _adapter(cast("Hashable", shape)).validate_python(data))
+    except ValidationError as error:
+        problems = error.errors(include_input=False, include_url=False)[:_SHOWN_FIELDS]
+        fields = ", ".join(f"`{'.'.join(map(str, each['loc'])) or 'data'}`" for each in problems)
+        raise unreadable(what, _OK, f"an answer without a valid {fields}") from error

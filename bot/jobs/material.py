@@ -374,7 +374,7 @@ class _Reading:
             log.warning("%s", error)
             return ()
         return tuple(
-            remark_of(replace(each, message=self._redacted(each.message)))
+            remark_of(each.model_copy(update={"message": self._redacted(each.message)}))
             for each in found
             if not each.message.startswith(_SAYS_NOTHING)
         )

@@ -26,7 +26,7 @@ FORBIDDEN = re.compile(
     r"--force(?!-with-lease=\{target\}:\{expected\}|\"?, \"--quiet)|--delete|--mirror\b|--tags|\"DELETE\"|\"force\""
     r"|\+\{sha|refs/tags/|\"APPROVE\"|\"REQUEST_CHANGES\"|dismissals"
 )
-LABEL_OFF = 'await self.connection.json(f"remove a label from {repo}#{number}", "DELETE", path)'
+LABEL_OFF = 'await self.connection.request(f"remove a label from {repo}#{number}", "DELETE", path)'
 
 
 def test_the_client_has_no_such_verb() -> None:
@@ -64,10 +64,9 @@ async def test_a_default_branch_with_a_name_like_ours_is_not_written_to(
         (outlet.tree.path / "a.txt").write_text("2\n")
         publication = await outlet.publication()
         before = hub.branches(outlet.repo)
+        repo = outlet.target.repo.model_copy(update={"default_branch": name})
         with pytest.raises(ForbiddenTargetError, match="the default branch"):
-            await replace(
-                outlet, target=replace(outlet.target, repo=replace(outlet.target.repo, default_branch=name))
-            ).send(publication)
+            await replace(outlet, target=replace(outlet.target, repo=repo)).send(publication)
         assert hub.branches(outlet.repo) == before
 
 

@@ -25,7 +25,7 @@ from bot.git.process import Git, ProcessBounds, git_variables, is_certificate_er
 from bot.git.workspace import Workspaces
 from bot.github.connection import GitHubConnection
 from bot.github.downloads import LogError, PictureError, fetch_picture, save_log
-from bot.github.types import GitHubError
+from bot.github.types import GitHubError, RepoFacts
 from tests.origin import Origin, git
 from tests.tls_hosts import LOOPBACK, authority, serving
 
@@ -316,7 +316,7 @@ async def test_a_missing_ca_file_is_reported_to_user_and_operator(
 async def test_a_request_succeeds_again_once_the_ca_file_is_restored(tmp_path: Path) -> None:
     async with GitHubConnection("a", _NOBODY, ca_file=tmp_path / "gone.pem", max_wait_seconds=0) as connection:
         with pytest.raises(GitHubError, match="CODEPILOT_CA_FILE") as told:
-            await connection.read("read the repository", "/repos/o/r")
+            await connection.read(RepoFacts, "read the repository", "/repos/o/r")
     assert told.value.passing
     assert str(tmp_path) not in str(told.value)
 

@@ -218,7 +218,7 @@ async def test_whether_the_base_is_red_too(world: World, on_base: list[str], *, 
 async def test_a_commit_status_can_be_red_too(world: World) -> None:
     async with GitHub.for_token(world.token, world.hub.api_url, redact=str, seconds_between_writes=0) as person:
         for context, state in (("ci/old", "failure"), ("ci/older", "success")):
-            await person._connection.json(
+            await person._connection.request(
                 "set a status",
                 "POST",
                 f"/repos/{world.name}/statuses/{world.sha}",

@@ -74,7 +74,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
         ("", "an empty answer"),
         ("<html><title>Maintenance</title>", "not JSON, but `<html><title>Maintenance</title>`"),
         ('{"id": 1, "na', 'not JSON, but `{"id": 1, "na`'),
-        ("{}", "an answer without `id`"),
+        ("{}", "an answer without a valid `id`, `full_name`, `private`."),
         ("[" * 100_000, "not JSON, but `[["),
         ("null", "no object and no list, but `null`"),
         ('"OK"', 'no object and no list, but `"OK"`'),

@@ -66,14 +66,14 @@ async def connections(server: SlowServer) -> AsyncIterator[list[GitHubConnection
 async def test_writes_of_one_installation_go_one_by_one(
     server: SlowServer, connections: list[GitHubConnection]
 ) -> None:
-    await asyncio.gather(*(each.json("write", "POST", "/fast", {}) for each in connections for _ in range(4)))
+    await asyncio.gather(*(each.request("write", "POST", "/fast", {}) for each in connections for _ in range(4)))
     assert (server.maximum, server.total) == (1, 20)
 
 
 async def test_a_connection_sends_one_request_at_a_time(
     server: SlowServer, connections: list[GitHubConnection]
 ) -> None:
-    await asyncio.gather(*(connections[0].read("read", "/fast") for _ in range(10)))
+    await asyncio.gather(*(connections[0].read(dict[str, str], "read", "/fast") for _ in range(10)))
     assert (server.maximum, server.total) == (1, 10)
 
 
@@ -81,7 +81,7 @@ async def test_requests_to_a_silent_server_use_no_threads(
     server: SlowServer, connections: list[GitHubConnection]
 ) -> None:
     threads = threading.active_count()
-    requests = [asyncio.create_task(each.read("read", "/slow")) for each in connections]
+    requests = [asyncio.create_task(each.read(dict[str, str], "read", "/slow")) for each in connections]
     await eventually(lambda: server.current == len(connections))
     assert threading.active_count() == threads
     server.released.set()
@@ -90,10 +90,10 @@ async def test_requests_to_a_silent_server_use_no_threads(
 
 async def test_reading_waits_for_nobodys_turn(server: SlowServer, connections: list[GitHubConnection]) -> None:
     first, second, third, *_ = connections
-    writing = asyncio.create_task(first.json("write", "POST", "/slow", {}))
+    writing = asyncio.create_task(first.request("write", "POST", "/slow", {}))
     await eventually(lambda: server.current == 1)
-    waiting = asyncio.create_task(second.json("write", "POST", "/fast", {}))
-    assert await asyncio.wait_for(third.read("read", "/fast"), 20) == {}
+    waiting = asyncio.create_task(second.request("write", "POST", "/fast", {}))
+    assert await asyncio.wait_for(third.read(dict[str, str], "read", "/fast"), 20) == {}
     assert not waiting.done()
     server.released.set()
     await asyncio.gather(writing, waiting)

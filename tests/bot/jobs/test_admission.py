@@ -176,7 +176,7 @@ def _pull_into_main(base_head: str | None) -> ThreadSnapshot:
         from_fork=True,
         html_url="",
     )
-    return replace(here, facts=replace(here.facts, pull=pull, base_head=base_head))
+    return replace(here, facts=here.facts.model_copy(update={"pull": pull, "base_head": base_head}))
 
 
 @pytest.mark.parametrize(("job", "ref"), [(PULL, "refs/pull/7/head"), (ISSUE, "refs/heads/topic")])

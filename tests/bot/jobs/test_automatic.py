@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -152,8 +152,8 @@ async def test_work_that_has_begun_is_not_questioned_again() -> None:
     [
         {"passed_before": PASSED},
         {"red_on_base": answering(RED_RUN)},
-        {"annotations": answering((LOST,)), "jobs": answering((replace(RED, steps=()),))},
-        {"jobs": answering((replace(RED, conclusion="cancelled", steps=()),))},
+        {"annotations": answering((LOST,)), "jobs": answering((RED.model_copy(update={"steps": ()}),))},
+        {"jobs": answering((RED.model_copy(update={"conclusion": "cancelled", "steps": ()}),))},
     ],
     ids=["flaky", "red on the base branch", "lost runner", "cancelled"],
 )
@@ -163,9 +163,9 @@ async def test_what_the_change_did_not_cause_is_left_alone(parts: dict[str, Any]
 
 async def test_jobs_of_which_some_pass_on_the_base_branch_are_worked_on() -> None:
     async def jobs(_: str, run_id: int) -> tuple[JobFacts, ...]:
-        return (RED, replace(RED, id=2, name="lint")) if run_id == RED_RUN.id else (RED,)
+        return (RED, RED.model_copy(update={"id": 2, "name": "lint"})) if run_id == RED_RUN.id else (RED,)
 
-    assert not await _skipped(_github(red_on_base=answering(replace(RED_RUN, id=400)), jobs=jobs))
+    assert not await _skipped(_github(red_on_base=answering(RED_RUN.model_copy(update={"id": 400})), jobs=jobs))
 
 
 async def test_a_commit_that_the_branch_has_left_behind_is_left_alone() -> None:
@@ -298,7 +298,7 @@ async def test_the_check_of_an_app_that_fails_on_the_base_branch_too_is_left_alo
 
     context = await _context(_github(failing=failing), job=_ci_job(run=0))
     here = snapshot(reader=PhaseReader(context.github), head_sha=HEAD)
-    here = replace(here, facts=replace(here.facts, base_head=BEFORE))
+    here = replace(here, facts=here.facts.model_copy(update={"base_head": BEFORE}))
     assert (await ci_skip_ending(context, here) is not None) is skipped
 
 
@@ -321,7 +321,7 @@ async def test_failed_jobs_run_once_more_where_the_repository_wants_that(
         if answer is not None:
             raise answer
 
-    github = _github(get=answering(replace(RED_RUN, attempt=attempt)), rerun_failed_jobs=rerun)
+    github = _github(get=answering(RED_RUN.model_copy(update={"attempt": attempt})), rerun_failed_jobs=rerun)
     ending = await _ending(await _context(github, config=RepoConfig(rerun_failed_jobs=True)))
     assert ((ending is not None), len(calls)) == (skipped, asked)
 
@@ -333,7 +333,7 @@ async def test_failed_jobs_that_run_again_are_left_to_that_though_the_answer_to_
         return runs[-1]
 
     async def rerun(*_: object) -> None:
-        runs.append(replace(RED_RUN, attempt=2, conclusion=""))
+        runs.append(RED_RUN.model_copy(update={"attempt": 2, "conclusion": ""}))
         raise DOWN
 
     context = await _context(_github(get=get, rerun_failed_jobs=rerun), config=RepoConfig(rerun_failed_jobs=True))
@@ -400,7 +400,7 @@ def _review(author_id: int = REVIEWER, sha: str = HEAD, body: str = f"Good.\n\n{
 
 async def _reviewed(context: JobContext, *, draft: bool = False, now: str = HEAD) -> bool:
     here = snapshot(reader=PhaseReader(context.github), head_sha=now)
-    seen = replace(here.facts, pull=cast("Any", SimpleNamespace(draft=draft)))
+    seen = here.facts.model_copy(update={"pull": SimpleNamespace(draft=draft)})
     return not await review_skip_reason(context, replace(here, facts=seen))
 
 

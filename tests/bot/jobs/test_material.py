@@ -146,7 +146,7 @@ async def test_what_the_bot_said_itself_is_told_apart() -> None:
 
 
 async def test_an_issue_has_a_diff_and_checks_only_where_it_continues_in_a_pull_request() -> None:
-    red = answering((replace(RED, html_url=""),))
+    red = answering((RED.model_copy(update={"html_url": ""}),))
     alone = await _gathered(a_job(), failing=red)
     assert (alone.continues, alone.diff, alone.checks) == (False, "", ())
     further = await _gathered(a_job(), failing=red, continues=8)
@@ -201,7 +201,7 @@ async def test_what_github_cannot_tell_for_a_moment_is_asked_again_later(asked: 
     ("command", "run", "found"),
     [
         (Fix(), RED_RUN, True),
-        (Fix(), replace(RED_RUN, head_sha="c" * 40), False),
+        (Fix(), RED_RUN.model_copy(update={"head_sha": "c" * 40}), False),
         (Ask(goal="Why?"), RED_RUN, False),
     ],
     ids=["to be fixed", "of another commit", "asked about"],

@@ -86,7 +86,8 @@ async def test_started_again_after_a_kill_nothing_is_sent_twice(outlet: Outlet, 
 async def test_a_lost_answer_changes_nothing(outlet: Outlet, path: str, *, at_once: bool) -> None:
     (outlet.tree.path / "a.txt").write_text("2\n")
     if not at_once:  # where GitHub does not do all of it in one request, it is done step by step
-        outlet = replace(outlet, target=replace(outlet.target, repo=replace(outlet.target.repo, node_id="nobody's")))
+        repo = outlet.target.repo.model_copy(update={"node_id": "nobody's"})
+        outlet = replace(outlet, target=replace(outlet.target, repo=repo))
     outlet.hub.faults.add("POST", path, "drop_answer")
     delivered = await outlet.send(await outlet.publication())
     assert delivered.pull_number == 2

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 
 from bot.domain.errors import QueueError
 from bot.github.app import AppAccess, Attempt, app_deliveries
-from bot.github.types import GitHubError
+from bot.github.types import GitHubError, parse
 from bot.queue.store import JobStore
 from bot.server import redelivery
 from bot.server.redelivery import (
@@ -137,7 +137,7 @@ async def test_all_pages_are_looked_at_as_far_back_as_a_day_and_no_sweep_asks_fo
 @pytest.mark.parametrize("odd", [{}, {"id": None}, None, "delivery"])
 def test_a_list_that_nobody_can_read_is_an_error_of_githubs(odd: Any) -> None:  # noqa: ANN401 - parsed JSON
     with pytest.raises(GitHubError, match=r"Could not list the deliveries; .* an answer without a valid"):
-        Attempt.parse("list the deliveries", odd)
+        parse(Attempt, "list the deliveries", odd)
 
 
 async def test_a_sweep_begins_where_the_one_before_began(place: Place) -> None:
