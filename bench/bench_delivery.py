@@ -127,7 +127,7 @@ def _serve(pipe: Connection, store: str, logs: bool) -> None:  # noqa: FBT001 - 
 
 async def _server(tell: Callable[[int], None], wait: Callable[[], object], url: str) -> None:
     store = JobStore(url)
-    options = WebhookOptions(secret=SecretStr(SECRET), listening=BotProfile())
+    options = WebhookOptions(secret=SecretStr(SECRET), profile=BotProfile())
     runner = make_runner(make_app(options, DurableEngine(store)))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -57,7 +57,7 @@ def _run_service(*, receives: bool, works: bool, jobs: int | None = None) -> Non
         from bot.server.process import (  # noqa: PLC0415 - as above
             ENDING_SECONDS,
             Watchdog,
-            guard,
+            protect_process,
             start_log,
         )
         from bot.settings import load  # noqa: PLC0415 - as above
@@ -65,11 +65,11 @@ def _run_service(*, receives: bool, works: bool, jobs: int | None = None) -> Non
     settings = load.load()
     if jobs is not None:
         settings = replace(settings, jobs=jobs)
-    guard(allow_root=settings.agent.allow_root)
+    protect_process(allow_root=settings.agent.allow_root)
     start_log(redactor_for(settings), settings.log_format)
     watchdog = Watchdog(ending_seconds=ENDING_SECONDS + settings.drain_seconds)
     service = server.serve(settings, watchdog, works=works) if receives else server.work(settings, watchdog)
-    finish(service, stopping=watchdog.ending)
+    finish(service, stopping=watchdog.start_deadline)
 
 
 @cli.command()
@@ -251,12 +251,12 @@ def patch(job: str) -> None:
     `git apply` takes it. JOB is at the end of the status comment.
     """
     with _loading():
-        from bot.server.build import blobs_of, patches_of  # noqa: PLC0415 - as above
+        from bot.server.build import open_blob_store, open_patches  # noqa: PLC0415 - as above
         from bot.settings import load  # noqa: PLC0415 - as above
 
     operator = load.load()
-    blobs = None if operator.storage_url is None else blobs_of(operator, operator.storage_url)
-    path = patches_of(operator, blobs).file(Path(job).name)
+    blobs = None if operator.storage_url is None else open_blob_store(operator, operator.storage_url)
+    path = open_patches(operator, blobs).file(Path(job).name)
     if path is None:
         why = "the id is wrong, the change was published, or the patch was removed because of its age"
         raise click.ClickException(f"There is no patch of job {job}: {why}.")

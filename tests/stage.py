@@ -26,7 +26,7 @@ from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import TRANSITIONS, JobState
 from bot.queue.engine import DurableEngine
 from bot.queue.store import NOTICES
-from bot.server.serve import BotService, service
+from bot.server.serve import BotService, build_service
 from bot.settings.models import AgentSettings, Settings
 from localhub import App, Comment, Exchange, Issue, LocalHub, Repo
 from tests.origin import git
@@ -377,7 +377,7 @@ async def staged(
     if not held:
         gate.set()
     async with (
-        service(
+        build_service(
             settings,
             listeners=[events.append],
             edit_seconds=edit_seconds,

@@ -273,7 +273,7 @@ async def test_an_autoscaler_gives_a_worker_as_many_jobs_as_it_runs() -> None:
     external = autoscaler["spec"]["metrics"][0]["external"]
     assert external["target"]["averageValue"] == jobs
     [states] = external["metric"]["selector"]["matchExpressions"]
-    told = (await Metrics().read(InMemoryEngine(), AppSession(0.0))).decode()
+    told = (await Metrics().render(InMemoryEngine(), AppSession(0.0))).decode()
     for state in states["values"]:
         assert f'{external["metric"]["name"]}{{{states["key"]}="{state}"}}' in told
 

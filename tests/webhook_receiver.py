@@ -35,11 +35,11 @@ class Receiver:
             return answer.status, await answer.json()
 
 
-def webhook_options(**changes: Any) -> WebhookOptions:  # noqa: ANN401 - any field of WebhookOptions or Listening
+def webhook_options(**changes: Any) -> WebhookOptions:  # noqa: ANN401 - any field of WebhookOptions or BotProfile
     """Options for tests, with any field replaced."""
-    heard = {name: changes.pop(name) for name in BotProfile.__slots__ if name in changes}
-    listening = BotProfile(**{"own_ids": frozenset({77}), **heard})
-    return WebhookOptions(**{"secret": SecretStr(SECRET), "listening": listening, **changes})
+    profile_changes = {name: changes.pop(name) for name in BotProfile.__slots__ if name in changes}
+    profile = BotProfile(**{"own_ids": frozenset({77}), **profile_changes})
+    return WebhookOptions(**{"secret": SecretStr(SECRET), "profile": profile, **changes})
 
 
 @asynccontextmanager
@@ -47,8 +47,8 @@ async def receiving(queue: JobEngine, **changes: Any) -> AsyncIterator[Receiver]
     """Listen on a free port of this machine until the block ends."""
     checked_seconds = changes.pop("checked_seconds", 1.0)
     app, metrics = make_app(webhook_options(**changes), queue), Metrics()
-    read = partial(metrics.read, queue, AppSession(0.0))
-    Endpoints(queue, read, token=None, private=False, checked_seconds=checked_seconds).add_to(app)
+    read = partial(metrics.render, queue, AppSession(0.0))
+    Endpoints(queue, read, token=None, private=False, checked_seconds=checked_seconds).mount(app)
     runner = make_runner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

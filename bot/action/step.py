@@ -46,8 +46,8 @@ from bot.publishing.redact import Redactor
 from bot.publishing.render import render_reply, settings_to_inputs
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from bot.queue.records import Signal, StoredJob
-from bot.server.build import EDIT_SECONDS, files_of, local_storage, redactor_for, services
-from bot.server.process import guard, start_log
+from bot.server.build import EDIT_SECONDS, build_services, local_storage, open_sessions, redactor_for
+from bot.server.process import protect_process, start_log
 from bot.settings.load import derive_key
 from bot.settings.models import ActionSettings, ActionSurvey, bounds_of
 
@@ -97,7 +97,7 @@ def say(line: str) -> None:
 def _root_problem(settings: ActionSettings) -> tuple[InputProblem, ...]:
     """Protect this process from others; return a problem if it runs as root and no input allows that."""
     try:
-        guard(allow_root=settings.agent.allow_root)
+        protect_process(allow_root=settings.agent.allow_root)
     except ConfigError:
         return (InputProblem(text=_ROOT, input="allow-root", line="allow-root: 'yes'"),)
     return ()
@@ -178,7 +178,7 @@ async def work_step(
 
 def _job_services(settings: ActionSettings, redactor: Redactor, listeners: Sequence[Listener]) -> JobServices:
     sealing = settings.sealing_secret
-    shared = services(
+    shared = build_services(
         settings.agent,
         server_url=settings.server_url,
         secret=settings.lasting_secret or settings.token,
@@ -192,7 +192,7 @@ def _job_services(settings: ActionSettings, redactor: Redactor, listeners: Seque
     )
     if sealing is None:
         return shared
-    sessions = files_of(settings.agent)
+    sessions = open_sessions(settings.agent)
     handover = Handover(
         key=derive_key(sealing, "saved jobs"),
         folder=settings.agent.data_dir / "session",

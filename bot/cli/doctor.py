@@ -32,8 +32,8 @@ from bot.domain.errors import ConfigError, QueueError, StorageError
 from bot.github.app import Attempt, app_use, describe_app
 from bot.github.types import GitHubError
 from bot.permissions.levels import describe_network, describe_reach, network_problem
-from bot.server.build import app_access, blobs_of, networks, redactor_for, sandbox_settings
-from bot.server.process import ROOT
+from bot.server.build import networks, open_blob_store, read_app_access, redactor_for, sandbox_settings
+from bot.server.process import ROOT_REFUSAL
 from bot.settings.models import PROVIDER_KEYS, AgentSettings, Settings, Survey
 
 Verdict = Literal["good", "warning", "bad", "skipped"]
@@ -129,7 +129,7 @@ def check_user(*, allow_root: bool) -> Finding:
     number = os.geteuid()
     if number != 0:
         return good("user", f"user {number}")
-    return good("user", "root, as allowed") if allow_root else bad("user", "root", ROOT)
+    return good("user", "root, as allowed") if allow_root else bad("user", "root", ROOT_REFUSAL)
 
 
 def check_sandbox(agent: AgentSettings) -> list[Finding]:
@@ -306,7 +306,7 @@ def check_blob_store(settings: Settings) -> Finding:
         return warning("blob store", "none, while machines may share the database", fix)
     name, content = f"{_TRIALS}/{secrets.token_hex(8)}", secrets.token_bytes(16)
     try:
-        blobs = blobs_of(settings, settings.storage_url)
+        blobs = open_blob_store(settings, settings.storage_url)
         blobs.put(name, content)
         is_stored = blobs.get(name, limit=len(content)) == content and name in {
             blob.name for blob in blobs.list(_TRIALS)
@@ -340,7 +340,7 @@ async def check_github(settings: Settings | None) -> list[Finding]:
     if settings is None:
         why = "the App's id or key, or GitHub's address, is not set or invalid"
         return [skip("GitHub App", why), judge_clock(datetime.now(UTC), None)]
-    answer = await describe_app(app_access(settings))
+    answer = await describe_app(read_app_access(settings))
     clock = judge_clock(datetime.now(UTC), answer.clock)
     if answer.refused:
         fix = (
@@ -352,7 +352,7 @@ async def check_github(settings: Settings | None) -> list[Finding]:
         return [bad("GitHub App", answer.refused, fix), clock]
     findings = [judge_app(answer.slug, answer.permissions, answer.events), clock]
     try:
-        use = await app_use(app_access(settings))
+        use = await app_use(read_app_access(settings))
     except GitHubError as error:
         return [*findings, skip("webhook", str(error))]
     return [

@@ -1,1 +1,1 @@
-"""The dashboard: read-only pages about the runs of one bot."""
+"""Read-only web pages about the runs of a bot."""

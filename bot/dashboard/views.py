@@ -1,8 +1,4 @@
-"""The content of the dashboard's pages.
-
-`DashboardReader` reads jobs, records, logs and patches, and redacts their texts; the functions below it turn them into
-the values that the templates show.
-"""
+"""Content of the dashboard's pages: `DashboardReader` reads and redacts it, functions convert it for the templates."""
 
 from __future__ import annotations
 
@@ -25,22 +21,22 @@ from bot.queue.protocols import JobIndex, RunHistory
 from bot.queue.records import Backlog, JobRecord, JobRecords, RunQuery, StoredJob, WeekCost, week_of, week_start
 from bot.queue.tracing import root_span_context
 
-MOST_LIVE = 200
-"""Runs of each state that the queue shows."""
+MAX_LIVE_RUNS = 200
+"""Maximum number of runs of each state in the queue."""
 
 _ENDED = frozenset(JobState) - frozenset(Backlog.STATES)
 _RECENT = 20
 _WEEKS = 12
-_AT_ONCE = 2
+_MAX_PARALLEL_READS = 2
 
 
 class DashboardEngine(JobIndex, JobRecords, RunHistory, Protocol):
-    """The interfaces of the engine that the dashboard uses."""
+    """Interfaces of the engine that the dashboard uses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """The live jobs by state, and those that ended last."""
+    """Unfinished jobs by state, and the latest ended ones."""
 
     live: Mapping[JobState, tuple[StoredJob, ...]]
     ended: tuple[StoredJob, ...]
@@ -48,14 +44,11 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMaterial:
-    """The data of one run, redacted.
+    """Redacted data of a run.
 
     Attributes:
-        stored: the job.
-        record: its record.
-        log: what its run did.
-        diff: the change that is kept; empty where there is none.
-        trace: the page of its trace; empty where there is none.
+        diff: empty if none is stored.
+        trace: its URL; may be empty.
     """
 
     stored: StoredJob
@@ -66,13 +59,11 @@ class RunMaterial:
 
 
 class DashboardReader:
-    """Reads the data of the pages; every method may raise `BotError`.
+    """Reads the pages' data. Methods may raise `BotError`.
 
     Args:
-        engine: has the jobs.
-        services: have the sessions and patches, and the redactor.
-        budgets: what GitHub said about its limits: the installation, the resource, the budget.
-        trace_url: the address of traces; empty where there are none.
+        budgets: installation, resource and rate limit of each budget.
+        trace_url: base address of traces; may be empty.
     """
 
     def __init__(
@@ -86,32 +77,33 @@ class DashboardReader:
         self._engine, self._services, self._trace_url = engine, services, trace_url
         self.budgets = budgets
         self.server_url = services.server_url
-        # Logs and patches may have megabytes, and each takes a while to read and redact.
-        self._turn = asyncio.Semaphore(_AT_ONCE)
+        # Logs and patches may have megabytes to read and redact.
+        self._turn = asyncio.Semaphore(_MAX_PARALLEL_READS)
 
-    async def queue(self, repo_ids: frozenset[int] | None) -> Queue:
-        """The newest jobs of each state that have not ended, oldest first, and those that have, newest first."""
-        # State by state: however many are queued, all that run or wait are shown.
+    async def read_queue(self, repo_ids: frozenset[int] | None) -> Queue:
+        """Return the newest unfinished jobs of each state, oldest first, and the latest ended ones."""
+        # Per state, so that queued jobs do not displace running ones.
         queries = {
-            state: RunQuery(states=frozenset({state}), repo_ids=repo_ids, limit=MOST_LIVE) for state in Backlog.STATES
+            state: RunQuery(states=frozenset({state}), repo_ids=repo_ids, limit=MAX_LIVE_RUNS)
+            for state in Backlog.STATES
         }
-        live = {state: (await self.runs(query))[::-1] for state, query in queries.items()}
-        return Queue(live=live, ended=await self.runs(RunQuery(states=_ENDED, repo_ids=repo_ids, limit=_RECENT)))
+        live = {state: (await self.find_runs(query))[::-1] for state, query in queries.items()}
+        return Queue(live=live, ended=await self.find_runs(RunQuery(states=_ENDED, repo_ids=repo_ids, limit=_RECENT)))
 
-    async def runs(self, query: RunQuery) -> tuple[StoredJob, ...]:
-        """The work that a query selects, newest first."""
-        found = await self._engine.find_runs(query)
-        return await asyncio.to_thread(lambda: tuple(map(self._told, found)))
+    async def find_runs(self, query: RunQuery) -> tuple[StoredJob, ...]:
+        """Return the selected work, newest first."""
+        runs = await self._engine.find_runs(query)
+        return await asyncio.to_thread(lambda: tuple(map(self._redact_job, runs)))
 
-    async def stored(self, job_id: str, repo_ids: frozenset[int] | None) -> StoredJob | None:
-        """A piece of work; None where there is none, or the viewer may not see it."""
-        found = await self._engine.get(job_id)
-        if found is None or found.job.lane != "work":
+    async def find_run(self, job_id: str, repo_ids: frozenset[int] | None) -> StoredJob | None:
+        """Return a job; None if missing, not work, or not visible to the viewer."""
+        stored = await self._engine.get(job_id)
+        if stored is None or stored.job.lane != "work":
             return None
-        return found if repo_ids is None or found.job.repo.id in repo_ids else None
+        return stored if repo_ids is None or stored.job.repo.id in repo_ids else None
 
-    async def run(self, stored: StoredJob) -> RunMaterial:
-        """Read the data of a piece of work."""
+    async def read_run(self, stored: StoredJob) -> RunMaterial:
+        """Read the data of a run."""
         job = stored.job
         record = await self._engine.record(job.id)
         packed = await self._engine.load_log(job.id)
@@ -125,10 +117,10 @@ class DashboardReader:
                     events = self._services.session_events(job)
                 except SessionError as error:
                     raise BotError(f"The log of the run cannot be read: {error}") from error
-                log = prepend_attempts(build_log(events, self._shown), log) if events or log is None else log
+                log = prepend_attempts(build_log(events, self._redact_text), log) if events or log is None else log
             return RunMaterial(
-                stored=self._told(stored),
-                record=_redacted(record, self._shown),
+                stored=self._redact_job(stored),
+                record=_redact_record(record, self._redact_text),
                 log=log,
                 diff=self._services.redactor.redact(self._services.work.patch(job.id)),
                 trace=f"{self._trace_url.rstrip('/')}/{root_span_context(job).trace_id:032x}"
@@ -140,32 +132,30 @@ class DashboardReader:
             return await asyncio.to_thread(read)
 
     def log_stamp(self, job_id: str) -> str:
-        """A text that is another one after something was recorded of a run. It blocks."""
+        """Return a text that changes with the run's log. Blocks."""
         sessions = self._services.sessions
         try:
             return "" if sessions is None else sessions.stamp(job_id)
         except (SessionError, OSError):
             return ""
 
-    async def costs(self, repo_ids: frozenset[int] | None) -> tuple[WeekCost, ...]:
-        """The cost of the last weeks."""
+    async def read_costs(self, repo_ids: frozenset[int] | None) -> tuple[WeekCost, ...]:
         return await self._engine.costs(week_of(time.time()) - _WEEKS + 1, repo_ids)
 
-    def _told(self, stored: StoredJob) -> StoredJob:
-        thread = replace(stored.job.thread, title=self._shown(stored.job.thread.title))
-        return replace(stored, job=replace(stored.job, thread=thread), reason=self._shown(stored.reason))
+    def _redact_job(self, stored: StoredJob) -> StoredJob:
+        thread = replace(stored.job.thread, title=self._redact_text(stored.job.thread.title))
+        return replace(stored, job=replace(stored.job, thread=thread), reason=self._redact_text(stored.reason))
 
-    def _shown(self, text: str) -> str:
+    def _redact_text(self, text: str) -> str:
         return self._services.strip_local_paths(self._services.redactor.redact(text))
 
 
-def _redacted(record: JobRecord, redact: Callable[[str], str]) -> JobRecord:
-    """The record, with secrets taken out of the texts that a page shows."""
+def _redact_record(record: JobRecord, redact: Callable[[str], str]) -> JobRecord:
     approvals, result = record.approvals, record.result
     waiting = approvals.waiting
     if waiting is not None:
         waiting = replace(waiting, reason=redact(waiting.reason), preview=redact(waiting.preview))
-    answers = {key: replace(each, note=redact(each.note)) for key, each in approvals.answers.items()}
+    answers = {key: replace(answer, note=redact(answer.note)) for key, answer in approvals.answers.items()}
     if result is not None and result.outcome.summary:
         result = replace(result, outcome=replace(result.outcome, summary=redact(result.outcome.summary)))
     return replace(record, approvals=replace(approvals, waiting=waiting, answers=answers), result=result)
@@ -174,9 +164,9 @@ def _redacted(record: JobRecord, redact: Callable[[str], str]) -> JobRecord:
 ENTRIES_ON_A_PAGE = 100
 LINES_ON_A_PAGE = 1_000
 _LONGEST_LINE = 2_000
-_MOST_TITLE = 200
-_MOST_TEXT = 20_000
-_MOST_ANSWERS = 100
+_MAX_TITLE = 200
+_MAX_TEXT = 20_000
+_MAX_ANSWERS = 100
 STATE_WORDS: Mapping[JobState, str] = {
     JobState.QUEUED: "queued",
     JobState.RUNNING: "running",
@@ -190,27 +180,23 @@ STATE_WORDS: Mapping[JobState, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """A time: as a machine reads it, and as a person does."""
+    """A time for machines and for people."""
 
     iso: str
-    shown: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """One run in a list.
+    """A run in a list.
 
     Attributes:
-        id: the job.
         title: of the thread, or the branch.
-        place: the repository and the number of the thread.
-        repository: `owner/name`.
-        person: who asked; empty when nobody did.
-        verb: the command.
-        state: where the job stands.
-        reason: why it ended as it did, or how long it waits.
-        since: when it was stored.
-        age: how long it has been live, or took.
+        place: repository and number.
+        person: empty for an event.
+        reason: for the end, or the remaining wait.
+        since: when it was enqueued.
+        age: until now or the end.
     """
 
     id: str
@@ -227,7 +213,7 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageLink:
-    """A link below a list that is too long for one page, e.g. `Older`."""
+    """A pagination link."""
 
     label: str
     query: str
@@ -235,7 +221,7 @@ class PageLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLink:
-    """A page about a run that is not the dashboard's, e.g. `Pull request #7`."""
+    """A link to a run's page elsewhere, e.g. `Pull request #7`."""
 
     label: str
     url: str
@@ -243,14 +229,11 @@ class RunLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalView:
-    """A request to a person, and the answer.
+    """A request and its answer.
 
     Attributes:
-        title: what was asked.
-        text: the reason and the preview; empty for one that is answered.
-        state: `waiting`, `approved` or `denied`.
-        by: who answered.
-        note: what they said.
+        text: reason and preview; empty once answered.
+        by: login; may be empty.
     """
 
     title: str
@@ -262,7 +245,7 @@ class ApprovalView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffLine:
-    """One line of a diff and its kind, by which it is coloured."""
+    """A line of a diff."""
 
     text: str
     kind: Literal["file", "hunk", "added", "removed", ""]
@@ -270,7 +253,7 @@ class DiffLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffView:
-    """A part of a diff."""
+    """A page of a diff."""
 
     lines: tuple[DiffLine, ...]
     total: int
@@ -279,18 +262,14 @@ class DiffView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """The page of one run.
+    """The page of a run.
 
     Attributes:
-        row: the same as in lists.
-        links: pages about it.
-        facts: name and value, e.g. how often it was attempted.
-        approvals: what it asked people.
-        entries: a part of its timeline, oldest first, each with its number.
-        left_out: after how many entries, and how many, are missing; empty when none are.
-        pages: links to the other parts of the timeline.
-        summary: what the agent reported.
-        diff: a part of what it changed; None where that is not kept.
+        facts: names and values.
+        entries: a page of the numbered timeline, oldest first.
+        left_out: note about omitted entries; may be empty.
+        pages: of the timeline.
+        diff: None if none is stored.
     """
 
     row: RunRow
@@ -306,7 +285,7 @@ class RunView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostRow:
-    """The cost of a repository in a week, and its share of the largest one of all."""
+    """A repository's cost in a week, and its share of the largest one."""
 
     repository: str
     runs: int
@@ -316,102 +295,103 @@ class CostRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostWeek:
-    """A week with its repositories."""
+    """A week's costs."""
 
     begins: Moment
     total: str
     rows: tuple[CostRow, ...]
 
 
-def moment(at: float) -> Moment:
-    """A time in seconds since the epoch, in UTC."""
-    when = datetime.fromtimestamp(at, UTC)
-    return Moment(iso=when.isoformat(timespec="seconds"), shown=f"{when:%Y-%m-%d %H:%M:%S} UTC")
+def format_moment(at: float) -> Moment:
+    """Convert seconds since the epoch."""
+    date = datetime.fromtimestamp(at, UTC)
+    return Moment(iso=date.isoformat(timespec="seconds"), text=f"{date:%Y-%m-%d %H:%M:%S} UTC")
 
 
-def run_row(stored: StoredJob, *, now: float) -> RunRow:
-    """A job as a line of a list."""
+def build_run_row(stored: StoredJob, *, now: float) -> RunRow:
     job = stored.job
     place = job.repo.full_name if job.thread.kind == "branch" else f"{job.repo.full_name}#{job.thread.number}"
-    reason = one_line(stored.reason, _MOST_TITLE)
+    reason = one_line(stored.reason, _MAX_TITLE)
     if stored.state is JobState.WAITING and stored.until is not None:
         reason = f"at most {duration(max(0.0, stored.until - now))} more"
     return RunRow(
         id=job.id,
-        title=one_line(job.thread.title, _MOST_TITLE) or job.thread.branch or place,
+        title=one_line(job.thread.title, _MAX_TITLE) or job.thread.branch or place,
         place=place,
         repository=job.repo.full_name,
         person="" if job.is_from_event else job.actor.login,
         verb=job.command.verb,
         state=STATE_WORDS[stored.state],
         reason=reason,
-        since=moment(stored.enqueued_at),
+        since=format_moment(stored.enqueued_at),
         age=duration(max(0.0, (stored.finished_at or now) - stored.enqueued_at)),
     )
 
 
-def run_view(run: RunMaterial, *, now: float, server_url: str, page: int | None = None, diff_page: int = 1) -> RunView:
-    """Show a job as a page.
+def build_run_view(
+    run: RunMaterial, *, now: float, server_url: str, page: int | None = None, diff_page: int = 1
+) -> RunView:
+    """Convert a run to its page.
 
     Args:
-        run: the job and its data, redacted.
-        now: in seconds since the epoch.
-        server_url: GitHub's address for people.
-        page: the part of the timeline; None for the last one.
-        diff_page: the part of the diff.
+        run: its data.
+        now: seconds since the epoch.
+        server_url: GitHub's address for browsers.
+        page: of the timeline; None for the last.
+        diff_page: of the diff.
     """
     stored, record, log = run.stored, run.record, run.log
     outcome = record.result.outcome if record.result is not None else None
     count = max(1, -(-len(log.entries) // ENTRIES_ON_A_PAGE))
-    shown = min(max(1, page or count), count)
-    first = (shown - 1) * ENTRIES_ON_A_PAGE
-    numbered = [
-        (place + 1 + (log.left_out if place >= log.head else 0), each) for place, each in enumerate(log.entries)
+    current = min(max(1, page or count), count)
+    first = (current - 1) * ENTRIES_ON_A_PAGE
+    entries = [
+        (index + 1 + (log.left_out if index >= log.head else 0), entry) for index, entry in enumerate(log.entries)
     ]
     return RunView(
-        row=run_row(stored, now=now),
-        links=_links(stored.job, record, server_url, run.trace),
-        facts=_facts(stored, record, log),
-        approvals=_approvals(record, live=stored.state in Backlog.STATES),
-        entries=tuple(numbered[first : first + ENTRIES_ON_A_PAGE]),
+        row=build_run_row(stored, now=now),
+        links=_build_links(stored.job, record, server_url, run.trace),
+        facts=_build_facts(stored, record, log),
+        approvals=_build_approvals(record, live=stored.state in Backlog.STATES),
+        entries=tuple(entries[first : first + ENTRIES_ON_A_PAGE]),
         left_out=f"{log.left_out:,} entries after entry {log.head:,} are left out" if log.left_out else "",
-        pages=_pages(shown, count, "page"),
-        summary=_bounded((outcome and outcome.summary) or ""),
-        diff=_diff(run.diff, diff_page) if run.diff else None,
+        pages=_build_pages(current, count, "page"),
+        summary=_truncate((outcome and outcome.summary) or ""),
+        diff=_build_diff(run.diff, diff_page) if run.diff else None,
     )
 
 
-def cost_weeks(costs: Iterable[WeekCost]) -> tuple[CostWeek, ...]:
-    """Costs by week, the newest first."""
+def build_cost_weeks(costs: Iterable[WeekCost]) -> tuple[CostWeek, ...]:
+    """Group costs by week, latest first."""
     costs = tuple(costs)
-    most = max((each.cost_usd for each in costs), default=0.0)
+    largest = max((cost.cost_usd for cost in costs), default=0.0)
     weeks = []
-    for week, each_of in groupby(costs, key=lambda each: each.week):
-        rows = sorted(each_of, key=lambda each: (-each.cost_usd, each.repository))
+    for week, week_costs in groupby(costs, key=lambda cost: cost.week):
+        rows = sorted(week_costs, key=lambda cost: (-cost.cost_usd, cost.repository))
         weeks.append(
             CostWeek(
-                begins=moment(week_start(week)),
-                total=_money(sum(each.cost_usd for each in rows), sum(each.unknown for each in rows)),
+                begins=format_moment(week_start(week)),
+                total=_format_cost(sum(cost.cost_usd for cost in rows), sum(cost.unknown for cost in rows)),
                 rows=tuple(
                     CostRow(
-                        repository=each.repository,
-                        runs=each.runs,
-                        cost=_money(each.cost_usd, each.unknown),
-                        share=round(each.cost_usd / most, 3) if most else 0.0,
+                        repository=cost.repository,
+                        runs=cost.runs,
+                        cost=_format_cost(cost.cost_usd, cost.unknown),
+                        share=round(cost.cost_usd / largest, 3) if largest else 0.0,
                     )
-                    for each in rows
+                    for cost in rows
                 ),
             )
         )
     return tuple(weeks)
 
 
-def _money(dollars: float, unknown: int = 0) -> str:
-    known = f"${dollars:,.2f}" if dollars >= 0.01 or not dollars else f"${dollars:.4f}"  # noqa: PLR2004 - a cent
-    return f"{known} and {unknown} of unknown cost" if unknown else known
+def _format_cost(dollars: float, unknown: int = 0) -> str:
+    text = f"${dollars:,.2f}" if dollars >= 0.01 or not dollars else f"${dollars:.4f}"  # noqa: PLR2004 - a cent
+    return f"{text} and {unknown} of unknown cost" if unknown else text
 
 
-def _links(job: Job, record: JobRecord, server_url: str, trace: str) -> tuple[RunLink, ...]:
+def _build_links(job: Job, record: JobRecord, server_url: str, trace: str) -> tuple[RunLink, ...]:
     repo = f"{server_url}/{job.repo.full_name}"
     thread = f"{repo}/{'pull' if job.thread.kind == 'pull' else 'issues'}/{job.thread.number}"
     links = [] if job.thread.kind == "branch" else [RunLink(label=f"Thread #{job.thread.number}", url=thread)]
@@ -429,15 +409,15 @@ def _links(job: Job, record: JobRecord, server_url: str, trace: str) -> tuple[Ru
         links.append(RunLink(label="Review", url=published.review_url))
     if trace:
         links.append(RunLink(label="Trace", url=trace))
-    return tuple(each for each in links if each.url.startswith(("https://", "http://")))
+    return tuple(link for link in links if link.url.startswith(("https://", "http://")))
 
 
-def _facts(stored: StoredJob, record: JobRecord, log: RunLog) -> tuple[tuple[str, str], ...]:
+def _build_facts(stored: StoredJob, record: JobRecord, log: RunLog) -> tuple[tuple[str, str], ...]:
     result = record.result
     usage = log.usage if log.usage.requests or result is None else result.outcome.usage
-    facts = [("Queued", moment(stored.enqueued_at).shown)]
+    facts = [("Queued", format_moment(stored.enqueued_at).text)]
     if stored.finished_at is not None:
-        facts.append(("Ended", moment(stored.finished_at).shown))
+        facts.append(("Ended", format_moment(stored.finished_at).text))
     if stored.attempts > 1:
         facts.append(("Attempts", str(stored.attempts)))
     if record.base_sha:
@@ -445,47 +425,47 @@ def _facts(stored: StoredJob, record: JobRecord, log: RunLog) -> tuple[tuple[str
     if record.verdict is not None:
         facts.append(("Verdict", record.verdict.value.replace("_", " ")))
     if usage.requests:
-        cost = "unknown" if usage.cost_usd is None else _money(usage.cost_usd)
+        cost = "unknown" if usage.cost_usd is None else _format_cost(usage.cost_usd)
         facts += [("Cost", cost), ("Model requests", f"{usage.requests:,}"), ("Tokens", f"{usage.total_tokens:,}")]
     return tuple(facts)
 
 
-def _approvals(record: JobRecord, *, live: bool) -> tuple[ApprovalView, ...]:
-    asked, kept = record.approvals.waiting, record.approvals
+def _build_approvals(record: JobRecord, *, live: bool) -> tuple[ApprovalView, ...]:
+    waiting, approvals = record.approvals.waiting, record.approvals
     views = [
         ApprovalView(
-            title=f"{kept.shown[key].kind if key in kept.shown else 'request'} {key}",
+            title=f"{approvals.shown[key].kind if key in approvals.shown else 'request'} {key}",
             state="approved" if answer.approved else "denied",
             by=answer.by.login,
-            note=_bounded(answer.note),
+            note=_truncate(answer.note),
         )
-        for key, answer in list(kept.answers.items())[:_MOST_ANSWERS][::-1]
+        for key, answer in list(approvals.answers.items())[:_MAX_ANSWERS][::-1]
     ]
-    if live and asked is not None and asked.request_id not in kept.answers:
-        text = _bounded("\n\n".join(filter(None, (asked.reason, asked.preview))))
-        views.append(ApprovalView(title=f"{asked.kind} {asked.request_id}", state="waiting", text=text))
+    if live and waiting is not None and waiting.request_id not in approvals.answers:
+        text = _truncate("\n\n".join(filter(None, (waiting.reason, waiting.preview))))
+        views.append(ApprovalView(title=f"{waiting.kind} {waiting.request_id}", state="waiting", text=text))
     return tuple(views)
 
 
-def _bounded(text: str) -> str:
+def _truncate(text: str) -> str:
     text = clean(text)
-    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}\n… {len(text) - _MOST_TEXT:,} more characters …"
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}\n… {len(text) - _MAX_TEXT:,} more characters …"
 
 
-def _diff(text: str, page: int) -> DiffView:
+def _build_diff(text: str, page: int) -> DiffView:
     lines = clean(text).split("\n")
     lines = lines[:-1] if lines and not lines[-1] else lines
     count = max(1, -(-len(lines) // LINES_ON_A_PAGE))
-    shown = min(max(1, page), count)
-    first = (shown - 1) * LINES_ON_A_PAGE
+    current = min(max(1, page), count)
+    first = (current - 1) * LINES_ON_A_PAGE
     return DiffView(
-        lines=tuple(map(_diff_line, lines[first : first + LINES_ON_A_PAGE])),
+        lines=tuple(map(_classify_line, lines[first : first + LINES_ON_A_PAGE])),
         total=len(lines),
-        pages=_pages(shown, count, "diff"),
+        pages=_build_pages(current, count, "diff"),
     )
 
 
-def _diff_line(line: str) -> DiffLine:
+def _classify_line(line: str) -> DiffLine:
     text = line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}…"
     if line.startswith(("diff --git ", "+++ ", "--- ", "index ", "new file ", "deleted file ", "rename ")):
         return DiffLine(text=text, kind="file")
@@ -496,11 +476,16 @@ def _diff_line(line: str) -> DiffLine:
     return DiffLine(text=text, kind="removed" if line.startswith("-") else "")
 
 
-def _pages(shown: int, count: int, name: str) -> tuple[PageLink, ...]:
-    """Links to the first, the neighbouring and the last page, beside the one that is shown."""
-    places: Sequence[tuple[str, int]] = (("First", 1), ("Previous", shown - 1), ("Next", shown + 1), ("Last", count))
+def _build_pages(current: int, count: int, name: str) -> tuple[PageLink, ...]:
+    """Return links to the first, previous, next and last page."""
+    places: Sequence[tuple[str, int]] = (
+        ("First", 1),
+        ("Previous", current - 1),
+        ("Next", current + 1),
+        ("Last", count),
+    )
     return tuple(
         PageLink(label=f"{label} of {count}" if label == "Last" else label, query=f"{name}={place}")
         for label, place in places
-        if 1 <= place <= count and place != shown
+        if 1 <= place <= count and place != current
     )

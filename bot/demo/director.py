@@ -43,7 +43,7 @@ from bot.demo.tour import KEYS, TourEntry, make_models, open_tour, read_tour
 from bot.domain.job import TRANSITIONS, JobState
 from bot.git.filesystem import discard
 from bot.git.process import Git
-from bot.server.serve import BotService, service
+from bot.server.serve import BotService, build_service
 from bot.settings.load import bypass_proxies, load_demo
 from bot.settings.models import AgentSettings, Settings
 from localhub import LocalHub, Repo
@@ -197,7 +197,7 @@ async def play(stage: Stage, screen: DemoScreen) -> JobState:
             port=0,
         )
         async with (
-            service(
+            build_service(
                 settings,
                 listeners=[screen.on_event],
                 edit_seconds=2.0,

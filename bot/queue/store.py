@@ -300,7 +300,7 @@ class JobStore:
     Attributes:
         name: the address without its password.
         path: None for PostgreSQL.
-        of_arrivals: a thread that never waits for other transactions' locks.
+        arrival_thread: a thread that never waits for other transactions' locks.
     """
 
     def __init__(

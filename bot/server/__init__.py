@@ -1,1 +1,1 @@
-"""The programs: webhook server, action, chat, doctor, demo, setup; each composed from the packages below."""
+"""The bot's server process."""

@@ -1,8 +1,4 @@
-"""Build the parts that all jobs of a process share from the operator's settings.
-
-`services` joins them: the makers of agents and models, the sandbox with the operator's toolchains, the workspaces, and
-the storage for the data of jobs, on this machine or shared with others.
-"""
+"""Build the services that all jobs of a process share, from the operator's settings. Start at `build_services`."""
 
 from __future__ import annotations
 
@@ -67,15 +63,15 @@ _NO_CI = (
 )
 
 EDIT_SECONDS = 10.0
-"""Between two edits of a status comment."""
+"""Minimum time between edits of a status comment."""
 
-# What Python compiles while the agent tests is not part of its change, and not every project ignores it.
+# Keeps compiled files out of the change; not every project ignores them.
 _ENVIRONMENT = {"PYTHONPYCACHEPREFIX": "/tmp/pycache"}  # noqa: S108 - inside the sandbox, where it is a tmpfs of its own
 _NO_INPUTS = ActionInputs()
 _DAY_SECONDS = 24 * 3600.0
 
 
-def services(
+def build_services(
     agent: AgentSettings,
     *,
     server_url: str,
@@ -93,25 +89,22 @@ def services(
     """Build the services that all jobs of a process share.
 
     Args:
-        agent: the operator's settings.
-        server_url: GitHub's address for people and git.
-        secret: what the bot's own keys are made from: the webhook's secret; for a workflow's step a secret that
-            later runs have, too, or else its token.
-        redactor: takes secrets out of whatever leaves.
-        listeners: called with every event of every run.
-        edit_seconds: between two edits of a status comment.
-        provider: makes the model of a run, in place of the one that the settings name.
-        storage: keeps what outlives an attempt at a job.
-        run_url: the page of the workflow's run, where the bot is a step of one.
-        inputs: what the workflow's author asks for, where the bot is a step of one; None for a service, which answers
-            and presses of buttons reach later.
-        works: whether agents run in this process; a machine that only receives need not have a sandbox.
-        git_pauses: seconds before each further try at a git server whose trouble may pass.
+        agent: operator settings.
+        server_url: GitHub's address for browsers and git.
+        secret: derives the bot's keys: the webhook secret, or for a workflow step a secret that later runs share.
+        redactor: redacts published text.
+        listeners: receive all events of runs.
+        edit_seconds: minimum time between edits of a status comment.
+        provider: replaces the configured model.
+        storage: persistent data of jobs.
+        run_url: page of the workflow run, for a step.
+        inputs: inputs of the Action; None for a service.
+        works: whether agents run here; otherwise no sandbox is needed.
+        git_pauses: seconds before each retry of git.
 
     Raises:
-        ConfigError: the sandbox cannot keep to the network, there is no git, the data directory cannot be made, or the
-            file of MCP servers cannot be used.
-        SandboxError: no sandbox works here.
+        ConfigError: an unusable setting, or no git.
+        SandboxError: no sandbox works.
     """
     if shutil.which("git") is None:
         raise ConfigError(("`git` is not on the PATH; install it. Example: sudo apt-get install git",))
@@ -131,7 +124,7 @@ def services(
             cache=_setup_cache(agent),
             on_runner=not is_long_running,
         ),
-        agent=agent_maker(agent, provider, sandbox, servers=servers, state_key=key, scrub=redactor.redact_known),
+        agent=agent_factory(agent, provider, sandbox, servers=servers, state_key=key, scrub=redactor.redact_known),
         bounds=replace(bounds_of(agent), sandbox=sandbox.level, dry_run=inputs.dry_run, servers=tuple(servers)),
         redactor=redactor,
         server_url=server_url.rstrip("/"),
@@ -187,18 +180,18 @@ def _setup_cache(agent: AgentSettings) -> SetupCache | None:
 
 
 def networks(agent: AgentSettings) -> dict[str, Network | None]:
-    """The settings that name hosts, by their names."""
+    """Return the networks by setting."""
     return {"CODEPILOT_NETWORK": agent.network, "CODEPILOT_SETUP_NETWORK": agent.setup_network}
 
 
 def sandbox_settings(agent: AgentSettings) -> SandboxSettings:
-    """Show the operator's toolchains with what they need, and put their `bin` before the system's programs.
+    """Return the sandbox's settings, with the operator's toolchains.
 
     Raises:
         ConfigError: a toolchain cannot run in a sandbox.
     """
     return SandboxSettings(
-        read_only=directories_to_show(agent.toolchains, private=(agent.data_dir,)),
+        read_only=visible_directories(agent.toolchains, private=(agent.data_dir,)),
         path=tuple(path / "bin" for path in agent.toolchains if (path / "bin").is_dir()),
         environment=_ENVIRONMENT,
         limits=agent.sandbox_limits,
@@ -208,7 +201,6 @@ def sandbox_settings(agent: AgentSettings) -> SandboxSettings:
 
 
 def redactor_for(settings: Settings | ActionSettings) -> Redactor:
-    """Return the redactor of the operator's secrets."""
     keys: list[SecretStr | None]
     if isinstance(settings, Settings):
         keys = [settings.webhook_secret, settings.private_key, settings.metrics_token, settings.otlp_headers]
@@ -219,8 +211,7 @@ def redactor_for(settings: Settings | ActionSettings) -> Redactor:
     return Redactor(secret.get_secret_value() for secret in (*keys, *settings.agent.secrets) if secret is not None)
 
 
-def app_access(settings: Settings) -> AppAccess:
-    """Return the App's credentials, from the settings."""
+def read_app_access(settings: Settings) -> AppAccess:
     return AppAccess(
         app_id=settings.app_id,
         private_key=settings.private_key.get_secret_value(),
@@ -230,19 +221,19 @@ def app_access(settings: Settings) -> AppAccess:
 
 
 def make_data_directory(agent: AgentSettings) -> None:
-    """Make the directory that everything else is in, unless it is there.
+    """Create the data directory if missing.
 
     Raises:
-        ConfigError: it cannot be made.
+        ConfigError: not possible.
     """
     try:
         agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        why = f"CODEPILOT_DATA_DIR is {agent.data_dir}, which cannot be created: {error.strerror}"
-        raise ConfigError((f"{why}. Create it for the bot's user, or name another directory.",)) from error
+        problem = f"CODEPILOT_DATA_DIR is {agent.data_dir}, which cannot be created: {error.strerror}"
+        raise ConfigError((f"{problem}. Create it for the bot's user, or name another directory.",)) from error
 
 
-def agent_maker(
+def agent_factory(
     settings: AgentSettings,
     provider: Callable[[], Provider] | None,
     sandbox: Sandbox,
@@ -251,41 +242,41 @@ def agent_maker(
     state_key: bytes,
     scrub: Callable[[str], str],
 ) -> AgentMaker:
-    """Return the function that makes the agent of each job.
+    """Return a factory of jobs' agents.
 
     Args:
-        settings: the operator's; they name the model of a job that names none.
-        provider: makes every model, in place of those that the settings name.
-        sandbox: where commands run.
-        servers: the MCP servers that the operator defines, by name.
-        state_key: signs runs that wait for a person.
-        scrub: takes the bot's secrets out of what is recorded.
+        settings: defaults of the model.
+        provider: replaces the configured model.
+        sandbox: for commands.
+        servers: MCP servers by name.
+        state_key: signs waiting runs.
+        scrub: removes secrets from recordings.
     """
 
-    def make(order: AgentSpec, listeners: Sequence[Listener]) -> AsyncRuntime:
-        named = replace(settings, model=order.model) if order.model not in {"", "scripted"} else settings
+    def make(spec: AgentSpec, listeners: Sequence[Listener]) -> AsyncRuntime:
+        job_settings = replace(settings, model=spec.model) if spec.model not in {"", "scripted"} else settings
         agent = Agent(
-            provider=provider() if provider is not None else model_of(named),
-            work_dir=order.work_dir,
+            provider=provider() if provider is not None else build_model(job_settings),
+            work_dir=spec.work_dir,
             sandbox=sandbox,
-            network=order.network,
-            policy=order.policy,
-            repository_instructions=order.instructions,
-            skills=order.skills,
-            tools=order.tools,
+            network=spec.network,
+            policy=spec.policy,
+            repository_instructions=spec.instructions,
+            skills=spec.skills,
+            tools=spec.tools,
             chat=False,
             scrub=scrub,
-            start_in=order.start_in,
-            kept_index=order.kept_index,
+            start_in=spec.start_in,
+            kept_index=spec.kept_index,
             separates_commands=True,
-            mcp=tuple(servers[name] for name in order.servers),
+            mcp=tuple(servers[name] for name in spec.servers),
             transport=None if settings.model_transport == "auto" else settings.model_transport,
         )
-        if order.session is None:
+        if spec.session is None:
             return AsyncRuntime(agent, listeners=listeners, state_key=state_key)
         return AsyncRuntime(
             agent,
-            order.session,
+            spec.session,
             listeners=listeners,
             state_key=state_key,
             resumable=True,
@@ -294,11 +285,11 @@ def agent_maker(
     return make
 
 
-def model_of(settings: AgentSettings) -> Provider:
-    """The model that the settings name.
+def build_model(settings: AgentSettings) -> Provider:
+    """Return the configured model.
 
     Raises:
-        SettingsError: there is no such model service, or it cannot be used as it is set.
+        SettingsError: unknown, or misconfigured.
     """
     scripted = settings.provider == "scripted"
     return provider_for(
@@ -321,13 +312,12 @@ _FOLDER = "patches"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStorage:
-    """Keeps what outlives an attempt at a job.
+    """Persistent storage of jobs.
 
     Attributes:
-        sessions: the logs of runs; None where no job waits for a person.
-        patches: the changes of runs.
-        snapshots: the files of jobs that wait, for other machines; None where these cannot reach them.
-        lasting_patches: whether the patches of published work stay, too, for the dashboard.
+        sessions: None if no job waits.
+        snapshots: files of waiting jobs for other machines; None if there are none.
+        lasting_patches: whether to keep published patches, for the dashboard.
     """
 
     sessions: JobSessions | None
@@ -336,15 +326,15 @@ class JobStorage:
     lasting_patches: bool = False
 
 
-def storage_of(settings: Settings) -> JobStorage:
-    """Return the storage of a service.
+def open_storage(settings: Settings) -> JobStorage:
+    """Open the storage of a service.
 
     Raises:
-        ConfigError: the blob store needs what is not installed.
-        SessionError: the database cannot be used.
-        StorageError: the directory of the blob store cannot be made.
+        ConfigError: a dependency is missing.
+        SessionError: the database failed.
+        StorageError: the blob store failed.
     """
-    sessions: JobSessions = files_of(settings.agent)
+    sessions: JobSessions = open_sessions(settings.agent)
     if settings.shared_database is not None:
         sessions = DatabaseJobSessions(settings.shared_database)
         try:
@@ -356,40 +346,40 @@ def storage_of(settings: Settings) -> JobStorage:
                 "CODEPILOT_DATABASE_URL is a server's address and CODEPILOT_STORAGE_URL is not set: workers on other "
                 "machines cannot continue the jobs that wait on this one. Example: CODEPILOT_STORAGE_URL=s3://my-bucket/bot"
             )
-    blobs = None if settings.storage_url is None else blobs_of(settings, settings.storage_url)
+    blobs = None if settings.storage_url is None else open_blob_store(settings, settings.storage_url)
     snapshots = None if blobs is None else Snapshots(blobs=blobs, key=derive_key(settings.webhook_secret, "snapshots"))
     return JobStorage(
         sessions=sessions,
-        patches=patches_of(settings, blobs),
+        patches=open_patches(settings, blobs),
         snapshots=snapshots,
         lasting_patches=settings.has_dashboard,
     )
 
 
 def local_storage(agent: AgentSettings) -> JobStorage:
-    """Return the storage of a workflow's step: only patches, on the runner."""
+    """Return the storage of a workflow step: patches on the runner."""
     return JobStorage(sessions=None, patches=PatchFiles(agent.data_dir / _FOLDER))
 
 
-def patches_of(settings: Settings, blobs: BlobStore | None) -> PatchStore:
-    """Return the store for patches: the operator's blob store, or else files that the operator can read."""
+def open_patches(settings: Settings, blobs: BlobStore | None) -> PatchStore:
+    """Return the patch store: the blob store, else files readable by the operator."""
     folder = settings.agent.data_dir / _FOLDER
     if blobs is None:
         return PatchFiles(folder)
     return PatchBlobs(Vault(blobs=blobs, folder=_FOLDER, key=derive_key(settings.webhook_secret, "patches")), folder)
 
 
-def files_of(agent: AgentSettings) -> FileJobSessions:
-    """The sessions of jobs that only this machine continues."""
+def open_sessions(agent: AgentSettings) -> FileJobSessions:
+    """Return the local session store."""
     return FileJobSessions(agent.data_dir / "sessions")
 
 
-def blobs_of(settings: Settings, url: str) -> BlobStore:
-    """Return the blob store at an address, reached with the operator's key.
+def open_blob_store(settings: Settings, url: str) -> BlobStore:
+    """Open the blob store at an address.
 
     Raises:
-        ConfigError: the blob store needs what is not installed.
-        StorageError: the directory of the blob store cannot be made.
+        ConfigError: a dependency is missing.
+        StorageError: the directory cannot be created.
     """
     access = BlobAccess(
         access_key_id=settings.aws_access_key_id or "",
@@ -402,51 +392,45 @@ def blobs_of(settings: Settings, url: str) -> BlobStore:
 
 
 _SYSTEM = tuple(map(Path, ("/bin", "/lib", "/lib64", "/sbin", "/usr")))
-"""The directories that every sandbox shows."""
+"""Directories visible in every sandbox."""
 
 _CONFIGURATION_BYTES = 64 * 1024
 
-_HOPS = 40
-"""As many symbolic links as the kernel follows."""
+_MAX_LINKS = 40
+"""Limit of symbolic links, as the kernel's."""
 
 
-def directories_to_show(toolchains: Sequence[Path], *, private: Sequence[Path] = ()) -> tuple[Path, ...]:
-    """The toolchains, and before each virtual environment the Python that it was made from.
-
-    A virtual environment holds links to a Python somewhere else. Where that is not shown, the sandbox has no `python`,
-    and `pytest` in the same environment is there and cannot start.
+def visible_directories(toolchains: Sequence[Path], *, private: Sequence[Path] = ()) -> tuple[Path, ...]:
+    """Return the toolchains, each virtual environment preceded by its base Python, without which it has no `python`.
 
     Args:
-        toolchains: what the operator named.
-        private: directories that must not be shown on the strength of such a link, nor what lies around them; this
-            user's home directory is always one.
+        toolchains: named by the operator.
+        private: directories, besides the home directory, that links of environments must not reveal.
 
     Raises:
-        ConfigError: the Python of an environment does not exist, or cannot be shown without what is private.
+        ConfigError: a base Python is missing or would reveal a private directory.
     """
-    hidden = [*private]
+    private_directories = [*private]
     with suppress(KeyError):  # a container may run as a user that it does not know, who has no home directory
-        hidden.append(Path(pwd.getpwuid(geteuid()).pw_dir))
-    shown: list[Path] = []
+        private_directories.append(Path(pwd.getpwuid(geteuid()).pw_dir))
+    visible: list[Path] = []
     for toolchain in toolchains:
-        for directory in (*_pythons_of(toolchain), toolchain):
-            what = f"CODEPILOT_TOOLCHAINS: {toolchain} is a virtual environment of the Python in {directory}, which"
+        for directory in (*_find_pythons(toolchain), toolchain):
+            problem = f"CODEPILOT_TOOLCHAINS: {toolchain} is a virtual environment of the Python in {directory}, which"
             if not directory.is_dir() and directory != toolchain:
                 raise ConfigError(
-                    (f"{what} does not exist on this machine; create the environment here, or name another one.",)
+                    (f"{problem} does not exist on this machine; create the environment here, or name another one.",)
                 )
-            around = next((path for path in hidden if path.is_relative_to(directory)), None)
-            if around and directory != toolchain:
-                raise ConfigError(
-                    (f"{what} also contains {around}; create the environment with a Python in a directory of its own.",)
-                )
-            if not any(directory.is_relative_to(other) for other in (*shown, *_SYSTEM)):
-                shown.append(directory)
-    return tuple(shown)
+            revealed = next((path for path in private_directories if path.is_relative_to(directory)), None)
+            if revealed and directory != toolchain:
+                raise ConfigError((f"{problem} also contains {revealed}; use a Python in a directory of its own.",))
+            if not any(directory.is_relative_to(visible_directory) for visible_directory in (*visible, *_SYSTEM)):
+                visible.append(directory)
+    return tuple(visible)
 
 
-def _pythons_of(toolchain: Path) -> Iterator[Path]:
-    """The directories that a virtual environment's Python needs; nothing for other directories."""
+def _find_pythons(toolchain: Path) -> Iterator[Path]:
+    """Find the directories of a virtual environment's base Python; none for other directories."""
     try:
         with (toolchain / "pyvenv.cfg").open(encoding="utf-8", errors="replace") as file:
             text = file.read(_CONFIGURATION_BYTES)
@@ -455,16 +439,16 @@ def _pythons_of(toolchain: Path) -> Iterator[Path]:
     pairs = (line.partition("=") for line in text.splitlines())
     home = next((value.strip() for key, _, value in pairs if key.strip().lower() == "home"), "")
     if Path(home).is_absolute():
-        yield _prefix(Path(home))
+        yield _find_prefix(Path(home))
     link = toolchain / "bin" / "python"
-    for _ in range(_HOPS):
+    for _ in range(_MAX_LINKS):
         if not link.is_symlink():
             return
         link = link.parent / link.readlink()
         if not link.is_relative_to(toolchain):
-            yield _prefix(link.parent)
+            yield _find_prefix(link.parent)
 
 
-def _prefix(programs: Path) -> Path:
-    """The whole of a Python whose program lies in `programs`; for links among other programs, these alone."""
+def _find_prefix(programs: Path) -> Path:
+    """Return the installation of a Python in `programs`, or `programs` for links among other programs."""
     return programs.parent if any(programs.parent.glob("lib*/python3*/os.py")) else programs

@@ -1,7 +1,6 @@
-"""The metrics and traces of one process.
+"""Metrics and traces of a process.
 
-Spans go to the metrics (`Metrics`, by Prometheus's conventions), sampled or not, and to a collector where an endpoint
-is set. No metric has a label, and no exported span an attribute, with a secret or a text of strangers.
+Metrics count every span, sampled or not. Labels and exported attributes contain no secrets and no strangers' text.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ from bot.queue.records import Backlog
 from bot.queue.tracing import ROOT_SPAN
 from bot.settings.models import Settings
 
-_MOST_INSTALLATIONS = 100
-"""Anybody can install a public App, so only the installations with the least left are listed."""
+_MAX_INSTALLATIONS = 100
+"""Maximum number of installations in a metric, lowest limits first: anybody can install a public App."""
 
 _PHASE_SECONDS = (0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600)
-_STARTS = frozenset({"sandbox start", "interpreter start"})
+_START_SPANS = frozenset({"sandbox start", "interpreter start"})
 _TOKENS = {
     "cache_read": "gen_ai.usage.cache_read.input_tokens",
     "cache_write": "gen_ai.usage.cache_creation.input_tokens",
@@ -55,10 +54,7 @@ _TOKENS = {
 
 
 class Metrics(SpanProcessor):
-    """Counts spans as they end, and looks the rest up when it is read.
-
-    No label has a value that strangers choose.
-    """
+    """Prometheus metrics, counted from spans and read on request."""
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's
@@ -89,66 +85,60 @@ class Metrics(SpanProcessor):
             "Age of the oldest queued job that was never begun; 0 without one. Of all processes.",
         )
         self._store_up = gauge("codepilot_store_up", "Whether the job database answered when this was read.")
-        self._left = gauge(
+        self._remaining = gauge(
             "codepilot_github_rate_limit_remaining",
-            "Requests that GitHub allows until its next reset, as it told this process.",
+            "GitHub API requests remaining in the current rate-limit window.",
             ["installation", "resource"],
         )
         ProcessCollector(registry=self._registry)
 
-    def answered(self, outcome: str) -> None:
+    def count_delivery(self, outcome: str) -> None:
         """Count a delivery."""
         self._deliveries.labels(outcome).inc()
 
     @override
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Nothing to count yet."""
+        """Do nothing."""
 
     @override
     def on_end(self, span: ReadableSpan) -> None:
-        """Count a span."""
-        found, failed = span.attributes or {}, not span.status.is_ok
-        if phase := found.get("codepilot.phase"):
+        attributes, failed = span.attributes or {}, not span.status.is_ok
+        if phase := attributes.get("codepilot.phase"):
             self._phases.labels(phase).observe(((span.end_time or 0) - (span.start_time or 0)) / 1e9)
-        elif state := found.get("codepilot.job.state"):
+        elif state := attributes.get("codepilot.job.state"):
             self._attempts.labels(state).inc()
-        elif found.get("gen_ai.operation.name") == "chat":
-            self._count_model(found, failed=failed)
-        elif span.name in _STARTS and failed and found.get("error.type") != "CancelledError":
+        elif attributes.get("gen_ai.operation.name") == "chat":
+            self._count_model(attributes, failed=failed)
+        elif span.name in _START_SPANS and failed and attributes.get("error.type") != "CancelledError":
             self._sandbox_failures.inc()
 
-    def _count_model(self, found: Mapping[str, AttributeValue], *, failed: bool) -> None:
-        model = found["gen_ai.request.model"]
+    def _count_model(self, attributes: Mapping[str, AttributeValue], *, failed: bool) -> None:
+        model = attributes["gen_ai.request.model"]
         if failed:
             self._model_failures.labels(model).inc()
-        used = {kind: _number(found.get(name)) for kind, name in _TOKENS.items()}
+        used = {kind: _number(attributes.get(name)) for kind, name in _TOKENS.items()}
         cached = used["cache_read"] + used["cache_write"]
-        used["input"] = _number(found.get("gen_ai.usage.input_tokens")) - cached
+        used["input"] = _number(attributes.get("gen_ai.usage.input_tokens")) - cached
         for kind, tokens in used.items():
             self._tokens.labels(kind, model).inc(max(0.0, tokens))
-        self._cost.labels(model).inc(_number(found.get("codepilot.cost_usd")))
+        self._cost.labels(model).inc(_number(attributes.get("codepilot.cost_usd")))
 
-    async def read(self, index: JobIndex, session: AppSession) -> bytes:
-        """Return all metrics, in the text format.
-
-        Args:
-            index: whose backlog is told.
-            session: knows what GitHub said of its limits.
-        """
+    async def render(self, index: JobIndex, session: AppSession) -> bytes:
+        """Render all metrics as text."""
         try:
             backlog = await index.backlog()
         except QueueError:
             backlog = Backlog(by_state={}, oldest_seconds=math.nan)
-        # From here on nothing waits: two readers at once must not clear each other's.
+        # No await from here on, so that concurrent requests do not mix.
         self._store_up.set(bool(backlog.by_state))
         self._oldest.set(backlog.oldest_seconds)
         self._jobs.clear()
         for state, count in backlog.by_state.items():
             self._jobs.labels(state.value).set(count)
-        self._left.clear()
-        told = sorted(session.budgets(), key=lambda each: each[2].remaining)[:_MOST_INSTALLATIONS]
-        for installation, resource, budget in told:
-            self._left.labels(installation, resource).set(budget.remaining)
+        self._remaining.clear()
+        budgets = sorted(session.budgets(), key=lambda entry: entry[2].remaining)[:_MAX_INSTALLATIONS]
+        for installation, resource, budget in budgets:
+            self._remaining.labels(installation, resource).set(budget.remaining)
         return generate_latest(self._registry)
 
 
@@ -156,9 +146,9 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-_OURS = "codepilot"
+_SCOPE_NAME = "codepilot"
 
-_SHOWN = frozenset(
+_EXPORTED_ATTRIBUTES = frozenset(
     {
         "codepilot.cost_usd",
         "codepilot.job.attempt",
@@ -182,75 +172,78 @@ _SHOWN = frozenset(
         "url.template",
     }
 )
-"""The attributes that are exported; none holds a secret or text of strangers."""
+"""Exported attributes, without secrets and strangers' text."""
 
 _CLOSING_SECONDS = 3.0
 
 
 @asynccontextmanager
-async def traced_process(settings: Settings, *processors: SpanProcessor) -> AsyncIterator[None]:
-    """Trace what this process does while the body runs.
+async def trace_process(settings: Settings, *processors: SpanProcessor) -> AsyncIterator[None]:
+    """Trace the process during the body.
 
     Args:
-        settings: the operator's.
-        processors: called with every span, whether it is sampled or not.
+        settings: operator settings.
+        processors: receive all spans, sampled or not.
     """
-    defaults = Resource({"service.name": _OURS, "service.version": version("codepilot-bot")})
-    # What the standard variables say of this service, `OTEL_SERVICE_NAME` above all.
-    named = dict(Resource.create().attributes)
-    if str(named.get("service.name", "")).startswith("unknown_service"):
-        del named["service.name"]
-    resource = defaults.merge(Resource(named))
+    defaults = Resource({"service.name": _SCOPE_NAME, "service.version": version("codepilot-bot")})
+    # From `OTEL_SERVICE_NAME` and other standard variables.
+    environment_attributes = dict(Resource.create().attributes)
+    if str(environment_attributes.get("service.name", "")).startswith("unknown_service"):
+        del environment_attributes["service.name"]
+    resource = defaults.merge(Resource(environment_attributes))
     provider = TracerProvider(id_generator=JobIds(), resource=resource, shutdown_on_exit=False)
-    provider.sampler = EverySpan(provider.sampler)
-    for each in processors:
-        provider.add_span_processor(each)
+    provider.sampler = RecordingSampler(provider.sampler)
+    for processor in processors:
+        provider.add_span_processor(processor)
     if settings.otlp_endpoint is not None:
-        given = settings.otlp_headers.get_secret_value() if settings.otlp_headers is not None else ""
+        headers = settings.otlp_headers.get_secret_value() if settings.otlp_headers is not None else ""
         exporter = OTLPSpanExporter(
-            endpoint=f"{settings.otlp_endpoint.rstrip('/')}/v1/traces", headers=parse_env_headers(given, liberal=True)
+            endpoint=f"{settings.otlp_endpoint.rstrip('/')}/v1/traces", headers=parse_env_headers(headers, liberal=True)
         )
         provider.add_span_processor(BatchSpanProcessor(SafeExporter(exporter)))
     set_tracer_provider(provider)
     try:
         yield
     finally:
-        # A collector that does not answer must not hold up the end.
+        # An unavailable collector must not delay the shutdown.
         closing = Thread(target=provider.shutdown, daemon=True)
         closing.start()
         await asyncio.to_thread(closing.join, _CLOSING_SECONDS)
 
 
 class SafeExporter(SpanExporter):
-    """Exports our own spans alone, with the attributes that are known to be harmless, and without events."""
+    """Exports only our spans, with safe attributes and without events."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
 
     @override
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Send what may be sent."""
-        ours = [span for span in spans if span.instrumentation_scope and span.instrumentation_scope.name == _OURS]
-        return self._exporter.export([_safe(span) for span in ours]) if ours else SpanExportResult.SUCCESS
+        own_spans = [
+            span for span in spans if span.instrumentation_scope and span.instrumentation_scope.name == _SCOPE_NAME
+        ]
+        return (
+            self._exporter.export([_without_unsafe_attributes(span) for span in own_spans])
+            if own_spans
+            else SpanExportResult.SUCCESS
+        )
 
     @override
     def shutdown(self) -> None:
-        """See `SpanExporter.shutdown`."""
         self._exporter.shutdown()
 
     @override
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """See `SpanExporter.force_flush`."""
         return self._exporter.force_flush(timeout_millis)
 
 
-def _safe(span: ReadableSpan) -> ReadableSpan:
+def _without_unsafe_attributes(span: ReadableSpan) -> ReadableSpan:
     return ReadableSpan(
         name=span.name,
         context=span.context,
         parent=span.parent,
         resource=span.resource,
-        attributes={name: value for name, value in (span.attributes or {}).items() if name in _SHOWN},
+        attributes={name: value for name, value in (span.attributes or {}).items() if name in _EXPORTED_ATTRIBUTES},
         kind=span.kind,
         status=Status(span.status.status_code),
         start_time=span.start_time,
@@ -260,26 +253,24 @@ def _safe(span: ReadableSpan) -> ReadableSpan:
 
 
 class JobIds(RandomIdGenerator):
-    """Random ids, but for the first span of a job."""
+    """Random ids, except those of a job's root span."""
 
     @override
     def generate_span_id(self) -> int:
-        """See `IdGenerator.generate_span_id`."""
         root = ROOT_SPAN.get()
         return super().generate_span_id() if root is None else root.span_id
 
     @override
     def generate_trace_id(self) -> int:
-        """See `IdGenerator.generate_trace_id`."""
         root = ROOT_SPAN.get()
         return super().generate_trace_id() if root is None else root.trace_id
 
 
-class EverySpan(Sampler):
-    """Has every span made, so that metrics are whole, and those that another sampler drops not exported.
+class RecordingSampler(Sampler):
+    """Records all spans for the metrics; the wrapped sampler decides which are exported.
 
-    The first span of a job may be of another process, or of a version without traces. What is directly below it is
-    sampled as if it were the first: by the trace's id, every process decides alike.
+    Children of a job's root span, which may be another process's, are sampled like roots: by the trace id, so that all
+    processes agree.
     """
 
     def __init__(self, sampler: Sampler) -> None:
@@ -296,15 +287,13 @@ class EverySpan(Sampler):
         links: Sequence[Link] | None = None,
         trace_state: TraceState | None = None,
     ) -> SamplingResult:
-        """See `Sampler.should_sample`."""
         is_first = get_current_span(parent_context).get_span_context().is_remote
         parent = Context() if is_first else parent_context
-        found = self._sampler.should_sample(parent, trace_id, name, kind, attributes, links)
-        if found.decision is not Decision.DROP:
-            return found
-        return SamplingResult(Decision.RECORD_ONLY, attributes, found.trace_state)
+        result = self._sampler.should_sample(parent, trace_id, name, kind, attributes, links)
+        if result.decision is not Decision.DROP:
+            return result
+        return SamplingResult(Decision.RECORD_ONLY, attributes, result.trace_state)
 
     @override
     def get_description(self) -> str:
-        """See `Sampler.get_description`."""
         return f"EverySpan({self._sampler.get_description()})"

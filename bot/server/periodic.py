@@ -1,7 +1,4 @@
-"""Periodic tasks of a process beside its jobs: start due recipes, and sweep old data.
-
-Caches are swept every hour; the data of ended jobs, at the start and once a day.
-"""
+"""Periodic tasks: start due recipes; sweep caches hourly, and data of ended jobs daily."""
 
 from __future__ import annotations
 
@@ -27,23 +24,23 @@ log = logging.getLogger(__name__)
 TICK_SECONDS = 20.0
 
 REFRESH_SECONDS = 6 * 3600.0
-"""How often the recipes of an installation's repositories are read; events in a repository have its own read before."""
+"""Interval of reading an installation's recipes; events in a repository trigger it earlier."""
 
-LOOK_SECONDS = REFRESH_SECONDS / 12
-"""How often to look whose turn it is; and how long a turn lasts that came to no end."""
+TURN_SECONDS = REFRESH_SECONDS / 12
+"""Interval of checking whose turn it is, and duration of an incomplete turn."""
 
 _READ_AT_ONCE = 4
-"""Installations whose recipes are read at the same time: a slow one holds up few others."""
+"""Installations read in parallel, so that a slow one delays few others."""
 
 
 class Scheduler:
-    """Looks at the clock, and at the repositories, in one process of any number.
+    """Starts due recipes, and refreshes schedules; any number of processes may run one.
 
     Args:
-        schedules: when recipes are due.
-        ledger: gives the turn to read an installation's repositories to one process.
-        installations: the ids of the App's installations.
-        github_of: a client for an installation.
+        schedules: due times.
+        ledger: assigns turns to processes.
+        installations: lists the App's installations.
+        github_of: returns an installation's client.
     """
 
     def __init__(
@@ -59,56 +56,54 @@ class Scheduler:
         self._github_of = github_of
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Start what is due, and read what is new, while the body runs."""
-        due, new = self._keep(self._schedules.start_due, TICK_SECONDS), self._keep(self.refresh, LOOK_SECONDS)
+    async def run(self) -> AsyncIterator[None]:
+        """Run during the body."""
+        due, new = self._repeat(self._schedules.start_due, TICK_SECONDS), self._repeat(self.refresh, TURN_SECONDS)
         async with background(due, new):
             yield
 
     async def refresh(self) -> None:
-        """Read the recipes of all repositories whose turn it is.
+        """Read the recipes of installations whose turn it is.
 
         Raises:
-            GitHubError: GitHub did not answer, or does not know the App.
-            QueueError: the database cannot be used.
+            GitHubError: no answer, or unknown App.
+            QueueError: the database failed.
         """
         installed = await self._installations()
-        for gone in (await self._schedules.installations()).difference(installed):
-            await self._schedules.prune(gone, ())
+        for removed in (await self._schedules.installations()).difference(installed):
+            await self._schedules.prune(removed, ())
         slots = asyncio.Semaphore(_READ_AT_ONCE)
-        ended = await asyncio.gather(*(self._take_turn(each, slots) for each in installed), return_exceptions=True)
-        for error in ended:
+        errors = await asyncio.gather(
+            *(self._take_turn(installation, slots) for installation in installed), return_exceptions=True
+        )
+        for error in errors:
             if error is not None:
                 raise error
 
     async def _take_turn(self, installation: int, slots: asyncio.Semaphore) -> None:
-        """Read an installation's recipes if it is their turn.
-
-        The turn is a short one until all is read: what failed, or ended with its process, is read at the next look.
-        """
         async with slots:
-            if not await self._ledger.claim_notice(0, installation, "recipes", seconds=LOOK_SECONDS):
+            if not await self._ledger.claim_notice(0, installation, "recipes", seconds=TURN_SECONDS):
                 return
             try:
                 async with self._github_of(installation) as github:
                     is_read = await self._read(github, installation)
-            except GitHubError as error:  # of one account; the others have schedules, too
+            except GitHubError as error:  # affects one account only
                 log.warning("the repositories of installation %d were not read: %s", installation, error)
                 is_read = not error.passing
             if is_read:
                 await self._ledger.suppress_notice(0, installation, "recipes", seconds=REFRESH_SECONDS)
 
     async def _read(self, github: GitHub, installation: int) -> bool:
-        """Read the recipes of an installation; return whether nothing is left that a later try may read."""
+        """Read an installation's recipes; return False if a retry may read more."""
         is_read, repos = True, await github.repos.installed()
-        await self._schedules.prune(installation, [each.id for each in repos])
+        await self._schedules.prune(installation, [item.id for item in repos])
         for facts in repos:
             repo = Repo(id=facts.id, full_name=facts.full_name, private=facts.private)
             try:
                 recipes = () if facts.archived else (await find_recipes(github, facts.full_name)).recipes
-                if any(each.on.schedule and each.on.label for each in recipes):  # its label may have it refused
-                    asked = await on_default_branch(PhaseReader(github), facts.full_name)
-                    recipes = asked.with_recipes(recipes, ()).recipes
+                if any(item.on.schedule and item.on.label for item in recipes):  # a label conflict may disable it
+                    settings = await on_default_branch(PhaseReader(github), facts.full_name)
+                    recipes = settings.with_recipes(recipes, ()).recipes
             except GitHubError as error:
                 log.warning("the recipes of %s were not read: %s", facts.full_name, error)
                 is_read = is_read and not error.passing
@@ -116,11 +111,11 @@ class Scheduler:
             await self._schedules.save(repo, installation, crons_of(recipes))
         return is_read
 
-    async def _keep(self, work: Callable[[], Awaitable[object]], seconds: float) -> None:
+    async def _repeat(self, work: Callable[[], Awaitable[object]], seconds: float) -> None:
         while True:
             try:
                 await work()
-            except BotError as error:  # what is due stays due
+            except BotError as error:  # due recipes stay due
                 log.warning("recipes on schedules: %s", error)
             await asyncio.sleep(seconds)
 
@@ -130,20 +125,20 @@ _HOUR_SECONDS = 3600.0
 _HOURS = 24
 
 Sweep = tuple[str, Callable[[], Awaitable[object]]]
-"""The name of what is swept, for the log, and the function that does it."""
+"""Name for the log, and function."""
 
 
 @asynccontextmanager
-async def sweeping(shared: JobServices, engine: JobEngine) -> AsyncIterator[None]:
-    """Sweep while the body runs, which waits for no sweep: the blob store may be slow, or away."""
-    async with background(_keep_swept(shared, engine), _keep_stored(shared, engine)):
+async def run_sweeps(shared: JobServices, engine: JobEngine) -> AsyncIterator[None]:
+    """Sweep during the body, which does not wait for it."""
+    async with background(_sweep_periodically(shared, engine), _retry_storing(shared, engine)):
         yield
 
 
 def job_sweeps(shared: JobServices, engine: JobEngine) -> tuple[Sweep, ...]:
-    """Return the sweeps of the files and rows that ended jobs and killed workers leave.
+    """Return the sweeps of files and rows of ended jobs.
 
-    Each asks for itself which jobs are live: another sweep may take minutes, in which further jobs begin.
+    Each reads the live jobs itself, since a sweep may take minutes.
     """
 
     async def sessions() -> None:
@@ -163,14 +158,14 @@ def job_sweeps(shared: JobServices, engine: JobEngine) -> tuple[Sweep, ...]:
 
 
 def cache_sweeps(shared: JobServices) -> tuple[Sweep, ...]:
-    """Return the sweeps of caches, which a later job fills again."""
+    """Return the sweeps of caches."""
     mirrors: Sweep = ("mirrors", shared.workspaces.tidy)
     cache = shared.setup.cache
     return (mirrors,) if cache is None else (mirrors, ("setup cache", cache.sweep))
 
 
 async def sweep_all(sweeps: Sequence[Sweep]) -> None:
-    """Run each, whether or not another one fails: what is kept too long harms nobody, and the next time tries again."""
+    """Run sweeps independently; failed ones are retried next time."""
     for name, sweep in sweeps:
         try:
             await sweep()
@@ -178,7 +173,7 @@ async def sweep_all(sweeps: Sequence[Sweep]) -> None:
             log.warning("%s: not everything could be swept; the next sweep tries again: %s", name, error)
 
 
-async def _keep_swept(shared: JobServices, engine: JobEngine) -> None:
+async def _sweep_periodically(shared: JobServices, engine: JobEngine) -> None:
     while True:
         await sweep_all(job_sweeps(shared, engine))
         for _ in range(_HOURS):
@@ -186,9 +181,9 @@ async def _keep_swept(shared: JobServices, engine: JobEngine) -> None:
             await asyncio.sleep(_HOUR_SECONDS)
 
 
-async def _keep_stored(shared: JobServices, engine: JobEngine) -> None:
-    """Store files of waiting jobs that the blob store did not take."""
-    owed: Sweep = ("files of waiting jobs", partial(shared.workspaces.store_pending, partial(is_current, engine)))
+async def _retry_storing(shared: JobServices, engine: JobEngine) -> None:
+    """Retry storing files of waiting jobs in the blob store."""
+    sweep: Sweep = ("files of waiting jobs", partial(shared.workspaces.store_pending, partial(is_current, engine)))
     while True:
-        await sweep_all((owed,))
+        await sweep_all((sweep,))
         await asyncio.sleep(_MINUTE_SECONDS)

@@ -1,7 +1,6 @@
-"""Have GitHub redeliver failed deliveries: it does not do so by itself when the bot is down, or answers 503.
+"""Request redelivery of failed deliveries, which GitHub does not do itself. Start at `Redelivery`.
 
-One receiver at a time has the turn to sweep the App's deliveries (`DeliverySweeps`): by a locked file on one machine,
-by an advisory lock of PostgreSQL among many.
+One receiver at a time sweeps (`SweepTurns`).
 """
 
 from __future__ import annotations
@@ -32,31 +31,24 @@ from bot.queue.store import SWEEPS, JobStore, Transaction, insert
 log = logging.getLogger(__name__)
 SWEEP_SECONDS = 300.0
 
-MOST_SECONDS = 24 * 3600.0
-"""What is older is not asked for again. After a day, the person has seen that nothing came, and has moved on.
-GitHub itself keeps deliveries for three days."""
+MAX_AGE_SECONDS = 24 * 3600.0
+"""Maximum age: later, users have moved on. GitHub keeps deliveries for three days."""
 
 _MARGIN_SECONDS = 600.0
-"""What the sweep before may not have seen yet: an attempt is listed once it has ended."""
+"""Overlap with the previous sweep, since attempts are listed only when they have ended."""
 
-_MOST_LISTED = 3_000
-_MOST_ASKED = 100
-_MOST_TRIES = 12
+_MAX_LISTED = 3_000
+_MAX_REQUESTS = 100
+_MAX_TRIES = 12
 
 
 class Redelivery:
-    """Sweeps the App's deliveries, when it is this process's turn.
-
-    Args:
-        open_deliveries: the App's deliveries.
-        sweeps: gives the turn to one of the receivers.
-        clock: seconds since the epoch.
-    """
+    """Sweeps the App's deliveries when it is this process's turn."""
 
     def __init__(
         self,
         open_deliveries: Callable[[], AbstractAsyncContextManager[AppDeliveries]],
-        sweeps: DeliverySweeps,
+        sweeps: SweepTurns,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -65,12 +57,12 @@ class Redelivery:
         self._clock = clock
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Sweep now and every few minutes while the body runs; it must be listening already."""
-        async with background(self._keep_sweeping()):
+    async def run(self) -> AsyncIterator[None]:
+        """Sweep periodically during the body; the server must listen already."""
+        async with background(self._sweep_periodically()):
             yield
 
-    async def _keep_sweeping(self) -> None:
+    async def _sweep_periodically(self) -> None:
         while True:
             try:
                 await self.sweep()
@@ -79,81 +71,79 @@ class Redelivery:
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def sweep(self) -> int:
-        """Have each delivery redelivered that failed since the last sweep; return their number.
+        """Request redelivery of deliveries that failed since the last sweep; return their number.
 
         Raises:
-            GitHubError: GitHub did not answer, or does not know the App.
-            QueueError: the database cannot be used.
-            OSError: the data directory cannot be written.
+            GitHubError: no answer, or unknown App.
+            QueueError: the database failed.
+            OSError: the data directory failed.
         """
-        async with self._sweeps.turn() as turn:
+        async with self._sweeps.take() as turn:
             if turn is None:
                 return 0
-            now, before = self._clock(), turn.swept
-            found = await self._listed(since=max(now - MOST_SECONDS, before.at - _MARGIN_SECONDS))
-            listed = {each.guid for each in found}
-            tries = {guid: count for guid, count in before.tries.items() if guid in listed}
-            unheard = [each for each in failed_deliveries(found) if tries.get(each.guid, 0) < _MOST_TRIES]
-            asked = unheard[:_MOST_ASKED]
-            at = before.at
+            now, state = self._clock(), turn.state
+            attempts = await self._list_attempts(since=max(now - MAX_AGE_SECONDS, state.at - _MARGIN_SECONDS))
+            listed = {attempt.guid for attempt in attempts}
+            tries = {guid: count for guid, count in state.tries.items() if guid in listed}
+            failed = [attempt for attempt in failed_deliveries(attempts) if tries.get(attempt.guid, 0) < _MAX_TRIES]
+            chosen = failed[:_MAX_REQUESTS]
+            at = state.at
             try:
-                await self._ask(asked, tries)
-                at = now if len(asked) == len(unheard) else at
+                await self._redeliver(chosen, tries)
+                at = now if len(chosen) == len(failed) else at
             finally:
-                await turn.leave(SweptDeliveries(at=at, tries=tries))
-            return len(asked)
+                await turn.save(SweepState(at=at, tries=tries))
+            return len(chosen)
 
-    async def _listed(self, *, since: float) -> list[Attempt]:
-        """All attempts since then, the newest first."""
+    async def _list_attempts(self, *, since: float) -> list[Attempt]:
         async with self._open_deliveries() as deliveries:
-            found: list[Attempt] = []
+            attempts: list[Attempt] = []
             async for attempt in deliveries.attempts():
                 if attempt.at < since:
                     break
-                if len(found) == _MOST_LISTED:
-                    log.warning("only the last %d deliveries are checked for failures", _MOST_LISTED)
+                if len(attempts) == _MAX_LISTED:
+                    log.warning("only the last %d deliveries are checked for failures", _MAX_LISTED)
                     break
-                found.append(attempt)
-        return found
+                attempts.append(attempt)
+        return attempts
 
-    async def _ask(self, unheard: Iterable[Attempt], tries: dict[str, int]) -> None:
-        """Have each delivered again, and count that in `tries`."""
+    async def _redeliver(self, attempts: Iterable[Attempt], tries: dict[str, int]) -> None:
         async with self._open_deliveries() as deliveries:
-            for each in unheard:
-                tries[each.guid] = tries.get(each.guid, 0) + 1
+            for attempt in attempts:
+                tries[attempt.guid] = tries.get(attempt.guid, 0) + 1
                 try:
-                    await deliveries.redeliver(each.id)
+                    await deliveries.redeliver(attempt.id)
                 except GitHubError as error:
                     if error.passing:
                         raise
-                    log.warning("delivery %s cannot be redelivered: %s", each.guid, error)
+                    log.warning("delivery %s cannot be redelivered: %s", attempt.guid, error)
                 else:
-                    log.info("delivery %s (%s) failed and is requested again", each.guid, each.event)
+                    log.info("delivery %s (%s) failed and is requested again", attempt.guid, attempt.event)
 
 
 def failed_deliveries(attempts: Iterable[Attempt]) -> list[Attempt]:
-    """Return the newest attempt of each delivery of a handled event without a successful one, oldest first.
+    """Return the latest attempt of each handled delivery without success, oldest first.
 
     Args:
         attempts: newest first.
     """
-    heard: set[str] = set()
-    newest: dict[str, Attempt] = {}
-    for each in attempts:
-        if not each.unheard:
-            heard.add(each.guid)
-        elif each.event in router.actions:
-            newest.setdefault(each.guid, each)
-    return [each for each in reversed(newest.values()) if each.guid not in heard]
+    succeeded: set[str] = set()
+    latest: dict[str, Attempt] = {}
+    for attempt in attempts:
+        if not attempt.unheard:
+            succeeded.add(attempt.guid)
+        elif attempt.event in router.actions:
+            latest.setdefault(attempt.guid, attempt)
+    return [attempt for attempt in reversed(latest.values()) if attempt.guid not in succeeded]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweptDeliveries:
-    """The result of a sweep for failed deliveries.
+class SweepState:
+    """State of the sweeps.
 
     Attributes:
-        at: when the last sweep began that saw to all of them, in seconds since the epoch; 0 for never.
-        tries: how often a delivery was asked for again, by its GUID.
+        at: start of the last complete sweep, in seconds since the epoch; 0 for none.
+        tries: redelivery requests by GUID.
     """
 
     at: float = 0.0
@@ -162,105 +152,94 @@ class SweptDeliveries:
 
 @dataclass(frozen=True, slots=True)
 class SweepTurn:
-    """The right of one process to sweep.
+    """The right to sweep.
 
     Attributes:
-        swept: the result of the turn before.
-        leave: stores the result of this one; without it the next turn begins where this one did.
+        state: of the previous turn.
+        save: stores the new state.
     """
 
-    swept: SweptDeliveries
-    leave: Callable[[SweptDeliveries], Awaitable[None]]
+    state: SweepState
+    save: Callable[[SweepState], Awaitable[None]]
 
 
-class DeliverySweeps(Protocol):
-    """Gives the turn to one process at a time; a process that dies, or loses its connection, loses it."""
+class SweepTurns(Protocol):
+    """Assigns the turn to one process; it is lost with the process or its connection."""
 
-    def turn(self) -> AbstractAsyncContextManager[SweepTurn | None]:
-        """Have the turn while the body runs; None while another process has it.
+    def take(self) -> AbstractAsyncContextManager[SweepTurn | None]:
+        """Hold the turn during the body; None if another process has it.
 
         Raises:
-            QueueError: the database cannot be used.
-            OSError: the directory cannot be used.
+            QueueError: the database failed.
+            OSError: the directory failed.
         """
         ...
 
 
-_SWEPT = TypeAdapter(SweptDeliveries)
+_SWEPT = TypeAdapter(SweepState)
 
 
-def _decode_swept(body: bytes | str) -> SweptDeliveries:
-    """Return the stored result; the one of no sweep where it is missing or cut off."""
+def _decode_state(body: bytes | str) -> SweepState:
     try:
         return _SWEPT.validate_json(body)
     except ValidationError:
-        return SweptDeliveries()
+        return SweepState()
 
 
-_MOST_BYTES = 1024 * 1024
+_MAX_BYTES = 1024 * 1024
 
 
-class FileDeliverySweeps:
-    """Turns among the processes of one machine: a locked file.
-
-    Args:
-        path: the file.
-    """
+class FileSweepTurns:
+    """Turns of one machine's processes, by a locked file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[SweepTurn | None]:
-        """See `DeliverySweeps.turn`."""
+    async def take(self) -> AsyncIterator[SweepTurn | None]:
         descriptor = try_lock(self._path)
         if descriptor is None:
             yield None
             return
 
-        async def leave(swept: SweptDeliveries) -> None:
+        async def save(state: SweepState) -> None:
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, _SWEPT.dump_json(swept), 0)
+            os.pwrite(descriptor, _SWEPT.dump_json(state), 0)
 
         try:
-            yield SweepTurn(_decode_swept(os.pread(descriptor, _MOST_BYTES, 0)), leave)
+            yield SweepTurn(_decode_state(os.pread(descriptor, _MAX_BYTES, 0)), save)
         finally:
             os.close(descriptor)
 
 
-_CLASS, _DELIVERIES = 0x636F6465, 1
-"""The advisory lock of the turn; the database releases it when the process that holds it dies."""
+_LOCK_CLASS, _LOCK_ID = 0x636F6465, 1
+"""Advisory lock of the turn."""
 
 
-class PostgresDeliverySweeps:
-    """Implements `DeliverySweeps`.
-
-    Args:
-        store: a PostgreSQL database; the caller closes it.
-    """
+class PostgresSweepTurns:
+    """Turns by an advisory lock; the caller closes the store."""
 
     def __init__(self, store: JobStore) -> None:
         self._store = store
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[SweepTurn | None]:
-        """See `DeliverySweeps.turn`."""
+    async def take(self) -> AsyncIterator[SweepTurn | None]:
         with self._store.map_errors():
             rows = await asyncio.to_thread(self._store.engine.connect)
         try:
             with self._store.map_errors():
-                has_turn = await run_thread(_begin, rows)  # a connection is for one thread at a time
-            yield SweepTurn(await self._store.run(self._read), self._leave) if has_turn else None
+                has_turn = await run_thread(_try_lock, rows)  # a connection is for one thread at a time
+            yield SweepTurn(await self._store.run(self._read), self._save) if has_turn else None
         finally:
-            await asyncio.to_thread(_end, rows)
+            await asyncio.to_thread(_unlock, rows)
 
     @staticmethod
-    def _read(tx: Transaction) -> SweptDeliveries:
+    def _read(tx: Transaction) -> SweepState:
         body = tx.rows.execute(sa.select(SWEEPS.c.body).where(SWEEPS.c.name == "deliveries")).scalar()
-        return _decode_swept(body or "")
+        return _decode_state(body or "")
 
-    async def _leave(self, swept: SweptDeliveries) -> None:
-        body = _SWEPT.dump_json(swept).decode()
+    async def _save(self, state: SweepState) -> None:
+        body = _SWEPT.dump_json(state).decode()
 
         def put(tx: Transaction) -> None:
             row = insert(tx, SWEEPS).values(name="deliveries", body=body)
@@ -269,14 +248,14 @@ class PostgresDeliverySweeps:
         await self._store.run(put)
 
 
-def _begin(rows: Connection) -> bool:
-    got = rows.scalar(sa.select(sa.func.pg_try_advisory_lock(_CLASS, _DELIVERIES)))
+def _try_lock(rows: Connection) -> bool:
+    is_locked = rows.scalar(sa.select(sa.func.pg_try_advisory_lock(_LOCK_CLASS, _LOCK_ID)))
     rows.commit()  # the lock belongs to the session, so nothing has to stay open
-    return bool(got)
+    return bool(is_locked)
 
 
-def _end(rows: Connection) -> None:
-    # A server notices only later that a session has ended, and a pool would keep it, and the lock with it.
+def _unlock(rows: Connection) -> None:
+    # A server notices the end of a session late, and a pool would keep the session and its lock.
     with suppress(SQLAlchemyError):
         rows.scalar(sa.select(sa.func.pg_advisory_unlock_all()))
     rows.invalidate()

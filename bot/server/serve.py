@@ -1,8 +1,4 @@
-"""Build and run the service of one process: the webhook listens, the worker works, until someone stops it.
-
-`serve` and `work` are the processes of `codepilot serve` and `codepilot work`; `service` builds their parts from the
-operator's settings.
-"""
+"""Build and run the processes of `codepilot serve` and `codepilot work`."""
 
 from __future__ import annotations
 
@@ -39,66 +35,60 @@ from bot.queue.protocols import Ledger, Schedules
 from bot.queue.store import JobStore
 from bot.queue.worker import DurableWorker, open_slots
 from bot.server import webhook
-from bot.server.build import EDIT_SECONDS, app_access, redactor_for, services, storage_of
-from bot.server.observability import Metrics, traced_process
-from bot.server.periodic import Scheduler, sweeping
+from bot.server.build import EDIT_SECONDS, build_services, open_storage, read_app_access, redactor_for
+from bot.server.observability import Metrics, trace_process
+from bot.server.periodic import Scheduler, run_sweeps
 from bot.server.process import Watchdog
-from bot.server.redelivery import FileDeliverySweeps, PostgresDeliverySweeps, Redelivery
-from bot.server.webhook import WebhookOptions, make_app, make_runner, monitor
+from bot.server.redelivery import FileSweepTurns, PostgresSweepTurns, Redelivery
+from bot.server.webhook import WebhookOptions, add_monitoring, make_app, make_runner
 from bot.settings.load import derive_key
 from bot.settings.models import Settings
 
 log = logging.getLogger(__name__)
 
 _LONGEST_PAUSE_SECONDS = 60.0
-"""How long GitHub's silence may hold up a job that has a worker."""
+"""How long a running job waits for GitHub."""
 
 
 async def serve(settings: Settings, watchdog: Watchdog, *, works: bool = True) -> None:
-    """Receive deliveries until cancelled, and work on jobs unless others do."""
+    """Receive deliveries until cancelled, and run jobs if `works`."""
     if works:
         preload(settings.agent.provider)
-    async with _monitored(settings, works=works) as bot:
+    async with _run_service(settings, works=works) as bot:
         await asyncio.to_thread(webhook.sweep_deliveries, settings.agent.data_dir)
-        _spare_the_collector()
-        async with _listening(bot.runner, settings.host, settings.port, "CODEPILOT_PORT") as address:
+        _freeze_garbage_collector()
+        async with _listen(bot.runner, settings.host, settings.port, "CODEPILOT_PORT") as address:
             log.info("listening on http://%s/webhook, data in %s", address, settings.agent.data_dir)
             watchdog.start()
-            async with bot.redelivery.running(), bot.scheduler.running() if bot.scheduler else nullcontext():
+            async with bot.redelivery.run(), bot.scheduler.run() if bot.scheduler else nullcontext():
                 await (bot.worker.run() if works else bot.queue.watch())
 
 
 async def work(settings: Settings, watchdog: Watchdog) -> None:
-    """Work on jobs until cancelled."""
+    """Run jobs until cancelled."""
     preload(settings.agent.provider)
-    async with _monitored(settings) as bot:
-        _spare_the_collector()
+    async with _run_service(settings) as bot:
+        _freeze_garbage_collector()
         watchdog.start()
         await bot.worker.run()
 
 
 @asynccontextmanager
-async def _monitored(settings: Settings, *, works: bool = True) -> AsyncIterator[BotService]:
-    """Build the service with its metrics and traces."""
+async def _run_service(settings: Settings, *, works: bool = True) -> AsyncIterator[BotService]:
+    """Build the service with metrics and traces."""
     metrics = Metrics()
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(traced_process(settings, metrics))
-        bot = await stack.enter_async_context(service(settings, metrics=metrics, works=works))
+        await stack.enter_async_context(trace_process(settings, metrics))
+        bot = await stack.enter_async_context(build_service(settings, metrics=metrics, works=works))
         if settings.metrics_port is not None:
-            listening = _listening(bot.monitor, settings.host, settings.metrics_port, "CODEPILOT_METRICS_PORT")
+            listening = _listen(bot.monitor, settings.host, settings.metrics_port, "CODEPILOT_METRICS_PORT")
             log.info("metrics on http://%s/metrics", await stack.enter_async_context(listening))
         yield bot
 
 
 @asynccontextmanager
-async def _listening(runner: web.AppRunner, host: str, port: int, setting: str) -> AsyncIterator[str]:
-    """Listen while the body runs.
-
-    Args:
-        runner: what answers.
-        host: the address to listen on.
-        port: 0 for a free one.
-        setting: what the port is called.
+async def _listen(runner: web.AppRunner, host: str, port: int, setting: str) -> AsyncIterator[str]:
+    """Listen during the body; yield the address.
 
     Raises:
         ConfigError: the port is not available.
@@ -119,27 +109,20 @@ async def _listening(runner: web.AppRunner, host: str, port: int, setting: str) 
         await runner.cleanup()
 
 
-def _spare_the_collector() -> None:
-    """Exempt everything that start-up has made, which stays, from garbage collection.
-
-    A full collection holds the event loop for as long as it takes to visit all objects: 0.1 s for the modules and
-    classes alone.
-    """
+def _freeze_garbage_collector() -> None:
+    """Exempt start-up objects from garbage collection, which blocks the event loop for 0.1 s per full collection."""
     gc.collect()
     gc.freeze()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BotService:
-    """A bot ready to run in one process.
+    """A bot in one process; its parts are not started.
 
     Attributes:
-        queue: the engine in it.
-        worker: takes jobs from it; not yet begun.
-        runner: the webhook's web server, not yet listening.
-        redelivery: has GitHub deliver again what came while nobody was listening.
-        monitor: the web server of the port for metrics, not yet listening.
-        scheduler: starts recipes when they are due; None where the operator has none run.
+        runner: web server of the webhook.
+        monitor: web server of the metrics port.
+        scheduler: None if disabled.
     """
 
     queue: DurableEngine
@@ -151,7 +134,7 @@ class BotService:
 
 
 @asynccontextmanager
-async def service(
+async def build_service(
     settings: Settings,
     *,
     listeners: Sequence[Listener] = (),
@@ -162,26 +145,26 @@ async def service(
     metrics: Metrics | None = None,
     works: bool = True,
 ) -> AsyncIterator[BotService]:
-    """Build the parts of a process, which are closed when the body ends.
+    """Build the parts of a process; they are closed after the body.
 
     Args:
-        settings: the operator's.
-        listeners: called with every event of every run.
-        edit_seconds: between two edits of a status comment.
-        provider: makes the model of a run, in place of the one that the settings name.
-        seconds_between_writes: the pause that GitHub asks for; a hub of ours needs none.
-        git_pauses: seconds before each further try at a git server whose trouble may pass.
-        metrics: of the process; those of the service alone by default.
-        works: whether its worker is to run; a process that only receives needs no sandbox.
+        settings: operator settings.
+        listeners: receive all events of runs.
+        edit_seconds: minimum time between edits of a status comment.
+        provider: replaces the configured model.
+        seconds_between_writes: as GitHub recommends; tests need none.
+        git_pauses: seconds before each retry of git.
+        metrics: of the process; by default of the service alone.
+        works: whether the worker will run; otherwise no sandbox is needed.
 
     Raises:
-        SandboxError: agents could not run safely here.
-        QueueError: the job database cannot be used.
-        SessionError: the database of sessions cannot be used.
-        StorageError: the directory of the blob store cannot be made.
+        SandboxError: no sandbox works.
+        QueueError: the job database failed.
+        SessionError: the session database failed.
+        StorageError: the blob store failed.
     """
     redactor = redactor_for(settings)
-    shared = services(
+    shared = build_services(
         settings.agent,
         server_url=settings.server_url,
         secret=settings.webhook_secret,
@@ -189,7 +172,7 @@ async def service(
         listeners=listeners,
         edit_seconds=edit_seconds,
         provider=provider,
-        storage=await asyncio.to_thread(storage_of, settings),
+        storage=await asyncio.to_thread(open_storage, settings),
         works=works,
         git_pauses=git_pauses,
     )
@@ -198,16 +181,16 @@ async def service(
         store = await asyncio.to_thread(JobStore, settings.jobs_url, jobs_of_repository=settings.jobs_per_repository)
         stack.push_async_callback(store.close)
         queue = DurableEngine(store)
-        await stack.enter_async_context(sweeping(shared, queue))
+        await stack.enter_async_context(run_sweeps(shared, queue))
         ledger = DurableLedger(store, trusted_bots=settings.agent.trusted_bots)
         session = AppSession(seconds_between_writes, partial(reserve_write, store) if store.path is None else None)
         schedules = DurableSchedules(store) if settings.schedules else None
         shared = replace(shared, schedules=schedules, history=queue if settings.has_dashboard else None)
-        # A worker that comes back from a long pause writes nothing more for jobs that others have taken over.
-        github_of = partial(_installed_app, settings, redactor, session, queue.check_work)
+        # After a long pause, a worker writes nothing for jobs that others have claimed.
+        github_of = partial(_installation_client, settings, redactor, session, queue.check_work)
         contexts = JobContextFactory(services=shared, queue=queue, ledger=ledger, github_for=github_of)
-        greeter = Acknowledger(contexts, comments=works)
-        stack.push_async_callback(greeter.close)
+        acknowledger = Acknowledger(contexts, comments=works)
+        stack.push_async_callback(acknowledger.close)
         worker = DurableWorker(
             store,
             Worker(contexts, Patience(longest_pause=_LONGEST_PAUSE_SECONDS)),
@@ -215,16 +198,18 @@ async def service(
             slots=open_slots(store),
             drain_seconds=settings.drain_seconds,
         )
-        unneeded = Receipt(queue, ledger, shared.configs, review_on=settings.agent.review_on).unneeded
-        accepted, answered = greeter.acknowledge, metrics.answered
-        app = make_app(_webhook_options(settings), queue, accepted=accepted, unneeded=unneeded, answered=answered)
+        skip_reason = Receipt(queue, ledger, shared.configs, review_on=settings.agent.review_on).unneeded
+        accepted, answered = acknowledger.acknowledge, metrics.count_delivery
+        app = make_app(
+            _webhook_options(settings), queue, on_accepted=accepted, skip_reason=skip_reason, on_response=answered
+        )
         _add_dashboard(app, settings, queue, shared, session)
-        read = partial(metrics.read, queue, session)
+        read = partial(metrics.render, queue, session)
         yield BotService(
             queue=queue,
             worker=worker,
             runner=make_runner(app),
-            monitor=make_runner(monitor(app, queue, read, settings.metrics_token, lambda: worker.draining)),
+            monitor=make_runner(add_monitoring(app, queue, read, settings.metrics_token, lambda: worker.draining)),
             redelivery=_redelivery(settings, store),
             scheduler=_scheduler(settings, schedules, ledger, github_of) if schedules else None,
         )
@@ -233,7 +218,7 @@ async def service(
 def _webhook_options(settings: Settings) -> WebhookOptions:
     return WebhookOptions(
         secret=settings.webhook_secret,
-        listening=BotProfile(
+        profile=BotProfile(
             triggers=settings.agent.triggers,
             own_app_id=settings.app_id,
             trusted_bots=settings.agent.trusted_bots,
@@ -245,41 +230,41 @@ def _webhook_options(settings: Settings) -> WebhookOptions:
 
 
 def _redelivery(settings: Settings, store: JobStore) -> Redelivery:
-    deliveries = partial(app_deliveries, app_access(settings))
+    deliveries = partial(app_deliveries, read_app_access(settings))
     own_file = settings.agent.data_dir / "redelivery.lock"
-    return Redelivery(deliveries, FileDeliverySweeps(own_file) if store.path else PostgresDeliverySweeps(store))
+    return Redelivery(deliveries, FileSweepTurns(own_file) if store.path else PostgresSweepTurns(store))
 
 
 def _scheduler(
     settings: Settings, schedules: Schedules, ledger: Ledger, github_of: Callable[[int], GitHub]
 ) -> Scheduler:
-    return Scheduler(schedules, ledger, partial(installation_ids, app_access(settings)), github_of)
+    return Scheduler(schedules, ledger, partial(installation_ids, read_app_access(settings)), github_of)
 
 
-def _installed_app(
+def _installation_client(
     settings: Settings,
     redactor: Redactor,
     session: AppSession,
     before_write: Callable[[], Awaitable[None]],
-    place: Job | int,
+    target: Job | int,
 ) -> GitHub:
-    """Return a client for an installation, or for that of a job."""
-    if isinstance(place, Job):
-        if place.installation is None:
+    """Return the client for an installation, or for a job's."""
+    if isinstance(target, Job):
+        if target.installation is None:
             raise ConfigError(
-                (f"the delivery of job {place.id} names no installation; set the App's webhook URL to this bot",)
+                (f"the delivery of job {target.id} names no installation; set the App's webhook URL to this bot",)
             )
-        place = place.installation
-    # A client lives for one job, and so does what is known of the tokens that it uses.
-    own = redactor.copy()
+        target = target.installation
+    # Tokens are known to the redactor only as long as the job's client.
+    job_redactor = redactor.copy()
     return GitHub.for_installation(
         settings.app_id,
         settings.private_key.get_secret_value(),
-        place,
+        target,
         settings.api_url,
-        redact=redact_inertly(own.redact),
-        minted=own.add_secret,
-        session=session.of(place),
+        redact=redact_inertly(job_redactor.redact),
+        minted=job_redactor.add_secret,
+        session=session.of(target),
         before_write=before_write,
         ca_file=settings.agent.ca_file,
     )
@@ -292,9 +277,9 @@ def _add_dashboard(
         return
     reader = DashboardReader(queue, shared, lambda: list(session.budgets()), trace_url=settings.trace_url or "")
     token, secret = settings.dashboard_token, settings.client_secret
-    shown = token.get_secret_value() if token else ""
-    # With another token, or without one, nobody stays signed in by the old one.
-    sign_ins = SignIns(derive_key(settings.webhook_secret, f"dashboard {shown}"), token)
+    operator_token = token.get_secret_value() if token else ""
+    # A changed token ends all sign-ins.
+    sign_ins = SignIns(derive_key(settings.webhook_secret, f"dashboard {operator_token}"), token)
     people = None
     if settings.client_id and secret:
         github = OAuthClient(
@@ -306,4 +291,4 @@ def _add_dashboard(
         )
         people = People(github, sign_ins)
     live = LivePages(queue.pulse, reader.log_stamp)
-    Dashboard(reader, sign_ins, live, people, settings.trusted_proxies).add_to(app)
+    Dashboard(reader, sign_ins, live, people, settings.trusted_proxies).mount(app)

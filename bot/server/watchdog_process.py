@@ -1,7 +1,6 @@
-"""The process that watches the bot's event loop from outside; started by `Watchdog` in `process.py`.
+"""Watch the bot's event loop; started by `Watchdog`.
 
-It is a process because a thread could not run while C code holds the interpreter's lock. It knows no secret and imports
-only the standard library, so it costs little.
+A process, since a thread cannot run while C code holds the GIL. Imports only the standard library, so it costs little.
 """
 
 from __future__ import annotations
@@ -15,51 +14,51 @@ from pathlib import Path
 from threading import Thread
 
 BEAT = b"."
-"""The loop has turned."""
+"""The loop is running."""
 ENDING = b"e"
-"""The process was told to end, and has a bounded time to do so."""
+"""The process is stopping, within a limited time."""
 
-_TELL_SECONDS = 1.0
+_WRITE_SECONDS = 1.0
 _KILL_SECONDS = 5.0
 
 
 def watch(watched: int, beats: int, *, silent_seconds: float, ending_seconds: float) -> None:
-    """Return when the process ends; end it when it has been silent, or ending, for too long.
+    """Wait for the process's end; end it if it is silent, or stopping, for too long.
 
     Args:
-        watched: the process, our parent.
-        beats: the descriptor that its loop writes to.
-        silent_seconds: the longest time without a beat.
-        ending_seconds: the longest time from `ENDING` to its end.
+        watched: our parent process.
+        beats: descriptor that its loop writes to.
+        silent_seconds: limit between beats.
+        ending_seconds: limit after `ENDING`.
     """
-    tick, passed, ending = silent_seconds / 10, 0.0, False
-    before = time.monotonic()
+    tick, elapsed, ending = silent_seconds / 10, 0.0, False
+    last = time.monotonic()
     while os.getppid() == watched:
         ready, _, _ = select.select([beats], [], [], tick)
-        said = os.read(beats, 4096) if ready else b""
-        if ready and not said:
+        received = os.read(beats, 4096) if ready else b""
+        if ready and not received:
             return
         now = time.monotonic()
-        # Whatever suspends us suspends the watched process too, as a rule; that time counts for nothing.
-        passed, before = passed + min(now - before, 2 * tick), now
-        if ENDING in said and not ending:
-            ending, passed = True, 0.0
-        if _is_stopped(watched) or (said and not ending):
-            passed = 0.0
-        if passed >= (ending_seconds if ending else silent_seconds):
-            _end(watched, "has not ended since it was told to" if ending else "has not run its event loop", passed)
+        # Do not count time in which the machine, and so both processes, were suspended.
+        elapsed, last = elapsed + min(now - last, 2 * tick), now
+        if ENDING in received and not ending:
+            ending, elapsed = True, 0.0
+        if _is_stopped(watched) or (received and not ending):
+            elapsed = 0.0
+        if elapsed >= (ending_seconds if ending else silent_seconds):
+            _abort(watched, "has not ended since it was told to" if ending else "has not run its event loop", elapsed)
             return
 
 
-def _end(watched: int, what: str, passed: float) -> None:
+def _abort(watched: int, reason: str, elapsed: float) -> None:
     text = (
-        f"codepilot: process {watched} {what} for {passed:.0f} s. It is ended (SIGABRT) so that its supervisor "
+        f"codepilot: process {watched} {reason} for {elapsed:.0f} s. It is ended (SIGABRT) so that its supervisor "
         "restarts it; its running jobs are then resumed. The stacks of its threads:\n"
     )
-    # In a thread: the reader of standard error may be stuck, too.
-    telling = Thread(target=os.write, args=(sys.stderr.fileno(), text.encode()), daemon=True)
-    telling.start()
-    telling.join(_TELL_SECONDS)
+    # In a thread, because the reader of standard error may block.
+    writer = Thread(target=os.write, args=(sys.stderr.fileno(), text.encode()), daemon=True)
+    writer.start()
+    writer.join(_WRITE_SECONDS)
     os.kill(watched, signal.SIGABRT)
     until = time.monotonic() + _KILL_SECONDS
     while os.getppid() == watched:
@@ -70,7 +69,7 @@ def _end(watched: int, what: str, passed: float) -> None:
 
 
 def _is_stopped(watched: int) -> bool:
-    """Return whether a debugger or a signal holds the process (`T` and `t` in proc(5)); it is not stuck then."""
+    """Whether a debugger or signal has stopped the process (`T` or `t` in proc(5))."""
     try:
         text = Path(f"/proc/{watched}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -79,7 +78,7 @@ def _is_stopped(watched: int) -> bool:
 
 
 if __name__ == "__main__":
-    # Signals to the whole group or unit are for the watched process; this one ends with it.
+    # Signals to the process group are for the watched process; this one ends with it.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     parent, silent, ending = sys.argv[1:]

@@ -1,8 +1,7 @@
-"""The web server for GitHub's webhook and for an operator's monitoring.
+"""The web server for GitHub's webhook (`make_app`) and for monitoring (`Endpoints`).
 
-A delivery is answered as soon as its job is stored durably (`make_app`). A large one is received to the disk and read
-in a bounded worker process. `Endpoints` answers `/healthz`, `/readyz` and `/metrics`. `StrangerLog` bounds the rate of
-the log lines that anybody on the internet can cause.
+Large deliveries are received to disk and parsed in a bounded process. `StrangerLogFilter` limits log lines that
+strangers can cause.
 """
 
 from __future__ import annotations
@@ -50,16 +49,16 @@ log = logging.getLogger(__name__)
 _http_log = logging.getLogger(f"{__name__}.http")
 
 MAX_BODY_BYTES = 25 * 1024 * 1024
-"""GitHub sends no larger one: https://docs.github.com/en/webhooks/webhook-events-and-payloads#payload-cap"""
+"""GitHub's limit: https://docs.github.com/en/webhooks/webhook-events-and-payloads#payload-cap"""
 
 _LARGE_BYTES = 512 * 1024
-_LARGE_AT_ONCE_BYTES = 4 * MAX_BODY_BYTES
+_LARGE_TOTAL_BYTES = 4 * MAX_BODY_BYTES
 _APP = "integration"
-_NOT_THE_APPS = (
+_NOT_APP_WEBHOOK = (
     "this delivery is not from the App's webhook, so the bot cannot act on it; delete this webhook in the "
     "repository's or organisation's settings, and install the App instead: its webhook sends the same events"
 )
-_SHOWABLE_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_PRINTABLE_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,28 +66,24 @@ class WebhookOptions:
     """Options of the webhook.
 
     Attributes:
-        secret: the webhook's secret.
-        listening: what it listens for.
-        max_body_bytes: larger deliveries are refused.
-        read_seconds: how long a body may take to arrive; GitHub itself gives up after 10 s.
-        held_seconds: how long work is held back from the workers, so that it can be acknowledged first.
-        folder: where large deliveries are kept while they are read; None for the system's own place.
+        read_seconds: limit for receiving a body; GitHub gives up after 10 s.
+        held_seconds: delay of work, so that it can be acknowledged first.
+        folder: for large deliveries; None for the system's temporary directory.
     """
 
     secret: SecretStr
-    listening: BotProfile
+    profile: BotProfile
     max_body_bytes: int = MAX_BODY_BYTES
     read_seconds: float = 10.0
     held_seconds: float = 0.0
     folder: Path | None = None
 
     def __post_init__(self) -> None:
-        """Require a secret: without one, deliveries cannot be verified."""
         if not self.secret.get_secret_value():
             raise ConfigError(("CODEPILOT_WEBHOOK_SECRET is not set, so deliveries cannot be verified",))
 
 
-async def _keep(_job: Job) -> str:
+async def _skip_nothing(_job: Job) -> str:
     return ""
 
 
@@ -96,41 +91,39 @@ def make_app(
     options: WebhookOptions,
     queue: JobEngine,
     *,
-    accepted: Callable[[Job], None] = lambda _job: None,
-    unneeded: Callable[[Job], Awaitable[str]] = _keep,
-    answered: Callable[[str], None] = lambda _outcome: None,
+    on_accepted: Callable[[Job], None] = lambda _job: None,
+    skip_reason: Callable[[Job], Awaitable[str]] = _skip_nothing,
+    on_response: Callable[[str], None] = lambda _outcome: None,
 ) -> web.Application:
-    """The web application: `POST /webhook` takes deliveries.
+    """Create the application with `POST /webhook`.
 
-    Answers to a delivery are JSON objects with `status` and, by status code: 202 `accepted` with the job's id; 200
-    `duplicate` with the job's id, or `ignored` with the reason; 400, 401, 408, 411, 413, 415 `refused` with the reason,
-    also 503 when too many large deliveries arrive at once; 503 `failed` when the job could not be stored. Whatever is
-    not 2xx shows on GitHub's delivery page, and can be sent again from there.
+    Responses are JSON with `status`: 202 `accepted` with the job; 200 `duplicate` with the job, or `ignored` with the
+    reason; 400, 401, 408, 411, 413, 415 and, for too many large deliveries, 503 `refused` with the reason; 503 `failed`
+    if the job was not stored. GitHub lists all but 2xx as failed.
 
     Args:
-        options: how deliveries are received.
-        queue: where jobs go.
-        accepted: called with every job that was stored.
-        unneeded: why a job need not be stored at all; empty for one that must be.
-        answered: told the `status` of every answer.
+        options: of the webhook.
+        queue: stores jobs.
+        on_accepted: called with each stored job.
+        skip_reason: returns the reason not to store a job; may be empty.
+        on_response: called with each response's `status`.
     """
-    # Read by the handler itself, with its own bound; this one would answer with a page of HTML.
+    # The handler limits the size itself; aiohttp's limit would respond with HTML.
     app = web.Application(client_max_size=0)
-    app.router.add_post("/webhook", _Webhook(options, queue, accepted, unneeded, answered).receive)
+    app.router.add_post("/webhook", _Webhook(options, queue, on_accepted, skip_reason, on_response).receive)
     return app
 
 
 def make_runner(app: web.Application) -> web.AppRunner:
-    """Return a runner that serves the application on a socket, set so that hostile clients cost little.
+    """Create a runner that is hardened against hostile clients.
 
-    Bodies are never decompressed. What is left of a refused body is thrown away for 2 s, for a client that is still
-    sending when the connection closes never sees the answer.
+    Bodies are not decompressed. The rest of a refused body is read for 2 s, so that the client sees the response.
     """
-    sparing = StrangerLog()
+    stranger_filter = StrangerLogFilter()
     for logger in (log, _http_log):
-        for old in [each for each in logger.filters if isinstance(each, StrangerLog)]:
-            logger.removeFilter(old)
-        logger.addFilter(sparing)
+        for stale in [log_filter for log_filter in logger.filters if isinstance(log_filter, StrangerLogFilter)]:
+            logger.removeFilter(stale)
+        logger.addFilter(stranger_filter)
     return web.AppRunner(
         app, auto_decompress=False, lingering_time=2, keepalive_timeout=75, access_log=None, logger=_http_log
     )
@@ -138,42 +131,40 @@ def make_runner(app: web.Application) -> web.AppRunner:
 
 @dataclass(slots=True)
 class _Webhook:
-    """The handler of deliveries; see `make_app`."""
-
     _options: WebhookOptions
     _queue: JobEngine
-    _accepted: Callable[[Job], None]
-    _unneeded: Callable[[Job], Awaitable[str]]
-    _answered: Callable[[str], None]
+    _on_accepted: Callable[[Job], None]
+    _skip_reason: Callable[[Job], Awaitable[str]]
+    _on_response: Callable[[str], None]
     _large_bytes: int = 0
     _mapping: asyncio.Lock = field(default_factory=asyncio.Lock)
     """One large body at a time is mapped into memory."""
 
     async def receive(self, request: web.Request) -> web.Response:
-        """One delivery."""
+        """Handle a delivery."""
         claimed_id = request.headers.get("X-GitHub-Delivery", "")
-        # Not proven yet, so it is shown only when it cannot forge a log line.
-        delivery_id = claimed_id if _SHOWABLE_ID.fullmatch(claimed_id) else "-"
+        # Not authenticated yet, so it is logged only if it cannot forge a line.
+        delivery_id = claimed_id if _PRINTABLE_ID.fullmatch(claimed_id) else "-"
         bound = bind_contextvars(delivery=delivery_id)
         try:
             status, answer = await self._answer(request)
         finally:
             reset_contextvars(**bound)
-        self._answered(answer["status"])
+        self._on_response(answer["status"])
         response = web.json_response(answer, status=status)
         if answer["status"] == "refused":
             response.force_close()
         return response
 
     async def _answer(self, request: web.Request) -> tuple[int, dict[str, str]]:
-        begun = time.time_ns()
+        started = time.time_ns()
         try:
-            found = await self._found(request)
-            if isinstance(found, IgnoredDelivery):
-                return _ignored(found.reason)
-            with bind_job(found):
-                return await self._taken(found, begun)
-        except _Refused as refusal:
+            job = await self._read_job(request)
+            if isinstance(job, IgnoredDelivery):
+                return _ignored(job.reason)
+            with bind_job(job):
+                return await self._store(job, started)
+        except _RefusedError as refusal:
             return _refusal(refusal.status, str(refusal))
         except UnauthenticatedError as error:
             return _refusal(401, str(error))
@@ -184,86 +175,84 @@ class _Webhook:
             reason = "the job could not be stored; see the operator's log"
             return 503, {"status": "failed", "reason": reason}
 
-    async def _found(self, request: web.Request) -> Job | IgnoredDelivery:
-        """Return the job of a delivery, once it is proven genuine."""
+    async def _read_job(self, request: web.Request) -> Job | IgnoredDelivery:
+        """Return the job of an authentic delivery."""
         options, size = self._options, request.content_length
-        # What cannot be taken is refused before a byte of it is read.
+        # Checked before the body is read.
         if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
-            raise _Refused(415, "compressed bodies are not supported; GitHub sends none")
+            raise _RefusedError(415, "compressed bodies are not supported; GitHub sends none")
         if size is None:
-            raise _Refused(411, "a delivery requires the header Content-Length")
+            raise _RefusedError(411, "a delivery requires the header Content-Length")
         if size > options.max_body_bytes:
-            raise _Refused(413, f"a delivery has at most {options.max_body_bytes:,} bytes")
-        secret, listening = options.secret.get_secret_value(), options.listening
+            raise _RefusedError(413, f"a delivery has at most {options.max_body_bytes:,} bytes")
+        secret, profile = options.secret.get_secret_value(), options.profile
         if size <= _LARGE_BYTES:
-            # A body that is there already, as most are, needs no timer.
+            # Most bodies have arrived already and need no timer.
             seconds = None if request.content.is_eof() else options.read_seconds
-            body = await self._arrived(request.content.readexactly(size), seconds)
+            body = await self._receive_body(request.content.readexactly(size), seconds)
             delivery = from_webhook(request.headers, body, secret)
             _check_sender(request)
-            return _with_installation(job_from(delivery, listening))
+            return _require_installation(job_from(delivery, profile))
         signature = signature_of(request.headers, secret)
-        with self._room_for(size):
+        with self._reserve_disk(size):
             async with AsyncExitStack() as stack:
-                opened = receive_to_disk(options.folder, request.content, size)
-                path = await self._arrived(stack.enter_async_context(opened), options.read_seconds)
+                receiving = receive_to_disk(options.folder, request.content, size)
+                path = await self._receive_body(stack.enter_async_context(receiving), options.read_seconds)
                 async with self._mapping:
                     await asyncio.to_thread(_verify_file, path, signature, secret)
                 _check_sender(request)
-                return _with_installation(await read_delivery(path, request.headers, listening))
+                return _require_installation(await read_delivery(path, request.headers, profile))
 
     @contextmanager
-    def _room_for(self, size: int) -> Iterator[None]:
-        """Bound the disk that large bodies take together; ordinary deliveries never wait for them."""
-        if self._large_bytes + size > _LARGE_AT_ONCE_BYTES:
-            raise _Refused(503, "too many large deliveries at once; send this one again later")
+    def _reserve_disk(self, size: int) -> Iterator[None]:
+        """Limit the disk space of large bodies; other deliveries never wait for them."""
+        if self._large_bytes + size > _LARGE_TOTAL_BYTES:
+            raise _RefusedError(503, "too many large deliveries at once; send this one again later")
         self._large_bytes += size
         try:
             yield
         finally:
             self._large_bytes -= size
 
-    async def _arrived(self, body: Awaitable[T], seconds: float | None) -> T:
+    async def _receive_body(self, body: Awaitable[T], seconds: float | None) -> T:
         try:
             async with asyncio.timeout(seconds):
                 return await body
         except TimeoutError as error:
-            raise _Refused(408, f"the body did not arrive within {self._options.read_seconds:g} s") from error
+            raise _RefusedError(408, f"the body did not arrive within {self._options.read_seconds:g} s") from error
         except asyncio.IncompleteReadError as error:
-            raise _Refused(400, "the body is shorter than its Content-Length") from error
+            raise _RefusedError(400, "the body is shorter than its Content-Length") from error
 
-    async def _taken(self, job: Job, begun: int) -> tuple[int, dict[str, str]]:
-        if why := await self._unneeded(job):
-            return _ignored(why)
-        # What steers is done at once: nobody answers it first.
-        held = self._options.held_seconds if job.lane == "work" else 0.0
-        if not await self._queue.accept(job, held_seconds=held):
-            log.info("a duplicate")
+    async def _store(self, job: Job, started: int) -> tuple[int, dict[str, str]]:
+        if reason := await self._skip_reason(job):
+            return _ignored(reason)
+        # Steering is not acknowledged, so it runs immediately.
+        held_seconds = self._options.held_seconds if job.lane == "work" else 0.0
+        if not await self._queue.accept(job, held_seconds=held_seconds):
+            log.info("duplicate")
             return 200, {"status": "duplicate", "job": job.id}
         log.info("accepted")
-        trace_delivery(begun)
-        self._accepted(job)
+        trace_delivery(started)
+        self._on_accepted(job)
         return 202, {"status": "accepted", "job": job.id}
 
 
-class _Refused(Exception):  # noqa: N818 - an answer that travels as an exception
-    """The request is not taken in."""
-
+class _RefusedError(Exception):
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
         self.status = status
 
 
 def _check_sender(request: web.Request) -> None:
-    """Refuse what is sent by a webhook of a repository or an organisation: the App's sends the same, and may answer."""
+    """Refuse webhooks of repositories and organizations, whose events the App's webhook sends too."""
     if request.headers.get("X-GitHub-Hook-Installation-Target-Type", _APP) != _APP:
-        raise _Refused(400, _NOT_THE_APPS)
+        raise _RefusedError(400, _NOT_APP_WEBHOOK)
 
 
-def _with_installation(found: Job | IgnoredDelivery) -> Job | IgnoredDelivery:
-    if not isinstance(found, IgnoredDelivery) and found.installation is None:
-        raise _Refused(400, _NOT_THE_APPS)
-    return found
+def _require_installation(job: Job | IgnoredDelivery) -> Job | IgnoredDelivery:
+    if not isinstance(job, IgnoredDelivery) and job.installation is None:
+        raise _RefusedError(400, _NOT_APP_WEBHOOK)
+    return job
 
 
 def _ignored(reason: str) -> tuple[int, dict[str, str]]:
@@ -276,36 +265,37 @@ def _refusal(status: int, reason: str) -> tuple[int, dict[str, str]]:
     return status, {"status": "refused", "reason": reason}
 
 
-_PIECE_BYTES = 1024 * 1024
+_CHUNK_BYTES = 1024 * 1024
 
 _READ_SECONDS = 8.0
-"""GitHub waits for ten."""
+"""GitHub waits 10 s."""
 
 _READ_MEMORY = 256 * 1024**2
 _PREFIX = "delivery-"
-_LEFT_SECONDS = 3600.0
+_STALE_SECONDS = 3600.0
 _HEADERS = ("content-type", "x-github-event", "x-github-delivery")
 
 
 @asynccontextmanager
 async def receive_to_disk(folder: Path | None, content: StreamReader, size: int) -> AsyncIterator[Path]:
-    """Receive a body into a file that is removed afterwards.
+    """Receive a body into a temporary file, and feed it to `proof`.
 
     Args:
-        folder: where the file is made; None for the system's own.
-        content: what comes in.
-        size: how many bytes.
+        folder: None for the system's temporary directory.
+        content: the stream.
+        size: in bytes.
+        proof: its signature check.
 
     Raises:
-        asyncio.IncompleteReadError: there were fewer.
-        OSError: the disk does not take them.
+        asyncio.IncompleteReadError: too short.
+        OSError: the disk failed.
     """
     with tempfile.NamedTemporaryFile(prefix=_PREFIX, dir=folder) as file:
-        left = size
-        while left:
-            piece = await content.readexactly(min(left, _PIECE_BYTES))
-            await asyncio.to_thread(file.write, piece)
-            left -= len(piece)
+        remaining = size
+        while remaining:
+            chunk = await content.readexactly(min(remaining, _CHUNK_BYTES))
+            await asyncio.to_thread(file.write, chunk)
+            remaining -= len(chunk)
         await asyncio.to_thread(file.flush)
         yield Path(file.name)
 
@@ -316,27 +306,27 @@ def _verify_file(path: Path, signature: str, secret: str) -> None:
 
 
 def sweep_deliveries(folder: Path) -> None:
-    """Remove the files of processes that were killed while they received a delivery."""
+    """Remove files of processes that were killed during a delivery."""
     for path in folder.glob(f"{_PREFIX}*"):
         with suppress(OSError):  # the process that received it was faster, or it is not ours
-            if path.stat().st_mtime < time.time() - _LEFT_SECONDS:
+            if path.stat().st_mtime < time.time() - _STALE_SECONDS:
                 path.unlink()
 
 
 async def read_delivery(
-    path: Path, headers: Mapping[str, str], listening: BotProfile, *, seconds: float = _READ_SECONDS
+    path: Path, headers: Mapping[str, str], profile: BotProfile, *, seconds: float = _READ_SECONDS
 ) -> Job | IgnoredDelivery:
-    """Return the job that a proven delivery asks for, or the reason that it asks for none.
+    """Parse an authentic delivery in a bounded process.
 
     Args:
         path: its body.
-        headers: the request's.
-        listening: what is listened for.
-        seconds: how long that may take.
+        headers: of the request.
+        profile: trigger settings.
+        seconds: time limit.
 
     Raises:
-        MalformedError: it is not a delivery, or takes more memory to read than any delivery should.
-        TimeoutError: it took too long, which may be the machine's fault; what is refused for good never comes again.
+        MalformedError: invalid, or out of memory.
+        TimeoutError: perhaps the machine's fault; GitHub can redeliver it.
     """
     names = {name: value for name, value in lower_names(headers).items() if name in _HEADERS}
     if names.get("x-github-event") not in router.actions:
@@ -346,7 +336,7 @@ async def read_delivery(
             read_in_worker,
             str(path),
             names,
-            listening,
+            profile,
             seconds=seconds,
             memory=_READ_MEMORY,
             task="Reading the delivery",
@@ -365,85 +355,80 @@ async def read_delivery(
             raise MalformedError(text)
 
 
-def read_in_worker(path: str, headers: Mapping[str, str], listening: BotProfile) -> str:
-    """Read a delivery in the worker; return `job:` and the job, or `ignored:` or `malformed:` and the reason."""
+def read_in_worker(path: str, headers: Mapping[str, str], profile: BotProfile) -> str:
+    """Parse a delivery in the worker process; return `job:`, `ignored:` or `malformed:` with the job or reason."""
     try:
-        found = job_from(parse_delivery(headers, Path(path).read_bytes()), listening)
+        job = job_from(parse_delivery(headers, Path(path).read_bytes()), profile)
     except MalformedError as error:
         return f"malformed:{error}"
-    return f"ignored:{found.reason}" if isinstance(found, IgnoredDelivery) else f"job:{encode_job(found)}"
+    return f"ignored:{job.reason}" if isinstance(job, IgnoredDelivery) else f"job:{encode_job(job)}"
 
 
-LINES = 20
+MAX_LINES = 20
 WINDOW_SECONDS = 60.0
-_THEIRS = (HttpProcessingError, RequestPayloadError, ConnectionError)
+_CLIENT_ERRORS = (HttpProcessingError, RequestPayloadError, ConnectionError)
 
 
-class StrangerLog(logging.Filter):
-    """Lets through `LINES` lines about strangers in a window of time, each without a traceback; ours all pass.
+class StrangerLogFilter(logging.Filter):
+    """Limits log lines about strangers to `MAX_LINES` in a window, without tracebacks.
 
-    About a stranger is what aiohttp says of a request that is no HTTP or breaks off, and whatever has `stranger` in its
-    `extra`. The first line of the next window says how many were left out.
-
-    Args:
-        clock: seconds that only grow.
+    These are aiohttp's about invalid requests, and records with `stranger` in `extra`. The next window reports how many
+    lines were omitted.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
         self._until = 0.0
-        self._seen = 0
+        self._count = 0
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a line is written; it loses its traceback, and may say how many lines were omitted."""
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, _THEIRS):
+        if isinstance(error, _CLIENT_ERRORS):
             record.msg, record.args = "an invalid or incomplete HTTP request was refused: %s", (type(error).__name__,)
             record.exc_info, record.exc_text, record.levelno, record.levelname = None, None, logging.WARNING, "WARNING"
         elif not getattr(record, "stranger", False):
             return True
         if self._clock() >= self._until:
-            left_out, self._seen, self._until = max(0, self._seen - LINES), 0, self._clock() + WINDOW_SECONDS
-            if left_out:
-                record.msg = f"{record.msg} ({left_out} similar lines were omitted)"
-        self._seen += 1
-        return self._seen <= LINES
+            omitted, self._count, self._until = max(0, self._count - MAX_LINES), 0, self._clock() + WINDOW_SECONDS
+            if omitted:
+                record.msg = f"{record.msg} ({omitted} similar lines were omitted)"
+        self._count += 1
+        return self._count <= MAX_LINES
 
 
-_OF_PROXIES = ("X-Forwarded-For", "Forwarded", "X-Real-IP", "Via")
-_CLOSED = (
+_PROXY_HEADERS = ("X-Forwarded-For", "Forwarded", "X-Real-IP", "Via")
+_ACCESS_HELP = (
     "metrics are read with the header `Authorization: Bearer` and the token in CODEPILOT_METRICS_TOKEN; without a "
     "token, only from this machine at CODEPILOT_METRICS_PORT"
 )
 
 
-def monitor(
+def add_monitoring(
     app: web.Application,
     engine: EngineUpkeep,
     metrics: Callable[[], Awaitable[bytes]],
     token: SecretStr | None,
     draining: Callable[[], bool],
 ) -> web.Application:
-    """Add the endpoints to the receiver, and make the application of the port for metrics."""
-    own = web.Application()
-    for each in (app, own):
-        Endpoints(engine, metrics, token=token, private=each is own, draining=draining).add_to(each)
-    return own
+    """Add monitoring endpoints to the receiver; return the application of the metrics port."""
+    port_app = web.Application()
+    for application in (app, port_app):
+        Endpoints(engine, metrics, token=token, private=application is port_app, draining=draining).mount(application)
+    return port_app
 
 
 class Endpoints:
-    """The handlers for an operator's monitoring.
+    """Request handlers for monitoring.
 
     Args:
-        engine: is asked whether jobs can be stored.
-        metrics: makes the text of `/metrics`.
-        token: a request that has it may read the metrics; None for no such request.
-        private: whether the loopback address alone is proof enough, without a token: not on a port that a proxy on
-            this machine forwards to.
-        draining: whether this process is about to stop, so that nothing new should be sent to it.
-        checked_seconds: how long a check of the engine counts: anybody may ask for one, and it writes to the disk.
+        engine: checked by `/readyz`.
+        metrics: renders `/metrics`.
+        token: grants access to the metrics, if any.
+        private: whether the loopback address suffices without a token; False for a port behind a local proxy.
+        draining: whether the process is stopping.
+        checked_seconds: lifetime of a check, which writes to the disk and which anybody can request.
     """
 
     def __init__(
@@ -459,20 +444,19 @@ class Endpoints:
         self._engine, self._metrics, self._token, self._private = engine, metrics, token, private
         self._draining, self._checking = draining, asyncio.Lock()
         self._checked_seconds, self._checked_until = checked_seconds, 0.0
-        self._works = False
+        self._is_working = False
 
-    def add_to(self, app: web.Application) -> None:
-        """Have an application answer them."""
+    def mount(self, app: web.Application) -> None:
         app.router.add_get("/healthz", self.health)
         app.router.add_get("/readyz", self.readiness)
         app.router.add_get("/metrics", self.metrics)
 
     async def health(self, _request: web.Request) -> web.Response:
-        """Report that the process works; a database that does not answer is no reason to restart it."""
+        """Report that the process runs; a failed database is no reason to restart it."""
         return web.json_response({"status": "ok"})
 
     async def readiness(self, _request: web.Request) -> web.Response:
-        """Report whether jobs can be stored here, without any detail: anyone may ask."""
+        """Report whether jobs can be stored, without details."""
         if self._draining():
             return web.json_response({"status": "draining"}, status=503)
         async with self._checking:
@@ -481,26 +465,25 @@ class Endpoints:
                     await self._engine.check()
                 except QueueError as error:
                     log.error("not ready: %s", error, extra={"stranger": True})  # noqa: TRY400 - the text has it
-                    self._works = False
+                    self._is_working = False
                 else:
-                    self._works = True
+                    self._is_working = True
                 self._checked_until = time.monotonic() + self._checked_seconds
-        if not self._works:
+        if not self._is_working:
             return web.json_response({"status": "failed"}, status=503)
         return web.json_response({"status": "ok"})
 
     async def metrics(self, request: web.Request) -> web.Response:
-        """The metrics, for those who may read them."""
-        if not self._may_read(request):
+        if not self._can_read(request):
             status, headers = (403, None) if self._token is None else (401, {"WWW-Authenticate": "Bearer"})
-            return web.json_response({"status": "refused", "reason": _CLOSED}, status=status, headers=headers)
+            return web.json_response({"status": "refused", "reason": _ACCESS_HELP}, status=status, headers=headers)
         text = await self._metrics()
         return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
-    def _may_read(self, request: web.Request) -> bool:
+    def _can_read(self, request: web.Request) -> bool:
         if self._token is not None:
-            shown = request.headers.get("Authorization", "").encode(errors="surrogateescape")
-            return hmac.compare_digest(shown, f"Bearer {self._token.get_secret_value()}".encode())
-        if any(name in request.headers for name in _OF_PROXIES):  # a program on this machine sends none
+            header = request.headers.get("Authorization", "").encode(errors="surrogateescape")
+            return hmac.compare_digest(header, f"Bearer {self._token.get_secret_value()}".encode())
+        if any(name in request.headers for name in _PROXY_HEADERS):  # a program on this machine sends none
             return False
         return self._private and ipaddress.ip_address(request.remote or "::").is_loopback

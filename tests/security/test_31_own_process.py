@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bot.domain.errors import ConfigError
-from bot.server.process import guard
+from bot.server.process import protect_process
 from bot.settings import load
 from tests.forked import completed
 from tests.source_files import ROOT
@@ -119,7 +119,7 @@ def test_secrets_that_came_as_inputs_of_an_action_are_out_as_well(
 def test_root_is_refused_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     with pytest.raises(ConfigError, match="CODEPILOT_ALLOW_ROOT=yes"):
-        guard(allow_root=False)
+        protect_process(allow_root=False)
 
 
 def test_a_github_hosted_runner_may_be_root_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

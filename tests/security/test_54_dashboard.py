@@ -12,7 +12,7 @@ import pytest
 
 from agent_runtime import ToolReturned
 from bot.dashboard.app import POLICY
-from bot.dashboard.auth import client_of
+from bot.dashboard.auth import client_address
 from bot.dashboard.views import DashboardReader, RunMaterial
 from bot.queue.records import StoredJob
 from tests.bot.dashboard.serving import SECRET, TOKEN, Served, served
@@ -48,7 +48,7 @@ async def test_a_page_that_cannot_be_made_has_no_details_and_all_headers(
     async def broken(_reader: DashboardReader, _stored: StoredJob) -> RunMaterial:
         raise fault
 
-    monkeypatch.setattr(DashboardReader, "run", broken)
+    monkeypatch.setattr(DashboardReader, "read_run", broken)
     await site.sign_in()
     status, text, answer = await site.get("/runs/j1")
     assert status == expected
@@ -110,7 +110,7 @@ async def test_a_cookie_that_is_changed_or_over_or_signed_out_counts_no_more(sit
     assert site.sign_ins.read(cookie) == own
     assert (await site.post("/sign-out", form=own.form))[0] == 303
     assert site.sign_ins.read(cookie) is None
-    later = site.sign_ins.new()
+    later = site.sign_ins.create()
     site.clock.now += 8 * 3600
     assert site.sign_ins.read(later) is None
 
@@ -166,7 +166,7 @@ async def test_attempts_of_one_client_of_a_proxy_keep_no_other_out(tmp_path: Pat
     ],
 )
 def test_a_client_is_identified_by_connection_or_trusted_proxy(peer: str, forwarded: str, client: str) -> None:
-    assert client_of(peer, forwarded, (ip_network("10.0.0.0/8"),)) == client
+    assert client_address(peer, forwarded, (ip_network("10.0.0.0/8"),)) == client
 
 
 @pytest.mark.parametrize(

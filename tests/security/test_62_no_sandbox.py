@@ -42,7 +42,7 @@ async def test_the_service_does_not_start_and_says_what_to_install(
     (tmp_path / "git").symlink_to(shutil.which("git") or "/nowhere")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SandboxError, match=r"`bwrap`.*install"):
-        async with serve.service(_settings(tmp_path / "data")):
+        async with serve.build_service(_settings(tmp_path / "data")):
             pass
 
 
@@ -67,11 +67,11 @@ async def test_a_network_that_the_sandbox_cannot_keep_is_refused_before_any_job(
     monkeypatch.setattr(build, "pick_sandbox", lambda *_: container)
     settings = _settings(tmp_path / "data", network=Network.of("a.example"))
     with pytest.raises(ConfigError, match=r"`docker`.*CODEPILOT_NETWORK"):
-        async with serve.service(settings):
+        async with serve.build_service(settings):
             pass
     apart = replace(settings, agent=replace(settings.agent, network=Network(), setup_network=Network.of("a.example")))
     with pytest.raises(ConfigError, match="CODEPILOT_SETUP_NETWORK=off"):
-        async with serve.service(apart):
+        async with serve.build_service(apart):
             pass
 
 

@@ -18,7 +18,7 @@ from bot.cli.app import EVENTS, PERMISSIONS, AppOptions, check_options, create_a
 from bot.domain.errors import BotError
 from bot.git.process import make_connector
 from bot.github.app import describe_app
-from bot.server.build import app_access
+from bot.server.build import read_app_access
 from bot.settings import load
 from localhub import LocalHub
 from tests.waiting import eventually
@@ -95,7 +95,7 @@ async def test_a_person_confirms_and_the_bot_has_its_app(hub: LocalHub, tmp_path
     assert settings.app_id == made.id
     assert settings.has_github_sign_in
     assert settings.webhook_secret.get_secret_value() == hub.app(made.id).webhook_secret
-    found = await describe_app(app_access(settings))
+    found = await describe_app(read_app_access(settings))
     assert (found.slug, found.refused) == ("codepilot-for-acme", "")
     assert found.permissions == {each.name: each.level for each in PERMISSIONS if each.weight != "optional"}
     assert set(found.events) == {each.name for each in EVENTS}

@@ -90,7 +90,7 @@ async def served(
     reader = DashboardReader(engine, cast("JobServices", services), list, trace_url="")
     live = LivePages(engine.pulse, reader.log_stamp, poll_seconds=0.02)
     people = None if directory is None else People(cast("OAuthClient", directory), sign_ins, clock=clock)
-    Dashboard(reader, sign_ins, live, people, proxies).add_to(app)
+    Dashboard(reader, sign_ins, live, people, proxies).mount(app)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -27,7 +27,7 @@ async def test_however_many_runs_are_queued_those_that_wait_for_a_person_are_sho
     site: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("views", "app"):
-        monkeypatch.setattr(f"bot.dashboard.{module}.MOST_LIVE", 2)
+        monkeypatch.setattr(f"bot.dashboard.{module}.MAX_LIVE_RUNS", 2)
     await site.engine.restore(a_job("waits", number=1), JobRecord(), until=10.0**12)
     for number in (2, 3, 4):
         await site.engine.accept(a_job(f"queued-{number}", number=number))

@@ -199,4 +199,4 @@ async def test_who_has_taken_the_token_back_is_signed_out(site: Served, director
 
 async def test_without_a_token_of_the_operator_nobody_is_the_operator(site: Served) -> None:
     assert (await site.sign_in(""))[0] == 403
-    assert site.sign_ins.read(site.sign_ins.new()) is None
+    assert site.sign_ins.read(site.sign_ins.create()) is None

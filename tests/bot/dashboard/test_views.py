@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent_runtime import Outcome, Status, Usage
-from bot.dashboard.views import ENTRIES_ON_A_PAGE, LINES_ON_A_PAGE, RunMaterial, RunView, cost_weeks, run_row, run_view
+from bot.dashboard.views import (
+    ENTRIES_ON_A_PAGE,
+    LINES_ON_A_PAGE,
+    RunMaterial,
+    RunView,
+    build_cost_weeks,
+    build_run_row,
+    build_run_view,
+)
 from bot.domain.job import Actor, JobState, Origin, Thread
 from bot.github.types import PullLink
 from bot.jobs import waiting
@@ -43,11 +51,11 @@ def _view(
     diff_page: int = 1,
 ) -> RunView:
     run = RunMaterial(stored=stored, record=record or JobRecord(), log=log or RunLog(), diff=diff, trace="")
-    return run_view(run, now=NOW, server_url="https://github.com", page=page, diff_page=diff_page)
+    return build_run_view(run, now=NOW, server_url="https://github.com", page=page, diff_page=diff_page)
 
 
 def test_a_row_says_who_asked_for_what_where() -> None:
-    row = run_row(RUNNING, now=NOW)
+    row = build_run_row(RUNNING, now=NOW)
     assert (row.place, row.verb, row.person, row.state, row.age) == (
         "octo/calc#7",
         "fix",
@@ -55,18 +63,18 @@ def test_a_row_says_who_asked_for_what_where() -> None:
         "running",
         "1 min 5 s",
     )
-    assert row.since.shown == "2026-11-22 23:58:55 UTC"
+    assert row.since.text == "2026-11-22 23:58:55 UTC"
 
 
 def test_of_red_checks_nobody_is_named_and_a_branch_has_no_number() -> None:
     job = replace(a_job(thread=Thread.of_branch("main")), origin=Origin(kind="ci", id=1, name="CI"))
-    row = run_row(replace(RUNNING, job=job), now=NOW)
+    row = build_run_row(replace(RUNNING, job=job), now=NOW)
     assert (row.person, row.title, row.place) == ("", "main", "octo/calc")
 
 
 def test_a_title_is_one_line_that_changes_no_direction() -> None:
     job = a_job(title="up\n\u202edown\x1b[31m " + "x" * 500)
-    title = run_row(replace(RUNNING, job=job), now=NOW).title
+    title = build_run_row(replace(RUNNING, job=job), now=NOW).title
     assert title.startswith("up down")
     assert len(title) <= 200
 
@@ -157,11 +165,11 @@ def test_costs_are_grouped_by_week_the_largest_first() -> None:
         WeekCost(repository="b/b", week=2968, runs=1, cost_usd=4.0, unknown=0),
         WeekCost(repository="a/a", week=2967, runs=1, cost_usd=0.0, unknown=0),
     ]
-    newest, oldest = cost_weeks(costs)
+    newest, oldest = build_cost_weeks(costs)
     assert [(each.repository, each.cost, each.share) for each in newest.rows] == [
         ("b/b", "$4.00", 1.0),
         ("a/a", "$1.00 and 1 of unknown cost", 0.25),
     ]
     assert newest.total == "$5.00 and 1 of unknown cost"
-    assert newest.begins.shown.startswith("2026-11-16")
+    assert newest.begins.text.startswith("2026-11-16")
     assert oldest.total == "$0.00"

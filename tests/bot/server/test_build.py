@@ -19,8 +19,8 @@ from bot.__main__ import cli
 from bot.domain.errors import ConfigError, QueueError
 from bot.jobs.storage import DatabaseJobSessions, FileJobSessions, PatchBlobs, PatchFiles
 from bot.server import build
-from bot.server.build import directories_to_show, storage_of
-from bot.server.serve import service
+from bot.server.build import open_storage, visible_directories
+from bot.server.serve import build_service
 from bot.settings.load import load
 from tests.postgres import postgres_server, postgres_url
 
@@ -47,7 +47,7 @@ def test_the_python_of_a_virtual_environment_runs_in_the_sandbox(tmp_path: Path)
     environment, workspace = tmp_path / "venv", tmp_path / "workspace"
     venv.create(environment, with_pip=False)
     workspace.mkdir()
-    settings = SandboxSettings(read_only=directories_to_show([environment]), path=(environment / "bin",))
+    settings = SandboxSettings(read_only=visible_directories([environment]), path=(environment / "bin",))
     launch = pick_sandbox("auto", settings).launch(
         ["python", "-c", "import sys; print(sys.prefix)"], workspace=workspace
     )
@@ -58,7 +58,7 @@ def test_the_python_of_a_virtual_environment_runs_in_the_sandbox(tmp_path: Path)
 def test_the_whole_of_the_python_is_shown_before_the_environment(tmp_path: Path) -> None:
     python = _python(tmp_path / "python")
     environment = _environment(tmp_path / "venv", home=python / "bin", python=python / "bin" / "python3.13")
-    assert directories_to_show([environment]) == (python, environment)
+    assert visible_directories([environment]) == (python, environment)
 
 
 def test_every_directory_on_the_way_to_the_python_is_shown(tmp_path: Path) -> None:
@@ -69,26 +69,26 @@ def test_every_directory_on_the_way_to_the_python_is_shown(tmp_path: Path) -> No
     (programs / "python3.13").symlink_to(tmp_path / "versions" / "3.13" / "bin" / "python3.13")
     environment = _environment(tmp_path / "venv", home=programs, python=programs / "python3.13")
     # Of the directory around the link, nothing but the programs beside it.
-    assert directories_to_show([environment]) == (programs, python.parent / "3.13", environment)
+    assert visible_directories([environment]) == (programs, python.parent / "3.13", environment)
 
 
 def test_what_is_shown_anyway_is_not_named_again(tmp_path: Path) -> None:
     system = _environment(tmp_path / "venv", home=Path("/usr/bin"), python=Path("/usr/bin/python3"))
     python = _python(tmp_path / "python")
     inside = _environment(python / "venvs" / "one", home=python / "bin", python=python / "bin" / "python3.13")
-    assert directories_to_show([system]) == (system,)
-    assert directories_to_show([python, inside]) == (python,)
+    assert visible_directories([system]) == (system,)
+    assert visible_directories([python, inside]) == (python,)
 
 
 def test_a_directory_that_is_no_environment_is_shown_alone(tmp_path: Path) -> None:
-    assert directories_to_show([tmp_path]) == (tmp_path,)
+    assert visible_directories([tmp_path]) == (tmp_path,)
 
 
 def test_an_environment_whose_python_is_gone_is_named(tmp_path: Path) -> None:
     gone = tmp_path / "gone" / "bin"
     environment = _environment(tmp_path / "venv", home=gone, python=gone / "python3.13")
     with pytest.raises(ConfigError) as refused:
-        directories_to_show([environment])
+        visible_directories([environment])
     (problem,) = refused.value.problems
     assert problem.startswith(f"CODEPILOT_TOOLCHAINS: {environment} ")
     assert f" {gone}, " in problem
@@ -101,14 +101,14 @@ def test_no_environment_makes_a_private_directory_visible(tmp_path: Path, privat
     around = own if private == "home" else tmp_path / "around"
     environment = _environment(tmp_path / "venv", home=around, python=Path(sys.executable))
     with pytest.raises(ConfigError, match="also contains"):
-        directories_to_show([environment], private=[tmp_path / "around" / "data"])
+        visible_directories([environment], private=[tmp_path / "around" / "data"])
 
 
 def test_a_user_that_a_container_does_not_know_has_no_home_to_keep_private(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "geteuid", lambda: 1_000_700_000)  # as OpenShift gives them
-    assert directories_to_show([tmp_path]) == (tmp_path,)
+    assert visible_directories([tmp_path]) == (tmp_path,)
 
 
 PATCH = b"--- a/x\n+++ b/x\n\xff\n"
@@ -129,7 +129,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 def test_by_default_everything_is_in_files_of_the_data_directory(environ: dict[str, str]) -> None:
-    storage = storage_of(load(environ))
+    storage = open_storage(load(environ))
     assert isinstance(storage.sessions, FileJobSessions)
     assert isinstance(storage.patches, PatchFiles)
 
@@ -138,7 +138,7 @@ def test_what_machines_share_is_in_the_database_and_in_the_blob_store(
     environ: dict[str, str], tmp_path: Path, postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     shared = {"CODEPILOT_DATABASE_URL": postgres_url, "CODEPILOT_STORAGE_URL": (tmp_path / "store").as_uri()}
-    storage = storage_of(load(environ | shared))
+    storage = open_storage(load(environ | shared))
     assert isinstance(storage.sessions, DatabaseJobSessions)
     assert isinstance(storage.patches, PatchBlobs)
     assert not caplog.records
@@ -147,7 +147,7 @@ def test_what_machines_share_is_in_the_database_and_in_the_blob_store(
 def test_a_shared_database_without_a_shared_blob_store_is_warned_of(
     environ: dict[str, str], postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    storage_of(load(environ | {"CODEPILOT_DATABASE_URL": postgres_url}))
+    open_storage(load(environ | {"CODEPILOT_DATABASE_URL": postgres_url}))
     [warning] = caplog.records
     assert warning.levelno == logging.WARNING
     assert "CODEPILOT_STORAGE_URL" in warning.getMessage()
@@ -157,7 +157,7 @@ def test_a_shared_database_without_a_shared_blob_store_is_warned_of(
 def test_a_shared_database_that_cannot_be_reached_is_named_with_what_to_check(environ: dict[str, str]) -> None:
     url = "postgresql://bot:hunter2-hunter2@127.0.0.1:1/jobs"
     with pytest.raises(SessionError) as told:
-        storage_of(load(environ | {"CODEPILOT_DATABASE_URL": url}))
+        open_storage(load(environ | {"CODEPILOT_DATABASE_URL": url}))
     assert str(told.value).startswith("The database named by CODEPILOT_DATABASE_URL cannot be used.")
     assert "postgresql://127.0.0.1:1/jobs cannot be used" in str(told.value)
     assert "Check its address and credentials" in str(told.value)
@@ -169,7 +169,7 @@ async def test_a_database_file_that_cannot_be_made_is_named_with_its_setting(
 ) -> None:
     url = f"sqlite:///{tmp_path / 'nowhere' / 'jobs.sqlite'}"
     with pytest.raises(QueueError, match=f"{url} failed: .* or name another in CODEPILOT_DATABASE_URL"):
-        async with service(load(environ | {"CODEPILOT_DATABASE_URL": url}), works=False):
+        async with build_service(load(environ | {"CODEPILOT_DATABASE_URL": url}), works=False):
             pass
 
 
@@ -178,7 +178,7 @@ def test_the_operator_prints_a_patch_by_the_id_of_its_job(
     environ: dict[str, str], tmp_path: Path, *, shared: bool
 ) -> None:
     environ |= {"CODEPILOT_STORAGE_URL": (tmp_path / "store").as_uri()} if shared else {}
-    patches = storage_of(load(environ)).patches
+    patches = open_storage(load(environ)).patches
     (tmp_path / "file").write_bytes(PATCH)
     with (tmp_path / "file").open("rb") as file:
         patches.put("j1", file)

@@ -18,7 +18,7 @@ from bot.github.connection import AppSession
 from bot.queue.memory import InMemoryEngine
 from bot.queue.records import Backlog
 from bot.queue.tracing import ROOT_SPAN, root_span_context
-from bot.server.observability import EverySpan, JobIds, Metrics, SafeExporter
+from bot.server.observability import JobIds, Metrics, RecordingSampler, SafeExporter
 from tests.builders import a_job
 
 Samples = dict[tuple[str, ...], float]
@@ -33,7 +33,7 @@ class _Broken(InMemoryEngine):
 
 
 async def _read(metrics: Metrics, engine: InMemoryEngine | None = None, session: AppSession | None = None) -> Samples:
-    text = await metrics.read(engine or InMemoryEngine(), session or AppSession(0.0))
+    text = await metrics.render(engine or InMemoryEngine(), session or AppSession(0.0))
     families = text_string_to_metric_families(text.decode())
     return {(sample.name, *sample.labels.values()): sample.value for each in families for sample in each.samples}
 
@@ -53,7 +53,7 @@ async def test_the_backlog_is_looked_up_when_it_is_read() -> None:
 
 async def test_without_a_database_the_rest_is_told_and_no_backlog_of_before() -> None:
     metrics = Metrics()
-    metrics.answered("accepted")
+    metrics.count_delivery("accepted")
     await _read(metrics)
     found = await _read(metrics, _Broken())
     assert found["codepilot_store_up",] == 0
@@ -122,7 +122,7 @@ class _All(SimpleSpanProcessor):
 def _provider(sampler: ParentBased | None = None) -> tuple[TracerProvider, InMemorySpanExporter, InMemorySpanExporter]:
     """With what is exported, and with all that is made."""
     provider, exported, made = TracerProvider(id_generator=JobIds()), InMemorySpanExporter(), InMemorySpanExporter()
-    provider.sampler = EverySpan(sampler or provider.sampler)
+    provider.sampler = RecordingSampler(sampler or provider.sampler)
     provider.add_span_processor(SimpleSpanProcessor(SafeExporter(exported)))
     provider.add_span_processor(_All(made))
     return provider, exported, made

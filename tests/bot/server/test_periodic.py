@@ -26,7 +26,7 @@ from bot.queue.memory import InMemoryEngine
 from bot.queue.protocols import Schedules
 from bot.queue.store import SCHEDULES, JobStore
 from bot.server import periodic
-from bot.server.periodic import LOOK_SECONDS, REFRESH_SECONDS, Scheduler, job_sweeps, sweep_all, sweeping
+from bot.server.periodic import REFRESH_SECONDS, TURN_SECONDS, Scheduler, job_sweeps, run_sweeps, sweep_all
 from localhub import App, LocalHub
 from tests.builders import a_job
 from tests.clocks import Clock
@@ -108,7 +108,7 @@ async def test_what_could_not_be_read_is_read_at_the_next_look(hub: LocalHub, tm
     await scheduler.refresh()
     await scheduler.refresh()
     assert await kept(store) == set()
-    clock.now += LOOK_SECONDS
+    clock.now += TURN_SECONDS
     await scheduler.refresh()
     assert await kept(store) == {("hubot/other", "daily")}
     hub.faults.add("GET", path, "rate_limited", retry_after=3600)
@@ -189,7 +189,7 @@ async def test_a_running_scheduler_looks_again_after_a_failure_until_it_is_left(
 
     scheduler = Scheduler(cast("Schedules", due), DurableLedger(store), none, lambda _: pytest.fail("asked GitHub"))
     before = asyncio.all_tasks()
-    async with scheduler.running():
+    async with scheduler.run():
         await eventually(lambda: due.looked > 2 and due.asked > 0)
     assert asyncio.all_tasks() == before
     await store.close()
@@ -256,7 +256,7 @@ async def test_nothing_waits_for_a_sweep(tmp_path: Path) -> None:
             await asyncio.Event().wait()
             return frozenset()
 
-    async with asyncio.timeout(30), sweeping(services(tmp_path), Slow()):
+    async with asyncio.timeout(30), run_sweeps(services(tmp_path), Slow()):
         await asked.wait()
 
 

@@ -47,7 +47,7 @@ async def main():
     print("up", flush=True)
     WHAT
 
-finish(main(), stopping=watchdog.ending)
+finish(main(), stopping=watchdog.start_deadline)
 """
 
 

@@ -21,11 +21,11 @@ from bot.github.types import GitHubError, parse
 from bot.queue.store import JobStore
 from bot.server import redelivery
 from bot.server.redelivery import (
-    MOST_SECONDS,
-    FileDeliverySweeps,
-    PostgresDeliverySweeps,
+    MAX_AGE_SECONDS,
+    FileSweepTurns,
+    PostgresSweepTurns,
     Redelivery,
-    SweptDeliveries,
+    SweepState,
     failed_deliveries,
 )
 from localhub import App, LocalHub, WebhookDelivery
@@ -62,7 +62,7 @@ class Place:
 
     hub: LocalHub
     app: App
-    sweeps: FileDeliverySweeps
+    sweeps: FileSweepTurns
     clock: list[float] = field(default_factory=lambda: [time.time()])
 
     def another(self) -> Redelivery:
@@ -118,13 +118,13 @@ class Place:
 @pytest.fixture
 def place(hub: LocalHub, tmp_path: Path) -> Place:
     app = hub.add_app("codepilot", webhook_url=DEAD, webhook_secret="s")
-    return Place(hub=hub, app=app, sweeps=FileDeliverySweeps(tmp_path / "redelivery.lock"))
+    return Place(hub=hub, app=app, sweeps=FileSweepTurns(tmp_path / "redelivery.lock"))
 
 
 async def test_all_pages_are_looked_at_as_far_back_as_a_day_and_no_sweep_asks_for_more_than_its_share(
     place: Place,
 ) -> None:
-    place.failed(2, seconds_ago=MOST_SECONDS + 1)
+    place.failed(2, seconds_ago=MAX_AGE_SECONDS + 1)
     wanted = place.failed(230, seconds_ago=3600)
     assert await place.redelivery.sweep() == 100
     assert place.again() == wanted[:100]
@@ -168,7 +168,7 @@ async def test_what_is_never_heard_is_given_up_one_day(place: Place) -> None:
 
 async def test_one_process_sweeps_at_a_time(place: Place) -> None:
     place.failed(1)
-    async with place.sweeps.turn() as held:
+    async with place.sweeps.take() as held:
         assert held is not None
         assert await place.redelivery.sweep() == 0
     assert await place.redelivery.sweep() == 1
@@ -178,9 +178,9 @@ async def test_another_process_goes_on_where_the_last_one_ended_and_with_its_tri
     [old] = place.failed(1, seconds_ago=3600)
     for number in range(1, 13):
         assert await place.another().sweep() == 1
-        async with place.sweeps.turn() as turn:
+        async with place.sweeps.take() as turn:
             assert turn is not None
-            assert turn.swept == SweptDeliveries(at=place.clock[0], tries={old: number})
+            assert turn.state == SweepState(at=place.clock[0], tries={old: number})
         place.hub._site.store.deliveries.put(replace(place.hub.deliveries[-1], status="failed"))
     assert await place.another().sweep() == 0
 
@@ -190,9 +190,9 @@ async def test_the_tries_of_a_sweep_that_fails_half_way_count(place: Place) -> N
     place.hub.faults.add("POST", "*/app/hook/deliveries/*/attempts", "rate_limited", retry_after=3600)
     with pytest.raises(GitHubError):
         await place.redelivery.sweep()
-    async with place.sweeps.turn() as turn:
+    async with place.sweeps.take() as turn:
         assert turn is not None
-        assert (turn.swept.at, list(turn.swept.tries.values())) == (0.0, [1])
+        assert (turn.state.at, list(turn.state.tries.values())) == (0.0, [1])
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"at": "x"}', "x" * 2_000_000])
@@ -201,16 +201,16 @@ async def test_of_what_an_older_version_or_a_power_cut_left_nothing_is_taken_for
 ) -> None:
     path = tmp_path / "redelivery.lock"
     path.write_text(content)
-    async with FileDeliverySweeps(path).turn() as turn:
+    async with FileSweepTurns(path).take() as turn:
         assert turn is not None
-        assert turn.swept == SweptDeliveries()
-        await turn.leave(SweptDeliveries(at=5.0))
-    async with FileDeliverySweeps(path).turn() as turn:
+        assert turn.state == SweepState()
+        await turn.save(SweepState(at=5.0))
+    async with FileSweepTurns(path).take() as turn:
         assert turn is not None
-        assert turn.swept == SweptDeliveries(at=5.0)
+        assert turn.state == SweepState(at=5.0)
 
 
-LEFT = SweptDeliveries(at=12.5, tries={"guid": 3})
+LEFT = SweepState(at=12.5, tries={"guid": 3})
 
 
 @pytest.fixture
@@ -223,29 +223,29 @@ async def stores(postgres_url: str) -> AsyncIterator[tuple[JobStore, JobStore]]:
 
 
 async def test_one_receiver_has_the_turn_and_the_next_goes_on_where_it_was(stores: tuple[JobStore, JobStore]) -> None:
-    first, second = map(PostgresDeliverySweeps, stores)
-    async with first.turn() as turn:
+    first, second = map(PostgresSweepTurns, stores)
+    async with first.take() as turn:
         assert turn is not None
-        assert turn.swept == SweptDeliveries()
-        async with second.turn() as none:
+        assert turn.state == SweepState()
+        async with second.take() as none:
             assert none is None
-        await turn.leave(LEFT)
-    async with second.turn() as turn:
+        await turn.save(LEFT)
+    async with second.take() as turn:
         assert turn is not None
-        assert turn.swept == LEFT
+        assert turn.state == LEFT
 
 
 async def test_a_receiver_that_loses_its_connection_loses_the_turn(stores: tuple[JobStore, JobStore]) -> None:
-    first, second = map(PostgresDeliverySweeps, stores)
+    first, second = map(PostgresSweepTurns, stores)
     others = sa.text(
         "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND pid != pg_backend_pid()"
     )
 
     async def has_it() -> bool | None:
-        async with second.turn() as turn:
+        async with second.take() as turn:
             return turn is not None or None
 
-    async with first.turn():
+    async with first.take():
         await stores[1].run(lambda tx: tx.rows.execute(others).all())
         taken_over: bool = await eventually(has_it)
         assert taken_over
@@ -253,26 +253,26 @@ async def test_a_receiver_that_loses_its_connection_loses_the_turn(stores: tuple
 
 async def test_a_database_that_is_gone_is_named(postgres_url: str) -> None:
     store = JobStore(postgres_url)
-    sweeps = PostgresDeliverySweeps(store)
+    sweeps = PostgresSweepTurns(store)
     await store.close()
     store.engine = sa.create_engine("postgresql+psycopg://nobody@127.0.0.1:1/none")
     with pytest.raises(QueueError):
-        async with sweeps.turn():
+        async with sweeps.take():
             pass
 
 
 async def test_what_fails_in_a_turn_is_not_taken_for_the_database(stores: tuple[JobStore, JobStore]) -> None:
     with pytest.raises(ConnectionResetError):
-        async with PostgresDeliverySweeps(stores[0]).turn():
+        async with PostgresSweepTurns(stores[0]).take():
             raise ConnectionResetError
-    async with PostgresDeliverySweeps(stores[1]).turn() as turn:
+    async with PostgresSweepTurns(stores[1]).take() as turn:
         assert turn is not None
 
 
 async def test_the_connection_of_a_turn_that_is_cancelled_is_used_by_one_thread_at_a_time(
     stores: tuple[JobStore, JobStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin, end, begun, ended = redelivery._begin, redelivery._end, Event(), Event()
+    begin, end, begun, ended = redelivery._try_lock, redelivery._unlock, Event(), Event()
     ended_meanwhile = []
 
     def slow_begin(rows: Connection) -> bool:
@@ -284,11 +284,11 @@ async def test_the_connection_of_a_turn_that_is_cancelled_is_used_by_one_thread_
         ended.set()
         end(rows)
 
-    monkeypatch.setattr(redelivery, "_begin", slow_begin)
-    monkeypatch.setattr(redelivery, "_end", told_end)
+    monkeypatch.setattr(redelivery, "_try_lock", slow_begin)
+    monkeypatch.setattr(redelivery, "_unlock", told_end)
 
     async def take() -> None:
-        async with PostgresDeliverySweeps(stores[0]).turn():
+        async with PostgresSweepTurns(stores[0]).take():
             pass
 
     taking = asyncio.create_task(take())

@@ -22,7 +22,7 @@ from bot.queue.engine import DurableEngine
 from bot.queue.memory import InMemoryEngine
 from bot.queue.store import JobStore
 from bot.server import webhook
-from bot.server.webhook import LINES, Endpoints, StrangerLog
+from bot.server.webhook import MAX_LINES, Endpoints, StrangerLogFilter
 from tests.builders import a_comment_event, a_request, signature
 from tests.held_jobs import HeldJobs
 from tests.logged import logged
@@ -224,17 +224,17 @@ async def test_what_is_no_http_costs_one_line_of_the_log_at_most(
 async def test_strangers_write_a_few_lines_a_minute_and_how_many_they_were(
     receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for _ in range(LINES + 5):
+    for _ in range(MAX_LINES + 5):
         await receiver.post({}, b"{}")
-    assert len(caplog.records) == LINES
+    assert len(caplog.records) == MAX_LINES
     await receiver.post(*a_request(a_comment_event()))  # ours are written all the same
     clock = [0.0]
-    sparing, made = StrangerLog(lambda: clock[0]), []
+    sparing, made = StrangerLogFilter(lambda: clock[0]), []
     for second in range(70):
         clock[0] = float(second)
         record = logging.makeLogRecord({"msg": "refused", "stranger": True})
         made += [record.getMessage()] if sparing.filter(record) else []
-    assert made == ["refused"] * LINES + ["refused (40 similar lines were omitted)"] + ["refused"] * 9
+    assert made == ["refused"] * MAX_LINES + ["refused (40 similar lines were omitted)"] + ["refused"] * 9
 
 
 async def test_many_comments_at_once_are_all_stored_once(receiver: Receiver, queue: InMemoryEngine) -> None:
@@ -283,7 +283,7 @@ async def _asked(
         private=private,
         draining=lambda: draining,
         checked_seconds=checked_seconds,
-    ).add_to(app)
+    ).mount(app)
     runner = web.AppRunner(app)
     await runner.setup()
     try:
