@@ -59,11 +59,6 @@ class ModelSettings:
 
     @classmethod
     def from_section(cls, section: Model, files: SourceFiles, location: str) -> Self:
-        """Create the settings of a section.
-
-        Raises:
-            SettingsError: an option is out of range, or the script cannot be read.
-        """
         return cls(
             provider=section.provider,
             name=section.name,
@@ -76,11 +71,6 @@ class ModelSettings:
 
     @classmethod
     def for_provider(cls, provider: str, *, name: str | None = None, options: ModelOptions | None = None) -> Self:
-        """Create settings for a provider of the catalogue.
-
-        Raises:
-            SettingsError: the provider does not exist.
-        """
         if provider not in CATALOG:
             raise SettingsError(f"There is no provider {provider!r}. {did_you_mean(provider, CATALOG)}")
         return cls(
@@ -94,11 +84,7 @@ class ModelSettings:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """Select the first provider whose key, or else whose address, is in the environment.
-
-        Raises:
-            SettingsError: none is.
-        """
+        """Select the first provider whose key, or else whose address, is in the environment."""
         variables = os.environ if environ is None else environ
         keyed = {name: entry.key_variable for name, entry in CATALOG.items() if entry.key_variable}
         served = {name: entry.address_variable for name, entry in CATALOG.items() if entry.address_variable}
@@ -127,11 +113,6 @@ class ModelSettings:
         return replace(self, base_url=address, key_variable=entry.key_variable, needs_key=entry.is_own(address))
 
     def api_key(self, environ: Mapping[str, str] | None = None) -> str | None:
-        """Return the key; None if none is needed.
-
-        Raises:
-            SettingsError: its variable is not set or empty.
-        """
         if self.key_variable is None:
             return None
         key = (os.environ if environ is None else environ).get(self.key_variable, "").strip()
@@ -145,11 +126,6 @@ class ModelSettings:
         return key
 
     def create_provider(self, environ: Mapping[str, str] | None = None) -> Provider:
-        """Create the provider.
-
-        Raises:
-            SettingsError: the key is missing, or the settings do not suit the provider.
-        """
         key = self.api_key(environ)
         cloud = CATALOG[self.provider].cloud
         settings = cloud.read(os.environ if environ is None else environ) if cloud else {}
@@ -219,8 +195,8 @@ class AgentFile:
     def load(cls, path: Path | str, *, review: Callable[[TrustRequest], object] | None = None) -> Self:
         """Read an agent file without looking up keys.
 
-        If the file has keys that need trust, `review` is called before anything takes effect or any file outside the
-        directory is opened; it raises to refuse.
+        If keys need trust, `review` is called before anything takes effect or any outside file is opened; it raises to
+        refuse.
 
         Raises:
             SettingsError: the text has file, line, key and remedy of each error.
@@ -296,7 +272,6 @@ class AgentFile:
         return cls(work_dir=work_dir, model=model)
 
     def policy(self) -> Policy:
-        """Return rules and limits."""
         return Policy(rules=self.rules, limits=self.limits)
 
     @property
@@ -308,11 +283,6 @@ class AgentFile:
         return home_dir("Vectors of definitions are kept") / ".codepilot" / "index" / f"{name}.db"
 
     def embeddings(self, environ: Mapping[str, str] | None = None) -> EmbeddingService | None:
-        """Return the embedding service.
-
-        Raises:
-            SettingsError: its key is not set, or numpy is not installed.
-        """
         if (index := self.index) is None:
             return None
         key = (os.environ if environ is None else environ).get(index.api_key_env or "", "").strip() or None
@@ -327,11 +297,7 @@ class AgentFile:
 
     @staticmethod
     def read_servers(path: Path, environ: Mapping[str, str] | None = None) -> dict[str, McpServer]:
-        """Read MCP servers by name from a YAML file with the key `mcp`.
-
-        Raises:
-            SettingsError: the file is invalid, a variable is not set, or a name is used twice.
-        """
+        """Read MCP servers by name from a YAML file with the key `mcp`."""
         from agent_runtime.agent.schema import ServersDocument  # noqa: PLC0415 - loads pydantic
 
         variables = os.environ if environ is None else environ
@@ -343,11 +309,7 @@ class AgentFile:
         return by_name
 
     def servers(self, environ: Mapping[str, str] | None = None) -> tuple[McpServer, ...]:
-        """Return the MCP servers with variables expanded.
-
-        Raises:
-            SettingsError: a variable is not set.
-        """
+        """Return the MCP servers with variables expanded."""
         return tuple(server.with_environment(os.environ if environ is None else environ) for server in self.mcp)
 
     def provider(self, environ: Mapping[str, str] | None = None) -> Provider:

@@ -73,8 +73,6 @@ def read_settings(text: str, shape: type[Shape], *, source: str) -> Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A YAML document."""
-
     source: str
     """The file name for error texts."""
     data: object
@@ -83,22 +81,16 @@ class Document:
     """1-based line of each key path."""
 
     def line(self, path: KeyPath) -> int:
-        """Return the line of a key path, or of its nearest ancestor in the document."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
 
     def location(self, path: KeyPath) -> str:
-        """Return the location of a key path as `file:line`."""
         return f"{self.source}:{self.line(path)}"
 
 
 def read_document(text: str, *, source: str) -> Document:
-    """Parse one YAML document with safe types.
-
-    Raises:
-        SettingsError: it is invalid, too large or too deep, or repeats a key.
-    """
+    """Parse one YAML document with safe types; reject repeated keys."""
     import yaml  # noqa: PLC0415 - see TYPE_CHECKING above
 
     if len(text) > MAX_CHARS:
@@ -133,11 +125,6 @@ def read_document(text: str, *, source: str) -> Document:
 
 
 def validate(document: Document, shape: type[Shape]) -> Shape:
-    """Validate a document against a model.
-
-    Raises:
-        SettingsError: the text lists all errors.
-    """
     from pydantic import ValidationError  # noqa: PLC0415 - see TYPE_CHECKING above
 
     try:

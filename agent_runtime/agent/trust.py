@@ -49,7 +49,6 @@ class GuardedKey:
 
     @property
     def line(self) -> str:
-        """Description in visible characters."""
         return visible(f"{self.location}: {self.key}: {self.value}").replace("\n", "\\n").replace("\t", "\\t")
 
 
@@ -86,11 +85,6 @@ class SourceFiles:
     _outside: frozenset[Path] = frozenset()
 
     def text(self, path: Path) -> str:
-        """Return the text of a file.
-
-        Raises:
-            SettingsError: it cannot be read, or its path left the directory after the review.
-        """
         if path not in self._texts:
             if self._texts and path.exists() and not path.is_file():  # reading a terminal or a pipe could block
                 raise SettingsError(f"{path}: is not a regular file.")
@@ -104,11 +98,6 @@ class SourceFiles:
         return self._skills[folder]
 
     def directory(self, path: Path) -> Path:
-        """Create a directory if needed and return its real path.
-
-        Raises:
-            SettingsError: its path left the directory after the review.
-        """
         try:
             real = path.resolve()
             self._require_reviewed(path, real)
@@ -155,6 +144,7 @@ class SourceFiles:
         ]
 
     def _require_reviewed(self, path: Path, real: Path) -> None:
+        """Reject a path that leads outside to a place that the review did not show."""
         folder = self._real_folder
         real_paths = (real, path.parent.parent.resolve())  # a skill is in a subfolder of a reviewed folder
         if folder is not None and not _is_inside(str(real), {}, folder) and self._outside.isdisjoint(real_paths):
@@ -201,7 +191,6 @@ def instruction_file(system_prompt: str) -> str | None:
 
 
 def skill_files(folder: Path) -> list[Path]:
-    """Return the `SKILL.md` files of a folder."""
     return sorted(folder.glob("*/SKILL.md"))
 
 
@@ -251,7 +240,6 @@ def _referenced_paths(value: object, path: KeyPath, folder: Path) -> list[Path]:
 
 
 def _skill_paths(skills: Path, folder: Path) -> list[Path]:
-    """Return a skill folder and its skills. A folder outside the directory is not listed."""
     return [skills, *skill_files(skills)] if _is_inside(str(skills), {}, folder) else [skills]
 
 
@@ -280,6 +268,7 @@ def _is_off(value: bool, _section: Mapping[str, Any], _folder: Path) -> bool:  #
 
 
 def _is_own_service(value: str, _section: Mapping[str, Any], _folder: Path) -> bool:
+    """Whether a provider has a single service with its own key."""
     return CATALOG[value].key_variable is not None and CATALOG[value].cloud is None
 
 
@@ -394,11 +383,7 @@ class TrustRecord:
         return entry.startswith(request.settings_digest.encode()) and entry == _entry(request)
 
     def add(self, request: TrustRequest) -> None:
-        """Record trust in this content.
-
-        Raises:
-            SettingsError: the record cannot be written.
-        """
+        """Record trust in this content."""
         try:
             folder, entry = self._folder(create=True), _entry(request)
             descriptor, name = tempfile.mkstemp(dir=folder)  # with mode 0600
@@ -409,7 +394,7 @@ class TrustRecord:
             raise SettingsError(f"Trust cannot be recorded: {error}.") from error
 
     def _folder(self, *, create: bool) -> Path:
-        """Return the real path of the record directory; raise SettingsError if an agent or another user has access."""
+        """Return the record directory; raise SettingsError if an agent or another user has access."""
         folder = home_dir("Trust cannot be recorded") / ".codepilot" / "trust"
         real = folder.resolve()
         if within := next((root for root in self.reach if real.is_relative_to(root.resolve())), None):

@@ -21,7 +21,7 @@ class SettingsError(AgentError):
 
 
 class UsageError(AgentError):
-    """A call in an unsupported context, e.g. a blocking one inside an event loop."""
+    """A call in an unsupported context, e.g. a blocking one in an event loop."""
 
 
 class SessionError(AgentError):
@@ -41,7 +41,7 @@ class SessionNewerError(SessionError):
 
 
 class SessionDamagedError(SessionError):
-    """The stored session is unreadable."""
+    pass
 
 
 class ResumeCode(Enum):
@@ -72,7 +72,7 @@ class ResumeError(AgentError):
 
 
 class SandboxError(AgentError):
-    """No usable sandbox; the text names the missing part and a remedy."""
+    """No usable sandbox; the text names a remedy."""
 
 
 class SandboxLimitError(SandboxError):
@@ -112,11 +112,11 @@ class ModelOutageError(ModelUnreachableError):
 
 
 class ModelRejectedError(ModelError):
-    """The service refused the request permanently: bad key, unknown model, no credit."""
+    """The service refused permanently: bad key, unknown model, no credit."""
 
 
 class ModelRefusedError(ModelError):
-    """The model declined to answer, or a content filter stopped it."""
+    """The model or a content filter declined to answer."""
 
 
 class ContextOverflowError(ModelRejectedError):
@@ -152,7 +152,7 @@ class FormatError(Interrupt):
 
 
 class ControlError(Interrupt):
-    """Traceback of an exception that the control block did not catch."""
+    """Traceback of an exception from the control block."""
 
 
 class LimitError(Interrupt):
@@ -160,15 +160,11 @@ class LimitError(Interrupt):
 
 
 class Suspend(Exception):  # noqa: N818 - not an error: an answer that is still missing
-    """Raised by `CallTool` to suspend the step at this call."""
+    """Raised by `CallTool` to suspend the step."""
 
 
 class ToolError(Exception):
-    """A failed tool call, which the control block may catch as an exception of `kind`.
-
-    Attributes:
-        value: plain data for the host's record.
-    """
+    """A failed tool call, which the control block may catch as `kind`; `value` is for the host's record."""
 
     def __init__(self, message: str, *, kind: ToolErrorKind = "RuntimeError", value: object = None) -> None:
         super().__init__(message)

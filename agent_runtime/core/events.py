@@ -24,7 +24,7 @@ SERVER_DOWN = "server_down"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """A run began with the model's first message. Recorded.
+    """A run began with the model's first message.
 
     Attributes:
         run_id: kept across pauses.
@@ -51,7 +51,7 @@ class ServedTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsListed:
-    """The tools of an MCP server for the rest of the session. Recorded."""
+    """The tools of an MCP server for the rest of the session."""
 
     server: str
     tools: tuple[ServedTool, ...]
@@ -59,7 +59,7 @@ class ToolsListed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStarted:
-    """A model request is about to be sent. Live."""
+    """A model request is about to be sent."""
 
     step: int
     max_steps: int
@@ -67,7 +67,7 @@ class StepStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streamed:
-    """Text for people, a completion only if it counts. Live."""
+    """Text for people, a completion only if it counts."""
 
     text: str
     completion: bool = False
@@ -75,18 +75,14 @@ class Streamed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamReset:
-    """The reply broke off and is requested again; discard the step's streamed text. Live."""
+    """The reply broke off and is requested again; discard the step's streamed text."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replied:
-    """The model's complete reply. Recorded.
-
-    Attributes:
-        reasoning: opaque data to send back; see `ReplyEnd`.
-    """
+    """The model's complete reply; `reasoning` is opaque data to send back."""
 
     step: int
     text: str
@@ -97,7 +93,7 @@ class Replied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAwaited:
-    """The model service does not answer; the next attempt follows after a pause. Live."""
+    """The model service does not answer; the next attempt follows after a pause."""
 
     reason: str
     seconds: float
@@ -105,7 +101,7 @@ class ModelAwaited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyBroken:
-    """A reply broke off and is requested again; `usage` is an estimate. Recorded."""
+    """A reply broke off and is requested again; `usage` is an estimate."""
 
     reason: str
     usage: Usage
@@ -113,7 +109,7 @@ class ReplyBroken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCalled:
-    """A tool is about to run. Live."""
+    """A tool is about to run."""
 
     number: int
     tool: str
@@ -123,7 +119,7 @@ class ToolCalled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolProgressed:
-    """Progress of a running tool. Live."""
+    """Progress of a running tool."""
 
     number: int
     tool: str
@@ -132,7 +128,7 @@ class ToolProgressed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReturned:
-    """The host's record of a tool call, with long texts cut. Recorded.
+    """The host's record of a tool call, with long texts cut.
 
     Attributes:
         value: result in the control block, or details of a failure.
@@ -163,7 +159,7 @@ class ToolReturned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """The output of a step for the model, after the `answers`. Recorded."""
+    """The output of a step for the model, after the `answers`."""
 
     step: int
     text: str
@@ -175,14 +171,14 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageQueued:
-    """A message for the agent that is not yet in the conversation. Live."""
+    """A message for the agent that is not yet in the conversation."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageInjected:
-    """A queued message entered the conversation. Recorded."""
+    """A queued message entered the conversation."""
 
     step: int
     text: str
@@ -191,7 +187,7 @@ class MessageInjected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """A message of an imported history. Recorded."""
+    """A message of an imported history."""
 
     role: Role
     text: str
@@ -199,7 +195,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paused:
-    """The run waits for a person; `signature` is an HMAC over the opaque `state`. Recorded."""
+    """The run waits for a person; `signature` is an HMAC over the opaque `state`."""
 
     pending: PendingCall
     state: str
@@ -208,7 +204,7 @@ class Paused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
-    """The person answered, by `note` for a question. Recorded."""
+    """The person answered, by `note` for a question."""
 
     request_id: str
     approved: bool
@@ -217,7 +213,7 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parked:
-    """The run waits between steps for an unavailable model service. Recorded."""
+    """The run waits between steps for an unavailable model service."""
 
     reason: str
     retry_after: float | None = None
@@ -228,14 +224,14 @@ class Parked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """The run resumed after its process died during a step; `text` tells the model. Recorded."""
+    """The run resumed after its process died during a step; `text` tells the model."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archived:
-    """A summary replaced a finished task, the session's nth `Started`. Recorded."""
+    """A summary replaced a finished task, the session's nth `Started`."""
 
     task: int
     summary: str
@@ -243,14 +239,14 @@ class Archived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revealed:
-    """The agent restored an archived task to the conversation. Recorded."""
+    """The agent restored an archived task to the conversation."""
 
     task: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shrunk:
-    """The conversation was shortened; recorded, so that it replays the same."""
+    """The conversation was shortened."""
 
     tasks: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
@@ -259,7 +255,7 @@ class Shrunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summarised:
-    """A summary replaced the conversation up to a log position. Recorded."""
+    """A summary replaced the conversation up to a log position."""
 
     upto: int
     text: str
@@ -268,7 +264,7 @@ class Summarised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildRecorded:
-    """An event of a child run's log, nested for deeper children. Recorded."""
+    """An event of a child run's log, nested for deeper children."""
 
     task: str
     event: Recorded
@@ -276,11 +272,7 @@ class ChildRecorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildResult:
-    """Changes of a finished child run in its workspace copy. Recorded.
-
-    Attributes:
-        lines: added plus removed; None if unknown.
-    """
+    """Changes of a finished child run in its workspace copy; `lines` is None if unknown."""
 
     task: str
     changes: tuple[str, ...]
@@ -290,7 +282,7 @@ class ChildResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildWatched:
-    """A live event of a child run. Live."""
+    """A live event of a child run."""
 
     task: str
     event: Event
@@ -298,61 +290,61 @@ class ChildWatched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionAsked:
-    """A call waits for approval by the handlers. Live."""
+    """A call waits for approval by the handlers."""
 
     pending: PendingCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionAsked:
-    """A question to the user waits for the handlers. Live."""
+    """A question to the user waits for the handlers."""
 
     pending: PendingCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A call denied by the policy, or a rejected block. Live."""
+    """A call denied by the policy, or a rejected block."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faulted:
-    """A failure that does not end the run, e.g. of a control block. Live."""
+    """A failure that does not end the run, e.g. of a control block."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkUsed:
-    """A connection of a sandboxed program ended or was refused. Live."""
+    """A connection of a sandboxed program ended or was refused."""
 
     connection: Connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkLost:
-    """The sandbox's network is gone; the run ends after its step. Live."""
+    """The sandbox's network is gone; the run ends after its step."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionReset:
-    """The session was emptied. Live."""
+    """The session was emptied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionWithdrawn:
-    """A completion was rejected: its step failed, or its output is invalid. Live."""
+    """A completion was rejected: its step failed, or its output is invalid."""
 
     step: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """The run is over. Recorded."""
+    """The run is over."""
 
     outcome: Outcome
 

@@ -1,4 +1,4 @@
-"""Text in chunks or other dialects: fences, binary data, newer Python, surrogates, git's names. Pure."""
+"""Text in chunks or other dialects: fences, binary data, newer Python, git's names. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FILENAME = re.compile(r"""(?:^|\s)filename=(?:"([^"]*)"|'([^']*)'|(\S+))""")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceLine:
-    """A line that opens or closes a fence; `text` is verbatim, `info` stripped."""
+    """A line that opens or closes a fence, verbatim in `text`."""
 
     text: str
     char: str
@@ -46,14 +46,13 @@ class FenceLine:
 
 
 Token = str | FenceLine
-"""Ordinary text, or one fence line. Joined, they are the text without BOM and with CRLF as LF."""
+"""Ordinary text, or one fence line, without BOM and with CRLF as LF."""
 
 
 class FenceScanner:
     """Splits a stream of chunks into ordinary text and fence lines, in linear time.
 
-    A fence line: at most 3 spaces, 3 or more backticks or tildes, an info string, for backticks without a backtick
-    (CommonMark 0.31, section 4.5). Only the start of a possible fence line and a trailing carriage return are buffered.
+    A fence line is that of CommonMark 0.31, section 4.5. Only the start of a possible one is buffered.
     """
 
     def __init__(self) -> None:
@@ -80,7 +79,6 @@ class FenceScanner:
         return self._scan(chunk.replace("\r\n", "\n"))
 
     def close(self) -> list[Token]:
-        """End the text and return the buffered tokens."""
         tokens = self._scan("\r") if self._carriage_return else []
         self._carriage_return = False
         if self._pending:
@@ -195,7 +193,7 @@ _MAX_DEPTH = 20
 def replace_surrogates(text: str) -> str:
     r"""Join split surrogate pairs; replace lone surrogates, which UTF-8 cannot encode.
 
-    Sources: `print("\ud83d")`, file names that are not UTF-8, servers that split an emoji between chunks.
+    Sources: `print("\ud83d")`, file names that are not UTF-8, servers that split an emoji.
     """
     try:
         text.encode()
@@ -226,12 +224,7 @@ def find_surrogate(value: object, path: str = "") -> str | None:
 def parse(code: str) -> ast.Module:
     """Parse Python for positions and errors; rewrite syntax newer than this Python's first.
 
-    Rewrites keep every position:
-
-    - PEP 701 (3.12), braces of an f-string: inner strings become names.
-    - PEP 695 (3.12), type parameters and `type` statements: become blanks and names.
-    - PEP 750 (3.14), template strings: become f-strings.
-    - PEP 758 (3.14), `except A, B:`: becomes `except A. B:`.
+    Rewrites keep every position: PEP 701 (3.12), 695 (3.12), 750 (3.14), 758 (3.14).
 
     Raises:
         SyntaxError: also after the rewrite.
@@ -297,7 +290,7 @@ def _find_string_end(code: str, opening: re.Match[str], pieces: list[str] | None
 
 
 def _find_expression_end(code: str, position: int, pieces: list[str] | None, depth: int) -> int:
-    """Return the end of an f-string expression; see `_string_end`."""
+    """Return the end of an f-string expression; see `_find_string_end`."""
     if depth > _MAX_DEPTH:
         raise _UnclosedError
     brackets, copied_to = 0, position
@@ -347,8 +340,7 @@ REPOSITORY_ENTRIES = ("HEAD", "objects", "refs", "commondir")
 def is_dot_git(name: str) -> bool:
     """Whether some file system would open `.git` under this name.
 
-    NTFS drops trailing dots and spaces, has short names and streams; HFS+ ignores case and invisible characters:
-    git's `core.protectNTFS` and `core.protectHFS`.
+    NTFS and HFS+ rules: git's `core.protectNTFS` and `core.protectHFS`.
     """
     if name.isascii() and "git" not in name.lower():  # fast path: ten times as fast
         return False

@@ -54,12 +54,7 @@ class ImageError(AgentError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """An image for the model.
-
-    Attributes:
-        source: for the model, e.g. `issue #12 by @mona`.
-        data: base64.
-    """
+    """An image for the model; `data` is base64, `source` e.g. `issue #12 by @mona`."""
 
     source: str
     media_type: MediaType
@@ -67,7 +62,7 @@ class Image:
 
     @classmethod
     def of(cls, source: str, content: bytes) -> Self:
-        """Create an image from a file's bytes; reads the header, decodes nothing.
+        """Create an image from a file's bytes; decodes nothing.
 
         Raises:
             ImageError: unknown format, more than `MAX_IMAGE_BYTES` or `MAX_IMAGE_SIDE`.
@@ -97,7 +92,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """The trusted request with its untrusted quotes and images; `output_schema` is JSON schema, None for prose."""
+    """The trusted request with its untrusted quotes and images; `output_schema` is JSON schema."""
 
     goal: str
     quotes: tuple[Quote, ...] = ()
@@ -130,11 +125,7 @@ class ToolAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedLines:
-    """The lines of a file that a text lists, one a line below a heading.
-
-    Attributes:
-        last: or the last requested line.
-    """
+    """The lines of a file that a text lists, one a line below a heading."""
 
     path: str
     first: int
@@ -240,7 +231,6 @@ class Usage:
 
     @property
     def total_tokens(self) -> int:
-        """Tokens sent and received."""
         return self.input_tokens + self.cached_tokens + self.cache_write_tokens + self.output_tokens
 
 
@@ -276,12 +266,10 @@ class Outcome:
 
     @property
     def structured_output(self) -> Plain:
-        """Parsed `output_json`; None without an output schema."""
         output: Plain = json.loads(self.output_json) if self.output_json else None
         return output
 
     def to_dict(self) -> dict[str, Plain]:
-        """Return all fields as JSON data."""
         data: dict[str, Plain] = asdict(self)
         return data | {"status": self.status.value}
 
@@ -321,12 +309,7 @@ _MAX_DESCRIPTION_CHARS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skill:
-    """An agent skill (https://agentskills.io).
-
-    Attributes:
-        path: of its `SKILL.md`.
-        text: body of that file.
-    """
+    """An agent skill (https://agentskills.io); `text` is the body of the `SKILL.md` at `path`."""
 
     name: str
     description: str
@@ -404,11 +387,6 @@ class Destination:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse `host` or `host:port`.
-
-        Raises:
-            ValueError: with the expected form.
-        """
         host, colon, port = text.strip().lower().partition(":")
         if colon and not _PORT.fullmatch(port):
             raise ValueError(f"must name hosts as example.org or example.org:8443, not {text!r}")
@@ -469,7 +447,6 @@ class Network:
 
     @override
     def __str__(self) -> str:
-        """Format as in settings."""
         whole = bool(self.allowed) and registries() <= self.allowed
         hosts = sorted(self.allowed - registries() if whole else self.allowed)
         return ", ".join([*([REGISTRIES] if whole else []), *map(str, hosts)]) or OFF
@@ -515,12 +492,7 @@ def _load_hosts(table: str) -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingService:
-    """An embedding service for semantic search.
-
-    Attributes:
-        seconds: timeout of a request with its retries.
-        most: maximum results of a search.
-    """
+    """An embedding service for semantic search; `seconds` limits a request with its retries."""
 
     model: str
     base_url: str

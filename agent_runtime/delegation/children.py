@@ -49,24 +49,19 @@ CHILD_RUN_FACT = (
 class ChildRuntime(Protocol):
     """Runtime of one child run."""
 
-    async def run(self, task: Task, *, facts: Sequence[str]) -> Outcome:
-        """See `AsyncRuntime.run`."""
+    async def run(self, task: Task, *, facts: Sequence[str]) -> Outcome: ...
 
-    async def resume(self, *, approve: bool | None, note: str, request_id: str | None) -> Outcome:
-        """See `AsyncRuntime.resume`."""
+    async def resume(self, *, approve: bool | None, note: str, request_id: str | None) -> Outcome: ...
 
     @property
-    def usage(self) -> Usage:
-        """Usage so far."""
+    def usage(self) -> Usage: ...
 
     def send_message(self, message: str, *, id: str) -> None:  # noqa: A002 - as in the event
-        """See `AsyncRuntime.send_message`."""
+        ...
 
-    def abort(self) -> None:
-        """See `AsyncRuntime.abort`."""
+    def abort(self) -> None: ...
 
-    async def close(self) -> None:
-        """See `AsyncRuntime.close`."""
+    async def close(self) -> None: ...
 
 
 StartRuntime = Callable[[Agent, str, Callable[[Event], None]], ChildRuntime]
@@ -91,12 +86,10 @@ class ChildRuns:
         return task in self._children
 
     def set_provider(self, provider: Provider) -> None:
-        """Set the parent's provider for future child runs."""
         self._agent = replace(self._agent, provider=provider)
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Task ids, oldest first."""
         return tuple(self._children)
 
     async def start(
@@ -117,7 +110,7 @@ class ChildRuns:
         even if git ignores them.
 
         Raises:
-            ToolError: a limit is reached, or the workspace cannot be copied.
+            ToolError: a limit on tasks is reached, no budget is left, or the workspace cannot be copied.
         """
         task = Task(goal=task) if isinstance(task, str) else task
         if not task.goal.strip():
@@ -156,7 +149,6 @@ class ChildRuns:
             del self._starting[starting]
 
     def status(self, task: str) -> TaskStatus:
-        """Return the status of a current or past task."""
         if task not in self._children and (past := self._parent.past_status(task)) is not None:
             return past
         child = self._child(task)
@@ -165,12 +157,10 @@ class ChildRuns:
         return status if child.outcome else replace(status, state=state, pending=child.pending)
 
     async def wait(self, task: str) -> TaskStatus:
-        """Wait until a task ends or waits for an answer."""
         await self._child(task).settled.wait()
         return self.status(task)
 
     def answer(self, task: str, *, approve: bool | None = None, note: str = "") -> None:
-        """Answer a task's pending request; see `AsyncRuntime.resume`."""
         child = self._child(task)
         if child.answer is None or child.answer.done():
             raise UsageError(f"The task {task} waits for no answer.")
@@ -179,7 +169,6 @@ class ChildRuns:
         child.answer.set_result((approve, note))
 
     def send_message(self, task: str, message: str, id_: str = "") -> None:
-        """Send a message to a child run; see `AsyncRuntime.send_message`."""
         self._child(task).runtime.send_message(message, id=id_)
 
     def plan_merge(self, task: str, paths: Iterable[str] | None = None) -> Merge:
@@ -205,7 +194,6 @@ class ChildRuns:
         child.base = Manifest(entries, child.base.unread)
 
     def workspace_of(self, task: str) -> Workspace:
-        """Return the copy of a task's workspace."""
         return self._child(task).files
 
     async def stop_all(self, reason: str) -> list[str]:
@@ -223,14 +211,12 @@ class ChildRuns:
         return [child.id for child in stopped]
 
     async def cancel(self, task: str) -> None:
-        """Stop one child run and keep its copy."""
         child = self._child(task)
         child.stop("it was cancelled")
         if child.supervisor is not None:
             await asyncio.wait([child.supervisor])
 
     async def close(self) -> None:
-        """Stop all child runs and remove their copies."""
         await self.stop_all("the run that delegated it has ended")
         children, self._children = list(self._children.values()), {}
         for child in children:
@@ -424,7 +410,6 @@ class TaskStatus:
     def build(  # noqa: PLR0917 - one for each field
         cls, task: str, goal: str, outcome: Outcome | None, result: ChildResult | None, steps: int, usage: Usage
     ) -> Self:
-        """Create the status of an ended task."""
         return cls(
             id=task,
             goal=goal,
@@ -451,21 +436,17 @@ class DelegatingRun(Protocol):
     """The parent of child runs."""
 
     @property
-    def consumption(self) -> Consumption:
-        """Consumption so far."""
+    def consumption(self) -> Consumption: ...
 
     @property
-    def tools(self) -> Sequence[str]:
-        """Names of its built-in tools that were not replaced."""
+    def tools(self) -> Sequence[str]: ...
 
-    def new_task_id(self) -> str:
-        """Return an unused task id."""
+    def new_task_id(self) -> str: ...
 
     def past_status(self, task: str) -> TaskStatus | None:
         """Return the logged status of a task of an earlier process."""
 
-    def handle_child_event(self, task: str, event: Event) -> None:
-        """Handle an event of a child run."""
+    def handle_child_event(self, task: str, event: Event) -> None: ...
 
 
 def refuse_runtime(_agent: Agent, task: str, _handle_event: Callable[[Event], None]) -> ChildRuntime:
@@ -512,11 +493,9 @@ class ChildProvider(WrappedProvider):
     """The provider of child runs; its owner closes it."""
 
     def reply(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """Mark the request as a child's; see `Provider.reply`."""
         return self._inner.reply(replace(request, child=True))
 
-    async def close(self) -> None:
-        """Do nothing."""
+    async def close(self) -> None: ...
 
 
 def share_limits(
@@ -525,9 +504,6 @@ def share_limits(
     """Return a share of the parent's unused and unreserved limits.
 
     Time is not divided: child runs are concurrent.
-
-    Raises:
-        ToolError: a limit is exhausted.
     """
     active = tuple(reserved)
     available = {
@@ -560,7 +536,6 @@ def share_limits(
 
 
 def min_limits(limits: RunLimits, available: RunLimits) -> RunLimits:
-    """Return the lower of each limit."""
     return replace(
         limits,
         max_steps=min(limits.max_steps, available.max_steps),

@@ -40,11 +40,8 @@ _ENTRY_UNAVAILABLE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.
 async def copy_workspace(source: Workspace, target: Path, paths: Sequence[str] | None, bounds: CopyBounds) -> None:
     """Copy a workspace, or some of its canonical paths, into an empty directory.
 
-    Files that git ignores are copied, because builds and tests need them. A file or link named `.git` is not: both
-    workspaces would share its repository. On cancellation, a partial copy remains.
-
-    Raises:
-        ToolError: the limits are exceeded, the disk is full, or a path does not exist.
+    Includes files that git ignores, because builds need them, and `.git` directories. A file or link named `.git` is
+    left out: both workspaces would share its repository. On cancellation, a partial copy remains.
     """
     stop = threading.Event()
     copy_task = asyncio.ensure_future(asyncio.to_thread(partial(_copy, source, target, paths, bounds, stop)))
@@ -171,7 +168,6 @@ def _open_entry(source: int, name: str) -> int | str | None:
 
 
 def _copy_chunk(old: int, new: int) -> int:
-    """Return the number of copied bytes, 0 at the end of the file."""
     if hasattr(os, "copy_file_range"):
         try:
             return os.copy_file_range(old, new, _CHUNK_BYTES)
@@ -207,11 +203,7 @@ def _copy_error(reason: str) -> ToolError:
 
 
 async def read_manifest(workspace: Workspace, extra: Collection[str] = ()) -> Manifest:
-    """Hash the files of a copy, including `extra` paths that git ignores.
-
-    Raises:
-        ToolError: there are too many files.
-    """
+    """Hash the files of a copy, including `extra` paths that git ignores."""
     manifest = await Manifest.scan_bounded(workspace)
     if manifest.unlisted:
         raise ToolError(
@@ -260,11 +252,7 @@ class _FileState:
 
 
 def canonical_paths(workspace: Workspace, paths: Iterable[str]) -> list[str]:
-    """Resolve paths of a workspace, without those below another one.
-
-    Raises:
-        ToolError: a path is outside the workspace.
-    """
+    """Resolve paths of a workspace, without those below another one."""
     names = {workspace.resolve(path) for path in paths}
     if outside := next((path for path in sorted(names) if path.startswith("/")), None):
         raise ToolError(f"{outside!r} does not lie in the workspace; name files of the workspace", kind="ValueError")
@@ -317,8 +305,6 @@ def plan_merge(child: Workspace, parent: Workspace, base: Mapping[str, str], pat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
-    """The planned writes of a merge, and a line for each conflict."""
-
     writes: tuple[StagedFile, ...]
     conflicts: tuple[str, ...] = ()
 
@@ -326,10 +312,7 @@ class Merge:
 async def render_diff(
     child: Workspace, parent: Workspace, paths: Sequence[str], is_hidden: Callable[[str], bool] = lambda _path: False
 ) -> tuple[str, int | None]:
-    """Return the unified diff of a copy against the workspace, and the number of changed lines.
-
-    The number is None if the diff is cut, at 100,000 characters, or contains a binary file.
-    """
+    """Return the unified diff of a copy, and the number of changed lines; None for a cut diff or a binary file."""
     hidden = [path for path in paths if is_hidden(path)]
     encoded = await run_bounded(
         _diff, child, parent, paths, hidden, seconds=_DIFF_SECONDS, memory=_DIFF_MEMORY, task="Comparing files"
@@ -359,7 +342,6 @@ def _diff(child: Workspace, parent: Workspace, paths: Sequence[str], hidden: Col
 
 
 def _file_diff(child: Workspace, parent: Workspace, path: str) -> tuple[list[str], list[str] | None]:
-    """Return the header and the hunks of a file's diff; None for hunks of a binary file."""
     try:
         new, old = _FileState.read(child, path), _FileState.read(parent, path)
     except ToolError as error:

@@ -20,8 +20,6 @@ _SUMMARY_CHARS = 4_000
 
 
 class DelegationTools:
-    """The delegation tools of one run."""
-
     value_types: ClassVar[dict[str, str]] = {"delegate": "str", "task_status": "dict[str, Any]", "collect": "list[str]"}
     labels: ClassVar[dict[str, str]] = {
         "delegate": "Delegating: {prompt}",
@@ -36,19 +34,12 @@ class DelegationTools:
     async def delegate(self, prompt: str, files: list[str] | None = None, persona: str | None = None) -> ToolResult:
         """Have another agent do a task meanwhile, in its own copy of the workspace (files: only these). It knows only
         what prompt says. Returns the task's name; collect(task) waits for it and takes over its changes.
-
-        Raises:
-            ToolError: there are too many tasks, no budget is left, or the workspace cannot be copied.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
         task = await self._tasks.start(prompt, files=files, persona=persona)
         return ToolResult(value=task, text=f"[delegate] task {task} is running")
 
     async def task_status(self, task: str) -> ToolResult:
-        """How a task is getting on: state, steps, summary, changes, diff.
-
-        Raises:
-            ToolError: there is no such task.
-        """
+        """How a task is getting on: state, steps, summary, changes, diff."""
         status = self._tasks.status(task)
         value: dict[str, Plain] = {
             "state": status.state,
@@ -64,18 +55,11 @@ class DelegationTools:
     async def collect(self, task: str, paths: list[str] | None = None) -> ToolResult:
         """Wait until a task ends, and take over the files that it changed (paths: only these), all or none: not where
         the workspace has changed the same file since. A task that did not finish needs paths. Returns the files.
-
-        Raises:
-            ToolError: a conflict, which names the files; or the task did not finish.
         """  # noqa: D205 - as above
         return self._collect(task, self._tasks.plan_merge(task, paths).writes)
 
     async def prepare(self, tool: str, args: dict[str, Any]) -> None:
-        """Wait for the task of a `collect` call, because its changes are unknown until then.
-
-        Raises:
-            ToolError: the task waits for an answer or did not finish.
-        """
+        """Wait for the task of a `collect` call, because its changes are unknown until then."""
         if tool != "collect":
             return
         task, status = args["task"], await self._tasks.wait(args["task"])

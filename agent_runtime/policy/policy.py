@@ -1,7 +1,6 @@
 """Decide which calls a run may make, and its limits. Pure.
 
 `Policy.decide` splits a call into files and simple commands; the first `Rule` about each part decides it.
-`exact_patterns` and `alike_patterns` propose patterns for permanent approval, no broader than they look.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ class RunLimits:
 
     Attributes:
         max_steps: model replies with actions.
-        max_format_errors: malformed replies in a row.
         max_tokens: sent and received, cached ones included.
         max_repeated_calls: steps in a row with identical calls.
         max_seconds: wall time without waits for a person or an unavailable service.
@@ -65,7 +63,6 @@ class CallFacts:
 
     Attributes:
         paths: canonical, relative to the workspace or absolute outside.
-        command: text for a shell.
         typed_input: for a running program.
         cwd: of the command; empty if unknown.
         shell: allow rules cover bash only.
@@ -85,15 +82,11 @@ class CallFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permitted:
-    """The call may be made."""
-
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeedsApproval:
-    """A person must approve the call first."""
-
     reason: str
 
 
@@ -118,10 +111,7 @@ class Rule:
     """A decision on calls, their files (`paths`) or their commands (`commands`).
 
     `allow` matches literally; `ask` and `deny` broadly: paths in any case and below a directory, and possible commands.
-
-    Attributes:
-        tool: name or glob; `execute` includes `send_input`, `write_file` includes `collect`.
-        reason: for the approver or the model.
+    `execute` includes `send_input`, `write_file` includes `collect`.
     """
 
     decision: Verdict
@@ -147,7 +137,6 @@ class Rule:
         return not self.paths and not self.commands
 
     def applies_to(self, tool: str) -> bool:
-        """Whether the rule concerns a tool."""
         return any(fnmatchcase(name, self.tool) for name in {tool, _TOOL_ALIASES.get(tool, tool)})
 
 
@@ -178,11 +167,11 @@ _MAX_REASONS = 5
 class Policy:
     """The rules for a run's calls, and its limits.
 
-    The first rule about each file or command decides that part; the strictest part decides the call. Command rules are
-    no security boundary, since writable files change the behaviour of allowed programs; the sandbox is.
+    The strictest part decides a call. Command rules are no security boundary, since writable files change the behaviour
+    of allowed programs; the sandbox is.
 
     Attributes:
-        floor: evaluated separately, e.g. the user's rules over a repository's; the stricter decision counts.
+        floor: e.g. the user's rules over a repository's; the stricter decision counts.
         default: for parts without a rule; conversation tools are always allowed.
         denied_tools: reasons by tool, before all rules.
     """
@@ -202,7 +191,6 @@ class Policy:
         return self.denied_tools.get(tool) or self.denied_tools.get(_TOOL_ALIASES.get(tool, ""))
 
     def always_allows(self, tool: str) -> bool:
-        """Return whether every call of a tool is allowed."""
         is_restricted = self.denial_reason(tool) or any(rule.applies_to(tool) for rule in (*self.rules, *self.floor))
         return self.default == "allow" and not is_restricted
 
@@ -211,10 +199,7 @@ class Policy:
         return any(rule.applies_to(tool) and not rule.is_general for rule in (*self.rules, *self.floor))
 
     def hides(self, tool: str, path: str) -> bool:
-        """Return whether to hide a file from a call about its directory, e.g. a search.
-
-        True if a rule with `paths` does not allow a call that names the file.
-        """
+        """Return whether to hide a file from a call about its directory, e.g. a search."""
         part = _PathPart(path)
         for rules in (self.rules, self.floor):
             rule = next((item for item in rules if item.applies_to(tool) and part.fit(item) is Fit.YES), None)
@@ -258,7 +243,6 @@ _ADVICE = "Divide it over several calls; write a file with write_file, and a lon
 
 
 def _shell_text(call: CallFacts, rules: Sequence[Rule]) -> str | None:
-    """Return the text for rules about commands, or None."""
     text = call.typed_input if call.command is None else call.command
     return text if any(rule.commands for rule in rules) else None
 
@@ -309,7 +293,7 @@ class _PathPart:
 
 @dataclass(frozen=True, slots=True)
 class _CommandPart:
-    """A simple command or typed input, which a program may interpret in any way."""
+    """A simple command or typed input."""
 
     command: ParsedCommand
     is_input: bool
@@ -356,10 +340,7 @@ def exact_patterns(policy: Policy, call: PendingCall) -> tuple[str, ...]:
 
 
 def alike_patterns(policy: Policy, call: PendingCall) -> tuple[str, ...]:
-    """Return patterns that also match other operands, or none.
-
-    Requires `programs.toml` to list each program and subcommand.
-    """
+    """Return patterns that also match other operands, or none; `programs.toml` must list the program."""
     return _patterns_of(policy, call, _generalize)
 
 
@@ -420,8 +401,6 @@ class ProgramGrammar:
 
     Attributes:
         commands: placeholder of the operands by command words; empty for none.
-        flags: options without value.
-        values: options with a value.
     """
 
     commands: Mapping[tuple[str, ...], str]
@@ -430,10 +409,7 @@ class ProgramGrammar:
     global_options: frozenset[str]
 
     def generalize(self, words: Sequence[str]) -> Sequence[str] | None:
-        """Replace operands by placeholders in the arguments; return None for an unknown command.
-
-        An unknown option counts as an operand, which no placeholder matches.
-        """
+        """Replace operands by placeholders in the arguments; return None for an unknown command."""
         generalized: list[str] = []
         command: tuple[str, ...] = ()
         remaining = iter(words)
@@ -463,7 +439,6 @@ class ProgramGrammar:
 
 @cache
 def program_grammars() -> Mapping[str, ProgramGrammar]:
-    """Return the grammars of `programs.toml` by program."""
     table = tomllib.loads((files("agent_runtime.policy") / "programs.toml").read_text("utf-8"))
     placeholders = {"names": "<name>", "paths": "<path>", "alone": ""}
     grammars: dict[str, ProgramGrammar] = {}

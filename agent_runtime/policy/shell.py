@@ -1,8 +1,7 @@
 r"""Match commands and paths with the patterns of rules. Pure.
 
 tree-sitter's grammar parses unlike bash in places: `a\<newline>b` is two words to it and one to bash. So only
-constructs that every reader takes alike count as understood; all others get a doubt, and no rule approves a command
-with a doubt. `IFS`, aliases and functions are irrelevant: changing them is a command that needs approval itself.
+constructs that every reader takes alike count as understood; no rule approves a command with a doubt.
 """
 
 from __future__ import annotations
@@ -47,11 +46,7 @@ class ParsedCommand:
 
 
 def parse_commands(text: str) -> tuple[ParsedCommand, ...]:
-    """Return every simple command of a text at any depth, at least one.
-
-    Raises:
-        ImportError: the grammar is not installed.
-    """
+    """Return every simple command of a text at any depth, at least one."""
     issue = exceeded_limit(text)
     if not issue and (hidden := next((char for char in text if not char.isprintable() and char not in "\n\t"), "")):
         issue = f"it holds the character U+{ord(hidden):04X}"
@@ -137,7 +132,6 @@ class _CommandReader:
         self._data = data
 
     def read_body(self, node: Node, depth: int) -> Iterator[ParsedCommand]:
-        """Yield the commands of a list, pipeline, subshell or program."""
         if depth > _MAX_DEPTH:
             yield self._unparsed(node, "it nests too deeply")
             return
@@ -258,7 +252,6 @@ class _CommandReader:
         return f"`{self._label(node)}` redirects"
 
     def _gap_doubt(self, node: Node) -> str:
-        """Return a doubt unless all gaps between words are blanks."""
         bounds = list(_bounds(node.children))
         if not self._gaps_match(_BLANK, bounds[1:-1]):
             return "part of it was not read"
@@ -320,10 +313,6 @@ class CommandPattern:
     `*` as the last word matches any further words, elsewhere one word, and inside a word any characters; the latter two
     match no `..` in a path, and at the start no option. `<name>` matches one package name, `<path>` one path below the
     current directory, neither an option or a URL. `{-q,-v,<path>}*` at the end matches any number of these words.
-
-    Attributes:
-        further: for each further word; None forbids them.
-        program: first word; empty if that has a `*`.
     """
 
     text: str
@@ -400,18 +389,12 @@ class CommandPatterns:
     @classmethod
     @cache
     def parse(cls, texts: tuple[str, ...]) -> CommandPatterns:
-        """Parse patterns.
-
-        Raises:
-            SettingsError: as in `CommandPattern.parse`.
-        """
         by_program: dict[str, tuple[CommandPattern, ...]] = {}
         for pattern in map(CommandPattern.parse, texts):
             by_program[pattern.program] = (*by_program.get(pattern.program, ()), pattern)
         return cls(by_program)
 
     def covers(self, command: ParsedCommand) -> bool:
-        """Return whether any pattern covers the command."""
         return any(pattern.covers(command) for pattern in self._candidates(command))
 
     def fit(self, command: ParsedCommand) -> Fit:
@@ -422,7 +405,6 @@ class CommandPatterns:
         return Fit.YES if Fit.YES in fits else Fit.MAYBE if Fit.MAYBE in fits else fallback
 
     def _candidates(self, command: ParsedCommand) -> Iterator[CommandPattern]:
-        """Yield the patterns that may match the command's first word."""
         first = (command.words[0] if command.words else None) or ""
         for program in {"", first, _program_name(first)}:
             yield from self.by_program.get(program, ())
@@ -493,10 +475,6 @@ class PathGlob:
 
     `*`, `?` and `[…]` match within a name, `**` any directories. Without a slash, it matches names in any directory,
     with one paths from the workspace's root, with a leading one absolute paths. A trailing slash matches all below.
-
-    Attributes:
-        exact: literal match.
-        loose: ignores case and includes a directory's contents.
     """
 
     text: str

@@ -39,7 +39,6 @@ async def run_bounded(
 
     Args:
         function: top-level function. Returns text or bytes (at most 32 MiB) or JSON data (4 MiB).
-        args: plain data.
         seconds: limit, without the wait for a worker.
         memory: bytes, with the arguments.
         task: for the error, e.g. "The search for the old text".
@@ -307,7 +306,6 @@ _pools_lock = threading.Lock()
 
 
 def _current_pool() -> _Pool:
-    """Return the pool of this process; after a fork, create one."""
     with _pools_lock:
         if not _pools or _pools[-1].pid != os.getpid():
             _pools.append(_Pool())

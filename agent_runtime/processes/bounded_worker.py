@@ -54,7 +54,6 @@ def main() -> None:
 
 
 def is_worker() -> bool:
-    """Return whether this process is a worker."""
     return __name__ == "__main__"
 
 
@@ -118,7 +117,6 @@ def _encode(result: object) -> tuple[bytes, bytes]:
 
 
 def _set_limits(seconds: float, memory: int) -> None:
-    """Set a timer, and a memory limit on top of current use."""
     if sys.platform == "win32":
         return
     import resource  # noqa: PLC0415 - POSIX only

@@ -34,9 +34,6 @@ async def start_program(
     """Start a program without standard input in a session of its own; stop it with `end`.
 
     Finishes the start if cancelled, which hangs `asyncio.create_subprocess_exec` (Python 3.11), and kills the program.
-
-    Raises:
-        OSError: the program cannot be started.
     """
     return await finish_start(
         asyncio.create_subprocess_exec(
@@ -53,7 +50,6 @@ async def start_program(
 
 
 async def finish_start(start: Awaitable[T], *, end: Callable[[T], Awaitable[object]]) -> T:
-    """Await a start; on cancellation, let it finish and end its result."""
     starting = asyncio.ensure_future(start)
     try:
         return await asyncio.shield(starting)
@@ -119,8 +115,7 @@ async def run_in_daemon_thread(call: Callable[[], T]) -> T:
 class LoopThread:
     """An event loop in a thread of its own, started on first use.
 
-    All calls share it, as sandboxed programs die with the thread that started them. It ends with its owner
-    or the process.
+    All calls share it, as sandboxed programs die with the thread that started them.
     """
 
     def __init__(
@@ -147,11 +142,7 @@ class LoopThread:
             weakref.finalize(owner, self._end).atexit = False  # `_run` registers a handler of its own
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine on the loop and return its result; Ctrl+C cancels it.
-
-        Raises:
-            UsageError: as for `prepare`.
-        """
+        """Run a coroutine on the loop and return its result; Ctrl+C cancels it."""
         prepared = self.prepare(work)
         try:
             return prepared.begin().result()
@@ -160,11 +151,7 @@ class LoopThread:
             raise
 
     def prepare(self, work: Callable[[], Coroutine[Any, Any, T]]) -> LoopWork[T]:
-        """Prepare a coroutine for the loop.
-
-        Raises:
-            UsageError: called in an event loop, after `stop`, or in a forked process.
-        """
+        """Prepare a coroutine for the loop; raise UsageError in an event loop, after `stop`, or in a forked process."""
         if self._instead and _is_in_a_loop():
             raise UsageError(
                 f"{self._name} would block the event loop in which it is called; use {self._instead} there."
@@ -205,10 +192,7 @@ class LoopThread:
             ended.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Run the loop until it is stopped, then cancel its tasks.
-
-        `KeyboardInterrupt` or `SystemExit` of a task also stops the loop, which would strand other callers; restart it.
-        """
+        """Run the loop until it is stopped, then cancel its tasks; restart it after a task's `KeyboardInterrupt`."""
         # Handlers run in reverse order: this one before the finalizers, which kill programs whose ends it would handle.
         atexit.register(self.stop)
         while True:
@@ -237,7 +221,6 @@ class LoopWork(Generic[T]):
         self._tasks: list[asyncio.Task[Any]] = []
 
     def begin(self) -> Future[T]:
-        """Schedule the coroutine."""
         return asyncio.run_coroutine_threadsafe(self._run(), self._loop)
 
     def cancel(self) -> Future[None]:
@@ -304,11 +287,7 @@ def traced(
 
 
 def home_dir(problem: str, *, remedy: str = "", kind: type[SandboxError | SettingsError] = SettingsError) -> Path:
-    """Return this user's home directory; `problem` and `remedy` are for the error.
-
-    Raises:
-        SettingsError: or `kind`, if the user is unknown, as in some containers.
-    """
+    """Return this user's home directory; `problem` and `remedy` are for the error."""
     try:
         return Path.home()
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Prompt templates and short notes for the model; a missing value is an error."""
+"""Prompt templates and short notes for the model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ NOTHING_PROVEN = (
 
 
 def repetition_warning(steps: int, limit: int) -> str:
-    """Return the warning about repeated steps."""
     return (
         f"[These are the same calls as in the {steps - 1} steps before. After {limit} such steps in a row the run ends:"
         " do something else, or finish saying what is open.]"
@@ -25,13 +24,7 @@ def repetition_warning(steps: int, limit: int) -> str:
 
 
 def output_note(consequence: str, problems: str, attempts: int) -> str:
-    """Return the note on a completion that violates the output schema.
-
-    Args:
-        consequence: with the remedy.
-        problems: one per line.
-        attempts: left after this.
-    """
+    """Return the note on a completion that violates the output schema."""
     remaining = f"{attempts} more after that" if attempts else "it is the last one that is looked at"
     return (
         "[The completion was not accepted: it must be JSON that fits the output schema of the first message, or hold "
@@ -40,15 +33,7 @@ def output_note(consequence: str, problems: str, attempts: int) -> str:
 
 
 def system_prompt(*, name: str, role: str, replies: str, step_chars: int, instructions: str = "") -> str:
-    """Return the system prompt, byte-stable for the provider's cache.
-
-    Args:
-        name: the agent's.
-        role: one sentence.
-        replies: reply format and tools of the transport.
-        step_chars: output limit of a step.
-        instructions: additional.
-    """
+    """Return the system prompt, byte-stable for the provider's cache; `replies` is the transport's guide."""
     values = {"name": name, "role": role, "replies": replies, "instructions": instructions}
     return _template("system.md").substitute(values, step_chars=f"{step_chars:,}").strip()
 

@@ -29,22 +29,18 @@ _CUT_NOTE_CHARS = 75
 
 
 def archived_task(number: int, summary: str) -> str:
-    """Format an archived task."""
     return f"[ARCHIVED TASK {number}]\n{summary.strip()}"
 
 
 def global_summary(text: str) -> str:
-    """Format the summary of the oldest part."""
     return f"[GLOBAL SUMMARY]\n{text.strip()}"
 
 
 def user_message(text: str) -> str:
-    """Format a message that arrived during the run."""
     return f"[USER MESSAGE] {text.strip()}"
 
 
 def omit_images(text: str, images: Collection[object]) -> str:
-    """Append a note if images are omitted."""
     return f"{text}\n\n[The images are not shown here.]" if images else text
 
 
@@ -84,7 +80,6 @@ def interrupted_step(calls: Sequence[str], reason: str) -> str:
 
 
 def tasks_stopped(tasks: Sequence[str]) -> str:
-    """Return the note on child runs that a pause ended."""
     return f"[Because the run had to wait for a person, these tasks were stopped: {', '.join(tasks)}.]"
 
 

@@ -62,23 +62,18 @@ class BlockTransport:
         self._binder = PayloadBinder()
 
     def guide(self, tools: str, *, chat: bool) -> str:
-        """See `Transport.guide`."""
         return Template(read_guide("blocks_guide.md")).substitute(tools=tools, mode=_CHAT if chat else _JOB).strip()
 
     def schemas(self, tools: Registry) -> tuple[ToolSchema, ...]:  # noqa: ARG002 - the interface of all transports
-        """Return none: the guide declares the tools."""
         return ()
 
     def plain_text(self, reply: str) -> str:
-        """Return the text outside control blocks."""
         return _FENCE.sub("", _CONTROL.sub("", reply))
 
     def adapt(self, tool: Tool) -> Tool:
-        """See `Transport.adapt`."""
         return self._binder.adapt(tool)
 
     def open(self, tools: Registry, limits: RunLimits, enclose: Callable[[Path], Path] | None = None) -> BlockSession:
-        """See `Transport.open`."""
         bounds = InterpreterLimits(calls=limits.max_calls_per_step)
         interpreter = Interpreter(tools=tools.names, stubs=tools.stubs, limits=bounds, enclose=enclose)
         # A registered write_file takes its contents as an argument.
@@ -86,13 +81,11 @@ class BlockTransport:
         return BlockSession(self._binder, interpreter, payloads=payloads)
 
     def require_resumable(self, calls: Mapping[str, Any]) -> None:
-        """See `Transport.require_resumable`."""
         if "transport" in calls:
             raise ResumeError(ResumeCode.TRANSPORT, found=calls["transport"], now="blocks")
         require_readable(InterpreterState.from_plain(calls))
 
     def reset(self) -> None:
-        """Discard stored contents."""
         self._binder.reset()
 
 
@@ -109,7 +102,6 @@ class BlockSession:
         self._writers: frozenset[str] = frozenset()
 
     def parse_history(self, replies: Sequence[Replied]) -> list[BlockStep | None]:
-        """See `TransportSession.parse_history`."""
         self._writers = frozenset()
         steps = list[BlockStep | None]()
         for reply in replies:
@@ -125,51 +117,40 @@ class BlockSession:
         stop: StopReason,
         requests: Sequence[ToolRequest] = (),  # noqa: ARG002 - the interface of all transports
     ) -> BlockStep:
-        """See `TransportSession.read`."""
         reader = self.new_reader()
         reader.feed(TextChunk(text=text))
         return reader.finish(stop)
 
     def new_reader(self) -> BlockReader:
-        """See `TransportSession.new_reader`."""
         return BlockReader(self, ReplyParser(known_writers=self._writers, payloads=self._payloads))
 
     def accept(self, reply: Reply) -> BlockStep:
-        """Return the step of a valid reply."""
         self._writers |= reply.writers
         return BlockStep(reply=reply, binder=self._binder, interpreter=self._interpreter)
 
     def state(self) -> dict[str, Plain]:
-        """See `TransportSession.state`."""
         return self._binder.state()
 
     async def close(self) -> None:
-        """End the interpreter; idempotent."""
         await self._interpreter.close()
 
 
 class BlockReader:
-    """Incremental parser of one reply."""
-
     def __init__(self, session: BlockSession, parser: ReplyParser) -> None:
         self._session = session
         self._parser = parser
 
     @property
     def requests(self) -> tuple[ToolRequest, ...]:
-        """None: a control block is text."""
         return ()
 
     def feed(self, chunk: TextChunk | CallChunk) -> list[Streamed]:
-        """See `ReplyReader.feed`."""
         return self._filter(self._parser.feed(chunk.text)) if isinstance(chunk, TextChunk) else []
 
     def flush(self) -> list[Streamed]:
-        """See `ReplyReader.flush`."""
         return self._filter(self._parser.flush())
 
     def finish(self, stop: StopReason) -> BlockStep:
-        """See `ReplyReader.finish`."""
         return self._session.accept(self._parser.finish(stop))
 
     def _filter(self, texts: Sequence[Streamed]) -> list[Streamed]:
@@ -186,31 +167,25 @@ class BlockStep:
 
     @property
     def has_calls(self) -> bool:
-        """Whether there is a control block."""
         return self.reply.control is not None
 
     @property
     def contents(self) -> tuple[str, ...]:
-        """Texts of the payloads."""
         return tuple(payload.text for payload in self.reply.payloads)
 
     @property
     def answers(self) -> tuple[ToolAnswer, ...]:
-        """None: there are no native calls."""
         return ()
 
     @property
     def completion(self) -> str | None:
-        """Text for the user."""
         return self.reply.completion
 
     @property
     def prose(self) -> str:
-        """All other text."""
         return self.reply.prose
 
     async def run(self, call: CallTool, output: StepOutput) -> None:
-        """Run the control block; see `ReplyStep.run`."""
         control = self.reply.control or ""
         self.binder.begin_step(Payloads(self.reply.payloads), control)
         await self._run_block(self.interpreter.run(control, call=call, show=output.add_print))
@@ -218,7 +193,6 @@ class BlockStep:
     async def resume(
         self, state: Mapping[str, Any], calls: Mapping[str, Any], call: CallTool, output: StepOutput
     ) -> None:
-        """Continue within the block; see `ReplyStep.resume`."""
         self.binder.resume(Payloads(self.reply.payloads), self.reply.control or "", state)
         await self._run_block(
             self.interpreter.resume(InterpreterState.from_plain(calls), call=call, show=output.add_print)
@@ -281,12 +255,10 @@ class PayloadBinder:
         return replace(tool, func=write_file, planner=partial(self._plan, tool.planner))
 
     def reset(self) -> None:
-        """Discard stored contents."""
         self._stored = ContentStore()
         self.begin_step(Payloads(), "")
 
     def begin_step(self, payloads: Payloads, control: str) -> None:
-        """Set a reply's payloads and expected writes."""
         expected = expected_writes(control)
         self._payloads = payloads
         self._expected = expected if sum(write.payloads for write in expected) == payloads.unused() else ()
@@ -297,7 +269,6 @@ class PayloadBinder:
         self._suspended: tuple[str, str] | None = None
 
     def state(self) -> dict[str, Plain]:
-        """Return plain data for `resume`."""
         return {
             "taken": self._payloads.used,
             "kept": self._stored.to_plain(),
@@ -316,7 +287,6 @@ class PayloadBinder:
             self._suspended = self._pending = (call, digest)
 
     def unused(self) -> int:
-        """Return the number of unused payloads."""
         return self._payloads.unused()
 
     def store_unreached(self) -> str:
@@ -439,8 +409,6 @@ def _refuse(write: ExpectedWrite, planned: CallPlan) -> NoReturn:
 
 
 class Payloads:
-    """The payloads of one step, in order."""
-
     def __init__(self, payloads: Iterable[Payload] = ()) -> None:
         self._payloads = tuple(payloads)
         self._used = 0
@@ -465,28 +433,23 @@ class Payloads:
         return payload.text
 
     def copy(self) -> Payloads:
-        """Return a copy for a trial."""
         copy = Payloads(self._payloads)
         copy._used = self._used
         return copy
 
     @property
     def used(self) -> int:
-        """Number of used payloads."""
         return self._used
 
     def skip(self, count: int) -> None:
-        """Set the number of used payloads."""
         if not 0 <= count <= len(self._payloads):
             raise ValueError(f"{count} payloads were taken, but the reply has {len(self._payloads)}")
         self._used = count
 
     def unused(self) -> int:
-        """Return the number of unused payloads."""
         return len(self._payloads) - self._used
 
     def unused_texts(self) -> tuple[str, ...]:
-        """Return the unused texts."""
         return tuple(payload.text for payload in self._payloads[self._used :])
 
 
@@ -509,7 +472,6 @@ class ContentStore:
         return number
 
     def get(self, number: object, count: int) -> tuple[str, ...]:
-        """Return the contents of a number."""
         if not isinstance(number, int) or isinstance(number, bool) or number not in self._contents:
             numbers = f"kept are {', '.join(map(str, self._contents))}" if self._contents else "nothing is kept"
             raise ToolError(
@@ -525,12 +487,10 @@ class ContentStore:
         return contents
 
     def to_plain(self) -> dict[str, Plain]:
-        """Return plain data for a suspended run."""
         return {"last": self._last, "kept": [[number, *contents] for number, contents in self._contents.items()]}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """Restore the data of `to_plain`."""
         store = cls()
         store._last = plain["last"]
         store._contents = OrderedDict((number, tuple(contents)) for number, *contents in plain["kept"])

@@ -56,8 +56,6 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
-    """The content of one file or edit."""
-
     text: str
     """Exact content with LF line ends, up to the closing fence."""
     filename: str | None
@@ -69,10 +67,7 @@ class Payload:
 
 
 def parse(text: str, stop_reason: str = "stop", *, known_writers: frozenset[str] = frozenset()) -> Reply:
-    """Parse a whole reply.
-
-    `stop_reason` is "stop", or "length" after a token limit; `known_writers` are the `writers` of earlier replies.
-    """
+    """Parse a whole reply; `known_writers` are the `writers` of earlier replies."""
     parser = ReplyParser(known_writers=known_writers)
     parser.feed(text)
     return parser.finish(stop_reason)
@@ -122,7 +117,6 @@ class ReplyParser:
 
     @property
     def has_control(self) -> bool:
-        """Whether a control block has begun."""
         return self._control is not None
 
     def feed(self, chunk: str) -> list[Streamed]:
@@ -325,7 +319,7 @@ def _strip_blank_lines(parts: list[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """One payload of a call; `path` is None if it is no literal."""
+    """One payload of a call; `path` is None unless a literal."""
 
     path: str | None
     line: int
@@ -461,7 +455,6 @@ def _is_harmless(node: ast.AST) -> bool:
 
 
 def _direct_writes(node: ast.AST) -> list[ast.Call]:
-    """Return direct writes in order of execution: by the end of their text."""
     calls = [
         part
         for part in ast.walk(node)
@@ -490,7 +483,7 @@ def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
 
 
 def _walk_names(node: ast.AST) -> Iterator[tuple[ast.Name, bool]]:
-    """Yield each name, and whether it may be evaluated not exactly once."""
+    """Yield each name, and True if its evaluations may not be exactly one."""
     pending = [(node, False)]
     while pending:
         part, maybe = pending.pop()
@@ -544,7 +537,6 @@ def _literal_text(node: ast.expr | None) -> str | None:
 
 
 def _new_writers(tree: ast.Module, known_writers: frozenset[str]) -> frozenset[str]:
-    """Return functions and aliases that reach a write, also through each other."""
     used_by = defaultdict[str, list[_Binding]](list)
     for binding in _bindings(tree):
         for name in binding.used if binding.is_deferred else binding.stored:
@@ -573,7 +565,6 @@ class _Binding:
 
 
 def _bindings(tree: ast.Module) -> list[_Binding]:
-    """Return definitions and assignments, in linear time at any depth."""
     bindings: list[_Binding] = []
     called = {part.func for part in ast.walk(tree) if isinstance(part, ast.Call)}
     pending: list[tuple[ast.AST, _Binding | None]] = [(tree, None)]
@@ -610,7 +601,6 @@ _LONGER_FENCE = "If the content itself shows fences, open its block with a longe
 
 
 def empty_reply() -> FormatError:
-    """An empty reply."""
     return FormatError(
         "empty",
         "The reply was empty. Act with a ```codepilot block, or finish with a ```completion block.",
@@ -618,14 +608,12 @@ def empty_reply() -> FormatError:
 
 
 def too_large(limit: str) -> FormatError:
-    """A reply above a limit."""
     return FormatError(
         "truncated", f"The reply has more than {limit}, the most that is read. {_NOTHING_RAN} {_SHORTER}"
     )
 
 
 def cut_block(block: str, line: int) -> FormatError:
-    """A length limit reached inside a block."""
     return FormatError(
         "truncated",
         f"The reply reached the length limit inside the {block} block that line {line} opens. {_NOTHING_RAN} "
@@ -634,7 +622,6 @@ def cut_block(block: str, line: int) -> FormatError:
 
 
 def cut_fence(line: int) -> FormatError:
-    """A length limit reached in a fence line."""
     return FormatError(
         "truncated",
         f"The reply reached the length limit in the middle of the fence on line {line}. {_NOTHING_RAN} {_SHORTER}",
@@ -642,7 +629,6 @@ def cut_fence(line: int) -> FormatError:
 
 
 def unclosed_control(line: int, reason: str) -> FormatError:
-    """An unclosed, incomplete control block."""
     return FormatError(
         "truncated",
         f"The reply ended inside the codepilot block that line {line} opens, and {reason}. {_NOTHING_RAN} "
@@ -651,7 +637,6 @@ def unclosed_control(line: int, reason: str) -> FormatError:
 
 
 def unclosed_payload(line: int) -> FormatError:
-    """An unclosed payload that may be incomplete."""
     return FormatError(
         "truncated",
         f"The reply ended inside the payload that line {line} opens, so its content may be incomplete. {_NOTHING_RAN} "
@@ -660,7 +645,6 @@ def unclosed_payload(line: int) -> FormatError:
 
 
 def unclosed_block(block: str, line: int, word: str, at: int) -> FormatError:
-    """An unclosed block that contains a protocol block."""
     return FormatError(
         "ambiguous",
         f"The {block} block that line {line} opens is never closed, so the ```{word} on line {at} counts as its "
@@ -669,7 +653,6 @@ def unclosed_block(block: str, line: int, word: str, at: int) -> FormatError:
 
 
 def second_control(line: int, first: int) -> FormatError:
-    """A second control block."""
     return FormatError(
         "multiple_control",
         f"Line {line} opens a second codepilot block; line {first} opened the first. {_NOTHING_RAN} "
@@ -678,7 +661,6 @@ def second_control(line: int, first: int) -> FormatError:
 
 
 def block_after_completion(word: str, line: int, completion: int) -> FormatError:
-    """A block after the completion."""
     return FormatError(
         "completion_first",
         f"Line {line} opens a block (```{word}) after the completion block of line {completion}. {_NOTHING_RAN} "
@@ -687,7 +669,6 @@ def block_after_completion(word: str, line: int, completion: int) -> FormatError
 
 
 def invalid_control(opened: int, code: str, error: CodeError) -> FormatError:
-    """Invalid control code."""
     lines = code.split("\n")
     excerpt = ""
     location = f"the codepilot block that line {opened} opens"
@@ -709,7 +690,6 @@ def invalid_control(opened: int, code: str, error: CodeError) -> FormatError:
 
 
 def too_many_payloads(line: int, slots: tuple[Slot, ...]) -> FormatError:
-    """A payload without a call."""
     return FormatError(
         "payload_count",
         f"{_total(slots)}, and line {line} opens one more. {_NOTHING_RAN} Below a codepilot block that writes, every "
@@ -718,7 +698,6 @@ def too_many_payloads(line: int, slots: tuple[Slot, ...]) -> FormatError:
 
 
 def missing_payloads(count: int, slots: tuple[Slot, ...], *, stop_reason: str) -> FormatError:
-    """A call without a payload."""
     slot = slots[count]
     name = f" of {slot.path!r}" if slot.path is not None else ""
     cut = "The reply reached the length limit before all payloads were sent. " if stop_reason == "length" else ""
@@ -730,7 +709,6 @@ def missing_payloads(count: int, slots: tuple[Slot, ...], *, stop_reason: str) -
 
 
 def wrong_file(line: int, filename: str, number: int, slot: Slot) -> FormatError:
-    """A payload that names another file than its call."""
     return FormatError(
         "filename_mismatch",
         f"Payload {number} on line {line} says filename={filename}, but the call that takes it (line {slot.line} of "
@@ -756,7 +734,6 @@ _FAULTS: dict[FormatCode, str] = {
 
 
 def failure_message(code: FormatCode, count: int) -> str:
-    """Return the message to people about unreadable replies."""
     return (
         f"{count} replies of the model in a row did not have the expected form; the last one {_FAULTS[code]}. "
         "Try again, or choose another `model`."

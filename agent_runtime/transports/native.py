@@ -72,15 +72,10 @@ class NativeTransport:
     """Native tool calls, with the additional tools `script` and `finish`."""
 
     def guide(self, tools: str, *, chat: bool) -> str:  # noqa: ARG002 - the interface of all transports
-        """Return the system prompt section about replies."""
         return read_guide("native_guide.md").strip()
 
     def schemas(self, tools: Registry) -> tuple[ToolSchema, ...]:
-        """Return the tool schemas. A registered `script` or `finish` replaces the transport's own.
-
-        Raises:
-            SettingsError: a name is invalid for services.
-        """
+        """Return the tool schemas. A registered `script` or `finish` replaces the transport's own."""
         registered = [tools.get(name) for name in tools.names]
         hidden = (
             [] if SCRIPT in tools else [tool for tool in registered if tool.name in _SCRIPT_ONLY and not tool.foreign]
@@ -100,30 +95,25 @@ class NativeTransport:
         return (*declared, *(schema for schema in own if schema.name not in tools))
 
     def plain_text(self, reply: str) -> str:
-        """Return the reply unchanged: it contains no calls."""
         return reply
 
     def adapt(self, tool: Tool) -> Tool:
-        """Replace the signature of `write_file`, which takes contents as arguments."""
         if tool.name != WRITE or tool.planner is None:
             return tool
         return replace(tool, func=write_file, planner=partial(_plan, tool.planner))
 
     def open(self, tools: Registry, limits: RunLimits, enclose: Callable[[Path], Path] | None = None) -> NativeSession:
-        """See `Transport.open`."""
         bounds = InterpreterLimits(calls=limits.max_calls_per_step)
         interpreter = Interpreter(tools=tools.names, stubs=tools.stubs, limits=bounds, enclose=enclose)
         return NativeSession(tools, interpreter, limits.max_calls_per_step)
 
     def require_resumable(self, calls: Mapping[str, Any]) -> None:
-        """See `Transport.require_resumable`."""
         if calls.get("transport") != TRANSPORT:
             raise ResumeError(ResumeCode.TRANSPORT, found="blocks", now=TRANSPORT)
         if calls["script"] is not None:
             require_readable(InterpreterState.from_plain(calls["script"]))
 
-    def reset(self) -> None:
-        """Do nothing: there is no state."""
+    def reset(self) -> None: ...
 
 
 class NativeSession:
@@ -140,7 +130,6 @@ class NativeSession:
         self._max_calls = max_calls
 
     def failure_message(self, code: FormatCode, count: int) -> str:
-        """See `TransportSession.failure_message`."""
         if code == "truncated":
             fault, remedy = "was cut off at the length limit", "Raise `max_tokens`, or divide the task"
         else:
@@ -148,7 +137,6 @@ class NativeSession:
         return f"{count} replies in a row could not be used; the last one {fault}. {remedy}."
 
     def parse_history(self, replies: Sequence[Replied]) -> list[NativeStep | None]:
-        """See `TransportSession.parse_history`."""
         steps = list[NativeStep | None]()
         for reply in replies:
             try:
@@ -162,7 +150,6 @@ class NativeSession:
         return steps
 
     def read(self, text: str, stop: StopReason, requests: Sequence[ToolRequest] = ()) -> NativeStep:
-        """See `TransportSession.read`."""
         reader = self.new_reader()
         reader.feed(TextChunk(text=text))
         for index, request in enumerate(requests):
@@ -170,15 +157,12 @@ class NativeSession:
         return reader.finish(stop)
 
     def new_reader(self) -> NativeReader:
-        """See `TransportSession.new_reader`."""
         return NativeReader(self._accept)
 
     def state(self) -> dict[str, Plain]:
-        """Return nothing: the suspension has the whole state."""
         return {}
 
     async def close(self) -> None:
-        """End the interpreter; idempotent."""
         await self._interpreter.close()
 
     def _accept(self, text: str, requests: Sequence[ToolRequest]) -> NativeStep:
@@ -213,7 +197,6 @@ class NativeReader:
         return tuple(requests.values())
 
     def feed(self, chunk: TextChunk | CallChunk) -> list[Streamed]:
-        """See `ReplyReader.feed`."""
         self._chars += len(chunk.text if isinstance(chunk, TextChunk) else chunk.arguments)
         if self._chars > MAX_REPLY_CHARS:
             return []
@@ -224,15 +207,9 @@ class NativeReader:
         return []
 
     def flush(self) -> list[Streamed]:
-        """Return nothing: no text is held back."""
         return []
 
     def finish(self, stop: StopReason) -> NativeStep:
-        """Validate the whole reply.
-
-        Raises:
-            FormatError: it is truncated, too large or empty.
-        """
         if stop == "length":
             raise FormatError("truncated", TRUNCATED)
         if self._chars > MAX_REPLY_CHARS:
@@ -245,8 +222,6 @@ class NativeReader:
 
 @dataclass(slots=True, kw_only=True)
 class NativeStep:
-    """The calls of one reply."""
-
     prose: str
     requests: tuple[ToolRequest, ...]
     tools: Registry
@@ -257,7 +232,7 @@ class NativeStep:
 
     @property
     def has_calls(self) -> bool:
-        """Whether it does more than finish."""
+        """Whether a call other than `finish` exists."""
         return any(
             not self._is_own(request, FINISH) or isinstance(self._summarize(request), ToolError)
             for request in self.requests
@@ -265,7 +240,6 @@ class NativeStep:
 
     @property
     def contents(self) -> tuple[str, ...]:
-        """Calls as written by the model."""
         return tuple(f"{request.name}({request.arguments})" for request in self.requests)
 
     @property
@@ -276,7 +250,6 @@ class NativeStep:
 
     @property
     def answers(self) -> tuple[ToolAnswer, ...]:
-        """Answers so far; a step that only finishes needs no run for its own."""
         if self.has_calls:
             return tuple(self.results)
         return tuple(self._answer_finish(request) for request in self.requests)
@@ -292,7 +265,6 @@ class NativeStep:
         call: CallTool,
         output: StepOutput,
     ) -> None:
-        """See `ReplyStep.resume`."""
         self.results = [decode_answer(item) for item in calls["answers"]]
         ran_script = self.ran_script or any(self._is_own(item, SCRIPT) for item in self.requests[: len(self.results)])
         if ran_script and calls["script"] is None:
@@ -300,7 +272,6 @@ class NativeStep:
         await self._run_calls(_CallCounter(call, self.max_calls, calls["made"]), output, calls["script"])
 
     def end(self, *, ok: bool) -> str:  # noqa: ARG002 - the interface of all steps
-        """Return nothing: each call has an answer."""
         return ""
 
     async def _run_calls(self, call: _CallCounter, output: StepOutput, script: Mapping[str, Plain] | None) -> None:
@@ -358,6 +329,7 @@ class NativeStep:
         return {"transport": TRANSPORT, "answers": answers, "made": call.count, "script": script}
 
     def _is_own(self, request: ToolRequest, name: str) -> bool:
+        """Whether a call is of the transport's own tool and not of a registered one."""
         return request.name == name and name not in self.tools
 
     def _answer_finish(self, request: ToolRequest) -> ToolAnswer:
@@ -374,8 +346,6 @@ class NativeStep:
 
 
 class _CallCounter:
-    """Limit the calls of a step, including those of its scripts."""
-
     def __init__(self, call: CallTool, max_calls: int, count: int = 0) -> None:
         self.count, self.is_exceeded = count, False
         self._call, self._max_calls = call, max_calls

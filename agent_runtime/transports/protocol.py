@@ -27,13 +27,12 @@ class Transport(Protocol):
     """Syntax in which a model requests calls, sends contents and finishes."""
 
     def guide(self, tools: str, *, chat: bool) -> str:
-        """Return the system prompt section about replies and `tools`, their declarations."""
+        """Return the system prompt section about replies and `tools`; with `chat`, prose alone is an answer."""
 
     def schemas(self, tools: Registry) -> tuple[ToolSchema, ...]:
         """Return the tool schemas for the model service; empty if the guide declares the tools."""
 
-    def plain_text(self, reply: str) -> str:
-        """Return the text of a reply without calls and markup."""
+    def plain_text(self, reply: str) -> str: ...
 
     def adapt(self, tool: Tool) -> Tool:
         """Return a built-in tool as the model calls it."""
@@ -41,18 +40,18 @@ class Transport(Protocol):
     def open(
         self, tools: Registry, limits: RunLimits, enclose: Callable[[Path], Path] | None = None
     ) -> TransportSession:
-        """Open a session for a segment of a run; `enclose` maps a program to one that runs it in a sandbox."""
+        """Open a session for a segment of a run, without starting a program.
+
+        `enclose` maps a program that runs model code to one that runs it in a sandbox.
+        """
 
     def require_resumable(self, calls: Mapping[str, Any]) -> None:
         """Raise ResumeError if `ReplyStep.resume` cannot continue from `calls`."""
 
-    def reset(self) -> None:
-        """Discard state of earlier runs."""
+    def reset(self) -> None: ...
 
 
 class TransportSession(Protocol):
-    """Parser of the replies in one segment of a run."""
-
     @property
     def no_action(self) -> str:
         """Message to the model after a reply that neither acts nor finishes."""
@@ -68,37 +67,29 @@ class TransportSession(Protocol):
     def mismatch_message(self, problems: str, left: int) -> str:
         """Return the message to the model about a completion that does not match the output schema."""
 
-    def failure_message(self, code: FormatCode, count: int) -> str:
-        """Return the message to people about consecutive unreadable replies."""
+    def failure_message(self, code: FormatCode, count: int) -> str: ...
 
     def parse_history(self, replies: Sequence[Replied]) -> Sequence[ReplyStep | None]:
         """Parse earlier replies, to which later ones refer; None for an unreadable one."""
 
-    def new_reader(self) -> ReplyReader:
-        """Return a parser for the next reply."""
+    def new_reader(self) -> ReplyReader: ...
 
-    def read(self, text: str, stop: StopReason, requests: Sequence[ToolRequest] = ()) -> ReplyStep:
-        """Parse a whole reply; see `ReplyReader.finish`."""
+    def read(self, text: str, stop: StopReason, requests: Sequence[ToolRequest] = ()) -> ReplyStep: ...
 
     def state(self) -> dict[str, Plain]:
         """Return the state of the current step for `ReplyStep.resume`."""
 
-    async def close(self) -> None:
-        """Release resources; idempotent."""
+    async def close(self) -> None: ...
 
 
 class ReplyReader(Protocol):
-    """Incremental parser of one reply."""
-
     @property
-    def requests(self) -> tuple[ToolRequest, ...]:
-        """Native tool calls so far."""
+    def requests(self) -> tuple[ToolRequest, ...]: ...
 
     def feed(self, chunk: TextChunk | CallChunk) -> Sequence[Streamed]:
         """Parse a chunk and return text to show at once; a completion waits for the calls."""
 
-    def flush(self) -> Sequence[Streamed]:
-        """Return the remaining text."""
+    def flush(self) -> Sequence[Streamed]: ...
 
     def finish(self, stop: StopReason) -> ReplyStep:
         """Validate the whole reply.
@@ -112,31 +103,27 @@ class ReplyStep(Protocol):
     """The actions of one valid reply."""
 
     @property
-    def has_calls(self) -> bool:
-        """Whether it makes calls."""
+    def has_calls(self) -> bool: ...
 
     @property
-    def contents(self) -> tuple[str, ...]:
-        """Contents or arguments of its calls."""
+    def contents(self) -> tuple[str, ...]: ...
 
     @property
     def answers(self) -> tuple[ToolAnswer, ...]:
         """Answers to the native tool calls that have run."""
 
     @property
-    def completion(self) -> str | None:
-        """Text for the user if the task is finished."""
+    def completion(self) -> str | None: ...
 
     @property
-    def prose(self) -> str:
-        """All other text."""
+    def prose(self) -> str: ...
 
     async def run(self, call: CallTool, output: StepOutput) -> None:
         """Run its calls.
 
         Raises:
             FormatError: nothing ran.
-            Interrupt: a call failed.
+            Interrupt: the text follows its answers as the next message.
             StepSuspended: a call waits for a person.
         """
 
@@ -151,7 +138,6 @@ class ReplyStep(Protocol):
 
 @cache
 def read_guide(name: str) -> str:
-    """Return a prompt text of this package."""
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
@@ -165,8 +151,6 @@ class StepSuspended(Exception):  # noqa: N818 - not an error: the step goes on o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputPart:
-    """Output of a part of a step."""
-
     text: str
     images: tuple[Image, ...] = ()
 
@@ -190,19 +174,16 @@ class StepOutput:
         return part
 
     def to_plain(self) -> dict[str, Plain]:
-        """Return the output as plain data for a suspended run."""
         parts: list[Plain] = [[text, printed] for text, printed in self._parts]
         counts: dict[str, Plain] = {"used": self._used, "dropped": self._dropped, "missing": self._missing}
         return {"parts": parts, **counts, "images": [asdict(image) for image in self._images]}
 
     def restore(self, plain: Mapping[str, Any]) -> None:
-        """Restore the data of `to_plain`."""
         self._parts = [(text, printed) for text, printed in plain["parts"]]
         self._used, self._dropped, self._missing = plain["used"], plain["dropped"], plain["missing"]
         self._images = tuple(Image(**image) for image in plain["images"])
 
     def add_print(self, text: str) -> None:
-        """Add text printed by a control block."""
         text = replace_binary(text)
         excerpt = text[: max(0, self._max - self._used)]
         self._used += len(excerpt)
@@ -219,10 +200,7 @@ class StepOutput:
         max_chars: int | None = None,
         images: tuple[Image, ...] = (),
     ) -> None:
-        """Add the result of a call as a separate block.
-
-        `lines` are the file lines that the text lists, `max_chars` is a further limit.
-        """
+        """Add the result of a call as a separate block; `lines` are the file lines that the text lists."""
         self._images += images
         text = replace_binary(text)
         room, reason = max(0, self._max - self._used), f"a step shows {self._max:,} characters"
@@ -244,7 +222,6 @@ class StepOutput:
             self._parts.append((excerpt, False))
 
     def text(self) -> str:
-        """Return the output, with a blank line between blocks."""
         blocks: list[str] = []
         previous = False
         for text, printed in self._parts:
