@@ -62,7 +62,7 @@ async def pause_of_job(stage: Stage, job_id: str, number: int, *, after: str = "
         stored = await stage.queue.get(job_id)
         assert stored is not None
         assert TRANSITIONS[stored.state], f"{stored.state}: {stored.reason}"
-        asked = await waiting.asked(StoredRecord(stage.queue, job_id))
+        asked = await waiting.latest(StoredRecord(stage.queue, job_id))
         if stored.state is not JobState.WAITING or asked is None or asked.request_id == after:
             return None
         told = (await stage.queue.record(job_id)).comment.posted
@@ -82,9 +82,9 @@ async def still_waits(stage: Stage, pause: Pause) -> bool:
 async def out_of_time(stage: Stage, pause: Pause) -> None:
     """Let the time for an answer be over; the queue itself does not notice."""
     record = StoredRecord(stage.queue, pause.job_id)
-    asked = await waiting.asked(record)
+    asked = await waiting.latest(record)
     assert asked is not None
-    await waiting.ask(record, replace(asked, until=1.0))
+    await waiting.store_request(record, replace(asked, until=1.0))
 
 
 async def shown_later(stage: Stage, pause: Pause) -> None:

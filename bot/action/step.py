@@ -37,7 +37,7 @@ from bot.events.delivery import IgnoredDelivery
 from bot.events.triggers import job_from
 from bot.github.client import GitHub
 from bot.jobs.access import check_access
-from bot.jobs.context import Ending, Handover, JobContextFactory, JobServices, Listener, spot_of
+from bot.jobs.context import Ending, JobContextFactory, JobServices, Listener, WorkflowResume, reply_target
 from bot.jobs.handover import save
 from bot.jobs.pipeline import Worker
 from bot.jobs.waiting import Patience
@@ -158,7 +158,7 @@ async def work_step(
     worker = Worker(contexts, Patience(seconds=patience, longest_pause=longest_pause))
     last, session_file = await run_jobs(contexts, partial(engine.run_job, worker), job)
     await engine.report_end(worker, last.job.id, until=time.time() + patience)
-    patch = await asyncio.to_thread(shared.work.patch, last.job.id)
+    patch = await asyncio.to_thread(shared.work.excerpt, last.job.id)
     patch_file = await asyncio.to_thread(shared.work.file, last.job.id)
     end = StepEnd(
         ended=last.state,
@@ -193,7 +193,7 @@ def _job_services(settings: ActionSettings, redactor: Redactor, listeners: Seque
     if sealing is None:
         return shared
     sessions = open_sessions(settings.agent)
-    handover = Handover(
+    handover = WorkflowResume(
         key=derive_key(sealing, "saved jobs"),
         folder=settings.agent.data_dir / "session",
         sessions=sessions,
@@ -228,7 +228,7 @@ async def run_jobs(
     if not resumes or last.state is not JobState.WAITING:
         return last, None
     try:
-        async with contexts.opened(last.job) as context:
+        async with contexts.open(last.job) as context:
             return last, await save(context)
     except BotError as error:
         log.warning("job %s: not stored for a later run: %s", last.job.id, error)
@@ -307,7 +307,7 @@ async def _comment_problems(settings: ActionSettings, job: Job, told: str, redac
             login=job.actor.login, number=job.thread.number, server=settings.server_url.rstrip("/"), repo=name
         )
         body = render_reply(told, allowed, job_id=job.id, refused=True)
-        await github.comments.create(name, spot_of(job), body)
+        await github.comments.create(name, reply_target(job), body)
 
 
 def missing_secret_cause(event: str, payload: Mapping[str, Any]) -> str:

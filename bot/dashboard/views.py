@@ -122,7 +122,7 @@ class DashboardReader:
                 stored=self._redact_job(stored),
                 record=_redact_record(record, self._redact_text),
                 log=log,
-                diff=self._services.redactor.redact(self._services.work.patch(job.id)),
+                diff=self._services.redactor.redact(self._services.work.excerpt(job.id)),
                 trace=f"{self._trace_url.rstrip('/')}/{root_span_context(job).trace_id:032x}"
                 if self._trace_url
                 else "",
@@ -135,7 +135,7 @@ class DashboardReader:
         """Return a text that changes with the run's log. Blocks."""
         sessions = self._services.sessions
         try:
-            return "" if sessions is None else sessions.stamp(job_id)
+            return "" if sessions is None else sessions.version(job_id)
         except (SessionError, OSError):
             return ""
 

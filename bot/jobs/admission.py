@@ -82,7 +82,7 @@ async def decide(
 async def resume_base(context: JobContext) -> str | None:
     """Return the commit of an earlier attempt that can be continued, or None."""
     can_resume = (
-        await waiting.asked(context.record) is not None
+        await waiting.latest(context.record) is not None
         or await context.services.work.find(context.job.id, context.record) is not None
         or await asyncio.to_thread(context.services.has_session, context.job)
     )
@@ -187,7 +187,7 @@ async def add_pull(context: JobContext, snapshot: ThreadSnapshot, delivered: Sen
 
 
 async def _is_own(context: JobContext, snapshot: ThreadSnapshot, pull: PullFacts) -> bool:
-    is_author = pull.author_id == (await context.github.accounts.me()).id and context.services.made(pull, context.job)
+    is_author = pull.author_id == (await context.github.accounts.me()).id and context.services.is_own(pull, context.job)
     is_open = pull.state == "open" and pull.head_repo_id == snapshot.repo.id
     return is_author and is_open and pull.head_ref.startswith(_prefix(context))
 

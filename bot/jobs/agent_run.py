@@ -51,7 +51,7 @@ from bot.jobs.material import gather
 from bot.jobs.results import ResultDelivery
 from bot.jobs.setup import SetupResult
 from bot.jobs.status import StatusReporter
-from bot.jobs.storage import opened
+from bot.jobs.storage import open_session
 from bot.permissions.levels import describe_network, narrow_network
 from bot.prompt.brief import Brief, brief_for
 from bot.publishing.checks import Rerun, find_reproduction, is_unrelated
@@ -95,22 +95,22 @@ class AgentRun:
     async def go(self) -> Ending:
         """Start, continue or publish, depending on the stored state."""
         record, work = self._context.record, self._context.services.work
-        request = await waiting.asked(record)
+        request = await waiting.latest(record)
         result = await work.find(self._context.job.id, record)
         if result is not None:
             return await self._publish_stored(result[0], result[1], request)
         if request is None:
             return await self._start_or_resume()
-        await self._reporter.recall()
-        answer = await waiting.answered(record, request)
+        await self._reporter.load()
+        answer = await waiting.find_answer(record, request)
         if answer is not None and not self._stopped:
             return await self._resume(request, answer)
         if self._stopped:
             return await self._stop_waiting(self._stopped)
         if request.until <= time.time():
-            return await self._stop_waiting(waiting.unanswered(request))
+            return await self._stop_waiting(waiting.describe_timeout(request))
         # Its worker died before it reported the request.
-        return await self._delivery.waits(request)
+        return await self._delivery.wait_for(request)
 
     async def abandon(self, status: Status) -> Ending:
         """End an interrupted job for `Assignment.closing`, and keep its work.
@@ -120,7 +120,7 @@ class AgentRun:
         """
         reason = self._assignment.closing
         self._stopped = reason
-        await self._reporter.recall()
+        await self._reporter.load()
         result = await self._context.services.work.find(self._context.job.id, self._context.record)
         if result is not None:
             abandoned = replace(result[0], outcome=replace(result[0].outcome, status=status, reason=reason))
@@ -129,7 +129,7 @@ class AgentRun:
 
     async def _start_or_resume(self) -> Ending:
         progress = (await self._context.record.read()).progress
-        await self._reporter.recall()
+        await self._reporter.load()
         is_lost = progress is not None and progress.run_id and progress.run_id == self._reporter.progress.run_id
         if not is_lost and await asyncio.to_thread(self._context.services.has_session, self._context.job):
             try:
@@ -145,8 +145,8 @@ class AgentRun:
         progress = self._reporter.progress
         self._reporter.progress = replace(self._initial_progress, usage=progress.usage, run_id=progress.run_id)
         if progress.usage.requests:
-            await self._reporter.keep()
-        await self._context.services.keep_log(self._context.job)
+            await self._reporter.save()
+        await self._context.services.store_log(self._context.job)
         await asyncio.to_thread(self._context.services.forget_session, self._context.job)
         async with open_workspace(self._context, self._assignment, keep=lambda: self._keep) as tree:
             with self._keep_if_interrupted():
@@ -154,7 +154,7 @@ class AgentRun:
                 prepared = await self._unless_stopped(self._prepare(tree))
                 if prepared is None:
                     return await self._finish(tree, Outcome(status=Status.STOPPED))
-                await self._reporter.keep()
+                await self._reporter.save()
                 brief, ready = prepared
                 return await self._finish(
                     tree, await self._run(tree, lambda runtime: self._start(runtime, brief, ready, tree))
@@ -201,16 +201,16 @@ class AgentRun:
         network = describe_network(narrow_network(context.services.network, assignment.settings.config.network).network)
         ready = await run_setup(context, reporter, assignment, tree)
         material = await gather(context, assignment)
-        warnings = (assignment.settings.ignored(tree.blobs), ready.warning, material.unread)
+        warnings = (assignment.settings.conflict_note(tree.blobs), ready.warning, material.unread)
         reporter.warn("\n\n".join(filter(None, warnings)))
-        reporter.prepared(network, setup_failed=ready.failed, failing=material.failing)
+        reporter.set_prepared(network, setup_failed=ready.failed, failing=material.failing)
         # Hostile threads cost seconds to clean.
         return await asyncio.to_thread(brief_for, context.job, assignment.command, material), ready
 
     async def _start(self, runtime: AsyncRuntime, brief: Brief, ready: SetupResult, tree: Tree) -> Outcome:
-        assignment, sees_images = self._assignment, runtime.agent.provider.sees_images
+        assignment, sees = self._assignment, runtime.agent.provider.sees_images
         task = await self._unless_stopped(
-            material_module.shown(self._context, assignment.snapshot.repo.full_name, brief, sees=sees_images)
+            material_module.fetch_pictures(self._context, assignment.snapshot.repo.full_name, brief, sees_images=sees)
         )
         if task is None:
             return Outcome(status=Status.STOPPED)
@@ -253,7 +253,7 @@ class AgentRun:
         progress = (await context.record.read()).progress
         config = assignment.settings.config
         instructions = {config.path: config.instructions, **assignment.settings.instructions}
-        session = context.services.sessions.of(context.job.id) if context.services.sessions is not None else None
+        session = context.services.sessions.get(context.job.id) if context.services.sessions is not None else None
         spec = AgentSpec(
             work_dir=tree.path,
             policy=await effective_policy(context, assignment.grant.policy),
@@ -264,12 +264,12 @@ class AgentRun:
             session=session,
             skills=assignment.settings.skills,
             start_in=context.services.conventions.working_directory,
-            kept_index=tree.code_index,
+            index_file=tree.code_index,
             servers=assignment.grant.servers,
         )
         context.phases.begin("run")
         listeners = (self._listen, *context.services.listeners)
-        async with opened(session), context.services.agent(spec, listeners) as runtime:
+        async with open_session(session), context.services.agent(spec, listeners) as runtime:
             self._messages.set_agent(runtime)
             if self._can_ask:
                 runtime.hooks.register("permission_request", deny_unshowable_calls(self._context.github.redacted))
@@ -288,7 +288,7 @@ class AgentRun:
         """Wait for a user, or store and publish the result."""
         context = self._context
         context.phases.begin("publish")
-        await self._reporter.keep_denied()
+        await self._reporter.save_denied()
         waiting_or_outcome = await park(context, self._reporter, outcome, stopped=self._stopped)
         if isinstance(waiting_or_outcome, Ending):
             self._keep = True
@@ -296,13 +296,13 @@ class AgentRun:
         outcome = fence_json(waiting_or_outcome)
         if outcome.pending is not None and context.can_ask:
             until = time.time() + context.services.bounds.approval_seconds
-            request = waiting.request_for(outcome.pending, self._assignment.grant, until=until)
-            await waiting.ask(context.record, request)
+            request = waiting.build_request(outcome.pending, self._assignment.grant, until=until)
+            await waiting.store_request(context.record, request)
             self._keep = True
-            return await self._delivery.waits(request)
+            return await self._delivery.wait_for(request)
         change = await tree.change(unfinished=outcome.status is not Status.FINISHED)
         if not self._reporter.progress.attempts:  # a candidate was judged in its copy, which its files came from
-            self._reporter.edited(change)
+            self._reporter.add_edits(change)
         if outcome.status is Status.FINISHED and change and needs_proof(context, self._assignment):
             proven = await self._unless_stopped(prove(context, self._reporter, self._assignment, tree, change))
             outcome = outcome if proven else replace(outcome, status=Status.STOPPED, reason=self._stopped)
@@ -315,12 +315,12 @@ class AgentRun:
         context.phases.begin("publish")
         self._reporter.progress = result.progress
         if request is not None and request.kind == "plan":
-            return await self._delivery.planned(result.outcome, request, self._stopped)
+            return await self._delivery.continue_plan(result.outcome, request, self._stopped)
         verdict = None
         approval = request if request is not None and request.kind == "publication" else None
-        if approval is not None and (verdict := await self._delivery.verdict(approval, self._stopped)) is None:
-            stored_patch = await asyncio.to_thread(context.services.work.patch, context.job.id)
-            return await self._delivery.waits(approval, patch=stored_patch, completion=result.outcome.summary)
+        if approval is not None and (verdict := await self._delivery.find_verdict(approval, self._stopped)) is None:
+            stored_patch = await asyncio.to_thread(context.services.work.excerpt, context.job.id)
+            return await self._delivery.wait_for(approval, patch=stored_patch, completion=result.outcome.summary)
         repo_id, source = assignment.snapshot.repo.id, assignment.source
         async with context.services.workspaces.open(context.job.id, repo_id, source) as tree:
             change = await tree.restore(patch, expect=result.tree_sha)
@@ -341,7 +341,7 @@ class AgentRun:
             raise
 
     def _listen(self, event: Event) -> None:
-        self._reporter.listen(event)
+        self._reporter.process_event(event)
         inner = event.event if isinstance(event, ChildWatched) else event
         self._messages.record_event(inner)
         if isinstance(inner, NetworkUsed):
@@ -406,7 +406,7 @@ async def run_setup(context: JobContext, reporter: StatusReporter, assignment: A
         tree,
         assignment.settings,
         repo_id=assignment.snapshot.repo.id,
-        tell=reporter.tell,
+        report=reporter.add_activity,
         start_in=context.services.conventions.working_directory,
     )
 
@@ -468,7 +468,7 @@ async def park(context: JobContext, reporter: StatusReporter, outcome: Outcome, 
         return replace(outcome, reason=waiting.describe_exhausted_patience(outcome, patience))
     reporter.progress = replace(reporter.progress, awaits="")
     reason = waiting.describe_outage(outage, outcome.reason or "", patience=patience)
-    view = reporter.now(state="parked", reason=reason)
+    view = reporter.view(state="parked", reason=reason)
     return Ending(state=JobState.WAITING, reason=outcome.reason or "", view=view, until=outage.until)
 
 
@@ -496,14 +496,14 @@ def approve_similar(context: JobContext, assignment: Assignment) -> Callable[...
     moved = context.job.thread.kind == "pull" and assignment.snapshot.thread.head_sha != grant.bound_to_sha
 
     async def approve(pending: PendingCall, **_: object) -> bool | None:
-        patterns = () if moved else await waiting.approved_alike(context.record)
+        patterns = () if moved else await waiting.approved_patterns(context.record)
         return True if is_covered(grant.policy, patterns, pending) else None
 
     return approve
 
 
 NO_USER = "Nobody can be asked in this run: decide for yourself, and say in the completion what you decided."
-_REQUEST_CHARS = 2_000
+_CALL_CHARS = 2_000
 _NO_ANSWER = "nobody can be asked in this run"
 _DECIDE = f"{_NO_ANSWER}; decide for yourself, and say in the completion what you decided"
 _ALTERNATIVES = (
@@ -518,14 +518,14 @@ def deny_unanswerable(hooks: HookSystem, reporter: StatusReporter, assignment: A
     # Async, so that both run on the event loop, which alone changes the progress.
     async def deny(pending: PendingCall, **_: object) -> str:
         setting, value = _allowing_setting(assignment, pending)
-        request = str(pending.args.get("command") or pending.preview)[:_REQUEST_CHARS]
-        await reporter.denied(
+        request = str(pending.args.get("command") or pending.preview)[:_CALL_CHARS]
+        await reporter.add_denial(
             DeniedCall(tool=pending.tool, asked=request, reason=pending.reason, setting=setting, value=value)
         )
         return f"{_NO_ANSWER}. {pending.reason.rstrip('. ')}. {_ALTERNATIVES}"
 
     async def decline(question: str, **_: object) -> NoAnswer:
-        await reporter.denied(DeniedCall(tool="ask_user", asked=question[:_REQUEST_CHARS], reason="It is a question."))
+        await reporter.add_denial(DeniedCall(tool="ask_user", asked=question[:_CALL_CHARS], reason="It is a question."))
         return NoAnswer(why=_DECIDE)
 
     # By arguments even for long calls: no user sees them.
@@ -575,7 +575,7 @@ async def prove(
         SandboxError: the sandbox cannot be started.
     """
     unpublished = tuple(path for path in await tree.list_unpublished(change) if path not in _CACHES)
-    progress, report = reporter.progress, reporter.tell
+    progress, report = reporter.progress, reporter.add_activity
     failed = find_reproduction(progress.checks, progress.edits, progress.failing)
     if failed is None:
         reporter.progress = replace(progress, rerun=Rerun(beside=unpublished))
@@ -616,6 +616,6 @@ async def prove(
 async def store_result(context: JobContext, reporter: StatusReporter, outcome: Outcome, change: Change) -> None:
     """Store the result before it is published, and delete the session."""
     result = RunResult(outcome=outcome, progress=reporter.progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
-    await context.services.work.keep(context.job.id, context.record, result, change)
-    await context.services.keep_log(context.job)
+    await context.services.work.save(context.job.id, context.record, result, change)
+    await context.services.store_log(context.job)
     await asyncio.to_thread(context.services.forget_session, context.job)

@@ -19,8 +19,8 @@ from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import resume_base
 from bot.jobs.context import Ending, JobContext, ShortReply
 from bot.jobs.material import remark_of, step_of
-from bot.jobs.repo_settings import lately_on_default_branch
-from bot.jobs.status import JobCheckRun, StatusReporter, lacking
+from bot.jobs.repo_settings import cached_default_settings
+from bot.jobs.status import JobCheckRun, StatusReporter, read_hint
 from bot.publishing.markdown import code, escape_markdown, one_line
 from bot.publishing.plan import CI_COMMIT_PATTERN, FIX_CI_PREFIX
 from bot.publishing.render import COMPLETION_LIMIT, has_marker, signed_job
@@ -33,7 +33,7 @@ async def early_skip_reason(context: JobContext) -> str:
     command = context.job.command
     if not is_automatic_review(context.job) or not isinstance(command, Review) or command.on is None:
         return ""
-    config = await lately_on_default_branch(context)
+    config = await cached_default_settings(context)
     is_enabled = config.is_review_enabled(command.on, context.services.bounds.review_on)
     return "" if is_enabled else f"`review_on` in `{config.path}` does not list `{command.on}`."
 
@@ -88,7 +88,7 @@ async def ci_skip_ending(context: JobContext, snapshot: ThreadSnapshot) -> Endin
         if error.passing:
             raise
         log.warning("the failure was not read: %s", error)
-        unknown = lacking(context, "actions" if job.origin.id else "checks") if error.lacks_permission else str(error)
+        unknown = read_hint(context, "actions" if job.origin.id else "checks") if error.lacks_permission else str(error)
         facts = replace(facts, unknown=unknown)
     skip = skip_reason(facts) or await _rerun_failed_jobs(context, snapshot, facts)
     if skip is None:
@@ -113,7 +113,7 @@ async def ci_skip_ending(context: JobContext, snapshot: ThreadSnapshot) -> Endin
     if job.thread.has_comments or not context.services.is_long_running:
         return replace(ending, view=ShortReply(text=skip.reason))
     check = JobCheckRun(context.github, context.record.check, job, head_sha=facts.now_sha)
-    await check.show(StatusReporter(context).now(state="refused", reason=skip.reason))
+    await check.show(StatusReporter(context).view(state="refused", reason=skip.reason))
     return ending
 
 
@@ -208,7 +208,7 @@ async def _count_attempts(context: JobContext) -> int:
     ]
     job_of_commit = {}
     for job in attempts:
-        if (commit := (await context.of(job).read()).published.commit) is not None:
+        if (commit := (await context.record_of(job).read()).published.commit) is not None:
             job_of_commit[commit.sha] = job
     count, head = 0, context.job.head_sha
     for _ in range(_MAX_ANCESTORS):
@@ -223,7 +223,7 @@ async def _count_attempts(context: JobContext) -> int:
 async def _rerun_failed_jobs(context: JobContext, snapshot: ThreadSnapshot, facts: FailureFacts) -> Skip | None:
     """Rerun failed jobs once, if enabled; the second attempt decides."""
     job = context.job
-    if not job.origin.id or not (await lately_on_default_branch(context)).rerun_failed_jobs:
+    if not job.origin.id or not (await cached_default_settings(context)).rerun_failed_jobs:
         return None
     run = await snapshot.reader.run(snapshot.repo.full_name, job.origin.id)
     if run.attempt > 1 and run.conclusion:

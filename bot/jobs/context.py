@@ -1,7 +1,6 @@
-"""The job's context: its services, its client of GitHub, its record; and how it ended.
+"""The context of a job: its services, GitHub client and record; and its `Ending`.
 
-`JobServices` are what all jobs share; a `JobContextFactory` adds what belongs to one job. An `Ending` is the result of
-every path through the pipeline.
+Start with `JobServices`, which all jobs share, and `JobContext`.
 """
 
 from __future__ import annotations
@@ -45,20 +44,15 @@ Listener = Callable[[Event], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSpec:
-    """What the agent of one job is to be like.
+    """The configuration of one job's agent.
 
     Attributes:
-        work_dir: where it works.
-        policy: what it may call and spend.
-        tools: what it has.
-        model: which model works.
-        network: what its commands may reach.
-        instructions: texts of the repository's maintainers, by the file that they are from.
-        skills: the `SKILL.md` files of the base branch, by path.
-        session: the log of its run; None keeps nothing.
-        start_in: the directory below `work_dir` in which its commands start; empty for that itself.
-        kept_index: a file for the code index that the jobs of its repository share.
-        servers: the operator's MCP servers whose tools it has, by name.
+        instructions: of the repository's maintainers, by file.
+        skills: the base branch's `SKILL.md` files, by path.
+        session: None records nothing.
+        start_in: working directory of commands, relative to `work_dir`.
+        kept_index: file of the repository's shared code index.
+        servers: names of MCP servers.
     """
 
     work_dir: Path
@@ -70,26 +64,25 @@ class AgentSpec:
     session: Session | None
     skills: Mapping[str, str] = field(default_factory=dict)
     start_in: str = ""
-    kept_index: Path | None = None
+    index_file: Path | None = None
     servers: tuple[str, ...] = ()
 
 
-AgentMaker = Callable[[AgentSpec, Sequence[Listener]], AsyncRuntime]
-"""Makes a ready agent, whose listeners receive every event."""
+AgentFactory = Callable[[AgentSpec, Sequence[Listener]], AsyncRuntime]
+"""Builds an agent whose listeners receive every event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handover:
-    """How the steps of workflow runs leave jobs that wait for people to each other.
+class WorkflowResume:
+    """Resumption of waiting jobs across workflow runs.
 
     Attributes:
-        key: seals them; the same in every run of the repository's workflows, and unknown to those of forks.
-        folder: where a sealed job is put, for the action to upload.
-        sessions: where the sessions of this step are.
-        name: of the artifact to go on from; empty for that of the thread.
-        plain: whether GitHub's addresses have no TLS, as those of a hub on this machine.
-        saved: the jobs that this step resumes, by their ids.
-        claimed: the ids of those whose comments say so.
+        key: encrypts saved jobs; the same in all runs of the repository's workflows, and unknown to forks.
+        folder: for the action to upload.
+        name: of the artifact to resume; empty for the thread's.
+        plain: whether GitHub's URLs have no TLS, as with a local hub.
+        saved: the resumed jobs by id.
+        claimed: ids of jobs whose comments show the answer.
     """
 
     key: bytes
@@ -101,87 +94,67 @@ class Handover:
     claimed: set[str] = field(default_factory=set)
 
     def name_for(self, job: Job) -> str:
-        """The artifact of what waits in a job's thread."""
+        """Return the artifact's name for a job."""
         return self.name or artifact_name(job)
 
 
 def artifact_name(job: Job) -> str:
-    """What the artifact is called that keeps a waiting job: who answers knows no more than the thread."""
+    """Return the artifact's name for a waiting job, which depends only on the thread."""
     return f"codepilot-session-{job.thread.number}"
 
 
 CONFIG_SECONDS = 60.0
-"""For how long what a repository's file said is taken for what it says now."""
-_MOST_REPOSITORIES = 10_000
+"""Lifetime of a cached configuration."""
+_MAX_REPOSITORIES = 10_000
 
 
-class KnownConfigs:
-    """What the files of repositories said when somebody last looked, for a short while.
-
-    Args:
-        clock: seconds that only grow.
-    """
+class ConfigCache:
+    """Cache of repositories' configurations, for a short time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._known: OrderedDict[int, tuple[float, RepoConfig]] = OrderedDict()
-        self._reading: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+        self._configs: OrderedDict[int, tuple[float, RepoConfig]] = OrderedDict()
+        self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
-    def learn(self, repo_id: int, config: RepoConfig) -> None:
-        """Keep what was just read on the default branch."""
-        self._known[repo_id] = (self._clock() + CONFIG_SECONDS, config)
-        self._known.move_to_end(repo_id)
-        if len(self._known) > _MOST_REPOSITORIES:
-            self._known.popitem(last=False)
+    def put(self, repo_id: int, config: RepoConfig) -> None:
+        """Store the default branch's configuration."""
+        self._configs[repo_id] = (self._clock() + CONFIG_SECONDS, config)
+        self._configs.move_to_end(repo_id)
+        if len(self._configs) > _MAX_REPOSITORIES:
+            self._configs.popitem(last=False)
 
-    def reading(self, repo_id: int) -> asyncio.Lock:
-        """Held while somebody reads a repository's files, so that events that come at once ask GitHub once."""
-        return self._reading.setdefault(repo_id, asyncio.Lock())
+    def lock(self, repo_id: int) -> asyncio.Lock:
+        """Return the lock for reading a repository's files, so that simultaneous events share one request."""
+        return self._locks.setdefault(repo_id, asyncio.Lock())
 
-    def of(self, repo_id: int) -> RepoConfig | None:
-        """What it says; None when nobody has looked lately."""
-        until, config = self._known.get(repo_id, (0.0, None))
+    def get(self, repo_id: int) -> RepoConfig | None:
+        """Return the cached configuration; None if missing or expired."""
+        until, config = self._configs.get(repo_id, (0.0, None))
         return config if self._clock() < until else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobServices:
-    """What all jobs share.
+    """The services that all jobs share.
 
     Attributes:
-        workspaces: where jobs get their files.
-        setup: makes them ready.
-        agent: makes the agent of a job.
-        bounds: what the operator allows.
-        redactor: takes secrets out of whatever leaves.
-        server_url: GitHub's address for people and git.
-        sandbox: the level the agent's commands run at, for the comment.
-        network: what they may reach at most.
-        work: keeps what runs come to until it is published, and a while longer when it is not.
-        sessions: keeps the sessions of jobs, so that these can wait for people; None where nobody will send an
-            answer, as in most workflows' steps.
-        is_long_running: whether this process, or the next one on its directory, sees jobs through that wait, and gets
-            the presses of buttons in check runs; a workflow's step ends with its jobs and makes no check runs.
-        handover: how a workflow's step leaves jobs that wait to later ones; None elsewhere, and where it does not.
-        marker_key: signs the marks in comments.
-        pictures: whether models that see are shown the pictures of threads.
-        keep_days: how long the patches of work that was not published are kept.
-        edit_seconds: between two edits of a status comment.
-        model_patience: seconds for which a job waits for a model service that is down.
-        ci_note: what the comment says of a push that starts no workflow; empty where pushes do.
-        run_url: the page of the workflow's run, where the bot is a step of one; else empty.
-        listeners: called with every event of every run, e.g. the demo's terminal.
-        places: directories of this machine, and what comments call them.
-        conventions: how jobs name and place things.
-        ca_file: certificate authorities of the operator's own, for what GitHub names on other hosts.
-        schedules: when recipes are due; None where nothing runs them, as in a workflow's step.
-        configs: what repositories ask for on their default branches, as far as somebody has looked lately.
-        history: keeps the logs of runs for the dashboard; None where there is none.
+        sandbox: its level, for the comment.
+        sessions: None if no job can wait for a user, as in most workflow steps.
+        is_long_running: whether waiting jobs resume and check run events arrive; false in a workflow step.
+        handover: None outside of workflow steps that can wait.
+        pictures: whether models see the thread's pictures.
+        edit_seconds: between edits of a status comment.
+        model_patience: seconds to wait for an unavailable model.
+        ci_note: for pushes that start no workflow.
+        run_url: the workflow run's page; empty outside of workflows.
+        places: names of local directories, for comments.
+        schedules: None in a workflow step.
+        history: logs for the dashboard, if any.
     """
 
     workspaces: Workspaces
     setup: Setup
-    agent: AgentMaker
+    agent: AgentFactory
     bounds: Bounds
     redactor: Redactor
     server_url: str
@@ -197,31 +170,30 @@ class JobServices:
     model_patience: float = 0.0
     ci_note: str = ""
     run_url: str = ""
-    handover: Handover | None = None
+    handover: WorkflowResume | None = None
     listeners: tuple[Listener, ...] = ()
     schedules: Schedules | None = None
-    configs: KnownConfigs = field(default_factory=KnownConfigs)
+    configs: ConfigCache = field(default_factory=ConfigCache)
     places: Mapping[str, str] = field(default_factory=dict)
     conventions: Conventions = field(default_factory=Conventions)
     ca_file: Path | None = None
     history: RunHistory | None = None
 
     def marker(self, job: Job) -> str:
-        """The signed mark of a job's comment."""
+        """Return the signed marker of a job's comment."""
         return sign_marker(job.id, job.repo.id, job.thread.number, key=self.marker_key)
 
     def status_marker(self, job: Job) -> str:
-        """The marker of a job's status comment, which says of work on failed checks that these started it."""
+        """Return the marker of a status comment, which also marks fixes of failed checks."""
         own = self.marker(job)
         if job.origin.kind != "ci":
             return own
         return own + sign_marker(job.id, job.repo.id, job.thread.number, key=self.marker_key, kind="ci")
 
-    def made(self, pull: PullFacts, job: Job) -> bool:
-        """Whether work in the job's thread made a pull request of our own account's, by the mark in its description.
+    def is_own(self, pull: PullFacts, job: Job) -> bool:
+        """Whether a job of the thread opened a pull request, according to its marker.
 
-        Workflows of one repository may have different keys, so there the branch must do: only who may write to the
-        repository can make one.
+        Workflows of one repository may have different keys. There the branch decides: only writers can create one.
         """
         number = job.thread.number
         claimed = claimed_job_id(pull.body, number, branch=pull.head_ref)
@@ -231,58 +203,58 @@ class JobServices:
 
     @property
     def push_pause(self) -> float:
-        """Seconds for which the review of a push waits for the next push, which in a workflow has a run of its own."""
+        """Seconds that a review of a push waits for another push; in a workflow each push has its own run."""
         return 2 * self.edit_seconds if self.is_long_running else 0.0
 
     def strip_local_paths(self, text: str) -> str:
-        """The text without the paths of this machine, which are nobody's business in a thread."""
+        """Replace paths of this machine."""
         for path, name in self.places.items():
             text = text.replace(path, name)
         return text
 
     def rename_settings_to_inputs(self, text: str) -> str:
-        """The bot's own words with settings called as the reader knows them: in a workflow, they are inputs."""
+        """Name settings as inputs in a workflow."""
         return text if self.can_wait else settings_to_inputs(text)
 
     def allowed(self, job: Job) -> Allowlist:
-        """Who and what may be named in a job's comment without being hidden."""
+        """Return the mentions and links that a job's comment may contain."""
         # Nobody is behind a failed check or a schedule, so nobody is named.
         login = "" if job.origin.kind in {"ci", "recipe"} else job.actor.login
         return Allowlist(login=login, number=job.thread.number, server=self.server_url, repo=job.repo.full_name)
 
     @property
     def can_wait(self) -> bool:
-        """Whether a job can wait for a person; else whatever would need one is denied, and the job goes on."""
+        """Whether a job can wait for a user; otherwise such calls are denied."""
         return self.sessions is not None
 
     def has_session(self, job: Job) -> bool:
-        """Whether an attempt at the job has left a session. It may block, and raise `SessionError`."""
+        """Whether the job has a session. May block, and raise `SessionError`."""
         return self.sessions is not None and self.sessions.has(job.id)
 
     def session_events(self, job: Job) -> Sequence[Event]:
-        """What the session of a job has recorded; nothing without one. It may block, and raise `SessionError`."""
+        """Return the session's events. May block, and raise `SessionError`."""
         return () if self.sessions is None else self.sessions.events(job.id)
 
     def forget_session(self, job: Job) -> None:
-        """Drop the session of a job that needs it no more. It may block, and raise `SessionError`."""
+        """Delete the session. May block, and raise `SessionError`."""
         if self.sessions is not None:
             self.sessions.forget(job.id)
 
-    async def keep_log(self, job: Job) -> None:
-        """Keep the log of a job's run for the dashboard, before its session is dropped; no job fails for that."""
+    async def store_log(self, job: Job) -> None:
+        """Store the log of a run for the dashboard, before its session is deleted; a failure is only logged."""
         if self.history is None:
             return
 
-        def packed(before: bytes | None) -> tuple[bytes, float | None] | None:
+        def packed(earlier: bytes | None) -> tuple[bytes, float | None] | None:
             events = self.session_events(job)
-            told = build_log(events, lambda text: self.strip_local_paths(self.redactor.redact(text)))
-            found = prepend_attempts(told, None if before is None else unpack_log(before))
-            return (pack_log(found), found.usage.cost_usd) if events else None
+            entries = build_log(events, lambda text: self.strip_local_paths(self.redactor.redact(text)))
+            merged = prepend_attempts(entries, None if earlier is None else unpack_log(earlier))
+            return (pack_log(merged), merged.usage.cost_usd) if events else None
 
         try:
-            kept = await asyncio.to_thread(packed, await self.history.load_log(job.id))
-            if kept is not None:
-                await self.history.save_log(job, kept[0], cost_usd=kept[1])
+            stored = await asyncio.to_thread(packed, await self.history.load_log(job.id))
+            if stored is not None:
+                await self.history.save_log(job, stored[0], cost_usd=stored[1])
         except (SessionError, QueueError) as error:
             log.warning("the log of the run is not kept for the dashboard: %s", error)
         except Exception:  # also where a job is given up for a fault of ours, which may be this one
@@ -293,12 +265,12 @@ Phase = Literal["admit", "prepare", "run", "publish"]
 
 
 class Phases(ExitStack):
-    """A phase lasts until the next one begins, or the body ends; all of it in one task."""
+    """The trace span of the current phase of a job, in one task."""
 
     _phase: Phase | None = None
 
     def begin(self, phase: Phase) -> None:
-        """End the phase before; go on with the same one."""
+        """End the current phase and start another; continue an equal one."""
         if phase != self._phase:
             self.close()
             self._phase = phase
@@ -307,17 +279,10 @@ class Phases(ExitStack):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContext:
-    """One job with all that is needed to run it.
+    """One job with its client and services.
 
     Attributes:
-        job: the job.
-        services: what all jobs share.
-        github: the client that may act for it.
-        queue: where it came from, and the other jobs of its thread are.
-        ledger: what is kept of threads beside their jobs.
-        access_checks: what was asked of GitHub for jobs that are about to begin.
-        marker: the signed mark of its comment.
-        phases: what is being done for it.
+        marker: of its comment, signed.
     """
 
     job: Job
@@ -330,54 +295,54 @@ class JobContext:
     phases: Phases = field(default_factory=Phases)
 
     @property
-    def spot(self) -> Spot:
-        """Where in the thread the job is answered."""
-        return spot_of(self.job)
+    def reply_target(self) -> Spot:
+        """Where the job is answered in the thread."""
+        return reply_target(self.job)
 
     @property
     def record(self) -> StoredRecord:
-        """The job's progress so far."""
-        return self.of(self.job)
+        """The stored record of the job."""
+        return self.record_of(self.job)
 
     @property
     def can_ask(self) -> bool:
-        """Whether a person can answer what a run asks: in a thread, to a bot that is still there then."""
+        """Whether a user can answer the run, now or later."""
         return self.services.can_wait and self.job.thread.has_comments
 
     @property
-    def kept(self) -> str:
-        """Where the patch of work that was not published is, for the comment."""
+    def patch_note(self) -> str:
+        """A sentence for the comment about the location of an unpublished patch."""
         if not self.services.is_long_running:
             return "The patch is in the summary of this workflow run."
         days, name = self.services.keep_days, f"{self.job.id}.patch"
         return f"The patch is attached to the check run, and stored by the operator for {days} days, as `{name}`."
 
-    def about(self, other: Job) -> JobContext:
-        """Another job, with the client of this one."""
-        return replace(self, job=other, marker=self.services.marker(other))
+    def for_job(self, job: Job) -> JobContext:
+        """Return the context of another job with the same client."""
+        return replace(self, job=job, marker=self.services.marker(job))
 
-    def of(self, other: Job) -> StoredRecord:
-        """What another job has done so far."""
-        return StoredRecord(self.queue, other.id)
+    def record_of(self, job: Job) -> StoredRecord:
+        """Return the record of another job."""
+        return StoredRecord(self.queue, job.id)
 
     async def react(self, content: Reaction) -> bool:
-        """Answer the command with a reaction. It may be deleted by now; no job fails, and nobody is told, for that.
+        """React to the command; a failure is only logged.
 
         Returns:
-            Whether it is there, or there is nothing to react to.
+            Whether the reaction exists, or there is no comment to react to.
         """
         origin = self.job.origin
         if origin.kind not in {"comment", "review_comment", "description"}:
             return True
         try:
-            await self.github.comments.react(self.job.repo.full_name, self.spot, origin.id, content)
+            await self.github.comments.react(self.job.repo.full_name, self.reply_target, origin.id, content)
         except GitHubError as error:
             log.warning("no reaction: %s", error)
             return False
         return True
 
-    async def void(self, names: Iterable[str]) -> None:
-        """Take labels off that count no more; they raise nothing, whether GitHub does it or not."""
+    async def remove_labels(self, names: Iterable[str]) -> None:
+        """Remove labels that no longer count; a failure is only logged."""
         repo, number = self.job.repo, self.job.thread.number
         for name in names:
             await self.ledger.delete_label(repo.id, number, name)
@@ -387,15 +352,15 @@ class JobContext:
                 log.warning("the label %s was not removed: %s", name, error)
 
     async def refuse(self, refusal: Refusal) -> Ending:
-        """Refuse the request: in one short reply, at most once per cause and hour in a thread; else by a reaction."""
-        which = sha256(refusal.variant.encode()).hexdigest()[:16] if refusal.variant else ""  # it may be long
-        told = (self.job.repo.id, self.job.thread.key, f"{refusal.cause} {which}".rstrip())
-        await self.void(refusal.voided)
+        """Refuse the job: reply once per cause and hour in a thread, else react."""
+        digest = sha256(refusal.variant.encode()).hexdigest()[:16] if refusal.variant else ""  # it may be long
+        notice = (self.job.repo.id, self.job.thread.key, f"{refusal.cause} {digest}".rstrip())
+        await self.remove_labels(refusal.voided)
         silent = refusal.silent or self.job.is_from_event
         if silent and self.job.origin.kind == "description":
             # A template may hold the command, and put it into every stranger's issue.
             return Ending(state=JobState.REFUSED, reason=refusal.reason)
-        if silent or not await self.ledger.claim_notice(*told, by=self.job.id):
+        if silent or not await self.ledger.claim_notice(*notice, by=self.job.id):
             await self.react("confused")
             return Ending(state=JobState.REFUSED, reason=refusal.reason)
         view = ShortReply(text=refusal.reason, refused=True)
@@ -404,15 +369,11 @@ class JobContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContextFactory:
-    """Makes the context of each job from what all jobs have in common.
+    """Build the context of each job.
 
     Attributes:
-        services: what all jobs share.
-        queue: where they come from.
-        ledger: what is kept of threads beside their jobs.
-        github_for: the client that may act for a job.
-        access_checks: what was asked of GitHub for jobs that are about to begin.
-        ended: told how each job ended, or that it waits, before people are.
+        github_for: returns the client for a job.
+        ended: called with each ending before it is reported.
     """
 
     services: JobServices
@@ -423,8 +384,8 @@ class JobContextFactory:
     ended: Callable[[Ending], None] = lambda _ending: None
 
     @asynccontextmanager
-    async def opened(self, job: Job) -> AsyncIterator[JobContext]:
-        """The context of a job, with a client that acts for it until the body ends."""
+    async def open(self, job: Job) -> AsyncIterator[JobContext]:
+        """Open the context of a job, with its client."""
         async with self.github_for(job) as github:
             if job.lane == "steer":
                 github.hurry(Urgency.ANSWER)
@@ -443,12 +404,7 @@ class JobContextFactory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortReply:
-    """A short answer in a comment of its own.
-
-    Attributes:
-        text: Markdown; rendering makes it harmless.
-        refused: whether it says no.
-    """
+    """A short comment in Markdown, which rendering makes safe."""
 
     text: str
     refused: bool = False
@@ -456,21 +412,16 @@ class ShortReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a job ended, or that it waits now; no view for what nobody is to be told in words.
+    """The outcome of a job, or that it waits; without a view it is not reported.
 
     Attributes:
-        state: the state it goes to.
-        reason: why, for the queue and the log.
-        view: what its comment says.
-        until: for `WAITING`: when it is too late to answer, or when the job is tried again, in seconds since the epoch.
-        request_id: for `WAITING`: the request that somebody has to answer; empty when the job waits for the model.
-        status: how the agent's run ended, when there was one.
-        patch: the change that was not published, when there is one.
-        partial: whether that is only what was left out of what was published.
-        review: the comments on lines that were made.
-        proven: whether the asker is known to have access; else nobody is told before that is.
-        misconfigured: whether it failed for a permission that the bot does not have.
-        output_json: the result that fits the operator's output schema, as compact JSON, where one was asked for.
+        until: of a waiting job, its deadline or next attempt in seconds since the epoch.
+        request_id: to answer; empty while waiting for the model.
+        patch: the unpublished change.
+        partial: whether the rest was published.
+        proven: whether the requester's access was checked; otherwise it is before the report.
+        misconfigured: whether the bot lacked a permission.
+        output_json: for the operator's output schema.
     """
 
     state: JobState
@@ -487,8 +438,8 @@ class Ending:
     output_json: str = ""
 
 
-def spot_of(job: Job) -> Spot:
-    """Where the job is answered: in the thread about the lines that it came from, else below the issue."""
+def reply_target(job: Job) -> Spot:
+    """Return where a job is answered: in its thread about lines, or below the issue."""
     if job.origin.kind == "review_comment":
         return Spot(kind="review_thread", number=job.thread.number, root=job.origin.root or job.origin.id)
     return Spot(kind="thread", number=job.thread.number)

@@ -1,8 +1,7 @@
-"""Waiting jobs between workflow runs: saved as a sealed artifact, resumed by the run that the answer starts.
+"""Save waiting jobs as encrypted artifacts, and resume them in the workflow run that an answer starts.
 
-GitHub keeps what has to be known of it: the artifact, and the status comment, which stands as the run left it for as
-long as nobody has answered. The answering run changes the comment before any work, so an artifact is good for one
-answer. Anybody may have made an artifact, so it is unpacked in a worker process.
+The status comment proves that no answer was processed: it must be unchanged since the save. Artifacts can come from
+anyone, so a worker process unpacks them.
 """
 
 from __future__ import annotations
@@ -24,51 +23,50 @@ from bot.github.downloads import LogError, save_log
 from bot.github.types import ArtifactFacts, CommentFacts, GitHubError, Spot
 from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot
-from bot.jobs.context import Ending, Handover, JobContext, spot_of
+from bot.jobs.context import Ending, JobContext, WorkflowResume, reply_target
 from bot.jobs.steering import steer
-from bot.jobs.storage import MAX_SEALED_BYTES, SavedJob, SealError, digest_of, seal, unseal
+from bot.jobs.storage import MAX_SEALED_BYTES, SavedJob, SealError, comment_digest, seal, unseal
 from bot.permissions.levels import Refusal
 from bot.publishing.markdown import code
 from bot.queue.records import CommentRecord, decode_record, encode_record
 
 log = logging.getLogger(__name__)
 SESSION_FILE = "session.codepilot"
-"""What the file is called in its artifact."""
-_MOST_SESSION_BYTES = 64 * 1024 * 1024
-_UNASKED = "The comment with the request has been deleted."
+_MAX_SESSION_BYTES = 64 * 1024 * 1024
+_NO_REQUEST = "The comment with the request has been deleted."
 
 
 async def save(context: JobContext) -> Path:
-    """Write a waiting job to a file, and give back where.
+    """Save a waiting job to a file.
 
     Raises:
-        SealError: it is too large, or nobody can see what it waits for.
-        WorkspaceError: its files cannot be kept.
+        SealError: it is too large, or its request is not visible.
+        WorkspaceError: its files cannot be stored.
         GitHubError: the comment could not be read.
     """
-    handover, asked = context.services.handover, await waiting.awaited(context.record)
+    handover, request = context.services.handover, await waiting.open_request(context.record)
     record = await context.record.read()
-    found = await comment_of(context.github, context.job, record.comment)
-    if handover is None or asked is None or found is None:
-        raise SealError(_UNASKED)
+    located = await locate_comment(context.github, context.job, record.comment)
+    if handover is None or request is None or located is None:
+        raise SealError(_NO_REQUEST)
     if record.result is None:
         # The files stay until the job is saved: one that cannot be saved continues in them.
         async with context.services.workspaces.reopen(context.job.id, keep=lambda: True) as tree:
             patch, work = None, await tree.read_carried()
     else:
-        patch, work = await asyncio.to_thread(context.services.work.whole, context.job.id), CarriedChanges()
-    session = await asyncio.to_thread(handover.sessions.files, context.job.id, most=_MOST_SESSION_BYTES)
+        patch, work = await asyncio.to_thread(context.services.work.read, context.job.id), CarriedChanges()
+    session = await asyncio.to_thread(handover.sessions.files, context.job.id, max_bytes=_MAX_SESSION_BYTES)
     if session is None:
         raise SealError("The run's conversation is too long to be stored between two workflow runs.")
     saved = SavedJob(
         job=context.job,
-        request_id=asked.request_id,
-        until=asked.until,
+        request_id=request.request_id,
+        until=request.until,
         record=encode_record(record),
         session=session,
         patch=patch,
         work=work,
-        comment=digest_of(found[1].body),
+        comment=comment_digest(located[1].body),
     )
     sealed = await asyncio.to_thread(seal, saved, handover.key)
     path = await asyncio.to_thread(_write, handover.folder / context.job.id, sealed)
@@ -84,65 +82,67 @@ def _write(folder: Path, sealed: bytes) -> Path:
     return path
 
 
-async def comment_of(github: GitHub, job: Job, comment: CommentRecord) -> tuple[Spot, CommentFacts] | None:
-    """A job's status comment as it is now, and where it is; None when it is gone."""
+async def locate_comment(github: GitHub, job: Job, comment: CommentRecord) -> tuple[Spot, CommentFacts] | None:
+    """Return a job's status comment with its location; None if deleted."""
     if comment.posted is None:
         return None
-    spot = Spot(kind="thread", number=job.thread.number) if comment.below else spot_of(job)
-    found = await github.comments.get(job.repo.full_name, spot, comment.posted.id)
-    return None if found is None else (spot, found)
+    spot = Spot(kind="thread", number=job.thread.number) if comment.below else reply_target(job)
+    comment_facts = await github.comments.get(job.repo.full_name, spot, comment.posted.id)
+    return None if comment_facts is None else (spot, comment_facts)
 
 
-_MOST_LISTED = 100
-_MOST_READ = 20
+_MAX_LISTED = 100
+_MAX_READ = 20
 _ZIP_BYTES = MAX_SEALED_BYTES + 1024 * 1024
 _SECONDS = 120.0
 _EXPIRED_SECONDS = 600.0
-_AGAIN = "Give the original command again."
+_REPEAT = "Give the original command again."
 _ANSWERED = "That request was already answered, or its run has ended."
 
 
-async def handle_steering(context: JobContext, command: Steering, here: ThreadSnapshot) -> Ending:
-    """Do what someone with the right to command asks, of jobs that earlier workflow runs have left waiting, too.
+async def handle_steering(context: JobContext, command: Steering, snapshot: ThreadSnapshot) -> Ending:
+    """Handle a steering command, including one for jobs that earlier workflow runs saved.
 
     Raises:
-        GitHubError: GitHub failed in a way that may pass.
+        GitHubError: a request failed.
     """
     handover = context.services.handover
     if handover is None or isinstance(command, Retry):
-        return await steer(context, command, here)
-    why = await _fetch(context, here, handover)
-    if why and isinstance(command, (Approve, Deny, Continue)):
-        return await context.refuse(Refusal(reason=why, cause="no-saved-job"))
-    ending = await steer(context, command, here)
+        return await steer(context, command, snapshot)
+    problem = await _restore_saved_jobs(context, snapshot, handover)
+    if problem and isinstance(command, (Approve, Deny, Continue)):
+        return await context.refuse(Refusal(reason=problem, cause="no-saved-job"))
+    ending = await steer(context, command, snapshot)
     for stored in await context.queue.jobs_in_thread(context.job.repo.id, context.job.thread.key):
         saved = handover.saved.get(stored.job.id)
         if saved is None or stored.state is not JobState.QUEUED or saved.job.id in handover.claimed:
             continue
         mark = context.services.marker(saved.job)
-        said = f"▶️ Answered. [This workflow run]({context.services.run_url}) continues the work.\n\n{mark}"
+        text = f"▶️ Answered. [This workflow run]({context.services.run_url}) continues the work.\n\n{mark}"
         # The comment is to say that somebody has answered, unless it does not wait for that any more. An attempt before
         # this one may have said so, and not have been told that GitHub took it.
-        found = await _waiting_comment(context, saved, said)
-        if found is None:
+        located = await _waiting_comment(context, saved, text)
+        if located is None:
             await context.queue.cancel(stored.job.id, JobState.STOPPED, _ANSWERED)
             return await context.refuse(Refusal(reason=_ANSWERED, cause="answered"))
-        await context.github.comments.edit(saved.job.repo.full_name, found[0], found[1].id, said)
+        await context.github.comments.edit(saved.job.repo.full_name, located[0], located[1].id, text)
         handover.claimed.add(saved.job.id)
     return ending
 
 
-async def _waiting_comment(context: JobContext, saved: SavedJob, said: str = "") -> tuple[Spot, CommentFacts] | None:
-    """The job's status comment, if it still stands as the run has left it, or `said` it: nobody else has answered."""
-    found = await comment_of(context.github, saved.job, decode_record(saved.record).comment)
-    return found if found is not None and (digest_of(found[1].body) == saved.comment or found[1].body == said) else None
+async def _waiting_comment(context: JobContext, saved: SavedJob, text: str = "") -> tuple[Spot, CommentFacts] | None:
+    """Return the status comment if it is unchanged since the save, or already has our text."""
+    located = await locate_comment(context.github, saved.job, decode_record(saved.record).comment)
+    if located is None:
+        return None
+    return located if located[1].body == text or comment_digest(located[1].body) == saved.comment else None
 
 
-async def _fetch(context: JobContext, here: ThreadSnapshot, handover: Handover) -> str:
-    """Put the jobs that wait in a thread into the queue; why there is none, in a sentence or two, or nothing."""
-    repo, name = here.repo, handover.name_for(context.job)
+async def _restore_saved_jobs(context: JobContext, snapshot: ThreadSnapshot, handover: WorkflowResume) -> str:
+    """Restore the saved jobs of a thread; return why there are none, or an empty text."""
+    repo, name = snapshot.repo, handover.name_for(context.job)
     try:
-        found = await context.github.runs.artifacts(repo.full_name, name, _MOST_LISTED)
+        artifacts = await context.github.runs.artifacts(repo.full_name, name, _MAX_LISTED)
     except GitHubError as error:
         if not error.lacks_permission:
             raise
@@ -151,21 +151,21 @@ async def _fetch(context: JobContext, here: ThreadSnapshot, handover: Handover) 
             "to the `permissions:` of its job, and answer again."
         )
     # A fork's pull request can keep an artifact of any name here.
-    own = [each for each in found if each.head_repo_id == repo.id and each.size <= _ZIP_BYTES]
-    kept = sorted((each for each in own if not each.expired), key=lambda each: each.id, reverse=True)
-    known, unfit = set(handover.saved), ""
-    for each in kept[:_MOST_READ]:
+    trusted = [artifact for artifact in artifacts if artifact.head_repo_id == repo.id and artifact.size <= _ZIP_BYTES]
+    available = sorted((entry for entry in trusted if not entry.expired), key=lambda entry: entry.id, reverse=True)
+    restored, unfit = set(handover.saved), ""
+    for artifact in available[:_MAX_READ]:
         try:
-            saved = await _opened(context, here, handover, each)
+            saved = await _download(context, snapshot, handover, artifact)
         except (SealError, LogError, ValueError, BoundExceededError) as error:
-            log.warning("artifact %d, %s, is not used: %s", each.id, name, error)
+            log.warning("artifact %d, %s, is not used: %s", artifact.id, name, error)
             unfit = (
                 f"The artifact {code(name)} cannot be used: {str(error).rstrip('.')}. A waiting run is lost if "
-                f"the input `session-key` or the model service's key changes. {_AGAIN}"
+                f"the input `session-key` or the model service's key changes. {_REPEAT}"
             )
             continue
-        if saved.job.id not in known and await _waiting_comment(context, saved):
-            known.add(saved.job.id)
+        if saved.job.id not in restored and await _waiting_comment(context, saved):
+            restored.add(saved.job.id)
             await asyncio.to_thread(handover.sessions.put, saved.job.id, saved.session)
             if saved.patch is not None:
                 await asyncio.to_thread(context.services.work.put, saved.job.id, saved.patch)
@@ -173,54 +173,51 @@ async def _fetch(context: JobContext, here: ThreadSnapshot, handover: Handover) 
             # One that has expired is reported when it is answered.
             until = max(saved.until, time.time() + _EXPIRED_SECONDS)
             await context.queue.restore(saved.job, decode_record(saved.record), until=until)
-    if known:
+    if restored:
         return ""
-    if not own:
+    if not trusted:
         return (
             f"There is no waiting run to resume: no run has stored an artifact {code(name)}. If the run "
-            f"that asked is still in progress, answer again when it has ended. Otherwise: {_AGAIN}"
+            f"that asked is still in progress, answer again when it has ended. Otherwise: {_REPEAT}"
         )
-    if not kept:
-        return f"The artifact {code(name)} of the waiting run has expired. {_AGAIN}"
+    if not available:
+        return f"The artifact {code(name)} of the waiting run has expired. {_REPEAT}"
     return unfit or _ANSWERED
 
 
-async def _opened(context: JobContext, here: ThreadSnapshot, handover: Handover, artifact: ArtifactFacts) -> SavedJob:
-    """Download the job in an artifact.
+async def _download(
+    context: JobContext, snapshot: ThreadSnapshot, handover: WorkflowResume, artifact: ArtifactFacts
+) -> SavedJob:
+    """Download and decrypt the job in an artifact.
 
     Raises:
-        SealError: this repository's workflow has not kept it.
+        SealError: it is from another workflow.
         LogError, ValueError, BoundExceededError: it cannot be read.
     """
-    address = await context.github.runs.artifact_url(here.repo.full_name, artifact.id)
+    address = await context.github.runs.artifact_url(snapshot.repo.full_name, artifact.id)
     with tempfile.TemporaryDirectory(prefix="codepilot-artifact-") as folder:
         file = Path(folder, "artifact.zip")
         ca_file = context.services.ca_file
         await save_log(address, file, most=_ZIP_BYTES, tail=0, seconds=_SECONDS, plain=handover.plain, ca_file=ca_file)
-        sealed = await run_bounded(
-            member_of, str(file), SESSION_FILE, MAX_SEALED_BYTES, seconds=_SECONDS, task="Reading the artifact"
+        data = await run_bounded(
+            read_member, str(file), SESSION_FILE, MAX_SEALED_BYTES, seconds=_SECONDS, task="Reading the artifact"
         )
-    return await asyncio.to_thread(unseal, sealed, handover.key, repo_id=here.repo.id, thread=context.job.thread.key)
+    return await asyncio.to_thread(unseal, data, handover.key, repo_id=snapshot.repo.id, thread=context.job.thread.key)
 
 
-_MOST_ENTRIES = 100
+_MAX_ENTRIES = 100
 
 
-def member_of(path: str, name: str, most: int) -> bytes:
-    """What a zip file holds under a name; nothing is unpacked to the disk, and no more than `most` bytes at all.
-
-    Args:
-        path: the zip file.
-        name: of the member, exactly.
-        most: bytes that it may have.
+def read_member(path: str, name: str, most: int) -> bytes:
+    """Return the content of a zip member without unpacking to disk.
 
     Raises:
-        ValueError: it is no such zip file.
+        ValueError: the file is invalid, or the member exceeds `most` bytes.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            if len(archive.infolist()) > _MOST_ENTRIES:
-                raise ValueError(f"it has more than {_MOST_ENTRIES} files")
+            if len(archive.infolist()) > _MAX_ENTRIES:
+                raise ValueError(f"it has more than {_MAX_ENTRIES} files")
             with archive.open(name) as member:
                 content = member.read(most + 1)
     except KeyError as error:

@@ -1,7 +1,7 @@
-"""Material for the agent: the thread, the diff, failing checks with their logs, linked files and pictures.
+"""Gather texts and pictures for the agent: thread, diff, failing checks with logs, linked files.
 
-`gather` reads all of it from GitHub and from the trusted git directory, within limits. Logs and pictures come from
-other hosts and may be anything: they are read in bounded workers, and no job fails for lack of them.
+Start with `gather`. Logs and pictures come from other hosts: bounded workers read them, and a failure never fails the
+job.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from bot.github.types import Annotation, CommentFacts, GitHubError, JobFacts, Re
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import Assignment
 from bot.jobs.context import JobContext
-from bot.jobs.status import lacking
+from bot.jobs.status import read_hint
 from bot.prompt.brief import (
     MAX_PICTURE_BYTES,
     MAX_PICTURES,
@@ -54,28 +54,26 @@ from bot.prompt.brief import (
 
 log = logging.getLogger(__name__)
 _DIFF_CHARS = 60_000
-_MOST_FILES = 5
+_MAX_FILES = 5
 _FILE_BYTES = 200_000
 _LINES = re.compile(r"L([0-9]{1,7})(?:-L([0-9]{1,7}))?")
 
 
-async def gather(context: JobContext, begun: Assignment) -> Material:
-    """Read the thread, if there is one, and for a pull request its reviews, its diff and its failing checks.
-
-    What GitHub will not show, e.g. for lack of a permission, is left out with a word in the log: the job can be done
-    without it. Where failing checks began the job, `unread` says so, with the permission.
+async def gather(context: JobContext, assignment: Assignment) -> Material:
+    """Fetch the texts of a job. Missing ones are only logged, or in `unread` for failing checks that started the job.
 
     Raises:
-        GitHubError: GitHub failed in a way that may pass.
+        GitHubError: a request failed.
     """
-    repo, number, reader = begun.snapshot.repo.full_name, context.job.thread.number, begun.snapshot.reader
-    language, plan = begun.settings.config.language or "", begun.command.plan if isinstance(begun.command, Fix) else ""
-    red, unread = await _red(context, begun)
-    failed = await _failed(context, begun, red)
+    repo, number, reader = assignment.snapshot.repo.full_name, context.job.thread.number, assignment.snapshot.reader
+    language = assignment.settings.config.language or ""
+    plan = assignment.command.plan if isinstance(assignment.command, Fix) else ""
+    red, unread = await _failing_checks(context, assignment)
+    failed = await _find_failed_run(context, assignment, red)
     material = Material(
         language=language,
         approved_plan=plan,
-        checks=tuple(map(_check, red)),
+        checks=tuple(map(_failing_check, red)),
         failed=failed,
         workflow=failed.name if failed is not None else "",
         unread=unread,
@@ -84,10 +82,10 @@ async def gather(context: JobContext, begun: Assignment) -> Material:
         return material
     me = (await context.github.accounts.me()).id
     comments = tuple([_comment(each, me) for each in await reader.comments(repo, number)])
-    material = replace(material, comments=comments, files=await _linked(context, begun))
+    material = replace(material, comments=comments, files=await _linked_files(context, assignment))
     if context.job.thread.kind == "issue":
-        continues = begun.snapshot.thread.continues > 0
-        diff = await pull_diff(context, begun, limit=_DIFF_CHARS) if continues else ""
+        continues = assignment.snapshot.thread.continues > 0
+        diff = await pull_diff(context, assignment, limit=_DIFF_CHARS) if continues else ""
         return replace(material, continues=continues, diff=diff)
     return replace(
         material,
@@ -102,30 +100,31 @@ async def gather(context: JobContext, begun: Assignment) -> Material:
         verdicts=tuple(
             [ReviewVerdict(comment=_comment(each, me), state=each.state) for each in await reader.reviews(repo, number)]
         ),
-        diff=await pull_diff(context, begun, limit=_DIFF_CHARS),
+        diff=await pull_diff(context, assignment, limit=_DIFF_CHARS),
     )
 
 
-async def pull_diff(context: JobContext, begun: Assignment, *, limit: int) -> str:
-    """What the pull request changes, as git writes it, at most `limit` characters of it."""
-    base = begun.settings.base_sha
-    source = begun.source
+async def pull_diff(context: JobContext, assignment: Assignment, *, limit: int) -> str:
+    """Return at most `limit` characters of the pull request's diff."""
+    base = assignment.settings.base_sha
+    source = assignment.source
     return await context.services.workspaces.diff(
-        begun.snapshot.repo.id,
-        replace(source, ref=f"refs/heads/{begun.snapshot.thread.base_ref}", sha=base),
+        assignment.snapshot.repo.id,
+        replace(source, ref=f"refs/heads/{assignment.snapshot.thread.base_ref}", sha=base),
         source,
         limit=limit,
     )
 
 
-async def _red(context: JobContext, begun: Assignment) -> tuple[tuple[RedCheck, ...], str]:
-    """The failing checks of a pull request's head, or of the commit that made CI ask; and why they were not read."""
-    has_pull = context.job.thread.kind == "pull" or begun.snapshot.thread.continues > 0
+async def _failing_checks(context: JobContext, assignment: Assignment) -> tuple[tuple[RedCheck, ...], str]:
+    """Return the failing checks, and why they could not be read."""
+    has_pull = context.job.thread.kind == "pull" or assignment.snapshot.thread.continues > 0
     # By a button, work on a branch that failing checks began is done again.
     if not has_pull and context.job.origin.kind not in {"ci", "button"}:
         return (), ""
     try:
-        return await begun.snapshot.reader.failing_checks(begun.snapshot.repo.full_name, begun.grant.bound_to_sha), ""
+        repo, reader = assignment.snapshot.repo.full_name, assignment.snapshot.reader
+        return await reader.failing_checks(repo, assignment.grant.bound_to_sha), ""
     except GitHubError as error:
         if error.passing:
             raise
@@ -133,22 +132,22 @@ async def _red(context: JobContext, begun: Assignment) -> tuple[tuple[RedCheck, 
         # A command of a person's can be about anything else.
         if context.job.origin.kind != "ci" or not error.lacks_permission:
             return (), ""
-        return (), f"The agent was given no annotations of the failing checks. {lacking(context, 'checks')}"
+        return (), f"The agent was given no annotations of the failing checks. {read_hint(context, 'checks')}"
 
 
-async def _failed(context: JobContext, begun: Assignment, red: Sequence[RedCheck]) -> FailedRun | None:
-    """What failed in the workflow run that started the job, or, where a person wants it fixed, in the first red one."""
-    here, run_id = begun.snapshot, context.job.origin.id
+async def _find_failed_run(context: JobContext, assignment: Assignment, red: Sequence[RedCheck]) -> FailedRun | None:
+    """Return the failed workflow run that started the job, or the first one if a user wants a fix."""
+    snapshot, run_id = assignment.snapshot, context.job.origin.id
     if context.job.origin.kind not in {"ci", "recipe"}:
         run_id = (
-            run_behind(context.services.server_url, here.repo.full_name, red)
-            if isinstance(begun.command, Fix | Test)
+            find_run_id(context.services.server_url, snapshot.repo.full_name, red)
+            if isinstance(assignment.command, Fix | Test)
             else 0
         )
     if not run_id:
         return None
     try:
-        return await failed_run(context, here, begun.source, run_id)
+        return await fetch_run(context, snapshot, assignment.source, run_id)
     except GitHubError as error:
         if error.passing:
             raise
@@ -156,35 +155,30 @@ async def _failed(context: JobContext, begun: Assignment, red: Sequence[RedCheck
         return None
 
 
-async def _linked(context: JobContext, begun: Assignment) -> tuple[LinkedFile, ...]:
-    """The repository's own files that the thread's description links to, as they are in the commit worked on."""
-    prefix = re.escape(f"{context.services.server_url}/{begun.snapshot.repo.full_name}/blob/")
+async def _linked_files(context: JobContext, assignment: Assignment) -> tuple[LinkedFile, ...]:
+    """Read the files of the worked-on commit that the thread's description links to."""
+    prefix = re.escape(f"{context.services.server_url}/{assignment.snapshot.repo.full_name}/blob/")
     links = re.finditer(rf"{prefix}[^/\s]+/([^\s#?)>\]\"']+)(?:#(L[0-9L-]+))?", context.job.thread.body)
     # The author of the description may have filled it with links that lead nowhere.
-    places = list(dict.fromkeys((unquote(link[1]), link[2] or "") for link in links))[:_MOST_FILES]
-    found = []
+    places = list(dict.fromkeys((unquote(link[1]), link[2] or "") for link in links))[:_MAX_FILES]
+    files = []
     for path, lines in places:
         try:
-            blob = await context.services.workspaces.read(begun.snapshot.repo.id, begun.source, path, limit=_FILE_BYTES)
+            repo_id, source = assignment.snapshot.repo.id, assignment.source
+            blob = await context.services.workspaces.read(repo_id, source, path, limit=_FILE_BYTES)
         except WorkspaceError:  # no file, or a large one: the agent can look for itself
             continue
         if blob is None:
             continue
-        found.append(linked(path, lines, blob.content.decode("utf-8", "replace")))
-    return tuple(found)
+        files.append(select_lines(path, lines, blob.content.decode("utf-8", "replace")))
+    return tuple(files)
 
 
-def linked(path: str, fragment: str, text: str) -> LinkedFile:
-    """What a link to a file means: the lines that its fragment names, or the whole file where it has no such lines.
-
-    Args:
-        path: the file.
-        fragment: of the link, such as `L3-L9`; empty for none.
-        text: the whole file.
-    """
-    if meant := _LINES.fullmatch(fragment):
+def select_lines(path: str, fragment: str, text: str) -> LinkedFile:
+    """Return the lines that the link's fragment names, e.g. `L3-L9`, or the whole file."""
+    if match := _LINES.fullmatch(fragment):
         lines = text.removesuffix("\n").split("\n")  # as GitHub, git and the agent's tools number them
-        first, last = max(1, int(meant[1])), min(int(meant[2] or meant[1]), len(lines))
+        first, last = max(1, int(match[1])), min(int(match[2] or match[1]), len(lines))
         if first <= last:
             return LinkedFile(place=f"{path} lines {first}-{last}", text="\n".join(lines[first - 1 : last]))
     return LinkedFile(place=path, text=text)
@@ -205,7 +199,7 @@ def _comment(facts: CommentFacts | ReviewFacts, me: int) -> ThreadComment:
     )
 
 
-def _check(red: RedCheck) -> FailingCheck:
+def _failing_check(red: RedCheck) -> FailingCheck:
     return FailingCheck(
         name=red.name,
         conclusion=red.conclusion,
@@ -214,48 +208,43 @@ def _check(red: RedCheck) -> FailingCheck:
     )
 
 
-MOST_JOBS = 5
+MAX_JOBS = 5
 _CANCELLED = "cancelled"
 _CHANGES_CHARS = 20_000
 _WORKFLOW_BYTES = 200_000
-_MOST_CALLS = 4
-_SAYS_NOTHING = "Process completed with exit code "
-"""Of every step that fails; it is in the log, too."""
+_MAX_CALLS = 4
+_EXIT_CODE_TEXT = "Process completed with exit code "
+"""Each failed step has this annotation."""
 
 
-async def failed_run(context: JobContext, here: ThreadSnapshot, source: Source, run_id: int) -> FailedRun | None:
-    """What failed in a workflow run, with all that an agent needs to see it fail again; None for a run of elsewhere.
+async def fetch_run(context: JobContext, snapshot: ThreadSnapshot, source: Source, run_id: int) -> FailedRun | None:
+    """Collect the failed jobs of a workflow run; None for a run of another commit.
 
-    If a log is not available, its job has no excerpt, and says why.
-
-    Args:
-        context: whose client reads it.
-        here: the place, as GitHub has it now.
-        source: the commit that is worked on. Any App can give its check the address of a run of another commit; only
-            the run that a recipe follows may be one of an older commit, since the branch moves on meanwhile.
-        run_id: of the run.
+    Any App can give its check the URL of an unrelated run. Only a recipe's run may be of an older commit, because its
+    branch moves on. A job without a log has the reason instead.
 
     Raises:
         GitHubError: the run or its jobs cannot be read.
     """
-    repo, reader = here.repo, here.reader
+    repo, reader = snapshot.repo, snapshot.reader
     run = await reader.run(repo.full_name, run_id)
     is_current = run.head_sha == source.sha
     if not is_current and (context.job.origin.kind != "recipe" or run.head_repo_id != repo.id):
         return None
     source = replace(source, sha=run.head_sha)
-    every = await reader.jobs_of_run(repo.full_name, run_id)
+    all_jobs = await reader.jobs_of_run(repo.full_name, run_id)
     # Where some fail, others are cancelled for that alone.
-    jobs = [job for job in every if job.conclusion in FAILED] or [job for job in every if job.conclusion == _CANCELLED]
+    red = [job for job in all_jobs if job.conclusion in FAILED]
+    jobs = red or [job for job in all_jobs if job.conclusion == _CANCELLED]
     # What was changed since the last run that went well on the same branch. A pull request's own diff says that of a
     # branch on which none ever did.
     green, changes = "", ""
     try:
-        before = await context.github.runs.last_green(repo.full_name, run)
-        if before is not None and before.head_sha != run.head_sha:
-            place = replace(source, sha=before.head_sha)
+        green_run = await context.github.runs.last_green(repo.full_name, run)
+        if green_run is not None and green_run.head_sha != run.head_sha:
+            place = replace(source, sha=green_run.head_sha)
             changes = await context.services.workspaces.diff(repo.id, place, source, limit=_CHANGES_CHARS)
-            green = before.head_sha
+            green = green_run.head_sha
     except (GitHubError, WorkspaceError) as error:
         if isinstance(error, GitHubError) and error.passing:
             raise
@@ -263,9 +252,9 @@ async def failed_run(context: JobContext, here: ThreadSnapshot, source: Source, 
     plain = context.services.server_url.startswith("http://")
     async with FailedLogs(
         context.github, repo.full_name, run.id, run.attempt, plain=plain, ca_file=context.services.ca_file
-    ).opened() as logs:
-        reading = _Reading(context, here, source, run, logs)
-        failed = [await reading.job(each) for each in jobs[:MOST_JOBS]]
+    ).open() as logs:
+        reading = _JobReader(context, snapshot, source, run, logs)
+        failed = [await reading.read(job) for job in jobs[:MAX_JOBS]]
     return FailedRun(
         id=run.id,
         attempt=run.attempt,
@@ -277,79 +266,79 @@ async def failed_run(context: JobContext, here: ThreadSnapshot, source: Source, 
         head_sha=run.head_sha,
         head_branch=run.head_branch,
         jobs=tuple(failed),
-        unread=max(0, len(jobs) - MOST_JOBS),
+        unread=max(0, len(jobs) - MAX_JOBS),
         green_sha=green,
         changes=changes,
         is_current=is_current,
     )
 
 
-def run_behind(server_url: str, repo: str, checks: Iterable[RedCheck]) -> int:
-    """The workflow run that the first of these checks with one belongs to, by its page; 0 where none has one."""
+def find_run_id(server_url: str, repo: str, checks: Iterable[RedCheck]) -> int:
+    """Return the id of the first check's workflow run, from its URL, or 0."""
     page = re.compile(rf"{re.escape(f'{server_url}/{repo}')}/actions/runs/([0-9]{{1,18}})/job/")
-    return next((int(found[1]) for each in checks if (found := page.match(each.html_url))), 0)
+    return next((int(match[1]) for check in checks if (match := page.match(check.html_url))), 0)
 
 
-class _Reading:
-    """Reads the jobs of one run."""
+class _JobReader:
+    """Collect the failed jobs of one run."""
 
     def __init__(
-        self, context: JobContext, here: ThreadSnapshot, source: Source, run: RunFacts, logs: FailedLogs
+        self, context: JobContext, snapshot: ThreadSnapshot, source: Source, run: RunFacts, logs: FailedLogs
     ) -> None:
-        self._context, self._here, self._source, self._run, self._logs = context, here, source, run, logs
+        self._context, self._snapshot, self._source, self._run, self._logs = context, snapshot, source, run, logs
         self._redacted = context.github.redacted
 
-    async def job(self, job: JobFacts) -> FailedJob:
-        """One job with its log, its annotations, and what the workflow's file says of it."""
-        excerpt, more, no_log = "", 0, ""
+    async def read(self, job: JobFacts) -> FailedJob:
+        """Return a job with its log, annotations and definition."""
+        excerpt, omitted, no_log = "", 0, ""
         try:
             moments = [
-                (each.started_at, each.completed_at) for each in job.steps if each.started_at and step_of(each).failed
+                (step.started_at, step.completed_at) for step in job.steps if step.started_at and step_of(step).failed
             ]
-            excerpt, more = await self._logs.excerpt(job, moments)
+            excerpt, omitted = await self._logs.excerpt(job, moments)
         except LogError as error:
             log.warning("the log of %s: %s", job.html_url or job.id, error)
             no_log = str(error)
-        told = await self._described(self._run.path, job.name, job.steps)
-        steps = told.get("steps", {})
+        definition = await self._read_definition(self._run.path, job.name, job.steps)
+        steps = definition.get("steps", {})
         return FailedJob(
             id=job.id,
             name=job.name,
             conclusion=job.conclusion,
             url=job.html_url,
-            steps=tuple(self._step(each, steps.get(str(each.number), {})) for each in job.steps),
+            steps=tuple(self._step(step, steps.get(str(step.number), {})) for step in job.steps),
             runs_on=job.labels,
-            environment=self._pairs(told.get("environment", {})),
-            services=self._pairs(told.get("services", {})),
-            container=self._redacted(told.get("container", "")),
+            environment=self._pairs(definition.get("environment", {})),
+            services=self._pairs(definition.get("services", {})),
+            container=self._redacted(definition.get("container", "")),
             excerpt=self._redacted(excerpt),
-            more=more,
+            more=omitted,
             no_log=no_log,
             annotations=await self._annotations(job),
         )
 
-    async def _described(self, path: str, name: str, steps: Sequence[StepFacts]) -> dict[str, Any]:
-        """What the workflow's file says of a job, or the file that it calls; nothing where it says nothing."""
-        listed = [(each.number, each.name, step_of(each).failed) for each in steps]
+    async def _read_definition(self, path: str, name: str, steps: Sequence[StepFacts]) -> dict[str, Any]:
+        """Find the job in the workflow file, or in a file that it calls."""
+        failed_steps = [(step.number, step.name, step_of(step).failed) for step in steps]
         try:
-            for _ in range(_MOST_CALLS):
+            for _ in range(_MAX_CALLS):
                 blob = await self._context.services.workspaces.read(
-                    self._here.repo.id, self._source, path, limit=_WORKFLOW_BYTES
+                    self._snapshot.repo.id, self._source, path, limit=_WORKFLOW_BYTES
                 )
                 if blob is None:
                     return {}
                 text = blob.content.decode("utf-8", "replace")
-                told: dict[str, Any] = await run_bounded(describe_job, text, name, listed, task=f"Reading {path}")
-                if "calls" not in told:
-                    return told
-                path, name = str(told["calls"]), str(told["name"])
+                job: dict[str, Any] = await run_bounded(describe_job, text, name, failed_steps, task=f"Reading {path}")
+                if "calls" not in job:
+                    return job
+                path, name = str(job["calls"]), str(job["name"])
         except (WorkspaceError, ValueError, BoundExceededError) as error:
             log.warning("%s was not read: %s", path, error)
         return {}
 
-    def _step(self, step: StepFacts, told: Mapping[str, Any]) -> Step:
+    def _step(self, step: StepFacts, definition: Mapping[str, Any]) -> Step:
         def text(key: str) -> str:
-            return self._redacted(str(told.get(key, "")))
+            return self._redacted(str(definition.get(key, "")))
 
         return replace(
             step_of(step),
@@ -357,7 +346,7 @@ class _Reading:
             shell=text("shell"),
             working_directory=text("working_directory"),
             uses=text("uses"),
-            inputs=self._pairs(told.get("inputs", {})),
+            inputs=self._pairs(definition.get("inputs", {})),
         )
 
     def _pairs(self, pairs: Mapping[str, str]) -> dict[str, str]:
@@ -367,26 +356,26 @@ class _Reading:
         if not job.check_id:
             return ()
         try:
-            found = await self._here.reader.annotations(self._here.repo.full_name, job.check_id)
+            annotations = await self._snapshot.reader.annotations(self._snapshot.repo.full_name, job.check_id)
         except GitHubError as error:
             if error.passing:
                 raise
             log.warning("%s", error)
             return ()
         return tuple(
-            remark_of(each.model_copy(update={"message": self._redacted(each.message)}))
-            for each in found
-            if not each.message.startswith(_SAYS_NOTHING)
+            remark_of(annotation.model_copy(update={"message": self._redacted(annotation.message)}))
+            for annotation in annotations
+            if not annotation.message.startswith(_EXIT_CODE_TEXT)
         )
 
 
 def remark_of(annotation: Annotation) -> Remark:
-    """What GitHub shows beside lines, as a value of a failed job."""
+    """Convert an annotation."""
     return Remark(path=annotation.path, line=annotation.start_line, message=annotation.message)
 
 
 def step_of(step: StepFacts) -> Step:
-    """A step as it ended, without what the workflow's file says of it."""
+    """Convert a step, without its definition."""
     return Step(number=step.number, name=step.name, conclusion=step.conclusion)
 
 
@@ -401,15 +390,11 @@ _EXPIRED = "GitHub has no log of this job: it was deleted (by default after 90 d
 
 
 class FailedLogs:
-    """The logs of one attempt of a workflow run, for as long as it is open.
+    """The logs of one attempt of a workflow run.
 
     Args:
-        github: where they are.
-        repo: `owner/name`.
-        run_id: of the run.
-        attempt: of the run.
-        plain: whether GitHub's addresses have no TLS, as those of a hub on this machine.
-        ca_file: authorities that are trusted beside the system's.
+        plain: whether GitHub's URLs have no TLS, as with a local hub.
+        ca_file: additional certificate authorities.
     """
 
     def __init__(
@@ -423,8 +408,8 @@ class FailedLogs:
         self._no_zip = ""
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[Self]:
-        """Have a directory for what is fetched."""
+    async def open(self) -> AsyncIterator[Self]:
+        """Open a temporary directory."""
         self._folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="codepilot-logs-"))
         try:
             yield self
@@ -432,135 +417,128 @@ class FailedLogs:
             await asyncio.to_thread(shutil.rmtree, self._folder)
 
     async def excerpt(self, job: JobFacts, moments: Sequence[tuple[str, str]]) -> tuple[str, int]:
-        """What a job's log says of its failures, and how many more it has.
+        """Return an excerpt about a job's failures, and the number of omitted ones.
 
         Raises:
-            LogError: it is not available; the text says why.
-            GitHubError: GitHub failed in a way that may pass.
+            LogError: the log is unavailable.
+            GitHubError: a request failed.
         """
         file = self._folder / "job.log"
         try:
             try:
-                address = await self._address(self._github.runs.job_log_url(self._repo, job.id))
-                await self._save(address, file, most=_LOG_BYTES, tail=_TAIL_BYTES, seconds=self._seconds())
-                text, more = await run_bounded(
+                address = await self._resolve_url(self._github.runs.job_log_url(self._repo, job.id))
+                await self._save(address, file, most=_LOG_BYTES, tail=_TAIL_BYTES, seconds=self._remaining_seconds())
+                text, omitted = await run_bounded(
                     digest, str(file), list(moments), EXCERPT_CHARS, seconds=_LOG_SECONDS, task="Reading the log"
                 )
             except LogGoneError:
-                return await self._packed(job, moments)
+                return await self._excerpt_from_zip(job, moments)
         except BoundExceededError as error:
             raise LogError(f"The log could not be read: {error}") from error
-        return str(text), int(more)
+        return str(text), int(omitted)
 
-    async def _packed(self, job: JobFacts, moments: Sequence[tuple[str, str]]) -> tuple[str, int]:
-        """The same from the zip file of the run, which is fetched once."""
+    async def _excerpt_from_zip(self, job: JobFacts, moments: Sequence[tuple[str, str]]) -> tuple[str, int]:
+        """Read the log from the run's zip file, which is fetched once."""
         if self._no_zip:
             raise LogGoneError(self._no_zip)
         if self._zip is None:
             file = self._folder / "run.zip"
             try:
-                address = await self._address(self._github.runs.logs_url(self._repo, self._run_id, self._attempt))
-                await self._save(address, file, most=_ZIP_BYTES, tail=0, seconds=self._seconds())
+                address = await self._resolve_url(self._github.runs.logs_url(self._repo, self._run_id, self._attempt))
+                await self._save(address, file, most=_ZIP_BYTES, tail=0, seconds=self._remaining_seconds())
             except LogError as error:
                 self._no_zip = str(error)
                 raise
             self._zip = file
         arguments = (str(self._zip), job.name, list(moments), EXCERPT_CHARS, _LOG_BYTES)
         try:
-            text, more = await run_bounded(digest_of_zip, *arguments, seconds=_LOG_SECONDS, task="Reading the logs")
+            text, omitted = await run_bounded(digest_of_zip, *arguments, seconds=_LOG_SECONDS, task="Reading the logs")
         except ValueError as error:
             raise LogGoneError(f"{_EXPIRED} ({error})") from error
-        return str(text), int(more)
+        return str(text), int(omitted)
 
-    async def _address(self, asking: Awaitable[str]) -> str:
+    async def _resolve_url(self, request: Awaitable[str]) -> str:
         try:
-            return await asking
+            return await request
         except GitHubError as error:
             if error.passing:
                 raise
             raise (LogGoneError(_EXPIRED) if error.status in _GONE else LogError(str(error))) from error
 
-    def _seconds(self) -> float:
-        left = min(_LOG_SECONDS, self._until - time.monotonic())
-        if left <= 0:
+    def _remaining_seconds(self) -> float:
+        remaining = min(_LOG_SECONDS, self._until - time.monotonic())
+        if remaining <= 0:
             raise LogError("Reading the logs of the other jobs took too long.")
-        return left
+        return remaining
 
 
-_MOST_TRIES = 2 * MAX_PICTURES
+_MAX_TRIES = 2 * MAX_PICTURES
 _SECONDS = 10.0
 _PICTURES_SECONDS = 30.0
-_BLIND = "this model does not support images"
-_OFF = "the operator has turned images off"
-_ENOUGH = f"a task has {MAX_PICTURES} images at most"
+_NO_VISION = "this model does not support images"
+_DISABLED = "the operator has turned images off"
+_TOO_MANY = f"a task has {MAX_PICTURES} images at most"
 _NO_ROOM = f"the images of a task have {MAX_TOTAL_BYTES:,} bytes at most"
-_ELSEWHERE = "it is not an attachment on GitHub"
+_NOT_ATTACHED = "it is not an attachment on GitHub"
 _NO_TIME = "fetching the other images took too long"
 
 
-async def shown(context: JobContext, repo: str, brief: Brief, *, sees: bool) -> Task:
-    """The task with the available pictures, and a note about each of the others. No picture fails a job.
-
-    Args:
-        context: whose job it is.
-        repo: `owner/name` as it is now.
-        brief: what the agent is told.
-        sees: whether the agent's model sees pictures.
-    """
+async def fetch_pictures(context: JobContext, repo: str, brief: Brief, *, sees_images: bool) -> Task:
+    """Return the task with the available pictures, and notes about the others."""
     if not brief.pictures:
         return brief.task()
-    if sees and context.services.pictures:
-        return await _Look(context, repo).at(brief)
-    why = _BLIND if context.services.pictures else _OFF
-    return brief.task(notes=omission_notes((each, why) for each in brief.pictures))
+    if sees_images and context.services.pictures:
+        return await _PictureFetcher(context, repo).fetch(brief)
+    reason = _NO_VISION if context.services.pictures else _DISABLED
+    return brief.task(notes=omission_notes((picture, reason) for picture in brief.pictures))
 
 
-class _Look:
-    """One look at a thread."""
+class _PictureFetcher:
+    """Fetch the pictures of one task."""
 
     def __init__(self, context: JobContext, repo: str) -> None:
         self._context, self._repo = context, repo
         self._server = context.services.server_url
-        self._found: list[tuple[Picture, Image]] = []
-        self._left_out: list[tuple[Picture, str]] = []
+        self._fetched: list[tuple[Picture, Image]] = []
+        self._omitted: list[tuple[Picture, str]] = []
         self._pages: dict[tuple[str, int], str] = {}
         self._bytes = 0
 
-    async def at(self, brief: Brief) -> Task:
-        """Fetch what may be fetched."""
+    async def fetch(self, brief: Brief) -> Task:
+        """Fetch pictures within the limits."""
         until, tries = time.monotonic() + _PICTURES_SECONDS, 0
         for picture in brief.pictures:
             if not is_fetchable(picture.address, self._server):
-                why = _ELSEWHERE
-            elif len(self._found) >= MAX_PICTURES or tries >= _MOST_TRIES:
-                why = _ENOUGH
+                reason = _NOT_ATTACHED
+            elif len(self._fetched) >= MAX_PICTURES or tries >= _MAX_TRIES:
+                reason = _TOO_MANY
             elif time.monotonic() >= until:
-                why = _NO_TIME
+                reason = _NO_TIME
             else:
                 tries += 1
-                why = await self._taken(picture, min(_SECONDS, until - time.monotonic()))
-            if why:
-                self._left_out.append((picture, why))
-        for picture, why in self._left_out:
-            log.info("an image of %s was not fetched: %s", picture.source, why)
-        images = [image for _, image in sorted(self._found, key=lambda each: each[0].place)]
-        return brief.task(images, omission_notes(self._left_out))
+                reason = await self._fetch_picture(picture, min(_SECONDS, until - time.monotonic()))
+            if reason:
+                self._omitted.append((picture, reason))
+        for picture, reason in self._omitted:
+            log.info("an image of %s was not fetched: %s", picture.source, reason)
+        images = [image for _, image in sorted(self._fetched, key=lambda entry: entry[0].place)]
+        return brief.task(images, omission_notes(self._omitted))
 
-    async def _taken(self, picture: Picture, seconds: float) -> str:
-        """Why it is not available, or nothing if it is."""
+    async def _fetch_picture(self, picture: Picture, seconds: float) -> str:
+        """Fetch a picture; return the reason for a failure, or an empty text."""
         room = MAX_TOTAL_BYTES - self._bytes
-        words = picture.text
-        shown = words.kind, words.id
-        if shown not in self._pages:
+        text = picture.text
+        page = text.kind, text.id
+        if page not in self._pages:
             try:
-                self._pages[shown] = await self._context.github.comments.rendered(
-                    self._repo, self._context.job.thread.number, *shown
+                self._pages[page] = await self._context.github.comments.rendered(
+                    self._repo, self._context.job.thread.number, *page
                 )
             except GitHubError as error:  # an address may serve as it is
                 log.warning("the images have no signed addresses: %s", error)
-                self._pages[shown] = ""
+                self._pages[page] = ""
         # Off the event loop: a comment has a hundred thousand tags once its code is coloured.
-        address = await asyncio.to_thread(signed_address, picture.address, self._pages[shown], self._server)
+        address = await asyncio.to_thread(signed_address, picture.address, self._pages[page], self._server)
         try:
             content = await fetch_picture(
                 address,
@@ -569,7 +547,7 @@ class _Look:
                 seconds=max(0.0, seconds),
                 ca_file=self._context.services.ca_file,
             )
-            self._found.append((picture, Image.of(picture.source, content)))
+            self._fetched.append((picture, Image.of(picture.source, content)))
         except TooLargeError as error:
             return _NO_ROOM if room < MAX_PICTURE_BYTES else str(error)
         except (PictureError, ImageError) as error:

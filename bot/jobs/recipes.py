@@ -13,7 +13,7 @@ from bot.domain.job import Actor, Job, JobState, Origin, OriginKind, Thread
 from bot.events.delivery import job_id
 from bot.jobs.access import ReplacedRepositoryError
 from bot.jobs.context import Ending, JobContext
-from bot.jobs.repo_settings import find_recipe, lately_on_default_branch
+from bot.jobs.repo_settings import cached_default_settings, find_recipe
 from bot.permissions.levels import Refusal
 from bot.permissions.repo_config import Recipe, RecipeError, RepoConfig
 from bot.publishing.markdown import code
@@ -30,7 +30,7 @@ async def start_recipe(context: JobContext, command: StartRecipe) -> Refusal | N
         recipe = await find_recipe(context.github, job.repo.full_name, name)
     except RecipeError as error:
         return _not_valid(name, str(error).splitlines())
-    config = await lately_on_default_branch(context)
+    config = await cached_default_settings(context)
     if recipe is None:
         known = [entry.name for entry in config.recipes]
         hint = "".join(f" Did you mean {code(similar)}?" for similar in get_close_matches(name, known, n=1, cutoff=0.5))
@@ -62,7 +62,7 @@ async def start_scheduled(context: JobContext, command: RecipeDue) -> Ending:
     Raises:
         GitHubError: a request failed.
     """
-    config = await lately_on_default_branch(context)  # which keeps what the files say now
+    config = await cached_default_settings(context)  # which keeps what the files say now
     head = next((recipe for recipe in config.recipes if recipe.name == command.name and recipe.on.schedule), None)
     if head is None:
         return Ending(state=JobState.DONE, reason=f"the recipe {command.name} has no schedule any more")
@@ -86,7 +86,7 @@ async def start_after_run(context: JobContext, run: ChecksFailed, config: RepoCo
 
 async def start_for_label(context: JobContext, label: str, event_job: Job) -> None:
     """Start the job of each recipe with a label; `event_job` has the thread's text."""
-    for head in (await lately_on_default_branch(context)).recipes:
+    for head in (await cached_default_settings(context)).recipes:
         if not head.is_started_by(label):
             continue
         try:
@@ -171,7 +171,7 @@ async def enqueue(context: JobContext, job: Job, *, held_seconds: float = 0.0) -
 
 async def recipes_text(context: JobContext) -> str:
     """List the repository's recipes in Markdown, for the help."""
-    config, trigger = await lately_on_default_branch(context), context.job.trigger
+    config, trigger = await cached_default_settings(context), context.job.trigger
     lines = []
     for recipe in config.recipes:
         events = recipe.on

@@ -1,8 +1,7 @@
-"""Events of a repository that are not commands: dropped on receipt, or turned into jobs, stops and invalidations.
+"""Events without a command: drop them on receipt, or start, stop and invalidate jobs.
 
-They are not answered. `Receipt` drops an event before it is stored if nothing could follow from it; `handle_event`
-does the rest. A push invalidates what was requested and allowed for the commit before it; a label or an assignment
-asks for a fix; all failures on one commit become one job.
+Start with `handle_event`; `Receipt` drops irrelevant events before they are stored. All failures of one commit become
+one job.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ from bot.jobs import reports, waiting
 from bot.jobs.access import PhaseReader, check_access
 from bot.jobs.admission import resume_base
 from bot.jobs.automatic import is_automatic_review
-from bot.jobs.context import Ending, JobContext, KnownConfigs, ShortReply
+from bot.jobs.context import ConfigCache, Ending, JobContext, ShortReply
 from bot.jobs.recipes import enqueue, start_after_run, start_for_label, start_scheduled
-from bot.jobs.repo_settings import lately_on_default_branch, on_default_branch
+from bot.jobs.repo_settings import cached_default_settings, default_settings
 from bot.jobs.status import StatusReporter
 from bot.jobs.steering import LIVE, stop_all
 from bot.permissions.levels import Refusal
@@ -46,26 +45,26 @@ from bot.queue.protocols import JobIndex, Ledger
 from bot.queue.records import Signal, StoredJob
 
 log = logging.getLogger(__name__)
-_RAISING = frozenset({"ask", "auto"})
-"""Levels that a label may raise a run to, and so are bound to a commit."""
+_RAISED_LEVELS = frozenset({"ask", "auto"})
+"""Levels that a label can raise a run to."""
 
 
 async def handle_event(context: JobContext, command: RepoEvent) -> Ending:
-    """Take in what happened."""
+    """Handle an event."""
     match command:
         case LabelEvent():
-            return await _labelled(context, command)
+            return await _handle_label(context, command)
         case AssignEvent(assignee_id=assignee_id):
             if assignee_id == (await context.github.accounts.me()).id:
-                await context.queue.accept(fix_for(context.job, "assignment"))
+                await context.queue.accept(build_fix(context.job, "assignment"))
         case PushEvent(head_sha=head_sha):
-            return await _pushed(context, head_sha)
+            return await _handle_push(context, head_sha)
         case CloseEvent(how=how):
             await stop_all(context, await _jobs(context), f"The thread was {how}.")
         case AccessLost(repo_ids=repo_ids):
             installation = context.job.installation
             for each in () if installation is None else await context.queue.live_jobs(installation, repo_ids):
-                await _end_or_stop(context, each, "The App was removed from this repository, or suspended.")
+                await _cancel_or_stop(context, each, "The App was removed from this repository, or suspended.")
         case RecipeDue():
             return await start_scheduled(context, command)
         case ChecksFailed():
@@ -75,24 +74,21 @@ async def handle_event(context: JobContext, command: RepoEvent) -> Ending:
     return Ending(state=JobState.DONE)
 
 
-async def _labelled(context: JobContext, command: LabelEvent) -> Ending:
-    """Keep who set a permission label on what.
-
-    The repository's own start label asks for a fix in the thread's words, if these are still what it was set on.
-    """
-    job, config = context.job, await lately_on_default_branch(context)
+async def _handle_label(context: JobContext, command: LabelEvent) -> Ending:
+    """Store a permission label, or start the fix or recipe of another one if the thread's text is unchanged since."""
+    job, config = context.job, await cached_default_settings(context)
     names = config.labels
-    if names.is_start(command.label) or any(each.is_started_by(command.label) for each in config.recipes):
+    if names.is_start(command.label) or any(recipe.is_started_by(command.label) for recipe in config.recipes):
         thread = await context.github.threads.get(job.repo.full_name, job.thread.number)
         if text_binding(thread.title, thread.body) != (command.words or command.bound_to):
             reason = f"The text has changed since {code(command.label)} was set. Review it, and set the label again."
             silent = not (await check_access(context.github, job, bounds=context.services.bounds)).may_command
             return await context.refuse(Refusal(reason=reason, cause="edited-since-label", silent=silent))
         words = replace(job.thread, title=thread.title, body=thread.body, author=thread.author)
-        asked = replace(job, thread=words)
+        event_job = replace(job, thread=words)
         if names.is_start(command.label):
-            await context.queue.accept(fix_for(asked, "label"))
-        await start_for_label(context, command.label, asked)
+            await context.queue.accept(build_fix(event_job, "label"))
+        await start_for_label(context, command.label, event_job)
     elif names.is_known(command.label):
         try:
             at = datetime.fromisoformat(command.at).timestamp()
@@ -110,37 +106,37 @@ async def _labelled(context: JobContext, command: LabelEvent) -> Ending:
     return Ending(state=JobState.DONE)
 
 
-async def _pushed(context: JobContext, head_sha: str) -> Ending:
-    """Invalidate what was requested and allowed for the previous commit; the bot's own commits invalidate nothing."""
+async def _handle_push(context: JobContext, head_sha: str) -> Ending:
+    """Invalidate requests and labels of the previous commit, unless the bot pushed."""
     job = context.job
     if job.actor.id == (await context.github.accounts.me()).id:
         return Ending(state=JobState.DONE)
-    for each in await _working_on(context):
-        if each.state in LIVE and await resume_base(context.about(each.job)) != head_sha:
-            await waiting.void_alike(context.of(each.job))
-        asked = await waiting.awaited(context.of(each.job)) if each.state is JobState.WAITING else None
-        if asked is not None and not await _holds(context, asked.bound_to, head_sha):
-            why = f"The pull request moved to {head_sha[:10]}, so the request is no longer valid."
-            await context.queue.send(each.job.id, Signal(kind="stop", text=why, by=job.actor.login, id=job.id))
-            await context.queue.wake(each.job.id)
-    if (await lately_on_default_branch(context)).is_review_enabled("push", context.services.bounds.review_on):
-        review = review_of_push(job)
-        for each in await _jobs(context):
-            if each.state in LIVE and each.job.id != review.id and is_automatic_review(each.job):
-                await _end_or_stop(context, each, f"Commit {head_sha[:10]} was pushed and is reviewed instead.")
+    for entry in await _jobs_of_pull(context):
+        if entry.state in LIVE and await resume_base(context.for_job(entry.job)) != head_sha:
+            await waiting.revoke_patterns(context.record_of(entry.job))
+        request = await waiting.open_request(context.record_of(entry.job)) if entry.state is JobState.WAITING else None
+        if request is not None and not await _is_still_bound(context, request.bound_to, head_sha):
+            reason = f"The pull request moved to {head_sha[:10]}, so the request is no longer valid."
+            await context.queue.send(entry.job.id, Signal(kind="stop", text=reason, by=job.actor.login, id=job.id))
+            await context.queue.wake(entry.job.id)
+    if (await cached_default_settings(context)).is_review_enabled("push", context.services.bounds.review_on):
+        review = build_push_review(job)
+        for entry in await _jobs(context):
+            if entry.state in LIVE and entry.job.id != review.id and is_automatic_review(entry.job):
+                await _cancel_or_stop(context, entry, f"Commit {head_sha[:10]} was pushed and is reviewed instead.")
         # Held for a moment: of a storm of pushes the last one is reviewed, and nobody is asked about the others.
         await enqueue(context, review, held_seconds=context.services.push_pause)
-    kept = await context.ledger.labels(job.repo.id, job.thread.key)
-    if not kept:
+    labels = await context.ledger.labels(job.repo.id, job.thread.key)
+    if not labels:
         return Ending(state=JobState.DONE)
     path = context.services.conventions.repo_file
-    config = await on_default_branch(PhaseReader(context.github), job.repo.full_name, path)
-    raising = [each for each in kept if config.labels.level_of(each.name) in _RAISING]
-    gone = [each.name for each in raising if not await _holds(context, each.bound_to, head_sha)]
-    await context.void(gone)
-    if not gone or not await context.ledger.claim_notice(job.repo.id, job.thread.number, "label-void", by=job.id):
+    config = await default_settings(PhaseReader(context.github), job.repo.full_name, path)
+    raising = [entry for entry in labels if config.labels.level_of(entry.name) in _RAISED_LEVELS]
+    removed = [entry.name for entry in raising if not await _is_still_bound(context, entry.bound_to, head_sha)]
+    await context.remove_labels(removed)
+    if not removed or not await context.ledger.claim_notice(job.repo.id, job.thread.number, "label-void", by=job.id):
         return Ending(state=JobState.DONE)
-    names = ", ".join(map(code, gone))
+    names = ", ".join(map(code, removed))
     text = (
         f"I removed {names}: it was set for another commit than {head_sha[:10]}. Review what was pushed, and set it "
         "again."
@@ -148,91 +144,90 @@ async def _pushed(context: JobContext, head_sha: str) -> Ending:
     return Ending(state=JobState.DONE, view=ShortReply(text=text))
 
 
-async def _end_or_stop(context: JobContext, live: StoredJob, why: str) -> None:
-    """End a job that waits at once, and tell that where people see it, if they do; have one that runs stop."""
-    other = context.about(live.job)
-    record, ending = await other.record.read(), None
+async def _cancel_or_stop(context: JobContext, live: StoredJob, reason: str) -> None:
+    """End a waiting job and report it, or signal a running one."""
+    target = context.for_job(live.job)
+    record, ending = await target.record.read(), None
     if record.is_shown:
-        view = StatusReporter(other).now(state="stopped", reason=why)
-        stopped = Ending(state=JobState.STOPPED, reason=why, view=view)
-        ending = await reports.recorded(other, stopped, checked=record.check.head_sha)
-    if await context.queue.cancel(live.job.id, JobState.STOPPED, why, ending=ending):
-        await other.services.keep_log(other.job)
+        view = StatusReporter(target).view(state="stopped", reason=reason)
+        stopped = Ending(state=JobState.STOPPED, reason=reason, view=view)
+        ending = await reports.render_ending(target, stopped, head_sha=record.check.head_sha)
+    if await context.queue.cancel(live.job.id, JobState.STOPPED, reason, ending=ending):
+        await target.services.store_log(target.job)
         await context.services.workspaces.discard(live.job.id)
     else:
-        await context.queue.send(live.job.id, Signal(kind="stop", text=why, by="GitHub", id=context.job.id))
+        await context.queue.send(live.job.id, Signal(kind="stop", text=reason, by="GitHub", id=context.job.id))
 
 
-async def _working_on(context: JobContext) -> tuple[StoredJob, ...]:
-    """The jobs of a pull request, and those of issues whose work goes on in it."""
+async def _jobs_of_pull(context: JobContext) -> tuple[StoredJob, ...]:
+    """Return the jobs of a pull request, including those of issues that continue in it."""
     job, jobs = context.job, await _jobs(context)
     if job.installation is None:  # a workflow's run knows only its own thread
         return jobs
-    found = [each for each in await context.queue.live_jobs(job.installation, (job.repo.id,)) if each not in jobs]
-    there = [each for each in found if (await context.of(each.job).read()).continues == job.thread.number]
-    return (*jobs, *there)
+    live = [entry for entry in await context.queue.live_jobs(job.installation, (job.repo.id,)) if entry not in jobs]
+    related = [entry for entry in live if (await context.record_of(entry.job).read()).continues == job.thread.number]
+    return (*jobs, *related)
 
 
 async def _jobs(context: JobContext) -> tuple[StoredJob, ...]:
     return await context.queue.jobs_in_thread(context.job.repo.id, context.job.thread.key)
 
 
-async def _holds(context: JobContext, bound_to: str, pushed: str) -> bool:
-    """Whether what is bound to a commit outlasts a push: deliveries come in any order, and it may be the newer head."""
-    now = await context.github.pulls.get(context.job.repo.full_name, context.job.thread.number)
-    return bound_to in {pushed, now.head_sha}
+async def _is_still_bound(context: JobContext, bound_to: str, pushed: str) -> bool:
+    """Whether a binding survives a push. Deliveries are unordered, so it may be of the newer head."""
+    pull = await context.github.pulls.get(context.job.repo.full_name, context.job.thread.number)
+    return bound_to in {pushed, pull.head_sha}
 
 
-def fix_for(happened: Job, kind: Literal["label", "assignment"]) -> Job:
-    """The fix that somebody asked for by what they did, without a command."""
+def build_fix(event: Job, kind: Literal["label", "assignment"]) -> Job:
+    """Return the fix for a label or an assignment."""
     return replace(
-        happened,
-        id=job_id(kind, happened.repo.id, happened.id),
-        delivery_id=f"{happened.delivery_id}.{kind}",
+        event,
+        id=job_id(kind, event.repo.id, event.id),
+        delivery_id=f"{event.delivery_id}.{kind}",
         command=Fix(),
-        origin=replace(happened.origin, kind=kind),
+        origin=replace(event.origin, kind=kind),
     )
 
 
-def review_of_push(pushed: Job) -> Job:
-    """The review of what was pushed; another job when a branch is set back to a commit that was pushed before."""
+def build_push_review(push: Job) -> Job:
+    """Return the review of a push; the id differs if a branch is reset to an earlier commit."""
     return replace(
-        pushed,
-        id=job_id("push", pushed.repo.id, pushed.id),
-        delivery_id=f"{pushed.delivery_id}.review",
+        push,
+        id=job_id("push", push.repo.id, push.id),
+        delivery_id=f"{push.delivery_id}.review",
         command=Review(on="push"),
     )
 
 
 async def start_ci_fix(context: JobContext, command: ChecksFailed) -> Ending:
-    """Begin work on a commit whose checks failed, where the repository or a label asks for it.
+    """Start a fix of a commit's failed checks, if enabled by settings or label.
 
-    All that fails on one commit comes together: whatever is told while the work waits or is under way begins no other.
-    Where nobody asked for it, nobody is told.
+    Later failures of the commit start no other job.
     """
-    config = await lately_on_default_branch(context)
+    config = await cached_default_settings(context)
     await start_after_run(context, command, config)
-    thread = await _thread(context, command, config)
+    thread = await _fix_thread(context, command, config)
     if thread is None:
         return Ending(state=JobState.DONE, reason="fixing failed checks is not enabled here")
-    beside = [
-        each
-        for each in await context.queue.jobs_in_thread(context.job.repo.id, thread.key)
-        if each.job.origin.kind == "ci" and each.job.head_sha == command.head_sha
+    siblings = [
+        entry
+        for entry in await context.queue.jobs_in_thread(context.job.repo.id, thread.key)
+        if entry.job.origin.kind == "ci" and entry.job.head_sha == command.head_sha
     ]
-    if any(TRANSITIONS[each.state] for each in beside):
+    if any(TRANSITIONS[entry.state] for entry in siblings):
         return Ending(state=JobState.DONE, reason="a job for this commit is already running")
     event, me = context.job, await context.github.accounts.me()
-    by_bot = all(who.login.endswith("[bot]") for who in (event.actor, *event.others))
+    by_bot = all(account.login.endswith("[bot]") for account in (event.actor, *event.others))
     # Nobody is behind the check of another App, and nobody with rights behind a fork's commit; the repository's own
     # configuration is what lets the bot look. What machines merge into the default branch is there by its rules.
-    nobody = not command.run_id or bool(command.fork) or (thread.kind == "branch" and by_bot)
+    is_automatic = not command.run_id or bool(command.fork) or (thread.kind == "branch" and by_bot)
     job = Job(
-        id=job_id("ci", event.repo.id, f"{thread.key}:{command.head_sha}:{len(beside)}"),
+        id=job_id("ci", event.repo.id, f"{thread.key}:{command.head_sha}:{len(siblings)}"),
         delivery_id=f"{event.delivery_id}.ci",
         repo=event.repo,
         thread=thread,
-        actor=Actor(id=me.id, login=me.login) if nobody else event.actor,
+        actor=Actor(id=me.id, login=me.login) if is_automatic else event.actor,
         origin=Origin(
             kind="ci",
             id=command.run_id,
@@ -244,7 +239,7 @@ async def start_ci_fix(context: JobContext, command: ChecksFailed) -> Ending:
         # In a fork's pull request it only reads, and nothing but the diagnosis leaves it.
         command=Explain() if command.fork else Fix(),
         installation=event.installation,
-        others=() if nobody else event.others,
+        others=() if is_automatic else event.others,
         trigger=event.trigger,
         head_sha=command.head_sha,
     )
@@ -252,10 +247,10 @@ async def start_ci_fix(context: JobContext, command: ChecksFailed) -> Ending:
     return Ending(state=JobState.DONE)
 
 
-async def _thread(context: JobContext, command: ChecksFailed, config: RepoConfig) -> Thread | None:
-    """Where the work is to be; None where nobody wants any."""
-    everywhere = not context.services.is_long_running and "fix_ci" not in config.model_fields_set
-    pulls = everywhere or "pull-requests" in config.fix_ci
+async def _fix_thread(context: JobContext, command: ChecksFailed, config: RepoConfig) -> Thread | None:
+    """Return the thread for the fix; None if disabled."""
+    by_default = not context.services.is_long_running and "fix_ci" not in config.model_fields_set
+    pulls = by_default or "pull-requests" in config.fix_ci
     if command.fork:
         number = None
         if pulls:
@@ -268,45 +263,43 @@ async def _thread(context: JobContext, command: ChecksFailed, config: RepoConfig
             )
         return None if number is None else Thread.from_number("pull", number)
     if command.pull:
-        wanted = pulls or await _is_labelled(context, command.pull, config)
-        return Thread.from_number("pull", command.pull) if wanted else None
-    if not (everywhere or "default-branch" in config.fix_ci):
+        is_enabled = pulls or await _is_labelled(context, command.pull, config)
+        return Thread.from_number("pull", command.pull) if is_enabled else None
+    if not (by_default or "default-branch" in config.fix_ci):
         return None
     return Thread.of_branch(command.branch)
 
 
 async def _is_labelled(context: JobContext, number: int, config: RepoConfig) -> bool:
-    """Whether the label that asks for it is set, by somebody who may ask for work."""
+    """Whether a user with write access set the label for fixes."""
     repo = context.job.repo
-    kept = [each for each in await context.ledger.labels(repo.id, number) if config.labels.is_fix_ci(each.name)]
-    if not kept:
+    stored = [label for label in await context.ledger.labels(repo.id, number) if config.labels.is_fix_ci(label.name)]
+    if not stored:
         return False
-    standing = (await context.github.threads.get(repo.full_name, number)).labels
-    if not any(map(config.labels.is_fix_ci, standing)):
+    current = (await context.github.threads.get(repo.full_name, number)).labels
+    if not any(map(config.labels.is_fix_ci, current)):
         return False
-    who = kept[0].labeller
-    return context.services.bounds.is_allowed_user(who.login) and can_command(
-        await context.github.accounts.role_of(repo.full_name, who.id, who.login)
+    labeller = stored[0].labeller
+    return context.services.bounds.is_allowed_user(labeller.login) and can_command(
+        await context.github.accounts.role_of(repo.full_name, labeller.id, labeller.login)
     )
 
 
-class Receipt:
-    """Says of a job, before it is stored, whether anything could follow from it.
-
-    No request goes to GitHub: in a storm of labels or pushes, each event costs a few queries to the database.
+class EventFilter:
+    """Decide before storage whether an event can have an effect. Sends no requests to GitHub.
 
     Args:
-        queue: the jobs that there are.
-        ledger: the labels that are kept, and what repositories ask for, as far as any process has looked lately.
-        configs: what they ask for, as far as this process has.
-        review_on: what starts a review without a command, where a repository does not say.
+        queue: the jobs.
+        ledger: stored labels and configurations.
+        configs: cached configurations.
+        review_on: default events for automatic reviews.
     """
 
     def __init__(
         self,
         queue: JobIndex,
         ledger: Ledger,
-        configs: KnownConfigs,
+        configs: ConfigCache,
         *,
         review_on: frozenset[ReviewEvent] = frozenset(),
     ) -> None:
@@ -315,38 +308,38 @@ class Receipt:
         self._configs = configs
         self._review_on = review_on
 
-    async def unneeded(self, job: Job) -> str:
-        """Why a job can be dropped; empty for one that must be kept, as every word of a person must.
+    async def drop_reason(self, job: Job) -> str:
+        """Return why a job can be dropped; empty if it must be stored, as all user commands.
 
         Raises:
             QueueError: the database could not be read.
         """
         command = job.command
         if isinstance(command, Review) and command.on is not None:
-            wanted = await self._may_be_reviewed(job.repo.id, command.on)
-            return "" if wanted else "the repository wants no review for this"
-        return await self._nothing_follows(job, command) if isinstance(command, RepoEvent) else ""
+            is_enabled = await self._may_be_reviewed(job.repo.id, command.on)
+            return "" if is_enabled else "the repository wants no review for this"
+        return await self._event_drop_reason(job, command) if isinstance(command, RepoEvent) else ""
 
     async def _config(self, repo_id: int) -> RepoConfig | None:
-        return self._configs.of(repo_id) or await self._ledger.config(repo_id)
+        return self._configs.get(repo_id) or await self._ledger.config(repo_id)
 
     async def _may_be_reviewed(self, repo_id: int, on: ReviewEvent) -> bool:
         config = await self._config(repo_id)
         return config is None or config.is_review_enabled(on, self._review_on)
 
-    async def _nothing_follows(self, job: Job, command: RepoEvent) -> str:
+    async def _event_drop_reason(self, job: Job, command: RepoEvent) -> str:
         repo_id, number = job.repo.id, job.thread.key
         match command:
             case LabelEvent(label=label):
                 config = await self._config(repo_id)
-                means_nothing = config is not None and not config.handles_label(label)
-                return "the label has no meaning for the bot" if means_nothing else ""
+                is_unknown = config is not None and not config.handles_label(label)
+                return "the label has no meaning for the bot" if is_unknown else ""
             case PushEvent():
                 idle = not await self._queue.is_live(repo_id, number) and not await self._ledger.labels(repo_id, number)
                 idle = idle and not await self._may_be_reviewed(repo_id, "push")
                 # Work of an issue may go on in this pull request.
                 live = await self._queue.live_jobs(job.installation or 0, (repo_id,)) if idle else ()
-                idle = idle and all(each.job.thread.kind != "issue" for each in live)
+                idle = idle and all(entry.job.thread.kind != "issue" for entry in live)
                 return "no request is bound to the head of this pull request" if idle else ""
             case CloseEvent():
                 return "" if await self._queue.is_live(repo_id, number) else "no job is running in this thread"
@@ -354,10 +347,10 @@ class Receipt:
                 return "" if await self._queue.live_jobs(job.installation or 0, repo_ids) else "no job is running there"
             case ChecksFailed():
                 config = await self._config(repo_id)
-                asked = (
+                is_enabled = (
                     config is None or config.fix_ci or config.follows_runs or await self._ledger.labels(repo_id, number)
                 )
-                return "" if asked else "fixing failed checks is not enabled here"
+                return "" if is_enabled else "fixing failed checks is not enabled here"
             case AssignEvent() | RecipeDue():
                 return ""
             case other:

@@ -1,6 +1,6 @@
-"""Report how jobs ended, in their comments and check runs, until GitHub accepts it.
+"""Report endings in comments and check runs until GitHub accepts them.
 
-An ending is kept in the job's record before it is reported, so that another worker can report it without working again.
+An ending is stored before its report, so that another worker can post it without repeating the work.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bot.github.rate_limit import Urgency
 from bot.github.types import CHECK_TEXT_LIMIT, GitHubError
 from bot.jobs.access import check_access
 from bot.jobs.context import Ending, JobContext, JobContextFactory
-from bot.jobs.status import JobCheckRun, StatusComment, StatusReporter, further_comment, notice_of, notify
+from bot.jobs.status import JobCheckRun, StatusComment, StatusReporter, extra_comment, notice_text, notify
 from bot.permissions.repo_config import Notify
 from bot.publishing.markdown import clip
 from bot.publishing.render import render_check, render_reply, render_status
@@ -27,11 +27,11 @@ from bot.queue.records import RecordedEnding, StoredRecord
 
 log = logging.getLogger(__name__)
 LATE_SECONDS = 120.0
-"""How long after the end a comment is looked for that GitHub may have made long after it was asked to."""
+"""Time until the search for duplicate comments that GitHub created late."""
 
 
-async def body_of(context: JobContext, ending: Ending) -> str | None:
-    """What the comment says of an ending; None when nobody is told in words."""
+async def render_body(context: JobContext, ending: Ending) -> str | None:
+    """Render the comment of an ending; None if it has none."""
     view, job = ending.view, context.job
     if view is None:
         return None
@@ -44,122 +44,115 @@ async def body_of(context: JobContext, ending: Ending) -> str | None:
     )
 
 
-async def recorded(
-    context: JobContext, ending: Ending, *, checked: str | None, wanted: tuple[Notify, ...] = ()
+async def render_ending(
+    context: JobContext, ending: Ending, *, head_sha: str | None, notify_on: tuple[Notify, ...] = ()
 ) -> RecordedEnding | None:
-    """An ending as any worker can tell it; None when nobody is told.
+    """Render an ending so that any worker can post it; None if it is not reported.
 
-    Args:
-        context: the job.
-        ending: how it ended.
-        checked: the commit that its check run stands on; None when it has none.
-        wanted: what the repository wants people to be told in a comment of its own.
+    `checked` is the commit of the check run, `wanted` the events to notify about.
     """
-    body = await body_of(context, ending)
+    body = await render_body(context, ending)
     if body is None:
         return None
     draft = None
-    if checked is not None and isinstance(ending.view, StatusView):
+    if head_sha is not None and isinstance(ending.view, StatusView):
         draft = await asyncio.to_thread(
             render_check,
             ending.view,
             job=context.job,
-            head_sha=checked,
+            head_sha=head_sha,
             status=ending.status,
             patch=ending.patch,
             review=ending.review,
         )
-    notice = notice_of(ending, wanted)
+    notice = notice_text(ending, notify_on)
     return RecordedEnding(state=ending.state, body=body, check=draft, proven=ending.proven, notice=notice)
 
 
-async def keep(record: StoredRecord, ending: RecordedEnding | None) -> None:
-    """Record an ending before it is told: should this worker die now, the next one tells it without working again."""
+async def store_ending(record: StoredRecord, ending: RecordedEnding | None) -> None:
+    """Store an ending before its report."""
     if ending is not None:
-        await record.update(lambda kept: replace(kept, ending=ending))
+        await record.update(lambda stored: replace(stored, ending=ending))
 
 
-async def keep_fault(contexts: JobContextFactory, job: Job, reason: str) -> None:
-    """Keep an ending for a job that broke off where nothing should break, unless it has one."""
+async def store_fault(contexts: JobContextFactory, job: Job, reason: str) -> None:
+    """Store an ending for an unexpected error, unless the job has one."""
     record, services = StoredRecord(contexts.queue, job.id), contexts.services
-    kept = await record.read()
-    if kept.ending is not None or (job.is_from_event and not kept.is_shown):
+    stored = await record.read()
+    if stored.ending is not None or (job.is_from_event and not stored.is_shown):
         return
     text = f"❌ This job has failed. {reason} See the operator's log under this job id for details."
     body = await asyncio.to_thread(
         render_reply, text, services.allowed(job), job_id=job.id, marker=services.marker(job)
     )
-    await keep(record, RecordedEnding(state=JobState.FAILED, body=body, proven=kept.is_shown))
+    await store_ending(record, RecordedEnding(state=JobState.FAILED, body=body, proven=stored.is_shown))
 
 
-async def tell(
+async def post_ending(
     context: JobContext, *, comment: StatusComment | None = None, check: JobCheckRun | None = None
 ) -> float | None:
-    """Tell the ending that is kept; in how many seconds it is to be told again, None when it is settled.
+    """Post the stored ending; return the seconds until the next attempt, or None if settled.
 
-    Args:
-        context: the job.
-        comment: its comment, where somebody has it at hand.
-        check: its check run, likewise.
+    Reuses `comment` and `check` if given.
     """
     record, job = context.record, context.job
-    known = await record.read()
-    kept = known.ending
-    if kept is None:
+    stored = await record.read()
+    ending = stored.ending
+    if ending is None:
         return None
-    settled, doubtful = True, False
+    is_settled, may_duplicate = True, False
     context.github.hurry(Urgency.ENDING)
     try:
-        if not kept.proven:
+        if not ending.proven:
             access = await check_access(context.github, job, bounds=context.services.bounds)
             if not access.may_command:
                 return None
         comment = comment or StatusComment(context.github, record.comment, job, marker=context.marker)
-        await comment.put(kept.body)
-        await notify(context, kept.state.value, kept.notice)
-        further = [further_comment(context, name) for name in (await record.read()).parts]
-        doubtful = any([await each.fold_late() for each in (comment, *further)])
+        await comment.put(ending.body)
+        await notify(context, ending.state.value, ending.notice)
+        comments = [extra_comment(context, name) for name in (await record.read()).parts]
+        may_duplicate = any([await posted.fold_late() for posted in (comment, *comments)])
     except GitHubError as error:
-        settled = not _may_come(error)
-    shown = kept.check
-    if shown is None and known.check.requests and (head_sha := known.check.head_sha) is not None:
+        is_settled = not _may_succeed_later(error)
+    draft = ending.check
+    if draft is None and stored.check.requests and (head_sha := stored.check.head_sha) is not None:
         # The ending has no draft, or one of another version: the check run ends all the same.
-        view = StatusReporter(context).now(state=kept.state.value)
+        view = StatusReporter(context).view(state=ending.state.value)
         plain = await asyncio.to_thread(render_check, view, job=job, head_sha=head_sha)
-        said = clip(kept.body.replace(context.marker, "").rstrip(), CHECK_TEXT_LIMIT, "")
-        shown = replace(plain, summary=said)
-    if shown is not None:
-        check = check or JobCheckRun(context.github, record.check, job, head_sha=shown.head_sha)
+        summary = clip(ending.body.replace(context.marker, "").rstrip(), CHECK_TEXT_LIMIT, "")
+        draft = replace(plain, summary=summary)
+    if draft is not None:
+        check = check or JobCheckRun(context.github, record.check, job, head_sha=draft.head_sha)
         try:
-            await check.put(shown)
-            doubtful = await check.fold_late(shown) or doubtful
+            await check.put(draft)
+            may_duplicate = await check.fold_late(draft) or may_duplicate
         except GitHubError as error:
-            settled = settled and not _may_come(error)
-    if not settled:
+            is_settled = is_settled and not _may_succeed_later(error)
+    if not is_settled:
         return 0.0
     # A second comment or check run of ours may turn up yet.
-    return LATE_SECONDS if doubtful else None
+    return LATE_SECONDS if may_duplicate else None
 
 
-def _may_come(error: GitHubError) -> bool:
-    """Whether GitHub may take an ending later; where it never will (the thread is gone), the log has it."""
+def _may_succeed_later(error: GitHubError) -> bool:
+    """Whether GitHub may accept the report later."""
     log.warning("the job's result could not be reported: %s", error)
     return error.may_be_told_later and not error.lacks_permission
 
 
-async def tell_late(contexts: JobContextFactory, owed: PendingReport) -> bool:
-    """Tell what could not be told when its job ended; False when it is to be tried again, for days if need be."""
-    if owed.job is None:
-        log.error("job %s: its result is not reported: this version cannot read the job", owed.job_id)
+async def post_pending(contexts: JobContextFactory, pending: PendingReport) -> bool:
+    """Post an ending that failed before; return whether it is settled."""
+    if pending.job is None:
+        log.error("job %s: its result is not reported: this version cannot read the job", pending.job_id)
         return True
     try:
-        async with contexts.opened(owed.job) as context:
+        async with contexts.open(pending.job) as context:
             # What is only looked for is looked for once.
-            later = await tell(context)
-            settled = later is None or later > 0.0
+            seconds = await post_ending(context)
+            is_settled = seconds is None or seconds > 0.0
     except OtherVersionError as error:
         log.warning("the job's result is not reported now: %s", error)
-        settled = False
+        is_settled = False
     except QueueError:
         raise
     except (BotError, AgentError) as error:  # e.g. the name belongs to another repository now
@@ -167,8 +160,8 @@ async def tell_late(contexts: JobContextFactory, owed: PendingReport) -> bool:
         return True
     except Exception:  # one ending, e.g. of a job of another version, must not take the worker and all jobs with it
         log.exception("the job's result could not be reported")
-        settled = False
-    if not settled and time.time() - owed.since > REPORT_SECONDS:
+        is_settled = False
+    if not is_settled and time.time() - pending.since > REPORT_SECONDS:
         log.error("the job's result is not reported: GitHub has not accepted it for days")
         return True
-    return settled
+    return is_settled

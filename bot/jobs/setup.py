@@ -1,8 +1,6 @@
-"""Setup of a workspace before the agent starts, as the base branch of its repository asks.
+"""Set up a workspace with the commands of the repository's base branch.
 
-The commands run in the sandbox; what they make can be copied from a cache that is keyed by the files they depend on. A
-failure ends nothing, since it may be what the agent is asked to fix. If setup failed for lack of network, the report
-names the setting that gives it one.
+The commands run in the sandbox; a cache keeps their results. A failure ends nothing: it may be the agent's task.
 """
 
 from __future__ import annotations
@@ -30,8 +28,8 @@ from bot.publishing.markdown import code, fence, one_line
 from bot.publishing.status_view import Activity
 
 log = logging.getLogger(__name__)
-_WENT_BY = "I used those of the base branch."
-_TOLD_CHARS, _SHOWN_CHARS = 4_000, 1_500
+_USED_BASE = "I used those of the base branch."
+_QUOTE_CHARS, _WARNING_CHARS = 4_000, 1_500
 _TOOLCHAIN_SECONDS = 30.0
 # Outside of the workspace, whose files some of these programs would read. None of them may fetch another version.
 _TOOLCHAIN = r"""
@@ -49,14 +47,14 @@ done
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepoSettings:
-    """What a repository asks for.
+    """The settings of a repository.
 
     Attributes:
-        config: its file, over its organisation's.
-        base_sha: the commit of the base branch that the files are from.
-        instructions: what its files for agents say, by their names.
-        skills: its `SKILL.md` files, by path.
-        blobs: of each file that the bot goes by, git's id of its content there; None where there is no file.
+        config: merged with the organisation's.
+        base_sha: the commit of the files.
+        instructions: files for agents, by name.
+        skills: `SKILL.md` files, by path.
+        blobs: git ids of these files; None if missing.
     """
 
     config: RepoConfig
@@ -65,27 +63,23 @@ class RepoSettings:
     skills: Mapping[str, str] = field(default_factory=dict)
     blobs: Mapping[str, str | None] = field(default_factory=dict)
 
-    def ignored(self, blobs: Mapping[str, str]) -> str:
-        """What the comment says of the same files where the branch that is worked on has others; else empty.
-
-        Args:
-            blobs: git's ids of the files' contents in that branch.
-        """
-        others = [code(path) for path, blob in self.blobs.items() if blobs.get(path) != blob]
-        if not others:
+    def conflict_note(self, blobs: Mapping[str, str]) -> str:
+        """Return a note about settings files that differ in the work branch, or an empty text."""
+        changed = [code(path) for path, blob in self.blobs.items() if blobs.get(path) != blob]
+        if not changed:
             return ""
-        return f"This branch and its base branch have different versions of {' and '.join(others)}. {_WENT_BY}"
+        return f"This branch and its base branch have different versions of {' and '.join(changed)}. {_USED_BASE}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupResult:
-    """What came of it.
+    """The result of the setup.
 
     Attributes:
-        facts: notes for the agent about it, one line each.
-        quotes: what commands wrote, for the agent: nobody's words that are to be followed.
-        warning: what the comment says when something failed, or empty.
-        failed: the command that failed, and how, as Markdown; or empty.
+        facts: lines for the agent.
+        quotes: untrusted output for the agent.
+        warning: for the comment, or empty.
+        failed: the failed command in Markdown, or empty.
     """
 
     facts: tuple[str, ...] = ()
@@ -96,14 +90,11 @@ class SetupResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What setups of all jobs share.
+    """Run the setup of jobs.
 
     Attributes:
-        sandbox: where the commands run.
-        network: what they may reach at most.
-        seconds: how long those of one job may take together.
-        cache: keeps what they made; None keeps nothing.
-        on_runner: whether the bot is a step of a workflow, where settings are inputs.
+        seconds: for all commands of a job.
+        on_runner: whether settings are inputs of a workflow.
     """
 
     sandbox: Sandbox
@@ -115,35 +106,33 @@ class Setup:
     async def run(
         self,
         tree: Tree,
-        asked: RepoSettings,
+        settings: RepoSettings,
         *,
         repo_id: int,
-        tell: Callable[[Activity], None],
+        report: Callable[[Activity], None],
         start_in: str = "",
     ) -> SetupResult:
-        """Run the commands until one fails, or copy what they made before.
-
-        A failure is told and ends nothing: what the agent is asked to fix may be what makes the setup fail.
+        """Run the commands until one fails, or restore their results from the cache.
 
         Args:
-            tree: a fresh checkout, in which no program runs.
-            asked: what the base branch asks for.
+            tree: a fresh checkout.
+            asked: settings of the base branch.
             repo_id: GitHub's numeric id.
-            tell: given each command when it begins, and again when it ended.
-            start_in: the directory of the repository in which they start.
+            tell: called when a command starts and ends.
+            start_in: working directory in the repository.
 
         Raises:
-            RepoConfigError: what is to be kept is in the way of the repository's own files.
+            RepoConfigError: a cached path overlaps committed files.
             SandboxError: the sandbox cannot be started.
-            SettingsError: the sandbox cannot keep to the network.
+            SettingsError: the sandbox cannot enforce the network.
         """
-        config = asked.config
-        if obstacle := cache_conflict(config.cache, tree.blobs.keys(), config_path=config.path):
-            raise RepoConfigError(obstacle)
+        config = settings.config
+        if conflict := cache_conflict(config.cache, tree.blobs.keys(), config_path=config.path):
+            raise RepoConfigError(conflict)
         if not config.setup:
             return SetupResult()
         network = narrow_network(self.network, config.network)
-        key = await self._key(tree, config, network.network, start_in)
+        key = await self._cache_key(tree, config, network.network, start_in)
         is_restored = False
         if self.cache is not None and key is not None:
             try:
@@ -152,47 +141,47 @@ class Setup:
                 log.warning("setup cache: entry %s of repository %d could not be used: %s", key, repo_id, error)
         if is_restored:
             await tree.reset_baseline(config.cache)
-            tell(Activity(label="setup: copied what an earlier job made", state="done"))
-            return SetupResult(facts=(_done(config),))
+            report(Activity(label="setup: copied what an earlier job made", state="done"))
+            return SetupResult(facts=(_success_fact(config),))
         connections: list[Connection] = []
-        ends = await self._commands(tree.path, config, network.network, tell, start_in, connections.append)
+        ends = await self._run_commands(tree.path, config, network.network, report, start_in, connections.append)
         is_done = all(end.ok for end in ends)
         # Programs of a pull request run in its setup, and what they leave must not reach anybody else's job.
-        if is_done and self.cache is not None and key is not None and tree.base_sha == asked.base_sha:
+        if is_done and self.cache is not None and key is not None and tree.base_sha == settings.base_sha:
             try:
                 await self.cache.keep(repo_id, key, tree.path, config.cache)
             except (WorkspaceError, OSError) as error:  # without it the next job only takes longer
                 log.warning("setup cache: nothing was stored for repository %d: %s", repo_id, error)
         await tree.reset_baseline(config.cache)
         if is_done:
-            return SetupResult(facts=(_done(config),))
-        reachable = Reach(
+            return SetupResult(facts=(_success_fact(config),))
+        reach = SetupNetwork(
             operator=self.network,
             narrowed=network,
-            wanted=config.network or (),
+            requested=config.network or (),
             file=config.path,
             on_runner=self.on_runner,
-            keeps=self.sandbox.level == "bubblewrap",
+            can_filter=self.sandbox.level == "bubblewrap",
         )
-        remedy = network_remedy(ends[-1].output, refused_hosts(connections), reachable)
-        return self._failed(ends[-1], network, skipped=len(config.setup) - len(ends), remedy=remedy)
+        remedy = network_remedy(ends[-1].output, refused_hosts(connections), reach)
+        return self._failed_result(ends[-1], network, skipped=len(config.setup) - len(ends), remedy=remedy)
 
-    async def _commands(  # noqa: PLR0917 - one caller
+    async def _run_commands(  # noqa: PLR0917 - one caller
         self,
         workspace: Path,
         config: RepoConfig,
         network: Network,
-        tell: Callable[[Activity], None],
+        report: Callable[[Activity], None],
         start_in: str,
-        connected: Callable[[Connection], None],
+        on_connection: Callable[[Connection], None],
     ) -> list[CommandEnd]:
-        """Run them; how each ended, up to the first that failed."""
-        ends: list[CommandEnd] = []
+        """Run the commands up to the first failure."""
+        results: list[CommandEnd] = []
         deadline = time.monotonic() + self.seconds
 
         def told(connection: Connection) -> None:
             log.info("setup: network: %s", connection)
-            connected(connection)
+            on_connection(connection)
 
         async with CommandRunner(
             self.sandbox,
@@ -202,113 +191,106 @@ class Setup:
             start_in=start_in,
         ) as runner:
             for command in config.setup:
-                doing = Activity(label=f"setup: {command}", state="doing")
-                tell(doing)
-                end = await runner.run(command, seconds=max(0.0, deadline - time.monotonic()))
-                ends.append(end)
-                tell(replace(doing, state="done" if end.ok else "failed"))
+                activity = Activity(label=f"setup: {command}", state="doing")
+                report(activity)
+                result = await runner.run(command, seconds=max(0.0, deadline - time.monotonic()))
+                results.append(result)
+                report(replace(activity, state="done" if result.ok else "failed"))
                 log.info(
                     "setup: `%s` %s %s; it wrote:\n%s",
                     one_line(command, 200),
-                    _how(end),
-                    end.note,
-                    end.output,
+                    _outcome(result),
+                    result.note,
+                    result.output,
                 )
-                if not end.ok:
+                if not result.ok:
                     break
-        return ends
+        return results
 
-    async def _key(self, tree: Tree, config: RepoConfig, network: Network, start_in: str) -> str | None:
-        """What the result is kept under; None when nothing is to be kept."""
+    async def _cache_key(self, tree: Tree, config: RepoConfig, network: Network, start_in: str) -> str | None:
+        """Return the cache key; None without a cache."""
         if self.cache is None or not config.cache:
             return None
         async with CommandRunner(self.sandbox, tree.path) as runner:
             toolchain = await runner.run(_TOOLCHAIN, seconds=_TOOLCHAIN_SECONDS)
         if not toolchain.ok:
-            log.warning("setup cache: not used, because the toolchain could not be determined: %s", _how(toolchain))
+            log.warning("setup cache: not used, because the toolchain could not be determined: %s", _outcome(toolchain))
             return None
         facts = f"{self.sandbox.level} {toolchain.output}{start_in and f' in {start_in}'}"
         return await asyncio.to_thread(setup_key, config, tree.blobs, network=network, toolchain=facts)
 
-    def _failed(self, end: CommandEnd, network: NarrowedNetwork, *, skipped: int, remedy: str) -> SetupResult:
-        command, how = one_line(end.command, 200), _how(end)
+    def _failed_result(self, result: CommandEnd, network: NarrowedNetwork, *, skipped: int, remedy: str) -> SetupResult:
+        command, outcome = one_line(result.command, 200), _outcome(result)
         if skipped:
-            how += f"; {skipped} more {'was' if skipped == 1 else 'were'} not run"
+            outcome += f"; {skipped} more {'was' if skipped == 1 else 'were'} not run"
         notes = [f"It ran with {describe_network(network.network)}."]
         if network.left_out:
             left_out = Network.of(*network.left_out)
             setting = f"the input `{INPUT}`" if self.on_runner else f"`{VARIABLE}`"
             notes.append(f"The repository also asks for {code(str(left_out))}, which {setting} does not allow.")
-        if end.timed_out:
+        if result.timed_out:
             setting = "the workflow raises the input `setup-seconds`"
             if not self.on_runner:
                 setting = "the operator raises `CODEPILOT_SETUP_SECONDS`"
             notes.append(f"All commands together may take {self.seconds:g} s, unless {setting}.")
         # The note may hold what programs wrote; so it is quoted to the agent with their output.
-        wrote = "\n".join(filter(None, (end.output.strip(), end.note and f"[{end.note}]")))
-        shown = f"\n\n{fence(wrote[-_SHOWN_CHARS:])}" if wrote else ""
-        todo = f"\n\n**How to fix it:** {remedy}" if remedy else ""
-        lead = f"**Setup failed**, and the agent worked without it: `{command}` {how}."
+        output = "\n".join(filter(None, (result.output.strip(), result.note and f"[{result.note}]")))
+        excerpt = f"\n\n{fence(output[-_WARNING_CHARS:])}" if output else ""
+        advice = f"\n\n**How to fix it:** {remedy}" if remedy else ""
+        lead = f"**Setup failed**, and the agent worked without it: `{command}` {outcome}."
         quote = Quote(
-            source=f"the last output of `{command}`", text=clean_code(wrote[-_TOLD_CHARS:], limit=_TOLD_CHARS)
+            source=f"the last output of `{command}`", text=clean_code(output[-_QUOTE_CHARS:], limit=_QUOTE_CHARS)
         )
         return SetupResult(
-            facts=(f"Setup FAILED before you started: `{command}` {how}. What it installs may be missing.",),
-            quotes=(quote,) if wrote else (),
-            warning=f"{lead} {' '.join(notes)}{todo}{shown}",
-            failed=f"{code(command)} {how}",
+            facts=(f"Setup FAILED before you started: `{command}` {outcome}. What it installs may be missing.",),
+            quotes=(quote,) if output else (),
+            warning=f"{lead} {' '.join(notes)}{advice}{excerpt}",
+            failed=f"{code(command)} {outcome}",
         )
 
 
-def _done(config: RepoConfig) -> str:
+def _success_fact(config: RepoConfig) -> str:
     commands = "; ".join(f"`{one_line(command, 200)}`" for command in config.setup)
-    kept = f"; no part of your change: {', '.join(config.cache)}" if config.cache else ""
-    return f"Setup was run before you started, and succeeded: {commands}{kept}"
+    cached = f"; no part of your change: {', '.join(config.cache)}" if config.cache else ""
+    return f"Setup was run before you started, and succeeded: {commands}{cached}"
 
 
-def _how(end: CommandEnd) -> str:
-    ended = "did not end" if end.exit_code is None else f"ended with exit code {end.exit_code}"
-    return f"{ended} after {end.seconds:.1f} s"
+def _outcome(end: CommandEnd) -> str:
+    outcome = "did not end" if end.exit_code is None else f"ended with exit code {end.exit_code}"
+    return f"{outcome} after {end.seconds:.1f} s"
 
 
 _VERSION = 1
-"""Another one makes all that was kept before worthless."""
+"""Invalidates earlier entries."""
 _WORDS = re.compile(r"[^\s'\"=;|&()<>`$]+")
 
 
 def setup_key(config: RepoConfig, blobs: Mapping[str, str], *, network: Network, toolchain: str) -> str:
-    """The key, as hexadecimal digits.
-
-    Args:
-        config: the commands, and what of their result is kept.
-        blobs: path to git's blob id of every file in the commit that is worked on.
-        network: what the commands may reach.
-        toolchain: the versions of the programs in the sandbox, and its machine.
-    """
-    named = {word.removeprefix("./") for command in config.setup for word in _WORDS.findall(command)}
-    kinds = _by_depth().items()
-    counted = {
+    """Return the cache key in hexadecimal, from commands, referenced files, network and toolchain."""
+    mentioned = {word.removeprefix("./") for command in config.setup for word in _WORDS.findall(command)}
+    kinds = _patterns_by_depth().items()
+    relevant = {
         path: blob
         for path, blob in blobs.items()
-        if path in named or any(kind.match("/".join(path.split("/")[-depth:])) for depth, kind in kinds)
+        if path in mentioned or any(kind.match("/".join(path.split("/")[-depth:])) for depth, kind in kinds)
     }
-    facts = [_VERSION, config.setup, config.cache, str(network), toolchain, sorted(counted.items())]
+    facts = [_VERSION, config.setup, config.cache, str(network), toolchain, sorted(relevant.items())]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 @cache
-def _by_depth() -> dict[int, re.Pattern[str]]:
-    """How many names at the end of a path count, and what they are to be."""
+def _patterns_by_depth() -> dict[int, re.Pattern[str]]:
+    """Map numbers of trailing path components to patterns."""
     globs: dict[int, list[str]] = {}
     for glob in (glob for kind in file_kinds() if kind.install for glob in kind.globs):
         tail = glob.removeprefix("**/")
         globs.setdefault(tail.count("/") + 1, []).append(translate(tail))
-    return {depth: re.compile("|".join(each)) for depth, each in globs.items()}
+    return {depth: re.compile("|".join(patterns)) for depth, patterns in globs.items()}
 
 
 INPUT, VARIABLE = "setup-network", "CODEPILOT_SETUP_NETWORK"
 # What resolvers and clients of package registries say where there is no way out.
-_UNREACHED = re.compile(
+_UNREACHABLE = re.compile(
     r"name or service not known|temporary failure in name resolution|could not resolve|unable to resolve host|"
     r"failed to resolve|getaddrinfo|ENOTFOUND|EAI_AGAIN|ENETUNREACH|network is unreachable|no such host|"
     r"unknownhostexception|unknown host|failed to lookup address|dns error|nodename nor servname|"
@@ -316,72 +298,63 @@ _UNREACHED = re.compile(
     re.IGNORECASE,
 )
 # Registries that `registries` leaves out, because one can publish there, too: they have to be named.
-_NAMED_APART = re.compile(r"\b(?:registry\.npmjs\.org|registry\.yarnpkg\.com|rubygems\.org)\b")
-_MOST_HOSTS = 10
+_UNLISTED_REGISTRIES = re.compile(r"\b(?:registry\.npmjs\.org|registry\.yarnpkg\.com|rubygems\.org)\b")
+_MAX_HOSTS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
-    """What setup could reach.
+class SetupNetwork:
+    """The network of the setup.
 
     Attributes:
-        operator: what the operator allows.
-        narrowed: of that, what the repository wants.
-        wanted: what the repository's file says; empty where it says nothing.
-        file: where that file is.
-        on_runner: whether the operator is a workflow, which sets inputs and no variables.
-        keeps: whether the sandbox can keep programs to a list of hosts.
+        wanted: the repository's setting.
+        on_runner: whether the operator sets inputs of a workflow.
+        keeps: whether the sandbox can restrict hosts.
     """
 
     operator: Network
     narrowed: NarrowedNetwork
-    wanted: tuple[str, ...]
+    requested: tuple[str, ...]
     file: str
     on_runner: bool
-    keeps: bool = True
+    can_filter: bool = True
 
 
 def refused_hosts(connections: Sequence[Connection]) -> tuple[Destination, ...]:
-    """The hosts that were asked for and are not on the list."""
-    found = {
-        Destination(each.host, each.port)
-        for each in connections
-        if not each.allowed and each.reason.endswith("may reach") and each.port and _is_name(each.host)
+    """Return the hosts of refused connections."""
+    hosts = {
+        Destination(conn.host, conn.port)
+        for conn in connections
+        if not conn.allowed and conn.reason.endswith("may reach") and conn.port and _is_name(conn.host)
     }
-    return tuple(sorted(found))[:_MOST_HOSTS]
+    return tuple(sorted(hosts))[:_MAX_HOSTS]
 
 
-def network_remedy(output: str, refused: Sequence[Destination], reach: Reach) -> str:
-    """What gives setup the network that it failed for lack of, as Markdown; empty where the network was not the cause.
-
-    Args:
-        output: what the command that failed wrote.
-        refused: the hosts that it asked for and may not reach.
-        reach: what it could reach.
-    """
+def network_remedy(output: str, refused: Sequence[Destination], reach: SetupNetwork) -> str:
+    """Return the remedy for a setup that failed without network, in Markdown; empty for another cause."""
     network = reach.narrowed.network
     if refused:
-        names = ", ".join(code(str(each)) for each in refused)
+        names = ", ".join(code(str(host)) for host in refused)
         cause = f"It tried to reach {names}, which setup may not reach."
-    elif not network and _UNREACHED.search(output):
+    elif not network and _UNREACHABLE.search(output):
         cause = "It requires the network, and setup has none."
     else:
         return ""
     needed = Network(allowed=network.allowed | set(refused))
     if not network:
-        wanted = Network.of(*reach.wanted) or Network.of("registries")
-        named = {Destination(host) for host in _NAMED_APART.findall(output)}
-        needed = Network(allowed=needed.allowed | wanted.allowed | named)
+        requested = Network.of(*reach.requested) or Network.of("registries")
+        unlisted = {Destination(host) for host in _UNLISTED_REGISTRIES.findall(output)}
+        needed = Network(allowed=needed.allowed | requested.allowed | unlisted)
     steps = []
     if not needed.allowed <= reach.operator.allowed:
         hosts = str(Network(allowed=needed.allowed | reach.operator.allowed))
-        sandbox = "" if reach.keeps else " This requires the sandbox `bubblewrap`."
+        sandbox = "" if reach.can_filter else " This requires the sandbox `bubblewrap`."
         if reach.on_runner:
             lines = fence(f"with:\n  {INPUT}: {hosts}", "yaml")
             steps.append(f"In the workflow, add this input to the Codepilot step:{sandbox}\n\n{lines}")
         else:
             steps.append(f"The operator allows it with `{VARIABLE}={hosts.replace(', ', ',')}`.{sandbox}")
-    if reach.wanted and not needed.allowed <= Network.of(*reach.wanted).allowed:
+    if reach.requested and not needed.allowed <= Network.of(*reach.requested).allowed:
         steps.append(f"In `{reach.file}` on the base branch:\n\n{fence(f'network: [{needed}]', 'yaml')}")
     return "\n\n".join([cause, *steps])
 

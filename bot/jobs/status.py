@@ -1,8 +1,8 @@
-"""The status of a job as people see it: one comment, one check run, and short notices.
+"""The status of a job: a comment, a check run and notices.
 
-`StatusReporter` has the view of the job at any moment. The comment and the check run are each made once and found
-again after a restart: the intention is recorded before the request, so that a lost answer leads to a look, not to a
-second one. GitHub notifies nobody of an edit; a notice mentions the person who asked.
+`StatusReporter` has the current view. Comment and check run are created once: the intent is stored before the request,
+so that a lost response leads to a search, not to a duplicate. GitHub sends no notification for an edit, so a notice
+mentions the requester.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bot.domain.job import Job, JobState
 from bot.git.change import Change
 from bot.github.client import GitHub
 from bot.github.types import CheckDraft, CheckFacts, CommentFacts, GitHubError, PullLink, ReviewDraft, Spot
-from bot.jobs.context import Ending, JobContext, spot_of
+from bot.jobs.context import Ending, JobContext, reply_target
 from bot.permissions.levels import Grant, describe_network
 from bot.permissions.repo_config import Notify
 from bot.publishing.checks import Edits, Verdict, verdict_of
@@ -40,83 +40,76 @@ log = logging.getLogger(__name__)
 
 
 class StatusReporter:
-    """Keeps count of one job, and gives the view of it at any moment.
+    """Track one job and render its current view.
 
     Attributes:
-        progress: what the agent did so far.
-        grant: what the job may do, once that is decided.
-        run_url: the page of its check run, once there is one, or of the workflow's run.
-        continues: the pull request in which it continues.
+        grant: None until decided.
+        run_url: of the check run or the workflow run.
+        continues: the pull request that the job continues.
     """
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
-        self._asked_at = time.time()
+        self._started_at = time.time()
         self.progress = Progress()
         self.grant: Grant | None = None
         self.run_url = context.services.run_url
         self.continues: PullLink | None = None
 
-    async def since_asked(self) -> None:
-        """Count the time from when the command was stored, over all attempts."""
+    async def restore_start(self) -> None:
+        """Measure time from the command's storage, over all attempts."""
         stored = await self._context.queue.get(self._context.job.id)
         if stored is not None:
-            self._asked_at = stored.enqueued_at
+            self._started_at = stored.enqueued_at
 
-    def begin(self, grant: Grant, *, warning: str, continues: PullLink | None = None) -> None:
-        """Take in what the job may do and where, and what was wrong with what the repository asks for."""
+    def set_grant(self, grant: Grant, *, warning: str, continues: PullLink | None = None) -> None:
+        """Set the grant and a warning about the repository's settings."""
         self.grant, self.continues = grant, continues
         self.warn(warning)
 
     def warn(self, warning: str) -> None:
-        """Tell something that went wrong and ends nothing."""
-        said = "\n\n".join(filter(None, (self.progress.warning, warning)))
-        self.progress = replace(self.progress, warning=said)
+        """Add a warning."""
+        text = "\n\n".join(filter(None, (self.progress.warning, warning)))
+        self.progress = replace(self.progress, warning=text)
 
-    def listen(self, event: Event) -> None:
-        """Take in an event of the run."""
+    def process_event(self, event: Event) -> None:
+        """Process an event of the run."""
         self.progress = self.progress.apply_event(event)
 
-    def tell(self, activity: Activity) -> None:
-        """Take in what no agent does."""
+    def add_activity(self, activity: Activity) -> None:
+        """Add an activity of the bot itself."""
         self.progress = self.progress.with_activity(activity)
 
-    def prepared(self, reached: str, *, setup_failed: str, failing: tuple[str, ...]) -> None:
-        """Take in what is there when the agent starts; see `Progress`."""
-        self.progress = replace(self.progress, reach=reached, setup_failed=setup_failed, failing=failing)
+    def set_prepared(self, reach: str, *, setup_failed: str, failing: tuple[str, ...]) -> None:
+        """Set the state before the agent starts; see `Progress`."""
+        self.progress = replace(self.progress, reach=reach, setup_failed=setup_failed, failing=failing)
 
-    async def denied(self, call: DeniedCall) -> None:
-        """Take in, and store at once, a call that was denied since nobody could be asked: the session does not tell."""
+    async def add_denial(self, call: DeniedCall) -> None:
+        """Add and store a denied call; the session does not record it."""
         self.progress = self.progress.with_denied_call(call)
         try:
-            await self.keep_denied()
+            await self.save_denied()
         except QueueError as error:  # the run's end stores it, or fails
             log.warning("a denied call is not stored yet: %s", error)
 
-    async def keep_denied(self) -> None:
-        """Store which calls were denied."""
+    async def save_denied(self) -> None:
+        """Store the denied calls."""
         if denied := self.progress.denied:
             await self._context.record.update(lambda record: replace(record, denied=denied))
 
-    def edited(self, change: Change) -> Progress:
-        """Take in when the files of a change were written, whatever wrote them."""
+    def add_edits(self, change: Change) -> Progress:
+        """Record the change times of files."""
         if change.touched is not None:
             first, last = change.touched
             self.progress = self.progress.with_edits(Edits(first=first, last=last))
         return self.progress
 
-    def replayed(self) -> None:
-        """Take in that the change was made again on other files: no check ran on these."""
+    def invalidate_checks(self) -> None:
+        """Invalidate checks: the change was rebased."""
         self.progress = self.progress.with_edits(Edits(first=math.inf, last=math.inf))
 
     def report(self, command: Command, *, changed: bool, partial: bool = False) -> RunReport:
-        """What the host saw of the run, for those who read its change.
-
-        Args:
-            command: what was to be done.
-            changed: whether there is a change.
-            partial: whether files were left out of it after the checks had run.
-        """
+        """Summarize the run for reviewers; `partial` changes lack files that were checked."""
         return RunReport(
             verdict=self.verdict(command, changed=changed, partial=partial) or Verdict.UNCHANGED,
             checks=self.progress.judged_checks,
@@ -127,51 +120,51 @@ class StatusReporter:
         )
 
     def verdict(self, command: Command, *, changed: bool, partial: bool = False) -> Verdict | None:
-        """What a finished run came to; None where nothing was to be changed or tested, and setup did not fail."""
+        """Return the verdict of a finished run; None if it needed no change or test and setup succeeded."""
         failed = bool(self.progress.setup_failed)
         if isinstance(command, (Fix, Test)):
             changed = changed or not isinstance(command, Fix)
             return verdict_of(self.progress.judged_checks, changed=changed, setup_failed=failed, partial=partial)
         return Verdict.SETUP_FAILED if failed else None
 
-    async def keep(self) -> None:
-        """Store what is known when the agent starts; of the rest the session tells a process that resumes the job."""
+    async def save(self) -> None:
+        """Store the progress before the agent starts; the session has the rest."""
         progress = self.progress
         await self._context.record.update(lambda record: replace(record, progress=progress))
 
-    async def recall(self) -> None:
-        """Go on from where an earlier attempt, or leg, came.
+    async def load(self) -> None:
+        """Restore the progress of an earlier attempt or segment.
 
         Raises:
             SessionError: its session cannot be read.
         """
         record, services, job = await self._context.record.read(), self._context.services, self._context.job
-        begun = record.progress or self.progress
-        begun = replace(begun, denied=record.denied or begun.denied)
+        progress = record.progress or self.progress
+        progress = replace(progress, denied=record.denied or progress.denied)
         # Long logs take a while.
-        self.progress = await asyncio.to_thread(lambda: begun.replay_log(services.session_events(job)))
+        self.progress = await asyncio.to_thread(lambda: progress.replay_log(services.session_events(job)))
 
-    def now(self, **changes: Any) -> StatusView:  # noqa: ANN401 - whatever a StatusView takes
-        """The view of the job as it stands."""
+    def view(self, **changes: Any) -> StatusView:  # noqa: ANN401 - whatever a StatusView takes
+        """Build the current view of the job."""
         services, job, progress, grant = self._context.services, self._context.job, self.progress, self.grant
-        reached = progress.reach or describe_network(services.network)
+        reach = progress.reach or describe_network(services.network)
         lost = f", which was lost: {progress.network_lost}" if progress.network_lost else ""
         # The command as it was given; a workflow's file gives the verb alone.
-        asked = job.trigger if job.command.verb == "bare" else f"{job.trigger} {job.command.verb}"
+        command = job.trigger if job.command.verb == "bare" else f"{job.trigger} {job.command.verb}"
         if job.origin.kind in {"workflow", "recipe"}:
-            asked = job.command.verb
+            command = job.command.verb
         if job.recipe is not None:
-            asked = f"{asked.removesuffix(job.command.verb)}run {job.recipe.name}"
+            command = f"{command.removesuffix(job.command.verb)}run {job.recipe.name}"
         now = time.time()
-        told: Mapping[str, Any] = {
+        fields: Mapping[str, Any] = {
             "state": "working",
-            "command": asked,
+            "command": command,
             "allowed": services.allowed(job),
             "requester": requester_of(job),
             "event_label": event_review_label(job),
             "job_id": job.id,
             "marker": services.status_marker(job),
-            "seconds": max(0.0, now - self._asked_at),
+            "seconds": max(0.0, now - self._started_at),
             "at": now,
             "stop": f"{job.trigger} stop" if job.thread.has_comments else "",
             "activities": progress.all_activities,
@@ -188,15 +181,15 @@ class StatusReporter:
             "run_url": self.run_url,
             "pull_number": self.continues.number if self.continues else None,
             "pull_url": self.continues.html_url if self.continues else None,
-            "sandbox": f"{services.sandbox}, {reached}{lost}",
+            "sandbox": f"{services.sandbox}, {reach}{lost}",
         }
         # What failed, when that is what began the job.
         page = f"{services.server_url}/{job.repo.full_name}/"
-        began = {
+        cause = {
             "failed_check": job.origin.name or "CI",
             "failed_url": job.origin.url if job.origin.url.startswith(page) else "",
         }
-        texts: dict[str, Any] = {**told, **(began if job.origin.kind == "ci" else {}), **changes}
+        texts: dict[str, Any] = {**fields, **(cause if job.origin.kind == "ci" else {}), **changes}
         for name in texts.keys() & {"reason", "remedy", "warning", "setup_failed"}:
             texts[name] = services.strip_local_paths(texts[name])
         for name in texts.keys() & {"reason", "remedy"}:
@@ -205,23 +198,22 @@ class StatusReporter:
         return StatusView(**texts)
 
 
-_BESIDE = 3
-"""The check run is edited every so many times that the comment is."""
-_SHARE_OF_AGE = 4.0
-_MOST_PAUSES = 6.0
+_CHECK_INTERVAL = 3
+"""Comment edits per check run edit."""
+_AGE_DIVISOR = 4.0
+_MAX_STRETCH = 6.0
 _CLOCK_SECONDS = 60.0
 _GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE, HTTPStatus.UNPROCESSABLE_ENTITY})
-_TWICE = 2
+_DUPLICATE = 2
 
 
 class StatusComment:
-    """The comment of one job, found again after a restart by its stored id, else by its signed marker.
+    """The comment of one job, found by its stored id or its signed marker.
 
-    A job without a thread has none: what would be said there is said in the check run and in the step's summary.
+    A job without a thread has none.
 
     Attributes:
-        marker: is in each of its texts.
-        told_at: when it was last made or edited, by GitHub's clock (ISO 8601, UTC); empty before.
+        told_at: time of the last edit by GitHub's clock (ISO 8601, UTC), or empty.
     """
 
     def __init__(self, github: GitHub, record: RecordPart[CommentRecord], job: Job, *, marker: str) -> None:
@@ -229,61 +221,62 @@ class StatusComment:
         self._record = record
         self._job = job
         self.marker = marker
-        self._spot = spot_of(job)
+        self._target = reply_target(job)
         self._id: int | None = None
         self._body = ""
-        self.told_at = ""
+        self.edited_at = ""
 
     async def show(self, view: StatusView) -> None:
-        """Make the comment say `view`; see `put`."""
+        """Render a view into the comment; see `put`."""
         # Making a hostile text harmless may take a second.
         await self.put(await asyncio.to_thread(render_status, view))
 
     async def put(self, body: str) -> None:
-        """Make the comment's text `body`; nothing is sent when it is that already.
+        """Create or update the comment, if its text changed.
 
         Raises:
-            GitHubError: GitHub refused or stayed silent.
+            GitHubError: the request failed.
         """
         if body == self._body or not self._job.thread.has_comments:
             return
         if self._id is None:  # an earlier attempt may have made it, and died before it could note its id
-            noted = await self._record.read()
-            if noted.below:
-                self._spot = Spot(kind="thread", number=self._job.thread.number)
-            if noted.posted is not None:
-                self._id = noted.posted.id
-            elif noted.requests and (found := await self._find()) is not None:
-                await self._note(found)
-        if self._id is None or not await self._edited(self._id, body):
+            stored = await self._record.read()
+            if stored.below:
+                self._target = Spot(kind="thread", number=self._job.thread.number)
+            if stored.posted is not None:
+                self._id = stored.posted.id
+            elif stored.requests and (existing := await self._find()) is not None:
+                await self._store_id(existing)
+        if self._id is None or not await self._edit(self._id, body):
             # Noted first: who is stopped between the asking and the noting of the id must look for it the next time.
-            await self._record.update(_requested)
+            await self._record.update(_count_request)
             try:
-                made = await self._once(body)
+                created = await self._create(body)
             except GitHubError as error:
-                if self._spot.kind == "thread" or error.status not in _GONE:
+                if self._target.kind == "thread" or error.status not in _GONE:
                     raise
                 # The comment that asked is gone, and its thread with it; its asker still wants an answer.
-                await self._record.update(lambda noted: replace(noted, below=True))
-                self._spot = Spot(kind="thread", number=self._job.thread.number)
-                made = await self._once(body)
-            self.told_at = made.updated_at
-            await self._note(made)
+                await self._record.update(lambda stored: replace(stored, below=True))
+                self._target = Spot(kind="thread", number=self._job.thread.number)
+                created = await self._create(body)
+            self.edited_at = created.updated_at
+            await self._store_id(created)
         self._body = body
 
     @asynccontextmanager
-    async def kept_fresh(
-        self, view: Callable[[], StatusView], *, seconds: float, stale: bool = False, check: JobCheckRun | None = None
+    async def refreshing(
+        self,
+        view: Callable[[], StatusView],
+        *,
+        seconds: float,
+        stale: bool = False,
+        check: JobCheckRun | None = None,
     ) -> AsyncIterator[None]:
-        """Show `view()` now and then while the body of the `with` runs; trouble with it never stops the work.
+        """Update the comment and, less often, the check run while the body runs; errors are logged.
 
-        Args:
-            view: how the job is doing now.
-            seconds: between two looks at it, at first; see `edit_pause`.
-            stale: whether what the comment says is old already.
-            check: the check run that says the same, less often.
+        `seconds` is the first interval, see `edit_pause`; `stale` updates at once.
         """
-        every = _BESIDE if self._job.thread.has_comments else 1
+        interval = _CHECK_INTERVAL if self._job.thread.has_comments else 1
 
         async def refresh() -> None:
             shown, begun, edits = None if stale else view(), time.monotonic(), 0
@@ -299,7 +292,7 @@ class StatusComment:
                 ):
                     continue
                 shown, edits = now, edits + 1
-                for place in (self, check if edits % every == 0 else None):
+                for place in (self, check if edits % interval == 0 else None):
                     try:
                         if place is not None:
                             await place.show(now)
@@ -309,104 +302,93 @@ class StatusComment:
         async with background(refresh()):
             yield
 
-    async def _edited(self, comment_id: int, body: str) -> bool:
-        """Whether it was there to be edited: somebody may have deleted it, and its asker still wants an answer."""
+    async def _edit(self, comment_id: int, body: str) -> bool:
+        """Edit the comment; return False if it was deleted."""
         repo = self._job.repo.full_name
         try:
-            edited = await self._github.comments.edit(repo, self._spot, comment_id, body)
+            edited = await self._github.comments.edit(repo, self._target, comment_id, body)
         except GitHubError as error:
             if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
                 raise
             # GitHub says so for a hiccup of its own, too, and then a second comment would be one too many.
-            found = await self._find()
-            if found is None:
+            existing = await self._find()
+            if existing is None:
                 return False
-            await self._note(found)
-            edited = await self._github.comments.edit(repo, self._spot, found.id, body)
-        self.told_at = edited.updated_at
+            await self._store_id(existing)
+            edited = await self._github.comments.edit(repo, self._target, existing.id, body)
+        self.edited_at = edited.updated_at
         return True
 
     async def fold_late(self) -> bool:
-        """Let copies of this comment that GitHub made long after it was asked to say where the one that counts is.
+        """Link duplicates that GitHub created late to the real comment.
 
         Returns:
-            Whether there may be such copies, now or later: an answer was lost, and so another comment made.
+            Whether duplicates can exist: a response was lost and another comment created.
         """
-        noted = await self._record.read()
-        if noted.requests < _TWICE or noted.posted is None:
+        stored = await self._record.read()
+        if stored.requests < _DUPLICATE or stored.posted is None:
             return False
-        said = f"<sub>GitHub created this comment late; see [the other one]({noted.posted.url}).</sub>"
-        for each in await self._found():
-            if each.id != noted.posted.id:
-                await self._github.comments.edit(self._job.repo.full_name, self._spot, each.id, said)
+        text = f"<sub>GitHub created this comment late; see [the other one]({stored.posted.url}).</sub>"
+        for copy in await self._find_all():
+            if copy.id != stored.posted.id:
+                await self._github.comments.edit(self._job.repo.full_name, self._target, copy.id, text)
         return True
 
-    async def _note(self, comment: CommentFacts) -> None:
+    async def _store_id(self, comment: CommentFacts) -> None:
         self._id, posted = comment.id, GitHubPost(id=comment.id, url=comment.html_url)
         await self._record.update(lambda noted: replace(noted, posted=posted))
 
-    async def _once(self, body: str) -> CommentFacts:
+    async def _create(self, body: str) -> CommentFacts:
         repo = self._job.repo.full_name
         try:
-            return await self._github.comments.create(repo, self._spot, body)
+            return await self._github.comments.create(repo, self._target, body)
         except GitHubError as error:
             # The answer was lost, but the comment may be there: look before asking a second time.
             if not error.may_be_done:
                 raise
-            if (found := await self._find()) is not None:
-                return found
-            await self._record.update(_requested)
-            return await self._github.comments.create(repo, self._spot, body)
+            if (existing := await self._find()) is not None:
+                return existing
+            await self._record.update(_count_request)
+            return await self._github.comments.create(repo, self._target, body)
 
     async def _find(self) -> CommentFacts | None:
-        found = await self._found()
-        return found[0] if found else None
+        copies = await self._find_all()
+        return copies[0] if copies else None
 
-    async def _found(self) -> tuple[CommentFacts, ...]:
+    async def _find_all(self) -> tuple[CommentFacts, ...]:
         me = await self._github.accounts.me()
-        return await self._github.comments.find(self._job.repo.full_name, self._spot, self.marker, me.id)
+        return await self._github.comments.find(self._job.repo.full_name, self._target, self.marker, me.id)
 
 
 def edit_pause(age: float, seconds: float, spread: float) -> float:
-    """How long to wait before the next edit: the older a run is, the less a minute more matters to who watches it.
+    """Return the seconds until the next edit, which grow with the run's age up to sixfold.
 
-    Args:
-        age: of the run, in seconds.
-        seconds: the pause of a run that has just begun; it grows to six times as long.
-        spread: how many times rarer edits must be for GitHub's budget to last.
+    `spread` stretches them for GitHub's budget.
     """
-    return min(max(seconds, age / _SHARE_OF_AGE), _MOST_PAUSES * seconds) * spread
+    return min(max(seconds, age / _AGE_DIVISOR), _MAX_STRETCH * seconds) * spread
 
 
-def _requested(noted: CommentRecord) -> CommentRecord:
-    return replace(noted, requests=noted.requests + 1)
+def _count_request(record: CommentRecord) -> CommentRecord:
+    return replace(record, requests=record.requests + 1)
 
 
-def further_comment(context: JobContext, name: str) -> StatusComment:
-    """Another comment of the job, found again in the same way.
-
-    Args:
-        context: the job.
-        name: names it among all of this job: letters, digits, `-`, `_` and spaces.
-    """
+def extra_comment(context: JobContext, name: str) -> StatusComment:
+    """Return an additional comment of the job; `name` is unique in it."""
     job, key = context.job, context.services.marker_key
-    own = sign_marker(f"{name.replace(' ', '-')}-{job.id}", job.repo.id, job.thread.number, key=key)
-    return StatusComment(context.github, context.record.part(name), job, marker=own)
+    marker = sign_marker(f"{name.replace(' ', '-')}-{job.id}", job.repo.id, job.thread.number, key=key)
+    return StatusComment(context.github, context.record.part(name), job, marker=marker)
 
 
 class JobCheckRun:
-    """Made once, found again after a restart, updated when there is something new. Only an App can have one.
+    """The check run of one job; only an App can create one.
 
     Args:
-        github: acts for the job.
-        record: what earlier attempts did.
-        job: what was asked.
-        head_sha: the commit it stands on: the pull request's head, or the default branch's for an issue.
+        record: of earlier attempts.
+        head_sha: the pull request's head, or the default branch's for an issue.
 
     Attributes:
-        head_sha: as given.
         given_up: whether GitHub refused it for good.
-        missing: why there is none, for the comment; empty while nothing stands against it.
+        missing: the reason, for the comment; or empty.
     """
 
     def __init__(self, github: GitHub, record: RecordPart[CheckRecord], job: Job, *, head_sha: str) -> None:
@@ -415,12 +397,12 @@ class JobCheckRun:
         self._job = job
         self.head_sha = head_sha
         self._id: int | None = None
-        self._shown: CheckDraft | None = None
-        self.given_up = False
+        self._draft: CheckDraft | None = None
+        self.is_refused = False
         self.missing = ""
 
-    async def begin(self, view: StatusView) -> str:
-        """Make the check run; where GitHub does not, give back what the comment, which then is alone, says of that."""
+    async def create(self, view: StatusView) -> str:
+        """Create the check run; return a warning for the comment if that failed."""
         await self._record.update(lambda noted: replace(noted, head_sha=self.head_sha))
         try:
             await self.show(view)
@@ -437,14 +419,12 @@ class JobCheckRun:
         patch: str = "",
         review: ReviewDraft | None = None,
     ) -> None:
-        """Make the check run say `view`; see `publishing.check.render_check` for the rest.
-
-        A refusal is no error: a missing permission is told in `missing`, all else in the log.
+        """Render a view into the check run; see `put`.
 
         Raises:
-            GitHubError: GitHub failed in a way that may pass.
+            GitHubError: the request failed and may succeed later.
         """
-        if self.given_up:
+        if self.is_refused:
             return
         draft = await asyncio.to_thread(
             render_check,
@@ -458,8 +438,8 @@ class JobCheckRun:
         await self.put(draft)
 
     async def put(self, draft: CheckDraft) -> None:
-        """Make the check run what `draft` says; see `show`."""
-        if self.given_up or draft == self._shown:
+        """Create or update the check run. A missing permission sets `missing`."""
+        if self.is_refused or draft == self._draft:
             return
         try:
             await self._put(draft)
@@ -467,132 +447,116 @@ class JobCheckRun:
             if error.may_be_told_later and not error.lacks_permission:
                 raise
             log.warning("no check run: %s", error)
-            self.given_up = True
+            self.is_refused = True
             if error.status == HTTPStatus.FORBIDDEN:
                 self.missing = f"This job has no check run: the App may not create one. {error.remedy}"
         else:
-            self._shown = draft
+            self._draft = draft
 
     async def fold_late(self, draft: CheckDraft) -> bool:
-        """Let check runs of this job that GitHub made long after it was asked to end like the one that counts.
+        """Complete duplicates that GitHub created late with a link to the real check run.
 
         Returns:
-            Whether there may be such check runs, now or later: an answer was lost, and so another one made.
+            Whether duplicates can exist.
         """
-        noted = await self._record.read()
-        if self.given_up or noted.requests < _TWICE:
+        stored = await self._record.read()
+        if self.is_refused or stored.requests < _DUPLICATE:
             return False
-        repo, url = self._job.repo.full_name, noted.posted.url if noted.posted is not None else ""
+        repo, url = self._job.repo.full_name, stored.posted.url if stored.posted is not None else ""
         summary = f"GitHub created this check run late; see [the other one]({url}) for the result."
-        for each in await self._github.checks.find(repo, draft):
-            if each.id != self._id:
+        for copy in await self._github.checks.find(repo, draft):
+            if copy.id != self._id:
                 await self._github.checks.update(
-                    repo, each.id, replace(draft, summary=summary, text="", annotations=(), buttons=())
+                    repo, copy.id, replace(draft, summary=summary, text="", annotations=(), buttons=())
                 )
         return True
 
-    async def _put(self, draft: CheckDraft, *, again: bool = False) -> None:
+    async def _put(self, draft: CheckDraft, *, is_retry: bool = False) -> None:
         repo = self._job.repo.full_name
         if self._id is None:  # an earlier attempt may have made it
-            noted = await self._record.read()
-            if noted.posted is not None:
-                self._id = noted.posted.id
-            elif noted.requests and (found := await self._github.checks.find(repo, draft)):
-                await self._note(found[0])
+            stored = await self._record.read()
+            if stored.posted is not None:
+                self._id = stored.posted.id
+            elif stored.requests and (existing := await self._github.checks.find(repo, draft)):
+                await self._store_id(existing[0])
         if self._id is not None:
             await self._github.checks.update(repo, self._id, draft)
             return
         # Noted first: who is stopped between the making and the noting of the id must look for it the next time.
-        await self._record.update(lambda noted: replace(noted, requests=noted.requests + 1))
+        await self._record.update(lambda stored: replace(stored, requests=stored.requests + 1))
         try:
-            await self._note(await self._github.checks.create(repo, draft))
+            await self._store_id(await self._github.checks.create(repo, draft))
         except GitHubError as error:
             # The answer was lost, but the check run may be there: look before asking a second time.
-            if again or not error.may_be_done:
+            if is_retry or not error.may_be_done:
                 raise
-            await self._put(draft, again=True)
+            await self._put(draft, is_retry=True)
 
-    async def _note(self, made: CheckFacts) -> None:
-        self._id, posted = made.id, GitHubPost(id=made.id, url=made.html_url)
+    async def _store_id(self, check: CheckFacts) -> None:
+        self._id, posted = check.id, GitHubPost(id=check.id, url=check.html_url)
         await self._record.update(lambda noted: replace(noted, posted=posted))
 
 
-LONG_SECONDS = 120.0
-"""Who waits for less than this most likely still looks at the page."""
+NOTICE_SECONDS = 120.0
+"""Users still watch the page of shorter jobs."""
 _ENDED = {JobState.DONE: "has finished", JobState.FAILED: "has failed"}
 
 
-def notice_of(ending: Ending, wanted: tuple[Notify, ...]) -> str:
-    """The words for the asker about an ending, or about a run that begins to wait for a person; empty for nothing.
-
-    Args:
-        ending: how the job ended, or what it waits for.
-        wanted: what the repository wants people to be told.
-    """
+def notice_text(ending: Ending, events: tuple[Notify, ...]) -> str:
+    """Return the notice about an ending or a request; empty if the repository disables it."""
     view = ending.view
     if not isinstance(view, StatusView) or not view.allowed.login:
         return ""
     if ending.state is JobState.WAITING:
         until = datetime.fromtimestamp(ending.until, UTC)
-        told = f"{code(view.command)} is waiting for an answer until {until.day} {until:%B, %H:%M} UTC"
-        return told if "waiting" in wanted and ending.request_id else ""
-    if "done" not in wanted or ending.state not in _ENDED or view.seconds <= LONG_SECONDS:
+        text = f"{code(view.command)} is waiting for an answer until {until.day} {until:%B, %H:%M} UTC"
+        return text if "waiting" in events and ending.request_id else ""
+    if "done" not in events or ending.state not in _ENDED or view.seconds <= NOTICE_SECONDS:
         return ""
     return f"{code(view.command)} {_ENDED[ending.state]} after {duration(view.seconds)}"
 
 
 async def notify(context: JobContext, event: str, text: str) -> None:
-    """Say it in a comment of its own, once however often a worker dies; nothing without a text, or a thread.
-
-    Args:
-        context: the job.
-        event: names the event among all of this job; letters, digits, `-` and `_`.
-        text: from `notice_of`.
+    """Post a notice in its own comment, once across worker restarts; `event` is its unique name.
 
     Raises:
-        GitHubError: GitHub refused or stayed silent.
+        GitHubError: the request failed.
     """
     job, name = context.job, f"notice {event}"
     record = await context.record.read()
     if not text or not job.thread.has_comments or (name in record.parts and record.parts[name].posted is not None):
         return
     url = record.comment.posted.url if record.comment.posted is not None else ""
-    comment, allowed = further_comment(context, name), context.services.allowed(job)
+    comment, allowed = extra_comment(context, name), context.services.allowed(job)
     await comment.put(await asyncio.to_thread(render_notice, text, allowed, url=url, marker=comment.marker))
 
 
-async def show_parts(context: JobContext, view: StatusView) -> tuple[str, ...]:
-    """Show what waits in as many comments as it takes, once however often a worker dies; their pages.
-
-    Without a thread there are none, and then nobody is asked.
-
-    Args:
-        context: the job.
-        view: its status, with what waits.
+async def post_parts(context: JobContext, view: StatusView) -> tuple[str, ...]:
+    """Post a long request in several comments, once across worker restarts; return their URLs.
 
     Raises:
-        GitHubError: GitHub refused or stayed silent; nobody is asked then.
+        GitHubError: the request failed; the request is not shown.
     """
     pending = view.pending
     if pending is None or not context.job.thread.has_comments:
         return ()
     texts = split_diff(pending.preview)
     counted = replace(pending, part_urls=("",) * len(texts))
-    places = []
+    urls = []
     for number, text in enumerate(texts, 1):
         name = f"part {pending.request_id} {number}"
         part = context.record.part(name)
         if (await part.read()).posted is None:
-            comment = further_comment(context, name)
-            shown = replace(view, pending=counted, marker=comment.marker)
-            await comment.put(await asyncio.to_thread(render_part, shown, number, text))
+            comment = extra_comment(context, name)
+            part_view = replace(view, pending=counted, marker=comment.marker)
+            await comment.put(await asyncio.to_thread(render_part, part_view, number, text))
         posted = (await part.read()).posted
-        places.append(posted.url if posted is not None else "")
-    return tuple(places)
+        urls.append(posted.url if posted is not None else "")
+    return tuple(urls)
 
 
-def lacking(context: JobContext, permission: str) -> str:
-    """What to do about a permission to read that is missing: the App's, or the workflow's in YAML."""
+def read_hint(context: JobContext, permission: str) -> str:
+    """Return the remedy for a missing read permission."""
     if not context.services.is_long_running:
         return f"The workflow's token cannot read {permission}: add `{permission}: read` to its `permissions:`."
     return (
@@ -603,12 +567,12 @@ def lacking(context: JobContext, permission: str) -> str:
 
 @asynccontextmanager
 async def background(*work: Coroutine[object, object, object]) -> AsyncIterator[None]:
-    """Do all of it at the same time while the body runs; what has not ended is cancelled with it.
+    """Run coroutines while the body runs, then cancel them.
 
     Raises:
-        Exception: what one of them raised, at the end.
+        Exception: of a coroutine, at exit.
     """
-    tasks = [asyncio.create_task(each) for each in work]
+    tasks = [asyncio.create_task(coroutine) for coroutine in work]
     try:
         yield
     finally:

@@ -38,7 +38,7 @@ from bot.git.setup_cache import SetupCache
 from bot.git.snapshots import Snapshots, Vault
 from bot.git.workspace import Workspaces
 from bot.github.app import AppAccess
-from bot.jobs.context import AgentMaker, AgentSpec, JobServices, Listener
+from bot.jobs.context import AgentFactory, AgentSpec, JobServices, Listener
 from bot.jobs.setup import Setup
 from bot.jobs.storage import (
     DatabaseJobSessions,
@@ -241,7 +241,7 @@ def agent_factory(
     servers: Mapping[str, McpServer],
     state_key: bytes,
     scrub: Callable[[str], str],
-) -> AgentMaker:
+) -> AgentFactory:
     """Return a factory of jobs' agents.
 
     Args:
@@ -267,7 +267,7 @@ def agent_factory(
             chat=False,
             scrub=scrub,
             start_in=spec.start_in,
-            kept_index=spec.kept_index,
+            kept_index=spec.index_file,
             separates_commands=True,
             mcp=tuple(servers[name] for name in spec.servers),
             transport=None if settings.model_transport == "auto" else settings.model_transport,

@@ -16,7 +16,7 @@ from bot.github.types import GitHubError
 from bot.jobs.access import PhaseReader
 from bot.jobs.agent_run import is_current
 from bot.jobs.context import JobServices
-from bot.jobs.repo_settings import crons_of, find_recipes, on_default_branch
+from bot.jobs.repo_settings import default_settings, find_recipes, schedules_by_name
 from bot.jobs.status import background
 from bot.queue.protocols import JobEngine, Ledger, Schedules
 
@@ -102,13 +102,13 @@ class Scheduler:
             try:
                 recipes = () if facts.archived else (await find_recipes(github, facts.full_name)).recipes
                 if any(item.on.schedule and item.on.label for item in recipes):  # a label conflict may disable it
-                    settings = await on_default_branch(PhaseReader(github), facts.full_name)
+                    settings = await default_settings(PhaseReader(github), facts.full_name)
                     recipes = settings.with_recipes(recipes, ()).recipes
             except GitHubError as error:
                 log.warning("the recipes of %s were not read: %s", facts.full_name, error)
                 is_read = is_read and not error.passing
                 continue
-            await self._schedules.save(repo, installation, crons_of(recipes))
+            await self._schedules.save(repo, installation, schedules_by_name(recipes))
         return is_read
 
     async def _repeat(self, work: Callable[[], Awaitable[object]], seconds: float) -> None:

@@ -24,8 +24,8 @@ from bot.github.app import OAuthClient, app_deliveries, installation_ids
 from bot.github.client import GitHub
 from bot.github.connection import SECONDS_BETWEEN_WRITES, AppSession
 from bot.jobs.context import JobContextFactory, JobServices, Listener
-from bot.jobs.pipeline import HELD_SECONDS, Acknowledger, Worker
-from bot.jobs.repo_events import Receipt
+from bot.jobs.pipeline import HOLD_SECONDS, Acknowledger, Worker
+from bot.jobs.repo_events import EventFilter
 from bot.jobs.waiting import Patience
 from bot.publishing.markdown import redact_inertly
 from bot.publishing.redact import Redactor
@@ -198,7 +198,7 @@ async def build_service(
             slots=open_slots(store),
             drain_seconds=settings.drain_seconds,
         )
-        skip_reason = Receipt(queue, ledger, shared.configs, review_on=settings.agent.review_on).unneeded
+        skip_reason = EventFilter(queue, ledger, shared.configs, review_on=settings.agent.review_on).drop_reason
         accepted, answered = acknowledger.acknowledge, metrics.count_delivery
         app = make_app(
             _webhook_options(settings), queue, on_accepted=accepted, skip_reason=skip_reason, on_response=answered
@@ -224,7 +224,7 @@ def _webhook_options(settings: Settings) -> WebhookOptions:
             trusted_bots=settings.agent.trusted_bots,
             start_label=settings.agent.start_label,
         ),
-        held_seconds=HELD_SECONDS,
+        held_seconds=HOLD_SECONDS,
         folder=settings.agent.data_dir,
     )
 

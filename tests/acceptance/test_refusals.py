@@ -26,7 +26,7 @@ async def waits(stage: Stage, job_id: str) -> Request:
         stored = await stage.queue.get(job_id)
         if stored is None or stored.state is not JobState.WAITING:
             return None
-        return await waiting.asked(StoredRecord(stage.queue, job_id))
+        return await waiting.latest(StoredRecord(stage.queue, job_id))
 
     return await eventually(parked)
 

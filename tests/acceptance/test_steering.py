@@ -204,7 +204,7 @@ async def test_a_message_that_comes_while_the_log_of_a_failed_run_is_kept_is_not
 ) -> None:
     async with staged(hub, tmp_path, []) as stage:
         issue = stage.issue()
-        late, keep_log = list[Comment](), JobServices.keep_log
+        late, keep_log = list[Comment](), JobServices.store_log
 
         async def slowly(services: JobServices, job: Job) -> None:
             if not late and services.has_session(job):  # also called before a run begins
@@ -212,7 +212,7 @@ async def test_a_message_that_comes_while_the_log_of_a_failed_run_is_kept_is_not
                 assert (await stage.end_of(late[0])).state is JobState.DONE
             await keep_log(services, job)
 
-        monkeypatch.setattr(JobServices, "keep_log", slowly)
+        monkeypatch.setattr(JobServices, "store_log", slowly)
         end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.FAILED, end
         assert "This message came too late; send it again: `but leave the docs alone`" in end.status

@@ -37,17 +37,17 @@ NEEDS_A_YES = acting('write_file("calc.py")\nexecute("main", "make mischief")', 
 def unheard(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """GitHub does not answer any more once a job has ended well; set when it is asked."""
     asked = asyncio.Event()
-    recorded = reports.recorded
+    recorded = reports.render_ending
 
     async def hang(
-        context: JobContext, ending: Ending, *, checked: str | None, wanted: tuple[Notify, ...]
+        context: JobContext, ending: Ending, *, head_sha: str | None, notify_on: tuple[Notify, ...]
     ) -> RecordedEnding | None:
         if ending.state is JobState.DONE and not asked.is_set():
             asked.set()
             await asyncio.Event().wait()
-        return await recorded(context, ending, checked=checked, wanted=wanted)
+        return await recorded(context, ending, head_sha=head_sha, notify_on=notify_on)
 
-    monkeypatch.setattr(reports, "recorded", hang)
+    monkeypatch.setattr(reports, "render_ending", hang)
     return asked
 
 
@@ -80,7 +80,7 @@ async def test_an_undo_that_was_done_but_not_told_is_told(
         pull = first.pull()
         assert (await first.ask(pull.number, "/codepilot fix")).state is JobState.DONE
         made = hub.branches(first.repo)["topic"]
-        sent, checked = asyncio.Event(), JobPipeline.checked
+        sent, checked = asyncio.Event(), JobPipeline.check_head
 
         async def hang(pipeline: JobPipeline) -> str | None:
             if pipeline._context.job.is_from_event:  # of the review that nobody wanted
@@ -90,7 +90,7 @@ async def test_an_undo_that_was_done_but_not_told_is_told(
             return None
 
         with monkeypatch.context() as patched:
-            patched.setattr(JobPipeline, "checked", hang)
+            patched.setattr(JobPipeline, "check_head", hang)
             command = first.say(pull.number, "/codepilot undo")
             await asyncio.wait_for(sent.wait(), 30)
             job_id = await first.job_of(command)
@@ -106,7 +106,7 @@ async def test_a_stop_that_is_heard_while_a_job_begins_to_wait_ends_it(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[Signal] = []
-    hear, ask = AgentRun.handle_signal, waiting.ask
+    hear, ask = AgentRun.handle_signal, waiting.store_request
 
     def overheard(agent_run: AgentRun, signal: Signal) -> None:
         hear(agent_run, signal)
@@ -121,7 +121,7 @@ async def test_a_stop_that_is_heard_while_a_job_begins_to_wait_ends_it(
             await eventually(lambda: heard)
 
         monkeypatch.setattr(AgentRun, "handle_signal", overheard)
-        monkeypatch.setattr(waiting, "ask", slowly)
+        monkeypatch.setattr(waiting, "store_request", slowly)
         end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.STOPPED, end
         assert "Stopped by @mona." in end.status
@@ -253,7 +253,7 @@ async def test_a_job_stays_held_while_its_greeting_may_still_be_on_its_way(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(JobPipeline, "acknowledge", hang)
-    monkeypatch.setattr(pipeline_module, "GREET_SECONDS", 0.01)
+    monkeypatch.setattr(pipeline_module, "ACKNOWLEDGE_SECONDS", 0.01)
     async with staged(hub, tmp_path, held=True) as stage:
         await stage.job_of(stage.say(stage.issue().number, "/codepilot fix"))
         await eventually(lambda: "not acknowledged:" in caplog.text)
@@ -397,7 +397,7 @@ async def test_a_request_that_was_not_told_yet_is_told_and_nobody_answers_it_bef
         await asyncio.Event().wait()
 
     with monkeypatch.context() as patched:
-        patched.setattr(waiting, "ask", hang)
+        patched.setattr(waiting, "store_request", hang)
         async with staged(hub, tmp_path, [asks], operator=ASKING) as first:
             issue = first.issue()
             command = first.say(issue.number, "/codepilot fix")

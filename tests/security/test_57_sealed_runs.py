@@ -12,7 +12,7 @@ import pytest
 from bot.domain.job import JobState, Repo
 from bot.git.errors import ChangeError
 from bot.git.tree import CarriedChanges, CarriedFile, write_changes
-from bot.jobs.handover import member_of
+from bot.jobs.handover import read_member
 from bot.jobs.storage import MAX_SEALED_BYTES, OtherKeyError, SavedJob, SealError, seal, unseal
 from bot.queue.records import JobRecord, encode_record
 from localhub import LocalHub
@@ -84,7 +84,7 @@ def _zip(path: Path, files: dict[str, bytes]) -> str:
 def test_a_hostile_zip_is_not_unpacked(tmp_path: Path, files: dict[str, bytes], why: str) -> None:
     path = _zip(tmp_path / "a.zip", files)
     with pytest.raises(ValueError, match=why):
-        member_of(path, "state", 1_000_000)
+        read_member(path, "state", 1_000_000)
     assert [each.name for each in tmp_path.iterdir()] == ["a.zip"]
 
 

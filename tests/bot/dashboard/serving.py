@@ -84,8 +84,8 @@ async def served(
         redactor=Redactor([SECRET]),
         strip_local_paths=lambda text: text,
         session_events=lambda _job: site[0].events,
-        sessions=SimpleNamespace(stamp=lambda _job_id: str(len(site[0].events))),
-        work=SimpleNamespace(patch=lambda _job_id: site[0].patch),
+        sessions=SimpleNamespace(version=lambda _job_id: str(len(site[0].events))),
+        work=SimpleNamespace(excerpt=lambda _job_id: site[0].patch),
     )
     reader = DashboardReader(engine, cast("JobServices", services), list, trace_url="")
     live = LivePages(engine.pulse, reader.log_stamp, poll_seconds=0.02)

@@ -143,7 +143,7 @@ async def test_approvals_are_shown_in_the_order_in_which_they_were_answered() ->
     record = StoredRecord(engine, "j1")
     for request_id in ("aa", "bb", "cc"):
         given = ApprovalAnswer(request_id=request_id, approved=True, note="", by=Actor(id=1, login="mona"))
-        assert await waiting.answer(record, given)
+        assert await waiting.store_answer(record, given)
     shown = _view(await record.read()).approvals
     assert [each.title for each in shown] == ["request aa", "request bb", "request cc"]
 

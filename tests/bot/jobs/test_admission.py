@@ -125,7 +125,7 @@ async def test_an_attempt_that_asked_or_finished_pins_the_later_ones() -> None:
     asked, finished = await _context(), await _context(work=object())
     for context in (asked, finished):
         await pin_base(context, FIRST)
-    await waiting.ask(asked.record, ASKED)
+    await waiting.store_request(asked.record, ASKED)
     for context in (asked, finished):
         assert (await pin_base(context, replace(FIRST, bound_to_sha="b" * 40))).bound_to_sha == "a" * 40
 
@@ -298,7 +298,7 @@ async def _issue_context(*pulls: PullFacts, command: Command | None = None, genu
     )
     services = SimpleNamespace(
         conventions=Conventions(),
-        made=lambda _pull, _job: genuine,
+        is_own=lambda _pull, _job: genuine,
         has_session=lambda _job: False,
         work=SimpleNamespace(find=answering(object())),
     )

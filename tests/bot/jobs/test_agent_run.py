@@ -125,7 +125,7 @@ class _Reporter:
     progress: Progress = field(default_factory=lambda: Progress(awaits="the model service"))
     views: list[dict[str, Any]] = field(default_factory=list)
 
-    def now(self, **changes: Any) -> None:  # noqa: ANN401 - whatever a StatusView takes
+    def view(self, **changes: Any) -> None:  # noqa: ANN401 - whatever a StatusView takes
         self.views.append(changes)
 
 
@@ -202,7 +202,7 @@ async def test_what_a_run_has_come_to_is_not_done_again(outcome: Outcome | None,
 
 BASE = "a" * 40
 SOURCE = Source(url="/origin", token="", ref="refs/heads/main", sha=BASE)
-REPORTER = cast("StatusReporter", SimpleNamespace(tell=lambda _activity: None))
+REPORTER = cast("StatusReporter", SimpleNamespace(add_activity=lambda _activity: None))
 
 
 @dataclass(slots=True)
@@ -337,7 +337,7 @@ async def _approval_context(kind: str = "issue") -> JobContext:
     await engine.accept(job)
     context = context_of(engine, job)
     answer = ApprovalAnswer(request_id="7f3a", approved=True, note="", by=job.actor, like=("make *",))
-    await waiting.answer(context.record, answer)
+    await waiting.store_answer(context.record, answer)
     return context
 
 
@@ -361,7 +361,7 @@ async def test_what_fits_the_pattern_is_approved_and_nothing_else_is_answered() 
 async def test_a_push_voids_it_while_the_run_goes_on() -> None:
     context = await _approval_context()
     approve = approve_similar(context, _pull_assignment())
-    await waiting.void_alike(context.record)
+    await waiting.revoke_patterns(context.record)
     assert await approve(_call("make lint")) is None
 
 

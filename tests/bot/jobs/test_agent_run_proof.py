@@ -56,7 +56,7 @@ class _Reporter:
     progress: Progress
     told: list[Activity] = field(default_factory=list)
 
-    def tell(self, activity: Activity) -> None:
+    def add_activity(self, activity: Activity) -> None:
         self.told.append(activity)
 
 
@@ -145,7 +145,7 @@ async def test_a_session_is_dropped_only_when_what_the_run_came_to_is_kept(*, ke
         results.append((job_id, work, change))
 
     context = _context(
-        keep_log=answering(None), work=SimpleNamespace(keep=store), forget_session=lambda job: dropped.append(job.id)
+        store_log=answering(None), work=SimpleNamespace(save=store), forget_session=lambda job: dropped.append(job.id)
     )
     outcome = Outcome(status=Status.FINISHED, summary="Fixed.")
     reporter = cast("StatusReporter", _Reporter(Progress(steps=3)))

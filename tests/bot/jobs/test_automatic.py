@@ -26,7 +26,7 @@ from bot.github.types import (
 )
 from bot.jobs.access import PhaseReader
 from bot.jobs.automatic import ci_skip_ending, early_skip_reason, is_automatic_review, review_skip_reason
-from bot.jobs.context import Ending, JobContext, KnownConfigs, ShortReply
+from bot.jobs.context import ConfigCache, Ending, JobContext, ShortReply
 from bot.permissions.levels import Conventions
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.markdown import Allowlist
@@ -113,7 +113,7 @@ async def _context(
     await engine.accept(job)
     usual: dict[str, object] = {
         "conventions": Conventions(),
-        "configs": KnownConfigs(),
+        "configs": ConfigCache(),
         "is_long_running": True,
         "marker_key": KEY,
         "allowed": lambda _job: ALLOWED,
@@ -122,7 +122,7 @@ async def _context(
         "work": SimpleNamespace(find=answering(None)),
     }
     common = SimpleNamespace(**{**usual, **services})
-    common.configs.learn(10, config or RepoConfig())
+    common.configs.put(10, config or RepoConfig())
     return context_of(engine, job, github=github, services=common, ledger=ledger or InMemoryLedger(engine))
 
 
@@ -379,8 +379,8 @@ def _review_context(job: Job, *reviews: ReviewFacts, is_long_running: bool = Tru
 
 
 async def _wanted(job: Job, config: RepoConfig, *operator: ReviewEvent) -> bool:
-    configs = KnownConfigs()
-    configs.learn(10, config)
+    configs = ConfigCache()
+    configs.put(10, config)
     bounds = Bounds(limits=RunLimits(), review_on=frozenset(operator))
     return not await early_skip_reason(_review_context(job, configs=configs, bounds=bounds))
 

@@ -17,9 +17,9 @@ from bot.github.client import GitHub
 from bot.github.issues import Comments
 from bot.github.types import CommentFacts, GitHubError, Snapshot, Spot
 from bot.jobs.access import ThreadSnapshot
-from bot.jobs.context import Ending, Handover, JobContext, JobServices, ShortReply
+from bot.jobs.context import Ending, JobContext, JobServices, ShortReply, WorkflowResume
 from bot.jobs.handover import SESSION_FILE, handle_steering
-from bot.jobs.storage import FileJobSessions, SavedJob, digest_of, seal
+from bot.jobs.storage import FileJobSessions, SavedJob, comment_digest, seal
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from bot.queue.records import ApprovalsRecord, CommentRecord, GitHubPost, JobRecord, Request, encode_record
 from localhub import LocalHub
@@ -56,7 +56,7 @@ class Waits:
             session={"session.jsonl": b"{}\n"},
             patch=b"the patch",
             work=CarriedChanges(),
-            comment=digest_of(self.comment.body if comment is None else comment),
+            comment=comment_digest(self.comment.body if comment is None else comment),
         )
         return seal(saved, key)
 
@@ -83,7 +83,9 @@ class Waits:
         engine, place = InMemoryEngine(), self.directory / f"run-{self.runs}"
         job = replace(self.job, id="answer", delivery_id="answer", command=command, origin=Origin(kind="button", id=1))
         await engine.accept(job)
-        handover = Handover(key=KEY, folder=place / "sealed", sessions=FileJobSessions(place / "sessions"), plain=True)
+        handover = WorkflowResume(
+            key=KEY, folder=place / "sealed", sessions=FileJobSessions(place / "sessions"), plain=True
+        )
         services = SimpleNamespace(
             handover=handover,
             ca_file=None,
@@ -123,7 +125,7 @@ async def test_what_waits_is_resumed_with_all_that_was_kept_and_its_comment_says
     assert waits.kept == {"asked": b"the patch"}
     handover = context.services.handover
     assert handover is not None
-    assert handover.sessions.files("asked", most=100) == {"session.jsonl": b"{}\n"}
+    assert handover.sessions.files("asked", max_bytes=100) == {"session.jsonl": b"{}\n"}
     assert set(handover.saved) == handover.claimed == {"asked"}
 
 

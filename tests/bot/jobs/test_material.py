@@ -23,7 +23,7 @@ from bot.github.types import CommentFacts, GitHubError, JobFacts, RedCheck, Revi
 from bot.jobs import material
 from bot.jobs.access import PhaseReader
 from bot.jobs.admission import Assignment
-from bot.jobs.material import FailedLogs, gather, linked, run_behind
+from bot.jobs.material import FailedLogs, find_run_id, gather, select_lines
 from bot.jobs.setup import RepoSettings
 from bot.permissions.levels import Grant
 from bot.permissions.repo_config import RepoConfig
@@ -70,7 +70,7 @@ BY_CI = Origin(kind="ci", id=501, name="CI", conclusion="failure")
     ],
 )
 def test_lines_of_a_linked_file_are_those_that_read_file_numbers(fragment: str, place: str, text: str) -> None:
-    assert linked("a.py", fragment, TEXT) == LinkedFile(place=place, text=text)
+    assert select_lines("a.py", fragment, TEXT) == LinkedFile(place=place, text=text)
 
 
 def _failing(error: Exception) -> Callable[..., Awaitable[Any]]:
@@ -230,7 +230,7 @@ def check(html_url: str) -> RedCheck:
 
 def test_the_run_of_the_first_check_that_has_one_is_meant() -> None:
     checks = [check(""), check(f"{SERVER}/o/r/runs/7"), check(f"{SERVER}/o/r/actions/runs/12/job/34")]
-    assert run_behind(SERVER, "o/r", checks) == 12
+    assert find_run_id(SERVER, "o/r", checks) == 12
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_the_run_of_the_first_check_that_has_one_is_meant() -> None:
     ],
 )
 def test_other_addresses_name_no_run_of_this_repository(address: str) -> None:
-    assert run_behind(SERVER, "o/r", [check(address)]) == 0
+    assert find_run_id(SERVER, "o/r", [check(address)]) == 0
 
 
 LOG = b"2026-01-01T00:00:00.0000000Z ##[group]Run pytest\n2026-01-01T00:00:01.0000000Z ##[error]1 failed in %b\n"
@@ -299,7 +299,7 @@ async def _read_log(logs: _Logs, monkeypatch: pytest.MonkeyPatch, *names: str) -
     monkeypatch.setattr(material, "save_log", logs.save)
     github = cast("GitHub", SimpleNamespace(runs=logs))
     found: list[str | LogError] = []
-    async with FailedLogs(github, "octo/calc", 501, 1, plain=True).opened() as opened:
+    async with FailedLogs(github, "octo/calc", 501, 1, plain=True).open() as opened:
         for number, name in enumerate(names):
             job = JobFacts(id=number, name=name, conclusion="failure", steps=(), labels=(), check_id=0, html_url="")
             try:
@@ -421,7 +421,7 @@ async def _shown(github: _GitHub, found: Sequence[Picture], *, sees: bool = True
     services = SimpleNamespace(pictures=on, server_url=SERVER, ca_file=None)
     context = context_of(InMemoryEngine(), a_job(), github=SimpleNamespace(comments=github), services=services)
     brief = Brief(goal="Fix it.", quotes=(), notes=(), pictures=tuple(found))
-    return await material.shown(context, "octo/calc", brief, sees=sees)
+    return await material.fetch_pictures(context, "octo/calc", brief, sees_images=sees)
 
 
 def _noted(task: Task) -> str:

@@ -48,7 +48,7 @@ class _Contexts:
             strip_local_paths=lambda text: text,
             redactor=Redactor([]),
         )
-        self.services.keep_log = partial(JobServices.keep_log, cast("Any", self.services))
+        self.services.store_log = partial(JobServices.store_log, cast("Any", self.services))
         self.logs: dict[str, float | None] = {}
         self._error = error
 
@@ -59,7 +59,7 @@ class _Contexts:
         self.logs[job.id] = cost_usd
 
     @asynccontextmanager
-    async def opened(self, _: Job) -> AsyncIterator[JobContext]:
+    async def open(self, _: Job) -> AsyncIterator[JobContext]:
         if self._error is not None:
             raise self._error
         phases = SimpleNamespace(begin=lambda _name: None)
@@ -221,7 +221,7 @@ class _SilentContexts:
     asked: list[str] = field(default_factory=list)
 
     @asynccontextmanager
-    async def opened(self, job: Job) -> AsyncIterator[JobContext]:
+    async def open(self, job: Job) -> AsyncIterator[JobContext]:
         self.asked.append(job.id)
         await asyncio.Event().wait()
         yield cast("Any", None)
@@ -232,10 +232,10 @@ async def test_who_waits_in_line_to_be_greeted_gives_up_in_time_too(
 ) -> None:
     contexts = _SilentContexts()
     greeting = pipeline.Acknowledger(cast("JobContextFactory", contexts))
-    for number in range(pipeline.AT_ONCE):
+    for number in range(pipeline.MAX_CONCURRENT):
         greeting.acknowledge(a_job(f"j{number}"))
-    await eventually(lambda: len(contexts.asked) == pipeline.AT_ONCE)
-    monkeypatch.setattr(pipeline, "GREET_SECONDS", 0.1)
+    await eventually(lambda: len(contexts.asked) == pipeline.MAX_CONCURRENT)
+    monkeypatch.setattr(pipeline, "ACKNOWLEDGE_SECONDS", 0.1)
     greeting.acknowledge(a_job("late"))
     await eventually(lambda: "not acknowledged: GitHub did not answer in time" in caplog.text, within=5.0)
     assert "late" not in contexts.asked
@@ -259,17 +259,17 @@ class _BrokenContexts:
 
     queue: _BrokenQueue = field(default_factory=_BrokenQueue)
 
-    def opened(self, _: Job) -> AbstractAsyncContextManager[JobContext]:
+    def open(self, _: Job) -> AbstractAsyncContextManager[JobContext]:
         raise QueueError("the job database is gone")
 
 
-@pytest.mark.parametrize("waiting", [0, pipeline.WAITING])
+@pytest.mark.parametrize("waiting", [0, pipeline.MAX_WAITING])
 async def test_a_database_that_is_gone_fails_no_greeting(
     waiting: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     unheard = list[object]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
-    monkeypatch.setattr(pipeline, "WAITING", pipeline.WAITING - waiting)
+    monkeypatch.setattr(pipeline, "MAX_WAITING", pipeline.MAX_WAITING - waiting)
     contexts = _BrokenContexts()
     greeting = pipeline.Acknowledger(cast("JobContextFactory", contexts))
     greeting.acknowledge(a_job())

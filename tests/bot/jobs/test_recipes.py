@@ -10,7 +10,7 @@ import pytest
 from bot.domain.commands import Ask, ChecksFailed, StartRecipe
 from bot.domain.job import Job, Thread
 from bot.github.types import GitHubError
-from bot.jobs.context import JobContext, KnownConfigs
+from bot.jobs.context import ConfigCache, JobContext
 from bot.jobs.recipes import recipes_text, start_after_run, start_recipe
 from bot.permissions.repo_config import RepoConfig, parse_recipe
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
@@ -79,8 +79,8 @@ async def test_a_recipe_that_was_changed_just_now_starts_nothing(file: bytes) ->
 
 async def test_each_reason_for_which_a_recipe_is_not_started_is_told_within_the_hour() -> None:
     engine = InMemoryEngine()
-    ledger, services = InMemoryLedger(engine), SimpleNamespace(configs=KnownConfigs())
-    services.configs.learn(REPO.id, CONFIG)
+    ledger, services = InMemoryLedger(engine), SimpleNamespace(configs=ConfigCache())
+    services.configs.put(REPO.id, CONFIG)
     told = []
     wrong, still_wrong = b"---\non: 3\n---\nx", b"---\non: {}\n---\nx"
     asked = [("after-ci", each) for each in (None, wrong, still_wrong, still_wrong, AFTER_CI, AFTER_CI)]
@@ -99,13 +99,13 @@ async def test_each_reason_for_which_a_recipe_is_not_started_is_told_within_the_
 
 
 async def test_the_help_says_in_sentences_what_starts_each_recipe() -> None:
-    engine, services = InMemoryEngine(), SimpleNamespace(configs=KnownConfigs())
+    engine, services = InMemoryEngine(), SimpleNamespace(configs=ConfigCache())
     files = {
         "weekly": b"---\non: {schedule: '17 6 * * 1'}\ndescription: Report what is new\n---\nReport.\n",
         "bare": b"---\non: comment\n---\nDo it.\n",
     }
     recipes = tuple(parse_recipe(file, name).head for name, file in files.items())
-    services.configs.learn(REPO.id, RepoConfig(recipes=recipes))
+    services.configs.put(REPO.id, RepoConfig(recipes=recipes))
     text = await recipes_text(context_of(engine, a_job(), services=services))
     assert "- `weekly`: Report what is new. Started by schedule `17 6 * * 1` (UTC)." in text
     assert "- `bare`: Started by `/codepilot run bare`." in text

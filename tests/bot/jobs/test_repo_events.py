@@ -26,8 +26,8 @@ from bot.domain.commands import (
 )
 from bot.domain.job import Actor, Job, JobState, Origin, Thread
 from bot.jobs import waiting
-from bot.jobs.context import CONFIG_SECONDS, KnownConfigs
-from bot.jobs.repo_events import Receipt, handle_event, start_ci_fix
+from bot.jobs.context import CONFIG_SECONDS, ConfigCache
+from bot.jobs.repo_events import EventFilter, handle_event, start_ci_fix
 from bot.permissions.repo_config import LabelNames, RepoConfig
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from bot.queue.protocols import Disposition, JobAttempt, JobEnded, PendingReport
@@ -74,16 +74,16 @@ async def _happens(
         discarded.append(job_id)
 
     services = SimpleNamespace(
-        configs=KnownConfigs(),
+        configs=ConfigCache(),
         bounds=Bounds(limits=RunLimits()),
         push_pause=0.0,
         marker=lambda _job: "",
         has_session=lambda _job: False,
-        keep_log=answering(None),
+        store_log=answering(None),
         work=SimpleNamespace(find=answering(None)),
         workspaces=SimpleNamespace(discard=discard),
     )
-    services.configs.learn(10, config or RepoConfig())
+    services.configs.put(10, config or RepoConfig())
     pulls = SimpleNamespace(get=answering(SimpleNamespace(head_sha=head)))
     github, ledger = SimpleNamespace(accounts=account(BOT), pulls=pulls), SimpleNamespace(labels=answering(()))
     ending = await handle_event(context_of(engine, job, github=github, services=services, ledger=ledger), event)
@@ -95,7 +95,7 @@ async def _waiting(engine: InMemoryEngine, job_id: str = "waiting", *, bound_to:
     await engine.restore(a_job(job_id, kind="pull"), JobRecord(), until=FOREVER)
     record = StoredRecord(engine, job_id)
     asked = Request(kind="permission", request_id="7f3a", reason="", preview="rm x", bound_to=bound_to, until=FOREVER)
-    await waiting.ask(record, asked)
+    await waiting.store_request(record, asked)
     return record
 
 
@@ -138,11 +138,11 @@ async def test_a_push_voids_what_was_approved_for_the_rest_of_a_run_and_the_bots
     engine = InMemoryEngine()
     record = await _waiting(engine, bound_to="a" * 40)
     like = ApprovalAnswer(request_id="7f3a", approved=True, note="", by=a_job().actor, like=("rm *",))
-    await waiting.answer(record, like)
+    await waiting.store_answer(record, like)
     await _happens(engine, PushEvent(head_sha=HEAD), by=BOT)
-    assert await waiting.approved_alike(record) == ("rm *",)
+    assert await waiting.approved_patterns(record) == ("rm *",)
     await _happens(engine, PushEvent(head_sha=HEAD))
-    assert await waiting.approved_alike(record) == ()
+    assert await waiting.approved_patterns(record) == ()
 
 
 async def test_a_push_is_reviewed_where_the_repository_wants_it_and_the_review_of_the_one_before_is_dropped() -> None:
@@ -207,8 +207,8 @@ async def _begun(
     job = replace(a_job(event_id, command=command), thread=Thread.of_branch(command.branch))
     await engine.accept(job)
     set_by = LabelGrant(repo_id=10, number=7, name=LABEL, labeller=Actor(id=5, login="setter"), bound_to="", at=0.0)
-    services = SimpleNamespace(configs=KnownConfigs(), is_long_running=True, bounds=Bounds(limits=RunLimits()))
-    services.configs.learn(10, config)
+    services = SimpleNamespace(configs=ConfigCache(), is_long_running=True, bounds=Bounds(limits=RunLimits()))
+    services.configs.put(10, config)
     accounts = account()
     accounts.role_of = answering(role)
     github = SimpleNamespace(
@@ -272,13 +272,13 @@ async def test_nobody_is_behind_the_check_of_another_app() -> None:
 class Desk:
     queue: InMemoryEngine
     ledger: InMemoryLedger
-    configs: KnownConfigs
+    configs: ConfigCache
     clock: Clock
 
     async def kept(self, command: Command) -> bool:
         """Whether a job in the thread of `a_job` is kept."""
-        receipt = Receipt(self.queue, self.ledger, self.configs)
-        return not await receipt.unneeded(a_job("happened", command=command))
+        receipt = EventFilter(self.queue, self.ledger, self.configs)
+        return not await receipt.drop_reason(a_job("happened", command=command))
 
 
 @pytest.fixture
@@ -286,15 +286,15 @@ def desk() -> Desk:
     clock = Clock()
     queue = InMemoryEngine(clock=clock)
     ledger = InMemoryLedger(queue, clock=clock)
-    return Desk(queue=queue, ledger=ledger, configs=KnownConfigs(clock), clock=clock)
+    return Desk(queue=queue, ledger=ledger, configs=ConfigCache(clock), clock=clock)
 
 
 async def test_a_label_is_kept_until_somebody_has_looked_what_labels_are_called(desk: Desk) -> None:
     noise = LabelEvent(label="bug", bound_to=HEAD)
     assert await desk.kept(noise)
-    desk.configs.learn(11, RepoConfig())
+    desk.configs.put(11, RepoConfig())
     assert await desk.kept(noise)
-    desk.configs.learn(10, RepoConfig(labels=LabelNames(start="bot: go", auto="Trusted")))
+    desk.configs.put(10, RepoConfig(labels=LabelNames(start="bot: go", auto="Trusted")))
     assert not await desk.kept(noise)
     for name in ("BOT: go", "trusted", "codepilot:ask"):
         assert await desk.kept(replace(noise, label=name))
@@ -304,7 +304,7 @@ async def test_a_label_is_kept_until_somebody_has_looked_what_labels_are_called(
 
 
 async def test_a_push_is_kept_where_work_is_alive_or_a_label_is_bound_to_a_commit(desk: Desk) -> None:
-    desk.configs.learn(10, RepoConfig())
+    desk.configs.put(10, RepoConfig())
     assert not await desk.kept(PushEvent(head_sha=HEAD))
     grant = LabelGrant(repo_id=10, number=7, name="n", labeller=Actor(id=1, login="a"), bound_to="c" * 40, at=1.0)
     await desk.ledger.save_label(replace(grant, number=8))
@@ -314,7 +314,7 @@ async def test_a_push_is_kept_where_work_is_alive_or_a_label_is_bound_to_a_commi
 
 
 async def test_a_push_is_kept_while_there_is_work_of_an_issue_that_may_go_on_in_the_pull_request(desk: Desk) -> None:
-    desk.configs.learn(10, RepoConfig())
+    desk.configs.put(10, RepoConfig())
     await desk.queue.accept(a_job("other", kind="pull", number=8))
     assert not await desk.kept(PushEvent(head_sha=HEAD))
     await desk.queue.accept(a_job("work", kind="issue", number=9))
@@ -324,9 +324,9 @@ async def test_a_push_is_kept_while_there_is_work_of_an_issue_that_may_go_on_in_
 async def test_failed_checks_are_kept_where_they_may_be_wanted(desk: Desk) -> None:
     red = ChecksFailed(run_id=1, name="CI", conclusion="failure", head_sha=HEAD, branch="topic", pull=7)
     assert await desk.kept(red)
-    desk.configs.learn(10, RepoConfig(fix_ci=("pull-requests",)))
+    desk.configs.put(10, RepoConfig(fix_ci=("pull-requests",)))
     assert await desk.kept(red)
-    desk.configs.learn(10, RepoConfig())
+    desk.configs.put(10, RepoConfig())
     assert not await desk.kept(red)
     label = LabelGrant(repo_id=10, number=7, name="n", labeller=Actor(id=1, login="a"), bound_to="c" * 40, at=1.0)
     await desk.ledger.save_label(label)
@@ -336,16 +336,16 @@ async def test_failed_checks_are_kept_where_they_may_be_wanted(desk: Desk) -> No
 async def test_a_push_and_a_review_are_kept_where_a_review_may_be_wanted(desk: Desk) -> None:
     commands = (PushEvent(head_sha=HEAD), Review(on="push"), Review(on="opened"), Review(on="ready"))
     assert [await desk.kept(each) for each in commands] == [True] * 4
-    desk.configs.learn(10, RepoConfig())
+    desk.configs.put(10, RepoConfig())
     assert [await desk.kept(each) for each in commands] == [False] * 4
-    desk.configs.learn(10, RepoConfig(review_on=("opened",)))
+    desk.configs.put(10, RepoConfig(review_on=("opened",)))
     assert [await desk.kept(each) for each in commands] == [False, False, True, True]
     assert await desk.kept(Review())
 
 
 @pytest.mark.parametrize("command", [PushEvent(head_sha=HEAD), CloseEvent(), AccessLost(), AccessLost(repo_ids=(10,))])
 async def test_what_ends_or_voids_work_is_kept_while_there_is_some(desk: Desk, command: Command) -> None:
-    desk.configs.learn(10, RepoConfig())
+    desk.configs.put(10, RepoConfig())
     await desk.queue.accept(replace(a_job("other", number=8), installation=31, repo=replace(a_job().repo, id=11)))
     assert not await desk.kept(command)
     await desk.queue.accept(a_job("work"))
@@ -359,5 +359,5 @@ async def test_what_ends_or_voids_work_is_kept_while_there_is_some(desk: Desk, c
 
 @pytest.mark.parametrize("command", [Stop(), Help(), AssignEvent(assignee_id=1)])
 async def test_a_persons_word_is_always_kept(desk: Desk, command: Command) -> None:
-    desk.configs.learn(10, RepoConfig())
+    desk.configs.put(10, RepoConfig())
     assert await desk.kept(command)

@@ -17,7 +17,7 @@ from bot.github.client import GitHub
 from bot.github.types import FileTooLargeError, FolderFile
 from bot.jobs.access import PhaseReader
 from bot.jobs.agent_run import fence_json
-from bot.jobs.repo_settings import find_recipe, find_recipes, on_default_branch, output_schema_of
+from bot.jobs.repo_settings import default_settings, find_recipe, find_recipes, load_output_schema
 from bot.permissions.levels import Conventions
 from bot.permissions.repo_config import PATH, RecipeError, fallback_config
 from bot.queue.memory import InMemoryEngine
@@ -45,7 +45,7 @@ async def test_files_that_github_gives_out_by_their_blobs_alone_are_too_large() 
     github = cast("GitHub", SimpleNamespace(repos=SimpleNamespace(file_at=file_at)))
     with pytest.raises(RecipeError, match="has 99,000,000 bytes; the limit is 16,000"):
         await find_recipe(github, "octo/calc", "large")
-    assert await on_default_branch(PhaseReader(github), "octo/calc") == fallback_config()
+    assert await default_settings(PhaseReader(github), "octo/calc") == fallback_config()
 
 
 SCHEMA_PATH = ".github/triage.schema.json"
@@ -62,7 +62,7 @@ async def _schema(wanted: Mapping[str, Any] | str | None, content: bytes | None 
         return None if content is None else Blob(id="1", content=content)
 
     services = SimpleNamespace(conventions=Conventions(output_schema=wanted), workspaces=SimpleNamespace(read=read))
-    return await output_schema_of(context_of(InMemoryEngine(), a_job(), services=services), 10, BASE)
+    return await load_output_schema(context_of(InMemoryEngine(), a_job(), services=services), 10, BASE)
 
 
 async def test_a_schema_is_the_inputs_own_or_the_base_branchs() -> None:

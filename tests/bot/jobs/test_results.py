@@ -23,7 +23,14 @@ from bot.github.types import CommentFacts, GitHubError, ReviewCommentFacts, Revi
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import Assignment
 from bot.jobs.context import JobContext
-from bot.jobs.results import left_out, pending_view, publication_request, read_review, resolve_undo_target, send_review
+from bot.jobs.results import (
+    pending_view,
+    publication_request,
+    read_review,
+    remove_blocked,
+    resolve_undo_target,
+    send_review,
+)
 from bot.jobs.setup import RepoSettings
 from bot.permissions.levels import Conventions, Grant, Refusal
 from bot.permissions.repo_config import RepoConfig
@@ -178,7 +185,7 @@ def _tree(tree: _Tree) -> Tree:
 
 async def test_each_file_is_left_out_once_however_many_rules_name_it() -> None:
     tree = _Tree()
-    part = await left_out(_tree(tree), CHANGE, (LOCK, BOTH), str)
+    part = await remove_blocked(_tree(tree), CHANGE, (LOCK, BOTH), str)
     assert tree.asked == [{"uv.lock", "ci.yml"}]
     assert part.rest is not None
     assert [each.path for each in part.rest.files] == ["a.py"]
@@ -189,18 +196,18 @@ async def test_each_file_is_left_out_once_however_many_rules_name_it() -> None:
 
 async def test_nothing_is_published_where_nothing_is_left() -> None:
     change = replace(CHANGE, files=CHANGE.files[1:2], patch=_section("uv.lock"))
-    assert (await left_out(_tree(_Tree()), change, (LOCK,), str)).rest is None
+    assert (await remove_blocked(_tree(_Tree()), change, (LOCK,), str)).rest is None
 
 
 async def test_the_whole_change_is_kept_where_the_rest_cannot_stand_alone() -> None:
-    part = await left_out(_tree(_Tree(inseparable=True)), CHANGE, (LOCK,), str)
+    part = await remove_blocked(_tree(_Tree(inseparable=True)), CHANGE, (LOCK,), str)
     assert (part.rest, part.patch) == (None, CHANGE.patch)
 
 
 @pytest.mark.parametrize("line", ["+hunter2", "+" + "x" * 600_000], ids=["secret", "long"])
 async def test_what_cannot_be_shown_whole_is_kept_all_the_same(line: str) -> None:
     change = replace(CHANGE, patch=_section("a.py") + _section("uv.lock", line))
-    part = await left_out(_tree(_Tree()), change, (LOCK,), lambda text: text.replace("hunter2", "…"))
+    part = await remove_blocked(_tree(_Tree()), change, (LOCK,), lambda text: text.replace("hunter2", "…"))
     assert part.diff == ""
     assert part.patch == _section("uv.lock", line)
 

@@ -17,9 +17,17 @@ from bot.github.client import GitHub
 from bot.github.rate_limit import Limits
 from bot.github.types import GitHubError
 from bot.jobs import status
-from bot.jobs.context import Ending, JobContext, spot_of
-from bot.jobs.reports import LATE_SECONDS, keep, tell
-from bot.jobs.status import JobCheckRun, StatusComment, background, edit_pause, lacking, notice_of, show_parts
+from bot.jobs.context import Ending, JobContext, reply_target
+from bot.jobs.reports import LATE_SECONDS, post_ending, store_ending
+from bot.jobs.status import (
+    JobCheckRun,
+    StatusComment,
+    background,
+    edit_pause,
+    notice_text,
+    post_parts,
+    read_hint,
+)
 from bot.permissions.repo_config import Notify
 from bot.publishing.checks import Check
 from bot.publishing.markdown import Allowlist
@@ -119,7 +127,7 @@ async def test_it_is_kept_fresh_with_the_boards_beside_it_and_trouble_stops_noth
         return a_view(job, seconds)
 
     world.hub.faults.add("POST", "*/comments", "502")
-    async with status.kept_fresh(now, seconds=0.01, check=cast("JobCheckRun", Board())):
+    async with status.refreshing(now, seconds=0.01, check=cast("JobCheckRun", Board())):
         await eventually(lambda: len(shown) > 2 and bool(said(world, job.thread.number)))
     count = len(shown)
     await asyncio.sleep(0)
@@ -129,12 +137,12 @@ async def test_it_is_kept_fresh_with_the_boards_beside_it_and_trouble_stops_noth
 @pytest.mark.parametrize("kind", ["comment", "review", "label", "assignment", "button", "ci", "event"])
 def test_all_else_is_answered_below_the_thread(kind: str) -> None:
     job = replace(a_job(number=3), origin=Origin(kind=kind, id=5))  # type: ignore[arg-type] # one of them
-    assert (spot_of(job).kind, spot_of(job).number) == ("thread", 3)
+    assert (reply_target(job).kind, reply_target(job).number) == ("thread", 3)
 
 
 def test_the_first_comment_about_lines_is_its_own_threads_root() -> None:
     job = replace(a_job(number=3, kind="pull"), origin=Origin(kind="review_comment", id=5))
-    assert spot_of(job).root == 5
+    assert reply_target(job).root == 5
 
 
 @pytest.mark.parametrize(
@@ -158,7 +166,7 @@ async def test_while_others_have_something_to_write_a_run_that_goes_on_says_noth
         asked += 1
         return a_view(job, float(asked * 100))
 
-    async with pace.turn(), status.kept_fresh(now, seconds=0.01):
+    async with pace.turn(), status.refreshing(now, seconds=0.01):
         await eventually(lambda: pace.waiting == 1)
         assert asked == 1
     assert pace.waiting == 0
@@ -355,7 +363,7 @@ def ending(state: JobState, *, seconds: float = 500.0, login: str = "mona", requ
     ],
 )
 def test_what_takes_long_or_needs_a_person_is_told(given: Ending, wanted: tuple[Notify, ...], told: str) -> None:
-    said = notice_of(given, wanted)
+    said = notice_text(given, wanted)
     assert (told in said) if told else (said == "")
 
 
@@ -368,7 +376,7 @@ def test_a_notice_mentions_the_asker_and_nobody_else() -> None:
 async def test_the_repository_says_whether_its_people_are_told(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, count: int
 ) -> None:
-    monkeypatch.setattr(status, "LONG_SECONDS", 0.0)
+    monkeypatch.setattr(status, "NOTICE_SECONDS", 0.0)
     files = {**FILES, ".github/codepilot.yml": file} if file else FILES
     async with staged(hub, tmp_path, [FIX], files=files) as stage:
         issue = stage.issue()
@@ -407,7 +415,7 @@ def _said(world: World) -> list[str]:
 
 
 async def test_all_of_it_is_shown_in_order_and_found_at_the_pages(world: World) -> None:
-    pages = await show_parts(await _context(world), _view())
+    pages = await post_parts(await _context(world), _view())
     assert _said(world) == LINES
     shown = [each.id for each in world.hub.comments(world.repo, world.issue.number)]
     assert len(shown) > 1
@@ -418,50 +426,50 @@ async def test_it_is_shown_once_however_often_a_worker_dies(world: World) -> Non
     context = await _context(world)
     world.hub.faults.add("POST", "*/comments", "403")
     with pytest.raises(GitHubError):
-        await show_parts(context, _view())
-    pages = await show_parts(context, _view())
-    assert await show_parts(context, _view()) == pages
+        await post_parts(context, _view())
+    pages = await post_parts(context, _view())
+    assert await post_parts(context, _view()) == pages
     assert _said(world) == LINES
 
 
 async def test_an_answer_that_was_lost_makes_no_second_comment(world: World) -> None:
     context = await _context(world)
     world.hub.faults.add("POST", "*/comments", "drop_answer")
-    await show_parts(context, _view())
+    await post_parts(context, _view())
     assert _said(world) == LINES
 
 
 async def test_a_copy_that_github_made_late_points_to_the_one_that_counts_when_the_job_has_ended(world: World) -> None:
     context = await _context(world)
     world.hub.faults.add("POST", "*/comments", "drop")
-    await show_parts(context, _view(lines=LINES[:10]))
+    await post_parts(context, _view(lines=LINES[:10]))
     # The first request was not lost after all.
     [shown] = world.hub.comments(world.repo, world.issue.number)
     await world.github.comments.create(world.name, world.thread, shown.body)
-    await keep(context.record, RecordedEnding(state=JobState.DONE, body=f"done {context.marker}"))
-    assert await tell(context) == LATE_SECONDS
+    await store_ending(context.record, RecordedEnding(state=JobState.DONE, body=f"done {context.marker}"))
+    assert await post_ending(context) == LATE_SECONDS
     assert _said(world) == LINES[:10]
     assert "created this comment late;" in world.hub.comments(world.repo, world.issue.number)[1].body
 
 
 async def test_another_request_is_shown_in_comments_of_its_own(world: World) -> None:
     context = await _context(world)
-    first = await show_parts(context, _view())
-    again = await show_parts(context, _view("90ab", LINES[:10]))
+    first = await post_parts(context, _view())
+    again = await post_parts(context, _view("90ab", LINES[:10]))
     assert set(first).isdisjoint(again)
     assert _said(world) == LINES + LINES[:10]
 
 
 async def test_without_a_thread_or_without_a_request_nothing_is_shown(world: World) -> None:
-    assert await show_parts(await _context(world, branch="main"), _view()) == ()
-    assert await show_parts(await _context(world), replace(_view(), pending=None)) == ()
+    assert await post_parts(await _context(world, branch="main"), _view()) == ()
+    assert await post_parts(await _context(world), replace(_view(), pending=None)) == ()
     assert _said(world) == []
 
 
 @pytest.mark.parametrize("permission", ["actions", "checks"])
 def test_a_workflow_is_told_the_line_of_its_file(permission: str) -> None:
     context = context_of(InMemoryEngine(), a_job(), services=SimpleNamespace(is_long_running=False))
-    told = lacking(context, permission)
+    told = read_hint(context, permission)
     assert f"`{permission}: read`" in told
     assert "`permissions:`" in told
     assert "App" not in told
@@ -470,7 +478,7 @@ def test_a_workflow_is_told_the_line_of_its_file(permission: str) -> None:
 @pytest.mark.parametrize("permission", ["actions", "checks"])
 def test_of_an_app_the_permission_is_named_as_its_settings_name_it(permission: str) -> None:
     context = context_of(InMemoryEngine(), a_job(), services=SimpleNamespace(is_long_running=True))
-    told = lacking(context, permission)
+    told = read_hint(context, permission)
     assert f"*{permission.capitalize()}: read-only*" in told
     assert "workflow" not in told
     assert "accept it in the installation" in told  # a permission that was only granted does nothing yet

@@ -77,9 +77,9 @@ async def test_words_for_a_job_that_asked_a_question_are_its_answer() -> None:
     asked = Request(kind="question", request_id="7f3a", reason="Which?", preview="", bound_to="", until=FOREVER)
     await engine.restore(a_job("a"), JobRecord(), until=FOREVER)
     record = StoredRecord(engine, "a")
-    await waiting.ask(record, asked)
+    await waiting.store_request(record, asked)
     assert (await steered(engine, Continue(message="The second."))).state is JobState.DONE
-    given = await waiting.answered(record, asked)
+    given = await waiting.find_answer(record, asked)
     assert given is not None
     assert (given.note, given.approved) == ("The second.", True)
     stored = await engine.get("a")
@@ -121,13 +121,13 @@ async def test_words_that_answered_a_question_answer_no_other_when_their_worker_
     next_one = replace(first, request_id="08c1", reason="How?")
     await engine.restore(a_job("a"), JobRecord(), until=FOREVER)
     record = StoredRecord(engine, "a")
-    await waiting.ask(record, first)
+    await waiting.store_request(record, first)
     await steered(engine, said)
     assert (await steered(engine, said)).state is JobState.DONE
     await engine.run_next(handler)
-    await waiting.ask(record, next_one)
+    await waiting.store_request(record, next_one)
     assert (await steered(engine, said)).state is JobState.DONE
-    assert await waiting.answered(record, next_one) is None
+    assert await waiting.find_answer(record, next_one) is None
     stored = await engine.get("a")
     assert stored is not None
     assert stored.state is JobState.WAITING  # it heard no message
@@ -190,7 +190,7 @@ async def test_status_says_how_each_job_that_waits_is_answered() -> None:
     for job_id, kind in kinds.items():
         await engine.restore(a_job(job_id), JobRecord(), until=FOREVER)
         asked = Request(kind=kind, request_id=f"7f3{job_id}", reason="", preview="", bound_to="", until=FOREVER)
-        await waiting.ask(StoredRecord(engine, job_id), asked)
+        await waiting.store_request(StoredRecord(engine, job_id), asked)
     ending = await steered(engine, ShowStatus())
     assert isinstance(ending.view, ShortReply)
     question, permission = ending.view.text.splitlines()
@@ -205,14 +205,14 @@ async def test_a_denial_of_a_question_that_was_answered_denies_no_other_request(
     question = Request(kind="question", request_id="7f3a7f3a", reason="", preview="", bound_to="", until=FOREVER)
     wish = replace(question, kind="permission", request_id="08c108c1")
     for asked in (question, wish):
-        await waiting.ask(record, asked)
-        await waiting.note_shown(record, at="")
+        await waiting.store_request(record, asked)
+        await waiting.record_shown(record, at="")
     job = replace(a_job("command"), origin=replace(BUTTON, at="2026-01-02T03:04:05Z"))
     await engine.accept(job)
     context = context_of(engine, job, ledger=InMemoryLedger(engine))
     ending = await steer(context, Deny(request_id="7f3a", why="not that one"), snapshot())
     assert "There is no request `7f3a` here." in ending.reason
-    assert await waiting.answered(record, wish) is None
+    assert await waiting.find_answer(record, wish) is None
 
 
 def test_a_slip_is_answered_on_one_line_with_what_to_write() -> None:

@@ -24,7 +24,7 @@ from bot.jobs.storage import (
     PatchBlobs,
     PatchFiles,
     RunResults,
-    opened,
+    open_session,
 )
 from bot.publishing.status_view import Activity, Progress
 from bot.queue.memory import InMemoryEngine
@@ -77,7 +77,7 @@ async def _engine() -> tuple[InMemoryEngine, StoredRecord]:
 
 async def test_work_is_found_on_another_machine_even_with_text_that_utf8_cannot_hold(make: Make) -> None:
     engine, record = await _engine()
-    await make("one").keep("j1", record, WORK, CHANGE)
+    await make("one").save("j1", record, WORK, CHANGE)
     found = await make("two").find("j1", record)
     assert found is not None
     assert found[0] == WORK
@@ -89,31 +89,31 @@ async def test_work_is_found_on_another_machine_even_with_text_that_utf8_cannot_
 async def test_what_is_left_of_a_patch_or_that_nothing_is_counts_on_every_machine(make: Make) -> None:
     _, record = await _engine()
     one, two = make("one"), make("two")
-    await one.keep("j1", record, WORK, CHANGE)
+    await one.save("j1", record, WORK, CHANGE)
     assert await two.find("j1", record) is not None
-    one.narrow("j1", "part")
-    assert (two.patch("j1"), two.whole("j1")) == ("part", b"part")
-    one.narrow("j1", "")
+    one.reduce("j1", "part")
+    assert (two.excerpt("j1"), two.read("j1")) == ("part", b"part")
+    one.reduce("j1", "")
     assert await two.find("j1", record) is None
-    assert (two.patch("j1"), two.whole("j1"), two.file("j1")) == ("", None, None)
+    assert (two.excerpt("j1"), two.read("j1"), two.file("j1")) == ("", None, None)
 
 
 def test_of_a_very_long_patch_whole_lines_are_shown_and_the_rest_is_told(tmp_path: Path) -> None:
     results = RunResults(PatchFiles(tmp_path), most_bytes=10**9)
     line = f"+{'x' * 999_999}\n"
     results.put("j1", line.encode() * 5)
-    *shown, note = results.patch("j1").splitlines(keepends=True)
+    *shown, note = results.excerpt("j1").splitlines(keepends=True)
     assert shown == [line] * 4
     assert "left out" in note
     results.put("j1", line.encode() * 4)
-    assert results.patch("j1") == line * 4
+    assert results.excerpt("j1") == line * 4
 
 
 async def test_a_result_is_recorded_only_once_its_patch_is_kept(tmp_path: Path) -> None:
     _, record = await _engine()
     gone = open_blobs(f"s3://{s3.BUCKET}/x", BlobAccess(access_key_id="x", endpoint="http://127.0.0.1:9"))
     with pytest.raises(StorageError):
-        await _shared(gone, tmp_path).keep("j1", record, WORK, CHANGE)
+        await _shared(gone, tmp_path).save("j1", record, WORK, CHANGE)
     assert (await record.read()).result is None
 
 
@@ -121,7 +121,7 @@ async def test_a_patch_that_somebody_else_put_into_the_store_is_refused(tmp_path
     _, record = await _engine()
     blobs = open_blobs((tmp_path / "store").as_uri())
     results = _shared(blobs, tmp_path / "copies")
-    await results.keep("j1", record, WORK, CHANGE)
+    await results.save("j1", record, WORK, CHANGE)
     results.put("j2", b"another job's")
     stored = blobs.get("patches/j2.patch", limit=10**6)
     assert stored is not None
@@ -156,7 +156,7 @@ def test_what_is_swept_from_the_store_is_of_jobs_that_are_over_and_the_copies_go
     results = _shared(open_blobs(store.as_uri()), copies)
     for name in ("old", "waits", "new"):
         results.put(name, b"x")
-        assert results.patch(name) == "x"
+        assert results.excerpt(name) == "x"
     for name in ("old", "waits"):
         _left(store / "patches" / f"{name}.patch", 31)
         _left(copies / "copies" / f"{name}.patch", 31)
@@ -166,7 +166,7 @@ def test_what_is_swept_from_the_store_is_of_jobs_that_are_over_and_the_copies_go
 
 async def test_work_that_was_kept_here_before_there_was_a_store_is_found_and_kept_as_long(tmp_path: Path) -> None:
     _, record = await _engine()
-    await RunResults(PatchFiles(tmp_path / "patches"), most_bytes=10**6).keep("j1", record, WORK, CHANGE)
+    await RunResults(PatchFiles(tmp_path / "patches"), most_bytes=10**6).save("j1", record, WORK, CHANGE)
     _left(tmp_path / "patches" / "old.patch", 31)
     _left(tmp_path / "patches" / "recent.patch", 29)
     results = _shared(open_blobs((tmp_path / "store").as_uri()), tmp_path / "patches")
@@ -175,7 +175,7 @@ async def test_work_that_was_kept_here_before_there_was_a_store_is_found_and_kep
     assert found[1].read_bytes() == PATCH
     assert results.sweep(30) == 1
     assert _names(tmp_path / "patches") == ["j1.patch", "recent.patch"]
-    results.narrow("j1", "")
+    results.reduce("j1", "")
     assert await results.find("j1", record) is None
 
 
@@ -203,8 +203,8 @@ def make_sessions(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[]
 
 
 async def _say(sessions: JobSessions, job_id: str) -> None:
-    session = sessions.of(job_id)
-    async with opened(session):
+    session = sessions.get(job_id)
+    async with open_session(session):
         session.append(SAID)
         await session.commit()
 
@@ -215,8 +215,8 @@ async def test_each_job_has_a_session_of_its_own_until_it_is_forgotten(
     await _say(make_sessions(), "j1")
     sessions = make_sessions()
     assert (sessions.has("j1"), sessions.has("j2")) == (True, False)
-    session = sessions.of("j1")
-    async with opened(session):
+    session = sessions.get("j1")
+    async with open_session(session):
         assert list(session.events) == [SAID]
     for _ in range(2):
         sessions.forget("j1")
@@ -244,8 +244,8 @@ async def test_a_database_is_not_swept_of_what_is_in_use(postgres_url: str) -> N
     sessions = DatabaseJobSessions(postgres_url)
     for job_id in ("over", "used"):
         await _say(sessions, job_id)
-    session = sessions.of("used")
-    async with opened(session):
+    session = sessions.get("used")
+    async with open_session(session):
         _age(sessions)
         sessions.sweep(())
         session.append(SAID)
@@ -254,7 +254,7 @@ async def test_a_database_is_not_swept_of_what_is_in_use(postgres_url: str) -> N
 
 async def test_sessions_of_others_in_the_database_are_left_alone(postgres_url: str) -> None:
     other = DatabaseSession("somebody's job x", db_url=postgres_url)
-    async with opened(other):
+    async with open_session(other):
         other.append(SAID)
     sessions = DatabaseJobSessions(postgres_url)
     _age(sessions)
@@ -263,11 +263,11 @@ async def test_sessions_of_others_in_the_database_are_left_alone(postgres_url: s
 
 
 async def test_whoever_has_the_job_has_its_session_whatever_another_process_holds(postgres_url: str) -> None:
-    stale, fresh = (DatabaseJobSessions(postgres_url).of("j1") for _ in range(2))
-    async with opened(stale):
+    stale, fresh = (DatabaseJobSessions(postgres_url).get("j1") for _ in range(2))
+    async with open_session(stale):
         stale.append(SAID)
         await stale.commit()
-        async with opened(fresh):
+        async with open_session(fresh):
             assert list(fresh.events) == [SAID]
             stale.append(SAID)
             with pytest.raises(SessionInUseError):
@@ -301,15 +301,15 @@ def test_processes_that_start_at_the_same_moment_prepare_one_database(postgres_u
 async def test_the_files_of_a_session_are_the_same_in_another_directory(tmp_path: Path) -> None:
     here, there = FileJobSessions(tmp_path / "here"), FileJobSessions(tmp_path / "there")
     await _say(here, "j1")
-    files = here.files("j1", most=10_000)
+    files = here.files("j1", max_bytes=10_000)
     assert files is not None
-    assert here.files("j1", most=10) is None
+    assert here.files("j1", max_bytes=10) is None
     there.put("j1", {**files, "../../evil": b"x"})
-    session = there.of("j1")
-    async with opened(session):
+    session = there.get("j1")
+    async with open_session(session):
         assert list(session.events) == [SAID]
     assert not (tmp_path / "evil").exists()
-    assert here.files("none", most=10) == {}
+    assert here.files("none", max_bytes=10) == {}
 
 
 def _age(sessions: JobSessions) -> None:

@@ -35,10 +35,10 @@ async def test_what_waits_and_its_answer_are_found_as_they_were_kept() -> None:
     engine = InMemoryEngine()
     await engine.accept(a_job("j1"))
     record = StoredRecord(engine, "j1")
-    await waiting.ask(record, asked)
-    assert await waiting.asked(record) == asked
-    assert await waiting.answer(record, given)
-    assert await waiting.answered(record, asked) == given
+    await waiting.store_request(record, asked)
+    assert await waiting.latest(record) == asked
+    assert await waiting.store_answer(record, given)
+    assert await waiting.find_answer(record, asked) == given
     kept = await engine.record("j1")
     assert decode_record(encode_record(kept)) == kept
 

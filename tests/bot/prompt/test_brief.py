@@ -11,7 +11,7 @@ from agent_runtime import Quote
 from bot.ci_logs.failed_run import FailedJob, FailedRun, Remark, Step
 from bot.domain.commands import Ask, BareCommand, Command, Explain, Fix, Help, Plan, Retry, Review, UnknownVerb, Work
 from bot.domain.job import Job, LineRange, Origin
-from bot.jobs.steering import retry_of
+from bot.jobs.steering import build_retry
 from bot.prompt.brief import (
     BUDGET,
     FailingCheck,
@@ -231,14 +231,14 @@ def test_what_people_said_between_a_command_and_its_retry_is_quoted() -> None:
         comment(950, "/codepilot retry", at=later),
         comment(951, "late", at=later),
     )
-    quotes = task_for(retry_of(a_job(), asked_by=asked), material=Material(comments=comments)).quotes[1:]
+    quotes = task_for(build_retry(a_job(), asked_by=asked), material=Material(comments=comments)).quotes[1:]
     assert [each.text for each in quotes[:-1]] == ["in the same second", "The second file, too."]
 
 
 @pytest.mark.parametrize(("command", "asks"), [(Fix(), "fix the cause"), (Explain(), "what has to change")])
 def test_the_retry_of_work_on_red_checks_is_about_the_checks(command: Fix | Explain, asks: str) -> None:
     red = replace(a_job(kind="pull", command=command), origin=Origin(kind="ci", id=501, name="CI"))
-    goal = task_for(retry_of(red, asked_by=a_job("again", kind="pull", command=Retry()))).goal
+    goal = task_for(build_retry(red, asked_by=a_job("again", kind="pull", command=Retry()))).goal
     assert "checks fail here" in goal
     assert asks in goal
 

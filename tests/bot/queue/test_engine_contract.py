@@ -228,10 +228,10 @@ async def test_a_job_does_not_wait_for_what_was_answered_before_it_could(bench: 
     record = StoredRecord(bench.engine, "j1")
     given = ApprovalAnswer(request_id="7f3a", approved=True, note="", by=Actor(id=1, login="mona"))
     waits = Request(kind="permission", request_id="7f3a", reason="", preview="", bound_to="a" * 40, until=FOREVER)
-    await waiting.ask(record, waits)
-    assert await waiting.answer(record, given)
-    assert not await waiting.answer(record, replace(given, approved=False))
-    assert await waiting.answered(record, waits) == given
+    await waiting.store_request(record, waits)
+    assert await waiting.store_answer(record, given)
+    assert not await waiting.store_answer(record, replace(given, approved=False))
+    assert await waiting.find_answer(record, waits) == given
     bench.handler.dispositions = [JobParked(until=FOREVER, request_id="7f3a")]
     assert await bench.run_next("work")
     assert await bench.state() is JobState.QUEUED

@@ -15,8 +15,8 @@ from bot.domain.access import LabelGrant, Tally, TrustedBots
 from bot.domain.commands import LabelEvent, RecipeDue, Review, Stop
 from bot.domain.job import Actor, Job, JobState, Lane, Origin, Repo
 from bot.github.rate_limit import RequestPace
-from bot.jobs.context import KnownConfigs
-from bot.jobs.repo_events import Receipt
+from bot.jobs.context import ConfigCache
+from bot.jobs.repo_events import EventFilter
 from bot.permissions.repo_config import LabelNames, RepoConfig, next_due
 from bot.queue.engine import DurableEngine
 from bot.queue.ledger import DurableLedger, DurableSchedules, reserve_write
@@ -289,12 +289,12 @@ async def test_what_another_version_kept_is_asked_for_anew(tmp_path: Path) -> No
 
 async def test_a_receiver_without_a_worker_drops_what_means_nothing(database: str) -> None:
     worker, receiver = JobStore(database), JobStore(database)
-    receipt = Receipt(DurableEngine(receiver), DurableLedger(receiver), KnownConfigs())
+    receipt = EventFilter(DurableEngine(receiver), DurableLedger(receiver), ConfigCache())
     noise = a_job(command=LabelEvent(label="noise", bound_to=""))
-    assert await receipt.unneeded(noise) == ""
+    assert await receipt.drop_reason(noise) == ""
     await DurableLedger(worker).save_config(noise.repo.id, CONFIG, seconds=60)
-    assert await receipt.unneeded(noise)
-    assert await receipt.unneeded(a_job(command=LabelEvent(label="bot: go", bound_to=""))) == ""
+    assert await receipt.drop_reason(noise)
+    assert await receipt.drop_reason(a_job(command=LabelEvent(label="bot: go", bound_to=""))) == ""
     for store in (worker, receiver):
         await store.close()
 
@@ -304,12 +304,12 @@ async def test_a_receiver_without_a_worker_keeps_the_review_that_the_operator_wa
 ) -> None:
     worker, receiver = JobStore(database), JobStore(database)
     ledger = DurableLedger(receiver)
-    receipt = Receipt(DurableEngine(receiver), ledger, KnownConfigs(), review_on=frozenset({"opened"}))
+    receipt = EventFilter(DurableEngine(receiver), ledger, ConfigCache(), review_on=frozenset({"opened"}))
     opened = a_job(kind="pull", command=Review(on="opened"))
     await DurableLedger(worker).save_config(opened.repo.id, CONFIG, seconds=60)
-    assert await receipt.unneeded(opened) == ""
+    assert await receipt.drop_reason(opened) == ""
     await DurableLedger(worker).save_config(opened.repo.id, RepoConfig(review_on=()), seconds=60)
-    assert await receipt.unneeded(opened)
+    assert await receipt.drop_reason(opened)
     for store in (worker, receiver):
         await store.close()
 
