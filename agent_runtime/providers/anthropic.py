@@ -51,14 +51,7 @@ if TYPE_CHECKING:
 
 
 class AnthropicClient(SdkProvider["_Client"]):
-    """Base class of providers with the Messages API."""
-
     def __init__(self, service: ModelService, options: ModelOptions) -> None:
-        """Validate the options; send nothing.
-
-        Raises:
-            SettingsError: unsupported thinking options.
-        """
         super().__init__(service, options)
         _reasoning_params(service.model, self._options)  # raises now, not at the first request
 
@@ -116,11 +109,7 @@ class AnthropicProvider(AnthropicClient):
         base_url: str | None = None,
         options: ModelOptions | None = None,
     ) -> None:
-        """Validate the settings; send nothing. A server at `base_url` may need no key.
-
-        Raises:
-            SettingsError: unusable key, address or thinking options.
-        """
+        """Validate the settings; send nothing. A server at `base_url` may need no key."""
         options = options or ModelOptions()
         service = self.keyed_api.create_service(options, api_key=api_key, model=model, base_url=base_url)
         super().__init__(service, options)
@@ -167,10 +156,7 @@ _CACHED_USER_MESSAGES = 2
 
 
 def _request_body(request: Request, *, model: str, options: ModelOptions) -> MessageCreateParamsStreaming:
-    """Build a request to the Messages API.
-
-    The status follows the last cache mark, so each request's prefix is stable.
-    """
+    """Build a request; the status follows the last cache mark, so each request's prefix is stable."""
     users = [index for index, message in enumerate(request.messages) if message.role == "user"]
     marked = set(users[-_CACHED_USER_MESSAGES:])
     contents: list[list[_Block]] = [

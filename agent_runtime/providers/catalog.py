@@ -41,22 +41,16 @@ class CloudVariables:
     secrets: tuple[str, ...] = ()
 
     def read(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables with values."""
         names = (*(name for alternatives in self.required for name in alternatives), *self.optional)
         return {name: value for name in names if (value := environ.get(name, "").strip())}
 
     def missing(self, cloud: Mapping[str, str]) -> str:
-        """List missing required variables for errors, or return an empty string."""
         return ", ".join(
             " or ".join(alternatives) for alternatives in self.required if not any(map(cloud.get, alternatives))
         )
 
     def require(self, cloud: Mapping[str, str], *, base_url: str | None) -> None:
-        """Require the variables, and no `base_url`.
-
-        Raises:
-            SettingsError: otherwise.
-        """
+        """Require the variables, and no `base_url`."""
         if names := self.missing(cloud):
             raise SettingsError(
                 f"The provider `{self.provider}` needs {names}, as its SDK does: set it, or pass cloud=."
@@ -68,11 +62,6 @@ class CloudVariables:
 
 
 def require_extra(module: str, extra: str) -> None:
-    """Require an optional package.
-
-    Raises:
-        SettingsError: with the install command.
-    """
     try:
         is_installed = find_spec(module) is not None
     except ModuleNotFoundError:  # the package that holds it is missing, too
@@ -87,8 +76,7 @@ def require_extra(module: str, extra: str) -> None:
 class AlibabaProvider(OpenAIClient):
     """Models of Alibaba through DashScope's Chat Completions; prices are unknown.
 
-    https://www.alibabacloud.com/help/en/model-studio/: /compatibility-of-openai-with-dashscope, /error-code, and
-    /qwen-function-calling (parallel calls must be requested).
+    https://www.alibabacloud.com/help/en/model-studio/qwen-function-calling: parallel calls must be requested.
     """
 
     mainland_url = "https://dashscope.aliyuncs.com/compatible-mode/v1"
@@ -110,11 +98,7 @@ class AlibabaProvider(OpenAIClient):
         base_url: str | None = None,
         options: ModelOptions | None = None,
     ) -> None:
-        """Validate the settings; send nothing. `base_url` selects a region, default mainland China.
-
-        Raises:
-            SettingsError: unusable key or address.
-        """
+        """Validate the settings; send nothing. `base_url` selects a region, default mainland China."""
         options = options or ModelOptions()
         service = self.keyed_api.create_service(options, api_key=api_key, model=model, base_url=base_url)
         options_sent = replace(options, api=None, cache_key=None, reasoning_effort=None)
@@ -149,11 +133,7 @@ class AzureProvider(OpenAIClient):
         base_url: str | None = None,
         options: ModelOptions | None = None,
     ) -> None:
-        """Validate the settings; send nothing. `options.cloud` has endpoint, API version, and key or Entra token.
-
-        Raises:
-            SettingsError: missing setting, or a `base_url`.
-        """
+        """Validate the settings; send nothing. `options.cloud` has endpoint, API version, and key or Entra token."""
         options = options or ModelOptions()
         cloud = {**options.cloud, **({"AZURE_OPENAI_API_KEY": api_key} if api_key else {})}
         self.cloud.require(cloud, base_url=base_url)
@@ -213,11 +193,7 @@ class BedrockProvider(AnthropicClient):
         base_url: str | None = None,
         options: ModelOptions | None = None,
     ) -> None:
-        """Validate the settings; send nothing. Without `api_key`, AWS credentials sign requests.
-
-        Raises:
-            SettingsError: missing boto3 or region, a `base_url`, or unsupported thinking options.
-        """
+        """Validate the settings; send nothing. Without `api_key`, AWS credentials sign requests."""
         require_extra("boto3", "bedrock")
         options = options or ModelOptions()
         cloud = options.cloud
@@ -280,11 +256,7 @@ class VertexProvider(AnthropicClient):
         base_url: str | None = None,
         options: ModelOptions | None = None,
     ) -> None:
-        """Validate the settings; send nothing. `api_key` is an access token, by default Google's credentials.
-
-        Raises:
-            SettingsError: missing google-auth, region or project, a `base_url`, or unsupported thinking options.
-        """
+        """Validate the settings; send nothing. `api_key` is an access token, by default Google's credentials."""
         require_extra("google.auth", "vertex")
         options = options or ModelOptions()
         self.cloud.require(options.cloud, base_url=base_url)
@@ -320,13 +292,9 @@ class VertexProvider(AnthropicClient):
 
 
 class ProviderFactory(Protocol):
-    """Constructor of a provider."""
-
     def __call__(
         self, *, api_key: str | None, model: str | None, base_url: str | None, options: ModelOptions | None
-    ) -> Provider:
-        """Create the provider; send nothing."""
-        ...
+    ) -> Provider: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,7 +318,6 @@ class CatalogEntry:
     def for_api(
         cls, factory: ProviderFactory, api: KeyedApi, *, families: tuple[str, ...], address_variable: str | None = None
     ) -> Self:
-        """Create the entry of an API with one key."""
         return cls(
             factory=factory,
             default_model=api.default_model,
@@ -412,7 +379,6 @@ def provider_for(
         model: None for the default.
         api_key: optional for `scripted`, `llm` and with `base_url`.
         base_url: of a compatible server.
-        options: see `ModelOptions`.
 
     Raises:
         SettingsError: unknown name or unusable settings.

@@ -50,7 +50,6 @@ class LLMProvider:
     """A model of the `llm` package, async or in a thread.
 
     Only `temperature` and `max_tokens` are passed on. Every reply counts as complete, as `llm` has no stop reasons.
-    Images of unsupported types become a note.
     """
 
     def __init__(
@@ -66,11 +65,6 @@ class LLMProvider:
         Args:
             api_key: overrides `llm`'s; may be a name of a stored key.
             model: id or alias; None for `llm`'s default.
-            base_url: unsupported.
-            options: see `ModelOptions`.
-
-        Raises:
-            SettingsError: `llm` or the model is missing, or an unsupported option.
         """
         if base_url:
             raise SettingsError(
@@ -109,12 +103,10 @@ class LLMProvider:
 
     @property
     def model(self) -> str:
-        """The model's id in `llm`."""
         return self._model.model_id
 
     @property
     def sees_images(self) -> bool:
-        """Whether the model accepts images and the options allow them."""
         return self._options.images is not False and bool(_supported_images(self._model))
 
     @property
@@ -123,11 +115,9 @@ class LLMProvider:
         return "preferred" if self._model.supports_tools else "unsupported"
 
     def reply(self, request: Request) -> AsyncGenerator[Chunk]:
-        """Answer one request; see `Provider.reply`."""
         return self._options.retry.run(lambda: self._attempt(request), self._service)
 
-    async def close(self) -> None:
-        """Do nothing: plugins own their connections."""
+    async def close(self) -> None: ...
 
     async def _attempt(self, request: Request) -> AsyncGenerator[Piece]:
         import llm  # noqa: PLC0415 - an optional extra, looked for when the provider was made
@@ -218,7 +208,6 @@ def _prepare_response(
 
 
 def _llm_messages(model: _Model, message: Message, previous: Message | None) -> list[Part]:
-    """Convert a message; answers to calls become a message of their own."""
     from llm.parts import AttachmentPart, TextPart, ToolCallPart, ToolResultPart  # noqa: PLC0415 - the same
     from llm.parts import Message as Part  # noqa: PLC0415 - the same
 
@@ -255,8 +244,6 @@ def _tool_results(model: _Model, message: Message, previous: Message | None) -> 
 
 @dataclass(slots=True)
 class _CallIndex:
-    """Calls of a reply, numbered by id or by order."""
-
     indexes: dict[str, int] = field(default_factory=dict)
     anonymous_count: int = 0
 
@@ -273,7 +260,6 @@ def _supported_images(model: _Model) -> frozenset[str]:
 
 
 def _message_text(model: _Model, message: Message) -> str:
-    """Return a message's text with a note for each unsupported image."""
     return _append_notes(model, message.text, message.images)
 
 

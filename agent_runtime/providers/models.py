@@ -1,8 +1,4 @@
-"""Options, abilities and prices of models.
-
-`FAMILIES` lists abilities, with cautious defaults for unknown models; `prices.json` has prices. For a new model, extend
-both.
-"""
+"""Options, abilities and prices of models: `FAMILIES` and `prices.json`. For a new model, extend both."""
 
 from __future__ import annotations
 
@@ -34,13 +30,7 @@ _MIN_BUDGET = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thinking:
-    """Extended reasoning for `anthropic`.
-
-    Models after Claude 4.5 ignore the budget; `reasoning_effort` guides them.
-
-    Attributes:
-        budget_tokens: maximum, part of `max_tokens`.
-    """
+    """Extended reasoning for `anthropic`; `budget_tokens` is part of `max_tokens`, and ignored after Claude 4.5."""
 
     enabled: bool = True
     budget_tokens: int = 8_000
@@ -57,7 +47,6 @@ class ModelOptions:
         api: of `openai`; by default `responses`, or `chat` with `base_url`.
         cache_key: of `openai`; routes requests with a common prefix to one cache.
         reasoning_effort: `none` and `minimal` for `openai` only.
-        script: file for `scripted`; `script_text` if already read.
         key_variable: source of the key, for errors.
         cloud: of `bedrock`, `vertex` and `azure`, by their SDKs' variables.
         images: None to decide by the model's name.
@@ -173,7 +162,6 @@ _UNKNOWN = ModelFamily()
 
 @cache
 def find_family(model: str) -> ModelFamily:
-    """Return a model's family, or the defaults."""
     name = normalize_name(model)
     return next((family for family in FAMILIES if re.fullmatch(family.names, name)), _UNKNOWN)
 
@@ -183,26 +171,17 @@ _BEDROCK_NAME = re.compile(r"(?:[a-z-]+\.)?anthropic\.(claude-.+?)(?:-v\d+(?::\d
 
 
 def normalize_name(model: str) -> str:
-    """Return the maker's name of a model in lower case.
-
-    Gateways prepend the maker (`openai/gpt-4o`), Google appends a version (`claude-opus-5@20260801`).
-    """
+    """Return the maker's name of a model in lower case, without a gateway's prefix or Google's `@version`."""
     name = model.lower().rpartition("/")[2]
     match = _BEDROCK_NAME.fullmatch(name)
     return (match[1] if match else name).replace("@", "-")
 
 
 def accepts_images(model: str, override: bool | None = None) -> bool:  # noqa: FBT001 - `ModelOptions.images`, unchanged
-    """Return whether a model accepts images, unless overridden."""
     return find_family(model).images if override is None else override
 
 
 def require_image_support(provider: Provider, images: Collection[Image]) -> None:
-    """Require a model that accepts the images.
-
-    Raises:
-        SettingsError: otherwise.
-    """
     if images and not provider.sees_images:
         raise SettingsError(
             f"The task has {len(images)} image{'s' if len(images) > 1 else ''}, and the model {provider.model!r} is "
@@ -227,11 +206,7 @@ def cap_max_tokens(options: ModelOptions, model: str) -> ModelOptions:
 
 
 def thinking_param(model: str, thinking: Thinking) -> ThinkingConfigParam | None:
-    """Return Anthropic's parameter `thinking`, or None.
-
-    Raises:
-        SettingsError: the model cannot disable thinking.
-    """
+    """Return Anthropic's parameter `thinking`, or None."""
     style = find_family(model).thinking
     if thinking.enabled:
         if style == "adaptive" or style in _THINKING_BY_DEFAULT:
@@ -257,11 +232,7 @@ def accepts_temperature(model: str, thinking: Thinking | None) -> bool:
 
 
 def effort_param(effort: ReasoningEffort) -> OutputConfigParam:
-    """Return Anthropic's parameter `output_config`.
-
-    Raises:
-        SettingsError: effort unknown to Anthropic.
-    """
+    """Return Anthropic's parameter `output_config`."""
     if effort == "none" or effort == "minimal":  # noqa: PLR1714 - mypy narrows by ==, not by a set
         raise SettingsError(
             f"reasoning_effort {effort!r} is unknown to Anthropic; use low, medium, high, xhigh or max there, "
@@ -280,7 +251,6 @@ class Rate:
     output: float
 
     def cost(self, usage: Usage) -> float:
-        """Return the cost in US dollars."""
         return (
             self.input * usage.input_tokens
             + self.cache_read * usage.cached_tokens
@@ -291,11 +261,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """A model's price.
-
-    Attributes:
-        long_above: sent tokens, cached ones included, above which `long_rate` applies to the whole request.
-    """
+    """A model's price; `long_rate` applies to a request above `long_above` sent tokens, cached ones included."""
 
     rate: Rate
     long_above: int = 0
@@ -316,8 +282,6 @@ _SNAPSHOT_DATE = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2})$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceList:
-    """Prices by model name, and their date."""
-
     as_of: date
     models: Mapping[str, Price]
 
@@ -326,7 +290,6 @@ class PriceList:
         return self.models.get(model) or self.models.get(_SNAPSHOT_DATE.sub("", normalize_name(model)))
 
     def with_cost(self, model: str, usage: Usage) -> Usage:
-        """Add the cost to one request's usage."""
         price = self.find_price(model)
         return replace(usage, cost_usd=None if price is None else price.cost(usage))
 
@@ -336,11 +299,7 @@ _PRICES_FILE = Path(__file__).with_name("prices.json")
 
 @cache
 def load_prices(path: Path = _PRICES_FILE) -> PriceList:
-    """Read a price list, by default the library's.
-
-    Raises:
-        SettingsError: invalid file.
-    """
+    """Read a price list, by default the library's."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         models = {name: _parse_price(entry) for name, entry in data["models"].items()}

@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 
 
 class OpenAIClient(SdkProvider["openai.AsyncOpenAI"]):
-    """Base class of providers with one of OpenAI's APIs."""
-
     def __init__(
         self,
         service: ModelService,
@@ -62,10 +60,7 @@ class OpenAIClient(SdkProvider["openai.AsyncOpenAI"]):
         compatible: bool,
         parallel_on_request: bool = False,
     ) -> None:
-        """Store the settings; send nothing.
-
-        `compatible` servers get only parameters that all know; `parallel_on_request` requests parallel calls.
-        """
+        """Store the settings; send nothing. `compatible` servers get only parameters that all know."""
         super().__init__(service, options)
         self._api, self._compatible, self._parallel = api, compatible, parallel_on_request
 
@@ -125,11 +120,7 @@ class OpenAIProvider(OpenAIClient):
         base_url: str | None = None,
         options: ModelOptions | None = None,
     ) -> None:
-        """Validate the settings; send nothing. A server at `base_url` may need no key.
-
-        Raises:
-            SettingsError: unusable key or address.
-        """
+        """Validate the settings; send nothing. A server at `base_url` may need no key."""
         options = options or ModelOptions()
         compatible = bool(base_url)
         service = self.keyed_api.create_service(options, api_key=api_key, model=model, base_url=base_url)
@@ -167,7 +158,6 @@ def _describe_failure(error: Exception, *, has_started: bool) -> Failure:
 
 
 def _service_message(error: openai.APIError) -> str:
-    """Return the service's own message, without the response that the SDK adds."""
     text = error.body.get("message") if isinstance(error.body, dict) else None
     return text if isinstance(text, str) else ""
 
@@ -268,10 +258,7 @@ _CHAT_STOP_REASONS: dict[str, StopReason] = {"stop": "stop", "tool_calls": "stop
 
 @dataclass(slots=True, kw_only=True)
 class ChatReader:
-    """Converts events of a Chat Completions reply to chunks.
-
-    Usage may follow the stop reason in an event of its own; the later `ReplyEnd` is more complete.
-    """
+    """Converts events of a Chat Completions reply to chunks; usage may follow the stop reason."""
 
     service: ModelService
     parts: ReplyParts
@@ -283,11 +270,6 @@ class ChatReader:
     usage: Usage = field(default_factory=lambda: Usage(requests=1, cost_usd=None))
 
     def read(self, event: object) -> list[Piece]:
-        """Return the chunks of an event.
-
-        Raises:
-            ModelRefusedError: the model declined.
-        """
         from openai.types.chat import chat_completion_chunk as chunks  # noqa: PLC0415 - as above
         from openai.types.completion_usage import CompletionUsage  # noqa: PLC0415 - as above
 
@@ -351,7 +333,7 @@ _GPT_VERSION = re.compile(r"gpt-(\d+)(?:\.(\d+))?(?:-|$)")
 def responses_body(request: Request, *, model: str, options: ModelOptions) -> ResponseCreateParamsStreaming:
     """Build a request to the Responses API.
 
-    Since gpt-5.6 only marked prefixes are cached, by default up to our volatile status; so mark the messages before it.
+    Since gpt-5.6 only marked prefixes are cached; so mark the messages before the volatile status.
     """
     version = _GPT_VERSION.match(model)  # older models refuse marks, and cache every long beginning by themselves
     marks = version is not None and (int(version[1]), int(version[2] or 0)) >= _MIN_MARK_VERSION
@@ -442,21 +424,12 @@ def _input_image(image: Image) -> responses.ResponseInputImageParam:
 
 @dataclass(slots=True, kw_only=True)
 class ResponsesReader:
-    """Converts events of a Responses reply to chunks."""
-
     service: ModelService
     parts: ReplyParts
     joiner: BlockJoiner = field(default_factory=BlockJoiner)
     refusal: str = ""
 
     def read(self, event: object) -> list[Piece]:
-        """Return the chunks of an event.
-
-        Raises:
-            ModelRefusedError: the model declined.
-            AttemptFailedError: failure inside the stream.
-            ModelRejectedError: rejection inside the stream.
-        """
         from openai.types import responses  # noqa: PLC0415 - loaded when the provider was made
 
         match event:

@@ -50,10 +50,9 @@ class Request:
     """One request to a model.
 
     Attributes:
-        system: stable in a session for the provider's cache.
+        system: stable in a session for the provider's cache, like `tools`.
         messages: append-only, from `user` to `user`.
         status: volatile text after the last message, outside the cache.
-        tools: as stable as `system`.
         child: from a delegated task; for recordings.
     """
 
@@ -107,11 +106,7 @@ class ReplyFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyEnd:
-    """The last chunk of a complete reply.
-
-    Attributes:
-        reasoning: opaque data to send back, e.g. signed thoughts.
-    """
+    """The last chunk of a complete reply; `reasoning` is opaque data to send back."""
 
     stop: StopReason
     usage: Usage
@@ -120,21 +115,17 @@ class ReplyEnd:
 
 
 Piece = TextChunk | CallChunk | ReplyEnd
-"""Part of an attempt."""
 
 Chunk = ReplyStart | Piece | ReplyFault
 
 ToolCalling = Literal["unsupported", "supported", "preferred"]
-"""Native tool calls: support and default."""
 
 
 class Provider(Protocol):
     """A model service."""
 
     @property
-    def model(self) -> str:
-        """The model's name at the service."""
-        ...
+    def model(self) -> str: ...
 
     @property
     def sees_images(self) -> bool:
@@ -155,9 +146,7 @@ class Provider(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """Close connections; idempotent."""
-        ...
+    async def close(self) -> None: ...
 
 
 @runtime_checkable
@@ -171,7 +160,6 @@ class CallsTools(Protocol):
 
 
 def tool_calling(provider: Provider) -> ToolCalling:
-    """Return a provider's support of native tool calls."""
     return provider.tool_calling if isinstance(provider, CallsTools) else "unsupported"
 
 
@@ -183,17 +171,14 @@ class WrappedProvider:
 
     @property
     def model(self) -> str:
-        """The inner provider's model."""
         return self._inner.model
 
     @property
     def sees_images(self) -> bool:
-        """Whether the inner provider accepts images."""
         return self._inner.sees_images
 
     @property
     def tool_calling(self) -> ToolCalling:
-        """The inner provider's support of tool calls."""
         return tool_calling(self._inner)
 
 
@@ -204,9 +189,6 @@ async def traced_reply(provider: Provider, request: Request) -> AsyncGenerator[C
     """Yield the reply within a span that has names and numbers, but no contents.
 
     https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/
-
-    Raises:
-        ModelError: from the provider.
     """
     attributes = {
         "gen_ai.operation.name": "chat",
@@ -261,15 +243,11 @@ https://platform.claude.com/docs/en/agents-and-tools/tool-use/fine-grained-tool-
 """
 
 Part = str | ToolRequest | dict[str, Any]
-"""Text, a call, or a service's own block."""
 
 
 @dataclass(slots=True)
 class ReplyParts:
-    """Collects a reply's parts in order, with the service's blocks to send back.
-
-    Services want reasoning returned between its calls in place; only the same model can read it.
-    """
+    """Collects a reply's parts in order. Reasoning goes back between its calls, to the same model only."""
 
     model: str
     _chars: int = 0
@@ -288,12 +266,10 @@ class ReplyParts:
         return CallChunk(index=index, id=str(id_ or ""), name=str(name or ""), arguments=text)
 
     def add_block(self, block: dict[str, Any]) -> None:
-        """Store a service's block at this position."""
         self._blocks.append((self._chars, len(self._calls), block))
 
     @property
     def reasoning(self) -> str:
-        """See `ReplyEnd.reasoning`; empty without blocks or calls."""
         if not (self._blocks and self._calls):
             return ""
         return json.dumps({"model": self.model, "kept": self._blocks}, ensure_ascii=False)
@@ -315,7 +291,6 @@ def split_parts(message: Message, model: str) -> list[Part]:
 
 
 def has_blocks(message: Message, model: str) -> bool:
-    """Return whether a message has blocks of this model."""
     return bool(_decode_blocks(message.reasoning, model))
 
 

@@ -100,7 +100,6 @@ class RecordingProvider(WrappedProvider):
 
         Args:
             inner: provider to record; closed with this one.
-            path: new file.
             about: metadata.
             secrets: texts to redact.
 
@@ -123,11 +122,6 @@ class RecordingProvider(WrappedProvider):
         self._write(self._tape.header_line(inner.model, about or {}))
 
     async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
-        """Answer one request; see `Provider.reply`.
-
-        Raises:
-            ModelError: from the inner provider, or the recording cannot be written.
-        """
         async with aclosing(self._record(self._inner, request)) as chunks:
             async for chunk in chunks:
                 yield chunk
@@ -154,15 +148,10 @@ class RecordingProvider(WrappedProvider):
             self._write(self._tape.reply_line(number, received, failure))
 
     def note(self, kind: str, value: Plain) -> None:
-        """Write a note, e.g. a session event.
-
-        Raises:
-            ModelError: the recording cannot be written.
-        """
+        """Write a note, e.g. a session event."""
         self._write(self._tape.note_line(kind, value))
 
     async def close(self) -> None:
-        """Close the recording and its providers; idempotent."""
         if self._is_open:
             self._is_open = False
             os.close(self._file)
@@ -207,17 +196,7 @@ class ReplayProvider:
         masks: Iterable[Mask] = VOLATILE,
         secrets: Sequence[str] = (),
     ) -> None:
-        """Load the recording.
-
-        Args:
-            path: recording.
-            strict: fail on a different request.
-            masks: ignored texts; `()` compares exactly.
-            secrets: redacted texts.
-
-        Raises:
-            ScriptError: unreadable or invalid.
-        """
+        """Load the recording; fail on a different request if `strict`, apart from `masks`."""
         self._source = str(path)
         self._strict, self._masks, self._secrets = strict, tuple(masks), tuple(secrets)
         self.tape = load_tape(path)
@@ -230,12 +209,10 @@ class ReplayProvider:
 
     @property
     def model(self) -> str:
-        """The recorded model."""
         return self.tape.model
 
     @property
     def sees_images(self) -> bool:
-        """Whether the recording has images."""
         return has_images(self.tape)
 
     @property
@@ -249,12 +226,10 @@ class ReplayProvider:
 
     @property
     def replayed(self) -> int:
-        """Number of replayed requests."""
         return self._reply_count
 
     @property
     def remaining(self) -> int:
-        """Number of recorded requests left."""
         return len(self._pending)
 
     async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
@@ -262,7 +237,6 @@ class ReplayProvider:
 
         Raises:
             ScriptError: no reply left, or another request; shows the difference.
-            ModelError: as recorded.
         """
         try:
             answer = self._next_reply(request)
@@ -274,8 +248,7 @@ class ReplayProvider:
         if answer.error is not None:
             raise answer.error
 
-    async def close(self) -> None:
-        """Do nothing."""
+    async def close(self) -> None: ...
 
     def _next_reply(self, request: Request) -> TapedReply:
         if not self.remaining:
@@ -326,11 +299,7 @@ class _ChildReplay(WrappedProvider):
 
 
 def load_tape(path: Path | str) -> Tape:
-    """Read a recording from a file.
-
-    Raises:
-        ScriptError: unreadable or invalid.
-    """
+    """Read a recording from a file."""
     try:
         data = Path(path).read_bytes()
         complete_bytes = data.rfind(b"\n") + 1  # what follows was cut off, perhaps in the middle of a character
@@ -342,8 +311,6 @@ def load_tape(path: Path | str) -> Tape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TapedRequest:
-    """A recorded request."""
-
     number: int
     request: Request
 
@@ -359,8 +326,6 @@ class TapedReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A recorded note."""
-
     kind: str
     value: Plain
 
@@ -370,11 +335,7 @@ Entry = TapedRequest | TapedReply | Note
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tape:
-    """A complete recording.
-
-    Attributes:
-        torn: whether a truncated last line was dropped.
-    """
+    """A complete recording; `torn` if a truncated last line was dropped."""
 
     model: str
     about: Mapping[str, Plain]
@@ -383,11 +344,7 @@ class Tape:
 
 
 def parse_tape(text: str, *, source: str) -> Tape:
-    """Parse a recording; `source` is for errors.
-
-    Raises:
-        ScriptError: invalid, or a newer format.
-    """
+    """Parse a recording; `source` is for errors."""
     *lines, rest = text.split("\n")
     head = _parse_line(lines[0] if lines else rest, source, 1)
     if head.get("recording") != FORMAT:
@@ -451,18 +408,14 @@ def _decode_error(failure: Sequence[Any] | None) -> ModelError | None:
 
 @dataclass(slots=True, kw_only=True)
 class TapeWriter:
-    """Formats a recording's lines, with `secrets` redacted."""
-
     secrets: Sequence[str] = ()
     _last: Request = field(default_factory=lambda: Request(system="", messages=()))
     _number: int = 0
 
     def header_line(self, model: str, about: Mapping[str, Plain]) -> str:
-        """Return the first line."""
         return self._format_line({"recording": FORMAT, "model": model, "about": dict(about)})
 
     def request_line(self, request: Request) -> tuple[int, str]:
-        """Return a request's number and line."""
         self._number += 1
         same_system = self._number > 1 and request.system == self._last.system
         pairs = zip(self._last.messages, request.messages, strict=False)
@@ -484,7 +437,6 @@ class TapeWriter:
         return self._number, self._format_line(line)
 
     def reply_line(self, number: int, chunks: Sequence[Chunk], error: ModelError | None) -> str:
-        """Return a reply's line."""
         # With the time for which the service asked to be left alone, if it did.
         wait = error.retry_after if isinstance(error, ModelOutageError) else None
         waits = [] if wait is None else [wait]
@@ -503,7 +455,6 @@ class TapeWriter:
         return self._format_line({"reply": number, "chunks": encoded, "error": failure})
 
     def note_line(self, kind: str, value: Plain) -> str:
-        """Return a note's line."""
         return self._format_line({"note": kind, "value": value})
 
     def _format_line(self, value: object) -> str:
@@ -520,7 +471,6 @@ def _split_attempts(chunks: Sequence[Chunk]) -> list[list[Chunk]]:
 
 
 def join_calls(chunks: Sequence[Chunk]) -> list[CallChunk]:
-    """Join the chunks of each call."""
     pieces: dict[int, list[CallChunk]] = {}
     for chunk in chunks:
         if isinstance(chunk, CallChunk):
@@ -561,7 +511,6 @@ def diff_requests(recorded: Request, request: Request, *, masks: Iterable[Mask] 
 
 
 def mask_text(text: str, masks: Iterable[Mask]) -> str:
-    """Replace masked texts by their placeholders."""
     for pattern, word in masks:
         text = pattern.sub(word, text)
     return text
@@ -584,7 +533,6 @@ def _role_lines(request: Request) -> str:
 
 
 def has_images(tape: Tape, *, child: bool = False) -> bool:
-    """Return whether the recorded run, or its child runs, had images."""
     return any(
         message.images or any(answer.images for answer in message.answers)
         for request in _requests(tape, child=child)
@@ -593,7 +541,7 @@ def has_images(tape: Tape, *, child: bool = False) -> bool:
 
 
 def has_tools(tape: Tape, *, child: bool = False) -> bool:
-    """Return whether the recorded run, or its child runs, had tools."""
+    """Whether the recorded run, or its child runs, had tools."""
     return any(request.tools for request in _requests(tape, child=child))
 
 
@@ -611,7 +559,6 @@ def redact(text: str, secrets: Iterable[str]) -> str:
 
 
 def redact_request(request: Request, secrets: Sequence[str]) -> Request:
-    """Redact secrets in a request."""
     messages = tuple(
         replace(
             message,
@@ -646,7 +593,6 @@ def _redact_values(value: Any, secrets: Sequence[str]) -> Any:  # noqa: ANN401 -
 
 
 def encode_message(message: Message) -> list[object]:
-    """Encode a message as JSON."""
     images = [asdict(image) for image in message.images]
     calls = {
         "requests": [asdict(item) for item in message.requests],
@@ -661,11 +607,6 @@ def encode_message(message: Message) -> list[object]:
 def decode_message(
     role: str, text: str, images: Sequence[Mapping[str, Any]] = (), calls: Mapping[str, Any] | None = None
 ) -> Message:
-    """Decode an encoded message.
-
-    Raises:
-        TypeError, KeyError, ValueError: invalid data.
-    """
     parts: Mapping[str, Any] = {"requests": (), "answers": (), "reasoning": ""} if calls is None else calls
     return Message(
         role=_decode_role(role),
@@ -678,12 +619,10 @@ def decode_message(
 
 
 def decode_answer(answer: Mapping[str, Any]) -> ToolAnswer:
-    """Decode a call's answer from `asdict`."""
     return ToolAnswer(**{**answer, "images": tuple(Image(**image) for image in answer["images"])})
 
 
 def decode_tool(tool: Mapping[str, Any]) -> ToolSchema:
-    """Decode a tool's declaration from `asdict`."""
     return ToolSchema(**tool)
 
 
@@ -696,7 +635,6 @@ def _decode_role(role: str) -> Literal["user", "assistant"]:
 
 
 def encode_chunk(chunk: Chunk) -> list[object]:
-    """Encode a chunk as JSON."""
     match chunk:
         case ReplyStart():
             return ["start", chunk.attempt]
@@ -712,11 +650,6 @@ def encode_chunk(chunk: Chunk) -> list[object]:
 
 
 def decode_chunk(kind: str, *rest: Any) -> Chunk:  # noqa: ANN401 - JSON
-    """Decode an encoded chunk.
-
-    Raises:
-        KeyError, TypeError, ValueError: invalid data.
-    """
     return _DECODERS[kind](*rest)
 
 

@@ -1,7 +1,7 @@
 """Retries of one model and fallbacks to others.
 
-Providers describe a failed attempt (`Failure`), `classify` decides on a retry, `RetryPolicy` retries. The SDKs'
-own retries are off, as they end with the first byte.
+Providers describe a failed attempt (`Failure`), `classify` decides on a retry, `RetryPolicy` retries. The SDKs' own
+retries are off, as they end with the first byte.
 """
 
 from __future__ import annotations
@@ -71,11 +71,7 @@ Attempt = Callable[[], AsyncGenerator[Piece]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelService:
-    """A service's facts for error texts.
-
-    Attributes:
-        is_foreign: not the server that the SDK's variables are meant for.
-    """
+    """A service's facts for error texts; `is_foreign` if not the server that the SDK's variables are meant for."""
 
     name: str
     model: str
@@ -99,13 +95,7 @@ class ModelService:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Number of attempts and pauses between them.
-
-    Attributes:
-        first_wait: seconds, doubled each time.
-        longest_retry_after: maximum request of the service that is honoured.
-        sleep: replaceable for tests.
-    """
+    """Number of attempts and the pauses between them; `longest_retry_after` bounds the service's own, in seconds."""
 
     attempts: int = 5
     first_wait: float = 1.0
@@ -131,7 +121,6 @@ class RetryPolicy:
         Raises:
             ModelOutageError: all attempts failed, or the requested pause is too long.
             ModelUnreachableError: accepted requests stayed unanswered.
-            ModelError: from an attempt.
         """
         tally = _FailureCount()
         for number in range(1, self.attempts + 1):
@@ -188,11 +177,7 @@ class RetryPolicy:
 
 @dataclass(slots=True)
 class _FailureCount:
-    """Failed attempts.
-
-    Attributes:
-        unanswered: the last one timed out without text; the model may still think.
-    """
+    """Failed attempts; `unanswered` if the last one timed out without text, when the model may still think."""
 
     attempts: int = 0
     is_unanswered: bool = False
@@ -233,7 +218,6 @@ class Failure:
         code: e.g. `overloaded_error`.
         retry_hint: header `x-should-retry`.
         billed: the service began to work.
-        silent: read timeout.
     """
 
     status: int | None
@@ -307,7 +291,6 @@ def classify(failure: Failure, service: ModelService) -> AttemptFailedError | Mo
 
 
 def refusal(reason: str, service: ModelService) -> ModelRefusedError:
-    """Return the error for a declined answer."""
     return ModelRefusedError(
         f"{service.name}'s model {service.model!r} declined to answer ({service.sanitize(reason)}). "
         f"Rephrase the task, or choose another `model`."
@@ -343,7 +326,6 @@ def _rejection_message(failure: Failure, service: ModelService) -> str | None:
 
 
 def should_retry(headers: Mapping[str, str]) -> bool | None:
-    """Parse the header `x-should-retry`."""
     return {"true": True, "false": False}.get(headers.get("x-should-retry", "").lower())
 
 
@@ -381,11 +363,7 @@ class FallbackProvider:
         sticky_seconds: float = STICKY_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Chain providers, in order of preference; closed with this one.
-
-        Raises:
-            SettingsError: no provider, or negative time.
-        """
+        """Chain providers, in order of preference; closed with this one."""
         if not providers:
             raise SettingsError("A FallbackProvider needs at least one provider; the list is empty.")
         if sticky_seconds < 0:
@@ -403,7 +381,6 @@ class FallbackProvider:
 
     @property
     def sees_images(self) -> bool:
-        """Whether all models accept images."""
         return all(provider.sees_images for provider in self._providers)
 
     @property
@@ -413,14 +390,12 @@ class FallbackProvider:
         return "unsupported" if "unsupported" in support else support[0]
 
     async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
-        """Answer one request; see `Provider.reply`. Attempts are counted over the chain.
+        """Answer one request; attempts are counted over the chain.
 
         Raises:
             ModelOutageError: at least one may be back later.
             ModelRejectedError: at least one rejected the request.
             ModelUnreachableError: none was reachable.
-            ContextOverflowError: conversation too long.
-            ModelRefusedError: the model declined.
         """
         first, attempts = self._first_index(), 0
         faults: list[tuple[str, ModelError]] = []
@@ -449,7 +424,6 @@ class FallbackProvider:
         raise _chain_error(faults)
 
     async def close(self) -> None:
-        """Close all providers; idempotent."""
         for provider in self._providers:
             await provider.close()
 

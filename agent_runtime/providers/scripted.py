@@ -71,13 +71,9 @@ class ScriptedProvider:
 
         Args:
             replies: oldest first.
-            source: for errors.
             chunk_chars: small, to test stream readers.
             delay: seconds before each chunk.
             sees_images: accept images and ignore them.
-
-        Raises:
-            SettingsError: invalid chunk size or delay.
         """
         if chunk_chars < 1 or delay < 0:
             raise SettingsError(f"chunk_chars is {chunk_chars} and delay {delay}; they must be at least 1 and 0.")
@@ -93,11 +89,7 @@ class ScriptedProvider:
     def from_file(
         cls, path: Path | str, *, chunk_chars: int = 16, delay: float = 0.0, sees_images: bool = False
     ) -> Self:
-        """Load a script.
-
-        Raises:
-            ScriptError: unreadable or invalid.
-        """
+        """Load a script."""
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -107,30 +99,22 @@ class ScriptedProvider:
 
     @property
     def model(self) -> str:
-        """Always `scripted`."""
         return MODEL
 
     @property
     def sees_images(self) -> bool:
-        """Whether images are accepted."""
         return self._sees_images
 
     @property
     def tool_calling(self) -> ToolCalling:
-        """Preferred if the script has native tool calls."""
         return "preferred" if any(reply.calls for reply in self._replies) else "supported"
 
     @property
     def remaining(self) -> int:
-        """Number of replies left."""
         return len(self._replies) - self._position
 
     async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
-        """Yield the next reply.
-
-        Raises:
-            ScriptError: none left, or an unexpected message.
-        """
+        """Yield the next reply."""
         newest = request.messages[-1]
         message = join_answers(newest.text, newest.answers)
         if not self.remaining:
@@ -160,8 +144,7 @@ class ScriptedProvider:
                 yield CallChunk(index=index, arguments=call.arguments[start : start + self._chunk_chars])
         yield ReplyEnd(stop=reply.stop, usage=reply.usage or usage)
 
-    async def close(self) -> None:
-        """Do nothing."""
+    async def close(self) -> None: ...
 
 
 def scripted_provider(
@@ -171,12 +154,6 @@ def scripted_provider(
     base_url: str | None = None,  # noqa: ARG001 - the same
     options: ModelOptions | None = None,
 ) -> ScriptedProvider:
-    """Create the provider for `ModelOptions.script`.
-
-    Raises:
-        SettingsError: no script.
-        ScriptError: unreadable or invalid.
-    """
     if options is None or options.script is None:
         raise SettingsError("The provider `scripted` needs a script to replay: set `script` to a YAML file.")
     if options.script_text is None:
@@ -227,13 +204,7 @@ _FLAGS = re.MULTILINE | re.DOTALL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptedReply:
-    """One reply and its conditions.
-
-    Attributes:
-        expect: required in the newest message.
-        expect_not: forbidden there.
-        usage: None for an estimate.
-    """
+    """One reply; `expect` and `expect_not` check the newest message."""
 
     text: str = ""
     expect: tuple[str | re.Pattern[str], ...] = ()
@@ -243,7 +214,6 @@ class ScriptedReply:
     calls: tuple[ToolRequest, ...] = ()
 
     def find_mismatch(self, message: str) -> str | None:
-        """Return the mismatch of the newest message, or None."""
         for pattern in self.expect:
             if _find_pattern(pattern, message) is None:
                 return f"the newest message should hold {_quote(pattern)} and does not. It reads:\n" + _shorten(message)
@@ -262,11 +232,7 @@ _USAGE_KEYS = tuple(field.name for field in fields(Usage) if field.name.endswith
 
 
 def parse_script(text: str, *, source: str) -> tuple[ScriptedReply, ...]:
-    """Parse a script; `source` is for errors.
-
-    Raises:
-        ScriptError: with entry and key.
-    """
+    """Parse a script; `source` is for errors."""
     import yaml  # noqa: PLC0415 - only who reads a script pays for it
 
     try:

@@ -45,25 +45,16 @@ _C = TypeVar("_C", bound=_Client)
 
 
 class SdkProvider(ABC, Generic[_C]):
-    """Base class of a `Provider` with an SDK."""
-
     def __init__(self, service: ModelService, options: ModelOptions) -> None:
-        """Store the settings; send nothing.
-
-        Raises:
-            SettingsError: the thinking budget does not fit.
-        """
         self._service, self._options = service, cap_max_tokens(options, service.model)
         self._cached_client: _C | None = None
 
     @property
     def model(self) -> str:
-        """The model's name at the service."""
         return self._service.model
 
     @property
     def sees_images(self) -> bool:
-        """Whether the model accepts images, by name or options."""
         return accepts_images(self._service.model, self._options.images)
 
     @property
@@ -72,11 +63,9 @@ class SdkProvider(ABC, Generic[_C]):
         return "preferred" if find_family(self._service.model).prefers_tools else "supported"
 
     def reply(self, request: Request) -> AsyncGenerator[Chunk]:
-        """Answer one request; see `Provider.reply`."""
         return self._options.retry.run(lambda: self._attempt(request), self._service)
 
     async def close(self) -> None:
-        """Close connections; idempotent."""
         if self._cached_client is not None:
             await self._cached_client.close()
 
@@ -147,10 +136,7 @@ _MAX_WORK_SECONDS = 0.01
 
 
 async def yield_cooperatively(events: AsyncIterable[_T]) -> AsyncGenerator[_T]:
-    """Yield a stream's events; let other tasks run every 10 ms.
-
-    Events that already arrived do not suspend, so thousands of them would block the loop.
-    """
+    """Yield a stream's events; let other tasks run every 10 ms, as events that already arrived do not suspend."""
     since = time.monotonic()
     async for event in events:
         if time.monotonic() - since > _MAX_WORK_SECONDS:
@@ -173,11 +159,6 @@ class KeyedApi:
     def create_service(
         self, options: ModelOptions, *, api_key: str | None, model: str | None, base_url: str | None
     ) -> ModelService:
-        """Return the service: this API, or a compatible server at `base_url`.
-
-        Raises:
-            SettingsError: unusable key or address.
-        """
         own = is_own_address(base_url, self.hosts)
         variable = options.key_variable or self.key_variable
         return ModelService(
@@ -203,11 +184,7 @@ def is_own_address(base_url: str | None, hosts: tuple[str, ...]) -> bool:
 
 
 def validate_url(base_url: str | None, *, default: str) -> str:
-    """Return the address of an API.
-
-    Raises:
-        SettingsError: not an http or https address.
-    """
+    """Return the address of an API; refuse all but http and https."""
     url = base_url or default
     try:
         parts = urlsplit(url)

@@ -68,12 +68,10 @@ class Bubblewrap:
 
     @property
     def limits(self) -> SandboxLimits:
-        """Limits of the settings."""
         return self._settings.limits
 
     @property
     def git_writable(self) -> bool:
-        """Whether programs may change git repositories."""
         return self._settings.git_writable
 
     def launch(
@@ -89,9 +87,6 @@ class Bubblewrap:
 
         With `first`, start programs through `WITHOUT_GUARD` and reap orphans: no program can then read, signal or trace
         the first process.
-
-        Raises:
-            SandboxError: a program or directory is missing.
         """
         self._settings.check(workspace)
         files = shared_files()
@@ -119,15 +114,10 @@ class Bubblewrap:
         )
 
     def inner_path(self, workspace: Path) -> str:  # noqa: ARG002 - the same for every workspace, on purpose
-        """Return `/workspace`."""
         return WORKSPACE
 
     def probe(self) -> None:
-        """Start `true` with the full argument list, until it succeeded once.
-
-        Raises:
-            SandboxError: with a remedy.
-        """
+        """Start `true` with the full argument list, until it succeeded once."""
         with PrivateDirectory("codepilot-probe-") as workspace:
             launch = self.launch(["true"], workspace=workspace.path, first=True)
             place = str(workspace.path.resolve())
@@ -187,7 +177,6 @@ _FILES = {
 
 
 def shared_files() -> Path:
-    """Return the directory with `_FILES` and `filter`, shared by all sandboxes."""
     directory = _shared_directory().path
     directory.mkdir(mode=0o700, exist_ok=True)
     contents = {name: text.encode() for name, text in _FILES.items()}
@@ -207,7 +196,6 @@ def _shared_directory() -> PrivateDirectory:
 
 
 def isolation_options() -> list[str]:
-    """Return the bubblewrap options for isolation."""
     # No --new-session: it takes the terminal away, and Ctrl+C with it; the filter refuses typing into it instead.
     options = ["--unshare-user", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--hostname", "sandbox"]
     options += ["--uid", str(_USER), "--gid", str(_USER)]
@@ -248,7 +236,7 @@ def _limit_command(limits: SandboxLimits) -> list[str]:
     """Return the command prefix that limits a process.
 
     Run inside, where RLIMIT_NPROC counts the sandbox's own processes (Linux 5.14). RLIMIT_DATA, not RLIMIT_AS: Node
-    reserves 10 GiB of address space for each WebAssembly memory, Go and Java likewise.
+    reserves 10 GiB of address space for each WebAssembly memory.
     """
     return [
         which("nice", "coreutils"),
@@ -282,9 +270,6 @@ def write_enclosed(program: Path) -> Path:
     """Write a script that starts `program` in a sandbox with only its libraries and standard streams.
 
     The program dies with the thread that started it, the script with this process.
-
-    Raises:
-        SandboxError: a program cannot be started.
     """
     name = f"enclosed-{program.name}-{hashlib.sha256(bytes(program)).hexdigest()[:8]}"
     script = shared_files() / name
@@ -437,11 +422,7 @@ def _return(verdict: int) -> bytes:
 
 
 def which(program: str, package: str) -> str:
-    """Return the absolute path of a program.
-
-    Raises:
-        SandboxError: with the command that installs its package.
-    """
+    """Return the absolute path of a program; the error has the command that installs its package."""
     place = shutil.which(program)
     if place is None:
         raise SandboxError(
@@ -464,7 +445,6 @@ class Machine:
 
 
 def inspect_machine() -> Machine:
-    """Collect the facts about this machine."""
     return Machine(
         systems=_system_ids(),
         program=shutil.which("bwrap") or "/usr/bin/bwrap",
@@ -496,7 +476,7 @@ def _read_number(path: str) -> int | None:
 
 
 def explain(stderr: str, code: int, machine: Machine) -> str:
-    """Explain bubblewrap's failure from its standard error and exit code, with a remedy."""
+    """Explain bubblewrap's failure, with a remedy."""
     failure = f"bubblewrap could not start a sandbox (exit code {code}): {stderr.strip() or 'it said nothing'}"
     if _TOO_OLD.lower() in stderr.lower():
         command = install_command("bubblewrap", machine.systems)
@@ -519,7 +499,6 @@ def explain(stderr: str, code: int, machine: Machine) -> str:
 
 
 def install_command(package: str, systems: Iterable[str]) -> str:
-    """Return the command that installs a package."""
     command = next((_PACKAGE_MANAGERS[name] for name in systems if name in _PACKAGE_MANAGERS), None)
     return f"{command or _PACKAGE_MANAGERS['debian']} {package}"
 

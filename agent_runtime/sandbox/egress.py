@@ -39,11 +39,6 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """Resolve a host name.
-
-    Raises:
-        OSError: unknown name, or no answer.
-    """
     loop = asyncio.get_running_loop()
     results = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in results))
@@ -107,9 +102,6 @@ class Egress:
     """The network of a sandbox and of its replacements, with shared limits.
 
     Runs in the event loop of `serve`. Without it, programs get "connection refused".
-
-    Attributes:
-        environment: proxy variables for programs.
     """
 
     environment: Mapping[str, str] = {
@@ -127,7 +119,6 @@ class Egress:
         resolve: Resolve = resolve,
         refusal: Callable[[str], str | None] = refusal_reason,
     ) -> None:
-        """Store the settings; open nothing. `resolve` and `refusal_reason` are replaceable for tests."""
         budget = TransferBudget(total=network.limits.total_bytes, remaining=network.limits.total_bytes)
         self._rules = ProxyRules(network=network, budget=budget, resolve=resolve, refusal=refusal)
         self._on_connection = on_connection
@@ -141,9 +132,6 @@ class Egress:
         """Accept connections from a network namespace instead of its predecessor; idempotent.
 
         Call it while only the sandbox's first process runs.
-
-        Raises:
-            SandboxError: the namespace cannot be entered.
         """
         async with self._serve_lock:
             status = os.fstat(namespace)
@@ -242,11 +230,7 @@ _HELPER_SECONDS = 20.0
 
 
 def listen_in_namespace(namespace: int) -> socket.socket:
-    """Listen on `PORT` of the loopback in another network namespace; takes 20 ms.
-
-    Raises:
-        SandboxError: with the kernel's error.
-    """
+    """Listen on `PORT` of the loopback in another network namespace; takes 20 ms."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         numbers = [namespace, theirs.fileno()]
@@ -290,8 +274,6 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyRules:
-    """Rules for every tunnel of a sandbox."""
-
     network: Network
     budget: TransferBudget
     resolve: Resolve
@@ -300,24 +282,16 @@ class ProxyRules:
 
 @dataclass(slots=True)
 class TransferBudget:
-    """Bytes left over all connections."""
-
     total: int
     remaining: int
 
     def take(self, size: int) -> None:
-        """Subtract bytes.
-
-        Raises:
-            TunnelClosedError: the budget is exhausted.
-        """
         if size > self.remaining:
             self.remaining = 0
             raise TunnelClosedError(self.exhausted_message())
         self.remaining -= size
 
     def exhausted_message(self) -> str:
-        """Return the error text of an exhausted budget."""
         return f"the limit of {self.total} bytes is used up"
 
 
@@ -326,8 +300,6 @@ class TunnelClosedError(Exception):
 
 
 class Tunnel:
-    """A program's connection to the proxy."""
-
     def __init__(self, rules: ProxyRules, client: Streams) -> None:
         self._rules = rules
         self._client = client
@@ -364,7 +336,6 @@ class Tunnel:
 
     @property
     def record(self) -> Connection:
-        """The connection for reports."""
         return Connection(
             host=self._host, port=self._port, allowed=self._is_open, reason=self._reason, **self._transferred
         )
@@ -462,11 +433,7 @@ _BODY_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 
 
 class RequestError(Exception):
-    """A refused request.
-
-    Attributes:
-        reason: for the status line; ASCII.
-    """
+    """A refused request; `reason` is ASCII."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -475,22 +442,14 @@ class RequestError(Exception):
 
 
 class ConnectRequest:
-    """Incremental parser of one request.
-
-    Attributes:
-        rest: bytes after the head, for the tunnel.
-    """
+    """Incremental parser of one request; `rest` has the bytes after the head."""
 
     def __init__(self) -> None:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD_BYTES)
         self.rest = b""
 
     def feed(self, data: bytes) -> tuple[str, int] | None:
-        """Parse more bytes; return host and port once the head is complete.
-
-        Raises:
-            RequestError: not a request for a tunnel.
-        """
+        """Parse more bytes; return host and port once the head is complete."""
         try:
             self._http.receive_data(data)
             event = self._http.next_event()
@@ -515,7 +474,6 @@ class ConnectRequest:
         return target["host"].decode("ascii").lower(), int(target["port"])
 
     def accept(self) -> bytes:
-        """Return the answer to an accepted request."""
         return self._http.send(h11.Response(status_code=200, reason=b"Connection established", headers=[])) or b""
 
     @staticmethod
@@ -543,7 +501,7 @@ _NAME = re.compile(rb"(?=.{1,253}\Z)[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*\
 
 
 class HelloError(Exception):
-    """Not a TLS ClientHello with a server name."""
+    pass
 
 
 class ClientHello:
@@ -554,11 +512,7 @@ class ClientHello:
         self._message = bytearray()
 
     def feed(self, data: bytes) -> str | None:
-        """Parse more bytes; return the lower-case server name once complete.
-
-        Raises:
-            HelloError: not a ClientHello with a server name.
-        """
+        """Parse more bytes; return the lower-case server name once complete."""
         self._pending += data
         while True:
             # A type and the major part of a version, the same since SSL 3.
@@ -641,7 +595,6 @@ class _FieldReader:
         return int.from_bytes(self.read(size))
 
     def read_vector(self, length: int) -> bytes:
-        """Read a vector with a length prefix of `length` bytes."""
         return self.read(self.read_number(length))
 
     def expect_end(self) -> None:

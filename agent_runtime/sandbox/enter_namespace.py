@@ -18,11 +18,7 @@ _BACKLOG = 128
 
 
 def main(namespace: int, sink: int, port: int) -> None:
-    """Create the socket in `namespace` and send it over `sink`.
-
-    Raises:
-        OSError: the kernel refuses.
-    """
+    """Create the socket in `namespace` and send it over `sink`."""
     owner = fcntl.ioctl(namespace, _OWNER)
     if not os.path.sameopenfile(owner, os.open("/proc/self/ns/user", os.O_RDONLY)):
         _enter(owner, _USER)

@@ -1,8 +1,7 @@
 """Kill a sandbox whose programs exceed a limit together. Linux.
 
 A `Watcher` thread compares a `ProcessMonitor` and a `DiskUse` with the limits, with at most 2 % of a processor unless
-the disk fills. A thread, since the event loop does not run between runs. A `Cgroup` bounds memory and processes where
-the system delegates one.
+the disk fills. A `Cgroup` bounds memory and processes where the system delegates one.
 """
 
 from __future__ import annotations
@@ -36,8 +35,6 @@ _MAX_FAILURES = 4
 
 
 class Watcher:
-    """A thread that watches one sandbox until its end."""
-
     def __init__(
         self,
         *,
@@ -49,11 +46,7 @@ class Watcher:
         cgroup: Cgroup | None = None,
         guard: RepositoryGuard | None = None,
     ) -> None:
-        """Start to watch a sandbox, given descriptors of its root and first process (pidfd_open(2)).
-
-        Raises:
-            OSError: the sandbox already ended.
-        """
+        """Start to watch a sandbox, given descriptors of its root and first process (pidfd_open(2))."""
         self._started = time.monotonic()
         self._limits = fit_to_machine(limits, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
         self._cgroup = cgroup
@@ -170,7 +163,6 @@ class ResourceUsage:
 
 
 def find_breach(usage: ResourceUsage, limits: SandboxLimits) -> Breach | None:
-    """Return the first exceeded limit, or None."""
     free = limits.free_bytes if usage.free_bytes is None else usage.free_bytes
     over = {
         "processes": usage.processes >= limits.processes - _UNSEEN_PROCESSES,
@@ -197,7 +189,6 @@ class Breach:
         return f"{self.limit} {self.bound}"
 
     def message(self) -> str:
-        """Return the message for the model."""
         return (
             f"limit: {self}; all programs of all terminals were killed, and files outside the workspace are gone. "
             f"{self.advice}"
@@ -205,7 +196,6 @@ class Breach:
 
 
 def describe_breach(limit: str, limits: SandboxLimits) -> Breach:
-    """Describe the breach of a limit."""
     bound, advice = {
         "processes": (f"{limits.processes:,}", f"{_TOTAL_ADVICE}, and threads: start fewer at once."),
         "memory": (
@@ -227,7 +217,6 @@ _CLEANUP_ADVICE = "What was written to the workspace is still there: delete what
 
 
 def measurement_breach(error: str) -> Breach:
-    """Return the breach of a sandbox that cannot be measured."""
     return Breach(limit="measuring failed:", bound=error, advice="It was ended to be safe; try again.")
 
 
@@ -237,7 +226,6 @@ def fit_to_machine(limits: SandboxLimits, machine_bytes: int) -> SandboxLimits:
 
 
 def format_bytes(count: int) -> str:
-    """Format a number of bytes: `2 GiB`, `1.5 MiB`."""
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= factor:
             return f"{count / factor:.1f}".removesuffix(".0") + f" {unit}"
@@ -245,7 +233,6 @@ def format_bytes(count: int) -> str:
 
 
 def format_seconds(count: float) -> str:
-    """Format a time: `90 s`, `2 h`."""
     for unit, factor in (("h", 3600), ("min", 60)):
         if count >= factor and count % factor == 0:
             return f"{count / factor:.0f} {unit}"
@@ -272,11 +259,7 @@ _PAUSE_FACTOR = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessUse:
-    """Resources of a sandbox's processes at one moment.
-
-    Attributes:
-        memory_bytes: upper bound, with tmpfs; exact to a few pages above the limit.
-    """
+    """Resources of a sandbox's processes; `memory_bytes` is an upper bound, exact to a few pages above the limit."""
 
     processes: int
     cpu_seconds: float
@@ -296,15 +279,11 @@ class UnlinkedFiles:
 class ProcessMonitor:
     """Measures a sandbox's processes from outside, in one thread.
 
-    Uses the sandbox's own `/proc`, which lists no other processes; readable since this process owns the user namespace.
+    Uses the sandbox's own `/proc`; readable since this process owns the user namespace.
     """
 
     def __init__(self, root: int, tmpfs: Sequence[str]) -> None:
-        """Open the sandbox's directories, given a descriptor of its root.
-
-        Raises:
-            OSError: the sandbox ended.
-        """
+        """Open the sandbox's directories, given a descriptor of its root."""
         self._descriptors: list[int] = []
         try:
             self._proc = self._open("proc", os.O_RDONLY, root)
@@ -324,19 +303,11 @@ class ProcessMonitor:
             os.close(self._descriptors.pop())
 
     def count_processes(self, limit: int) -> int:
-        """Count processes without threads up to `limit`, at low cost.
-
-        Raises:
-            OSError: the sandbox ended.
-        """
+        """Count processes without threads up to `limit`, at low cost."""
         return len(self._list_pids(limit))
 
     def kill(self, limit: int) -> None:
-        """Kill up to `limit` processes directly; their end through the first process may be slow.
-
-        Raises:
-            OSError: the sandbox ended.
-        """
+        """Kill up to `limit` processes directly; their end through the first process may be slow."""
         for pid in self._list_pids(limit):
             with contextlib.suppress(OSError):  # it ended meanwhile
                 process = os.open(pid, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._proc)
@@ -346,11 +317,7 @@ class ProcessMonitor:
                     os.close(process)
 
     def measure(self, *, memory_limit: int, process_limit: int) -> ProcessUse:
-        """Measure up to `process_limit` processes.
-
-        Raises:
-            OSError: the sandbox ended.
-        """
+        """Measure up to `process_limit` processes."""
         pids = self._list_pids(process_limit)
         processes = resident = 0
         times: dict[tuple[str, bytes], tuple[int, int]] = {}
@@ -379,11 +346,7 @@ class ProcessMonitor:
         )
 
     def find_unlinked(self, device: int, *, process_limit: int) -> Generator[None, None, UnlinkedFiles]:
-        """Find unlinked open files, yielding after every process; `device` is the workspace's.
-
-        Raises:
-            OSError: the sandbox ended.
-        """
+        """Find unlinked open files, yielding after every process; `device` is the workspace's."""
         counted: set[tuple[int, int]] = set()
         disk = memory = 0
         is_partial = False
@@ -449,7 +412,6 @@ class ProcessMonitor:
         return statuses
 
     def _read(self, name: str) -> bytes:
-        """Read a small file; empty if its process ended."""
         try:
             descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)
         except OSError:
@@ -468,11 +430,7 @@ class ProcessMonitor:
 
 
 def read_meminfo(*names: str) -> list[int]:
-    """Return values of `/proc/meminfo` in bytes; 0 for unknown names.
-
-    Raises:
-        OSError: unreadable.
-    """
+    """Return values of `/proc/meminfo` in bytes; 0 for unknown names."""
     words = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
     values = {name.rstrip(":"): int(count) * 1024 for name, count, *_ in words}
     return [values.get(name, 0) for name in names]
@@ -490,10 +448,6 @@ class DiskUse:
 
     Walks the workspace when the file system's free space, a cheap but shared figure, suggests that a limit is near;
     else now and then if programs ran.
-
-    Attributes:
-        free_bytes: for ordinary users.
-        is_urgent: whether a limit may be near.
     """
 
     def __init__(self, workspace: int, monitor: ProcessMonitor, limits: SandboxLimits) -> None:
@@ -521,7 +475,6 @@ class DiskUse:
 
     @property
     def files(self) -> int:
-        """Files changed; if some are hidden, at least the disk's increase."""
         visible = self._growth.files
         return max(visible, self._first.files - self._now.files) if self._growth.is_partial else visible
 
@@ -574,8 +527,6 @@ class DiskUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FreeSpace:
-    """Free bytes and files on disk, and used shared memory."""
-
     disk_bytes: int
     files: int
     shared_bytes: int
@@ -682,7 +633,6 @@ _numbers = itertools.count(1)
 
 
 def create_cgroup(limits: SandboxLimits) -> Cgroup | None:
-    """Create a group for one sandbox, or return None without permission."""
     part = _delegated_tree()
     if part is None:
         return None
@@ -720,16 +670,11 @@ def find_delegated_tree(mount: Path = _MOUNT, own: Path = _OWN_CGROUP) -> Path |
 class Cgroup:
     """A cgroup v2 with limits, entered by writing `0` to `entrance` before the sandbox starts.
 
-    systemd delegates with `Delegate=yes` and `DelegateSubgroup=bot`: the service runs in a subgroup, since a group with
-    processes cannot have controllers (https://docs.kernel.org/admin-guide/cgroup-v2.html).
+    systemd delegates with `Delegate=yes` and `DelegateSubgroup=bot`: a group with processes cannot have controllers
+    (https://docs.kernel.org/admin-guide/cgroup-v2.html).
     """
 
     def __init__(self, part: Path, limits: SandboxLimits) -> None:
-        """Create a group below `find_delegated_tree()`.
-
-        Raises:
-            OSError: delegation revoked, or a kernel without a needed file.
-        """
         self.path = part / f"{_PREFIX}{os.getpid()}-{next(_numbers)}"
         self.path.mkdir()
         self.entrance = -1
@@ -751,26 +696,17 @@ class Cgroup:
             self.entrance = -1
 
     def cpu_seconds(self) -> float:
-        """Return the CPU time of all its processes so far.
-
-        Raises:
-            OSError: the group is gone.
-        """
+        """Return the CPU time of all its processes so far."""
         return self._value("cpu.stat", "usage_usec") / 1e6
 
     def has_oom_kill(self) -> bool:
-        """Return whether the OOM killer acted in it."""
         try:
             return self._value("memory.events", "oom_kill") > 0
         except OSError:  # it is gone, or was never made
             return False
 
     def kill(self) -> None:
-        """Kill all its processes.
-
-        Raises:
-            OSError: the group is gone, or Linux before 5.14.
-        """
+        """Kill all its processes; raise OSError before Linux 5.14."""
         self._write("cgroup.kill", 1)
 
     def remove(self) -> None:

@@ -38,15 +38,13 @@ class Sandbox(Protocol):
 
     @property
     def is_isolated(self) -> bool:
-        """Whether each start has its own processes, network and temporary files."""
+        """Whether a start has its own processes, network and temporary files."""
 
     @property
-    def limits(self) -> SandboxLimits:
-        """Bounds of each start, enforced if isolated."""
+    def limits(self) -> SandboxLimits: ...
 
     @property
-    def git_writable(self) -> bool:
-        """Whether programs may change git repositories in the workspace."""
+    def git_writable(self) -> bool: ...
 
     def launch(
         self,
@@ -60,8 +58,6 @@ class Sandbox(Protocol):
         """Prepare to start `argv` in `workspace`, the only writable directory besides tmpfs.
 
         Args:
-            argv: program and arguments.
-            workspace: host directory.
             readable: host paths by absolute path inside.
             fixed: immovable workspace paths, parents first.
             first: start as the first process, protected from its children.
@@ -70,25 +66,15 @@ class Sandbox(Protocol):
             SandboxError: with a remedy.
         """
 
-    def inner_path(self, workspace: Path) -> str:
-        """Return the path of `workspace` inside."""
+    def inner_path(self, workspace: Path) -> str: ...
 
     def probe(self) -> None:
-        """Start a trivial program with the full argument list; cached.
-
-        Raises:
-            SandboxError: as for `launch`.
-        """
+        """Start a trivial program with the full argument list; cached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedPath:
-    """A workspace path that is a mount point, hence can be neither renamed nor replaced.
-
-    Attributes:
-        path: relative.
-        writable: for a directory above a read-only one.
-    """
+    """A relative workspace path that is a mount point, hence can be neither renamed nor replaced."""
 
     path: str
     writable: bool
@@ -111,7 +97,6 @@ class SandboxLimits:
         processes: with threads.
         cpu_seconds: of ended processes, too.
         seconds: since the start; must exceed a run's.
-        disk_bytes: written to the workspace.
         files: changed in the workspace, or in tmpfs. A large JavaScript project has 100,000.
         free_bytes: minimum on the workspace's disk.
         tmp_bytes: per tmpfs.
@@ -137,7 +122,6 @@ class ContainerSettings:
     Attributes:
         image: preferably by digest (`name@sha256:…`), never pulled; needs bash and GNU or BusyBox tools.
         program: `docker` or `podman`, or a path.
-        cpus: per container.
     """
 
     image: str
@@ -151,7 +135,6 @@ class SandboxSettings:
 
     Attributes:
         read_only: host directories at their own paths, e.g. a toolchain.
-        path: prepended to `PATH`.
         environment: complete; nothing is inherited.
         git_writable: allow changes of git repositories in the workspace, whose hooks git outside then runs.
     """
@@ -164,11 +147,7 @@ class SandboxSettings:
     git_writable: bool = False
 
     def check(self, workspace: Path) -> None:
-        """Check that the host's directories exist.
-
-        Raises:
-            SandboxError: the workspace or one of `read_only` is unusable.
-        """
+        """Check that the workspace and `read_only` exist."""
         if not workspace.is_dir():
             raise SandboxError(f"The workspace {workspace} is not a directory; create it before starting the sandbox.")
         for directory in self.read_only:
@@ -185,17 +164,10 @@ class SandboxSettings:
 
 
 class TemporaryFiles(Protocol):
-    """Access to a sandbox's `/tmp` from outside."""
-
     def attach(self, root: int, alive: Callable[[], bool]) -> None:
-        """Attach to the `/tmp` of a sandbox while it is `alive`.
+        """Attach to the `/tmp` of a sandbox while it is `alive`."""
 
-        Raises:
-            OSError: the sandbox ended, or has no own `/tmp`.
-        """
-
-    def detach(self) -> None:
-        """Detach from an ending sandbox."""
+    def detach(self) -> None: ...
 
 
 _LIBRARY_LINE = re.compile(r"^\s*(?:\S+ => )?(/.+) \(0x[0-9a-f]+\)$", re.MULTILINE)
@@ -203,11 +175,7 @@ _LIBRARY_LINE = re.compile(r"^\s*(?:\S+ => )?(/.+) \(0x[0-9a-f]+\)$", re.MULTILI
 
 @functools.cache
 def find_libraries(program: Path) -> frozenset[str]:
-    """Return a program's shared libraries as resolved by ld.so(8).
-
-    Raises:
-        SandboxError: the program cannot be started.
-    """
+    """Return a program's shared libraries as resolved by ld.so(8)."""
     try:
         # A program without libraries gets no loader, and answers for itself.
         traced = subprocess.run(
@@ -237,11 +205,7 @@ class PrivateDirectory:
     """
 
     def __init__(self, prefix: str, parent: Path | None = None) -> None:
-        """Create a directory, by default in the system's temporary directory.
-
-        Raises:
-            OSError: the parent is not writable.
-        """
+        """Create a directory, by default in the system's temporary directory."""
         lock = -1
         parent = Path(tempfile.gettempdir()) if parent is None else parent
         if sys.platform != "win32":
@@ -258,7 +222,6 @@ class PrivateDirectory:
         self.close()
 
     def close(self) -> None:
-        """Remove the directory; idempotent."""
         self._remove()
 
 

@@ -1,9 +1,8 @@
 """Protection of git repositories below a user's directory from sandboxed programs.
 
 Git runs programs named in a repository's configuration, and `git status` enters any directory that looks like a
-repository. `RepositoryGuard` lists the existing ones for read-only mounts, with their parents mounted over themselves
-(`FixedPath`). New ones cannot be prevented by seccomp, Landlock or mounts; they are moved away after each command and
-by patrols.
+repository. Existing ones are mounted read-only; new ones cannot be prevented by seccomp, Landlock or mounts and are
+moved away after each command and by patrols.
 """
 
 from __future__ import annotations
@@ -54,7 +53,6 @@ class RepositoryGuard:
     """
 
     def __init__(self, workspace: Path, *, notify: Callable[[str], None]) -> None:
-        """Store the settings; read nothing. `report` calls `notify`."""
         self._workspace = workspace.resolve()
         self._notify = notify
         self._lock = threading.Lock()
@@ -68,9 +66,6 @@ class RepositoryGuard:
         """Find the existing repositories, once, and return their mounts.
 
         First moves away those that appeared since a killed process or this guard's last sandbox.
-
-        Raises:
-            SandboxError: too many repositories or directories.
         """
         with self._lock:
             if self._survey is None:
@@ -183,7 +178,7 @@ class RepositoryGuard:
     def _set_aside(self, parent: int, name: str, path: str) -> str:
         """Move an entry out of the workspace, or rename it; return a new name in the same directory.
 
-        Only the name moves; nothing is read or followed, since programs may change the contents meanwhile.
+        Nothing is read or followed, since programs may change the contents meanwhile.
         """
         suffix = f"{time.strftime('%Y-%m-%d')}-{secrets.token_hex(4)}"
         local_name = f".set-aside-{suffix}"
@@ -223,12 +218,7 @@ class _Listing:
 
 @dataclass(slots=True, kw_only=True)
 class _Directory:
-    """A directory on a walk, open until the next.
-
-    Attributes:
-        too_deep: subdirectory beyond the depth limit, or empty.
-        more: additional directories to enter.
-    """
+    """A directory on a walk, open until the next."""
 
     descriptor: int
     path: str
@@ -336,7 +326,6 @@ def _open_subdirectory(parent: int, name: str) -> Iterator[int]:
 
 
 def _change_mode(parent: int, name: str, rights: int) -> int | None:
-    """Add permissions to a directory, not through a link; return the old mode if changed."""
     if sys.platform != "linux":
         return None
     descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
@@ -376,11 +365,7 @@ def _rename(parent: int, name: str, new_name: str) -> str:
 
 
 def state_directory(workspace: Path) -> Path:
-    """Return the user's directory for persistent state.
-
-    Raises:
-        OSError, RuntimeError: no home, or one inside the workspace.
-    """
+    """Return the user's directory for persistent state; raise if it is unknown or in the workspace."""
     place = Path.home().resolve(strict=True) / ".codepilot"
     if place.resolve().is_relative_to(workspace):
         raise OSError(f"{place} lies in the workspace {workspace}")
@@ -388,10 +373,7 @@ def state_directory(workspace: Path) -> Path:
 
 
 class _Record:
-    """Repositories before programs ran, on disk for the next process after a crash.
-
-    Its owner locks it; without a lock, the owner was killed.
-    """
+    """Repositories before programs ran, on disk for the next process; unlocked once its owner was killed."""
 
     def __init__(self, file: Path, lock: int) -> None:
         self._file = file
@@ -451,7 +433,6 @@ def _is_in_place(workspace: Path, path: str) -> bool:
 
 
 def _link(name: str, parent: int) -> str | None:
-    """Return a symbolic link's target, else None."""
     try:
         return os.readlink(name, dir_fd=parent)
     except OSError:
@@ -493,7 +474,6 @@ def _gitlinks(directory: Path, name: str) -> Iterable[str]:
 
 
 def _read(file: Path, limit: int) -> bytes:
-    """Read a regular file of at most `limit` bytes; else return nothing."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
@@ -512,11 +492,7 @@ _GITLINK, _EXTENDED = 0o160000, 0x4000
 
 
 def parse_gitlinks(index: bytes, id_bytes: int) -> Iterator[bytes]:
-    """Yield the paths of submodules in an index, gitformat-index(5).
-
-    Args:
-        index: contents.
-        id_bytes: length of an object id, 20 for SHA-1.
+    """Yield the paths of submodules in an index, gitformat-index(5); `id_bytes` is 20 for SHA-1.
 
     Raises:
         struct.error, IndexError, ValueError: damaged index.
@@ -544,7 +520,6 @@ def parse_gitlinks(index: bytes, id_bytes: int) -> Iterator[bytes]:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Decode an offset-encoded integer of git's packs; return it and its end."""
     value = data[position] & 0x7F
     while data[position] & 0x80:
         position += 1

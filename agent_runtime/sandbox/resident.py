@@ -61,11 +61,7 @@ class Resident:
         self.exit_code: int | None = None
 
     async def run(self, argv: Sequence[str]) -> AsyncGenerator[bytes]:
-        """Run a program and yield its output; leaving the iteration early stops the sandbox.
-
-        Raises:
-            SandboxError: the sandbox did not start, or ended.
-        """
+        """Run a program and yield its output; leaving the iteration early stops the sandbox."""
         self.is_busy, self.errors, self.exit_code = True, "", None
         output = -1
         try:

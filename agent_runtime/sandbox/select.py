@@ -24,12 +24,7 @@ SandboxName = Literal["auto", "bubblewrap", "docker", "local"]
 
 
 def pick_sandbox(name: SandboxName, settings: SandboxSettings) -> Sandbox:
-    """Return a working sandbox. `auto` is bubblewrap, or `docker` if an image is set, never `local`.
-
-    Raises:
-        SettingsError: unknown name.
-        SandboxError: with a remedy for this machine.
-    """
+    """Return a working sandbox. `auto` is bubblewrap, or `docker` if an image is set, never `local`."""
     match name:
         case "auto":
             return _pick_best(settings)
@@ -124,12 +119,10 @@ class Local:
 
     @property
     def limits(self) -> SandboxLimits:
-        """Limits of the settings, not enforced."""
         return self._settings.limits
 
     @property
     def git_writable(self) -> bool:
-        """Whether file tools may change git repositories."""
         return self._settings.git_writable
 
     def launch(
@@ -141,11 +134,7 @@ class Local:
         fixed: Sequence[FixedPath] = (),  # noqa: ARG002 - nothing is mounted here
         first: bool = False,  # noqa: ARG002 - there is no first process here
     ) -> Launch:
-        """Prepare to start `argv` on the host; only path and environment settings apply.
-
-        Raises:
-            SandboxError: no workspace or home directory.
-        """
+        """Prepare to start `argv` on the host; only path and environment settings apply."""
         if not workspace.is_dir():
             raise SandboxError(
                 f"The workspace {workspace} is not a directory; create it before starting programs in it."
@@ -162,8 +151,6 @@ class Local:
         return Launch(argv=("/bin/sh", "-c", 'cd -- "$0" && exec "$@"', str(workspace), *argv), env=env)
 
     def inner_path(self, workspace: Path) -> str:
-        """Return the same path."""
         return str(workspace)
 
-    def probe(self) -> None:
-        """Do nothing: the system starts programs."""
+    def probe(self) -> None: ...

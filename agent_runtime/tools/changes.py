@@ -52,8 +52,6 @@ _NO_NEWLINE = "\n\\ No newline at end of file"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileWrite:
-    """The planned write of one file."""
-
     canonical: str
     """Its path."""
     change: StagedFile
@@ -71,18 +69,13 @@ class FileWrite:
 
 
 def external_write(change: StagedFile) -> FileWrite:
-    """Return the write of a change that does not come from a call."""
     text = decode(change.data) if change.data is not None else None
     version = version_of(change.data) if change.data is not None else ""
     return FileWrite(canonical=change.path, change=change, text=text, version=version)
 
 
 def plan(change: WriteCall, files: Overlay, memory: Versions) -> list[FileWrite]:
-    """Run `Planner.plan` in a worker process.
-
-    Raises:
-        ToolError: the call is invalid or takes too long.
-    """
+    """Run `Planner.plan` in a worker process."""
     relevant = memory.copy(only=files.resolve(change.path)) if change.path else Versions()
     purpose = "Working out what to write"
     try:
@@ -103,11 +96,7 @@ def plan(change: WriteCall, files: Overlay, memory: Versions) -> list[FileWrite]
 
 
 def is_light(change: WriteCall, files: Overlay) -> bool:
-    """Return whether a write is quick to plan, whatever the file contains.
-
-    Raises:
-        ToolError: it is invalid.
-    """
+    """Return whether a write is quick to plan, whatever the file contains."""
     paths = [change.path]
     hunks = 1
     if change.mode == "patch":
@@ -314,21 +303,16 @@ class Planner:
 
 @dataclass(slots=True)
 class StepLimits:
-    """Limits of one step and their use."""
+    """Limits and usage of one step."""
 
     whole_chars: int = 0
     edited: set[str] = field(default_factory=set)
 
     def copy(self) -> StepLimits:
-        """Return a copy for a trial."""
         return StepLimits(self.whole_chars, set(self.edited))
 
     def check(self, change: WriteCall, canonical: str) -> None:
-        """Check a write.
-
-        Raises:
-            ToolError: too many characters of whole files, or a second edit of a file by line numbers.
-        """
+        """Check a write."""
         size = self.whole_chars + len(change.contents[0])
         if change.mode in WHOLE_MODES and size > _MAX_WHOLE_CHARS:
             raise ToolError(
@@ -342,7 +326,6 @@ class StepLimits:
             )
 
     def count(self, change: WriteCall, canonical: str) -> None:
-        """Count a write."""
         if change.mode in WHOLE_MODES:
             self.whole_chars += len(change.contents[0])
         if change.mode in LINE_MODES:
@@ -402,7 +385,6 @@ def _headline(path: str, verb: str, data: bytes, new: Text, version: str) -> str
 
 
 def preview(writes: Sequence[FileWrite], replaced: Mapping[str, int]) -> str:
-    """Run `render`, in a worker process for large files; empty if it takes too long."""
     size = sum(len(data) for write in writes for data in (write.change.old, write.change.data) if data is not None)
     if size <= _LIGHT_BYTES:
         return render(writes, replaced)
@@ -499,24 +481,22 @@ def _diff_lines(old: Text | None, new: Text | None) -> tuple[list[str], list[str
 
 
 def outline(path: str, source: str, after_line: int) -> list[str]:
-    """Outline a file; empty if it takes too long."""
     if not syntax.is_python(path) or len(source) > syntax.MAX_CHARS:
         return syntax.outline(path, source, after_line)
     return _parse(syntax.outline, source, path, source, after_line) or []
 
 
 def parse_python(source: str) -> list[int] | str | None:
-    """Parse Python; None if it takes too long."""
     return _parse(syntax.statement_lines, source, source)
 
 
 def find_fault(path: str, source: str) -> str | None:
-    """Find a syntax error; None if it takes too long."""
     # Always in a worker process: tree-sitter holds the interpreter's lock, for seconds in 6,000 characters of `*a**`.
     return _parse(syntax.find_error, source, path, source, small=0) if syntax.has_grammar(path) else None
 
 
 def _parse(parser: Callable[..., T], source: str, *args: object, small: int = _SMALL_CHARS) -> T | None:
+    """Call a parser, in a worker process for large sources; None if it takes too long."""
     if len(source) <= small:
         return parser(*args)
     try:

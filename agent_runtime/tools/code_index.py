@@ -23,8 +23,6 @@ _MODES = ("search", "trace_callers", "trace_callees", "trace_graph")
 
 
 class IndexTools:
-    """Code index tools of one workspace."""
-
     value_types: ClassVar[dict[str, str]] = {
         "semantic_search": "list[Any]",
         "trace_callers": "list[Any]",
@@ -55,11 +53,7 @@ class IndexTools:
         return CallPlan(facts=CallFacts(tool=tool, args=args), preview=partial(preview_call, tool, args), apply=call)
 
     async def semantic_search(self, query: str, mode: str = "search", depth: int = 2, top_k: int = 5) -> ToolResult:
-        """Definitions by what they do.
-
-        Raises:
-            ToolError: there is no index.
-        """
+        """Definitions by what they do."""
         if mode != "search":
             return await (self.trace_graph(query, depth) if mode == "trace_graph" else getattr(self, mode)(query))
         hits = await self._query(partial(self._index.search, query, top_k))
@@ -72,32 +66,20 @@ class IndexTools:
         return self._result([head, *lines], plain)
 
     async def trace_callers(self, symbol: str) -> ToolResult:
-        """Calls of 'Class.f' or 'path::Class.f'.
-
-        Raises:
-            ToolError: there is no index, or nothing has that name.
-        """
+        """Calls of 'Class.f' or 'path::Class.f'."""
         calls = await self._calls(symbol, self._index.callers)
         sure = sum(call.sure for call in calls)
         lines = [f"[trace_callers] {symbol}: {_format_count(calls)} call(s), {sure} of them sure:"]
         return self._result([*lines, *_by_file(calls, _caller_label)], [_to_plain(call) for call in calls])
 
     async def trace_callees(self, symbol: str) -> ToolResult:
-        """Its calls.
-
-        Raises:
-            ToolError: there is no index, or nothing has that name.
-        """
+        """Its calls."""
         calls = await self._calls(symbol, self._index.callees)
         lines = [f"[trace_callees] {symbol}: {_format_count(calls)} call(s):"]
         return self._result([*lines, *_by_file(calls, lambda call: call.callee)], [_to_plain(call) for call in calls])
 
     async def trace_graph(self, symbol: str, depth: int = 2) -> ToolResult:
-        """Both.
-
-        Raises:
-            ToolError: there is no index, or nothing has that name.
-        """
+        """Both."""
         edges = await self._query(partial(self._index.graph, symbol, depth))
         if not edges:
             await self._require_symbol(symbol)

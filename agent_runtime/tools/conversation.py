@@ -46,8 +46,7 @@ class ContextTools:
         """Put finished tasks aside by number ([Task N]): your summary stands for each. task and position are the same.
 
         Raises:
-            ToolError: no such task; it is the current one, archived already or told by the global summary; not as many
-                summaries as tasks, or an empty one.
+            ToolError: no such task, the current one, one archived already, or an empty or missing summary.
         """
         numbers = _task_numbers(position, task)
         summaries = _check_summaries(summary, len(numbers))
@@ -74,11 +73,7 @@ class ContextTools:
         return ToolResult(value=text, text=text)
 
     async def reveal_context(self, position: int) -> ToolResult:
-        """Show an archived task's messages again.
-
-        Raises:
-            ToolError: no such task, or it is in the conversation anyway.
-        """
+        """Show an archived task's messages again."""
         events = self._log.events
         record = _find_task(position, {entry.number: entry for entry in list_tasks(events)}, "reveal_context")
         if record.summary is None and not record.summarised and not record.applied:
@@ -164,8 +159,6 @@ _QUESTION_CHARS = 4_000
 
 
 class QuestionTools:
-    """The tool `ask_user`."""
-
     value_types: ClassVar[dict[str, str]] = {"ask_user": "str"}
     labels: ClassVar[dict[str, str]] = {"ask_user": "Asking: {question}"}
     stub_types: ClassVar[str] = ""
@@ -174,11 +167,7 @@ class QuestionTools:
         self._ask = ask
 
     async def ask_user(self, question: str) -> ToolResult:
-        """Ask the user what only they can decide, and wait for the answer.
-
-        Raises:
-            ToolError: the question is empty, or too long to be read.
-        """
+        """Ask the user what only they can decide, and wait for the answer."""
         text = question.strip()
         if not text:
             raise ToolError("ask_user: question is empty; say what the user should decide", kind="ValueError")
@@ -192,8 +181,6 @@ class QuestionTools:
 
 
 class SkillTools:
-    """The tool `read_skill`."""
-
     value_types: ClassVar[dict[str, str]] = {"read_skill": "str"}
     labels: ClassVar[dict[str, str]] = {"read_skill": "Reading the skill {name}"}
     stub_types: ClassVar[str] = ""
@@ -202,11 +189,7 @@ class SkillTools:
         self._skills = skills
 
     def read_skill(self, name: str) -> ToolResult:
-        """Read a skill that the first message lists, before you do what it is about.
-
-        Raises:
-            ToolError: there is no such skill.
-        """
+        """Read a skill that the first message lists, before you do what it is about."""
         skill = self._skills.get(name)
         if skill is None:
             raise ToolError(

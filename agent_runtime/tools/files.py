@@ -43,8 +43,6 @@ _MEMORY = 200 * 1024**2
 
 
 class FileTools:
-    """File tools of one workspace."""
-
     value_types: ClassVar[dict[str, str]] = {"read_file": "str", "write_file": "str", "list_files": "list[str]"}
     labels: ClassVar[dict[str, str]] = {
         "read_file": "Reading {path}",
@@ -60,14 +58,12 @@ class FileTools:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         withholds: Callable[[str, str], bool] = lambda _tool, _path: False,
     ) -> None:
-        """Create the tools; `withholds` is `Policy.withholds`."""
         self._workspace = workspace
         self._now = now
         self._withholds = withholds
         self.reset()
 
     def reset(self) -> None:
-        """Discard all knowledge of files."""
         self._watch = Watch(self._workspace)
         self._memory = Versions()
         self._writer = Writer(self._workspace, self._memory, self._watch, partial(self._withholds, "write_file"))
@@ -112,11 +108,7 @@ class FileTools:
         return CallFacts(tool=tool, args=args, paths=paths, writes=tool == "write_file")
 
     def adopt(self, changes: Sequence[StagedFile]) -> None:
-        """Apply changes of a child run, all or none; the agent then knows these files.
-
-        Raises:
-            ToolError: a file has changed since the plan.
-        """
+        """Apply changes of a child run, all or none; the agent then knows these files."""
         self._writer.adopt([external_write(change) for change in changes])
 
     def tracked(self) -> dict[str, str | None]:
@@ -133,19 +125,14 @@ class FileTools:
             self._missed_changes.append(report)
 
     def step_state(self) -> dict[str, Plain]:
-        """Return plain data for `resume_step`."""
         return self._writer.state()
 
     def resume_step(self, state: Mapping[str, Any]) -> None:
-        """Continue a step in another process, after `restore`."""
         self._writer.resume(state)
 
     def read_file(self, path: str, start_line: int = 1, end_line: int | None = None) -> ToolResult:
         """Show numbered lines; without end_line about 200 and an outline of the rest; or path 'a.py::Class.f'.
         Returns the text, unnumbered; without end_line all of it.
-
-        Raises:
-            ToolError: no such text file in the workspace, no such definition, or a line number out of range.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
         path, symbol = self._split_symbol(path)
         if symbol:
@@ -191,9 +178,6 @@ class FileTools:
         read; 'replace' two: old lines (unique in the file), new lines; 'patch' one, no path: '*** Begin Patch' with
         Add/Update/Delete File sections, all or nothing. Per step one edit/insert/multi_edit per file. force=True
         writes what was refused. Returns the new version.
-
-        Raises:
-            ToolError: a wrong argument, a limit, or a refusal; nothing is written then.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
         args: dict[str, Any] = {
             "path": path,
@@ -210,11 +194,7 @@ class FileTools:
         return result
 
     async def list_files(self, pattern: str = "**/*", path: str = ".") -> ToolResult:
-        """List files beneath path, newest first.
-
-        Raises:
-            ToolError: no such directory, or no such glob.
-        """
+        """List files beneath path, newest first."""
         if self._workspace.is_temporary(path):
             raise ToolError(f"path={path!r}: list_files looks only into the workspace; use ls", kind="ValueError")
         listed = await listing.list_bounded(self._workspace, pattern, path)
@@ -279,11 +259,9 @@ class Writer:
         self._limits = StepLimits()
 
     def begin_step(self) -> None:
-        """Reset the limits of a step."""
         self._limits = StepLimits()
 
     def state(self) -> dict[str, Plain]:
-        """Return plain data for `resume`."""
         bases: dict[str, Plain] = {path: [version, *lines] for path, (version, lines) in self._memory.bases().items()}
         return {"whole_chars": self._limits.whole_chars, "edited": [*sorted(self._limits.edited)], "bases": bases}
 
@@ -359,11 +337,7 @@ class Writer:
         return ToolResult(value=versions, text="\n".join(line for write in writes for line in write.note))
 
     def adopt(self, writes: Sequence[FileWrite]) -> None:
-        """Make writes, all or none, and record the new versions.
-
-        Raises:
-            ToolError: a file has changed since the plan.
-        """
+        """Make writes, all or none, and record the new versions."""
         apply_changes(self._workspace, [write.change for write in writes])
         for write in writes:
             _update_memory(self._memory, write)
@@ -390,11 +364,7 @@ class _PlanState:
 
 
 def content_count(args: Mapping[str, Any]) -> int:
-    """Return the number of contents of a `write_file` call, given its arguments without None.
-
-    Raises:
-        ToolError: mode, path or edits are invalid.
-    """
+    """Return the number of contents of a `write_file` call, given its arguments without None."""
     mode = args.get("mode", "w")
     check_mode(mode)
     if mode != "patch" and not args.get("path"):

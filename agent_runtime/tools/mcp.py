@@ -57,11 +57,7 @@ _TYPES: Mapping[str, type] = {
 
 
 def select_tools(server: McpServer, offered: Sequence[mcp_types.Tool]) -> tuple[ServedTool, ...]:
-    """Return the agent's tools of those that a server offers.
-
-    Raises:
-        McpServerError: they are too many, too large, ambiguous or missing.
-    """
+    """Return the agent's tools of those that a server offers."""
     subject = f"The MCP server {server.name!r}"
     names = [tool.name for tool in offered]
     for configured in (*(server.tools or ()), *server.allow):
@@ -137,11 +133,7 @@ def build_tool(server: str, served: ServedTool, serve: CallServer) -> Tool:
 def convert_result(
     server: McpServer, served: ServedTool, result: mcp_types.CallToolResult, *, sees_images: bool, note: str = ""
 ) -> ToolResult:
-    """Convert a call's result for control code and the model.
-
-    Raises:
-        ToolError: the server reports a failure.
-    """
+    """Convert a call's result for control code and the model."""
     texts: list[str] = []
     images: list[Image] = []
     for block in result.content:
@@ -201,7 +193,6 @@ def _clean_value(server: McpServer, value: Plain) -> Plain:
 
 
 def _add_image(name: str, data: str, images: list[Image], *, sees_images: bool) -> str:
-    """Add a picture and return its placeholder in the text."""
     if not sees_images:
         return "[a picture: this model is not shown any]"
     if len(images) == _MAX_IMAGES:

@@ -49,8 +49,6 @@ _OUTPUT_FORMAT = ("--heading", "--with-filename", "--null", "--line-number", "--
 
 
 class SearchTools:
-    """`find` on one workspace."""
-
     value_types: ClassVar[dict[str, str]] = {"find": "list[Match]"}
     labels: ClassVar[dict[str, str]] = {"find": "Searching for `{pattern}`"}
     stub_types: ClassVar[str] = "class Match(TypedDict): file: str; line: int; text: str\n"
@@ -67,8 +65,11 @@ class SearchTools:
     ) -> None:
         """Create the tool.
 
-        In a sandbox, even a directory replaced by a link during the search does not lead ripgrep out of the workspace.
-        `withholds` gets the canonical paths of the searched directory and of a file.
+        Args:
+            sandbox: runs ripgrep, so that a directory replaced by a link meanwhile leads nowhere; without one
+                ripgrep runs on the host and follows no link.
+            seconds: time limit of one search.
+            withholds: whether to omit a file, from the canonical paths of the searched directory and the file.
         """
         self._workspace = workspace
         self._index = index
@@ -111,9 +112,6 @@ class SearchTools:
         """Search lines by regular expression (ripgrep; ignored files left out). target: the file or files of
         scope 'file'/'files', or a directory; include: a glob such as '*.py' or 'tests/**'. symbol=True:
         where a name is defined.
-
-        Raises:
-            ToolError: a wrong argument, an invalid pattern, or a search that takes too long.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
         _check_arguments(pattern, max_results, context)
         glob = _parse_include(include, scope)

@@ -73,7 +73,12 @@ class ShellTools:
     ) -> None:
         """Prepare terminals in one shared sandbox.
 
-        `scratch` is its `/tmp`, shared with the file tools. `gap` is the seconds before each command.
+        Args:
+            logs: full texts of long outputs.
+            scratch: `/tmp` of an isolating sandbox, shared with the file tools.
+            guard: protects the workspace's repositories; None where programs may change them.
+            start_in: initial directory below `workspace`.
+            gap: seconds before each command; see `Agent.separates_commands`.
         """
         self._logs = logs  # keeps its temporary directory alive
         readable = logs.agent_paths(sandbox) if logs is not None else {}
@@ -99,9 +104,6 @@ class ShellTools:
         """Run a bash command in a terminal that lives on ("main" is always there; new_terminal=True makes one).
         After timeout seconds it goes on as "running", or at once as "waiting for input". check=True raises unless every
         pipe stage succeeds.
-
-        Raises:
-            ToolError: a wrong argument; the terminal is busy; with `check`, the command failed or still runs.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
         _check_command(command, timeout, shell, self._place.shells)
         terminal = await self._open_terminal(session_id, shell) if new_terminal else self._find(session_id)
@@ -123,11 +125,7 @@ class ShellTools:
         timeout: float = 5,  # noqa: ASYNC109 - as above
         check: bool = False,  # noqa: FBT001, FBT002 - as above
     ) -> ToolResult:
-        """Wait up to timeout seconds for the command to end; gives new output, or all of it once it was shown.
-
-        Raises:
-            ToolError: a wrong argument, or nothing was run there yet; with `check`, as for `execute`.
-        """
+        """Wait up to timeout seconds for the command to end; gives new output, or all of it once it was shown."""
         _check_seconds(timeout)
         report = await self._find(session_id).read(timeout=timeout)
         if report is None:
@@ -135,11 +133,7 @@ class ShellTools:
         return _result(session_id, report, check=check)
 
     async def send_input(self, session_id: str, text: str, timeout: float = 5) -> ToolResult:  # noqa: ASYNC109 - as above
-        r"""Type text to the running command ("yes\n", "\x03" Ctrl+C, "\x04" Ctrl+D); gives the output that follows.
-
-        Raises:
-            ToolError: a wrong argument, or no command runs there.
-        """
+        r"""Type text to the running command ("yes\n", "\x03" Ctrl+C, "\x04" Ctrl+D); gives the output that follows."""
         _check_seconds(timeout)
         terminal = self._find(session_id)
         _running(session_id, terminal)
@@ -150,11 +144,7 @@ class ShellTools:
         return _result(session_id, report, check=False)
 
     async def terminate_terminal(self, session_id: str) -> ToolResult:
-        """Kill a terminal and everything it started.
-
-        Raises:
-            ToolError: there is no such terminal.
-        """
+        """Kill a terminal and everything it started."""
         await self._find(session_id).close()
         if session_id == MAIN:
             self._terminals[MAIN] = self._new_terminal(MAIN)
@@ -165,7 +155,6 @@ class ShellTools:
         return ToolResult(value=text, text=text)
 
     def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
-        """Plan a call; see `Tool.plan`."""
         facts, preview = CallFacts(tool=tool, args=args), partial(preview_call, tool, args)
         try:
             if tool == "execute":
@@ -196,11 +185,7 @@ class ShellTools:
         return CallFacts(tool=tool, args=args, command=text, shell=shell)
 
     async def run_trial(self, script: str, seconds: float) -> str | None:
-        """Return the output of a script in a temporary terminal; None on timeout.
-
-        Raises:
-            SandboxError: the sandbox cannot be started.
-        """
+        """Return the output of a script in a temporary terminal; None on timeout."""
         terminal = self._place.terminal("trial", self._place.shells[0])
         try:
             async with asyncio.timeout(seconds):
@@ -231,7 +216,6 @@ class ShellTools:
 
     @property
     def status(self) -> str:
-        """One line for each live terminal."""
         return "\n".join(
             f"{name}: {'running `' + _shorten(t.running_command) + '`' if t.running_command is not None else 'idle'}, "
             f"pid {t.pid}, cwd {t.cwd}"
@@ -241,7 +225,6 @@ class ShellTools:
 
     @property
     def live_names(self) -> list[str]:
-        """Names of terminals with a live shell."""
         return [name for name, terminal in self._terminals.items() if terminal.pid is not None]
 
     def _new_terminal(self, name: str, shell: str | None = None) -> LiveTerminal:

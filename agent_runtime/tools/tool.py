@@ -77,8 +77,6 @@ _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallPlan:
-    """The plan of a call."""
-
     facts: CallFacts
     """Input of the policy."""
     preview: Callable[[], str]
@@ -98,7 +96,6 @@ class CallPlan:
 
 
 def refusal_plan(facts: CallFacts, error: ToolError) -> CallPlan:
-    """Return the plan of a call that cannot succeed."""
     lines = ["This call cannot succeed:", *str(error).split("\n")]
     return CallPlan(
         facts=facts,
@@ -113,11 +110,7 @@ def _raise(error: ToolError) -> NoReturn:
 
 
 def require_text(tool: str, parameter: str, value: object) -> str:
-    """Return the argument that rules apply to.
-
-    Raises:
-        ToolError: it is no text.
-    """
+    """Return the argument that rules apply to."""
     if isinstance(value, str):
         return value
     raise ToolError(f"{tool}: {parameter} must be text, since rules decide by it", kind="TypeError")
@@ -131,8 +124,6 @@ FactsReader = Callable[[str, dict[str, Any]], CallFacts]
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool of the model."""
-
     name: str
     """Its function name in control code."""
     func: Callable[..., Any]
@@ -155,7 +146,6 @@ class Tool:
 
     @cached_property
     def signature(self) -> inspect.Signature:
-        """Parameters with resolved annotations."""
         if isinstance(self.func, MethodType):
             return _method_signature(self.func.__func__)
         return inspect.signature(self.func, eval_str=True)
@@ -191,11 +181,6 @@ class Tool:
 
     @cached_property
     def validators(self) -> dict[str, TypeAdapter[Any]]:
-        """Validator of each annotated parameter.
-
-        Raises:
-            PydanticUserError: an annotation has no validator.
-        """
         from pydantic import ConfigDict, TypeAdapter  # noqa: PLC0415 - see TYPE_CHECKING above
 
         return {
@@ -205,11 +190,6 @@ class Tool:
         }
 
     def bind(self, args: tuple[Plain, ...], kwargs: dict[str, Plain]) -> dict[str, Plain]:
-        """Return the arguments by name.
-
-        Raises:
-            ToolError: too many, missing or unknown arguments.
-        """
         try:
             return dict(self.signature.bind(*args, **kwargs).arguments)
         except TypeError as error:
@@ -252,11 +232,7 @@ class Tool:
         return CallPlan(facts=facts, preview=partial(preview_call, self.name, args), apply=call)
 
     async def apply(self, planned: CallPlan, progress: Progress = lambda _text: None) -> ToolResult:
-        """Make a planned call; `progress` receives a generator's reports.
-
-        Raises:
-            ToolError: an invalid argument, or the tool's refusal.
-        """
+        """Make a planned call; `progress` receives a generator's reports."""
         try:
             answer = await self._call(planned.apply, progress)
         except (ToolError, SandboxError, Interrupt):
@@ -349,7 +325,6 @@ def _is_strict(annotation: object) -> bool:
 
 
 def _drain(steps: Generator[object, Any, object], report: Progress) -> object:
-    """Exhaust a generator in a thread and return its result."""
     while True:
         try:
             report(str(next(steps)))
@@ -391,12 +366,11 @@ class Registry:
 
     @property
     def originals(self) -> tuple[str, ...]:
-        """Names of built-in tools that were not removed or replaced."""
+        """Names of unreplaced built-in tools."""
         return tuple(name for name, tool in self._built_in.items() if self._tools.get(name) is tool)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the tools."""
         return tuple(self._tools)
 
     def add_family(self, family: ToolFamily, *, only: Iterable[str] | None = None) -> None:
@@ -434,11 +408,6 @@ class Registry:
         self.add_tool(tool, replace=replace)
 
     def add_tool(self, tool: Tool, *, replace: bool = False) -> None:
-        """Register a tool.
-
-        Raises:
-            SettingsError: the name is taken or invalid.
-        """
         name = tool.name
         if not name.isidentifier() or name.startswith("_") or keyword.iskeyword(name) or hasattr(builtins, name):
             raise SettingsError(
@@ -449,12 +418,6 @@ class Registry:
         self._tools[name] = tool
 
     def tool(self, name: str | None = None, *, replace: bool = False) -> Callable[[F], F]:
-        """Return a decorator that registers a function.
-
-        Raises:
-            SettingsError: see `register_tool`.
-        """
-
         def decorate(func: F) -> F:
             self.register_tool(name or func.__name__, func, replace=replace)
             return func
@@ -462,23 +425,15 @@ class Registry:
         return decorate
 
     def remove_tool(self, name: str) -> None:
-        """Remove a tool if it exists."""
         self._tools.pop(name, None)
 
     def clear_tools(self) -> None:
-        """Remove all tools."""
         self._tools.clear()
 
     def reset_tools(self) -> None:
-        """Restore the built-in tools."""
         self._tools = dict(self._built_in)
 
     def get(self, name: str) -> Tool:
-        """Return a tool.
-
-        Raises:
-            ToolError: it does not exist.
-        """
         try:
             return self._tools[name]
         except KeyError:
@@ -513,11 +468,6 @@ class SupportsPlan(Protocol):
     def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
         """Plan a call without side effects.
 
-        Args:
-            tool: its name.
-            args: validated arguments by name.
-            call: makes the call.
-
         Raises:
             ToolError: the call cannot succeed, and its facts are unknown.
         """
@@ -531,25 +481,15 @@ class SupportsPolicy(Protocol):
     """The parameter with files or a command, by tool."""
 
     def policy_facts(self, tool: str, args: dict[str, Any]) -> CallFacts:
-        """Return the policy's input for a call of a replaced tool.
-
-        `args` are unvalidated, with defaults.
-
-        Raises:
-            ToolError: it cannot be determined.
-        """
+        """Return the policy's input for a call of a replaced tool, given unvalidated arguments with defaults."""
 
 
 @runtime_checkable
 class SupportsPrepare(Protocol):
-    """A family whose calls may have to wait before they can be planned."""
+    """A family whose calls may wait before they are planned."""
 
     async def prepare(self, tool: str, args: dict[str, Any]) -> None:
-        """Wait until a call can be planned.
-
-        Raises:
-            ToolError: the call cannot succeed.
-        """
+        """Wait until a call can be planned."""
 
 
 def tool_schema(tool: Tool) -> ToolSchema:
@@ -613,11 +553,7 @@ def _strip(schema: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def read_arguments(name: str, text: str) -> dict[str, Plain]:
-    """Parse the arguments of a native call.
-
-    Raises:
-        ToolError: they are no JSON object, too large, or not encodable.
-    """
+    """Parse the arguments of a native call."""
     try:
         value = json.loads(text, parse_constant=_reject_constant) if text.strip() else {}
         if type(value) is not dict:
@@ -646,11 +582,7 @@ def read_arguments(name: str, text: str) -> dict[str, Plain]:
 
 
 def call_arguments(tool: Tool, values: Mapping[str, Plain]) -> tuple[tuple[Plain, ...], dict[str, Plain]]:
-    """Convert arguments by name to positional and keyword arguments.
-
-    Raises:
-        ToolError: the value of `*args` is no list.
-    """
+    """Convert arguments by name to positional and keyword arguments."""
     named_values: dict[str, Any] = {}
     for parameter in tool.signature.parameters.values():
         if parameter.name in values and parameter.kind is not parameter.VAR_KEYWORD:
@@ -671,7 +603,6 @@ def _reject_constant(name: str) -> NoReturn:
 
 
 def preview_call(tool: str, args: dict[str, Plain]) -> str:
-    """Preview a call by its name and arguments."""
     return render_whole([tool, *json.dumps(args, ensure_ascii=False, indent=2).split("\n")])
 
 
@@ -683,7 +614,6 @@ def preview_command(command: str, *, terminal: str, cwd: str, fresh: bool) -> st
 
 
 def preview_input(text: str, *, terminal: str, running: str) -> str:
-    """Preview input to a running program."""
     program = clip_line(" ".join(running.split()))
     return render_whole([f"Typed into terminal {terminal}, where `{program}` runs:", repr(text)])
 
