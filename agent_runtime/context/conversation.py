@@ -57,7 +57,7 @@ _MIN_SUMMARY_FACTOR = 2
 class Conversation:
     """A session's conversation with one model, over many runs.
 
-    It may record a `Shrunk` or a `Summarised`; the usage of a summary is in `Summarised.usage` alone.
+    The usage of a summary is in `Summarised.usage` alone.
     """
 
     def __init__(
@@ -72,13 +72,7 @@ class Conversation:
         tools: tuple[ToolSchema, ...] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take over a session's log, which may hold earlier runs.
-
-        Args:
-            limits: from which the remaining requests are guessed.
-            words: see `Transport.words`.
-            tools: declared to the service; empty where the system prompt declares them.
-        """
+        """Take over a session's log, which may hold earlier runs; `limits` predict the remaining requests."""
         self._log = log
         self.provider = provider
         self.system = system
@@ -102,15 +96,11 @@ class Conversation:
 
     @property
     def tokens(self) -> int:
-        """Tokens of the next request without its status: an estimate, corrected by the provider's last count."""
+        """Tokens of the next request without its status, corrected by the provider's last count."""
         return self._meter.expect(self._estimate_request())
 
     async def request(self, status: str) -> Request:
-        """Return the next request, shortening the conversation first where due.
-
-        Raises:
-            ModelOutageError: the service is down while a summary is due.
-        """
+        """Return the next request, shortening the conversation first where due."""
         threshold = self._memory.threshold_tokens
         over = self.tokens - threshold
         if over < 0:
@@ -140,7 +130,7 @@ class Conversation:
         )
 
     async def shorten(self) -> bool:
-        """Summarise now, because the provider rejects the request as too long; return whether that shortens it."""
+        """Summarise now, because the request is too long for the provider; return whether it is shorter."""
         half, is_shorter = min(self._memory.max_context_tokens, self.tokens) // 2, False
         while self.tokens > half and await self._summarise(half):
             is_shorter = True
@@ -150,12 +140,11 @@ class Conversation:
         return self._transcript.messages(self._log.events)
 
     def _estimate_request(self) -> int:
-        """Estimate the next request's tokens, uncorrected."""
         self._transcript.update(self._log.events)
         return self._system_tokens + self._transcript.tokens
 
     def _shrink(self, *, cached: int, least: int = 0) -> bool:
-        """Leave out the parts that cost more than they are worth; return whether there were any."""
+        """Leave out the parts that cost more than they save; return whether parts were found."""
         events = self._log.events
         self._results.update(events)
         self._pace.update(events)
@@ -224,16 +213,11 @@ class _Cache:
     seen_at: float = 0.0
 
     def count_readable_tokens(self, model: str, now: float) -> int:
-        """Return the tokens that can still be read from the cache."""
         return self.tokens if model == self.model and now - self.seen_at < _CACHE_SECONDS else 0
 
 
 async def read_reply(provider: Provider, request: Request) -> tuple[str, Usage]:
-    """Return one reply as a whole.
-
-    Raises:
-        ModelError: the service failed, or its reply has no end.
-    """
+    """Return one reply as a whole; raise ModelError if it has no end."""
     text: list[str] = []
     async with aclosing(provider.reply(request)) as chunks:
         async for chunk in chunks:
@@ -249,7 +233,7 @@ async def read_reply(provider: Provider, request: Request) -> tuple[str, Usage]:
 
 
 def cache_prices(model: str) -> tuple[float, float]:
-    """Return the prices of a cache read and a cache write, as multiples of a plain token's price."""
+    """Return the prices of a cache read and a cache write, relative to a plain token's."""
     price = load_prices().find_price(model)
     if price is None or not price.rate.input:
         return _USUAL_PRICES
@@ -263,11 +247,7 @@ _ASKED_AGAIN_SHARE = 0.5
 
 
 def find_candidates(transcript: Transcript, results: ResultTracker, *, before: int) -> list[Candidate]:
-    """Find archived tasks, superseded results and old results.
-
-    Args:
-        before: tokens of the system prompt.
-    """
+    """Find archived tasks, superseded results and old results; `before` are the system prompt's tokens."""
     pending = transcript.pending
     parts: list[Candidate] = []
     first: dict[int, int] = {}
@@ -302,7 +282,6 @@ class Candidate:
         before: tokens in front of it.
         saves: tokens that the request would lose.
         again: share of them that the agent asks for again.
-        task: the archived task's number, or None.
         output: the results' position in the log, or None.
     """
 
@@ -318,12 +297,10 @@ class Prospect:
     """The expected requests of a run.
 
     Attributes:
-        total: tokens of the next one.
-        cached: tokens of its beginning in the provider's cache.
+        cached: tokens of the next one's beginning in the provider's cache.
         requests: their number; at least 1.
         growth: tokens that each adds.
-        read: price of a cached token, as a multiple of a plain one.
-        write: price of writing it to the cache, likewise.
+        read: price of a cached token, as a multiple of a plain one; `write` likewise.
     """
 
     total: int
@@ -337,15 +314,13 @@ class Prospect:
         """Return the saving in plain tokens until as much has accumulated again.
 
         With D tokens removed and S behind the first change, that pays after S * (write - read) / (D * read) requests,
-        or at once if the cache is cold. On average the gain lasts for half the requests that it took to accumulate D
-        tokens.
+        or at once if the cache is cold. On average the gain lasts for half the requests that it took to accumulate D.
         """
         again = removed // (2 * self.growth) if self.growth else self.requests
         later = min(self.requests, max(1, again)) - 1
         return self._next() - self._next(removed=removed, first=first) + later * removed * self.read
 
     def _next(self, *, removed: int = 0, first: int | None = None) -> float:
-        """Return the price of the next request's tokens."""
         total = self.total - removed
         warm = min(total, self.cached if first is None else min(self.cached, first))
         return warm * self.read + (total - warm) * self.write
@@ -384,7 +359,7 @@ _TYPICAL_REQUESTS = 8
 
 
 class RequestForecast:
-    """The number of requests in the runs of a growing log, and a forecast for the present run."""
+    """The number of requests in the runs of a growing log."""
 
     def __init__(self) -> None:
         self._read_events = 0
@@ -402,7 +377,7 @@ class RequestForecast:
         self._read_events = len(events)
 
     def forecast(self, limit: int) -> int:
-        """Return the requests that the present run will probably still make, at least one."""
+        """Return the expected requests of the present run, at least one."""
         *past, present = self._runs or [0]
         usual = round(sum(past) / len(past)) if past else _TYPICAL_REQUESTS
         return max(1, min(limit - present, max(usual - present, present)))
@@ -433,7 +408,6 @@ class ResultTracker:
         self._pieces: dict[str, list[_Piece]] = {}
 
     def update(self, events: Sequence[Recorded]) -> None:
-        """Read new events; a shorter log is a new one."""
         if len(events) < self._read_events:
             self._forget()
         for event in events[self._read_events :]:
@@ -495,14 +469,7 @@ class ResultTracker:
 
 @dataclass(slots=True, kw_only=True)
 class _ShownStep:
-    """The output of a step.
-
-    Attributes:
-        position: of its `Observed` in the log.
-        reply: number of the reply before it, counted over the whole log.
-        chars: its length.
-        covered: characters that were shown again later.
-    """
+    """The output of a step; `reply` is counted over the whole log, `covered` are characters shown again later."""
 
     position: int
     reply: int

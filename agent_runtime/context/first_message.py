@@ -1,8 +1,7 @@
 """The first message of a run: goal, quotes, instructions, and facts that would cost the model its first step.
 
-`orient` examines the workspace and `describe_toolchain` the sandbox; `render_opening` renders one text, in which
-others' words are framed by a nonce. `read_instructions` and `read_skills` read the maintainers' files. `step_status`
-renders the line at the end of every request.
+`orient` examines the workspace, `describe_toolchain` the sandbox; `render_opening` renders one text, in which others'
+words are framed by a nonce.
 """
 
 from __future__ import annotations
@@ -48,15 +47,7 @@ _BLANK_LINES = "\r\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orientation:
-    """Facts about the workspace.
-
-    Attributes:
-        facts: lines: working directory, HEAD, interpreter, likely test command, limits.
-        tree: two levels of the workspace.
-        excerpts: code that the task names or is about.
-        indexed: whether the code index was ready.
-        python_path: see `Started`.
-    """
+    """Facts about the workspace; `excerpts` are code that the task names or is about."""
 
     facts: tuple[str, ...] = ()
     tree: str = ""
@@ -153,12 +144,7 @@ async def orient(
     hides: Callable[[str], bool] = lambda _path: False,
     seconds: float = 1.0,
 ) -> Orientation:
-    """Gather the layout and the definitions that the task is about.
-
-    Args:
-        hides: whether a path must not be shown or named.
-        seconds: the longest wait for the index.
-    """
+    """Gather the layout and the definitions that the task is about; wait at most `seconds` for the index."""
     texts = [task.goal, *(quote.text for quote in task.quotes)]
     ready = asyncio.create_task(_wait_for_index(index, seconds))
     try:
@@ -188,7 +174,7 @@ async def _wait_for_index(index: CodeIndex, seconds: float) -> bool:
 
 
 def _render_tree(workspace: Workspace, hides: Callable[[str], bool]) -> str:
-    """Render two levels, directories first, without hidden directories and paths in `.gitignore`."""
+    """Render two levels, directories first, without hidden and ignored paths."""
     ignored = IgnoredPaths(lambda path: workspace.read_or_empty(path, _READ_BYTES).decode(errors="replace"))
     names = [name for name in _list_directory(workspace, "", ignored) if not hides(name.rstrip("/"))]
     children = {
@@ -202,7 +188,6 @@ def _render_tree(workspace: Workspace, hides: Callable[[str], bool]) -> str:
 
 
 def _draw_entries(names: Sequence[str], children: Mapping[str, Sequence[str]], most: int) -> Iterator[str]:
-    """Yield a line for each entry at the top, with some of its children."""
     for name in names:
         inside = children.get(name, ())
         names_inside = "  ".join(printable(child) for child in inside[:most])
@@ -222,7 +207,6 @@ def _list_directory(workspace: Workspace, directory: str, ignored: IgnoredPaths)
 
 
 def clip_tree(lines: Sequence[str], max_chars: int) -> str:
-    """Return as many lines as fit, and a count of the rest."""
     clipped: list[str] = []
     used = 0
     for line in lines:
@@ -261,7 +245,7 @@ class IgnoredPaths:
         self._seconds_left = _MATCHING_SECONDS
 
     def __call__(self, path: str) -> bool:
-        """Whether a path from the root is ignored; a directory's ends in a slash."""
+        """Whether git ignores a path from the root; a directory's ends in a slash."""
         if self._seconds_left <= 0:
             return True
         start = time.monotonic()
@@ -306,9 +290,9 @@ _INSTRUCTION_BYTES = 64_000
 
 
 def read_instructions(root: Path, names: Sequence[str] = INSTRUCTION_FILES) -> dict[str, str]:
-    """Return the instruction files of a repository whose maintainers are trusted, by name, in the order of `names`.
+    """Return the instruction files of a repository whose maintainers are trusted, in the order of `names`.
 
-    Missing, empty and unreadable files are left out; a link is followed below `root` only; long files are cut.
+    A link is followed below `root` only; long files are cut.
     """
     texts: dict[str, str] = {}
     with Workspace(root) as files:
@@ -358,11 +342,7 @@ printf '\n'; python3 -I -c 'import platform; print(platform.python_version())' 2
 
 
 async def describe_toolchain(sandbox: Sandbox, workspace: Path) -> str:
-    """Return a line of installed programs, e.g. `Programs: python3 (3.11.7) pytest make git`; empty for none.
-
-    Raises:
-        SandboxError: the sandbox does not start programs.
-    """
+    """Return a line of installed programs, e.g. `Programs: python3 (3.11.7) pytest make git`."""
     launch = sandbox.launch(["bash", "-c", _TOOLCHAIN_SCRIPT], workspace=workspace)
     process = await start_program(launch.argv, env=launch.env)
     if process.stdout is None:
@@ -388,12 +368,7 @@ _NOTABLE, _APPROACHING, _NEAR = 33, 75, 90
 
 
 def step_status(step: int, max_steps: int, now: datetime) -> str:
-    """Render the step counter and the time; more urgent near the limit.
-
-    Args:
-        step: the present step, from 1.
-        now: aware of its zone.
-    """
+    """Render the step counter and the time; more urgent near the limit."""
     used = 100 * step // max_steps
     if 100 * step >= _NEAR * max_steps:
         urgency = f" - {used}% agentic steps consumed! Hard Limit Near!"

@@ -1,8 +1,7 @@
 """Excerpts of the code that a task is about.
 
 `read_clues` reads lines, files, tests, names and error messages from a text, `rank_passages` ranks the definitions that
-they and the code index point at, and `render_excerpts` shows as many as fit. Until the index is ready,
-`find_named_definitions` stands in for it.
+they and the code index point at, and `render_excerpts` shows as many as fit.
 """
 
 from __future__ import annotations
@@ -70,12 +69,7 @@ _BUILT_IN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A place in the workspace that a text seems to name; it may not exist.
-
-    Attributes:
-        path: as written.
-        line: 1-based, or None.
-    """
+    """A place in the workspace that a text seems to name; it may not exist."""
 
     path: str
     line: int | None
@@ -87,11 +81,8 @@ class Clues:
 
     Attributes:
         places: lines; of a traceback, the innermost first.
-        files: without a line.
-        tests: as `path::Class::test`.
         names: identifiers that look like code.
         plain: names in backticks that are also words.
-        messages: parts of error texts.
         questions: texts to search for, with their kind.
     """
 
@@ -129,13 +120,13 @@ def read_clues(goal: str, quotes: Sequence[str] = ()) -> Clues:
 
 
 def _is_attribute(token: str) -> bool:
-    """Whether a token that looks like a file name is an attribute: `fields.DateTime`, `it.relative_seek`."""
+    """Whether a token that looks like a file name is an attribute, e.g. `fields.DateTime`."""
     suffix = token.rpartition(".")[2]
     return not suffix.islower() or "_" in suffix or len(suffix) > 4 or suffix in {"get", "set", "add", "call", "run"}  # noqa: PLR2004 - `.java`, `.html`
 
 
 def _find_names(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield identifiers, and whether each is a plain word; those in backticks first."""
+    """Yield identifiers with True for a plain word; those in backticks first."""
     quoted = [match["code"] for match in _CODE.finditer(text)]
     for code in quoted:
         for match in _NAME.finditer(code):
@@ -165,7 +156,6 @@ def _find_messages(text: str) -> Iterator[str]:
 def _build_questions(
     goal: str, quotes: Sequence[str]
 ) -> Iterator[tuple[Literal["text", "prose", "title", "goal"], str]]:
-    """Yield the texts to search for."""
     text = _remove_options("\n".join(quotes or [goal])).strip()
     lines = [line for line in text.splitlines() if not _FRAME.match(line)]
     yield "text", "\n".join(lines)[:_MOST_WORDS_CHARS]
@@ -185,7 +175,6 @@ def _remove_options(text: str) -> str:
 
 
 Grep = Callable[[Sequence[str]], Awaitable[list[tuple[str, int]]]]
-"""Finds the lines that hold one of some texts: path and number."""
 
 _MOST_PARTS = 30
 _AROUND = 6
@@ -225,15 +214,7 @@ _LONG, _LONG_CLASS = 35, 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """A part of a file for the first message.
-
-    Attributes:
-        line: that the text names, or None.
-        definition: None for a range or the whole file.
-        first: without a definition, the first line.
-        last: without a definition, the last line.
-        score: the higher, the sooner it is shown.
-    """
+    """A part of a file for the first message; lines from `first` to `last` unless it has a `definition`."""
 
     path: str
     line: int | None = None
@@ -244,7 +225,6 @@ class Passage:
 
 
 async def rank_passages(workspace: Workspace, index: CodeIndex, clues: Clues, grep: Grep) -> list[Passage]:
-    """Rank the passages for a text, best first."""
     places, files, tests = await asyncio.to_thread(locate_mentions, workspace, clues)
     ranking = _Ranking(index, clues)
     loose, *_ = await asyncio.gather(
@@ -292,7 +272,6 @@ class _Ranking:
         return await asyncio.gather(*(_surroundings(self._index, place) for place in loose[:_MOST_LOOSE]))
 
     async def _find_callees(self, definitions: Sequence[Definition]) -> list[Definition]:
-        """Return the definite callees."""
         symbols = [f"{definition.path}::{definition.qualified}" for definition in definitions]
         calls = await asyncio.gather(*map(self._index.callees, symbols))
         sure = list(dict.fromkeys(call.callee for group in calls for call in group if call.sure))[:_MOST_CALLED]
@@ -343,7 +322,6 @@ class _Ranking:
             )
 
     async def score_messages(self, grep: Grep) -> None:
-        """Score the definitions that hold an error text."""
         hits = await grep(self._clues.messages) if self._clues.messages else []
         for definition in await asyncio.gather(*(self._index.definition_at(path, line) for path, line in hits)):
             self._add(_MESSAGE_SCORE / len(hits), [definition] if definition is not None else [])
@@ -414,7 +392,6 @@ def _find_file(workspace: Workspace, mention: Mention) -> Mention | None:
 
 
 async def _surroundings(index: CodeIndex, place: Mention) -> Passage:
-    """Return the lines around a line, up to the next definition."""
     line = place.line or 1
     above, below = await asyncio.gather(
         asyncio.gather(*(index.definition_at(place.path, line - away) for away in range(1, _AROUND + 1))),
@@ -468,8 +445,6 @@ _MOST_NAMED = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excerpt:
-    """Numbered lines of a file."""
-
     path: str
     text: str
 
@@ -477,12 +452,7 @@ class Excerpt:
 def render_excerpts(
     passages: Iterable[Passage], read: Callable[[str], Text | None], budget: int
 ) -> tuple[Excerpt, ...]:
-    """Render the passages that fit, best first, each with the headers of the classes around it; no line twice.
-
-    Args:
-        read: returns a file's text; None if it cannot be shown.
-        budget: characters in all.
-    """
+    """Render the passages that fit, best first, each with the headers of the classes around it; no line twice."""
     chosen: dict[str, _FileLines] = {}
     omitted: list[str] = []
     room_left = budget
@@ -519,8 +489,6 @@ def render_excerpts(
 
 @dataclass(slots=True)
 class _FileLines:
-    """The lines of a file to show."""
-
     text: Text
     lines: set[int] = field(default_factory=set)
 

@@ -35,24 +35,14 @@ _SUGGESTED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A trial of test commands.
-
-    Attributes:
-        script: for bash, in the start directory of commands.
-        command: the likely one.
-    """
+    """A trial script for bash, and the likely test command."""
 
     script: str
     command: str
 
 
 def make_trial(workspace: Workspace, start_in: str, permitted: Callable[[str], bool]) -> Trial | None:
-    """Return a trial for a workspace; None without signs of tests or without a permitted command.
-
-    Args:
-        start_in: the start directory of commands, below the workspace.
-        permitted: whether a command needs no approval.
-    """
+    """Return a trial for a workspace; None without signs of tests or without a permitted command."""
     base = f"{start_in}/" if start_in else ""
     settings: list[str] = []
     kinds: dict[str, str] = {}
@@ -81,7 +71,7 @@ def make_trial(workspace: Workspace, start_in: str, permitted: Callable[[str], b
 
 
 def _npm_program(package: str) -> str:
-    """Return the program of the `test` script in a `package.json`; empty for npm's placeholder, or for none."""
+    """Return the program of the `test` script in a `package.json`; empty for npm's placeholder."""
     match = _NPM_TEST.search(package)
     if match is None or "no test specified" in package[match.start() : match.end() + 40]:
         return ""
@@ -129,12 +119,7 @@ _WITH_PATH = "Test command: {command} (tried: it finds the tests with PYTHONPATH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
-    """The outcome of a trial.
-
-    Attributes:
-        fact: a line for the first message.
-        python_path: the directory for `PYTHONPATH`, `src` or `lib`; empty for none.
-    """
+    """A line for the first message, and the directory for `PYTHONPATH`."""
 
     fact: str
     python_path: str = ""

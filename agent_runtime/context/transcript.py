@@ -73,7 +73,6 @@ class MemorySettings:
 
     @property
     def threshold_tokens(self) -> int:
-        """Tokens of a request from which on the oldest part is summarised."""
         return int(self.max_context_tokens * self.global_summary_threshold)
 
 
@@ -87,11 +86,7 @@ _ALONE: tuple[list[Role], ...] = (["assistant", "user"], ["assistant", "user", "
 
 
 class Transcript:
-    """The conversation of a growing log; each event is rendered once, and again when it changes.
-
-    Attributes:
-        upto: position in the log up to which a summary stands.
-    """
+    """The conversation of a growing log; each event is rendered once, and again when it changes."""
 
     def __init__(
         self, *, max_entry_chars: int | None = None, sees_images: bool = True, calls_tools: bool = True
@@ -100,7 +95,6 @@ class Transcript:
 
         Args:
             max_entry_chars: of one event; a longer one loses its middle. None for no bound.
-            sees_images: else a note replaces each image.
             calls_tools: else calls and answers become text, as services demand where no tools are declared.
         """
         self._max_chars, self._sees_images, self._calls_tools = max_entry_chars, sees_images, calls_tools
@@ -108,13 +102,7 @@ class Transcript:
         self._forget()
 
     def messages(self, events: Sequence[Recorded]) -> tuple[Message, ...]:
-        """Return the conversation so far, roles alternating, starting with `user`.
-
-        A note stands for an empty reply, which no provider accepts back.
-
-        Args:
-            events: the log from its beginning, a continuation or a new one.
-        """
+        """Return the conversation, roles alternating from `user`; a note stands for an empty reply."""
         self.update(events)
         return tuple(self._messages)
 
@@ -134,7 +122,6 @@ class Transcript:
 
     @property
     def tokens(self) -> int:
-        """Estimated tokens of the conversation."""
         return self._running[-1]
 
     @property
@@ -146,14 +133,13 @@ class Transcript:
 
     @property
     def pending(self) -> dict[int, str]:
-        """Summaries of archived tasks, by number, that do not stand in the conversation yet."""
+        """Summaries of archived tasks, by number, that the conversation does not contain yet."""
         return {task: text for task, text in self._summaries.items() if self._archived.get(task) != text}
 
     def tokens_before(self, index: int) -> int:
         return self._running[index]
 
     def index(self, position: int) -> int | None:
-        """Return the index of the entry for a position in the log; None without one."""
         index = bisect_left(self.entries, position, key=lambda entry: entry.position)
         return index if index < len(self.entries) and self.entries[index].position == position else None
 
@@ -203,7 +189,7 @@ class Transcript:
             self._ids.popitem()
 
     def _render_again(self, position: int, event: Recorded) -> bool:
-        """Render results again in place, if they are a message of their own; return whether they are."""
+        """Render results in place, if they are a separate message; return whether they are."""
         mark = self._marks[position] if position else _Mark()
         neighbours = self.entries[mark.entries : mark.entries + 2]
         if (
@@ -303,7 +289,6 @@ class Transcript:
         return request if is_same else replace(request, id=name, arguments=arguments)
 
     def _render_results(self, event: Observed, position: int, calls: Sequence[str]) -> Message:
-        """Return the output of a step, or a note if it is left out."""
         text, answers = event.text, event.answers
         if position in self._outputs:
             text = notes.omitted_results(len(join_answers(text, answers)), calls)
@@ -331,7 +316,6 @@ class Transcript:
         )
 
     def _render_opening(self, event: Started) -> tuple[str, tuple[Image, ...]]:
-        """Return the text and the images at the beginning of a task."""
         archived, images = self._archived.get(self._task), event.task.images
         if archived is not None:
             return notes.archived_task(self._task, archived), ()
@@ -374,7 +358,7 @@ class Transcript:
         messages.append(message)
 
     def _complete_answers(self, message: Message, last: Message | None) -> Message:
-        """Return a message that can follow another: each request is answered, a missing answer by a note."""
+        """Return a message with an answer to each request; a note stands for a missing one."""
         text, answers = replace_surrogates(message.text), message.answers
         text = text if self._max_chars is None else notes.shorten(text, self._max_chars)
         if last is not None and last.requests:
@@ -395,13 +379,7 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptEntry:
-    """The rendering of one event.
-
-    Attributes:
-        position: of the event in the log.
-        task: the task's number; 0 for none.
-        tokens: an estimate, with the images beside the text.
-    """
+    """The rendering of one event; `tokens` include the images."""
 
     position: int
     task: int
@@ -425,7 +403,6 @@ class _Mark:
 
 
 def render_messages(events: Sequence[Recorded]) -> tuple[Message, ...]:
-    """Return the conversation of a log."""
     return Transcript().messages(events)
 
 
@@ -437,7 +414,6 @@ class TaskRecord:
     cache. Until then `Revealed` is free; afterwards `reveal_context` repeats the messages.
 
     Attributes:
-        start: position of its `Started`.
         end: position after its last event.
         summary: None unless archived.
         applied: whether the summary stands in the conversation.
@@ -453,7 +429,6 @@ class TaskRecord:
 
 
 def list_tasks(events: Sequence[Recorded]) -> list[TaskRecord]:
-    """Return the tasks of a log, oldest first."""
     starts = [position for position, event in enumerate(events) if isinstance(event, Started)]
     summaries: dict[int, str] = {}
     applied: set[int] = set()
@@ -541,7 +516,6 @@ def find_boundary(
 
 
 def describe_place(entries: Sequence[TranscriptEntry], position: int) -> str:
-    """Describe a position to the model that writes a summary up to it."""
     first = next(entry for entry in entries if entry.position >= position)
     words = " ".join(first.text.split())[:_PLACE_CHARS]
     return f'{"your reply" if first.role == "assistant" else "the message"} that begins with "{words}"'
@@ -553,12 +527,7 @@ def summary_length(entries: Sequence[TranscriptEntry], position: int, *, least: 
 
 
 def extract_summary(words: str, *, max_tokens: int, aside: bool = False) -> str | None:
-    """Return the summary in a reply, cut to its length; None when it is too short.
-
-    Args:
-        words: the reply's plain text.
-        aside: whether the reply held more than that.
-    """
+    """Return the summary in a reply, cut to its length; None when it is too short."""
     text = words.strip().removeprefix("[GLOBAL SUMMARY]").strip()
     if len(re.findall(r"[^\W\d_]{2,}", text)) < _LEAST_WORDS or (aside and len(text) < ASIDE_CHARS):
         return None
@@ -566,12 +535,7 @@ def extract_summary(words: str, *, max_tokens: int, aside: bool = False) -> str 
 
 
 def build_summary(events: Sequence[Recorded], upto: int, *, max_tokens: int, failure: str = "") -> str:
-    """Build a summary without a model: each task's goal, and its outcome or latest calls.
-
-    Args:
-        upto: position in the log up to which events are covered.
-        failure: the model's error, if known.
-    """
+    """Build a summary without a model: each task's goal, and its outcome or latest calls."""
     earlier = next((event for event in reversed(events) if isinstance(event, Summarised)), None)
     reason = f" ({_one_line(failure, _GOAL_CHARS)})" if failure else ""
     lines = [f"(From the record, since the model wrote no summary{reason}.)"]
@@ -666,7 +630,6 @@ since 4.7 by about a third: `Meter` learns that from the first reply.
 
 @lru_cache(maxsize=1)  # of what a step showed, two ask
 def estimate(text: str) -> int:
-    """Estimate a text's tokens."""
     data = b" " + text.encode("utf-8", "surrogatepass")  # so that the first word begins like any other
     weighed = 0.0
     for table, weights in ((_TABLE, _ASCII_WEIGHTS if text.isascii() else _WEIGHTS), (_CASE_TABLE, _CASE_WEIGHTS)):
@@ -690,7 +653,6 @@ class Meter:
     ratio: float = 1.0
 
     def expect(self, estimated: int) -> int:
-        """Return the service's expected count for `estimated` tokens."""
         return round(estimated * self.ratio)
 
     def correct(self, estimated: int, usage: Usage) -> None:

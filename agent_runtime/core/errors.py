@@ -80,7 +80,7 @@ class SandboxLimitError(SandboxError):
 
 
 class McpServerError(AgentError):
-    """An MCP server failed, or was unreachable (`down`); the text may quote it."""
+    """An MCP server failed, or was unreachable (`down`)."""
 
     def __init__(self, message: str, *, down: bool = False) -> None:
         super().__init__(message)

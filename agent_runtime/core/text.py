@@ -63,7 +63,6 @@ class FenceScanner:
         self._reset_line()
 
     def feed(self, chunk: str) -> list[Token]:
-        """Scan the next chunk and return the completed tokens."""
         if self._in_text and not self._carriage_return and "\n" not in chunk and "\r" not in chunk:
             return [chunk] if chunk else []  # hot path: the middle of an ordinary line
         if chunk and not self._started:

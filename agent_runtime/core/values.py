@@ -84,7 +84,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """Cleaned text by people without command rights, e.g. an issue's body."""
+    """Cleaned text by people without command rights."""
 
     source: str
     text: str
@@ -156,13 +156,11 @@ class CallTool(Protocol):
 
 
 def append_requests(text: str, requests: Sequence[ToolRequest]) -> str:
-    """Append a line per call to a reply's text."""
     calls = (f"[call] {request.name}({request.arguments})" for request in requests)
     return "\n".join([*filter(None, [text]), *calls])
 
 
 def join_answers(text: str, answers: Sequence[ToolAnswer]) -> str:
-    """Join the answers to a reply's calls and the text after them."""
     return "\n\n".join(filter(None, [*(answer.text for answer in answers), text]))
 
 
@@ -350,7 +348,7 @@ class Skill:
 
 
 def parse_skills(files: Mapping[str, str]) -> dict[str, Skill]:
-    """Return up to `MAX_SKILLS` valid skills by name, given contents by path."""
+    """Return up to `MAX_SKILLS` valid skills by name."""
     skills: dict[str, Skill] = {}
     for path, content in files.items():
         try:
@@ -454,7 +452,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """A finished or refused connection of a sandboxed program; host and port are empty for an unreadable request."""
+    """A finished or refused connection of a sandboxed program; host and port are empty if unreadable."""
 
     host: str
     port: int

@@ -195,7 +195,6 @@ class Policy:
         return self.default == "allow" and not is_restricted
 
     def has_detailed_rules(self, tool: str) -> bool:
-        """Return whether a rule decides calls of a tool by file or command."""
         return any(rule.applies_to(tool) and not rule.is_general for rule in (*self.rules, *self.floor))
 
     def hides(self, tool: str, path: str) -> bool:
@@ -208,7 +207,6 @@ class Policy:
         return False
 
     def decide(self, call: CallFacts) -> Decision:
-        """Decide on a call by its strictest part."""
         if reason := self.denial_reason(call.tool):
             return Denied(reason=reason)
         rules, floor = ([item for item in rules if item.applies_to(call.tool)] for rules in (self.rules, self.floor))

@@ -62,7 +62,6 @@ def parse_commands(text: str) -> tuple[ParsedCommand, ...]:
 
 
 def exceeded_limit(text: str) -> str:
-    """Return the exceeded limit on the text's size, or an empty string."""
     if len(text) > _MAX_CHARS:
         return f"it is longer than {_MAX_CHARS:,} characters"
     if text.count("\n") >= _MAX_LINES:
@@ -382,8 +381,6 @@ class CommandPattern:
 
 @dataclass(frozen=True, slots=True)
 class CommandPatterns:
-    """Patterns of a rule, indexed by program."""
-
     by_program: Mapping[str, tuple[CommandPattern, ...]]
 
     @classmethod

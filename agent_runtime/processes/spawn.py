@@ -213,7 +213,7 @@ _ENDING_SECONDS = 5.0
 
 
 class LoopWork(Generic[T]):
-    """A coroutine for another thread's loop; can be cancelled at any moment."""
+    """A coroutine for another thread's loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._loop = loop

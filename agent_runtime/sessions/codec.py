@@ -38,12 +38,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """The first line of a log.
-
-    Attributes:
-        session_id: the conversation's id; any text.
-        created_at: in seconds since 1970.
-    """
+    """The first line of a log."""
 
     session_id: str
     agent_name: str
@@ -59,12 +54,7 @@ def encode(event: Recorded) -> bytes:
 
 
 def decode(line: bytes) -> Recorded:
-    """Decode an encoded event.
-
-    Raises:
-        SessionError: a newer version wrote the event.
-        ValueError: the line is no whole event.
-    """
+    """Decode an event; raise ValueError for an incomplete line, SessionError for a newer version's event."""
     try:
         return _parse_event(_parse_object(line))
     except RecursionError as error:
@@ -93,12 +83,7 @@ def check_format(number: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """The contents of a log.
-
-    Attributes:
-        size: bytes up to the end of the last whole event.
-        torn: the fault of the bytes after it; empty for none.
-    """
+    """The contents of a log up to byte `size`; `torn` is the fault of the bytes after it."""
 
     header: Header | None
     events: list[Recorded]
@@ -134,11 +119,7 @@ def parse(data: bytes, name: str) -> Log:
 
 
 def parse_rest(data: bytes, name: str) -> list[Recorded]:
-    """Return the whole events at the beginning of a log's later part.
-
-    Raises:
-        SessionError: a newer version wrote one.
-    """
+    """Return the whole events at the beginning of a log's later part."""
     events = list[Recorded]()
     for line in data.split(b"\n")[:-1]:
         try:
@@ -246,21 +227,16 @@ def _choose(choices: Mapping[str, object], value: object) -> object:
 
 
 def _require_type(types: tuple[type, ...], value: Any) -> Any:  # noqa: ANN401 - as it comes from JSON
-    """Return the value if it is of exactly one of the types; a bool is no number."""
     if type(value) not in types:
         raise TypeError(f"it has {type(value).__name__} where {types[0].__name__} belongs")
     return value
 
 
 ChatMessage = dict[str, str]
-"""`role` (`user` or `assistant`) and `content`."""
 
 
 class Metadata(TypedDict):
-    """The stored facts about a session.
-
-    `created_at` and `updated_at` are seconds since 1970, `messages` is the number of messages.
-    """
+    """The stored facts about a session; times are seconds since 1970."""
 
     session_id: str
     agent_name: str
@@ -270,7 +246,7 @@ class Metadata(TypedDict):
 
 
 def messages_of(events: Iterable[Recorded]) -> list[ChatMessage]:
-    """Return the whole conversation, one message an event, including archived and summarised parts."""
+    """Return the whole conversation, including archived and summarised parts."""
     return [message for event in events if (message := message_of(event))]
 
 
@@ -289,11 +265,7 @@ def message_of(event: Recorded) -> ChatMessage | None:
 
 
 def imported_events(messages: Iterable[object]) -> list[Told]:
-    """Convert imported messages to events.
-
-    Raises:
-        SessionError: a message lacks a `role` (`user` or `assistant`) or a `content` (text).
-    """
+    """Convert imported messages to events."""
     events: list[Told] = []
     for number, message in enumerate(messages, start=1):
         if not isinstance(message, Mapping):
@@ -321,7 +293,7 @@ _SLUG_CHARS = 40
 
 
 def file_name(session_id: str) -> str:
-    """Return a file name without its suffix: a slug for people and a hash, unique on case-insensitive disks too."""
+    """Return a slug for people with a hash, unique on case-insensitive disks."""
     slug = re.sub(r"[^a-z0-9]+", "-", session_id.lower())[:_SLUG_CHARS].strip("-") or "session"
     return f"{slug}-{hashlib.sha256(session_id.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 

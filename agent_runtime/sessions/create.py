@@ -1,7 +1,7 @@
 """The factory of sessions, and the import from and export to CodePilot 0.9.
 
-The original's file is one JSON object: `session_id`, `agent_name`, `created_at`, `updated_at`, `messages` (role and
-content) and `extra`. Its table holds `{"messages": …, "extra": …}` or the bare list of messages, as text.
+The original's file is one JSON object with `session_id`, `agent_name`, `messages` and `extra`. Its table holds
+`{"messages": …, "extra": …}` or the bare list of messages, as text.
 """
 
 from __future__ import annotations
@@ -30,11 +30,7 @@ def create_session(
     session_dir: Path | str | None = None,
     db_url: str | None = None,
 ) -> InMemorySession | FileSession | DatabaseSession:
-    """Create a session of a backend: `memory`, `file` or `db`.
-
-    Args:
-        session_dir: for `file`; `~/.codepilot/sessions` by default.
-        db_url: for `db`.
+    """Create a session of a backend: `memory`, `file` (by default in `~/.codepilot/sessions`) or `db`.
 
     Raises:
         SettingsError: the backend is unknown, or `db_url` is missing or invalid.
@@ -51,10 +47,7 @@ def create_session(
 
 
 def import_session_file(path: Path | str, session_for: Callable[[str], BaseSession]) -> str:
-    """Import a session file of CodePilot 0.9 into an empty session; return the session's id.
-
-    Args:
-        session_for: returns the empty session for the file's id or name.
+    """Import a session file of CodePilot 0.9 into the empty session of its id; return the id.
 
     Raises:
         SessionError: the file has another form, or the session is not empty. Nothing was changed.
@@ -95,10 +88,6 @@ def import_session_table(
     db_url: str, session_for: Callable[[str], BaseSession], *, table: str = "codepilot_sessions"
 ) -> list[str]:
     """Import all sessions of the original CodePilot's table, which is not changed; return their ids.
-
-    Args:
-        session_for: returns the empty session for an id.
-        table: its name, if it was renamed.
 
     Raises:
         SettingsError: the address is invalid, or a package is missing.

@@ -35,9 +35,6 @@ class DatabaseSession(StoredSession):
             db_url: e.g. `sqlite:///sessions.db` or `postgresql://user:password@host/name`.
             take_over: whether to take the session from another process, whose writes then fail.
             eager: whether a thread writes events at once, not at the next `commit`.
-
-        Raises:
-            SettingsError: `db_url` is missing or invalid, its driver is not installed, or the id is too long.
         """
         super().__init__(session_id, agent_name)
         if not db_url:
@@ -86,11 +83,7 @@ class DatabaseSession(StoredSession):
 
 
 def open_database(db_url: str) -> SessionDatabase:
-    """Return the database at an address; nothing is connected yet.
-
-    Raises:
-        SettingsError: SQLAlchemy or the driver is not installed, or the address is invalid.
-    """
+    """Return the database at an address; nothing is connected yet."""
     try:
         from agent_runtime.sessions.tables import SessionDatabase  # noqa: PLC0415 - an optional extra, and heavy
     except ModuleNotFoundError as error:

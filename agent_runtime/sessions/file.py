@@ -47,21 +47,10 @@ _INDEX_EVERY = 64 * 1024
 
 
 class FileSession(StoredSession):
-    """A session in a file: an event outlives the process at once, the machine after `commit`.
-
-    Attributes:
-        path: the log; its directory is created when the session is opened.
-    """
+    """A session in a file: an event outlives the process at once, the machine after `commit`."""
 
     def __init__(self, session_id: str, agent_name: str = "agent", session_dir: Path | str | None = None) -> None:
-        """Prepare the session; nothing is read or created yet.
-
-        Args:
-            session_dir: `~/.codepilot/sessions` by default.
-
-        Raises:
-            SettingsError: there is no `session_dir`, and no home directory.
-        """
+        """Prepare the session, by default in `~/.codepilot/sessions`; nothing is read or created yet."""
         super().__init__(session_id, agent_name)
         if session_dir is None:
             place = home_dir("The session has no place to lie", remedy="pass `session_dir`")
@@ -110,15 +99,9 @@ class FileSession(StoredSession):
 
 
 class LogFile:
-    """A log that this process writes to until `close`.
-
-    Attributes:
-        events: oldest first.
-        recovered: a note on damaged bytes that were cut off the end; empty for none.
-    """
+    """A log that this process writes to until `close`; `recovered` notes damaged bytes that were cut off."""
 
     def __init__(self, path: Path, header: Header) -> None:
-        """Take the lock and read the log; the first event creates it."""
         self._path, self._new, self._header = path, header, header
         self._fd: int | None = None
         self.events: list[Recorded] = []
@@ -147,7 +130,6 @@ class LogFile:
         self._update_index_facts(self._index_facts.messages + _count_messages([event]))
 
     def sync(self) -> None:
-        """Flush the written events to disk; may run beside `append`."""
         with self._write_lock, session_errors(self._path):
             size = self._index_facts.size
             if self._fd is None or size == self._synced:
@@ -160,7 +142,6 @@ class LogFile:
                 self._write_index()
 
     def replace(self, events: Iterable[Recorded]) -> None:
-        """Replace the log by one with other events, atomically; on failure the log is unchanged."""
         events = list(events)
         new = self._path.with_suffix(".new")
         with self._write_lock, session_errors(self._path):
@@ -296,7 +277,6 @@ def read_log(path: Path) -> Log:
 
 @contextmanager
 def session_errors(path: Path) -> Iterator[None]:
-    """Convert an `OSError` to a `SessionError` that names the file."""
     try:
         yield
     except OSError as error:
@@ -329,11 +309,7 @@ def _sync_directory(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """The facts about the first `size` bytes of a log.
-
-    Attributes:
-        updated_at: in seconds since 1970.
-    """
+    """The facts about the first `size` bytes of a log."""
 
     format: int
     header: Header
@@ -401,7 +377,6 @@ class FileLock:
     """A lock on a file; the system releases it when the process dies."""
 
     def __init__(self, path: Path, session_id: str) -> None:
-        """Take the lock."""
         from filelock import FileLock as SystemLock  # noqa: PLC0415 - only who keeps sessions in files pays
         from filelock import Timeout  # noqa: PLC0415 - the same
 
@@ -440,11 +415,7 @@ def _read_holder(path: Path) -> Holder | None:
 
 
 def open_regular_file(path: Path, flags: int) -> int:
-    """Open a regular file and return its descriptor; a new file is private to its owner.
-
-    Raises:
-        OSError: the path is a link, a pipe, a device or a directory, or cannot be opened.
-    """
+    """Open a regular file and return its descriptor; a new file is private. Refuses links, pipes and devices."""
     fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd

@@ -1,7 +1,7 @@
 """The protocols of sessions, and the parts that their stores share.
 
-A `Session` is an append-only log of events, a `BaseSession` the same as messages. A `StoredSession` opens its `OpenLog`
-for one process at a time, its `Holder`. `scrubbed` removes secrets from an event before it is recorded.
+A `Session` is an append-only log of events. A `StoredSession` opens its `OpenLog` for one process at a time, its
+`Holder`.
 """
 
 from __future__ import annotations
@@ -38,18 +38,10 @@ class Session(Protocol):
     def events(self) -> Sequence[Recorded]: ...
 
     def append(self, event: Recorded) -> None:
-        """Record an event; it is durable after the next `commit`.
-
-        Raises:
-            SessionError: the event cannot be written, e.g. the disk is full.
-        """
+        """Record an event; it is durable after the next `commit`."""
 
     async def commit(self) -> None:
-        """Make the recorded events durable; awaited after each step and before an approved call.
-
-        Raises:
-            SessionError: an event cannot be written.
-        """
+        """Make the recorded events durable; awaited after each step and before an approved call."""
 
     def reset(self) -> None: ...
 
@@ -80,12 +72,7 @@ class EventLog(Protocol):
 
 
 class OpenLog(Protocol):
-    """A log that this process alone writes to until `close`. Every method may raise `SessionError`.
-
-    Attributes:
-        events: oldest first.
-        recovered: a note on damaged bytes that were cut off the end; empty for none.
-    """
+    """A log that this process alone writes to until `close`. Every method may raise `SessionError`."""
 
     events: list[Recorded]
     recovered: str
@@ -96,7 +83,7 @@ class OpenLog(Protocol):
         """Make the recorded events durable; blocks, and may run in a thread beside `append`."""
 
     def replace(self, events: Iterable[Recorded]) -> None:
-        """Replace all events by at least one other, atomically and durably."""
+        """Replace all events atomically and durably by at least one other."""
 
     def remove(self) -> None: ...
 
@@ -120,11 +107,6 @@ class StoredSession(ABC):
 
     @property
     def events(self) -> Sequence[Recorded]:
-        """All recorded events, oldest first.
-
-        Raises:
-            SessionError: another process holds the session, or it cannot be read.
-        """
         return self._open_log().events
 
     @property
@@ -144,11 +126,7 @@ class StoredSession(ABC):
         self._open_log().remove()
 
     def close(self) -> None:
-        """Release the store and the lock; idempotent. The next use opens the session again.
-
-        Raises:
-            SessionError: an event that was not committed yet cannot be written.
-        """
+        """Release the store and the lock; idempotent. The next use opens the session again."""
         log, self._log = self._log, None
         if log is not None and self._finalizer is not None:
             self._finalizer.detach()
@@ -158,15 +136,11 @@ class StoredSession(ABC):
         return messages_of(self.read())
 
     def read(self) -> Sequence[Recorded]:
-        """Return the recorded events, oldest first, also while another process holds the session."""
+        """Return the recorded events, also while another process holds the session."""
         return self._read() if self._log is None else self._log.events
 
     def save(self, messages: Iterable[object]) -> None:
-        """Replace the conversation; if `messages` continues it, append the rest.
-
-        Raises:
-            SessionError: a message is malformed or cannot be written.
-        """
+        """Replace the conversation; if `messages` continues it, append the rest."""
         log, imported = self._open_log(), imported_events(messages)
         new = new_messages(log.events, imported)
         if new is not None:
@@ -244,11 +218,6 @@ class InMemorySession:
         return messages_of(self._events)
 
     def save(self, messages: Iterable[object]) -> None:
-        """Replace the conversation; if `messages` continues it, append the rest.
-
-        Raises:
-            SessionError: a message is malformed.
-        """
         imported = imported_events(messages)
         new = new_messages(self._events, imported)
         if new is None:
@@ -278,12 +247,7 @@ _OWN_PACKAGES = (f"{__name__.partition('.')[0]}.", "filelock")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """The process that holds a session.
-
-    Attributes:
-        since: in seconds since 1970.
-        place: file and line of the program that opened the session; empty if unknown.
-    """
+    """The process that holds a session; `place` is file and line that opened it."""
 
     pid: int
     host: str
@@ -304,13 +268,12 @@ class Holder:
 
     @property
     def has_died(self) -> bool:
-        """Whether the process is known to have ended; False for a process of another machine."""
+        """Whether the process has certainly ended; False for one of another machine."""
         can_tell = self.host == socket.gethostname() and bool(start_time(os.getpid()))
         return can_tell and not start_time(self.pid)
 
 
 def in_use_error(session_id: str, holder: Holder | None) -> SessionInUseError:
-    """Return the error for the second process; `holder` is None if unknown."""
     if holder is None:
         who, remedy = "another process", "Try again in a moment"
     else:
@@ -327,7 +290,7 @@ def in_use_error(session_id: str, holder: Holder | None) -> SessionInUseError:
 T = TypeVar("T")
 
 Scrub = Callable[[str], str]
-"""Returns a text without its secrets; a text without secrets comes back as it is."""
+"""Redacts the secrets of a text."""
 
 _FIXED_TEXTS = frozenset({"PendingKind", "Role"})
 """Annotations of fields that hold fixed words."""
@@ -358,7 +321,7 @@ def scrub_value(value: T, scrub: Scrub) -> T:
 
 
 def _scrub_json(text: str, scrub: Scrub) -> str:
-    """Scrub a JSON text behind its escapes; other texts and clean ones come back as they are."""
+    """Scrub a JSON text behind its escapes; return other texts and clean ones unchanged."""
     try:
         value = json.loads(text)
         clean = scrub_value(value, scrub)

@@ -101,18 +101,10 @@ LEASES = sa.Table(
 
 
 class SessionDatabase:
-    """A database that holds sessions.
-
-    Attributes:
-        name: the database, for people; without its password.
-    """
+    """A database that holds sessions; `name` is without its password."""
 
     def __init__(self, url: str) -> None:
-        """Parse the address; nothing is connected yet.
-
-        Raises:
-            SettingsError: the address is invalid, or its driver is missing or asynchronous.
-        """
+        """Parse the address; nothing is connected yet."""
         self._engine = _create_engine(url)
         address = self._engine.url
         port = f":{address.port}" if address.port else ""
@@ -139,7 +131,6 @@ class SessionDatabase:
                 yield connection
 
     def make_tables(self) -> None:
-        """Create the missing tables."""
         for last in (False, True):
             with self.reading() as connection:
                 if connection is not None:
@@ -152,7 +143,6 @@ class SessionDatabase:
                     raise
 
     def original_rows(self, table: str) -> list[tuple[str, str]]:
-        """Return id and `messages` of each session in a table of the original CodePilot."""
         original = sa.table(table, sa.column("session_id"), sa.column("messages"))
         with self._connected() as connection:
             return [(str(session_id), str(text)) for session_id, text in connection.execute(sa.select(original))]
@@ -260,22 +250,12 @@ def _prepare_sqlite(engine: Engine) -> None:
 
 
 class RowLog:
-    """A log that this process writes to until `close`.
-
-    Attributes:
-        events: oldest first.
-        recovered: always empty: a transaction is atomic.
-    """
+    """A log that this process writes to until `close`; `recovered` stays empty, as a transaction is atomic."""
 
     def __init__(
         self, database: SessionDatabase, header: Header, *, take_over: bool = False, eager: bool = False
     ) -> None:
-        """Create missing tables, take the lease and read the log.
-
-        Args:
-            take_over: whether to take the session from another process.
-            eager: whether a thread writes events at once.
-        """
+        """Create missing tables, take the lease and read the log; if `eager`, a thread writes events at once."""
         self._database, self._header = database, header
         self._write_lock = threading.Lock()
         self._waiting: list[tuple[bytes, bool]] = []
@@ -313,11 +293,7 @@ class RowLog:
             self._wake.set()
 
     def sync(self) -> None:
-        """Write the waiting events; may run beside `append`.
-
-        Raises:
-            SessionError: the events cannot be written, or another process took the session over.
-        """
+        """Write the waiting events; may run beside `append`."""
         with self._write_lock:
             if not self._waiting:
                 return
@@ -330,7 +306,6 @@ class RowLog:
             self._mark_written(len(waiting))
 
     def replace(self, events: Iterable[Recorded]) -> None:
-        """Replace all events in one transaction; on failure the log is unchanged."""
         events = list(events)
         lines = [(encode(event), _is_message(event)) for event in events]
         with self._write_lock:
@@ -551,9 +526,7 @@ class Lease:
 
     Attributes:
         token: random; a process whose token is gone has lost the session.
-        since: in seconds since 1970.
         machine: boot id and process namespace, or empty.
-        started: the process's start time, or empty.
         beat: the last renewal, in seconds since 1970.
     """
 
