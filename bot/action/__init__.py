@@ -1,1 +1,1 @@
-"""The second entry point, as a workflow's step: the run's event becomes a delivery, and the end the step's outputs."""
+"""Entry point of a workflow step: handles the run's event, and writes the step's outputs."""

@@ -1,6 +1,6 @@
-"""The event or the inputs of a workflow run, as a job.
+"""Convert the event or the inputs of a workflow run to a job.
 
-The inputs `prompt`, `command` and `recipe` ask for a job on any event; else a command in the event does. The workflow
+The inputs `prompt`, `command` and `recipe` request a job on any event; else a command in the event does. The workflow
 file's words are the goal; values of expressions that a stranger can set are quoted, never obeyed.
 """
 
@@ -160,12 +160,7 @@ class PromptRequest:
     """The request in a workflow's inputs, and the run's context.
 
     Attributes:
-        values: quoted values in the prompt.
         unverified: set if the inputs may be a stranger's words.
-        base: the branch to work on; None for the event's own.
-        ref: or empty.
-        repo: None if the runner does not tell its id.
-        actor: None if GitHub names none.
         unique: a text that no other step has.
     """
 
@@ -186,7 +181,7 @@ class PromptRequest:
 def job_from_prompt(delivery: Delivery, asked: PromptRequest, listening: BotProfile) -> Job | IgnoredDelivery:
     """Return the job of a prompt, a command or a recipe in the workflow's file.
 
-    The file's words are the goal. Those of the event's sender are quoted, and without write access the run only reads.
+    The sender's words are quoted, and without write access the run only reads.
     """
     if len(asked.prompt or "") > MAX_GOAL_CHARS:
         raise _wrong(f"The input `prompt` must have at most {MAX_GOAL_CHARS:,} characters of its own.", name="prompt")
@@ -223,8 +218,6 @@ def job_from_prompt(delivery: Delivery, asked: PromptRequest, listening: BotProf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Target:
-    """The job's place; `head` is the event's branch, `from_fork` whether it is another repository's."""
-
     repo: Repo
     thread: Thread
     head_sha: str = ""
@@ -233,7 +226,6 @@ class _Target:
 
 
 def _target_of_event(delivery: Delivery, asked: PromptRequest) -> _Target | IgnoredDelivery:
-    """Return the event's thread, else a branch."""
     if "pull_request" in delivery.data:
         event = parse_payload(_OfPull, delivery)
         if isinstance(event, IgnoredDelivery):
@@ -266,7 +258,6 @@ def _target_of_event(delivery: Delivery, asked: PromptRequest) -> _Target | Igno
 
 
 def _target_of_ref(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Target | IgnoredDelivery:
-    """Return the branch that the workflow runs on, or another one that it names."""
     if delivery.event == "push" and delivery.data.get("deleted") is True:
         return IgnoredDelivery(reason="the push deleted its branch")
     ref = asked.ref.removeprefix("refs/heads/") if asked.ref.startswith("refs/heads/") else ""
@@ -303,7 +294,6 @@ def _default_branch(delivery: Delivery) -> str:
 
 
 def _command(delivery: Delivery, asked: PromptRequest, thread: Thread) -> Work | StartRecipe:
-    """Return the command of the inputs."""
     verb, goal = asked.command or "fix", asked.prompt or ""
     if asked.recipe and asked.command:
         raise _wrong(
@@ -336,7 +326,6 @@ def _command(delivery: Delivery, asked: PromptRequest, thread: Thread) -> Work |
 def _reason_to_ignore(
     delivery: Delivery, asked: PromptRequest, place: _Target, command: Work | StartRecipe, listening: BotProfile
 ) -> IgnoredDelivery | None:
-    """Return the reason to ignore the event although the inputs ask for work."""
     if place.from_fork and delivery.event in _EVENTS_WITH_HEAD_FILE:
         return IgnoredDelivery(
             reason=f"on `{delivery.event}` the workflow file is the pull request's own, and this one comes from a "
@@ -361,7 +350,6 @@ def _wrong(text: str, *, name: str, line: str = "") -> InputsError:
 
 
 def _sender(delivery: Delivery) -> Sender | None:
-    """Return the event's account; None for a schedule."""
     if "sender" not in delivery.data:
         return None
     event = parse_payload(_OfSender, delivery)

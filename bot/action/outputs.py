@@ -1,6 +1,6 @@
 """The report of a workflow's step: exit code, outputs, summary, log and annotations, all made from a `StepEnd`.
 
-The last functions write workflow commands, lines that GitHub's runner executes; others' text must not be read as one:
+The last functions write workflow commands, lines that GitHub's runner executes; untrusted text must not become one:
 https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
 """
 
@@ -73,8 +73,6 @@ def conclusion_of(
 
     Args:
         ended: the state of its job, or the reason for none; None if the workflow was cancelled.
-        verdict: of a finished job that was to change something.
-        misconfigured: whether a permission was missing.
     """
     if ended is None:
         return Conclusion.CANCELLED
@@ -92,7 +90,6 @@ def exit_code(conclusion: Conclusion) -> int:
 
 
 def conclusions_table() -> str:
-    """Return every conclusion as a Markdown table, for the documentation."""
     rows = [f"| `{each}` | {code} | {meaning} |" for each, (code, meaning) in MEANINGS.items()]
     return "\n".join(["| `conclusion` | exit code | meaning |", "|---|---|---|", *rows, ""])
 
@@ -104,10 +101,6 @@ class StepEnd:
     Attributes:
         ended: the state of its job, or the reason for none.
         ending: None if its end was lost.
-        patch: the beginning of its change, published or not.
-        patch_file: all of it.
-        session_file: the sealed state of a waiting job.
-        session_days: days for which that is needed.
     """
 
     ended: JobState | IgnoredDelivery
@@ -153,7 +146,6 @@ _CALL_FIELDS = ("tool", "asked", "reason", "setting", "value")
 
 
 def outputs_of(end: StepEnd) -> dict[str, str]:
-    """Return the outputs of a step, for workflows to branch on."""
     record, view = end.record, end.view
     status = "ignored" if isinstance(end.ended, IgnoredDelivery) else end.ended.value
     comment, commit = record.comment.posted, record.published.commit
@@ -206,7 +198,6 @@ def _summary(end: StepEnd) -> str:
 
 
 def escape_text(end: StepEnd, text: str) -> str:
-    """Escape a text about a job's end for any place in a workflow."""
     if (job := end.job) is None:
         return text
     allowed = Allowlist(login="", number=job.thread.number, server=end.server_url.rstrip("/"), repo=job.repo.full_name)
@@ -272,7 +263,6 @@ _SPARE_BYTES = 4_096
 
 
 def format_summary(end: StepEnd) -> str:
-    """Format the step's summary: the comment, the cost, and as much of the change as fits."""
     if isinstance(end.ended, IgnoredDelivery):
         return f"Codepilot had nothing to do: {settings_to_inputs(end.ended.reason)}"
     waits = render_status(end.view) if end.view is not None and end.ended is JobState.WAITING else ""
@@ -303,7 +293,6 @@ def format_summary(end: StepEnd) -> str:
 
 
 def _format_change(patch: str, room: int) -> str:
-    """Format the change, folded, in whole lines."""
     shown = "\r".join(map(clean, patch.split("\r")))
     lines, note = shown.split("\n"), ""
     block = fence(shown, "diff")
@@ -322,7 +311,6 @@ _QUIET = frozenset({Conclusion.VERIFIED, Conclusion.UNCHANGED, Conclusion.DONE})
 
 
 def format_annotations(end: StepEnd) -> list[str]:
-    """Format the annotations, the run's end first, at most as many of a level as GitHub shows."""
     view, lines = end.view, list[tuple[Level, str]]()
     most: Level = "error" if exit_code(end.conclusion) else "warning"
     if isinstance(end.ended, IgnoredDelivery):
@@ -357,7 +345,7 @@ _OUTPUT_CHARS = 20_000
 
 
 class StepLog:
-    """A log of runs for people.
+    """The human-readable log of a step's runs.
 
     Output of agents and programs stands between two commands that stop the runner from executing commands in it, with a
     new token each time.
@@ -395,7 +383,6 @@ class StepLog:
                 pass
 
     def _open_group(self) -> None:
-        """Open the step's group, titled by the agent."""
         if not self._open and self._number:
             said = one_line(self._redact(self._prose), _GROUP_TITLE_CHARS)
             self._say(open_group(f"Step {self._number}{': ' if said else ''}{said}"))
@@ -440,13 +427,7 @@ END_GROUP = "::endgroup::"
 def format_annotation(
     level: Level, message: str, *, title: str = "", file: str = "", line: int = 0, end_line: int = 0
 ) -> str:
-    """Format a log line that GitHub also shows above the run, and beside the lines of a file.
-
-    Args:
-        file: of the repository; empty for none.
-        line: from 1.
-        end_line: the last of several lines.
-    """
+    """Format a log line that GitHub also shows above the run, and beside the lines of a file."""
     properties = {
         "title": one_line(_printable(title), _TITLE_CHARS),
         "file": _printable(file),
@@ -458,7 +439,6 @@ def format_annotation(
 
 
 def open_group(title: str) -> str:
-    """Start a group that folds the lines up to `END_GROUP`."""
     return f"::group::{_data(one_line(_printable(title), _TITLE_CHARS))}"
 
 
@@ -468,7 +448,7 @@ def mask_secret(secret: str) -> list[str]:
 
 
 def enclose_foreign_text(text: str, token: str) -> str:
-    """Enclose others' text in commands that stop the runner from executing commands in it.
+    """Enclose untrusted text in commands that stop the runner from executing commands in it.
 
     Args:
         token: random and new for each text; a guessed one could end the text early.

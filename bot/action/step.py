@@ -66,7 +66,6 @@ _ROOT = (
 
 
 async def take_step(survey: ActionSurvey) -> int:
-    """Handle the event of a workflow run; return the step's exit code."""
     settings = survey.settings
     for secret in (settings.token, *settings.agent.secrets, settings.inputs.session_key):
         for line in outputs.mask_secret(secret.get_secret_value()) if secret is not None else ():
@@ -95,7 +94,6 @@ def say(line: str) -> None:
 
 
 def _root_problem(settings: ActionSettings) -> tuple[InputProblem, ...]:
-    """Protect this process from others; return a problem if it runs as root and no input allows that."""
     try:
         protect_process(allow_root=settings.agent.allow_root)
     except ConfigError:
@@ -104,7 +102,6 @@ def _root_problem(settings: ActionSettings) -> tuple[InputProblem, ...]:
 
 
 async def _schema_problem(settings: ActionSettings) -> tuple[InputProblem, ...]:
-    """Validate an output schema in the workflow file."""
     schema = settings.inputs.output_schema
     try:
         if isinstance(schema, dict):
@@ -206,14 +203,7 @@ def _job_services(settings: ActionSettings, redactor: Redactor, listeners: Seque
 async def run_jobs(
     contexts: JobContextFactory, run_job: Callable[[str], Awaitable[StoredJob]], job: Job
 ) -> tuple[StoredJob, Path | None]:
-    """Run a job, and then every job that it starts or resumes.
-
-    Args:
-        run_job: runs a job by its id until it ends or waits.
-
-    Returns:
-        The last job, and the file with its sealed state if it waits for a person.
-    """
+    """Run a job, and then every job that it starts or resumes."""
     queue, resumes = contexts.queue, contexts.services.handover is not None
     last = await run_job(job.id)
     while True:
@@ -239,7 +229,6 @@ async def run_jobs(
 
 
 def _write_results(settings: ActionSettings, redactor: Redactor, values: Mapping[str, str], markdown: str) -> None:
-    """Write the step's outputs and its summary."""
     if settings.output_path is not None:
         write_outputs(settings.output_path, {name: redactor.redact(value) for name, value in values.items()})
     if settings.summary_path is not None:
@@ -293,7 +282,6 @@ async def report_problems(
 
 
 async def _comment_problems(settings: ActionSettings, job: Job, told: str, redactor: Redactor) -> None:
-    """Comment in the thread of a command by a permitted user."""
     if job.lane == "event" or job.is_from_event or job.thread.kind == "branch" or settings.run_attempt > 1:
         return
     async with GitHub.for_token(
@@ -311,7 +299,6 @@ async def _comment_problems(settings: ActionSettings, job: Job, told: str, redac
 
 
 def missing_secret_cause(event: str, payload: Mapping[str, Any]) -> str:
-    """Explain a possible cause of an empty secret."""
     if _at(payload, "sender", "login") == "dependabot[bot]":
         return _DEPENDABOT
     head, base = (_at(payload, "pull_request", side, "repo", "id") for side in ("head", "base"))
@@ -319,7 +306,6 @@ def missing_secret_cause(event: str, payload: Mapping[str, Any]) -> str:
 
 
 def error_annotations(problems: Sequence[InputProblem], why: str) -> list[str]:
-    """Format the problems for the log, with the YAML to write."""
     told = (
         "\n".join(filter(None, (each.text, each.line and f"with:\n  {each.line}", why if each.secret else "")))
         for each in problems[: outputs.MAX_ANNOTATIONS]
@@ -328,7 +314,6 @@ def error_annotations(problems: Sequence[InputProblem], why: str) -> list[str]:
 
 
 def format_explanation(problems: Sequence[InputProblem], why: str) -> str:
-    """Format the problems as Markdown, with the YAML in one piece."""
     told = [each.text for each in problems]
     said = told[0] if len(told) == 1 else "\n".join(f"- {each}" for each in told)
     parts = [f"{_TITLE}.", said]

@@ -1,4 +1,4 @@
-"""The verification of the inputs that the agent obeys, against the workflow file at its commit.
+"""Verify the inputs that the agent obeys against the workflow file at its commit.
 
 Where the file cannot be read or does not identify the step, the whole prompt is a quote and the job only reads.
 """
@@ -83,7 +83,6 @@ def _unverified(inputs: ActionInputs, because: str, remedy: str) -> UnverifiedIn
 async def _divide(
     settings: ActionSettings, delivery: Delivery, values: dict[str, Any], github_for: Callable[[], GitHub]
 ) -> dict[str, list[Piece]]:
-    """Read the workflow file, and divide the values in a worker process."""
     file = _FILE.fullmatch(settings.workflow_ref)
     if file is None or file["repo"].casefold() != settings.repository.casefold():
         raise ValueError("the runner names no workflow file of this repository (GITHUB_WORKFLOW_REF)")
@@ -115,7 +114,6 @@ def _has_person(delivery: Delivery) -> bool:
 
 
 def _join(pieces: Sequence[Piece]) -> tuple[str, tuple[InputValue, ...], str]:
-    """Return the goal with a mark for each quoted value, these values, and the goal without marks."""
     goal, own, values = list[str](), list[str](), list[InputValue]()
     for piece in pieces:
         if piece.trusted:

@@ -1,7 +1,7 @@
-"""The division of a step's inputs into the workflow file's words and the values of its expressions.
+"""Divide a step's inputs into the workflow file's words and the values of its expressions.
 
 `divide_inputs` finds the running step in the file and compares the evaluated inputs with its text. A value is trusted
-if only people with write access can set its contexts. For a worker process: file and values may be a stranger's.
+if only people with write access can set its contexts. Runs in a worker process, since file and values are untrusted.
 """
 
 from __future__ import annotations
@@ -105,7 +105,6 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _is_written_out(node: object) -> bool:
-    """Whether no part of a node is an expression."""
     pending, seen = [node], set[int]()
     while pending:
         part = pending.pop()
@@ -176,9 +175,6 @@ def divide(template: str, value: str, trees: Iterable[str]) -> list[Piece] | Non
     """Divide a value by its text in the file; None if the text cannot give it.
 
     If the division is ambiguous, all between the first and the last expression is one piece.
-
-    Args:
-        trees: trusted contexts with all below them.
     """
     literals, expressions = split_template(template)
     if not expressions:
@@ -228,7 +224,6 @@ def split_template(template: str) -> tuple[list[str], list[str]]:
 
 
 def _places(text: str, pieces: Iterable[str]) -> list[tuple[int, int]] | None:
-    """Return start and end of each piece in order, each as early as possible; None if one is missing."""
     places, place = list[tuple[int, int]](), 0
     for piece in pieces:
         start = text.find(piece, place)

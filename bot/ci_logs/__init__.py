@@ -1,1 +1,1 @@
-"""A workflow run that went red: what failed in it, cut out of its jobs' logs, and how the workflow runs it."""
+"""Failed workflow runs: their failed steps, excerpts of their logs, and the workflow's definition of them."""

@@ -22,7 +22,6 @@ class Step:
     """A step of a job, with its definition in the workflow's file.
 
     Attributes:
-        conclusion: empty while in progress.
         run: with matrix values filled in; empty if undefined or not found.
     """
 
@@ -47,7 +46,6 @@ class FailedJob:
     Attributes:
         environment: of the failed step; secrets only by name, `${{ secrets.NAME }}`.
         excerpt: the first failures in its log, or the log's end; plain and redacted.
-        more: number of further failures in the log.
     """
 
     id: int
@@ -70,14 +68,11 @@ class FailedJob:
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """Return the `run:` of the failed steps."""
         return tuple(step.run for step in self.failed_steps if step.run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedRun:
-    """A failed workflow run, with the diff since its last successful commit (`green_sha`) on this branch."""
-
     id: int
     attempt: int = 1
     name: str
@@ -133,12 +128,9 @@ class FailureFacts:
     """Input of `skip_reason`.
 
     Attributes:
-        subject: e.g. "the workflow `CI`".
-        now_sha: the branch's present head.
         attempts: number of the bot's fixes of this commit or its ancestors.
         red_on_base: names of jobs that also fail on the base branch; None if it is green, empty if unknown.
         is_from_fork: whether only a diagnosis is permitted.
-        unknown: unreadable data and the remedy.
     """
 
     subject: str
@@ -257,7 +249,6 @@ def infrastructure_cause(jobs: Sequence[FailedJob], conclusion: str = "failure")
 
 
 def _unrelated_cause(job: FailedJob) -> str:
-    """Return the cause of a job's failure outside the code; empty if the code may be the cause."""
     losses = [found for remark in job.annotations if (found := _LOST.search(remark.message))]
     failed = [step for step in job.steps if step.conclusion == "failure"]
     if not all(_is_preparation(step, job) for step in failed):

@@ -27,7 +27,6 @@ _NAME_CHARS = 90
 _NUMBERED = re.compile(r"-?\d+_(.*)\.txt", re.DOTALL)
 
 Moment = tuple[str, str]
-"""Begin and end of a step in GitHub's format, `2024-01-01T00:00:00Z`; empty if unknown."""
 LinePredicate = Callable[[str], object]
 
 
@@ -107,7 +106,6 @@ class Span:
 
 
 def matcher(pattern: str) -> LinePredicate:
-    """Return a predicate for lines that contain a pattern, in linear time."""
     compiled: Any = re2.compile(pattern)
     search: LinePredicate = compiled.search
     return search
@@ -180,7 +178,6 @@ def _find_cargo_names(lines: Sequence[str]) -> list[Span]:
 
 
 def _find_eslint_rows(lines: Sequence[str]) -> list[Span]:
-    """Find rows of errors, below the name of their file; rows of warnings are skipped."""
     is_error = matcher(r"^\s+\d+:\d+\s+error\s+\S")
     is_row = matcher(r"^\s+\d+:\d+\s+(?:error|warning)\s+\S")
     is_flush = matcher(_FLUSH)
@@ -197,7 +194,6 @@ def _find_eslint_rows(lines: Sequence[str]) -> list[Span]:
 
 
 def _find_gcc_errors(lines: Sequence[str]) -> list[Span]:
-    """Find errors, with the preceding lines about function or include."""
     errors = Section(
         r"^\S+:\d+(?::\d+)?: (?:fatal error|error|internal compiler error): ",
         _FLUSH,
@@ -214,7 +210,6 @@ def _find_gcc_errors(lines: Sequence[str]) -> list[Span]:
 
 
 def _find_go_tests(lines: Sequence[str]) -> list[Span]:
-    """Find failed tests, with the output that `-v` prints before the verdict."""
     return [Span(first=_go_test_start(lines, span.first), end=span.end) for span in _GO_TEST.find(lines)]
 
 
@@ -264,7 +259,6 @@ def _find_pytest_failures(lines: Sequence[str]) -> list[Span]:
 
 
 def _find_ruff_blocks(lines: Sequence[str]) -> list[Span]:
-    """Find blocks whose second line is an arrow to the location."""
     is_location = matcher(r"^\s+--> \S+\.(?:pyi?|ipynb|toml):")
     is_title = matcher(r"^(?:[A-Z]{1,6}\d{2,4}|invalid-syntax|unformatted|[a-z-]+)\b")
     spans: list[Span] = []
@@ -418,7 +412,6 @@ FORMATS: tuple[LogFormat, ...] = (
 )
 
 is_signal = matcher("|".join(each.signal for each in FORMATS))
-"""Whether a line is a signal of some format."""
 
 
 _LAST_LINES = 4
@@ -429,14 +422,7 @@ _SHORT_CHARS = 80
 
 
 def excerpt(lines: Sequence[str], limit: int) -> tuple[str, int]:
-    """Return the first failures of a log, or its end if no known program wrote it.
-
-    Args:
-        limit: characters; a single longer failure loses its middle.
-
-    Returns:
-        The text, and the number of omitted failures.
-    """
+    """Return the first failures of a log, or its end if no known program wrote it."""
     lines = [line if len(line) <= _LINE_CHARS else f"{line[:_HALF]} […] {line[-_HALF:]}" for line in lines]
     text = "\n".join(lines)
     formats = [item for item in FORMATS if re2.search(f"(?m){item.signal}", text)]
@@ -471,7 +457,6 @@ def _join_overlapping(spans: Sequence[Span]) -> list[Span]:
 
 
 def _select_fitting(lines: Sequence[str], spans: Sequence[Span], room: int) -> list[Span]:
-    """Return the first spans that fit; at least one, which `excerpt` cuts."""
     chosen: list[Span] = []
     for span in spans:
         room -= _count_chars(lines, span)
@@ -574,8 +559,6 @@ def _written_at(lines: Iterable[bytes], moments: Sequence[Moment]) -> Iterator[b
 
 
 class _KeptLines:
-    """The first and last lines of a log, and those around the first signal between them."""
-
     def __init__(self) -> None:
         self._parts: list[list[bytes]] = [[]]
         self._room = _PART_BYTES
@@ -621,7 +604,6 @@ def _strip_codes(line: bytes) -> str:
 
 
 def _strip_mark(line: str) -> str:
-    """Replace the runner's mark by a word, unless the line names its kind itself."""
     for mark, word in _MARKS.items():
         if line.startswith(mark):
             text = line.removeprefix(mark)

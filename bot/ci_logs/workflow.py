@@ -69,7 +69,6 @@ def describe_job(text: str, name: str, steps: list[tuple[int, str, bool]]) -> di
 
 
 def _find_job(root: Node, name: str) -> tuple[_Job | None, str]:
-    """Return the job of that name, and the rest of the name if another file defines it."""
     nodes = {str(key): _mapping(node) for key, node in _mapping(root.get("jobs")).items()}
     jobs = [
         (job_name(key, str(node.get("name") or ""), combination), _make_job(root, node, combination))
@@ -105,15 +104,12 @@ def _read_defaults(node: Node) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """A job with one combination of its matrix, and its variables."""
-
     node: Node
     combination: Combination
     environment: Mapping[str, str]
     defaults: Mapping[str, str]
 
     def text(self, value: object, environment: Mapping[str, str] | None = None) -> str:
-        """Return a scalar with known expressions filled in."""
         written = value if isinstance(value, str) else ""
         return fill_expressions(written[:_TEXT_CHARS], self.combination, environment or self.environment)
 
@@ -122,7 +118,6 @@ class _Job:
 
 
 def _describe_steps(job: _Job, steps: Sequence[tuple[int, str, bool]]) -> dict[int, dict[str, Any]]:
-    """Describe GitHub's steps that the file defines, in order, by number."""
     listed = job.node.get("steps")
     written = [_mapping(step) for step in listed[:_MAX_STEPS]] if isinstance(listed, list) else []
     titles = [
@@ -200,12 +195,7 @@ def _read_scalar(value: object) -> str:
 
 
 def job_name(base: str, template: str, combination: Combination) -> str:
-    """Return the name that GitHub gives a job.
-
-    Args:
-        base: its key in the file.
-        template: its `name:`; may be empty.
-    """
+    """Return the name that GitHub gives a job."""
     if "${{" in template:
         return fill_expressions(template, combination, {})
     return f"{template or base} ({', '.join(combination.values())})" if combination else template or base

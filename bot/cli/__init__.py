@@ -1,1 +1,1 @@
-"""Commands that people type: the terminal chat, `codepilot doctor`, registering the App, the MCP server."""
+"""Command-line interface: terminal chat, `codepilot doctor`, registration of the App, MCP server."""

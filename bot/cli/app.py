@@ -43,11 +43,8 @@ class AppPermission:
     """A permission of the App.
 
     Attributes:
-        name: as in GitHub's API.
-        level: the required level.
         weight: `needed` to work at all, `wanted` for documented features, `optional` for rare ones.
         without: the effect of its absence, as a clause.
-        title: GitHub's name on the App's page, if different.
     """
 
     name: str
@@ -58,21 +55,17 @@ class AppPermission:
 
     @property
     def display_name(self) -> str:
-        """GitHub's name on the App's page."""
         return self.title or _sentence_case(self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class AppEvent:
-    """An event that the App subscribes to; see `AppPermission`."""
-
     name: str
     weight: Weight
     without: str
 
     @property
     def display_name(self) -> str:
-        """GitHub's name on the App's page."""
         return _sentence_case(self.name)
 
 
@@ -134,7 +127,6 @@ https://docs.github.com/en/webhooks/webhook-events-and-payloads"""
 def find_missing(
     permissions: Mapping[str, str], events: Collection[str] | None
 ) -> tuple[AppPermission | AppEvent, ...]:
-    """Return the missing permissions and events; None for events omits them."""
     return (
         *(each for each in PERMISSIONS if permissions.get(each.name) not in {each.level, "write", "admin"}),
         *(each for each in EVENTS if events is not None and each.name not in events),
@@ -155,8 +147,6 @@ LONGEST_NAME = 34
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppOptions:
-    """The options of `codepilot app create`; see its help."""
-
     name: str
     webhook: str
     organisation: str
@@ -204,7 +194,6 @@ def check_options(options: AppOptions) -> AppOptions:
 
 
 def manifest(options: AppOptions, *, redirect_url: str) -> dict[str, Any]:
-    """Return the App's manifest; GitHub sends the code to `redirect_url`."""
     permissions = [each for each in PERMISSIONS if each.weight != "optional" or options.workflows]
     home_url = options.webhook.rsplit("/", 1)[0]
     # The dashboard stands at the root of its host, wherever a proxy has the webhook.
@@ -250,7 +239,7 @@ _HEADERS = {
 
 
 async def create_app(options: AppOptions, say: Callable[[str], None], browse: Callable[[str], object]) -> RegisteredApp:
-    """Register the App in a person's browser, write its key and settings, and print the next steps.
+    """Register the App in the user's browser, write its key and settings, and print the next steps.
 
     Raises:
         BotError: a file exists or cannot be written, the port is in use, or GitHub gave no key.
@@ -283,7 +272,6 @@ class _LocalPage:
     """A page for one visit on the loopback; other users of the machine cannot guess its path.
 
     Attributes:
-        url: empty before `open`.
         key_stored: set after the key was written, or failed to be; the browser waits for it.
         browser_answered: set after the browser's answer was sent.
     """
@@ -298,7 +286,6 @@ class _LocalPage:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[_LocalPage]:
-        """Listen until the end of the `with`."""
         served = web.Application()
         served.router.add_get(f"/{self._path}", self._begin)
         served.router.add_get(f"/{self._path}/done", self._finished)
@@ -362,7 +349,6 @@ def _page(title: str, body: str, *, forms: str = "'none'") -> web.Response:
 
 @contextmanager
 def _new_files(*paths: Path) -> Iterator[Sequence[TextIO]]:
-    """Create files that only their owner may read; an error in the `with` removes them."""
     with ExitStack() as stack:
         files = []
         for path in paths:
@@ -383,7 +369,6 @@ def _new_files(*paths: Path) -> Iterator[Sequence[TextIO]]:
 
 
 def settings_text(app: RegisteredApp, options: AppOptions) -> str:
-    """Return the text of the settings file."""
     keys: dict[str, Any] = {
         "app_id": app.id,
         "private_key_file": str(options.key_file.resolve()),
@@ -399,7 +384,6 @@ def settings_text(app: RegisteredApp, options: AppOptions) -> str:
 
 
 def next_steps(app: RegisteredApp, options: AppOptions) -> str:
-    """Describe the remaining steps."""
     return f"""\
 Created the GitHub App {app.slug} ({app.owner}, id {app.id}): {app.html_url}
 Wrote {options.key_file} and {options.settings_file}, readable only by you.
@@ -417,8 +401,6 @@ class NotInstalledError(BotError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelSpec:
-    """A label of the bot; `is_new` if it did not exist before."""
-
     name: str
     color: str
     description: str
@@ -427,8 +409,6 @@ class LabelSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetUpResult:
-    """The bot's labels in a repository, and the permissions that are missing there."""
-
     labels: tuple[LabelSpec, ...]
     missing: tuple[AppPermission | AppEvent, ...]
 
@@ -482,7 +462,6 @@ _ODD_ANSWER = (
 
 @contextmanager
 def _raise_github_errors(task: str) -> Iterator[None]:
-    """Convert errors of PyGithub and of the connection to `GitHubError`."""
     try:
         yield
     except GithubException as error:
@@ -498,7 +477,6 @@ def _raise_github_errors(task: str) -> Iterator[None]:
 
 
 def _create_labels(github: Github, repo: Repository, *, start_label: str) -> tuple[LabelSpec, ...]:
-    """Create the missing labels of the repository's configuration, and return all."""
     organisation = f"{repo.full_name.partition('/')[0]}/.github"
     above = _file_content(github.withLazy(lazy=True).get_repo(organisation), organisation, ORGANISATION_PATH)
     own = _file_content(repo, repo.full_name, PATH)

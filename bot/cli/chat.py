@@ -80,15 +80,7 @@ _NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOptions:
-    """The options of the command line; None leaves a value to the agent file.
-
-    Attributes:
-        base_url: without a `provider`, of an OpenAI-compatible server.
-        script: replies in place of a model.
-        budget: US dollars.
-        session: None for one that ends with the program.
-        record: the file for `codepilot replay`.
-    """
+    """The options of the command line; None leaves a value to the agent file."""
 
     agent: Path | None = None
     directory: Path | None = None
@@ -105,7 +97,6 @@ class ChatOptions:
 
 
 def _require_name(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
-    """Refuse an empty name, most likely an unset variable."""
     if name is not None and not name.strip():
         raise click.BadParameter("a session needs a name; omit the option to store no session.")
     return name
@@ -158,7 +149,6 @@ _AGENT_OPTIONS = (
 
 
 def _with_agent_options(command: F) -> F:
-    """Add the options that both commands share."""
     for option in reversed(_AGENT_OPTIONS):
         command = option(command)
     return command
@@ -244,8 +234,6 @@ def import_session(
 
 
 class Exit(IntEnum):
-    """Exit codes."""
-
     DONE = 0
     NOT_DONE = 1
     PAUSED = 3
@@ -290,7 +278,7 @@ def run_task(options: ChatOptions, task: str | None, said: ChatAnswer | None = N
 
 
 def run_chat(options: ChatOptions) -> Exit:
-    """Converse until the person leaves. Without a terminal, each line of the standard input is a task."""
+    """Converse until the user leaves. Without a terminal, each line of the standard input is a task."""
     settings = load_agent_file(options)
     models = ChatModels(settings.model)
     with _open_chat(options, settings) as (runtime, screen, conversation):
@@ -333,7 +321,6 @@ The slash may be left out. Ctrl+C stops what the agent does."""
 def _execute_command(  # noqa: PLR0917 - the parts of one conversation
     said: Word, model: str, models: ChatModels, runtime: AsyncRuntime, screen: ChatScreen, conversation: Chat
 ) -> None:
-    """Execute a command of the chat."""
     match said:
         case Word.HELP:
             screen.say(_HELP)
@@ -358,7 +345,6 @@ def _execute_command(  # noqa: PLR0917 - the parts of one conversation
 
 
 def list_sessions() -> None:
-    """Print the sessions in files, the newest first."""
     sessions = FileSession(session_id="_").list_sessions()
     for each in sessions:
         when = datetime.fromtimestamp(each["updated_at"], tz=UTC).astimezone()
@@ -379,7 +365,6 @@ def read_task() -> str:
 
 @contextmanager
 def _open_chat(options: ChatOptions, settings: AgentFile) -> Iterator[tuple[AsyncRuntime, ChatScreen, Chat]]:
-    """Open a conversation; leaving in the middle of a run exits the program."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no check marks must not end a run
@@ -406,7 +391,6 @@ def _open_chat(options: ChatOptions, settings: AgentFile) -> Iterator[tuple[Asyn
 
 
 def _print_answer(outcome: Outcome) -> None:
-    """Print the answer for a program that reads the standard output; a terminal has it already."""
     if outcome.summary and not sys.stdout.isatty():
         sys.stdout.write(escape_invisible(outcome.summary).rstrip() + "\n")
         sys.stdout.flush()
@@ -439,7 +423,6 @@ def _prompt(text: str) -> str:
 
 
 def _read_line() -> str | None:
-    """Read the next line for the agent; None at the end, or when the person leaves."""
     try:
         if not _has_person():
             return sys.stdin.readline() or None
@@ -451,19 +434,17 @@ def _read_line() -> str | None:
 
 
 Prompt = Callable[[str], str]
-"""Asks the person for a line; raises EOFError or KeyboardInterrupt when they leave."""
+"""Asks the user for a line; raises EOFError or KeyboardInterrupt when they leave."""
 
 
 class LeftError(Exception):
-    """The person left in the middle of a run."""
-
     def __init__(self, by: signal.Signals) -> None:
         super().__init__(by.name)
         self.by = by
 
 
 class Chat:
-    """A runtime and the person at the terminal.
+    """A conversation of the user at the terminal with an agent.
 
     Ctrl+C leaves at a prompt, and stops a run; pressed again it leaves there, too.
     """
@@ -508,7 +489,7 @@ class Chat:
         """Run one task.
 
         Raises:
-            LeftError: the person left.
+            LeftError: the user left.
         """
         return self._settle_calls(self._run(self._runtime.run(task)))
 
@@ -523,12 +504,12 @@ class Chat:
         return self._settle_calls(Outcome(status=Status.PAUSED, pending=call))
 
     def answer(self, said: ChatAnswer) -> Outcome:
-        """Answer the call that waits, and run to the end.
+        """Answer the pending call, and run to the end.
 
         Raises:
             SettingsError: the answer does not fit.
-            ResumeError: no call waits, or something was altered since it was shown.
-            LeftError: the person left.
+            ResumeError: no call is pending, or something was altered since it was shown.
+            LeftError: the user left.
         """
         if (call := self._runtime.pending) is not None:
             check_fit(said, call)
@@ -546,7 +527,6 @@ class Chat:
         self._runner.run(self._runtime.set_provider(self._recorded(provider) if self._recorded else provider))
 
     def _settle_calls(self, outcome: Outcome) -> Outcome:
-        """Ask the person about every call that waits, until the run ends or they leave it open."""
         while outcome.status is Status.PAUSED and (call := outcome.pending) is not None:
             known = self._known_answer(call) if call.kind == "permission" else None
             said = self._ask_person(call) if known is None else ChatAnswer(approved=known)
@@ -568,7 +548,6 @@ class Chat:
         return self._run(self._runtime.resume(approve=said.approved, note=said.note))
 
     def _ask_person(self, call: PendingCall) -> ChatAnswer | None:
-        """Ask the person about a call; None when they leave it open, or there is no person."""
         self._screen.show_call(call)
         if self._prompt is None:
             return None
@@ -585,7 +564,6 @@ class Chat:
             return None
 
     def _known_answer(self, pending: PendingCall, **_: object) -> bool | None:
-        """Return a call's answer without the person, or None."""
         if self._permissions == "none":
             return False
         return True if self._permissions == "all" or pending in self._remembered else None
@@ -597,7 +575,6 @@ class Chat:
             raise LeftError(self._left_by) from error
 
     async def _run_interruptibly(self, work: Coroutine[Any, Any, Outcome]) -> Outcome:
-        """Run the work; the first Ctrl+C stops it, the second leaves."""
         loop, task, pressed = asyncio.get_running_loop(), asyncio.current_task(), False
 
         def interrupt() -> None:
@@ -624,8 +601,6 @@ class Chat:
 
 
 class ChatModels:
-    """The current model, and the known ones."""
-
     def __init__(self, current: ModelSettings) -> None:
         self.current = current
 
@@ -721,11 +696,7 @@ _MAX_SHOWN_CHARS = 8_000
 
 
 def _require_trust(request: TrustRequest, *, options: ChatOptions) -> None:
-    """Require the user's trust in an agent file; ask at a terminal.
-
-    Raises:
-        SettingsError: the user refuses, or cannot be asked.
-    """
+    """Require the user's trust in an agent file; ask at a terminal."""
     places = (request.file.parent, Path.cwd(), *filter(None, [options.directory]))
     record = TrustRecord(reach=tuple(map(_repository, places)))
     if options.trust or record.has(request):
@@ -755,7 +726,6 @@ def _require_trust(request: TrustRequest, *, options: ChatOptions) -> None:
 
 
 def _repository(folder: Path) -> Path:
-    """Return the repository around a directory, else the directory."""
     return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
 
 

@@ -45,8 +45,6 @@ class Finding:
 
     Attributes:
         verdict: `bad` keeps the bot from working, a `warning` does not; `summary` has the reason for `skipped`.
-        summary: the observation, in a line.
-        fix: the remedy, perhaps with commands; empty for `good` and `skipped`.
     """
 
     name: str
@@ -56,22 +54,18 @@ class Finding:
 
 
 def good(name: str, summary: str) -> Finding:
-    """Report a passed check."""
     return Finding(name=name, verdict="good", summary=summary)
 
 
 def bad(name: str, summary: str, fix: str) -> Finding:
-    """Report a problem that stops the bot."""
     return Finding(name=name, verdict="bad", summary=summary, fix=fix)
 
 
 def warning(name: str, summary: str, fix: str) -> Finding:
-    """Report a problem that does not stop the bot."""
     return Finding(name=name, verdict="warning", summary=summary, fix=fix)
 
 
 def skip(name: str, why: str) -> Finding:
-    """Report a check that did not run."""
     return Finding(name=name, verdict="skipped", summary=why)
 
 
@@ -102,7 +96,6 @@ async def examine(survey: Survey, *, online: bool) -> list[Finding]:
 
 
 async def examine_app(survey: Survey) -> list[Finding]:
-    """Check only the App on GitHub."""
     if survey.invalid_fields & {"app_id", "private_key", "api_url"}:
         return _redact(_setting_problems(survey), survey)
     return _redact(await check_github(survey.settings), survey)
@@ -125,7 +118,6 @@ _SECONDS = 20
 
 
 def check_user(*, allow_root: bool) -> Finding:
-    """Check the user of this process."""
     number = os.geteuid()
     if number != 0:
         return good("user", f"user {number}")
@@ -146,7 +138,6 @@ def check_sandbox(agent: AgentSettings) -> list[Finding]:
 
 
 def check_programs() -> Finding:
-    """Check the programs that the bot starts."""
     try:
         done = subprocess.run(["git", "--version"], capture_output=True, text=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -158,7 +149,6 @@ _LEAST_GIT = (2, 38)  # the first to have `merge-tree --write-tree`, by which ch
 
 
 def judge_git(version: str) -> Finding:
-    """Judge the output of `git --version`; empty without git."""
     numbers = re.search(r"(\d+)\.(\d+)", version)
     if numbers is None:
         return bad("git", "not found", "Install git: sudo apt-get install git")
@@ -169,7 +159,6 @@ def judge_git(version: str) -> Finding:
 
 
 def check_data_directory(path: Path) -> list[Finding]:
-    """Check the directory of mirrors, workspaces and the default database."""
     # A `Path` raises for what this user may not look at.
     if not os.access(path, os.F_OK):
         above = next(each for each in path.absolute().parents if os.access(each, os.F_OK))
@@ -188,7 +177,6 @@ def _creation_command(path: Path) -> str:
 
 
 def judge_directory(path: str, mode: int, owner: int, user: int) -> Finding:
-    """Judge the permissions of the data directory."""
     if owner != user:
         return bad(
             "data directory", f"{path} belongs to user {owner}", f"Change its owner: sudo chown -R {user} {path}"
@@ -211,7 +199,6 @@ def _check_disk(name: str, path: Path) -> Finding:
 
 
 def judge_disk(name: str, path: str, free_bytes: int, free_inodes: int | None) -> Finding:
-    """Judge the free space; inodes None if their number is not fixed."""
     files = "" if free_inodes is None else f", {free_inodes:,} files"
     summary = f"{free_bytes / _GIB:,.1f} GiB{files} free at {path}"
     fix = f"Free space on the file system of {path}, or move it to another one."
@@ -242,7 +229,6 @@ _LEAST_TERMINALS = 64
 
 
 def check_terminals() -> Finding:
-    """Read the kernel's bounds on terminals."""
     return judge_terminals(*(_number(Path("/proc/sys/kernel/pty", name)) for name in ("max", "nr")))
 
 
@@ -254,7 +240,6 @@ def _number(path: Path) -> int | None:
 
 
 def judge_terminals(limit: int | None, used: int | None) -> Finding:
-    """Judge the kernel's bounds on terminals (pty(7)); None if it has none."""
     if limit is None or used is None:
         return skip("terminals", "this system does not report the maximum")
     if limit - used < _LEAST_TERMINALS:
@@ -326,7 +311,6 @@ _FEW_DIFFERENT = 8
 
 
 def judge_webhook_secret(secret: str) -> Finding:
-    """Judge the secret without showing it."""
     fix = "Create a new one, here and in the GitHub App's settings: openssl rand -hex 32"
     if len(secret) < _WEAK_SECRET or len(set(secret)) < _FEW_DIFFERENT:
         return bad("webhook secret", "can be guessed", fix)
@@ -368,7 +352,6 @@ _ODD_SECONDS = 5.0
 
 
 def judge_clock(ours: datetime, theirs: datetime | None) -> Finding:
-    """Compare our time with GitHub's."""
     if theirs is None:
         return skip("clock", "GitHub was not asked, or did not answer")
     seconds = (ours - theirs).total_seconds()
@@ -384,7 +367,6 @@ _GIVE = "Grant these in the App's settings, under Permissions & events; then acc
 
 
 def judge_app(slug: str, permissions: Mapping[str, str], events: Collection[str]) -> Finding:
-    """Judge the App's permissions and events."""
     missing = find_missing(permissions, events)
     weights = {each.weight for each in missing}
     details = "; ".join(f"{describe(each)} ({each.without})" for each in missing)
@@ -395,7 +377,6 @@ def judge_app(slug: str, permissions: Mapping[str, str], events: Collection[str]
 
 
 def judge_webhook(url: str, *, checks_certificate: bool) -> Finding:
-    """Judge the address of the App's deliveries."""
     name, fix = "webhook", "Set the address in the App's settings: https://HOST/webhook, with `Active` checked."
     if not url:
         return bad(name, "off, so no command reaches the bot", fix)
@@ -436,7 +417,6 @@ def judge_deliveries(attempts: Sequence[Attempt], now: float) -> Finding:
 
 
 def judge_installations(count: int, slug: str) -> Finding:
-    """Judge the number of accounts with the App."""
     name = "installations"
     if not count:
         return warning(name, "none", f"Install {slug} from its page on GitHub, in your repositories.")
@@ -447,7 +427,6 @@ _ONLINE_TOKENS = 16  # the least that every service takes
 
 
 async def check_model(agent: AgentSettings, *, online: bool) -> Finding:
-    """Check the model's settings; `online` asks it."""
     name = f"{agent.provider} {agent.model}".strip()
     if agent.provider == "scripted":
         return _check_script(agent.model)
@@ -490,12 +469,10 @@ _SIGNS: dict[Verdict, tuple[str, str]] = {
 
 
 def can_work(findings: Sequence[Finding]) -> bool:
-    """Return whether no check failed."""
     return all(finding.verdict != "bad" for finding in findings)
 
 
 def as_json(findings: Sequence[Finding]) -> str:
-    """Format the findings as one JSON object."""
     rows = [
         {"name": finding.name, "verdict": finding.verdict, "found": finding.summary, "fix": finding.fix}
         for finding in findings
@@ -504,7 +481,6 @@ def as_json(findings: Sequence[Finding]) -> str:
 
 
 def as_lines(findings: Sequence[Finding]) -> str:
-    """Format the findings for pipes and logs, with the remedies at the end."""
     width = max((len(each.name) for each in findings), default=0)
     lines = [f"{_SIGNS[each.verdict][0]:<8} {each.name:<{width}}  {_one_line(each.summary)}" for each in findings]
     for each in findings:
@@ -514,7 +490,6 @@ def as_lines(findings: Sequence[Finding]) -> str:
 
 
 def show(findings: Sequence[Finding], console: Console) -> None:
-    """Print the findings as a table, with the remedies at the end."""
     table = Table(show_edge=False, pad_edge=False, box=None, header_style="dim")
     table.add_column("check", no_wrap=True)
     table.add_column("", no_wrap=True)

@@ -1,7 +1,7 @@
-"""The display of runs at a terminal, and the person's answers.
+"""Display runs at a terminal, and read the user's answers.
 
-`ChatScreen` prints a run's events; model and program text passes through `escape_invisible`. `read_word` and
-`read_answer` read a line of the person. The last functions print the reports of `codepilot replay`.
+`ChatScreen` prints a run's events; model and program text passes through `escape_invisible`. The last functions print
+the reports of `codepilot replay`.
 """
 
 from __future__ import annotations
@@ -42,14 +42,11 @@ from agent_runtime import (
 )
 
 Permissions = Literal["auto", "ask", "all", "none"]
-"""Who approves what waits: the agent file's own rules, a person every write and command, nobody (all granted), nobody
-(all denied)."""
+"""Approval modes: the agent file's own rules, the user's approval of each write and command, allow all, deny all."""
 PERMISSIONS = get_args(Permissions)
 
 
 class Word(StrEnum):
-    """Commands of a chat."""
-
     HELP = "help"
     COST = "cost"
     MODEL = "model"
@@ -85,14 +82,13 @@ def read_word(line: str) -> Word | None:
 
 
 def model_in(line: str) -> str:
-    """Return the model in a `/model` line, or an empty text."""
     named = _MODEL.fullmatch(line.strip())
     return named[1] if named else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatAnswer:
-    """The person's answer to a call that waits.
+    """The user's answer to a pending call.
 
     Attributes:
         note: the reason of a refusal, or the answer to a question.
@@ -137,8 +133,6 @@ def read_answer(line: str) -> ChatAnswer | None:
 
 @dataclass(slots=True)
 class ApprovedCalls:
-    """Calls that are approved for as long as the program runs."""
-
     _calls: set[str] = field(default_factory=set)
 
     def add(self, call: PendingCall) -> None:
@@ -150,7 +144,7 @@ class ApprovedCalls:
 
 
 def scope_of(call: PendingCall) -> str | None:
-    """Return the calls that "always" approves; None where that is open, as for a patch.
+    """Return the calls that "always" approves; None if unlimited, as for a patch.
 
     Two commands are the same when every character is, in whichever directory.
     """
@@ -173,10 +167,10 @@ _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 class ChatScreen:
-    """The printer of a run.
+    """Printer of a run.
 
-    The model's words appear as they come, except the completion, which speaks of unfinished work while it is streamed
-    and follows at the end. Without a terminal there is no colour.
+    The model's words appear as they come, except the completion, which describes unfinished work while it is streamed
+    and follows at the end.
     """
 
     def __init__(self, console: Console) -> None:
@@ -219,12 +213,10 @@ class ChatScreen:
                     self.say(notice[0], style=notice[1])
 
     def say(self, text: str, *, style: str = "") -> None:
-        """Print whole lines of our own."""
         self._end_line()
         self._print(text, style=style)
 
     def show_call(self, call: PendingCall) -> None:
-        """Print a waiting call in full."""
         self._end_line()
         if call.kind == "question":
             self._print(f"\n? {call.reason}", style="bold")
@@ -235,13 +227,11 @@ class ChatScreen:
             self._print(f"  {line}", style=_DIFF_STYLES.get(line[:1], ""))
 
     def show_choices(self, call: PendingCall) -> None:
-        """Print the possible answers."""
         scope = scope_of(call)
         always = f" · a = always, for {scope}" if scope is not None else ""
         self.say(f"y = yes, once{always} · n [why] = no", style="dim")
 
     def show_end(self, outcome: Outcome) -> None:
-        """Print the end of a run and its usage."""
         self._end_line()
         is_shown = "".join(self._prose).rstrip().endswith(outcome.summary or "")
         if outcome.status is Status.FINISHED and not is_shown and outcome.summary and self._console.is_terminal:
@@ -277,7 +267,6 @@ class ChatScreen:
 
 
 def _notice(event: Event) -> tuple[str, str] | None:
-    """Describe an event in one line, with its style; None for an event that is not shown."""
     told: tuple[str, str] | None = None
     match event:
         case ToolProgressed(text=text):
@@ -309,7 +298,6 @@ def format_footer(outcome: Outcome, files: Iterable[str] = ()) -> str:
 
 
 def format_usage(usage: Usage) -> str:
-    """Format tokens and cost; an unknown price is named."""
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
     cost = "price unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
     return f"{usage.total_tokens:,} tokens{cached} · {cost}"
@@ -332,7 +320,7 @@ def format_one_line(text: str) -> str:
 def escape_invisible(text: str) -> str:
     """Escape control codes, bidirectional overrides and invisible characters as Python does.
 
-    Nothing is left out: a person approves the text they see.
+    Nothing is left out: a user approves the text they see.
     """
     text = text.replace("\r\n", "\n")
     if text.isprintable():

@@ -20,7 +20,6 @@ _MAY_WRITE: frozenset[Role] = frozenset({"admin", "maintain", "write"})
 
 
 def can_command(role: Role) -> bool:
-    """Whether a user with this role may give commands."""
     return role in _MAY_WRITE
 
 
@@ -30,23 +29,17 @@ def is_workflow_command(job: Job) -> bool:
 
 
 def is_app(login: str) -> bool:
-    """Whether an account is an App's; GitHub allows square brackets only there."""
     return login.endswith("[bot]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustedBots:
-    """Bots that the operator allows to give commands.
-
-    Attributes:
-        logins: lower-case App logins, each ending in `[bot]`.
-    """
+    """Bots that the operator allows to give commands."""
 
     ids: frozenset[int] = frozenset()
     logins: frozenset[str] = frozenset()
 
     def has_account(self, account: int, login: str) -> bool:
-        """Whether the account is trusted."""
         return account in self.ids or (is_app(login) and login.casefold() in self.logins)
 
 
@@ -67,7 +60,6 @@ class BotProfile:
         triggers: at least one; the first stands for commands without one.
         own_login: for an unknown account id; else empty.
         own_app_id: None if the bot is no App.
-        start_label: compared without case, as on GitHub.
     """
 
     triggers: tuple[str, ...] = (DEFAULT_TRIGGER,)
@@ -82,7 +74,6 @@ class BotProfile:
             raise ValueError("triggers needs at least one word, and none of them empty")
 
     def is_own(self, account: int, login: str) -> bool:
-        """Whether the account is the bot's own."""
         return account in self.own_ids or (is_app(login) and login.casefold() == self.own_login)
 
 
@@ -92,7 +83,6 @@ class LabelGrant:
 
     Attributes:
         bound_to: the head commit at that time; for an issue a `text_binding`.
-        at: seconds since the epoch.
     """
 
     repo_id: int
@@ -109,8 +99,6 @@ class ThreadLabel:
 
     Attributes:
         labeller: None if unknown; the label then raises nothing.
-        role: the labeller's current role.
-        bound_to: see `LabelGrant`; empty if unknown.
     """
 
     name: str
@@ -144,8 +132,6 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """Maximum of each count in `Tally`."""
-
     thread: int = 10
     user: int = 20
     repository: int = 50
@@ -158,11 +144,8 @@ class Bounds:
     """The operator's limits and defaults.
 
     Attributes:
-        limits: of one run; a repository or command may only lower them.
-        models: allowed in addition to `model`.
         commands: patterns that need no approval, besides the built-in ones.
         allowed_users: lower-case logins; empty allows all users with write access.
-        servers: names of the operator's MCP servers.
     """
 
     limits: RunLimits
@@ -183,5 +166,4 @@ class Bounds:
     dry_run: bool = False
 
     def is_allowed_user(self, login: str) -> bool:
-        """Whether a user with write access may give commands."""
         return not self.allowed_users or login.casefold() in self.allowed_users

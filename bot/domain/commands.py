@@ -13,7 +13,6 @@ from typing import Literal, get_args
 DEFAULT_TRIGGER = "/codepilot"
 
 ReviewEvent = Literal["opened", "ready", "push"]
-"""Pull request events that start a review without a command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +20,6 @@ class Options:
     """Options of one command; None leaves the value to the configuration.
 
     Attributes:
-        base: branch to start from and to open the pull request against, for an issue.
         new: open another pull request even if the bot has one open for the issue.
         candidates: number of parallel attempts, of which the best is published.
     """
@@ -51,12 +49,6 @@ class Fix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """Review a pull request with line comments and suggestions.
-
-    Attributes:
-        on: the event that started it; None for a command.
-    """
-
     goal: str = ""
     options: Options = field(default_factory=Options)
     on: ReviewEvent | None = None
@@ -65,8 +57,6 @@ class Review:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explain:
-    """Explain the thread's or the commented code."""
-
     goal: str = ""
     options: Options = field(default_factory=Options)
     verb: Literal["explain"] = "explain"
@@ -74,8 +64,6 @@ class Explain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Describe a change; approving the plan starts the work."""
-
     goal: str = ""
     options: Options = field(default_factory=Options)
     verb: Literal["plan"] = "plan"
@@ -83,8 +71,6 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """Answer a question about the code."""
-
     goal: str = ""
     options: Options = field(default_factory=Options)
     verb: Literal["ask"] = "ask"
@@ -92,8 +78,6 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Test:
-    """Run the tests and report the results."""
-
     __test__ = False  # pytest collects classes of this name
 
     goal: str = ""
@@ -112,19 +96,11 @@ class BareCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undo:
-    """Revert the bot's last commit of the thread."""
-
     verb: Literal["undo"] = "undo"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRecipe:
-    """Start a recipe as a job of its own.
-
-    Attributes:
-        words: text for the agent in addition to the recipe's.
-    """
-
     name: str
     words: str = ""
     options: Options = field(default_factory=Options)
@@ -155,8 +131,6 @@ class Approve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deny:
-    """Deny a pending request; the agent receives `why`."""
-
     request_id: str = ""
     why: str = ""
     verb: Literal["deny"] = "deny"
@@ -164,8 +138,6 @@ class Deny:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Stop the running job and keep its work."""
-
     verb: Literal["stop"] = "stop"
 
 
@@ -183,15 +155,11 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowStatus:
-    """List the thread's running and waiting jobs."""
-
     verb: Literal["status"] = "status"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Help:
-    """List the commands."""
-
     verb: Literal["help"] = "help"
 
 
@@ -201,7 +169,6 @@ class UnknownVerb:
 
     Attributes:
         word: at most 40 characters.
-        nearest: the closest existing verb; None if none is close.
     """
 
     word: str
@@ -211,8 +178,6 @@ class UnknownVerb:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadUsage:
-    """Invalid use of an existing verb; `reason` includes the remedy."""
-
     reason: str
     verb: Literal["malformed"] = "malformed"
 
@@ -222,8 +187,6 @@ class LabelEvent:
     """A label was set. The thread's text is not stored with it, because most labels mean nothing to the bot.
 
     Attributes:
-        bound_to: the pull request's head commit at that time; for an issue a `text_binding`.
-        words: a pull request's `text_binding`.
         at: ISO 8601; empty if GitHub sends none.
     """
 
@@ -244,19 +207,13 @@ class AssignEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushEvent:
-    """A pull request's head moved."""
-
     head_sha: str
     verb: Literal["pushed"] = "pushed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseEvent:
-    """The thread ended, so its jobs have no purpose.
-
-    Attributes:
-        how: `closed`, `deleted`, `transferred` or `locked`.
-    """
+    """The thread ended, so its jobs have no purpose."""
 
     how: str = "closed"
     verb: Literal["closed"] = "closed"
@@ -333,23 +290,16 @@ _RECIPE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 
 def is_recipe_name(text: str) -> bool:
-    """Whether a recipe can have this name."""
     return _RECIPE_NAME.fullmatch(text) is not None
 
 
 def recipe_path(name: str) -> str:
-    """Return the path of a recipe's file."""
     return f"{RECIPE_DIR}/{name}.md"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeBounds:
-    """Restrictions of a recipe on its job's permissions.
-
-    Attributes:
-        level: maximum; None for no restriction.
-        tools: allowed tools; None for all of the level.
-    """
+    """Restrictions of a recipe on its job's permissions."""
 
     name: str
     level: Literal["read-only", "ask", "auto"] | None = None

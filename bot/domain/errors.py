@@ -13,11 +13,7 @@ class BotError(Exception):
 
 
 class ConfigError(BotError):
-    """Invalid settings; the text lists all problems.
-
-    Attributes:
-        problems: one sentence a setting, with the remedy.
-    """
+    """Invalid settings; the text lists all problems."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         count = "one setting is" if len(problems) == 1 else f"{len(problems)} settings are"
@@ -30,9 +26,7 @@ class InputProblem:
     """A problem with an input of the Action.
 
     Attributes:
-        input: empty if the problem is not about an input.
         line: YAML to write below `with:`; empty if none helps.
-        secret: whether the input is an empty secret.
     """
 
     text: str
@@ -42,7 +36,7 @@ class InputProblem:
 
 
 class OutsideActionsError(BotError):
-    """The command works only inside a GitHub Actions step."""
+    pass
 
 
 class WrongInputError(BotError):
@@ -50,8 +44,6 @@ class WrongInputError(BotError):
 
 
 class InputsError(ConfigError):
-    """Invalid inputs of the Action; the text lists all problems."""
-
     def __init__(self, input_problems: tuple[InputProblem, ...]) -> None:
         texts = (
             f"{item.text} Write below `with:`: `{item.line}`" if item.line else item.text for item in input_problems
@@ -65,15 +57,15 @@ class DeliveryError(BotError):
 
 
 class UnauthenticatedError(DeliveryError):
-    """The delivery's signature is missing or wrong; its body was not parsed."""
+    pass
 
 
 class MalformedError(DeliveryError):
-    """The delivery is authentic, but invalid."""
+    pass
 
 
 class QueueError(BotError):
-    """The queue could not store or read a job."""
+    pass
 
 
 class LeaseLostError(QueueError):
@@ -89,11 +81,7 @@ class TransitionError(QueueError):
 
 
 class StorageError(BotError):
-    """The blob store failed, perhaps temporarily.
-
-    Args:
-        address: without credentials.
-    """
+    """The blob store failed, perhaps temporarily."""
 
     def __init__(self, address: str, reason: str, remedy: str) -> None:
         super().__init__(f"The blob store {address} failed: {reason.strip('. ')}. {remedy}")

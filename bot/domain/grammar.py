@@ -47,7 +47,6 @@ class ParsedCommand:
     """A command in a comment.
 
     Attributes:
-        trigger: as configured, not as written.
         above: quotes, code and HTML comments above the command.
     """
 
@@ -123,7 +122,6 @@ def _join_text(line: str, below: list[str]) -> str:
 
 
 def _find_command_line(lines: list[str]) -> int | None:
-    """Return the index of the first line in the author's own words; None if none or ambiguous."""
     number, below_quote = 0, False
     while number < len(lines):
         line = lines[number]
@@ -177,7 +175,6 @@ class Argument:
 
     Attributes:
         pattern: its only group, or the whole match, is the value.
-        type: converts the value; zero and empty results are refused.
     """
 
     name: str
@@ -186,18 +183,13 @@ class Argument:
     type: Callable[[str], str | float]
 
     def parse(self, text: str) -> str | float | None:
-        """Return the value, or None if invalid."""
         match = self.pattern.fullmatch(text)
         return (self.type(match[self.pattern.groups]) or None) if match else None
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of a command.
-
-    Attributes:
-        field: the attribute of `Options` that it sets.
-    """
+    """An option of a command."""
 
     field: str
     meaning: str
@@ -231,8 +223,6 @@ OPTIONS: Mapping[str, Option] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedLine:
-    """A command line's options, and its text without them."""
-
     options: Options
     text: str
 
@@ -247,13 +237,7 @@ _LITERAL_HINT = "To mention an option without using it, put it in backticks, or 
 
 
 def parse_options(line: str, *, allowed: Collection[str], of: str) -> ParsedLine | BadUsage:
-    """Parse the options of a command line, at any position: a `--dry-run` mistaken for text would publish.
-
-    Args:
-        line: the text after the verb.
-        allowed: names of options.
-        of: the command's name for error texts.
-    """
+    """Parse the options of a command line, at any position: a `--dry-run` mistaken for text would publish."""
     words = list(_WORD.finditer(_mask_code(line)))
     chosen: dict[str, Any] = {}
     text_parts: list[str] = []
@@ -327,7 +311,6 @@ def _parse_option_name(word: str, *, leading: bool) -> str | BadUsage | None:
 def _parse_option_value(
     name: str, word: str, following: str | None, *, allowed: Collection[str], of: str
 ) -> tuple[object, int] | BadUsage:
-    """Return an option's value and the number of words consumed."""
     option = OPTIONS[name]
     if name not in allowed:
         takes = f"only {_list_options(allowed)}" if allowed else "no options"
@@ -353,7 +336,6 @@ class Verb:
     """A verb and its parser.
 
     Attributes:
-        arguments: usage for the help.
         options: None if the text after the verb is not searched for options.
     """
 
@@ -540,7 +522,6 @@ def is_transposition(word: str, target: str) -> bool:
 
 
 def is_typo(word: str, target: str) -> bool:
-    """Whether the words differ by one letter or a transposition."""
     if abs(len(word) - len(target)) > 1:
         return False
     start = _common_prefix_length(word, target)
@@ -564,7 +545,6 @@ _BARE = (
 
 
 def render_help(*, trigger: str = DEFAULT_TRIGGER) -> str:
-    """Render the help as Markdown."""
     parts = []
     for group, heading in _HEADINGS.items():
         usages = (

@@ -41,7 +41,6 @@ class Thread:
 
     Attributes:
         number: 0 for a branch.
-        branch: name without `refs/heads/`; else empty.
     """
 
     kind: ThreadKind
@@ -59,12 +58,10 @@ class Thread:
 
     @classmethod
     def of_branch(cls, name: str) -> Self:
-        """Return the thread of a job without issue or pull request."""
         return cls(kind="branch", number=0, title="", body="", author="", branch=name)
 
     @classmethod
     def from_number(cls, kind: Literal["issue", "pull"], number: int) -> Self:
-        """Return a thread without its text."""
         return cls(kind=kind, number=number, title="", body="", author="")
 
     @property
@@ -77,12 +74,10 @@ class Thread:
 
     @property
     def has_comments(self) -> bool:
-        """Whether people can comment."""
         return self.kind != "branch"
 
     @property
     def without_text(self) -> Thread:
-        """The same thread without its text."""
         return replace(self, title="", body="", author="")
 
 
@@ -107,9 +102,7 @@ class LineRange:
 
     Attributes:
         line: the last line on `side`; None for a file comment or an outdated one.
-        start_line: None for one line.
         side: `RIGHT` after the change, `LEFT` before.
-        hunk: the diff above the comment.
     """
 
     path: str
@@ -122,11 +115,7 @@ class LineRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputValue:
-    """The value of an expression in a workflow's input; strangers may have written it.
-
-    Attributes:
-        source: the input and the expression.
-    """
+    """The value of an expression in a workflow's input; strangers may have written it."""
 
     source: str
     text: str
@@ -134,12 +123,7 @@ class InputValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnverifiedInputs:
-    """The reason that a workflow's inputs are not trusted, so that its job only reads.
-
-    Attributes:
-        because: the end of a sentence.
-        remedy: a sentence.
-    """
+    """The reason that a workflow's inputs are not trusted, so that its job only reads."""
 
     because: str
     remedy: str
@@ -153,8 +137,6 @@ class Origin:
     Attributes:
         kind: `ci` is a failed check, `button` one of a check run, `description` the text of a new thread; a `recipe` is
             started by a schedule or workflow, a `workflow` has the command as its input.
-        id: of the comment, review, check run or workflow run; 0 if none.
-        at: ISO 8601, UTC; empty if GitHub sends none.
         root: the first comment of a review comment's thread, for replies; else 0.
         name: of the failed check, which a stranger may have chosen, or of the workflow or recipe.
         vouched: whether only people with write access can have started it, so that no role is checked.
@@ -175,12 +157,10 @@ class Origin:
 
 
 class JobState(StrEnum):
-    """States of a job."""
-
     QUEUED = "queued"
     RUNNING = "running"
     WAITING = "waiting"
-    """For an approval or answer of a person; no worker has the job."""
+    """Waiting for a user's approval or answer, without a worker."""
     DONE = "done"
     REFUSED = "refused"
     FAILED = "failed"
@@ -209,7 +189,6 @@ class Job:
 
     Attributes:
         id: derived from the origin, so that redeliveries yield the same job; used in branch names and logs.
-        delivery_id: of the first delivery.
         actor: permissions are decided for this account.
         others: accounts whose permissions count too, e.g. the one that triggered a re-run workflow.
         head_sha: the pull request's head at the time of the command; empty if unknown, and for an issue.

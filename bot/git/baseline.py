@@ -155,7 +155,6 @@ async def find_differences(root: Path, baseline: Baseline, ignores: IgnoreRules)
 def _exclude_repositories(
     present: dict[bytes, ScannedFile], tracked: set[bytes]
 ) -> tuple[dict[bytes, ScannedFile], str]:
-    """Omit files in directories that git treats as repositories, with a note."""
     folders = find_repositories(present.keys() | tracked)
     within = {path: outermost_folder(path, folders) for path in present}
     rest = {path: entry for path, entry in present.items() if within[path] is None}
@@ -207,8 +206,6 @@ class IgnoreRules:
 
 
 class _Comparison:
-    """State of one comparison."""
-
     def __init__(self, root: Path, baseline: Baseline) -> None:
         self.root = root
         self.baseline = baseline
@@ -263,7 +260,6 @@ class _Comparison:
         return [*self._files, *self._folders]
 
     def settle(self, ignored: set[bytes]) -> list[bytes]:
-        """Add files that are not ignored, and return the next level."""
         self.present.update({path: entry for path, entry in self._files.items() if path not in ignored})
         return self._next + [path for path in self._folders if path not in ignored]
 
@@ -312,6 +308,5 @@ def _path_steps(path: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def format_path(path: bytes) -> str:
-    """Return a path as harmless Markdown."""
     text = path.decode(errors="replace")[:_MAX_PATH_CHARS]
     return f"`{''.join(character if character.isprintable() and character != '`' else '?' for character in text)}`"

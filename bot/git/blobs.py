@@ -60,9 +60,7 @@ class BlobStore(Protocol):
 
     def delete(self, name: str) -> None: ...
 
-    def list(self, prefix: str) -> Iterator[BlobInfo]:
-        """Yield all blobs below `prefix`, in no order."""
-        ...
+    def list(self, prefix: str) -> Iterator[BlobInfo]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +191,6 @@ class DirectoryBlobs:
             raise NotADirectoryError(None, "the directory is gone, or is not mounted")
 
     def _make_folder(self, folder: Path) -> None:
-        """Create a directory below the root, durably and with mode 0700."""
         if not folder.is_dir():
             self._make_folder(folder.parent)
             with suppress(FileExistsError):  # not `exist_ok`, which fails where it is removed just now
@@ -211,8 +208,6 @@ class DirectoryBlobs:
 
 
 class S3Blobs:
-    """Blobs as objects below a prefix of an existing bucket."""
-
     def __init__(self, bucket: str, prefix: str, access: BlobAccess) -> None:
         from obstore.exceptions import BaseError  # noqa: PLC0415 - a workflow's step does not install it
         from obstore.store import S3Store  # noqa: PLC0415 - the same

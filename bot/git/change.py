@@ -59,9 +59,7 @@ class Change:
 
     @property
     def writes_workflows(self) -> bool:
-        """Whether it writes into the workflows directory."""
         return any(file.new_mode and file.path.startswith(".github/workflows/") for file in self.files)
 
     def __bool__(self) -> bool:
-        """Whether anything changed."""
         return bool(self.files)

@@ -92,7 +92,6 @@ def _too_large(path: bytes) -> ChangeError:
 def stage_files(
     root: Path, present: dict[bytes, ScannedFile], staging: Path
 ) -> tuple[list[tuple[bytes, str]], tuple[bytes, ...]]:
-    """Copy files to numbered ones; return path and mode in that order, and vanished paths."""
     staged: list[tuple[bytes, str]] = []
     vanished: list[bytes] = []
     bytes_left = MAX_CHANGE_BYTES
@@ -133,9 +132,6 @@ def index_records(blobs: Iterable[tuple[bytes, str, str]], removed_paths: Iterab
 
 async def describe_change(git: Git, folder: Path, base: str, tree: str) -> Change:
     """Describe the change from the commit `base` to `tree`.
-
-    Args:
-        folder: gets the patch file, which stays.
 
     Raises:
         ChangeError: the diff is too large.
@@ -192,7 +188,6 @@ def _file_changes(
 
 
 async def _read_blobs(git: Git, answer: Path, blobs: list[str]) -> dict[str, bytes]:
-    """Read blobs, within the limit of `store`."""
     if not blobs:
         return {}
     stdin = "\n".join(blobs).encode() + b"\n"
@@ -253,10 +248,6 @@ class Attributes:
     """Git attributes of one commit, read from an index instead of the workspace.
 
     The job's own git directory overrides all of them.
-
-    Attributes:
-        folder: private; created when needed.
-        bounds: for one query.
     """
 
     git: Git
@@ -340,7 +331,6 @@ def _prepare(git: Git, folder: Path, attributes: Sequence[str]) -> None:
 
 
 def make_repository(folder: Path, source: Git) -> None:
-    """Create a minimal repository that shares another one's objects."""
     if source.git_dir is None:
         raise ValueError("attributes need a git directory")
     for part in ("objects/info", "refs"):

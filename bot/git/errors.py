@@ -97,11 +97,7 @@ class ConflictError(WorkspaceError):
 
 
 class GitError(WorkspaceError):
-    """A git command failed; the text contains no credential.
-
-    Attributes:
-        exit_code: None if git exceeded a bound, which `stderr` names.
-    """
+    """A git command failed; the text contains no credential."""
 
     def __init__(self, command: str, exit_code: int | None, stderr: str) -> None:
         ended = "was stopped" if exit_code is None else f"ended with exit code {exit_code}"

@@ -88,7 +88,6 @@ async def hold_lock(path: Path, *, seconds: float, once: bool = False) -> AsyncI
 
 
 def try_lock(path: Path) -> int | None:
-    """Take the lock and return its descriptor; None if it is held."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -109,14 +108,12 @@ def try_lock(path: Path) -> int | None:
 
 
 def release(path: Path, descriptor: int) -> None:
-    """Release a lock and remove its file."""
     path.unlink(missing_ok=True)
     os.close(descriptor)
 
 
 @contextmanager
 def lock_if_free(path: Path) -> Iterator[bool]:
-    """Try to hold the lock, and yield whether it is held; the file is removed afterwards."""
     descriptor = try_lock(path)
     try:
         yield descriptor is not None
@@ -253,7 +250,6 @@ def open_own(name: bytes, flags: int, folder: int) -> int:
 
 
 def _grant_owner(folder: int, name: bytes) -> None:
-    """Restore the owner's permissions on a directory, or read permission on a file."""
     # O_PATH refers to the file itself and follows no link, so no other file gets the permissions.
     descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:

@@ -67,7 +67,6 @@ def format_pointer(oid: str, size: int) -> bytes:
 
 
 def parse_pointer(content: bytes | None) -> tuple[str, int] | None:
-    """Return id and size from a pointer; None if it is no pointer."""
     if content is None or len(content) >= _LONGEST_POINTER:
         return None
     match = _POINTER.fullmatch(content)
@@ -75,7 +74,6 @@ def parse_pointer(content: bytes | None) -> tuple[str, int] | None:
 
 
 def any_chunk_matches(path: Path, matches: Callable[[str], bool]) -> bool:
-    """Whether a part of the file satisfies `matches`; False for a missing file."""
     if not path.is_file():
         return False
     before = ""
@@ -122,8 +120,6 @@ async def upload_objects(
 
 
 class _Server:
-    """LFS API of one repository."""
-
     def __init__(
         self,
         session: aiohttp.ClientSession,
@@ -142,7 +138,6 @@ class _Server:
         self._pauses = pauses
 
     async def upload_missing(self, files: Sequence[LargeFile]) -> None:
-        """Upload the objects that the server lacks."""
         request = {
             "operation": "upload",
             "transfers": ["basic"],
@@ -218,7 +213,7 @@ class _Server:
 
 
 class _TransientError(Exception):
-    """A transient error of the server."""
+    pass
 
 
 def is_safe_address(address: str, ours: str) -> bool:

@@ -182,7 +182,6 @@ class Mirror:
         return files
 
     async def read_many(self, sha: str, patterns: Sequence[str], *, most: int, limit: int) -> dict[str, Blob]:
-        """Read the regular files that match; see `Workspaces.read_many`."""
         roots = sorted({pattern.partition("*")[0].rstrip("/") for pattern in patterns})
         files: dict[str, Blob] = {}
         for name, mode, blob, size in await self._list_entries(sha, roots, "-r"):
@@ -197,7 +196,6 @@ class Mirror:
     async def _list_entries(
         self, sha: str, paths: Iterable[str | bytes], *options: str
     ) -> list[tuple[bytes, str, str, int]]:
-        """Return name, mode, blob id and size from `git ls-tree`."""
         command = ("--literal-pathspecs", "ls-tree", "-z", "--long", "--full-tree")
         listing = await self.git.run(*command, *options, sha, "--", *paths)
         entries = []
@@ -208,7 +206,6 @@ class Mirror:
         return entries
 
     async def keep_commit(self, sha: str, *, keep: str) -> bool:
-        """Add a keep ref without fetching; return False if the commit is missing."""
         async with self.locked():
             if not self.path.exists() or not await self._has_commit(sha):
                 return False
@@ -368,9 +365,6 @@ class CheckoutCache:
     async def copy(self, git: Git, sha: str, target: Path) -> None:
         """Copy a commit's files into an empty directory.
 
-        Args:
-            git: has the commit; its attributes decide how files are written.
-
         Raises:
             WorkspaceError: git or the copy failed, e.g. because the disk is full.
         """
@@ -479,7 +473,6 @@ class Maintenance:
             _pack_marker(mirror).touch()
 
     async def _evict(self, mirror: Mirror) -> bool:
-        """Remove a mirror without keep or recent refs; return whether it was removed."""
         async with mirror.locked():
             try:
                 if await mirror.git.run("for-each-ref", "--count=1", KEEP_REFS, RECENT_REFS):
@@ -503,12 +496,10 @@ class _MirrorSize:
 
 
 def _mirror_paths(mirror: Mirror) -> tuple[Path, Path, Path]:
-    """Return the mirror, its last checkout and its code index."""
     return mirror.path, mirror.path.with_suffix(".files"), mirror.path.with_suffix(".index")
 
 
 def _needs_packing(mirror: Mirror) -> bool:
-    """Whether much data lies outside the main pack, or objects have become prunable since the last run."""
     packs = sorted(pack.stat().st_size for pack in (mirror.path / "objects" / "pack").glob("*.pack"))
     if sum(packs[:-1]) > _LOOSE_END_BYTES:
         return True

@@ -118,12 +118,11 @@ _SETTINGS: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessBounds:
-    """Limits of a command; each of its processes has them.
+    """Limits of each process of a command.
 
     Attributes:
         cpu_seconds: None for all processors during `seconds`.
         memory_bytes: of data, without mapped files.
-        output_bytes: of standard output.
         file_bytes: of each file written; None for no limit.
     """
 
@@ -134,7 +133,6 @@ class ProcessBounds:
     file_bytes: int | None = None
 
     def limits(self) -> tuple[str, str, str]:
-        """Return processor time, memory and file size as arguments of the shell's `ulimit`."""
         cpu = self.cpu_seconds if self.cpu_seconds is not None else int(self.seconds + 1) * (os.cpu_count() or 1)
         file = "unlimited" if self.file_bytes is None else str(self.file_bytes // 512)
         return str(cpu), str(self.memory_bytes // 1024), file
@@ -152,7 +150,6 @@ class Credential:
     token: str = field(repr=False)
 
     def settings(self) -> tuple[tuple[str, str], ...]:
-        """Return the git settings that send the token; none for a local path."""
         if not self.url.startswith(("https://", "http://")) or not self.token:
             return ()
         return ((f"http.{self.url}.extraHeader", f"Authorization: Basic {self.basic_auth()}"),)
@@ -408,8 +405,6 @@ def make_connector(ca_file: Path | None) -> aiohttp.TCPConnector:
 
 
 class AuthoritiesError(BotError):
-    """The operator's file of authorities cannot be read; the text omits the path, as users see it."""
-
     def __init__(self, error: OSError) -> None:
         super().__init__(f"{CA_FILE_UNREADABLE} ({error.strerror or type(error).__name__})")
 

@@ -38,7 +38,6 @@ class SetupCache:
     Args:
         root: created with mode 0700; no sandbox may read it.
         max_bytes: of all entries, least recently used evicted first; 0 disables the cache.
-        unused_seconds: until eviction.
     """
 
     def __init__(self, root: Path, *, max_bytes: int, unused_seconds: float = inf) -> None:
@@ -134,7 +133,6 @@ class SetupCache:
 
 
 def _exists(path: Path) -> bool:
-    """Whether the path exists, even as a dangling link."""
     return os.path.lexists(path)
 
 
@@ -210,7 +208,6 @@ def _compute_digest(folder: Path) -> _Digest:
 
 
 def _walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield a path and everything below it in a fixed order; links are not followed."""
     pending = [top]
     while pending:
         path = pending.pop()

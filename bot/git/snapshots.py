@@ -166,7 +166,6 @@ class Snapshots:
             self.blobs.delete(blob.name)
 
     def sweep(self, keep: Collection[str]) -> tuple[str, ...]:
-        """Delete snapshots of ended jobs that are older than a day, and return the jobs' ids."""
         newest: defaultdict[str, float] = defaultdict(float)
         for blob in self.blobs.list(_FOLDER):
             job_id = blob.name.split("/")[1]
@@ -196,7 +195,6 @@ class TreeManifest:
     missing: frozenset[bytes] = frozenset()
 
     def encode(self) -> bytes:
-        """Encode as JSON; surrogates represent bytes that are not UTF-8."""
         return json.dumps(
             {
                 "entries": self.entries,
@@ -212,7 +210,6 @@ class Entry(NamedTuple):
 
     Attributes:
         kind: `again` is a further hard link, to `target`.
-        modified: in ns.
         pieces: pack, offset and length of each piece of content.
         blob: git's id, if the content is as in the commit.
         changed_ns: see `Baseline.changed_ns`; 0 for directories and given files.
@@ -280,7 +277,6 @@ def _batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
 
 
 def restore(root: Path, entries: Sequence[Entry], packs: Mapping[int, str], vault: Vault) -> None:
-    """Write everything but files of the commit and hard links."""
     with _open_writer(root) as writer:
         pieces: defaultdict[int, list[tuple[Entry, int, int, int]]] = defaultdict(list)
         for entry in entries:
@@ -303,7 +299,6 @@ def restore(root: Path, entries: Sequence[Entry], packs: Mapping[int, str], vaul
 
 
 def restore_tracked(root: Path, entries: Iterable[Entry], contents: bytes) -> None:
-    """Write files of the commit from the output of `git cat-file --batch`, in the same order."""
     with _open_writer(root) as writer:
         position = 0
         for entry in entries:
@@ -316,7 +311,6 @@ def restore_tracked(root: Path, entries: Iterable[Entry], contents: bytes) -> No
 
 
 def finish_restore(root: Path, entries: Sequence[Entry]) -> dict[str, Stamp]:
-    """Create hard links, set modes and times, and return the stamps of all but directories."""
     with _open_writer(root) as writer:
         try:
             for entry in entries:
@@ -347,7 +341,6 @@ def _set_metadata(writer: _Writer, entry: Entry) -> None:
 
 
 def _prefetch_packs(vault: Vault, packs: Mapping[int, str], numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    """Yield packs in order, and prefetch a few."""
     with ThreadPoolExecutor(max_workers=_READERS, thread_name_prefix="packs") as pool:
         futures = [pool.submit(vault.get, packs[number]) for number in numbers[:_READERS]]
         for index, number in enumerate(numbers):
@@ -368,8 +361,6 @@ def _open_writer(root: Path) -> Iterator[_Writer]:
 
 
 class _Writer:
-    """Writer below one directory; keeps the last used directory open."""
-
     def __init__(self, root: int) -> None:
         self.root = root
         self.folder = os.dup(root)
@@ -403,7 +394,6 @@ class _Writer:
 
 
 def restored_baseline(manifest: TreeManifest, stamps: Mapping[str, Stamp], commit: Baseline) -> Baseline:
-    """Build the baseline of restored files from the stamps that `rebuild` returned."""
     entries, restored = dict[bytes, ScannedFile](), dict[bytes, tuple[Stamp, int]]()
     for entry in manifest.entries:
         path = os.fsencode(entry.path)
@@ -435,7 +425,6 @@ class TreeReader:
         self._stamps: dict[str, Stamp] = {}
 
     def read(self, root: int) -> CapturedTree:
-        """Read everything below a descriptor."""
         entries: list[Entry] = []
         skipped = 0
         for item in scan_tree(root):
@@ -553,7 +542,6 @@ class ScanItem(NamedTuple):
 
 
 def scan_tree(folder: int, path: str = "") -> Iterator[ScanItem]:
-    """Walk a directory, each directory before its content."""
     with os.scandir(folder) as entries:
         listed = sorted(entries, key=lambda item: item.name)
     for item in listed:
@@ -601,9 +589,6 @@ class Vault:
 
     An attacker with write access to the store can delete a blob, or replace it by an older one of the same name, but
     nothing else.
-
-    Attributes:
-        folder: prefix of the names.
     """
 
     blobs: BlobStore
@@ -685,7 +670,6 @@ class Packs:
         self._pending: dict[int, Future[str]] = {}
 
     def add(self, content: bytes) -> list[tuple[int, int, int]]:
-        """Append content, and return pack, offset and length of each piece."""
         pieces = []
         view = memoryview(content)
         while view:

@@ -64,7 +64,6 @@ class Tree:
 
     Attributes:
         generation: identifies this state of the files among those on other machines; recorded before the first write.
-        code_index: of the repository's jobs, next to the mirror.
     """
 
     def __init__(
@@ -95,11 +94,7 @@ class Tree:
         self._lock = asyncio.Lock()
 
     async def reset_baseline(self, excluded: Iterable[str]) -> None:
-        """Make the present files the baseline; nothing may write to them meanwhile.
-
-        Args:
-            excluded: untracked paths that are never part of a change.
-        """
+        """Make the present files the baseline; nothing may write to them meanwhile."""
         async with self._lock:
             self.baseline = await asyncio.to_thread(self.baseline.reset, self.path, excluded)
             await asyncio.to_thread(save_baseline, self._trusted, self.baseline)
@@ -151,7 +146,6 @@ class Tree:
     def _ending_rules(
         self, blobs: Iterable[tuple[bytes, str, str]], attributes: _Attributes, large: Collection[bytes]
     ) -> tuple[dict[int, str], dict[int, str]]:
-        """Return the line ending rules of copies, and the blobs they replace, by number."""
         texts = [
             (n, path)
             for n, (path, mode, blob) in enumerate(blobs)
@@ -316,7 +310,6 @@ class Tree:
             ) from error
 
     async def upload(self, files: Sequence[LargeFile], *, branch: str, url: str, token: str) -> None:
-        """Upload the Git LFS objects of `Change.large`; raises LargeFileError."""
         ca_file = Path(path) if (path := self._git.environment.get(GIT_CA_FILE)) else None
         await upload_objects(
             files, objects=self._objects, branch=branch, url=url, token=token, pauses=self._pauses, ca_file=ca_file
@@ -418,16 +411,12 @@ async def _submodule_paths(git: Git, blob: str | None) -> set[bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedChanges:
-    """Changed files of a workspace, without ignored ones."""
-
     files: tuple[CarriedFile, ...] = ()
     gone: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedFile:
-    """A file or link that differs from the commit; for `changed`, see `Baseline.changed_ns`."""
-
     path: bytes
     mode: str
     content: bytes
@@ -437,7 +426,7 @@ class CarriedFile:
 def read_changes(
     root: Path, present: Mapping[bytes, ScannedFile], removed: tuple[bytes, ...], baseline: Baseline
 ) -> CarriedChanges:
-    """Read the changed files; never reads outside `root`, whatever programs do meanwhile.
+    """Read the changed files; never reads outside `root`, even while hostile programs write.
 
     Raises:
         ChangeError: they exceed the limits.
@@ -460,9 +449,6 @@ def read_changes(
 
 def write_changes(root: Path, carried: CarriedChanges) -> dict[bytes, tuple[Stamp, int]]:
     """Write the changed files into a checkout without running programs; links that set-up left are not followed.
-
-    Returns:
-        The written files, as in `Baseline.restored`.
 
     Raises:
         ChangeError: a path is blocked.
@@ -503,7 +489,6 @@ def _remove_entry(folder: int, name: bytes) -> None:
 
 
 def _remove(root: int, path: bytes) -> None:
-    """Remove a file and the directories it leaves empty."""
     while path:
         folder, _, name = path.rpartition(b"/")
         try:

@@ -164,7 +164,6 @@ class Workspaces:
                 await asyncio.shield(self._close(folder, tree, keep, current))
 
     async def discard(self, job_id: str) -> None:
-        """Remove a job's kept files, if there are any."""
         folder = self._folder(job_id)
         async with hold_lock(self._lock_of(folder), seconds=self._seconds, once=True):
             await self._remove(folder)
@@ -186,7 +185,6 @@ class Workspaces:
     async def read_each(
         self, repo_id: int, source: Source, paths: Collection[str], *, limit: int
     ) -> dict[str, Blob | WorkspaceError | None]:
-        """Read several files; an error takes the place of a file that `read` would raise for."""
         mirror = self._mirror(repo_id)
         await mirror.provide(source, keep=None)
         return await mirror.read(source.sha, paths, limit=limit)
@@ -237,7 +235,6 @@ class Workspaces:
         return tuple(removed)
 
     async def store_pending(self, current: IsCurrent = always_current) -> None:
-        """Store the files of waiting jobs whose snapshot failed."""
         for marker in sorted(self._jobs.glob("*/owed")):
             folder = marker.parent
             with lock_if_free(self._lock_of(folder)) as is_held:
@@ -296,7 +293,6 @@ class Workspaces:
         return mirror
 
     async def _init_trusted(self, folder: Path, mirror: Mirror, sha: str) -> Baseline:
-        """Create the trusted git directory and an empty one for the files; return the commit's listing."""
         trusted, files = folder / "trusted", folder / "files"
         for directory in (trusted, files):
             directory.mkdir(mode=0o700)
@@ -381,11 +377,7 @@ class Workspaces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceRef:
-    """Files of a job as its last attempt left them, on any machine.
-
-    Attributes:
-        generation: as `Tree.generation`; empty if unrecorded.
-    """
+    """Files of a job as its last attempt left them, on any machine."""
 
     generation: str
     repo_id: int

@@ -34,10 +34,8 @@ class ThreadState:
     """The current state of a thread and its repository, without texts.
 
     Attributes:
-        head_sha: the commit to work on; empty if missing.
         head_ref: the branch of that commit; for `undo`, of the commit to revert.
         head_repo_id: None for a deleted repository.
-        base_ref: target of pull requests.
         continues: for an issue, the number of the bot's open pull request that `head_*` and `base_ref` describe; or 0.
     """
 
@@ -75,7 +73,6 @@ class Grant:
     Attributes:
         bound_to_sha: another head invalidates the grant.
         replay: whether the change may be rebased; not if a label for one commit allowed the run.
-        voided: labels to remove.
     """
 
     policy: Policy
@@ -104,7 +101,6 @@ class Refusal:
 
     Attributes:
         cause: id of the rule, for limiting repeated notices.
-        variant: distinguishes remedies of one rule.
         silent: at most a 😕 reaction.
     """
 
@@ -162,7 +158,6 @@ def decide_level(request: AccessRequest) -> LevelDecision:
 
 
 def apply_recipe(recipe: RecipeBounds | None, decision: LevelDecision) -> LevelDecision:
-    """Lower the level to a recipe's."""
     if recipe is None or recipe.level is None or _RANK[recipe.level] >= _RANK[decision.level]:
         return decision
     remedy = f"Change it in `{recipe_path(recipe.name)}`."
@@ -231,12 +226,11 @@ def _label_objection(request: AccessRequest, label: ThreadLabel) -> str:
 
 
 def is_fork(request: AccessRequest) -> bool:
-    """Whether the thread is a pull request from another repository."""
     return request.job.thread.kind == "pull" and request.facts.head_repo_id != request.job.repo.id
 
 
 def is_started_by_stranger(request: AccessRequest) -> bool:
-    """Whether somebody without write access started the workflow that gives the command."""
+    """Whether a user without write access started the workflow that gives the command."""
     return is_workflow_command(request.job) and not all(map(can_command, request.roles))
 
 
@@ -247,7 +241,6 @@ def label_binding(request: AccessRequest) -> str:
 
 
 def tools_for(level: Level, *, writes: bool, asks: bool = True, recipe: RecipeBounds | None = None) -> tuple[str, ...]:
-    """Return the tools of a level and a recipe."""
     tools = _READ_TOOLS
     if level != "read-only":
         tools = (*(_FILE_TOOLS if writes else _READ_TOOLS), *_TERMINAL_TOOLS, *(("ask_user",) if asks else ()))
@@ -279,7 +272,6 @@ def build_policy(level: Level, *, limits: RunLimits, commands: tuple[str, ...], 
 
 @cache
 def allowed_commands() -> tuple[str, ...]:
-    """Return the patterns in `allowed_commands.toml`."""
     listed: dict[str, list[str] | dict[str, list[str]]] = tomllib.loads(
         (files("bot.permissions") / "allowed_commands.toml").read_text("utf-8")
     )
@@ -296,8 +288,6 @@ def allowed_commands() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NarrowedNetwork:
-    """The network of a job, and the hosts that the operator does not allow."""
-
     network: Network
     left_out: tuple[str, ...] = ()
 
@@ -317,7 +307,6 @@ def narrow_network(operator: Network, requested_hosts: str | Sequence[str] | Non
 
 
 def network_problem(level: str, networks: Mapping[str, Network | None]) -> str | None:
-    """Return why a sandbox cannot enforce the operator's networks, or None."""
     names = [name for name, network in networks.items() if network]
     if level == "bubblewrap" or not names:
         return None
@@ -328,26 +317,17 @@ def network_problem(level: str, networks: Mapping[str, Network | None]) -> str |
 
 
 def describe_reach(sandbox: str, network: Network) -> str:
-    """Describe the reach of commands beyond the workspace; empty if none."""
     if sandbox not in _ISOLATING:
         return "this machine, because no sandbox isolates them"
     return f"the network ({network})" if network else ""
 
 
 def describe_network(network: Network) -> str:
-    """Describe a network for a comment, e.g. `network: registries`."""
     return f"network: {network}" if network else "no network"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conventions:
-    """Names and paths that all jobs share.
-
-    Attributes:
-        working_directory: relative to the repository's root.
-        output_schema: a JSON schema, or its path in the repository; None for plain text.
-    """
-
     branch_prefix: str = BRANCH_PREFIX
     repo_file: str = PATH
     working_directory: str = ""

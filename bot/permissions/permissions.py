@@ -65,7 +65,6 @@ def grant_for(request: AccessRequest) -> Grant | Refusal:
 
 
 def resolve_command(command: Command, *, kind: ThreadKind, config: RepoConfig) -> Command:
-    """Replace text without a verb by the repository's default command."""
     if not isinstance(command, BareCommand):
         return command
     verb = config.bare_pull if kind == "pull" else config.bare_issue
@@ -323,8 +322,6 @@ class EffectiveOptions:
 
     Attributes:
         limits: of all candidates together.
-        notes: sentences about reduced or ignored options.
-        servers: names of MCP servers.
     """
 
     model: str

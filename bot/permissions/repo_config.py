@@ -67,7 +67,7 @@ class RepoConfigError(BotError):
 
 
 class RecipeError(BotError):
-    """A recipe is not valid."""
+    pass
 
 
 BareVerb = Literal["fix", "review", "explain", "plan", "ask", "test"]
@@ -281,19 +281,15 @@ class LabelNames(_Model):
         return name
 
     def is_start(self, name: str) -> bool:
-        """Whether a label starts work."""
         return self.start is not None and name.casefold() == self.start.casefold()
 
     def is_fix_ci(self, name: str) -> bool:
-        """Whether a label starts fixes of failing checks."""
         return name.casefold() == self.fix_ci.casefold()
 
     def is_known(self, name: str) -> bool:
-        """Whether a label starts work or fixes, or sets a level."""
         return self.is_start(name) or self.is_fix_ci(name) or self.level_of(name) is not None
 
     def key_of(self, name: str) -> str | None:
-        """Return a label's key, unless it starts work."""
         keys = ("read_only", "ask", "auto", "fix_ci")
         return next((key for key in keys if getattr(self, key).casefold() == name.casefold()), None)
 
@@ -447,8 +443,6 @@ class RecipeKeys(_Model):
 
 
 class Recipe(RecipeKeys):
-    """A recipe of a repository."""
-
     name: str
     """The file's name without `.md`."""
     text: str = ""
@@ -460,7 +454,6 @@ class Recipe(RecipeKeys):
         return self.model_copy(update={"text": ""})
 
     def is_started_by(self, label: str) -> bool:
-        """Whether a label starts the recipe."""
         return self.on.label is not None and self.on.label.casefold() == label.casefold()
 
     @property
@@ -493,7 +486,6 @@ class RepoConfig(FileKeys):
     recipe_problems: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
     def handles_label(self, name: str) -> bool:
-        """Whether a label starts work or sets a level."""
         return self.labels.is_known(name) or any(recipe.is_started_by(name) for recipe in self.recipes)
 
     def with_recipes(self, recipes: Sequence[Recipe], problems: Sequence[str]) -> RepoConfig:
@@ -514,7 +506,6 @@ class RepoConfig(FileKeys):
 
     @property
     def follows_runs(self) -> bool:
-        """Whether workflow runs start a recipe."""
         return any(recipe.on.workflow_run for recipe in self.recipes)
 
     def is_review_enabled(self, on: ReviewEvent, default: frozenset[ReviewEvent] = frozenset()) -> bool:
@@ -523,7 +514,6 @@ class RepoConfig(FileKeys):
         return on in events or (on == "ready" and "opened" in events)
 
     def overrides(self, verb: str) -> Overrides:
-        """Return the defaults of a verb."""
         of_verb: Overrides = getattr(self.verbs, verb) if verb in VERBS else Overrides()
         return _overlay(of_verb, Overrides(model=self.model, budget_usd=self.budget_usd, max_steps=self.max_steps))
 
@@ -632,17 +622,14 @@ def next_due(cron: str, after: float, *, delay_key: str) -> float:
 
 
 def recipe_too_large(name: str, size: int) -> RecipeError:
-    """Return the error for a large recipe."""
     return RecipeError(f"{recipe_path(name)}: has {size:,} bytes; the limit is {MAX_RECIPE_BYTES:,}.")
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON schema of the configuration file."""
     return schema_of(FileKeys, "Codepilot repository configuration")
 
 
 def recipe_schema() -> dict[str, Any]:
-    """Return the JSON schema of a recipe's front matter."""
     return schema_of(RecipeKeys, "Codepilot recipe")
 
 
@@ -665,7 +652,6 @@ class FileKind:
 
 @cache
 def file_kinds() -> tuple[FileKind, ...]:
-    """Return the kinds of `known_files.toml` in order."""
     table = tomllib.loads((files("bot.permissions") / "known_files.toml").read_text("utf-8"))
     return tuple(
         FileKind(

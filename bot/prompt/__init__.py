@@ -1,1 +1,1 @@
-"""The first message of a run, and the cleaning of everything that strangers wrote in it."""
+"""The first message of a run, with untrusted text cleaned."""

@@ -39,11 +39,7 @@ _MIN_CHARS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadComment:
-    """A comment of the thread in its current state.
-
-    Attributes:
-        created_at: ISO 8601 in UTC, or empty if unknown.
-    """
+    """A comment of the thread in its current state."""
 
     id: int
     author: str
@@ -58,9 +54,7 @@ class LineComment:
     """A comment on lines of a pull request.
 
     Attributes:
-        root: id of its thread's first comment.
         line: the last line; None for a whole file or if outdated.
-        hunk: the diff up to that line.
     """
 
     comment: ThreadComment
@@ -72,16 +66,12 @@ class LineComment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewVerdict:
-    """The text and the state of a review, e.g. `CHANGES_REQUESTED`."""
-
     comment: ThreadComment
     state: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailingCheck:
-    """A failed check; `summary` is Markdown or a log."""
-
     name: str
     conclusion: str
     summary: str = ""
@@ -102,8 +92,6 @@ class Material:
 
     Attributes:
         diff: from the merge base to the head of the pull request.
-        workflow: name of the failed workflow that started the job.
-        language: of the agent's answer.
         continues: whether work on an issue continues in a pull request, which `diff` and `checks` are from.
         unread: which failing checks could not be read, with the remedy, for users.
     """
@@ -137,7 +125,6 @@ class Brief:
     pictures: tuple[Picture, ...]
 
     def task(self, images: Iterable[Image] = (), notes: Iterable[str] = ()) -> Task:
-        """Return the task with these images; `notes` list omitted ones."""
         left_out = "; ".join([*self.notes, *notes])
         note = (Quote(source="left out of this task", text=left_out),) if left_out else ()
         return Task(goal=self.goal, quotes=(*self.quotes, *note), images=tuple(images))
@@ -355,7 +342,6 @@ class QuoteShare:
 
     Attributes:
         label: a plural noun for the note about omitted quotes.
-        share: characters reserved for this kind.
     """
 
     label: str
@@ -364,7 +350,6 @@ class QuoteShare:
 
     @property
     def need(self) -> int:
-        """Characters of all quotes."""
         return sum(map(_size, self.quotes))
 
 
@@ -392,7 +377,6 @@ def _size(quote: Quote) -> int:
 
 
 def _fit_share(quotes: Sequence[Quote], budget: int) -> list[Quote]:
-    """Select from both ends; cut a quote that exceeds the whole budget."""
     if sum(map(_size, quotes)) <= budget:
         return list(quotes)
     if len(quotes) == 1 or _size(quotes[-1]) > budget:
@@ -475,7 +459,6 @@ def goal_for(
     continues: bool = False,
     language: str = "",
 ) -> str:
-    """Return the goal of a job; `workflow` is the failed one that started it."""
     parts = [_goal(job, command, workflow)]
     if job.origin.lines is not None:
         parts.append("The request is about the quoted lines.")
@@ -558,7 +541,6 @@ _MAX_REMARKS = 20
 
 
 def job_quotes(run: FailedRun) -> list[Quote]:
-    """Quote each failed job, in the order of the run."""
     quotes: list[Quote] = []
     for job in run.jobs:
         parts = [*map(_step, job.failed_steps), "\n".join(_environment(job)), _log(job)]
@@ -574,7 +556,6 @@ def job_quotes(run: FailedRun) -> list[Quote]:
 
 
 def change_quotes(run: FailedRun) -> list[Quote]:
-    """Quote the changes since the last successful run."""
     if not run.changes.strip():
         return []
     source = f"the diff since commit {_name(run.green_sha[:10])}, on which this workflow last succeeded"
@@ -582,7 +563,6 @@ def change_quotes(run: FailedRun) -> list[Quote]:
 
 
 def remark_lines(remarks: Sequence[Remark]) -> list[str]:
-    """Render annotations, one a line."""
     return [
         f"{_name(remark.path)}:{remark.line}: {clean_code(remark.message, limit=_REMARK_CHARS)}"
         for remark in remarks[:_MAX_REMARKS]
@@ -681,7 +661,6 @@ class PictureText:
 
     Attributes:
         id: GitHub's id; 0 for the description.
-        name: for the agent, e.g. `comment 17 by @mona`; cleaned.
     """
 
     kind: Literal["thread", "comment", "review_comment", "review"]
@@ -705,7 +684,6 @@ class Picture:
 
     @property
     def source(self) -> str:
-        """The name of its text, and its number there."""
         number = self.place[1]
         return self.text.name if number == 1 else f"{self.text.name}, picture {number}"
 
@@ -727,7 +705,6 @@ def choose_pictures(
 
 
 def picture_addresses(text: str) -> list[str]:
-    """Return the addresses of visible pictures."""
     if "![" not in text and "<img" not in text.casefold():
         return []
     return visible_images(text.replace("\r\n", "\n").replace("\r", "\n"))
@@ -764,7 +741,6 @@ def signed_address(address: str, page: str, server_url: str) -> str:
 
 
 def omission_notes(omitted: Iterable[tuple[Picture, str]]) -> list[str]:
-    """Describe omitted pictures for the agent."""
     pictures = list(omitted)
     lines = [f"a picture of {picture.source}: {reason}" for picture, reason in pictures[:MAX_NOTES]]
     return [*lines, f"further pictures: {len(pictures) - MAX_NOTES}"] if len(pictures) > MAX_NOTES else lines

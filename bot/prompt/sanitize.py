@@ -43,7 +43,6 @@ def clean_code(text: str, *, limit: int) -> str:
 
 
 def clean_line(text: str, *, limit: int) -> str:
-    """Return `clean(text)` on one line, e.g. for a title."""
     return " ".join(clean(text, limit=limit).split())
 
 
@@ -207,7 +206,6 @@ def _stash_code(text: str, stash: list[str], labels: set[str], counts: Counter[s
 
 
 def _find_blocks(text: str, labels: set[str]) -> list[tuple[int, int, str]]:
-    """Return first line, line after the last, and kind of each block with text."""
     env: dict[str, Any] = {}
     # Tokens of a table's cells have the line of their row.
     blocks = [
@@ -332,7 +330,6 @@ _SERVER_MARK = re.compile(r"<\|(?=[\w:. -]{1,40}\|>)")
 
 
 def remove_invisible(text: str) -> tuple[str, int]:
-    """Remove invisible characters except tab and line feed, and count them."""
     return _INVISIBLE_OR_MARK.subn("", text)
 
 
@@ -499,7 +496,6 @@ def mark_image_tags(text: str, mark: str) -> tuple[str, list[str]]:
 
 
 def image_sources(page: str) -> list[str]:
-    """Return the `src` of each image in HTML."""
     reader = _ImageSourceParser()
     reader.feed(page)
     return reader.sources

@@ -1,1 +1,1 @@
-"""Outcome to comment, commit and pull request."""
+"""Publish a run's outcome as comment, commit and pull request."""

@@ -37,7 +37,6 @@ class Check:
     """A command whose exit code tells whether the code is right.
 
     Attributes:
-        exit_code: None if it was stopped.
         declared: whether the agent passed `check=True`.
         by_host: whether the bot reran it after the agent ended.
         standing: `outdated` by later edits, `superseded` by a later run, or `before` the first edit.
@@ -76,7 +75,6 @@ class Edits:
 
     @classmethod
     def merge(cls, *edits: Edits | None) -> Edits | None:
-        """Return the span of several edits."""
         known = [span for span in edits if span is not None]
         if not known:
             return None
@@ -144,7 +142,6 @@ class Rerun:
 
     Attributes:
         command: that failed before the first edit; empty if none did.
-        after: exit code after the change; None if it did not end.
         other: whether no failed workflow step runs this command.
         beside: ignored files it created, which are not part of the change.
     """
@@ -159,7 +156,6 @@ class Rerun:
 
     @property
     def is_proven(self) -> bool:
-        """Whether it failed before the change and passes after it."""
         return bool(self.command) and self.after == 0
 
     @property
@@ -232,7 +228,6 @@ def _is_within(word: str, target: str) -> bool:
 
 
 def step_lines(commands: Sequence[str]) -> Iterator[str]:
-    """Yield the commands in the `run:` of several steps, one a line."""
     for command in commands:
         yield from (line.strip() for line in command.replace("\\\n", " ").splitlines() if line.strip())
 

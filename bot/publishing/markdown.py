@@ -49,7 +49,6 @@ def plural(number: int, noun: str) -> str:
 
 
 def one_line(text: str, limit: int) -> str:
-    """Collapse white space; cut at a word with an ellipsis beyond `limit`."""
     flat = " ".join(clean(text).split())
     if len(flat) <= limit:
         return flat
@@ -58,7 +57,6 @@ def one_line(text: str, limit: int) -> str:
 
 
 def clip(text: str, limit: int, note: str) -> str:
-    """Cut at a line end so that text and note fit into `limit` characters."""
     if len(text) <= limit:
         return text
     head = text[: max(0, limit - len(note) - 2)]
@@ -78,12 +76,10 @@ def code(text: str) -> str:
 
 
 def fence(text: str, language: str = "") -> str:
-    """Return a code block that the text cannot close."""
     return fence_exactly(text.rstrip(), language)
 
 
 def fence_exactly(text: str, language: str = "") -> str:
-    """Like `code_block`, but keep trailing blank lines."""
     text = _cut_runs(text, _LONGEST_FENCE)
     longest_run = max((len(run) for run in re.findall("`{3,}", text)), default=2)
     fence = "`" * (longest_run + 1)
@@ -141,7 +137,6 @@ def escape_markdown(text: str, allowed: Allowlist, *, limit: int = DEFAULT_LIMIT
 
 
 def _code_block_end(node: Node, lines: list[str]) -> int:
-    """Return the line after a code block; the parser counts one too many if a quote ends the block."""
     end = node.lines[0] - 1 + node.is_fenced + node.text.count("\n")
     opened = _FENCE.search(lines[node.lines[0] - 1]) if node.is_fenced else None
     if opened is None or end >= min(len(lines), node.lines[1]):
@@ -167,7 +162,6 @@ def _escape_inline(text: str, allowed: Allowlist) -> str:
 
 
 def _join(left: str, right: str) -> str:
-    """Concatenate, but keep two adjoining code spans apart."""
     return f"{left} {right}" if left.endswith("`") and right.startswith("`") else left + right
 
 
@@ -219,14 +213,12 @@ def _neutralize_match(match: re.Match[str], allowed: Allowlist) -> str:
 
 
 def _escape_characters(text: str) -> str:
-    """Escape raw HTML, entities, remaining links, and back ticks that could pair with a later code span's."""
     text = _STRAY_TICK.sub(lambda stray: stray["before"] + "\\`" * len(stray["ticks"]), text)
     text = re.sub(r"&(?=#?\w+;)", "&amp;", text)
     return text.replace("<", "&lt;").replace("](", "]\\(").replace("][", "]\\[")
 
 
 def _close_fence(text: str) -> str:
-    """Close a top-level code fence left open."""
     if not _FENCE.search(text):
         return text
     lines = text.split("\n")
@@ -278,10 +270,6 @@ _NO_MARKUP = BotMarkup()
 
 
 def is_harmless(markdown: str, allowed: Allowlist, markup: BotMarkup = _NO_MARKUP) -> bool:
-    """Whether every active element is allowed or the bot's own.
-
-    Active are raw HTML, images, links, mentions, references, diagrams, and formulas with side effects.
-    """
     nodes = parse_markdown(markdown)
     if not all(node.is_end or _is_node_harmless(node, allowed, markup) for node in nodes):
         return False

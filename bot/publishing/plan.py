@@ -26,9 +26,7 @@ class CommitTarget:
     """Branches that a job's changes go to.
 
     Attributes:
-        head_branch: of the existing pull request; None for a new one.
         keep_unfinished: whether an unfinished run's work gets its own branch.
-        number: of a new branch, if others have the same name.
     """
 
     base_branch: str
@@ -107,7 +105,7 @@ def plan_publication(
     exclusions: tuple[Objection, ...] = (),
     report: RunReport = _EMPTY_REPORT,
 ) -> Publication:
-    """Decide what to publish.
+    """Plan the commit and pull request of a job, or withhold them.
 
     `approved` are the trees (`Change.tree_sha`) that a person approved, `exclusions` the objections to files already
     removed from the change in a run that cannot ask.
@@ -155,7 +153,6 @@ def plan_publication(
 
 
 def add_marker(publication: Publication, marker: str) -> Publication:
-    """Append the job's marker to the pull request body, for later jobs of the issue."""
     request = publication.pull_request
     if request is None:
         return publication
@@ -163,7 +160,6 @@ def add_marker(publication: Publication, marker: str) -> Publication:
 
 
 def withhold(publication: Publication, cause: OmissionCause, reason: str) -> Publication:
-    """Return the publication with its commit and pull request withheld; the reason is appended to an existing one."""
     earlier = publication.withheld.reason if publication.withheld else ""
     withheld = Omission(cause=cause, reason=f"{earlier} {reason}".strip())
     return replace(publication, commit=None, pull_request=None, withheld=withheld)
@@ -172,10 +168,7 @@ def withhold(publication: Publication, cause: OmissionCause, reason: str) -> Pub
 def plan_undo(
     job: Job, grant: Grant, change: Change, *, branch: str, sha: str, title: str, run_url: str = ""
 ) -> Publication:
-    """Plan the revert of a commit of the bot's, given by id and title, on the same branch.
-
-    `change` is the commit's reversal. File protection does not apply: the earlier content returns.
-    """
+    """Plan the revert of a commit of the bot's, given by id and title, on the same branch."""
     if grant.publish in _READ_ONLY_GRANTS:
         return Publication(commit=None, pull_request=None, withheld=_READ_ONLY)
     if not change:
@@ -334,7 +327,6 @@ def branch_name(job: Job, *, prefix: str = BRANCH_PREFIX, unfinished: bool = Fal
 
 
 def is_named_by_run(job: Job) -> bool:
-    """Whether the branch name contains the id of the fixed run instead of the job's."""
     return job.origin.kind == "ci" and job.thread.kind == "branch" and job.origin.id > 0  # other CI has no runs
 
 
@@ -353,7 +345,6 @@ def commit_title(summary: str, *, fallback: str) -> str:
 
 
 def commit_body(job: Job, *, run_url: str = "", report: RunReport | None = None) -> str:
-    """Return the commit message below the title, with the requesting user as co-author."""
     verdict = f"\n\n{report.sentence}" if report and report.sentence else ""
     run = f"\n{run_url}" if run_url else ""
     if job.origin.kind == "ci":

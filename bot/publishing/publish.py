@@ -47,7 +47,6 @@ class SendResult:
 
     Attributes:
         wip_url: comparison page of a branch without a pull request.
-        note: deviation from the plan, for the comment.
         replayed: whether the change was applied to other files.
     """
 
@@ -70,7 +69,7 @@ class ForbiddenTargetError(BotError):
 
 
 class LeakError(BotError):
-    """A file of the publication contains one of the bot's secrets."""
+    pass
 
 
 class _EmptyReplayError(BotError):
@@ -213,8 +212,6 @@ def _withhold(cause: OmissionCause, reason: str) -> SendResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewTarget:
-    """Pull request that a review is for; its marker identifies a review already sent."""
-
     repo: str
     number: int
     marker: str
@@ -260,17 +257,11 @@ async def _find_review(github: GitHub, target: ReviewTarget) -> ReviewFacts | No
 class Pusher(Protocol):
     """Trusted git directory; implemented by `bot.git.tree.Tree`."""
 
-    async def replay(self, change: Change, onto: Source) -> Change:
-        """Apply the change to another commit; deterministic."""
-        ...
+    async def replay(self, change: Change, onto: Source) -> Change: ...
 
-    async def commit(self, change: Change, *, message: str) -> str:
-        """Create the commit and return its id; deterministic."""
-        ...
+    async def commit(self, change: Change, *, message: str) -> str: ...
 
-    async def find_large_files(self, files: Sequence[LargeFile], matches: Callable[[str], bool]) -> list[str]:
-        """Return the paths of files whose content has a part that satisfies `holds`."""
-        ...
+    async def find_large_files(self, files: Sequence[LargeFile], matches: Callable[[str], bool]) -> list[str]: ...
 
     async def upload(self, files: Sequence[LargeFile], *, branch: str, url: str, token: str) -> None: ...
 
@@ -346,7 +337,6 @@ class CommitSender:
     async def find_interrupted(
         self, commit: CommitPlan, head: str, *, parent: str | None, tree_sha: str | None = None
     ) -> SentCommit | None:
-        """Return the head commit of a branch if it is this job's commit on `parent`."""
         facts = await self.github.repos.commit(self.target.repo.full_name, head)
         tree_sha, message = facts.tree_sha if tree_sha is None else tree_sha, self._message(commit)
         if parent is None or not is_made(facts, parent=parent, tree_sha=tree_sha, message=message):

@@ -66,7 +66,6 @@ class Decoder:
 
     Attributes:
         part: pattern whose group is a part; a match without the group is a gap.
-        spell: decodes a part, to its own length or one character.
     """
 
     part: re.Pattern[str]
@@ -121,11 +120,7 @@ def _to_character(base: int, digits: str) -> str:
 
 
 def _line_gap(margin: str) -> str:
-    """Build a pattern for the gap between lines of a quotation, listing, diff, terminal or program.
-
-    Args:
-        margin: class of characters that may precede a line, besides numbers and colours.
-    """
+    """Build a pattern for the gap between lines of a quotation, listing, diff, terminal or program."""
     return (
         rf"(?:{_COLOUR}|[^A-Za-z0-9+/_\n\\-]){{0,12}}+(?:\\[rn]|\r?\n)"
         rf"(?:\\[nrt]|{_COLOUR}|[0-9]{{1,7}}(?![A-Za-z0-9/=+_-])|{margin}){{0,40}}+"
@@ -208,7 +203,6 @@ class Redactor:
         return clone
 
     def redact(self, text: str) -> str:
-        """Replace every secret by `[redacted]`."""
         return _PATTERNS.sub(MARK, self.redact_known(text)).replace(MARK + MARK, MARK)
 
     def redact_known(self, text: str) -> str:
@@ -243,7 +237,6 @@ class Redactor:
         self._grams.update(form[i : i + _GRAM] for i in range(len(form) - _GRAM + 1))
 
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield the spans of fragments, overlapping and adjoining ones merged."""
         start = end = -1
         for i in self._offsets(text):
             if i > end:
@@ -264,7 +257,6 @@ class Redactor:
                         yield from decoder.locate(text, start, end, spans)
 
     def _offsets(self, text: str) -> Iterator[int]:
-        """Yield the offsets of fragments, in order."""
         fragments, grams = self._common
         for run in self._run_pattern.finditer(text) if self._run_pattern is not None else ():
             last = run.end() - _FRAGMENT
@@ -313,7 +305,6 @@ def _base64_forms(raw: bytes) -> Iterator[str]:
 
 
 def _base32_forms(raw: bytes) -> Iterator[str]:
-    """Yield the same for base32, at each alignment of five bytes."""
     for shift in range(5):
         shifted = bytes(shift) + raw
         first, last = -(-shift * 8 // 5), len(shifted) * 8 // 5

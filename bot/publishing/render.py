@@ -102,7 +102,6 @@ def status_markup(view: StatusView) -> BotMarkup:
 
 
 def render_reply(text: str, allowed: Allowlist, *, job_id: str, marker: str = "", refused: bool = False) -> str:
-    """Render a short reply in a comment of its own, with a marker if the comment is to be found again."""
     body = escape_markdown(f"🚫 {text}" if refused else text, allowed, limit=COMPLETION_LIMIT)
     recipient = f"for @{allowed.login}" if allowed.login else "started by CI, not by a person"
     body = "\n\n".join(filter(None, [body, f"<sub>{recipient} · job {code(job_id)}</sub>", marker]))
@@ -128,7 +127,6 @@ def render_part(view: StatusView, number: int, text: str) -> str:
 
 
 def _template_values(view: StatusView, *, bare: bool = False) -> dict[str, object]:
-    """Return the template's values, as harmless Markdown."""
     is_running = view.state in _RUNNING_STATES
     activities = [activity_line(item) for item in view.activities[-_MAX_ACTIVITIES:]]
     files = [file_line(item) for item in view.files[:_MAX_FILES]]
@@ -250,7 +248,6 @@ class RunReport:
 
     @property
     def markdown(self) -> str:
-        """Headline, reason, checks and denied calls, for a pull request."""
         sign, words = headline(self.verdict, self.checks)
         why = explain(self.verdict, self.checks, changed=True, setup_failed=self.setup_failed, partial=self.partial)
         denied = "\n".join(f"- {denied_line(call)}" for call in self.denied_calls[:_MAX_ROWS])
@@ -276,7 +273,6 @@ def headline(verdict: Verdict, checks: Sequence[Check]) -> tuple[str, str]:
 def explain(
     verdict: Verdict, checks: Sequence[Check], *, changed: bool, setup_failed: str = "", partial: bool = False
 ) -> str:
-    """Explain a verdict in Markdown; may be empty. `changed` is True for a run that was to change nothing."""
     match verdict:
         case Verdict.VERIFIED:
             if not _has_only_ad_hoc(checks):
@@ -323,7 +319,6 @@ def _explain_unverified(checks: Sequence[Check]) -> str:
 
 
 def checks_table(checks: Sequence[Check]) -> list[str]:
-    """Return the checks as lines of a Markdown table; those that count take precedence."""
     if not checks:
         return []
     by_weight = sorted(range(len(checks)), key=lambda n: (checks[n].standing in {"superseded", "before"}, -n))
@@ -419,7 +414,6 @@ def attempt_line(attempt: CandidateView) -> str:
 
 
 def render_withheld_diff(view: StatusView) -> str:
-    """Render the withheld diff; empty if it is too long."""
     return fence(view.withheld_diff, "diff") if 0 < len(view.withheld_diff) <= _MAX_WITHHELD_CHARS else ""
 
 
@@ -439,7 +433,6 @@ def is_approvable(pending: PendingView) -> bool:
 
 
 def answer_commands(pending: PendingView) -> list[str]:
-    """Return the answer commands, each in its own block, which GitHub gives a copy button."""
     if pending.kind == "question":
         return [fence(f"{pending.trigger} continue <your answer>")]
     verbs = ("approve", "deny") if is_approvable(pending) else ("deny",)
@@ -447,7 +440,6 @@ def answer_commands(pending: PendingView) -> list[str]:
 
 
 def similar_calls_offer(pending: PendingView) -> str:
-    """Return the offer to approve similar calls; may be empty."""
     if not pending.like or not is_approvable(pending):
         return ""
     patterns = ", ".join(map(code, pending.like))
@@ -518,7 +510,6 @@ def _input_name(name: str) -> str:
 
 
 MarkerKind = Literal["job", "ci"]
-"""A job's own marker, or the second one of a job that failed checks started."""
 
 _MARKER_PREFIX = "<!-- codepilot:job="
 _MARKER = re.compile(r"<!-- codepilot:(job|ci)=([A-Za-z0-9_-]{1,64}) sig=([0-9a-f]{32}) -->")

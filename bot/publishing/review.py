@@ -96,7 +96,6 @@ def extract_prose(completion: str) -> str:
 
 
 def _split_completion(completion: str) -> tuple[str, str | None]:
-    """Split a completion into prose and its last top-level JSON block."""
     block = None
     for token in MarkdownIt("commonmark").disable("inline").parse(completion):  # inline content opens no block
         if token.type == "fence" and token.level == 0 and token.map and token.info.split()[:1] == ["json"]:
@@ -161,8 +160,6 @@ def _render_note(comment: _ParsedComment, allowed: Allowlist) -> ReviewNote:
 
 @dataclass(frozen=True, slots=True)
 class DiffLines:
-    """Lines of a diff by file and side: the hunk number of each line number."""
-
     hunks: dict[tuple[str, Side], dict[int, int]] = field(default_factory=dict)
 
     def contain(self, comment: _ParsedComment) -> bool:
@@ -172,7 +169,6 @@ class DiffLines:
 
 
 def parse_diff_lines(diff: str) -> DiffLines:
-    """Read a git diff, which may be truncated."""
     diff_lines = DiffLines()
     lines = iter(diff.split("\n"))
     before = after = ""

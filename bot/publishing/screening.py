@@ -80,7 +80,6 @@ def find_objections(change: Change, protected: tuple[str, ...] = ()) -> tuple[Ob
 
 
 def cautions(change: Change) -> tuple[str, ...]:
-    """Return notes for the reviewer: provenance, binary files, new executables, size."""
     binary = [f for f in change.files if f.binary and f.status != "deleted"]
     executable = [f for f in change.files if f.new_mode == EXECUTABLE and f.old_mode != EXECUTABLE]
     notes = [*change.notes]
@@ -94,17 +93,14 @@ def cautions(change: Change) -> tuple[str, ...]:
 
 
 def reduced_tests(change: Change) -> str:
-    """Return the tests that lose lines, as Markdown; empty if none do."""
     return _format_names([f.path for f in change.files if f.removed and _TEST_PATH.search(f.path)])
 
 
 def check_settings(change: Change) -> str:
-    """Return the changed configuration files of checks, as Markdown; empty if there are none."""
     return _format_names([f.path for f in change.files if _CHECK_SETTINGS.search(f.path)])
 
 
 def is_large(change: Change) -> bool:
-    """Whether the change exceeds the limits for a pull request ready for review."""
     lines = sum(file.added + file.removed for file in change.files)
     size = sum(len(file.content or b"") for file in change.files)
     return len(change.files) > MAX_FILES or lines > MAX_LINES or size > MAX_BYTES
@@ -150,7 +146,6 @@ def _format_names(paths: Sequence[str]) -> str:
 
 
 def is_protected(path: str, globs: tuple[str, ...] = ()) -> bool:
-    """Whether a file requires separate approval; globs add to the built-in list."""
     return _approval_policy(globs).hides(_TOOL, path)
 
 
@@ -184,12 +179,7 @@ _ADVICE = "Apply the patch yourself, or request smaller changes."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangePreview:
-    """Diff of some files for the approving person.
-
-    Attributes:
-        obstacle: why it cannot be shown, for the comment.
-        has_escapes: whether it contains escapes such as `[U+202E]`.
-    """
+    """Diff of some files, for approval by a user."""
 
     diff: str
     obstacle: str = ""
@@ -228,7 +218,6 @@ def show_files(change: Change, paths: Iterable[str], redact: Callable[[str], str
 
 
 def split_diff(diff: str) -> tuple[str, ...]:
-    """Split a diff between lines into parts that fit into comments of their own."""
     parts: list[list[str]] = [[]]
     room = PART_LIMIT
     for line in diff.split("\n"):
@@ -241,7 +230,6 @@ def split_diff(diff: str) -> tuple[str, ...]:
 
 
 def fits_comment(preview: str) -> bool:
-    """Whether the status comment can show the whole preview."""
     return len(fence(preview)) <= PREVIEW_LIMIT
 
 
@@ -277,7 +265,6 @@ def _too_long(size: int) -> ChangePreview:
 
 
 def _preview_lines(section: str) -> Iterator[str]:
-    """Yield display lines: unseen characters escaped, long lines folded, blank lines counted."""
     text = section.removesuffix("\n")
     if binary := _BINARY.search(text):
         # Only deleted binary files get here.
@@ -327,8 +314,6 @@ def split_sections(patch: str) -> Iterator[tuple[str, str]]:
 
 
 def unquote_name(name: bytes) -> bytes:
-    """Unescape a file name that git has quoted."""
-
     def meant(escape: re.Match[bytes]) -> bytes:
         return bytes([int(escape[1], 8) & 0xFF]) if len(escape[1]) > 1 else _ESCAPES.get(escape[1], escape[1])
 
@@ -346,7 +331,6 @@ def _find_section(patch: str, start: int) -> int:
 
 
 def _section_path(names: str) -> str | None:
-    """Return the path in `a/NAME b/NAME`; None if the names differ."""
     if names.startswith('"'):
         quoted = _QUOTED_NAME.match(names)
         if quoted is None:

@@ -44,8 +44,6 @@ State = Literal["queued", "working", "waiting", "parked", "done", "stopped", "fa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """An action of the agent, e.g. `read src/app.py`."""
-
     label: str
     state: Literal["doing", "done", "failed"]
 
@@ -55,9 +53,7 @@ class DeniedCall:
     """A tool call denied because the run cannot ask anyone.
 
     Attributes:
-        asked: the command or the question.
         setting: would allow it; `label-off` is a label that lowers the level. Empty for a question.
-        value: for that setting, e.g. the command's pattern.
     """
 
     tool: str
@@ -69,8 +65,6 @@ class DeniedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateView:
-    """One of several attempts at a fix; `lines` is None if unknown."""
-
     number: int
     ended: str
     verdict: Verdict
@@ -84,10 +78,9 @@ class CandidateView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingView:
-    """A request that waits for a person's answer.
+    """A request that waits for a user's answer.
 
     Attributes:
-        trigger: the first word of an answer.
         part_urls: comments with a preview too long for the status comment.
         like: patterns of further calls that an approval could allow.
     """
@@ -108,15 +101,10 @@ class StatusView:
     """Unescaped content of the status comment.
 
     Attributes:
-        command: e.g. `/codepilot fix`.
-        at: time of this state, in seconds since the epoch; 0 if unknown.
         requester: as Markdown, if it is not the person in `allowed`.
-        event_label: e.g. `Review of this pull request, on push`.
         verdict: only for state `done` of a command that changes or tests.
-        failed_check: the workflow or check whose failure started the job.
         completion: the agent's final text.
         partial: whether the published change was not checked without the withheld files.
-        kept_work: location and expiry of unpublished work.
         ci_note: instructions if the push starts no checks.
     """
 
@@ -176,8 +164,6 @@ class Progress:
     Attributes:
         running: checks that outlived the agent's wait, by terminal.
         places: working directory of each terminal.
-        failing: commands of the failed workflow steps.
-        run_id: newest run included in `usage`.
     """
 
     activities: tuple[Activity, ...] = ()
@@ -215,7 +201,6 @@ class Progress:
         return (*self.activities, Activity(label=self.awaits, state="doing")) if self.awaits else self.activities
 
     def with_activity(self, activity: Activity) -> Progress:
-        """Add an activity of the bot itself, or replace its started form."""
         is_started = self.activities and self.activities[-1] == replace(activity, state="doing")
         return replace(self, activities=(*(self.activities[:-1] if is_started else self.activities), activity))
 
@@ -330,15 +315,9 @@ class PublishState:
 
 
 class RecordPart(Protocol[T]):
-    """A part of a job's durable record."""
+    async def read(self) -> T: ...
 
-    async def read(self) -> T:
-        """Return the current value."""
-        ...
-
-    async def update(self, change: Callable[[T], T]) -> T:
-        """Apply a pure function and store the result on disk."""
-        ...
+    async def update(self, change: Callable[[T], T]) -> T: ...
 
 
 OmissionCause = Literal[
@@ -364,11 +343,7 @@ OmissionCause = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Omission:
-    """Why a part of a publication was withheld.
-
-    Attributes:
-        reason: sentences for the comment.
-    """
+    """Reason to withhold a part of a publication."""
 
     cause: OmissionCause
     reason: str
@@ -389,7 +364,6 @@ class RunEntry:
     """An entry of a run's timeline; times are 0 if unknown.
 
     Attributes:
-        at: end time in seconds since the epoch.
         terminal: whether the text is command output.
     """
 
@@ -404,12 +378,7 @@ class RunEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLog:
-    """Bounded timeline of a run: `left_out` entries are missing behind the first `head`.
-
-    Attributes:
-        before: number of leading entries of earlier attempts.
-        spent: usage of those attempts, included in `usage`.
-    """
+    """Bounded timeline of a run: `left_out` entries are missing behind the first `head`."""
 
     entries: tuple[RunEntry, ...] = ()
     left_out: int = 0
@@ -425,7 +394,6 @@ _RESTART = RunEntry(kind="note", title="The run started again from the beginning
 
 
 def build_log(events: Iterable[Event], redact: Callable[[str], str]) -> RunLog:
-    """Build the redacted timeline of a session's events."""
     events = tuple(events)
     entries = [entry for event in events for entry in _to_entries(event)]
     head, room, most = 0, _MAX_CHARACTERS // 2, _MAX_ENTRIES // 2

@@ -276,7 +276,6 @@ def _find_runs(tx: Transaction, query: RunQuery) -> tuple[StoredJob, ...]:
 
 
 def _in_repository(part: str) -> sa.Select[tuple[int]]:
-    """Select the jobs of repositories with this owner or name."""
     names = sa.select(sa.func.min(JOBS.c.repository).label("name")).cte("names", recursive=True)
     after = sa.select(sa.func.min(JOBS.c.repository)).where(JOBS.c.repository > names.c.name).scalar_subquery()
     names = names.union_all(sa.select(after).where(names.c.name.is_not(None)))
@@ -393,11 +392,7 @@ _COMPUTED = (("released", f"NOT {_BUSY}"), ("leg", f"CASE WHEN {_BUSY} THEN 0 EL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A job to store.
-
-    Attributes:
-        values: its row.
-    """
+    """A job to store."""
 
     job: Job
     values: dict[str, str | int | float | None]
@@ -430,7 +425,6 @@ def accept_batch(tx: Transaction, arrivals: Sequence[Arrival]) -> list[bool | No
 
 
 def _without_conflicts(arrivals: Iterable[Arrival]) -> list[Arrival]:
-    """Return the arrivals that share no thread and no id with an earlier one."""
     used_keys, independent = set[tuple[str, str]](), list[Arrival]()
     for arrival in arrivals:
         keys = {("id", arrival.job.id), ("delivery", arrival.job.delivery_id), ("lock", arrival.lock)}

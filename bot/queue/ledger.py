@@ -31,8 +31,6 @@ _LONGEST_PACE_SECONDS = 60.0
 
 
 class DurableLedger:
-    """Implements `Ledger` on a database."""
-
     def __init__(self, store: JobStore, *, trusted_bots: TrustedBots | None = None) -> None:
         self._run = store.run
         self._trusted_bots = trusted_bots or TrustedBots()
@@ -173,8 +171,6 @@ def _is_unattended_body(body: str, trusted_bots: TrustedBots) -> bool:
 
 
 class DurableSchedules:
-    """Implements `Schedules` on a database."""
-
     def __init__(self, store: JobStore) -> None:
         self._run = store.run
 

@@ -112,8 +112,7 @@ class InMemoryEngine:
         states = [entry.stored.state for entry in self._entries.values()]
         return {state: states.count(state) for state in JobState}
 
-    async def check(self) -> None:
-        """Do nothing: memory needs no check."""
+    async def check(self) -> None: ...
 
     async def sweep(self, keep_days: float, *, most: int = MAX_ENDED) -> int:
         before = self._clock() - keep_days * _DAY_SECONDS
@@ -130,7 +129,6 @@ class InMemoryEngine:
         return len(swept)
 
     def started_jobs(self) -> list[tuple[float, Job, JobState]]:
-        """Return the started work with its start time, in the order of arrival."""
         entries = [item for item in self._entries.values() if item.stored.job.lane == "work" and not item.forgotten]
         return [(item.begun_at, item.stored.job, item.stored.state) for item in entries if item.begun_at is not None]
 
@@ -143,7 +141,6 @@ class InMemoryEngine:
         return entry.stored
 
     async def run_next(self, handler: JobHandler, lane: Lane = "work") -> bool:
-        """Run the oldest runnable job of a lane, if any."""
         entry = self._next(lane)
         if entry is None:
             return False
@@ -174,14 +171,12 @@ class InMemoryEngine:
         return True
 
     async def report_end(self, handler: JobHandler, job_id: str, *, until: float) -> None:
-        """Report a job's end, with retries that are due before `until`."""
         entry = self._entry(job_id)
         while entry.due_at is not None and entry.due_at < until:
             if not await self.report_next(handler):
                 await asyncio.sleep(max(0.0, entry.due_at - self._clock()))
 
     async def report_next(self, handler: JobHandler) -> bool:
-        """Report the end of one job, if any is due."""
         now = self._clock()
         due = [entry for entry in self._entries.values() if entry.due_at is not None and entry.due_at <= now]
         for entry in due[:1]:
@@ -300,13 +295,6 @@ def _is_in_thread(stored: StoredJob, repo_id: int, number: int) -> bool:
 
 
 class InMemoryLedger:
-    """Implements `Ledger`.
-
-    Args:
-        engine: its jobs are counted.
-        clock: the engine's.
-    """
-
     def __init__(
         self, engine: InMemoryEngine, *, trusted_bots: TrustedBots | None = None, clock: Callable[[], float] = time.time
     ) -> None:

@@ -30,40 +30,26 @@ class Inbox(Protocol):
         """Store a job durably; return False if its id or delivery is known.
 
         Args:
-            job: the job.
             held_seconds: delay before it runs, unless `release_hold` ends it.
         """
         ...
 
-    async def release_hold(self, job_id: str) -> None:
-        """Let a held job run now."""
-        ...
+    async def release_hold(self, job_id: str) -> None: ...
 
     async def restore(self, job: Job, record: JobRecord, *, until: float) -> None:
         """Store a job that waits in another engine, unless it is known.
 
         Args:
-            job: the job.
-            record: its record there.
             until: seconds since the epoch, when it runs anyway.
         """
         ...
 
     async def cancel(self, job_id: str, state: JobState, reason: str, *, ending: RecordedEnding | None = None) -> bool:
-        """End a queued or waiting job; return False for any other, and for one with only its end to report.
-
-        Args:
-            job_id: the job.
-            state: a final state.
-            reason: for people.
-            ending: the report to post; None for none.
-        """
+        """End a queued or waiting job; return False for other jobs, including ended ones with a pending report."""
         ...
 
 
 class Signals(Protocol):
-    """Sends signals to live jobs; `JobAttempt.listen` is the other end."""
-
     async def send(self, job_id: str, signal: Signal) -> bool:
         """Store a signal once; return False if the job has ended."""
         ...
@@ -74,8 +60,6 @@ class Signals(Protocol):
 
 
 class JobIndex(Protocol):
-    """Finds and counts jobs."""
-
     async def get(self, job_id: str) -> StoredJob | None:
         """Return a job; None if unknown or swept."""
         ...
@@ -84,22 +68,17 @@ class JobIndex(Protocol):
         """Return a thread's work, newest first, at most `limit` in each state, without swept jobs."""
         ...
 
-    async def is_live(self, repo_id: int, number: int) -> bool:
-        """Whether a thread has unfinished work."""
-        ...
+    async def is_live(self, repo_id: int, number: int) -> bool: ...
 
     async def live_jobs(self, installation: int, repo_ids: Collection[int] = ()) -> tuple[StoredJob, ...]:
         """Return an installation's unfinished work, oldest first.
 
         Args:
-            installation: its id.
             repo_ids: empty for all repositories.
         """
         ...
 
-    async def live_ids(self) -> frozenset[str]:
-        """Return the ids of unfinished work."""
-        ...
+    async def live_ids(self) -> frozenset[str]: ...
 
     async def backlog(self) -> Backlog:
         """Count unfinished jobs. Does not scan finished ones."""
@@ -109,8 +88,6 @@ class JobIndex(Protocol):
 
 
 class EngineUpkeep(Protocol):
-    """Maintenance of the engine."""
-
     async def check(self) -> None:
         """Write to the disk as for a job."""
         ...
@@ -121,19 +98,16 @@ class EngineUpkeep(Protocol):
         Ids stay, so that redeliveries are recognized.
 
         Args:
-            keep_days: minimum age.
             most: number of ended jobs to keep; older ones are deleted regardless of age.
         """
         ...
 
 
 class JobEngine(Inbox, Signals, JobIndex, JobRecords, EngineUpkeep, Protocol):
-    """All interfaces of the engine but `RunHistory`."""
+    pass
 
 
 class RunHistory(Protocol):
-    """Queries of the dashboard, and run logs."""
-
     async def find_runs(self, query: RunQuery) -> tuple[StoredJob, ...]:
         """Return the selected work, newest first, without swept jobs."""
         ...
@@ -143,13 +117,7 @@ class RunHistory(Protocol):
         ...
 
     async def save_log(self, job: Job, body: bytes, *, cost_usd: float | None) -> None:
-        """Store a run's log in place of an earlier one.
-
-        Args:
-            job: the job.
-            body: the log.
-            cost_usd: None if unknown.
-        """
+        """Store a run's log in place of an earlier one."""
         ...
 
     async def load_log(self, job_id: str) -> bytes | None: ...
@@ -158,32 +126,19 @@ class RunHistory(Protocol):
         """Return costs by week, latest first, and repository.
 
         Args:
-            since: the first week's number.
             repo_ids: None for all.
         """
         ...
 
 
 class Schedules(Protocol):
-    """Schedules of recipes."""
-
     async def save(self, repo: Repo, installation: int, crons: Mapping[str, str]) -> None:
-        """Replace a repository's schedules; unchanged ones keep their due time.
-
-        Args:
-            repo: the repository.
-            installation: its installation.
-            crons: by recipe.
-        """
+        """Replace a repository's schedules; unchanged ones keep their due time."""
         ...
 
-    async def prune(self, installation: int, repo_ids: Collection[int]) -> None:
-        """Delete the schedules of an installation's other repositories."""
-        ...
+    async def prune(self, installation: int, repo_ids: Collection[int]) -> None: ...
 
-    async def installations(self) -> frozenset[int]:
-        """Return the installations with schedules."""
-        ...
+    async def installations(self) -> frozenset[int]: ...
 
     async def start_due(self) -> int:
         """Store a job for each due recipe, once among all processes; return their number. Skips missed times."""
@@ -193,9 +148,7 @@ class Schedules(Protocol):
 class Ledger(Protocol):
     """Facts about threads: labels, notices, job counts."""
 
-    async def save_label(self, label: LabelGrant) -> None:
-        """Store a label, unless a newer setting of it is stored."""
-        ...
+    async def save_label(self, label: LabelGrant) -> None: ...
 
     async def labels(self, repo_id: int, number: int) -> tuple[LabelGrant, ...]: ...
 
@@ -235,8 +188,6 @@ class Ledger(Protocol):
 
 
 class JobHandler(Protocol):
-    """Runs jobs for the engine."""
-
     async def handle(self, attempt: JobAttempt) -> Disposition:
         """Run a job; if cancelled, it runs again later.
 
@@ -277,7 +228,6 @@ class JobAttempt(Protocol):
         A signal that was not delivered keeps the job from being parked.
 
         Args:
-            hear: called once with each signal.
             steps: returns the agent's number of steps; progress clears a job of its deaths.
         """
         ...
@@ -288,7 +238,6 @@ class JobEnded:
     """The job is over.
 
     Attributes:
-        state: a final state.
         owed: seconds until the end is reported; None if it is done.
     """
 
@@ -303,7 +252,6 @@ class JobParked:
 
     Attributes:
         until: seconds since the epoch, when it runs anyway.
-        request_id: the request whose answer ends the wait; empty if none.
     """
 
     until: float
@@ -312,11 +260,7 @@ class JobParked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReleased:
-    """The job runs again from its start; this attempt does not count.
-
-    Attributes:
-        held_seconds: delay.
-    """
+    """The job runs again from its start; this attempt does not count."""
 
     held_seconds: float = 0.0
 
@@ -330,8 +274,6 @@ class PendingReport:
 
     Attributes:
         job: None if this version cannot read it.
-        since: seconds since the epoch.
-        tries: including this one.
     """
 
     job: Job | None
@@ -347,7 +289,6 @@ _REPORT_RETRY_DELAYS = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600
 
 
 def report_pause(tries: int) -> float:
-    """Return the seconds before the next attempt to report."""
     return _REPORT_RETRY_DELAYS[min(tries, len(_REPORT_RETRY_DELAYS) - 1)]
 
 
@@ -371,5 +312,4 @@ _DEATH_RETRY_DELAYS = (0.0, 0.0, 60.0, 0.0, 60.0, 300.0, 900.0, 3600.0)
 
 
 def death_pause(deaths: int) -> float:
-    """Return the seconds before a job with so many deaths runs again."""
     return _DEATH_RETRY_DELAYS[min(deaths, len(_DEATH_RETRY_DELAYS) - 1)]

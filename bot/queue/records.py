@@ -27,9 +27,7 @@ class StoredJob:
     """A job in the queue. Times are seconds since the epoch.
 
     Attributes:
-        reason: for its end; may be empty.
         attempts: since its last wait.
-        finished_at: None if unfinished.
         until: end of the wait; None unless waiting.
     """
 
@@ -44,11 +42,7 @@ class StoredJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """Unfinished jobs.
-
-    Attributes:
-        oldest_seconds: age of the oldest job that never ran; 0 if none.
-    """
+    """Unfinished jobs."""
 
     by_state: Mapping[JobState, int]
     oldest_seconds: float
@@ -63,7 +57,6 @@ class Signal:
 
     Attributes:
         text: the message for the agent, or the reason to stop.
-        by: the sender's login.
         id: a repeated id is stored once.
     """
 
@@ -78,9 +71,7 @@ class RunQuery:
     """A query for work; the newest come first.
 
     Attributes:
-        states: empty for all.
         repository: `owner/name` or one of the two; empty for all.
-        person: login; empty for all.
         repo_ids: None for all.
     """
 
@@ -98,8 +89,6 @@ class WeekCost:
 
     Attributes:
         week: number since 1970; weeks begin on Monday.
-        cost_usd: sum of the known costs.
-        unknown: number of runs without a known cost.
     """
 
     repository: str
@@ -113,12 +102,10 @@ _DAYS_TO_MONDAY = 3  # 1970 began on a Thursday
 
 
 def week_of(at: float) -> int:
-    """Return the number of the UTC week of a time."""
     return (int(at // 86_400) + _DAYS_TO_MONDAY) // 7
 
 
 def week_start(week: int) -> float:
-    """Return the start of a week in seconds since the epoch."""
     return (week * 7 - _DAYS_TO_MONDAY) * 86_400.0
 
 
@@ -127,15 +114,11 @@ WaitKind = Literal["permission", "question", "publication", "plan"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A request to a person.
+    """A request for a user's approval or answer.
 
     Attributes:
         kind: `publication`: of protected files; `plan`: to be carried out.
-        request_id: hexadecimal digits.
-        reason: or the question.
-        preview: a diff or a command.
         bound_to: a commit; another head invalidates the request.
-        until: seconds since the epoch.
         tree_sha: for a publication: the approved git tree.
         like: command patterns that approval can extend to for the rest of the run.
     """
@@ -150,7 +133,6 @@ class Request:
     like: tuple[str, ...] = ()
 
     def has_id(self, request_id: str) -> bool:
-        """Whether an id, in full or abbreviated, is this request's."""
         return self.request_id.startswith(request_id.lower())
 
 
@@ -160,8 +142,6 @@ class ApprovalAnswer:
 
     Attributes:
         approved: for a question: whether it is answered.
-        note: the answer, or a comment for the agent.
-        like: command patterns approved for the rest of the run.
     """
 
     request_id: str
@@ -197,8 +177,6 @@ class RequestView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitHubPost:
-    """A comment or check run on GitHub."""
-
     id: int
     url: str
 
@@ -209,7 +187,6 @@ class CommentRecord:
 
     Attributes:
         requests: attempts to create it; after more than one there may be two.
-        posted: None until GitHub returns its id.
         below: whether it was posted on the pull request because its review thread is gone.
     """
 
@@ -220,13 +197,7 @@ class CommentRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRecord:
-    """A job's check run.
-
-    Attributes:
-        head_sha: None without a check run.
-        requests: attempts to create it; after more than one there may be two.
-        posted: None until GitHub returns its id.
-    """
+    """A job's check run."""
 
     head_sha: str | None = None
     requests: int = 0
@@ -245,10 +216,8 @@ class RecordedEnding:
     """The final report of a job.
 
     Attributes:
-        body: the comment.
         check: None for none, or if another version wrote it.
         proven: whether the user's access is known; otherwise it is checked before posting.
-        notice: an additional comment for the user; may be empty.
     """
 
     state: JobState
@@ -263,9 +232,7 @@ class ApprovalsRecord:
     """A job's requests and their answers.
 
     Attributes:
-        waiting: the current or last request.
         shown: displayed requests by id.
-        answers: first answer to each request by id, newest first.
         alike_void: whether a push ended approvals of similar commands.
     """
 
@@ -280,7 +247,6 @@ class RunResult:
     """A finished run.
 
     Attributes:
-        base_sha: its base commit.
         tree_sha: the git tree that the patch must reproduce.
     """
 
@@ -295,10 +261,7 @@ class Outage:
     """An outage of the model service during a job.
 
     Attributes:
-        since: first failure, in seconds since the epoch.
-        tries: number of waits.
         steps: the run's steps at the failure; further steps end the outage.
-        until: time of the next attempt.
     """
 
     since: float
@@ -309,8 +272,6 @@ class Outage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitHubOutage:
-    """First and last failed request to GitHub, in seconds since the epoch."""
-
     since: float
     last: float
 
@@ -325,13 +286,9 @@ class JobRecord:
         parts: further comments by name, for content too long for the status comment.
         generation: identifies the current files among stored ones.
         bound: whether the permission is for `base_sha` only.
-        continues: the pull request that it continues; 0 for none.
         branch_number: its number among the branches that fix one workflow run.
         progress: as of the start of the agent; the session log has the rest.
-        denied: calls denied because nobody could approve.
         answering: the request that an `approve`, `deny` or `continue` addresses; empty after a `stop` with live jobs.
-        undoing: the commit that an `undo` reverts.
-        leads_to: the job that an event started.
     """
 
     seen: bool = False
@@ -365,11 +322,7 @@ class JobRecord:
 
 
 class JobRecords(Protocol):
-    """Stores job records."""
-
-    async def record(self, job_id: str) -> JobRecord:
-        """Return a job's record, empty if none."""
-        ...
+    async def record(self, job_id: str) -> JobRecord: ...
 
     async def update(self, job_id: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
         """Replace a job's record by `change(record)` durably, in one transaction.
@@ -383,8 +336,6 @@ T = TypeVar("T")
 
 
 class StoredPart(Generic[T]):
-    """A part of a stored record."""
-
     def __init__(
         self,
         records: JobRecords,
@@ -398,14 +349,11 @@ class StoredPart(Generic[T]):
         return self._get(await self._records.record(self._job_id))
 
     async def update(self, change: Callable[[T], T]) -> T:
-        """Replace the part by `change(part)`."""
         after = await self._records.update(self._job_id, lambda record: self._put(record, change(self._get(record))))
         return self._get(after)
 
 
 class StoredRecord(StoredPart[JobRecord]):
-    """A stored job record."""
-
     def __init__(self, records: JobRecords, job_id: str) -> None:
         super().__init__(records, job_id, lambda record: record, lambda _, record: record)
 
@@ -422,7 +370,6 @@ class StoredRecord(StoredPart[JobRecord]):
         return self._part(lambda record: record.published, lambda record, value: replace(record, published=value))
 
     def part(self, name: str) -> RecordPart[CommentRecord]:
-        """Return the part of a further comment."""
         return self._part(
             lambda record: record.parts.get(name, CommentRecord()),
             lambda record, part: replace(record, parts={**record.parts, name: part}),
@@ -467,7 +414,6 @@ def encode_record(record: JobRecord, *, over: str | None = None) -> str:
     """Serialize a record, including lone surrogates, which patches and model output may contain.
 
     Args:
-        record: the record.
         over: the text that it replaces; its fields unknown to this version are kept.
 
     Raises:
@@ -506,9 +452,7 @@ def _merge(stored: Any, read: Any, written: Any) -> Any:  # noqa: ANN401 - parse
     """Merge into the stored JSON; keep fields that this version does not know.
 
     Args:
-        stored: stored JSON.
         read: `stored` as decoded and encoded by this version.
-        written: `read` after a change.
     """
     if written == read:
         return stored

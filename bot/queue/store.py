@@ -230,7 +230,6 @@ class Transaction:
     """An atomic change of rows and queues.
 
     Attributes:
-        rows: the connection.
         now: seconds since the epoch.
         jobs_of_repository: limit of parallel jobs of a repository; None for none.
     """
@@ -245,12 +244,8 @@ class Transaction:
         """Enqueue a workflow once for each id.
 
         Args:
-            workflow: its name.
             workflow_id: a repeated id is ignored.
-            queue: the queue.
             partition: None for a queue without partitions.
-            delay: in seconds.
-            args: its arguments.
         """
         request = WorkItem(workflow=workflow, id=workflow_id, queue=queue, partition=partition, delay=delay, args=args)
         self._client.enqueue_in_transaction(self.rows, request.options, *args)
@@ -298,8 +293,6 @@ class JobStore:
     survive a power cut.
 
     Attributes:
-        name: the address without its password.
-        path: None for PostgreSQL.
         arrival_thread: a thread that never waits for other transactions' locks.
     """
 
@@ -310,8 +303,6 @@ class JobStore:
 
         Args:
             url: `sqlite:///path` or `postgresql://user:password@host/database`.
-            clock: seconds since the epoch.
-            jobs_of_repository: limit of parallel jobs of a repository; None for none.
 
         Raises:
             QueueError: unusable, or of a newer version.
@@ -359,7 +350,6 @@ class JobStore:
         return await asyncio.get_running_loop().run_in_executor(self._readers, read)
 
     def run_sync(self, operation: Callable[[Transaction], T]) -> T:
-        """Run a transaction in this thread."""
         with self.map_errors():
             for tries_left in reversed(range(_MAX_TRIES)):
                 try:
@@ -381,7 +371,6 @@ class JobStore:
             return [self._run_one(rows, operation) for operation in operations]
 
     def _run_one(self, rows: Connection, operation: Callable[[Transaction], Any]) -> Any:  # noqa: ANN401 - or its error
-        """Run an operation in a savepoint; return its result or its error."""
         point = rows.begin_nested()
         try:
             with self.map_errors():
@@ -426,7 +415,6 @@ class JobStore:
         await asyncio.to_thread(self.close_sync)
 
     def close_sync(self) -> None:
-        """Close all connections from this thread."""
         self.arrival_thread.shutdown()
         self._threads.shutdown()
         self._readers.shutdown()
@@ -572,7 +560,6 @@ def _migrations() -> Config:
 
 
 def _is_current(rows: Connection, migrations: Config) -> bool:
-    """Whether the tables have this version; False for older ones or none."""
     scripts = ScriptDirectory.from_config(migrations)
     if not sa.inspect(rows).has_table("alembic_version"):
         return False
@@ -586,7 +573,6 @@ def _is_current(rows: Connection, migrations: Config) -> bool:
 
 
 def _is_retryable(error: DBAPIError) -> bool:
-    """Whether a retry of the transaction may succeed."""
     state = getattr(error.orig, "sqlstate", None)
     # https://www.postgresql.org/docs/current/errcodes-appendix.html: serialization_failure, deadlock_detected,
     # unique_violation (of two concurrent inserts).
@@ -614,7 +600,6 @@ class BatchRunner(Generic[A, R]):
         self._waiting: list[tuple[A, asyncio.Future[R]]] = []
 
     async def submit(self, item: A) -> R:
-        """Process an item and return its result."""
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         with self._lock:
             if not self._waiting:
@@ -659,8 +644,6 @@ def _set_results(results: Sequence[tuple[asyncio.Future[R], R | BaseException]])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkItem:
-    """A workflow to enqueue; see `Transaction.enqueue`."""
-
     workflow: str
     id: str
     queue: str
@@ -690,7 +673,6 @@ SELECT pg_try_advisory_xact_lock(hashtextextended(name, 0)) FROM json_array_elem
 
 
 def try_locks(rows: Connection, names: Sequence[str]) -> list[bool]:
-    """Try to acquire each lock until the transaction ends; return which succeeded."""
     if rows.dialect.name != "postgresql":
         return [True] * len(names)
     return list(rows.exec_driver_sql(_TRY_LOCKS, (to_json(names).decode(),)).scalars())
@@ -708,11 +690,7 @@ def insert_rows(
     SQLAlchemy and DBOS would take about a millisecond of processor time for a job and its workflow.
 
     Args:
-        rows: the connection.
-        table: its name.
         values: at least one row, all with the same columns.
-        computed: additional columns and expressions over the row `new`.
-        more: end of the statement.
     """
     statement = _insert_statement(rows.dialect.name, table, tuple(values[0]), computed)
     return rows.exec_driver_sql(statement + suffix, (to_json(values).decode(),))

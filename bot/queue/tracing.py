@@ -32,7 +32,6 @@ def bind_job(job: Job, *, attempt: int | None = None) -> Iterator[None]:
     """Add the job to log lines and spans of the body, and of tasks and threads started there.
 
     Args:
-        job: the job.
         attempt: None if no worker runs it.
     """
     names = {"job": job.id, "delivery": job.delivery_id, "repository": job.repo.full_name, "repository_id": job.repo.id}
@@ -64,7 +63,6 @@ _TRACE_BYTES, _SPAN_BYTES = 16, 8
 
 
 def root_span_context(job: Job) -> SpanContext:
-    """Return the parent of all spans of a job."""
     digest = hashlib.sha256(f"codepilot trace {job.id}".encode()).digest()
     return SpanContext(
         trace_id=int.from_bytes(digest[:_TRACE_BYTES], "big"),

@@ -68,13 +68,12 @@ _SUSPECT_SECONDS = 5.0
 _OTHER_VERSION_DELAY_SECONDS = 30.0
 
 _OTHER_VERSION_SECONDS = 24 * 3600.0
-"""How long an unreadable job is left to workers of another version, and the delay between attempts."""
+"""Delay between attempts at an unreadable job, which is left to workers of another version."""
 
 _FINAL_STATES = tuple(state for state in JobState if not TRANSITIONS[state])
 
 
 def accept(tx: Transaction, job: Job, held_seconds: float, state: JobState = JobState.QUEUED) -> bool:
-    """Store a job and enqueue it if it may run; return False if its id or delivery is known."""
     lock(tx, job.lane, job.repo.id, job.thread.key)
     values: dict[str, Any] = build_row(job, tx.now, held_seconds) | {"state": state}
     statement = _insert_statement(tx.rows.dialect.name, state == JobState.QUEUED and not has_limit(tx, job.lane))
@@ -110,7 +109,6 @@ def build_row(job: Job, now: float, held_seconds: float) -> dict[str, str | int 
 
 
 def restore(tx: Transaction, job: Job, record: JobRecord, until: float) -> None:
-    """Store a waiting job, unless it is known."""
     if accept(tx, job, 0.0, JobState.WAITING):
         change(tx, job.id, begun_at=tx.now, waits_until=until, leg=1)
         _change_record(tx, job.id, lambda _: record)
@@ -118,14 +116,12 @@ def restore(tx: Transaction, job: Job, record: JobRecord, until: float) -> None:
 
 
 def release_hold(tx: Transaction, job_id: str) -> str | None:
-    """Let a held job run; return its delayed workflow, if any."""
     row = _lock_row(tx, job_id)
     change(tx, job_id, held_until=0.0)
     return workflow_id(job_id, row.leg) if row.released and row.held_until > tx.now else None
 
 
 def begin(tx: Transaction, job_id: str, leg: int, worker: str) -> tuple[Job, int, int] | None:
-    """Assign a job to a worker; return it with its attempt and its deaths, or None if it is not to run."""
     row = _lock_row(tx, job_id)
     if row.leg != leg or row.state not in {JobState.QUEUED, JobState.RUNNING}:
         return None
@@ -199,14 +195,12 @@ def wake(tx: Transaction, job_id: str, leg: int | None = None) -> bool:
 
 
 def finish(tx: Transaction, row: sa.Row[Any], state: JobState, reason: str, report_delay: float | None) -> None:
-    """End a worker's job; `owed` is the delay of its report, None for none."""
     _end(tx, row, state, reason)
     if report_delay is not None:
         schedule_report(tx, row.id, report_delay)
 
 
 def cancel(tx: Transaction, job_id: str, state: JobState, reason: str, ending: RecordedEnding | None) -> bool:
-    """End a job without a worker; see `Inbox.cancel`."""
     _check_final(job_id, state)
     row = _lock_row(tx, job_id)
     if row.state not in {JobState.QUEUED, JobState.WAITING} or record(tx, job_id).ending is not None:
@@ -240,7 +234,6 @@ def record_steps(tx: Transaction, job_id: str, steps: int) -> None:
 
 
 def send(tx: Transaction, job_id: str, signal: Signal) -> bool:
-    """Store a signal once; return False if the job has ended."""
     if not TRANSITIONS[JobState(_lock_row(tx, job_id).state)]:
         return False
     number = last_signal_number(tx, job_id) + 1
@@ -253,13 +246,11 @@ def send(tx: Transaction, job_id: str, signal: Signal) -> bool:
 
 
 def last_signal_number(tx: Transaction, job_id: str) -> int:
-    """Return the number of the last signal, or 0."""
     newest = sa.select(sa.func.coalesce(sa.func.max(SIGNALS.c.number), 0)).where(SIGNALS.c.job_id == job_id)
     return int(tx.rows.execute(newest).scalar_one())
 
 
 def signals(tx: Transaction, job_id: str, after: int) -> tuple[tuple[int, Signal], ...]:
-    """Return the signals after a number, in order."""
     query = sa.select(SIGNALS).where(SIGNALS.c.job_id == job_id, SIGNALS.c.number > after).order_by(SIGNALS.c.number)
     return tuple(
         (row.number, Signal(kind=row.kind, text=row.text, by=row.sender, id=row.id)) for row in tx.rows.execute(query)
@@ -267,13 +258,11 @@ def signals(tx: Transaction, job_id: str, after: int) -> tuple[tuple[int, Signal
 
 
 def schedule_report(tx: Transaction, job_id: str, delay: float) -> None:
-    """Schedule the report of a job's end."""
     tx.rows.execute(insert(tx, REPORTS).values(job_id=job_id, since=tx.now, tries=0).on_conflict_do_nothing())
     tx.enqueue(REPORT, f"{job_id}-told-0", REPORT_QUEUE, None, delay, job_id)
 
 
 def claim_report(tx: Transaction, job_id: str) -> PendingReport | None:
-    """Claim a job's report; return None if it is done."""
     _lock_row(tx, job_id)
     row = tx.rows.execute(
         sa.select(REPORTS.c.since, REPORTS.c.tries, JOBS.c.body)
@@ -291,11 +280,6 @@ def claim_report(tx: Transaction, job_id: str) -> PendingReport | None:
 
 
 def check_report(tx: Transaction, report: PendingReport) -> None:
-    """Check that the report is still this worker's.
-
-    Raises:
-        LeaseLostError: another worker has claimed it.
-    """
     _lock_row(tx, report.job_id)
     if tx.rows.execute(sa.select(REPORTS.c.tries).where(REPORTS.c.job_id == report.job_id)).scalar() != report.tries:
         raise LeaseLostError(f"the ending of job {report.job_id} is no longer this worker's; another one tells it")
@@ -308,14 +292,12 @@ def finish_report(tx: Transaction, report: PendingReport) -> None:
 
 
 def postpone_report(tx: Transaction, report: PendingReport) -> None:
-    """Retry a report after a growing delay."""
     check_report(tx, report)
     delay = report_pause(report.tries)
     tx.enqueue(REPORT, f"{report.job_id}-told-{report.tries}", REPORT_QUEUE, None, delay, report.job_id)
 
 
 def active_executors(tx: Transaction) -> frozenset[str]:
-    """Return the DBOS executors with running workflows."""
     table = "dbos.workflow_status" if tx.rows.dialect.name == "postgresql" else "workflow_status"
     # DBOS's client would read whole workflows, and on SQLite, where it uses no index, also ended ones.
     query = f"SELECT DISTINCT executor_id FROM {table} WHERE status = 'PENDING' AND application_name = :ours"  # noqa: S608 - ours
@@ -324,7 +306,6 @@ def active_executors(tx: Transaction) -> frozenset[str]:
 
 
 def _give_up(tx: Transaction, row: sa.Row[Any], deaths: int) -> bool:
-    """End a job without a report after too many deaths; return whether it did."""
     if deaths < MAX_REPORT_DEATHS:
         return False
     reason = f"{deaths} workers died while running it, the last while only reporting that"
@@ -334,7 +315,6 @@ def _give_up(tx: Transaction, row: sa.Row[Any], deaths: int) -> bool:
 
 
 def _postpone(tx: Transaction, row: sa.Row[Any], seconds: float) -> bool:
-    """Requeue a job with a delay, if positive; return whether it did."""
     if seconds <= 0:
         return False
     _requeue(tx, row, held_until=tx.now + seconds)
@@ -371,7 +351,6 @@ def _move(tx: Transaction, row: sa.Row[Any], to: JobState, **values: object) -> 
 def _change_record(
     tx: Transaction, job_id: str, change: Callable[[JobRecord], JobRecord]
 ) -> tuple[JobRecord, JobRecord]:
-    """Update a record; return the old and the new one."""
     stored = _stored_record(tx, job_id)
     before = decode_record(stored) if stored is not None else JobRecord()
     after = change(before)
@@ -455,7 +434,6 @@ def fill_repository(tx: Transaction, repo_id: int) -> None:
 
 
 def find_repositories_to_fill(tx: Transaction) -> tuple[int, ...]:
-    """Return the repositories with jobs to enqueue, e.g. after a change of the limit."""
     repo_ids = tx.rows.execute(sa.select(JOBS.c.repo_id).distinct().where(*_WAITING)).scalars().all()
     return tuple(repo_id for repo_id in repo_ids if _free_places(tx, repo_id) > 0)
 
@@ -468,7 +446,6 @@ def _fill(tx: Transaction, repo_id: int) -> None:
 
 
 def _free_places(tx: Transaction, repo_id: int, *, excluded: str = "") -> float:
-    """Return the number of free places of a repository."""
     if tx.jobs_of_repository is None:
         return math.inf
     used = tx.rows.execute(_TAKEN, {"in_repo": repo_id, "besides": excluded, "now": tx.now}).scalar_one()
@@ -476,7 +453,6 @@ def _free_places(tx: Transaction, repo_id: int, *, excluded: str = "") -> float:
 
 
 def _lock_oldest(tx: Transaction, repo_id: int) -> sa.Row[Any] | None:
-    """Return a repository's next job, with its thread locked."""
     previous_id = ""
     while (row := tx.rows.execute(_OLDEST, {"in_repo": repo_id}).one_or_none()) is not None and row.id != previous_id:
         if not tx.lock(lock_name("work", repo_id, row.thread)):
@@ -569,7 +545,6 @@ def charge_death(tx: Transaction, job_id: str, worker: str) -> int:
 
 
 def count_deaths(tx: Transaction, job_id: str) -> int | None:
-    """Return the number of charged deaths; None for no suspect."""
     return tx.rows.execute(_COUNT, {"of_job": job_id}).scalar()
 
 

@@ -72,12 +72,8 @@ class DurableWorker:
     """Runs jobs of a database until cancelled; one in a process, as DBOS requires.
 
     Args:
-        store: the caller closes it.
         jobs_at_once: parallel jobs of one installation, without the extra places for others.
         drain_seconds: time for running jobs to end after cancellation.
-
-    Attributes:
-        draining: whether the worker is stopping.
     """
 
     def __init__(
@@ -190,7 +186,6 @@ class DurableWorker:
             )
 
     async def _recover(self, slot: int) -> int:
-        """Take over jobs of dead workers; return the number of other workers."""
         executors = await self._store.run(transitions.active_executors) - {_executor(slot)}
         for executor in executors:
             async with self._slots.claim_vacant(int(executor.removeprefix(_executor("")))) as is_dead:
@@ -204,7 +199,6 @@ class DurableWorker:
             await self._store.run(partial(transitions.fill_repository, repo_id=repo_id))
 
     async def run_job(self, job_id: str, number: int) -> None:
-        """Run one leg of a job, for its workflow."""
         await self._run_task(self._run_job(Lease(job_id=job_id, number=number, worker=self._name)))
 
     async def _run_task(self, work: Coroutine[Any, Any, object]) -> None:
@@ -269,7 +263,6 @@ class DurableWorker:
         await self._store.run(apply)
 
     async def report(self, job_id: str) -> None:
-        """Post a pending report, for its workflow."""
         await self._run_task(self._report(job_id))
 
     async def _report(self, job_id: str) -> None:
@@ -284,7 +277,6 @@ class DurableWorker:
             log.warning("job %s: another worker tells its ending; this one stops", job_id)
 
     async def wake(self, job_id: str, leg: int) -> None:
-        """Queue a job whose wait is over, for its workflow."""
         await self._run_task(self._store.run(lambda tx: transitions.wake(tx, job_id, leg)))
 
 
@@ -327,12 +319,7 @@ class _Attempt:
 
 
 def recovery_pause(workers: int, chance: float) -> float:
-    """Return the seconds until the next recovery, so that all workers together check a few times a second.
-
-    Args:
-        others: number of workers with jobs.
-        chance: a random number from 0 to 1.
-    """
+    """Return the seconds until the next recovery, so that all workers together check a few times a second."""
     share = workers / _PARALLEL_RECOVERIES
     return _RECOVERY_SECONDS if share <= 1 else _RECOVERY_SECONDS * share * (0.5 + chance)
 
@@ -382,21 +369,16 @@ class Slots(Protocol):
         """
         ...
 
-    async def has_slot(self) -> bool:
-        """Whether this process still has its slot."""
-        ...
+    async def has_slot(self) -> bool: ...
 
     def claim_vacant(self, number: int) -> AbstractAsyncContextManager[bool]:
         """Yield whether a slot is vacant, so that its worker is dead, and keep it so during the body."""
         ...
 
-    async def close(self) -> None:
-        """Release the slot."""
-        ...
+    async def close(self) -> None: ...
 
 
 def open_slots(store: JobStore) -> Slots:
-    """Return the slots of a database's workers."""
     return PostgresSlots(store.url) if store.path is None else FileSlots(store.path.resolve().parent / "workers")
 
 

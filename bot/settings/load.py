@@ -76,7 +76,6 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 def survey(environ: Mapping[str, str] | None = None) -> Survey:
-    """Read the settings of `codepilot serve`, and their problems."""
     reader = Reader(_take_environment(environ))
     service, agent = _complete_addresses(reader.read_fields(Settings)), reader.read_agent()
     reader.require_together(*_OAUTH_SETTINGS)
@@ -103,11 +102,6 @@ def load_action(environ: Mapping[str, str] | None = None) -> ActionSettings:
 
 
 def survey_action(environ: Mapping[str, str] | None = None) -> ActionSurvey:
-    """Read the settings of `codepilot act`, and their problems.
-
-    Raises:
-        OutsideActionsError: not a workflow step.
-    """
     env = _take_environment(environ)
     data_dir = AGENT["data_dir"].name
     if (temporary := env.get("RUNNER_TEMP")) and not env.get(data_dir):
@@ -222,7 +216,6 @@ class Reader:
         return values
 
     def require_together(self, *settings: Setting) -> None:
-        """Report a problem if only some of these are set."""
         if not self._invalid.isdisjoint(settings):
             return
         missing = [setting for setting in settings if not self._text_of(setting)]
@@ -231,7 +224,6 @@ class Reader:
             self._report_missing(missing[0], f"{present.name} is, and has no effect without it.")
 
     def read_agent(self) -> AgentSettings:
-        """Read the agent's settings, with defaults for invalid ones."""
         agent = AgentSettings(**self.read_fields(AgentSettings))
         provider, address, own_key = agent.provider, AGENT["base_url"], AGENT["base_url_key"]
         key = PROVIDER_KEYS.get(provider)
@@ -257,7 +249,6 @@ class Reader:
         return replace(agent, outage_seconds=_ACTION_OUTAGE) if self._inputs else agent
 
     def read_action(self) -> tuple[ActionInputs, AgentSettings]:
-        """Read the Action's inputs and the agent's settings, with defaults for invalid ones."""
         inputs, agent = ActionInputs(**self.read_fields(ActionInputs)), self.read_agent()
         has_key = inputs.session_key or agent.api_key or INPUTS["session_key"] in self._invalid
         if inputs.approvals == "artifact" and not has_key:
@@ -343,10 +334,6 @@ def variables_of(setting: Setting) -> tuple[str, ...]:
 def read_file(path: Path, settings: Collection[Setting]) -> dict[str, str]:
     """Read the settings file into a mapping by variable.
 
-    Args:
-        path: the file.
-        settings: those allowed in it.
-
     Raises:
         ValueError: unreadable; a clause without the setting's name.
         ConfigError: invalid keys or values, or a secret in a file open to every user.
@@ -373,7 +360,6 @@ def read_file(path: Path, settings: Collection[Setting]) -> dict[str, str]:
 
 
 def _as_text(setting: Setting, value: object) -> str:
-    """Convert a YAML value to the text of a variable."""
     if isinstance(value, dict):
         value = [f"{_scalar_text(name)}={_scalar_text(item)}" for name, item in value.items()]
     text = setting.separator.join(_scalar_text(item) for item in (value if isinstance(value, list) else [value]))

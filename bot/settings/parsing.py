@@ -100,7 +100,6 @@ def database_url(text: str) -> SecretStr:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Parse unique names."""
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
@@ -116,12 +115,10 @@ def proxies(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, .
 
 
 def triggers(text: str) -> tuple[str, ...]:
-    """Parse trigger words."""
     return tuple(dict.fromkeys(trigger_word(part.strip()) for part in text.split(",")))
 
 
 def command_patterns(text: str) -> tuple[str, ...]:
-    """Parse command patterns."""
     parts = (part.strip() for part in re.split(r"[;\n]", text))
     return tuple(dict.fromkeys(command_pattern(part) for part in parts if part))
 
@@ -143,14 +140,12 @@ def _strip_and_match(parts: Iterable[str], pattern: str, must: str) -> list[str]
 
 
 def repository(text: str) -> str:
-    """Parse `owner/name`."""
     if not _REPOSITORY.fullmatch(text):
         raise ValueError(f"must be owner/name, not {text!r}")
     return text
 
 
 def trusted_bots(text: str) -> TrustedBots:
-    """Parse user ids and App logins."""
     must = (
         "must be names of Apps' accounts, which end in `[bot]`, or numeric user ids, separated by commas (`*` is not "
         "allowed)"
@@ -163,7 +158,6 @@ def trusted_bots(text: str) -> TrustedBots:
 
 
 def logins(text: str) -> frozenset[str]:
-    """Parse people's logins."""
     must = "must be logins separated by commas, without `@`, teams or bots (those belong in CODEPILOT_TRUSTED_BOTS)"
     return frozenset(part.casefold() for part in _strip_and_match(text.split(","), _LOGIN, must))
 
@@ -184,7 +178,6 @@ def directories(text: str) -> tuple[Path, ...]:
 
 
 def network(text: str) -> Network:
-    """Parse hosts and `registries`, or `off`."""
     return Network.of(*text.split(","))
 
 
@@ -261,14 +254,12 @@ def read_private_key(text: str) -> SecretStr:
 
 
 def branch(text: str) -> str:
-    """Check a branch name."""
     if not is_safe_branch(text) or text.startswith("refs/"):
         raise ValueError(f"must be the name of a branch, such as main, not {text!r}")
     return text
 
 
 def branch_prefix(text: str) -> str:
-    """Check a prefix of branch names."""
     if not _BRANCH_PREFIX.fullmatch(text) or not is_safe_branch(f"{text}x") or text.startswith("refs/"):
         raise ValueError(
             f"must be at most 60 letters, digits and ./_- with / or - at its end, such as bots/codepilot/, not {text!r}"
@@ -295,7 +286,6 @@ def repository_file(text: str) -> str:
 
 
 def recipe(text: str) -> str:
-    """Check a recipe name."""
     if not is_recipe_name(text):
         raise ValueError(
             f"must be the name of a file in {RECIPE_DIR}/ without .md, at most 40 lower-case letters, digits and -, "
@@ -305,7 +295,6 @@ def recipe(text: str) -> str:
 
 
 def artifact(text: str) -> str:
-    """Check an artifact name."""
     if not _ARTIFACT.fullmatch(text):
         raise ValueError(f"must be the name of an artifact, such as codepilot-session-12, not {text[:_MAX_PATH]!r}")
     return text
