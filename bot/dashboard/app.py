@@ -80,12 +80,7 @@ Handler = Callable[[web.Request, PageViewer], Awaitable[web.StreamResponse]]
 
 
 class Dashboard:
-    """Request handlers of the pages.
-
-    Args:
-        people: GitHub sign-in; None if only the operator signs in.
-        proxies: proxies with trusted `X-Forwarded-For`.
-    """
+    """Request handlers of the pages; `proxies` have a trusted `X-Forwarded-For`."""
 
     def __init__(
         self,
@@ -99,7 +94,6 @@ class Dashboard:
         self._proxies = proxies
 
     def mount(self, app: web.Application) -> None:
-        """Mount the dashboard in an application."""
         own = web.Application(middlewares=[_add_headers])
         own.router.add_get("", self._require_sign_in(self._queue))
         own.router.add_get("/runs", self._require_sign_in(self._runs))
@@ -388,7 +382,6 @@ _TEMPLATES.filters["duration"] = duration
 
 
 def render(template: str, **values: object) -> str:
-    """Render a page as HTML."""
     return _TEMPLATES.get_template(template).render(values)
 
 
@@ -418,12 +411,7 @@ class LivePages:
 
     @asynccontextmanager
     async def subscribe(self, who: str, run: str) -> AsyncIterator[Callable[[float], AsyncIterator[bytes]] | None]:
-        """Yield the events for a page; None if there are too many pages.
-
-        Args:
-            who: the person or the operator's sign-in.
-            run: the page's run; empty for all.
-        """
+        """Yield the events for a page, for all runs if `run` is empty; None if there are too many pages."""
         count = sum(listener.who == who for listener in self._listeners)
         if self._closed or len(self._listeners) >= MAX_LIVE_PAGES or count >= _MAX_PAGES_PER_PERSON:
             yield None

@@ -56,12 +56,7 @@ _SIGN_IN = TypeAdapter(SignIn)
 
 
 class SignIns:
-    """Creates and reads sign-ins.
-
-    Args:
-        key: 32 bytes to encrypt cookies.
-        token: the operator's, if any.
-    """
+    """Create and read sign-ins."""
 
     def __init__(self, key: bytes, token: SecretStr | None, *, clock: Callable[[], float] = time.time) -> None:
         self._fernet = Fernet(base64.urlsafe_b64encode(key))
@@ -71,7 +66,6 @@ class SignIns:
 
     @property
     def has_token(self) -> bool:
-        """Whether operators can sign in."""
         return self._token is not None
 
     def count_attempt(self, address: str) -> bool:
@@ -89,7 +83,6 @@ class SignIns:
         return allowed
 
     def is_operator(self, token: str) -> bool:
-        """Whether a text is the operator's token."""
         if self._token is None:
             return False
         expected = self._token.get_secret_value().encode()
@@ -128,7 +121,6 @@ class SignIns:
             self._signed_out[sign_in.id] = sign_in.until
 
     def seal(self, values: dict[str, str | float]) -> str:
-        """Encrypt values."""
         return self._fernet.encrypt(json.dumps(values).encode()).decode()
 
     def unseal(self, text: str) -> object:
@@ -188,8 +180,6 @@ _ATTEMPT = TypeAdapter(_SignInAttempt)
 
 
 class People:
-    """Sign-in with GitHub, and visible repositories."""
-
     def __init__(self, directory: OAuthClient, sign_ins: SignIns, *, clock: Callable[[], float] = time.time) -> None:
         self._directory, self._sign_ins, self._clock = directory, sign_ins, clock
         self._cache: dict[str, tuple[float, asyncio.Future[frozenset[int] | None]]] = {}

@@ -36,20 +36,13 @@ class DashboardEngine(JobIndex, JobRecords, RunHistory, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """Unfinished jobs by state, and the latest ended ones."""
-
     live: Mapping[JobState, tuple[StoredJob, ...]]
     ended: tuple[StoredJob, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMaterial:
-    """Redacted data of a run.
-
-    Attributes:
-        diff: empty if none is stored.
-        trace: its URL; may be empty.
-    """
+    """Redacted data of a run."""
 
     stored: StoredJob
     record: JobRecord
@@ -59,7 +52,7 @@ class RunMaterial:
 
 
 class DashboardReader:
-    """Reads the pages' data. Methods may raise `BotError`.
+    """Read the pages' data. Methods may raise `BotError`.
 
     Args:
         budgets: installation, resource and rate limit of each budget.
@@ -103,7 +96,6 @@ class DashboardReader:
         return stored if repo_ids is None or stored.job.repo.id in repo_ids else None
 
     async def read_run(self, stored: StoredJob) -> RunMaterial:
-        """Read the data of a run."""
         job = stored.job
         record = await self._engine.record(job.id)
         packed = await self._engine.load_log(job.id)
@@ -192,10 +184,8 @@ class RunRow:
 
     Attributes:
         title: of the thread, or the branch.
-        place: repository and number.
         person: empty for an event.
         reason: for the end, or the remaining wait.
-        since: when it was enqueued.
         age: until now or the end.
     """
 
@@ -213,8 +203,6 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageLink:
-    """A pagination link."""
-
     label: str
     query: str
 
@@ -229,13 +217,6 @@ class RunLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalView:
-    """A request and its answer.
-
-    Attributes:
-        text: reason and preview; empty once answered.
-        by: login; may be empty.
-    """
-
     title: str
     state: Literal["waiting", "approved", "denied"]
     text: str = ""
@@ -245,16 +226,12 @@ class ApprovalView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffLine:
-    """A line of a diff."""
-
     text: str
     kind: Literal["file", "hunk", "added", "removed", ""]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffView:
-    """A page of a diff."""
-
     lines: tuple[DiffLine, ...]
     total: int
     pages: tuple[PageLink, ...]
@@ -262,15 +239,7 @@ class DiffView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """The page of a run.
-
-    Attributes:
-        facts: names and values.
-        entries: a page of the numbered timeline, oldest first.
-        left_out: note about omitted entries; may be empty.
-        pages: of the timeline.
-        diff: None if none is stored.
-    """
+    """The page of a run; `entries` is a page of the numbered timeline, oldest first."""
 
     row: RunRow
     links: tuple[RunLink, ...]
@@ -295,15 +264,12 @@ class CostRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostWeek:
-    """A week's costs."""
-
     begins: Moment
     total: str
     rows: tuple[CostRow, ...]
 
 
 def format_moment(at: float) -> Moment:
-    """Convert seconds since the epoch."""
     date = datetime.fromtimestamp(at, UTC)
     return Moment(iso=date.isoformat(timespec="seconds"), text=f"{date:%Y-%m-%d %H:%M:%S} UTC")
 
@@ -334,11 +300,8 @@ def build_run_view(
     """Convert a run to its page.
 
     Args:
-        run: its data.
         now: seconds since the epoch.
-        server_url: GitHub's address for browsers.
         page: of the timeline; None for the last.
-        diff_page: of the diff.
     """
     stored, record, log = run.stored, run.record, run.log
     outcome = record.result.outcome if record.result is not None else None
@@ -477,7 +440,6 @@ def _classify_line(line: str) -> DiffLine:
 
 
 def _build_pages(current: int, count: int, name: str) -> tuple[PageLink, ...]:
-    """Return links to the first, previous, next and last page."""
     places: Sequence[tuple[str, int]] = (
         ("First", 1),
         ("Previous", current - 1),

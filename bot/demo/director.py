@@ -62,8 +62,6 @@ _RESULT_LINES = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """The options of `codepilot demo`; see its help."""
-
     repo: Path | None
     issue: str | None
     script: Path | None
@@ -75,10 +73,7 @@ class DemoOptions:
 
 
 async def direct(options: DemoOptions) -> JobState:
-    """Prepare the demo, play it, and clean up.
-
-    Returns:
-        The job's last state.
+    """Prepare the demo, play it, and clean up; return the job's last state.
 
     Raises:
         DemoError: something is missing; the text has the remedy.
@@ -153,9 +148,7 @@ class Stage:
     """The project, the model and the options of a demo.
 
     Attributes:
-        agent: its `data_dir` is below `directory`.
         keep: whether hub and bot run on afterwards.
-        port: the hub's; 0 for a free one.
         provider: makes the models, in place of `agent`.
     """
 
@@ -169,10 +162,7 @@ class Stage:
 
 
 async def play(stage: Stage, screen: DemoScreen) -> JobState:
-    """Show the bot at work, from an issue to a pull request; `keep` waits for the end of the demo.
-
-    Returns:
-        The job's last state.
+    """Show the bot at work, from an issue to a pull request; return the job's last state.
 
     Raises:
         DemoError: the bot refused or did not comment.
@@ -220,7 +210,6 @@ async def play(stage: Stage, screen: DemoScreen) -> JobState:
 
 @asynccontextmanager
 async def _listening(bot: BotService) -> AsyncIterator[str]:
-    """Receive webhooks and run jobs during the `with`."""
     await bot.runner.setup()
     await web.TCPSite(bot.runner, "127.0.0.1", 0).start()
     worker = asyncio.create_task(bot.worker.run())
@@ -275,11 +264,6 @@ async def _fix(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo, bot:
 
 
 async def _job_of_comment(hub: LocalHub) -> str:
-    """Return the id of the command's job.
-
-    Raises:
-        DemoError: the bot refused the delivery.
-    """
     while True:
         for delivery in hub.deliveries:
             if delivery.event == "issue_comment" and delivery.status_code:
@@ -291,7 +275,6 @@ async def _job_of_comment(hub: LocalHub) -> str:
 
 
 async def _show_tests(stage: Stage, screen: DemoScreen, when: str, tree: Path) -> None:
-    """Run the tests in the sandbox and show their result."""
     command = stage.scenario.test_command
     if command is None:
         return
@@ -313,7 +296,6 @@ async def _show_tests(stage: Stage, screen: DemoScreen, when: str, tree: Path) -
 
 
 def _offer(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo) -> None:
-    """Show the next steps after the demo."""
     pages = f"{hub.url}/{repo.full_name}/issues"
     if not stage.tour:
         screen.heading("Still running: comment as you like, stop with Ctrl+C")
@@ -332,14 +314,11 @@ def _offer(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo) -> None:
 
 
 class DemoScreen:
-    """The output of the demo."""
-
     def __init__(self, console: Console) -> None:
         self._console = console
         self._in_text = False
 
     def heading(self, text: str) -> None:
-        """Print a heading."""
         self._end_text()
         self._console.print()
         self._console.print(Rule(Text(text, style="bold"), align="left", style="dim"))
@@ -350,17 +329,14 @@ class DemoScreen:
         self._console.print(Text(text, style=style), highlight=False)
 
     def markdown(self, text: str, *, title: str) -> None:
-        """Print a comment as on GitHub."""
         self._end_text()
         self._console.print(Panel(Markdown(text), title=Text(title), title_align="left", border_style="dim"))
 
     def diff(self, patch: str) -> None:
-        """Print a change."""
         self._end_text()
         self._console.print(Syntax(patch.rstrip(), "diff", background_color="default", word_wrap=True))
 
     def on_event(self, event: Event) -> None:
-        """Print an event of the agent's run."""
         match event:
             case StepStarted(step=step, max_steps=max_steps):
                 self._end_text()

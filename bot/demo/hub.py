@@ -38,7 +38,7 @@ _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubOptions:
-    """The options of `codepilot hub`; see its help.
+    """The options of `codepilot hub`.
 
     Attributes:
         source: a repository, bundle, or directory of repositories; None for a new repository.
@@ -112,12 +112,6 @@ async def serve_hub(options: HubOptions, say: Callable[[str], None]) -> None:
 
 
 async def _repositories(hub: LocalHub, options: HubOptions, directory: Path, say: Callable[[str], None]) -> list[Repo]:
-    """Copy the repositories into the hub.
-
-    Raises:
-        BotError: none can be copied.
-        ValueError: the only one cannot be copied, or has no valid name.
-    """
     source = options.source
     if source is None:
         name = options.name or f"{_PERSON}/widgets"
@@ -178,11 +172,6 @@ def _settings_file(folder: Path) -> Path:
 
 
 def _read(folder: Path) -> _EarlierHub:
-    """Read the settings and the key of an earlier hub.
-
-    Raises:
-        BotError: another program wrote them.
-    """
     file, key = _settings_file(folder), folder / "app.pem"
     try:
         keys = yaml.safe_load(file.read_text(encoding="utf-8"))

@@ -33,10 +33,6 @@ class Scenario:
     """A repository, and the bug to fix.
 
     Attributes:
-        full_name: of the repository on the hub.
-        title: the issue's.
-        body: the issue's.
-        request: the comment that starts the bot.
         test_command: None if only the agent knows the tests.
     """
 
@@ -113,10 +109,7 @@ def _unpack(archive: Path, directory: Path) -> Path:
 
 
 async def prepare_local(repository: Path, issue: str, directory: Path) -> tuple[Scenario, str]:
-    """Copy a user's repository.
-
-    Returns:
-        The scenario, and a sentence about missing parts, or an empty one.
+    """Copy a user's repository; return the scenario and a sentence about missing parts, or an empty one.
 
     Raises:
         DemoError: there is no readable repository with a commit.
@@ -184,7 +177,6 @@ async def copy_repository(repository: Path, target: Path) -> RepositoryCopy:
 
 
 def repo_name(path: Path) -> str:
-    """Make a valid name on GitHub."""
     return _FORBIDDEN.sub("-", path.name.removesuffix(".git")).strip("-.") or "project"
 
 

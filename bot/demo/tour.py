@@ -48,7 +48,7 @@ class NewThread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TourReply:
-    """A reply to a message that contains all of `expect`."""
+    """Reply to a message with every text of `expect`."""
 
     expect: tuple[str, ...]
     reply: str
@@ -56,7 +56,7 @@ class TourReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TourConversation:
-    """The replies to a task that contains all of `goal`, after those of the file `script`."""
+    """Scripted replies, chosen by the texts of `goal` in the task; those of the file `script` precede them."""
 
     goal: tuple[str, ...]
     replies: tuple[TourReply, ...]
@@ -65,12 +65,7 @@ class TourConversation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TourEntry:
-    """A comment to try.
-
-    Attributes:
-        then: the next step; may be empty.
-        conversations: the most specific first.
-    """
+    """A comment to try; `conversations` has the most specific first."""
 
     title: str
     about: str
@@ -83,15 +78,11 @@ class TourEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedTour:
-    """The number of the listing issue, and each entry's thread."""
-
     number: int
     threads: tuple[tuple[TourEntry, int], ...]
 
 
 def read_tour() -> tuple[TourEntry, ...]:
-    """Read the entries with all replies."""
-
     def raw(name: str) -> object:
         return yaml.safe_load(files(__package__).joinpath(name).read_text(encoding="utf-8"))
 
@@ -115,11 +106,7 @@ def open_tour(
     existing: dict[str, int],
     scripted: bool,
 ) -> OpenedTour:
-    """Open the tour's threads, and the issue that lists them.
-
-    `source` has the files, `existing` the numbers of existing threads, `issue` and `pull`. Entries without a thread are
-    omitted.
-    """
+    """Open the tour's threads, and the issue that lists them; omit entries without a thread."""
     threads = []
     for entry in entries:
         thread = entry.thread
@@ -171,7 +158,6 @@ class TourModel:
     sees_images: bool = False
 
     async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
-        """Stream the reply of `reply_to`."""
         script = ScriptedProvider([self.reply_to(request)], chunk_chars=self.chunk_chars, delay=self.delay)
         async with aclosing(script.reply(request)) as chunks:
             async for chunk in chunks:

@@ -88,7 +88,7 @@ class _OwnCheckRun(ObjectId):
 
 
 class OwnCheckRunPayload(EventPayload):
-    """One of the bot's check runs was requested again."""
+    """A rerun request for a check run of the bot."""
 
     check_run: _OwnCheckRun
 
@@ -119,8 +119,6 @@ class _CheckRun(ObjectId):
 
 
 class CheckRunPayload(_CheckPayload):
-    """A check ended."""
-
     check_run: _CheckRun
 
 
@@ -134,8 +132,6 @@ class _CheckSuite(ObjectId):
 
 
 class CheckSuitePayload(_CheckPayload):
-    """An App's checks of a commit ended."""
-
     check_suite: _CheckSuite
 
 
@@ -154,15 +150,12 @@ class _WorkflowRun(ObjectId):
 
 
 class WorkflowRunPayload(_CheckPayload):
-    """A workflow run ended."""
-
     workflow_run: _WorkflowRun
 
 
 @router.register("check_run", ButtonPayload, action="requested_action")
 @router.register("check_run", OwnCheckRunPayload, action="rerequested")
 def job_from_button(delivery: Delivery, listening: BotProfile, payload: OwnCheckRunPayload) -> Job | IgnoredDelivery:
-    """Return the job for a button of a check run."""
     run = payload.check_run
     if run.app is None or run.app.id != listening.own_app_id:
         return IgnoredDelivery(reason="the check run is not the bot's own")
@@ -230,7 +223,6 @@ def job_from_check_run(delivery: Delivery, listening: BotProfile, payload: Check
 def job_from_check_suite(
     delivery: Delivery, listening: BotProfile, payload: CheckSuitePayload
 ) -> Job | IgnoredDelivery:
-    """Return the job for a failed check suite of another App."""
     suite = payload.check_suite
     failure = ChecksFailed(
         run_id=0,

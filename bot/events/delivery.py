@@ -30,7 +30,7 @@ _DELIVERY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class Delivery(Event):
-    """A verified event from GitHub.
+    """A verified event from GitHub; MalformedError if its name, id or payload is not valid.
 
     Attributes:
         action: empty if the payload has none.
@@ -82,11 +82,7 @@ def signature_of(headers: Mapping[str, str], secret: str) -> str:
 
 
 def verify_signature(body: bytes, signature: str, secret: str) -> None:
-    """Verify the signature of a raw body.
-
-    Raises:
-        UnauthenticatedError: body or secret are different.
-    """
+    """Verify the signature of a raw body; UnauthenticatedError if it differs."""
     try:
         validate_event(body, signature=signature, secret=secret)
     except ValidationFailure as error:
@@ -138,7 +134,6 @@ def _parse_json(body: bytes) -> object:
 
 
 def lower_names(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers with names in lower case."""
     return {name.lower(): value for name, value in headers.items()}
 
 
@@ -178,19 +173,14 @@ class ObjectId(PayloadPart):
 
 
 class User(ObjectId):
-    """An account."""
-
     login: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}(\[bot\])?$")]
 
     @property
     def actor(self) -> Actor:
-        """Return id and login."""
         return Actor(id=self.id, login=self.login)
 
 
 class Sender(User):
-    """An account with its type."""
-
     type: str
 
     @property
@@ -200,14 +190,11 @@ class Sender(User):
 
 
 class Repository(ObjectId):
-    """A repository."""
-
     full_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}$")]
     private: bool
 
     @property
     def repo(self) -> Repo:
-        """Return the domain's value."""
         return Repo(id=self.id, full_name=self.full_name, private=self.private)
 
 
@@ -245,14 +232,10 @@ class Issue(_ThreadPart):
 
 
 class Head(PayloadPart):
-    """The head of a pull request."""
-
     sha: Sha
 
 
 class PullRequest(_ThreadPart):
-    """A pull request."""
-
     draft: bool = False
     head: Head
 
@@ -263,8 +246,6 @@ class PullRequest(_ThreadPart):
 
 
 class EventPayload(PayloadPart):
-    """The fields of every event in a repository."""
-
     repository: Repository
     sender: Sender
 
@@ -285,7 +266,7 @@ MakeJob = TypeVar("MakeJob", bound=Callable[..., Job | IgnoredDelivery])
 
 
 class JobRouter(Router):
-    """A gidgethub router with one function for each event and action, which makes the job.
+    """Gidgethub router that maps each event and action to one job-making function.
 
     The functions are synchronous, because worker processes have no event loop.
 
@@ -317,7 +298,6 @@ class JobRouter(Router):
         return register
 
     def route(self, delivery: Delivery, listening: BotProfile) -> Job | IgnoredDelivery | None:
-        """Call the registered function; return None without one."""
         # `fetch` raises for an action that is not hashable.
         for handle in self.fetch(delivery) if delivery.action else ():
             return cast("Job | IgnoredDelivery", handle(delivery, listening))

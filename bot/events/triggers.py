@@ -42,7 +42,7 @@ router = JobRouter(ci_triggers.router)
 
 
 def job_from(delivery: Delivery, listening: BotProfile) -> Job | IgnoredDelivery:
-    """Return the job for a delivery, or the reason that there is none. No payload makes it raise.
+    """Return a delivery's job, or the reason to ignore it. No payload makes it raise.
 
     Every account, a bot too, can end work; only people and listed bots can start it.
     """
@@ -62,13 +62,10 @@ def job_from(delivery: Delivery, listening: BotProfile) -> Job | IgnoredDelivery
 
 
 class IssuePayload(EventPayload):
-    """An event of an issue."""
-
     issue: Issue
 
     @property
     def about(self) -> Issue:
-        """Return the thread."""
         return self.issue
 
 
@@ -87,14 +84,10 @@ class _Label(PayloadPart):
 
 
 class LabeledIssuePayload(IssuePayload):
-    """A label was set on an issue."""
-
     label: _Label
 
 
 class AssignedIssuePayload(IssuePayload):
-    """An issue was assigned."""
-
     assignee: Sender
 
 
@@ -109,25 +102,18 @@ class _Comment(ObjectId):
 
 
 class IssueCommentPayload(IssuePayload):
-    """A comment on an issue or pull request."""
-
     comment: _Comment
 
 
 class PullRequestPayload(EventPayload):
-    """An event of a pull request."""
-
     pull_request: PullRequest
 
     @property
     def about(self) -> PullRequest:
-        """Return the thread."""
         return self.pull_request
 
 
 class LabeledPullRequestPayload(PullRequestPayload):
-    """A label was set on a pull request."""
-
     label: _Label
 
 
@@ -175,8 +161,6 @@ class _ReviewComment(_Comment):
 
 
 class PullRequestReviewCommentPayload(PullRequestPayload):
-    """A comment on lines of a pull request."""
-
     comment: _ReviewComment
 
 
@@ -200,7 +184,6 @@ ThreadPayload = IssuePayload | PullRequestPayload
 def job_from_comment(
     delivery: Delivery, listening: BotProfile, payload: IssueCommentPayload | PullRequestReviewCommentPayload
 ) -> Job | IgnoredDelivery:
-    """Return the job for a comment's command."""
     comment = payload.comment
     unique = str(comment.id)
     return _job_from_text(
@@ -212,7 +195,6 @@ def job_from_comment(
 def job_from_review(
     delivery: Delivery, listening: BotProfile, payload: PullRequestReviewPayload
 ) -> Job | IgnoredDelivery:
-    """Return the job for a review's command."""
     review = payload.review
     origin = Origin(kind="review", id=review.id, at=review.submitted_at or "")
     unique = str(review.id)
@@ -225,7 +207,6 @@ def job_from_review(
 def job_from_opened_issue(
     delivery: Delivery, listening: BotProfile, payload: OpenedIssuePayload
 ) -> Job | IgnoredDelivery:
-    """Return the job for a new issue's command."""
     if payload.changes is not None and payload.changes.old_issue is not None:
         return IgnoredDelivery(
             reason="the issue was transferred here: its description was written in another repository"
@@ -318,7 +299,6 @@ def job_from_assignment(
 def job_from_installation(
     delivery: Delivery, listening: BotProfile, payload: InstallationPayload
 ) -> Job | IgnoredDelivery:
-    """Return the job that ends an installation's work."""
     return _job_for_uninstall(delivery, listening, sender=payload.sender)
 
 
@@ -326,7 +306,6 @@ def job_from_installation(
 def job_from_installation_repositories(
     delivery: Delivery, listening: BotProfile, payload: InstallationRepositoriesPayload
 ) -> Job | IgnoredDelivery:
-    """Return the job that ends the work in removed repositories."""
     if not payload.repositories_removed:
         return IgnoredDelivery(reason="no repository was removed")
     repo_ids = tuple(repository.id for repository in payload.repositories_removed)
@@ -337,7 +316,6 @@ def job_from_installation_repositories(
 def job_from_deleted_repository(
     delivery: Delivery, listening: BotProfile, payload: EventPayload
 ) -> Job | IgnoredDelivery:
-    """Return the job that ends the work in a deleted repository."""
     return _job_for_uninstall(delivery, listening, sender=payload.sender, repo_ids=(payload.repository.id,))
 
 

@@ -1,7 +1,6 @@
-"""GitHub's answers about a job's thread and its users, which permissions depend on.
+"""GitHub's answers about a job's thread and its users, on which permissions depend.
 
-`check_access` costs two requests: strangers can trigger it with each comment. A `PhaseReader` caches answers in a phase
-of a job; publishing requests all of them again.
+`check_access` costs two requests: strangers can trigger it with each comment.
 """
 
 from __future__ import annotations
@@ -41,9 +40,7 @@ class AccessCheck:
     """The facts that are needed to reject users without write access.
 
     Attributes:
-        roles: of the job's actor and its `others`.
         by_workflow: whether a workflow's file gives the command.
-        reader: for further requests in this phase.
     """
 
     facts: Snapshot
@@ -53,7 +50,6 @@ class AccessCheck:
 
     @property
     def repo(self) -> RepoFacts:
-        """The repository."""
         return self.facts.repo
 
     @property
@@ -71,7 +67,6 @@ class ThreadSnapshot(AccessCheck):
 
     @property
     def pull_link(self) -> PullLink | None:
-        """The bot's pull request in which work on an issue continues."""
         number = self.thread.continues
         return PullLink(number=number, html_url=f"{self.repo.html_url}/pull/{number}") if number else None
 
@@ -114,11 +109,7 @@ async def _role(reader: PhaseReader, repo: str, job: Job, account: Actor, bounds
 
 
 def fetch_snapshot(job: Job, access: AccessCheck) -> ThreadSnapshot:
-    """Build the snapshot of the thread or branch.
-
-    Raises:
-        GitHubError: it was deleted.
-    """
+    """Fetch the thread or branch; GitHubError if it was deleted."""
     repo, thread, pull = access.repo, access.facts.thread, access.facts.pull
     head: tuple[str, str, int | None, str]
     if job.thread.kind == "branch":  # it has no thread, which somebody could close or lock
@@ -152,12 +143,7 @@ def fetch_snapshot(job: Job, access: AccessCheck) -> ThreadSnapshot:
 
 
 async def branch_head(github: GitHub, snapshot: ThreadSnapshot, branch: str) -> str:
-    """Return the head commit of a branch.
-
-    Raises:
-        BranchGoneError: the branch does not exist.
-        GitHubError: the request failed.
-    """
+    """Return the branch's head commit; BranchGoneError if it does not exist."""
     facts = snapshot.facts
     if facts.pull is not None and facts.pull.base_ref == branch:
         sha = facts.base_head
@@ -175,7 +161,7 @@ _ANNOTATIONS = 20
 
 
 class PhaseReader:
-    """Cache GitHub's answers while a job starts or publishes."""
+    """Cache GitHub's answers while a job starts or publishes; publishing requests all of them again."""
 
     def __init__(self, github: GitHub) -> None:
         self._github = github
@@ -188,43 +174,34 @@ class PhaseReader:
         return reader
 
     async def me(self) -> BotIdentity:
-        """See `Accounts.me`."""
         return await self._github.accounts.me()
 
     async def role_of(self, repo: str, account_id: int, login: str) -> Role:
-        """See `Accounts.role_of`."""
         return await self._cached(
             ("role", repo, account_id, login), lambda: self._github.accounts.role_of(repo, account_id, login)
         )
 
     async def file_at(self, repo: str, path: str) -> bytes | None:
-        """Return a file of the default branch; see `Repos.file_at`."""
         return await self._cached(("file", repo, path), lambda: self._github.repos.file_at(repo, path))
 
     async def comments(self, repo: str, number: int) -> tuple[CommentFacts, ...]:
-        """See `Comments.of_thread`."""
         return await self._cached(("comments", repo, number), lambda: self._github.comments.of_thread(repo, number))
 
     async def reviews(self, repo: str, number: int) -> tuple[ReviewFacts, ...]:
-        """See `Reviews.of_pull`."""
         return await self._cached(("reviews", repo, number), lambda: self._github.reviews.of_pull(repo, number))
 
     async def failing_checks(self, repo: str, sha: str) -> tuple[RedCheck, ...]:
-        """See `Checks.failing`."""
         return await self._cached(("checks", repo, sha), lambda: self._github.checks.failing(repo, sha))
 
     async def annotations(self, repo: str, check_id: int) -> tuple[Annotation, ...]:
-        """Return the first annotations of a check run."""
         return await self._cached(
             ("annotations", repo, check_id), lambda: self._github.checks.annotations(repo, check_id, _ANNOTATIONS)
         )
 
     async def run(self, repo: str, run_id: int) -> RunFacts:
-        """See `Runs.get`."""
         return await self._cached(("run", repo, run_id), lambda: self._github.runs.get(repo, run_id))
 
     async def jobs_of_run(self, repo: str, run_id: int) -> tuple[JobFacts, ...]:
-        """See `Runs.jobs`."""
         return await self._cached(("jobs", repo, run_id), lambda: self._github.runs.jobs(repo, run_id))
 
     async def _cached(self, key: Hashable, request: Callable[[], Awaitable[T]]) -> T:
@@ -246,13 +223,11 @@ class AccessChecks:
         self._checks: dict[str, tuple[float, AccessCheck]] = {}
 
     def put(self, job_id: str, access: AccessCheck) -> None:
-        """Store a check that was just made."""
         now = self._clock()
         self._checks = {key: entry for key, entry in self._checks.items() if now - entry[0] <= FRESH_SECONDS}
         self._checks[job_id] = now, access
 
     def take(self, job_id: str, github: GitHub) -> AccessCheck | None:
-        """Remove and return a fresh check, with `github` as its new client."""
         at, access = self._checks.pop(job_id, (0.0, None))
         if access is None or self._clock() - at > FRESH_SECONDS:
             return None

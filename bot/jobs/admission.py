@@ -32,7 +32,6 @@ class Assignment:
 
     Attributes:
         closing: why an interrupted job is only ended and not published; else empty.
-        output_schema: None for plain text.
     """
 
     command: Work
@@ -102,7 +101,6 @@ async def pin_base(context: JobContext, grant: Grant) -> Grant:
 
 
 async def head_source(context: JobContext, snapshot: ThreadSnapshot) -> Source:
-    """Return the commit to work on."""
     thread = context.job.thread
     ref = f"refs/pull/{thread.number}/head" if thread.kind == "pull" else f"refs/heads/{snapshot.thread.head_ref}"
     token = await context.github.tokens.for_clone(snapshot.repo.full_name)
@@ -127,7 +125,6 @@ def requested_base(context: JobContext, settings: RepoSettings) -> str | None:
 
 
 async def move_to_base(context: JobContext, snapshot: ThreadSnapshot, base: str | None) -> ThreadSnapshot:
-    """Move an issue's snapshot to the branch for new pull requests."""
     if base is None or context.job.thread.kind != "issue" or isinstance(context.job.command, Undo):
         return snapshot
     sha = await branch_head(context.github, snapshot, base)
@@ -138,10 +135,9 @@ _MAX_PULLS = 20
 
 
 async def continue_pull(context: JobContext, snapshot: ThreadSnapshot, config: RepoConfig) -> ThreadSnapshot | Refusal:
-    """Continue a fix of an issue in the bot's newest open pull request for it, if any.
+    """Continue a fix of an issue in the bot's newest open pull request.
 
-    Returns:
-        A refusal if an earlier attempt continued in a pull request that is closed now.
+    Refuse if an earlier attempt continued in one that is closed now.
     """
     job = context.job
     command = resolve_command(job.command, kind=job.thread.kind, config=config)
@@ -163,7 +159,7 @@ async def continue_pull(context: JobContext, snapshot: ThreadSnapshot, config: R
 
 
 async def refresh_pull(context: JobContext, snapshot: ThreadSnapshot, number: int) -> ThreadSnapshot | Refusal:
-    """Return the snapshot with the pull request's current branches; unchanged for the number 0."""
+    """Fetch the pull request's current branches; return the snapshot unchanged for the number 0."""
     if not number:
         return snapshot
     pull = await context.github.pulls.get(snapshot.repo.full_name, number)

@@ -80,7 +80,6 @@ class AgentRun:
         self._initial_progress = reporter.progress
 
     def handle_signal(self, signal: Signal) -> None:
-        """Process a user's message or stop during the run."""
         if signal.kind == "stop":
             self._stopped = signal.text
             self._interrupt()
@@ -89,7 +88,6 @@ class AgentRun:
 
     @property
     def undelivered(self) -> tuple[Signal, ...]:
-        """Messages that arrived too late."""
         return self._messages.undelivered
 
     async def go(self) -> Ending:
@@ -285,7 +283,6 @@ class AgentRun:
         return outcome if progress is None else replace(outcome, usage=progress.usage + outcome.usage)
 
     async def _finish(self, tree: Tree, outcome: Outcome) -> Ending:
-        """Wait for a user, or store and publish the result."""
         context = self._context
         context.phases.begin("publish")
         await self._reporter.save_denied()
@@ -333,7 +330,6 @@ class AgentRun:
 
     @contextmanager
     def _keep_if_interrupted(self) -> Iterator[None]:
-        """Keep the files for the next worker if this one is interrupted."""
         try:
             yield
         except (asyncio.CancelledError, QueueError, StorageError, SessionInUseError, SessionUnavailableError):
@@ -394,12 +390,10 @@ async def record_generation(context: JobContext, tree: Tree) -> None:
 
 
 async def is_current(records: JobRecords, job_id: str, generation: str) -> bool:
-    """Whether a workspace's generation is the job's latest; see `IsCurrent`."""
     return (await records.record(job_id)).generation == generation
 
 
 async def run_setup(context: JobContext, reporter: StatusReporter, assignment: Assignment, tree: Tree) -> SetupResult:
-    """Run the repository's setup, if the job may execute commands."""
     if not assignment.grant.can_execute:
         return SetupResult()
     return await context.services.setup.run(
@@ -420,7 +414,6 @@ class Messages:
         self._agent: AsyncRuntime | Candidates | None = None
 
     def deliver(self, signal: Signal) -> None:
-        """Store a message, and send it to a running agent."""
         self._signals[signal.id] = signal
         if self._agent is not None:
             _send(self._agent, signal)
@@ -435,13 +428,11 @@ class Messages:
                 _send(agent, signal)
 
     def record_event(self, event: Event) -> None:
-        """Record a delivered message."""
         if isinstance(event, MessageInjected):
             self._delivered.add(event.id)
 
     @property
     def undelivered(self) -> tuple[Signal, ...]:
-        """Messages that arrived too late."""
         return tuple(signal for signal in self._signals.values() if signal.id not in self._delivered)
 
 
@@ -451,11 +442,7 @@ def _send(agent: AsyncRuntime | Candidates, signal: Signal) -> None:
 
 
 async def park(context: JobContext, reporter: StatusReporter, outcome: Outcome, *, stopped: str) -> Ending | Outcome:
-    """Let a job wait if its model was unavailable.
-
-    Returns:
-        The waiting job's ending, or the outcome, with `stopped` as its reason if a user stopped the job.
-    """
+    """Let a job wait if its model was unavailable, else return the outcome; `stopped` replaces its reason."""
     if stopped and outcome.status in {Status.STOPPED, Status.MODEL_UNAVAILABLE}:
         return replace(outcome, status=Status.STOPPED, reason=stopped)
     if outcome.status is not Status.MODEL_UNAVAILABLE:

@@ -1,7 +1,6 @@
-"""Skip automatic work: reviews and fixes of failed checks that are disabled or pointless.
+"""Skip automatic reviews and fixes of failed checks that are disabled or pointless.
 
-Start with `ci_skip_ending` and `review_skip_reason`. Facts are requested only until they decide; a reason is reported
-once for each commit.
+Start with `ci_skip_ending` and `review_skip_reason`. Facts are requested only until they decide.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ async def early_skip_reason(context: JobContext) -> str:
 
 
 def is_automatic_review(job: Job) -> bool:
-    """Whether a job is a review without a command."""
     return isinstance(job.command, Review) and job.command.on is not None and job.is_from_event
 
 
@@ -118,7 +116,6 @@ async def ci_skip_ending(context: JobContext, snapshot: ThreadSnapshot) -> Endin
 
 
 async def _request_facts(context: JobContext, snapshot: ThreadSnapshot, facts: FailureFacts) -> FailureFacts:
-    """Request facts until they decide."""
     repo = snapshot.repo.full_name
     # How many commits from this one backwards the bot made because checks failed.
     own_commits, sha = 0, facts.now_sha
@@ -199,7 +196,7 @@ async def _failed_jobs(snapshot: ThreadSnapshot, run_id: int) -> tuple[FailedJob
 
 
 async def _count_attempts(context: JobContext) -> int:
-    """Count the earlier fixes on this commit and its ancestors that the bot made."""
+    """Count the bot's earlier fixes on this commit and its ancestors."""
     stored = await context.queue.jobs_in_thread(context.job.repo.id, context.job.thread.key)
     attempts = [
         entry.job

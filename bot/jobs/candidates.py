@@ -35,7 +35,6 @@ class Candidates:
     """The attempts of one job, which share its budget; each has a copy of its files."""
 
     def __init__(self, runtime: AsyncRuntime, reporter: StatusReporter, count: int, committed: Collection[str]) -> None:
-        """Store the parts; `committed` are the commit's files, some of which git may ignore."""
         self._runtime, self._reporter, self._count = runtime, reporter, count
         self._committed = frozenset(committed)
         # Beside the job's files: on the same file system, and removed with them if this process dies.
@@ -147,8 +146,6 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Evaluated:
-    """An evaluated attempt."""
-
     task: str
     attempt: CandidateView
     progress: Progress

@@ -1,7 +1,4 @@
-"""The context of a job: its services, GitHub client and record; and its `Ending`.
-
-Start with `JobServices`, which all jobs share, and `JobContext`.
-"""
+"""Services that all jobs share (`JobServices`), the context of one job (`JobContext`) and its `Ending`."""
 
 from __future__ import annotations
 
@@ -47,12 +44,8 @@ class AgentSpec:
     """The configuration of one job's agent.
 
     Attributes:
-        instructions: of the repository's maintainers, by file.
-        skills: the base branch's `SKILL.md` files, by path.
         session: None records nothing.
         start_in: working directory of commands, relative to `work_dir`.
-        kept_index: file of the repository's shared code index.
-        servers: names of MCP servers.
     """
 
     work_dir: Path
@@ -69,7 +62,7 @@ class AgentSpec:
 
 
 AgentFactory = Callable[[AgentSpec, Sequence[Listener]], AsyncRuntime]
-"""Builds an agent whose listeners receive every event."""
+"""Factory of an agent whose listeners receive every event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +74,6 @@ class WorkflowResume:
         folder: for the action to upload.
         name: of the artifact to resume; empty for the thread's.
         plain: whether GitHub's URLs have no TLS, as with a local hub.
-        saved: the resumed jobs by id.
         claimed: ids of jobs whose comments show the answer.
     """
 
@@ -94,12 +86,10 @@ class WorkflowResume:
     claimed: set[str] = field(default_factory=set)
 
     def name_for(self, job: Job) -> str:
-        """Return the artifact's name for a job."""
         return self.name or artifact_name(job)
 
 
 def artifact_name(job: Job) -> str:
-    """Return the artifact's name for a waiting job, which depends only on the thread."""
     return f"codepilot-session-{job.thread.number}"
 
 
@@ -109,26 +99,22 @@ _MAX_REPOSITORIES = 10_000
 
 
 class ConfigCache:
-    """Cache of repositories' configurations, for a short time."""
-
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._configs: OrderedDict[int, tuple[float, RepoConfig]] = OrderedDict()
         self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     def put(self, repo_id: int, config: RepoConfig) -> None:
-        """Store the default branch's configuration."""
         self._configs[repo_id] = (self._clock() + CONFIG_SECONDS, config)
         self._configs.move_to_end(repo_id)
         if len(self._configs) > _MAX_REPOSITORIES:
             self._configs.popitem(last=False)
 
     def lock(self, repo_id: int) -> asyncio.Lock:
-        """Return the lock for reading a repository's files, so that simultaneous events share one request."""
+        """Return the repository's lock, so that simultaneous events share one request."""
         return self._locks.setdefault(repo_id, asyncio.Lock())
 
     def get(self, repo_id: int) -> RepoConfig | None:
-        """Return the cached configuration; None if missing or expired."""
         until, config = self._configs.get(repo_id, (0.0, None))
         return config if self._clock() < until else None
 
@@ -138,18 +124,14 @@ class JobServices:
     """The services that all jobs share.
 
     Attributes:
-        sandbox: its level, for the comment.
         sessions: None if no job can wait for a user, as in most workflow steps.
         is_long_running: whether waiting jobs resume and check run events arrive; false in a workflow step.
         handover: None outside of workflow steps that can wait.
-        pictures: whether models see the thread's pictures.
         edit_seconds: between edits of a status comment.
         model_patience: seconds to wait for an unavailable model.
         ci_note: for pushes that start no workflow.
-        run_url: the workflow run's page; empty outside of workflows.
         places: names of local directories, for comments.
         schedules: None in a workflow step.
-        history: logs for the dashboard, if any.
     """
 
     workspaces: Workspaces
@@ -180,7 +162,6 @@ class JobServices:
     history: RunHistory | None = None
 
     def marker(self, job: Job) -> str:
-        """Return the signed marker of a job's comment."""
         return sign_marker(job.id, job.repo.id, job.thread.number, key=self.marker_key)
 
     def status_marker(self, job: Job) -> str:
@@ -203,45 +184,39 @@ class JobServices:
 
     @property
     def push_pause(self) -> float:
-        """Seconds that a review of a push waits for another push; in a workflow each push has its own run."""
+        """Seconds that a review of a push waits for another push; 0 in a workflow (one run per push)."""
         return 2 * self.edit_seconds if self.is_long_running else 0.0
 
     def strip_local_paths(self, text: str) -> str:
-        """Replace paths of this machine."""
         for path, name in self.places.items():
             text = text.replace(path, name)
         return text
 
     def rename_settings_to_inputs(self, text: str) -> str:
-        """Name settings as inputs in a workflow."""
         return text if self.can_wait else settings_to_inputs(text)
 
     def allowed(self, job: Job) -> Allowlist:
-        """Return the mentions and links that a job's comment may contain."""
         # Nobody is behind a failed check or a schedule, so nobody is named.
         login = "" if job.origin.kind in {"ci", "recipe"} else job.actor.login
         return Allowlist(login=login, number=job.thread.number, server=self.server_url, repo=job.repo.full_name)
 
     @property
     def can_wait(self) -> bool:
-        """Whether a job can wait for a user; otherwise such calls are denied."""
         return self.sessions is not None
 
     def has_session(self, job: Job) -> bool:
-        """Whether the job has a session. May block, and raise `SessionError`."""
+        """Whether the job has a session. May block, and raise `SessionError`, as the other session methods."""
         return self.sessions is not None and self.sessions.has(job.id)
 
     def session_events(self, job: Job) -> Sequence[Event]:
-        """Return the session's events. May block, and raise `SessionError`."""
         return () if self.sessions is None else self.sessions.events(job.id)
 
     def forget_session(self, job: Job) -> None:
-        """Delete the session. May block, and raise `SessionError`."""
         if self.sessions is not None:
             self.sessions.forget(job.id)
 
     async def store_log(self, job: Job) -> None:
-        """Store the log of a run for the dashboard, before its session is deleted; a failure is only logged."""
+        """Store the log of a run for the dashboard; a failure is only logged."""
         if self.history is None:
             return
 
@@ -265,12 +240,9 @@ Phase = Literal["admit", "prepare", "run", "publish"]
 
 
 class Phases(ExitStack):
-    """The trace span of the current phase of a job, in one task."""
-
     _phase: Phase | None = None
 
     def begin(self, phase: Phase) -> None:
-        """End the current phase and start another; continue an equal one."""
         if phase != self._phase:
             self.close()
             self._phase = phase
@@ -279,11 +251,7 @@ class Phases(ExitStack):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContext:
-    """One job with its client and services.
-
-    Attributes:
-        marker: of its comment, signed.
-    """
+    """One job with its client and services."""
 
     job: Job
     services: JobServices
@@ -296,12 +264,10 @@ class JobContext:
 
     @property
     def reply_target(self) -> Spot:
-        """Where the job is answered in the thread."""
         return reply_target(self.job)
 
     @property
     def record(self) -> StoredRecord:
-        """The stored record of the job."""
         return self.record_of(self.job)
 
     @property
@@ -311,26 +277,19 @@ class JobContext:
 
     @property
     def patch_note(self) -> str:
-        """A sentence for the comment about the location of an unpublished patch."""
         if not self.services.is_long_running:
             return "The patch is in the summary of this workflow run."
         days, name = self.services.keep_days, f"{self.job.id}.patch"
         return f"The patch is attached to the check run, and stored by the operator for {days} days, as `{name}`."
 
     def for_job(self, job: Job) -> JobContext:
-        """Return the context of another job with the same client."""
         return replace(self, job=job, marker=self.services.marker(job))
 
     def record_of(self, job: Job) -> StoredRecord:
-        """Return the record of another job."""
         return StoredRecord(self.queue, job.id)
 
     async def react(self, content: Reaction) -> bool:
-        """React to the command; a failure is only logged.
-
-        Returns:
-            Whether the reaction exists, or there is no comment to react to.
-        """
+        """React to the command; return True if the reaction exists or there is no comment. A failure is only logged."""
         origin = self.job.origin
         if origin.kind not in {"comment", "review_comment", "description"}:
             return True
@@ -369,12 +328,7 @@ class JobContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContextFactory:
-    """Build the context of each job.
-
-    Attributes:
-        github_for: returns the client for a job.
-        ended: called with each ending before it is reported.
-    """
+    """Build the context of each job; `ended` is called with each ending before it is reported."""
 
     services: JobServices
     queue: JobEngine
@@ -385,7 +339,6 @@ class JobContextFactory:
 
     @asynccontextmanager
     async def open(self, job: Job) -> AsyncIterator[JobContext]:
-        """Open the context of a job, with its client."""
         async with self.github_for(job) as github:
             if job.lane == "steer":
                 github.hurry(Urgency.ANSWER)
@@ -418,10 +371,9 @@ class Ending:
         until: of a waiting job, its deadline or next attempt in seconds since the epoch.
         request_id: to answer; empty while waiting for the model.
         patch: the unpublished change.
-        partial: whether the rest was published.
         proven: whether the requester's access was checked; otherwise it is before the report.
+        partial: whether the rest was published.
         misconfigured: whether the bot lacked a permission.
-        output_json: for the operator's output schema.
     """
 
     state: JobState

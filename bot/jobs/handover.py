@@ -42,7 +42,6 @@ async def save(context: JobContext) -> Path:
     Raises:
         SealError: it is too large, or its request is not visible.
         WorkspaceError: its files cannot be stored.
-        GitHubError: the comment could not be read.
     """
     handover, request = context.services.handover, await waiting.open_request(context.record)
     record = await context.record.read()
@@ -188,12 +187,7 @@ async def _restore_saved_jobs(context: JobContext, snapshot: ThreadSnapshot, han
 async def _download(
     context: JobContext, snapshot: ThreadSnapshot, handover: WorkflowResume, artifact: ArtifactFacts
 ) -> SavedJob:
-    """Download and decrypt the job in an artifact.
-
-    Raises:
-        SealError: it is from another workflow.
-        LogError, ValueError, BoundExceededError: it cannot be read.
-    """
+    """Download and decrypt the job in an artifact."""
     address = await context.github.runs.artifact_url(snapshot.repo.full_name, artifact.id)
     with tempfile.TemporaryDirectory(prefix="codepilot-artifact-") as folder:
         file = Path(folder, "artifact.zip")
@@ -209,11 +203,7 @@ _MAX_ENTRIES = 100
 
 
 def read_member(path: str, name: str, most: int) -> bytes:
-    """Return the content of a zip member without unpacking to disk.
-
-    Raises:
-        ValueError: the file is invalid, or the member exceeds `most` bytes.
-    """
+    """Return the content of a zip member without unpacking to disk; ValueError if invalid or too large."""
     try:
         with zipfile.ZipFile(path) as archive:
             if len(archive.infolist()) > _MAX_ENTRIES:

@@ -60,7 +60,9 @@ _LINES = re.compile(r"L([0-9]{1,7})(?:-L([0-9]{1,7}))?")
 
 
 async def gather(context: JobContext, assignment: Assignment) -> Material:
-    """Fetch the texts of a job. Missing ones are only logged, or in `unread` for failing checks that started the job.
+    """Fetch the texts of a job.
+
+    Missing ones are only logged, or in `unread` for failing checks that started the job.
 
     Raises:
         GitHubError: a request failed.
@@ -105,7 +107,6 @@ async def gather(context: JobContext, assignment: Assignment) -> Material:
 
 
 async def pull_diff(context: JobContext, assignment: Assignment, *, limit: int) -> str:
-    """Return at most `limit` characters of the pull request's diff."""
     base = assignment.settings.base_sha
     source = assignment.source
     return await context.services.workspaces.diff(
@@ -117,7 +118,6 @@ async def pull_diff(context: JobContext, assignment: Assignment, *, limit: int) 
 
 
 async def _failing_checks(context: JobContext, assignment: Assignment) -> tuple[tuple[RedCheck, ...], str]:
-    """Return the failing checks, and why they could not be read."""
     has_pull = context.job.thread.kind == "pull" or assignment.snapshot.thread.continues > 0
     # By a button, work on a branch that failing checks began is done again.
     if not has_pull and context.job.origin.kind not in {"ci", "button"}:
@@ -136,7 +136,6 @@ async def _failing_checks(context: JobContext, assignment: Assignment) -> tuple[
 
 
 async def _find_failed_run(context: JobContext, assignment: Assignment, red: Sequence[RedCheck]) -> FailedRun | None:
-    """Return the failed workflow run that started the job, or the first one if a user wants a fix."""
     snapshot, run_id = assignment.snapshot, context.job.origin.id
     if context.job.origin.kind not in {"ci", "recipe"}:
         run_id = (
@@ -280,8 +279,6 @@ def find_run_id(server_url: str, repo: str, checks: Iterable[RedCheck]) -> int:
 
 
 class _JobReader:
-    """Collect the failed jobs of one run."""
-
     def __init__(
         self, context: JobContext, snapshot: ThreadSnapshot, source: Source, run: RunFacts, logs: FailedLogs
     ) -> None:
@@ -289,7 +286,6 @@ class _JobReader:
         self._redacted = context.github.redacted
 
     async def read(self, job: JobFacts) -> FailedJob:
-        """Return a job with its log, annotations and definition."""
         excerpt, omitted, no_log = "", 0, ""
         try:
             moments = [
@@ -370,12 +366,10 @@ class _JobReader:
 
 
 def remark_of(annotation: Annotation) -> Remark:
-    """Convert an annotation."""
     return Remark(path=annotation.path, line=annotation.start_line, message=annotation.message)
 
 
 def step_of(step: StepFacts) -> Step:
-    """Convert a step, without its definition."""
     return Step(number=step.number, name=step.name, conclusion=step.conclusion)
 
 
@@ -390,12 +384,7 @@ _EXPIRED = "GitHub has no log of this job: it was deleted (by default after 90 d
 
 
 class FailedLogs:
-    """The logs of one attempt of a workflow run.
-
-    Args:
-        plain: whether GitHub's URLs have no TLS, as with a local hub.
-        ca_file: additional certificate authorities.
-    """
+    """The logs of one attempt of a workflow run."""
 
     def __init__(
         self, github: GitHub, repo: str, run_id: int, attempt: int, *, plain: bool, ca_file: Path | None = None
@@ -409,7 +398,6 @@ class FailedLogs:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Self]:
-        """Open a temporary directory."""
         self._folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="codepilot-logs-"))
         try:
             yield self
@@ -494,8 +482,6 @@ async def fetch_pictures(context: JobContext, repo: str, brief: Brief, *, sees_i
 
 
 class _PictureFetcher:
-    """Fetch the pictures of one task."""
-
     def __init__(self, context: JobContext, repo: str) -> None:
         self._context, self._repo = context, repo
         self._server = context.services.server_url
@@ -505,7 +491,6 @@ class _PictureFetcher:
         self._bytes = 0
 
     async def fetch(self, brief: Brief) -> Task:
-        """Fetch pictures within the limits."""
         until, tries = time.monotonic() + _PICTURES_SECONDS, 0
         for picture in brief.pictures:
             if not is_fetchable(picture.address, self._server):
@@ -525,7 +510,7 @@ class _PictureFetcher:
         return brief.task(images, omission_notes(self._omitted))
 
     async def _fetch_picture(self, picture: Picture, seconds: float) -> str:
-        """Fetch a picture; return the reason for a failure, or an empty text."""
+        """Return the reason for a failure, or an empty text."""
         room = MAX_TOTAL_BYTES - self._bytes
         text = picture.text
         page = text.kind, text.id

@@ -71,24 +71,17 @@ _KEEPING_DEATHS = _PUBLISHING_DEATHS + 2
 
 
 class Worker:
-    """Run jobs through the pipeline and report their endings.
-
-    Args:
-        contexts: factory of job contexts.
-        patience: limits for an unavailable GitHub.
-    """
+    """Run jobs through the pipeline and report their endings."""
 
     def __init__(self, contexts: JobContextFactory, patience: Patience) -> None:
         self._contexts = contexts
         self._patience = patience
 
     async def report(self, report: PendingReport) -> bool:
-        """See `JobHandler.tell`."""
         with bind_job(report.job) if report.job is not None else nullcontext():
             return await reports.post_pending(self._contexts, report)
 
     async def handle(self, attempt: JobAttempt) -> Disposition:
-        """See `JobHandler.handle`."""
         job = attempt.job
         attributes: dict[str, str | int] = {
             "codepilot.job.id": job.id,
@@ -176,7 +169,6 @@ class Worker:
             return JobEnded(state=ending.state, reason=ending.reason, report_delay=owed)
 
     async def _run_pipeline(self, pipeline: JobPipeline, context: JobContext, attempt: JobAttempt) -> Ending:
-        """Run the pipeline; convert errors to endings."""
         try:
             finished = attempt.is_exhausted and (await context.record.read()).result is not None
             if not attempt.is_exhausted or (finished and attempt.deaths < _PUBLISHING_DEATHS):
@@ -222,12 +214,7 @@ _LATE_CHARS = 200
 
 
 class JobPipeline:
-    """Run one job.
-
-    Attributes:
-        check: None until created.
-        notify: events to notify the requester about.
-    """
+    """Run one job."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
@@ -241,11 +228,7 @@ class JobPipeline:
         self.notify: tuple[Notify, ...] = ()
 
     async def run(self) -> Ending:
-        """Run the job from permission to publication.
-
-        Raises:
-            GitHubError: a request failed; the job can be repeated.
-        """
+        """Run the job from permission to publication. After a GitHubError, the job can be repeated."""
         context, command = self._context, self._context.job.command
         if isinstance(command, RepoEvent):
             return await handle_event(context, command)
@@ -272,7 +255,6 @@ class JobPipeline:
         return fetch_snapshot(self._context.job, access)
 
     async def _answer(self, command: StartRecipe | Talk) -> Ending:
-        """Handle a command that needs no work on the repository."""
         context = self._context
         if isinstance(command, StartRecipe):
             refusal = await start_recipe(context, command)
@@ -282,7 +264,6 @@ class JobPipeline:
         return Ending(state=JobState.DONE, view=ShortReply(text=text))
 
     async def _start(self, snapshot: ThreadSnapshot) -> Ending:
-        """Run the job if it is permitted, else refuse it."""
         decision = await self._decide_early(snapshot)
         if isinstance(decision, Refusal):
             return await self._finish_partial_work(snapshot, decision.reason) or await self._context.refuse(decision)
@@ -384,7 +365,6 @@ class JobPipeline:
     async def _finish_partial_work(
         self, snapshot: ThreadSnapshot, reason: str, status: Status = Status.STOPPED
     ) -> Ending | None:
-        """End an interrupted job and keep its work; None without any."""
         context = self._context
         command = resolve_command(context.job.command, kind=context.job.thread.kind, config=RepoConfig())
         base = await resume_base(context)
@@ -408,8 +388,6 @@ class JobPipeline:
         """Return the ending of a failed job. Users without access get no new comment.
 
         Args:
-            reason: the failure.
-            remedy: the fix.
             unproven: report after a later access check, if there was none.
         """
         may_command = self._access is not None and self._access.may_command
@@ -442,40 +420,31 @@ class JobPipeline:
         return replace(ending, view=replace(ending.view, notes=(*ending.view.notes, *notes)))
 
     def handle_signal(self, signal: Signal) -> None:
-        """Process a user's message or stop during the run."""
         self._signals.append(signal)
         if self._agent_run is not None:
             self._agent_run.handle_signal(signal)
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a user stopped the job."""
         return any(signal.kind == "stop" for signal in self._signals)
 
     @property
     def steps(self) -> int:
-        """Number of the agent's steps."""
         return self._reporter.progress.steps
 
     async def check_head(self) -> str | None:
-        """Return the commit of the job's check run, if any."""
         head = (await self._context.record.read()).check.head_sha
         if self.check is None and head is not None:  # of an attempt that died
             self.check = self._check_run(head)
         return None if self.check is None or self.check.is_refused else self.check.head_sha
 
     async def show_check(self, ending: Ending) -> None:
-        """Update the check run, if any, with an ending."""
         if await self.check_head() is None or self.check is None or not isinstance(ending.view, StatusView):
             return
         await self.check.show(ending.view, status=ending.status, patch=ending.patch, review=ending.review)
 
     async def acknowledge(self) -> AccessCheck | None:
-        """React to a permitted command before its job runs.
-
-        Returns:
-            The access check; None if no comment is due.
-        """
+        """React to a permitted command before its job runs; return the access check, or None if no comment is due."""
         context = self._context
         if context.job.lane != "work" or context.job.is_from_event:
             return None
@@ -519,7 +488,6 @@ class Acknowledger:
     """React to commands and post their comments in the background; the worker does whatever is missing.
 
     Args:
-        contexts: factory of job contexts.
         comments: false without an agent, where the sandbox is unknown.
     """
 
@@ -540,7 +508,6 @@ class Acknowledger:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Cancel all acknowledgements."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -98,12 +98,7 @@ async def start_for_label(context: JobContext, label: str, event_job: Job) -> No
 
 
 async def _start_automatic(context: JobContext, head: Recipe, run: ChecksFailed | None = None) -> None:
-    """Start a job that only the file on the default branch requests.
-
-    Raises:
-        ReplacedRepositoryError: another repository has the name now.
-        GitHubError: a request failed.
-    """
+    """Start a job that only the file on the default branch requests."""
     repo = context.job.repo
     facts, me = await context.github.repos.get(repo.full_name), await context.github.accounts.me()
     if facts.id != repo.id:
@@ -164,13 +159,11 @@ def recipe_job(
 
 
 async def enqueue(context: JobContext, job: Job, *, held_seconds: float = 0.0) -> None:
-    """Store a follow-up job."""
     await context.queue.accept(job, held_seconds=held_seconds)
     await context.record.update(lambda record: replace(record, leads_to=job.id))
 
 
 async def recipes_text(context: JobContext) -> str:
-    """List the repository's recipes in Markdown, for the help."""
     config, trigger = await cached_default_settings(context), context.job.trigger
     lines = []
     for recipe in config.recipes:
@@ -188,5 +181,4 @@ async def recipes_text(context: JobContext) -> str:
 
 
 def markdown_list(lines: list[str]) -> str:
-    """Format lines as a Markdown list."""
     return "\n".join(f"- {line}" for line in lines)

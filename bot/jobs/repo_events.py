@@ -50,7 +50,6 @@ _RAISED_LEVELS = frozenset({"ask", "auto"})
 
 
 async def handle_event(context: JobContext, command: RepoEvent) -> Ending:
-    """Handle an event."""
     match command:
         case LabelEvent():
             return await _handle_label(context, command)
@@ -180,7 +179,6 @@ async def _is_still_bound(context: JobContext, bound_to: str, pushed: str) -> bo
 
 
 def build_fix(event: Job, kind: Literal["label", "assignment"]) -> Job:
-    """Return the fix for a label or an assignment."""
     return replace(
         event,
         id=job_id(kind, event.repo.id, event.id),
@@ -248,7 +246,6 @@ async def start_ci_fix(context: JobContext, command: ChecksFailed) -> Ending:
 
 
 async def _fix_thread(context: JobContext, command: ChecksFailed, config: RepoConfig) -> Thread | None:
-    """Return the thread for the fix; None if disabled."""
     by_default = not context.services.is_long_running and "fix_ci" not in config.model_fields_set
     pulls = by_default or "pull-requests" in config.fix_ci
     if command.fork:
@@ -286,14 +283,7 @@ async def _is_labelled(context: JobContext, number: int, config: RepoConfig) -> 
 
 
 class EventFilter:
-    """Decide before storage whether an event can have an effect. Sends no requests to GitHub.
-
-    Args:
-        queue: the jobs.
-        ledger: stored labels and configurations.
-        configs: cached configurations.
-        review_on: default events for automatic reviews.
-    """
+    """Decide before storage whether an event can have an effect. Sends no requests to GitHub."""
 
     def __init__(
         self,

@@ -50,8 +50,6 @@ _MAX_SKILLS = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedSettings:
-    """Settings, and a warning about invalid files."""
-
     settings: RepoSettings
     warning: str = ""
 
@@ -151,7 +149,6 @@ async def _fetch_config(reader: PhaseReader, repo: str, path: str) -> tuple[Repo
 
 
 async def _parse(content: bytes | None, source: str) -> tuple[RepoConfig, str]:
-    """Parse a file; return its settings and a warning."""
     if content is None:
         return RepoConfig(), ""
     try:
@@ -203,11 +200,6 @@ class RecipeList:
 
 
 async def find_recipes(github: GitHub, repo: str) -> RecipeList:
-    """Read all recipes.
-
-    Raises:
-        GitHubError: a request failed.
-    """
     recipes: list[Recipe] = []
     problems: list[str] = []
     files = {
@@ -243,12 +235,7 @@ async def find_recipes(github: GitHub, repo: str) -> RecipeList:
 
 
 async def find_recipe(github: GitHub, repo: str, name: str) -> Recipe | None:
-    """Read one recipe, if it exists.
-
-    Raises:
-        RecipeError: it is not valid.
-        GitHubError: a request failed.
-    """
+    """Read one recipe, if it exists; RecipeError if invalid."""
     try:
         content = await github.repos.file_at(repo, recipe_path(name))
     except FileTooLargeError as error:
@@ -257,5 +244,4 @@ async def find_recipe(github: GitHub, repo: str, name: str) -> Recipe | None:
 
 
 def schedules_by_name(recipes: Iterable[Recipe]) -> dict[str, str]:
-    """Return the schedules of recipes, by name."""
     return {recipe.name: recipe.on.schedule for recipe in recipes if recipe.on.schedule}

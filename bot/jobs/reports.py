@@ -31,7 +31,6 @@ LATE_SECONDS = 120.0
 
 
 async def render_body(context: JobContext, ending: Ending) -> str | None:
-    """Render the comment of an ending; None if it has none."""
     view, job = ending.view, context.job
     if view is None:
         return None
@@ -49,7 +48,7 @@ async def render_ending(
 ) -> RecordedEnding | None:
     """Render an ending so that any worker can post it; None if it is not reported.
 
-    `checked` is the commit of the check run, `wanted` the events to notify about.
+    `head_sha` is the commit of the check run, `notify_on` the events to notify about.
     """
     body = await render_body(context, ending)
     if body is None:
@@ -70,7 +69,6 @@ async def render_ending(
 
 
 async def store_ending(record: StoredRecord, ending: RecordedEnding | None) -> None:
-    """Store an ending before its report."""
     if ending is not None:
         await record.update(lambda stored: replace(stored, ending=ending))
 
@@ -135,7 +133,6 @@ async def post_ending(
 
 
 def _may_succeed_later(error: GitHubError) -> bool:
-    """Whether GitHub may accept the report later."""
     log.warning("the job's result could not be reported: %s", error)
     return error.may_be_told_later and not error.lacks_permission
 

@@ -47,12 +47,7 @@ _STATES = {Status.FINISHED: JobState.DONE, Status.STOPPED: JobState.STOPPED}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalVerdict:
-    """The decision about a change that waited for approval.
-
-    Attributes:
-        why: the reason for a rejection.
-        tree_sha: the reviewed git tree.
-    """
+    """The decision about a change that waited for approval."""
 
     approved: bool
     reason: str = ""
@@ -60,8 +55,6 @@ class ApprovalVerdict:
 
 
 class ResultDelivery:
-    """Publish the result of an assignment."""
-
     def __init__(self, context: JobContext, reporter: StatusReporter, assignment: Assignment) -> None:
         self._context, self._reporter, self._assignment = context, reporter, assignment
 
@@ -157,7 +150,6 @@ class ResultDelivery:
         return Ending(state=JobState.DONE, view=view, status=outcome.status)
 
     async def _request_plan_approval(self, outcome: Outcome) -> Ending:
-        """Request approval of a plan, if it can be shown in full."""
         context = self._context
         if len(self._plan_text(outcome)) > COMPLETION_LIMIT:
             view = self._reporter.view(state="done", completion=outcome.summary, reason=_LONG_PLAN)
@@ -230,7 +222,6 @@ class ResultDelivery:
         notes: tuple[str, ...],
         part: PartialChange | None,
     ) -> Ending:
-        """Build the ending for comment, check run and queue."""
         context, assignment = self._context, self._assignment
         is_done = outcome.status is Status.FINISHED
         if isinstance(assignment.command, Plan) and is_done and context.can_ask:
@@ -304,7 +295,6 @@ class PartialChange:
     Attributes:
         rest: the change without them; None if empty or not applicable.
         diff: for users; empty if it cannot be shown.
-        patch: for `git apply`.
     """
 
     rest: Change | None
@@ -315,7 +305,6 @@ class PartialChange:
 async def remove_blocked(
     tree: Tree, change: Change, blocked: tuple[Objection, ...], redact: Callable[[str], str]
 ) -> PartialChange:
-    """Remove blocked files from a change."""
     paths = {path for objection in blocked for path in objection.files}
     preview = await asyncio.to_thread(show_files, change, sorted(paths), redact)
     try:
@@ -329,7 +318,6 @@ async def remove_blocked(
 async def publication_request(
     context: JobContext, publication: Publication, change: Change, preview: ChangePreview
 ) -> Request:
-    """Build the request to approve blocked files."""
     reasons = [objection.sentence for objection in publication.blocked]
     if preview.has_escapes:
         reasons.append("Invisible characters are escaped below, as in `[U+202E]`.")
@@ -349,7 +337,6 @@ async def publication_request(
 
 
 def pending_view(context: JobContext, request: Request) -> PendingView:
-    """Return a request's view for the comment."""
     until = datetime.fromtimestamp(request.until, UTC)
     language: Literal["diff", "bash", ""] = "bash" if request.kind == "permission" else ""
     if request.kind == "publication" or request.preview.startswith(("--- ", "diff ")):
@@ -371,7 +358,6 @@ _MAX_DIFF_CHARS = 2_000_000
 
 
 async def read_review(context: JobContext, assignment: Assignment, outcome: Outcome) -> ReviewDraft:
-    """Parse the agent's review."""
     diff = await pull_diff(context, assignment, limit=_MAX_DIFF_CHARS)
     me = (await context.github.accounts.me()).id
     earlier = await context.github.reviews.line_comments(assignment.snapshot.repo.full_name, context.job.thread.number)
@@ -424,7 +410,6 @@ async def resolve_undo_target(context: JobContext, snapshot: ThreadSnapshot) -> 
 async def revert_commit(
     context: JobContext, reporter: StatusReporter, snapshot: ThreadSnapshot, grant: Grant, source: Source
 ) -> Ending:
-    """Publish the reversal of a commit."""
     async with context.services.workspaces.open(context.job.id, snapshot.repo.id, source) as tree:
         change = await tree.revert(grant.bound_to_sha)
         publication = plan_undo(

@@ -52,9 +52,7 @@ class RepoSettings:
     Attributes:
         config: merged with the organisation's.
         base_sha: the commit of the files.
-        instructions: files for agents, by name.
-        skills: `SKILL.md` files, by path.
-        blobs: git ids of these files; None if missing.
+        blobs: git ids of settings files; None if missing.
     """
 
     config: RepoConfig
@@ -64,7 +62,6 @@ class RepoSettings:
     blobs: Mapping[str, str | None] = field(default_factory=dict)
 
     def conflict_note(self, blobs: Mapping[str, str]) -> str:
-        """Return a note about settings files that differ in the work branch, or an empty text."""
         changed = [code(path) for path, blob in self.blobs.items() if blobs.get(path) != blob]
         if not changed:
             return ""
@@ -73,14 +70,7 @@ class RepoSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupResult:
-    """The result of the setup.
-
-    Attributes:
-        facts: lines for the agent.
-        quotes: untrusted output for the agent.
-        warning: for the comment, or empty.
-        failed: the failed command in Markdown, or empty.
-    """
+    """The result of the setup; `facts` and untrusted `quotes` are for the agent."""
 
     facts: tuple[str, ...] = ()
     quotes: tuple[Quote, ...] = ()
@@ -90,12 +80,7 @@ class SetupResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """Run the setup of jobs.
-
-    Attributes:
-        seconds: for all commands of a job.
-        on_runner: whether settings are inputs of a workflow.
-    """
+    """Run the setup of jobs; `seconds` limits all commands of a job."""
 
     sandbox: Sandbox
     network: Network
@@ -113,13 +98,6 @@ class Setup:
         start_in: str = "",
     ) -> SetupResult:
         """Run the commands until one fails, or restore their results from the cache.
-
-        Args:
-            tree: a fresh checkout.
-            asked: settings of the base branch.
-            repo_id: GitHub's numeric id.
-            tell: called when a command starts and ends.
-            start_in: working directory in the repository.
 
         Raises:
             RepoConfigError: a cached path overlaps committed files.
@@ -175,7 +153,6 @@ class Setup:
         start_in: str,
         on_connection: Callable[[Connection], None],
     ) -> list[CommandEnd]:
-        """Run the commands up to the first failure."""
         results: list[CommandEnd] = []
         deadline = time.monotonic() + self.seconds
 
@@ -208,7 +185,6 @@ class Setup:
         return results
 
     async def _cache_key(self, tree: Tree, config: RepoConfig, network: Network, start_in: str) -> str | None:
-        """Return the cache key; None without a cache."""
         if self.cache is None or not config.cache:
             return None
         async with CommandRunner(self.sandbox, tree.path) as runner:
@@ -304,13 +280,7 @@ _MAX_HOSTS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupNetwork:
-    """The network of the setup.
-
-    Attributes:
-        wanted: the repository's setting.
-        on_runner: whether the operator sets inputs of a workflow.
-        keeps: whether the sandbox can restrict hosts.
-    """
+    """The network of the setup; `can_filter` is whether the sandbox can restrict hosts."""
 
     operator: Network
     narrowed: NarrowedNetwork
@@ -321,7 +291,6 @@ class SetupNetwork:
 
 
 def refused_hosts(connections: Sequence[Connection]) -> tuple[Destination, ...]:
-    """Return the hosts of refused connections."""
     hosts = {
         Destination(conn.host, conn.port)
         for conn in connections

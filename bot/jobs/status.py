@@ -1,8 +1,7 @@
 """The status of a job: a comment, a check run and notices.
 
-`StatusReporter` has the current view. Comment and check run are created once: the intent is stored before the request,
-so that a lost response leads to a search, not to a duplicate. GitHub sends no notification for an edit, so a notice
-mentions the requester.
+Comment and check run are created once: the intent is stored before the request, so that a lost response leads to a
+search, not to a duplicate. GitHub sends no notification for an edit, so a notice mentions the requester.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ class StatusReporter:
 
     Attributes:
         grant: None until decided.
-        run_url: of the check run or the workflow run.
         continues: the pull request that the job continues.
     """
 
@@ -63,25 +61,20 @@ class StatusReporter:
             self._started_at = stored.enqueued_at
 
     def set_grant(self, grant: Grant, *, warning: str, continues: PullLink | None = None) -> None:
-        """Set the grant and a warning about the repository's settings."""
         self.grant, self.continues = grant, continues
         self.warn(warning)
 
     def warn(self, warning: str) -> None:
-        """Add a warning."""
         text = "\n\n".join(filter(None, (self.progress.warning, warning)))
         self.progress = replace(self.progress, warning=text)
 
     def process_event(self, event: Event) -> None:
-        """Process an event of the run."""
         self.progress = self.progress.apply_event(event)
 
     def add_activity(self, activity: Activity) -> None:
-        """Add an activity of the bot itself."""
         self.progress = self.progress.with_activity(activity)
 
     def set_prepared(self, reach: str, *, setup_failed: str, failing: tuple[str, ...]) -> None:
-        """Set the state before the agent starts; see `Progress`."""
         self.progress = replace(self.progress, reach=reach, setup_failed=setup_failed, failing=failing)
 
     async def add_denial(self, call: DeniedCall) -> None:
@@ -93,12 +86,10 @@ class StatusReporter:
             log.warning("a denied call is not stored yet: %s", error)
 
     async def save_denied(self) -> None:
-        """Store the denied calls."""
         if denied := self.progress.denied:
             await self._context.record.update(lambda record: replace(record, denied=denied))
 
     def add_edits(self, change: Change) -> Progress:
-        """Record the change times of files."""
         if change.touched is not None:
             first, last = change.touched
             self.progress = self.progress.with_edits(Edits(first=first, last=last))
@@ -145,7 +136,6 @@ class StatusReporter:
         self.progress = await asyncio.to_thread(lambda: progress.replay_log(services.session_events(job)))
 
     def view(self, **changes: Any) -> StatusView:  # noqa: ANN401 - whatever a StatusView takes
-        """Build the current view of the job."""
         services, job, progress, grant = self._context.services, self._context.job, self.progress, self.grant
         reach = progress.reach or describe_network(services.network)
         lost = f", which was lost: {progress.network_lost}" if progress.network_lost else ""
@@ -210,10 +200,8 @@ _DUPLICATE = 2
 class StatusComment:
     """The comment of one job, found by its stored id or its signed marker.
 
-    A job without a thread has none.
-
     Attributes:
-        told_at: time of the last edit by GitHub's clock (ISO 8601, UTC), or empty.
+        edited_at: time of the last edit by GitHub's clock (ISO 8601, UTC), or empty.
     """
 
     def __init__(self, github: GitHub, record: RecordPart[CommentRecord], job: Job, *, marker: str) -> None:
@@ -227,7 +215,6 @@ class StatusComment:
         self.edited_at = ""
 
     async def show(self, view: StatusView) -> None:
-        """Render a view into the comment; see `put`."""
         # Making a hostile text harmless may take a second.
         await self.put(await asyncio.to_thread(render_status, view))
 
@@ -320,11 +307,7 @@ class StatusComment:
         return True
 
     async def fold_late(self) -> bool:
-        """Link duplicates that GitHub created late to the real comment.
-
-        Returns:
-            Whether duplicates can exist: a response was lost and another comment created.
-        """
+        """Link duplicates that GitHub created late to the real comment; return False if none can exist."""
         stored = await self._record.read()
         if stored.requests < _DUPLICATE or stored.posted is None:
             return False
@@ -383,11 +366,10 @@ class JobCheckRun:
     """The check run of one job; only an App can create one.
 
     Args:
-        record: of earlier attempts.
         head_sha: the pull request's head, or the default branch's for an issue.
 
     Attributes:
-        given_up: whether GitHub refused it for good.
+        is_refused: whether GitHub refused it for good.
         missing: the reason, for the comment; or empty.
     """
 
@@ -419,11 +401,6 @@ class JobCheckRun:
         patch: str = "",
         review: ReviewDraft | None = None,
     ) -> None:
-        """Render a view into the check run; see `put`.
-
-        Raises:
-            GitHubError: the request failed and may succeed later.
-        """
         if self.is_refused:
             return
         draft = await asyncio.to_thread(
@@ -438,7 +415,7 @@ class JobCheckRun:
         await self.put(draft)
 
     async def put(self, draft: CheckDraft) -> None:
-        """Create or update the check run. A missing permission sets `missing`."""
+        """Create or update the check run. A missing permission sets `missing`; a GitHubError may be temporary."""
         if self.is_refused or draft == self._draft:
             return
         try:
@@ -454,11 +431,7 @@ class JobCheckRun:
             self._draft = draft
 
     async def fold_late(self, draft: CheckDraft) -> bool:
-        """Complete duplicates that GitHub created late with a link to the real check run.
-
-        Returns:
-            Whether duplicates can exist.
-        """
+        """Complete duplicates that GitHub created late with a link to the real one; return False if none can exist."""
         stored = await self._record.read()
         if self.is_refused or stored.requests < _DUPLICATE:
             return False

@@ -51,7 +51,6 @@ class _NoMatchError(Exception):
 
 
 async def steer(context: JobContext, command: Steering, snapshot: ThreadSnapshot) -> Ending:
-    """Execute a steering command on the thread's jobs."""
     jobs = await context.queue.jobs_in_thread(context.job.repo.id, context.job.thread.key)
     try:
         match command:
@@ -187,7 +186,6 @@ async def _resume_answered(context: JobContext, jobs: tuple[StoredJob, ...]) -> 
 
 
 async def _select(context: JobContext, jobs: tuple[StoredJob, ...], request_id: str, verb: str) -> tuple[Job, Request]:
-    """Return the request that an answer is for."""
     requests = await _open_requests(context, jobs)
     shown = await _shown_requests(context, jobs)
     # One that is about to be shown can be answered by nobody but who guesses its id.
@@ -224,14 +222,12 @@ async def _shown_requests(context: JobContext, jobs: tuple[StoredJob, ...]) -> d
 
 
 def _answer_lines(context: JobContext, requests: list[Request], verb: str) -> str:
-    """Format commands to paste."""
     subject = "This waits" if len(requests) == 1 else "These wait"
     lines = "\n\n".join(fence(f"{context.job.trigger} {verb} {request.request_id}") for request in requests)
     return f"{subject}; review what would happen, then answer:\n\n{lines}"
 
 
 async def _open_requests(context: JobContext, jobs: tuple[StoredJob, ...]) -> list[tuple[Job, Request]]:
-    """Return the thread's unanswered requests."""
     requests = []
     for entry in jobs:
         # A job that is about to wait has told so before it does.
@@ -281,7 +277,6 @@ async def _retry(context: JobContext, jobs: tuple[StoredJob, ...], job_id: str) 
 
 
 def retry_id(asked_by: Job) -> str:
-    """Return the id of a retry command's job."""
     return job_id("again", asked_by.repo.id, asked_by.id)
 
 
@@ -294,7 +289,7 @@ _CI_GOALS = {
 def build_retry(old: Job, *, asked_by: Job, has_pull: bool = False) -> Job:
     """Return the job that repeats `old` for the requester of `asked_by`.
 
-    If `opened`, it continues in the pull request of `old`, even with `--new`.
+    If `has_pull`, it continues in the pull request of `old`, even with `--new`.
     """
     command = old.command
     if has_pull and isinstance(command, Fix | BareCommand | Plan):
@@ -333,12 +328,11 @@ async def _status_line(context: JobContext, stored: StoredJob) -> str:
 
 
 def answer_to(command: Talk, *, trigger: str, recipes: str = "") -> str:
-    """What the bot says to what needs no agent and concerns no job.
+    """Return the reply to a command that needs no agent and no job.
 
     Args:
-        command: what was said.
-        trigger: the word that it began with.
-        recipes: what the help says of the repository's recipes.
+        trigger: the word before the command.
+        recipes: the help text about the repository's recipes.
     """
     more = f"{code(f'{trigger} help')} lists all commands."
     match command:

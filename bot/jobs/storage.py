@@ -1,7 +1,6 @@
 """Storage of patches, sessions and encrypted waiting jobs.
 
-A result is stored before its publication, so that a crash costs no second run. Storage is local, or shared by machines.
-A job that waits between workflow runs is encrypted and authenticated.
+A result is stored before its publication, so that a crash costs no second run.
 """
 
 from __future__ import annotations
@@ -74,12 +73,10 @@ class RunResults:
         return text.decode("utf-8", "replace")
 
     def read(self, job_id: str) -> bytes | None:
-        """Return the complete patch, if any."""
         path = self._patches.file(job_id)
         return path.read_bytes() if path is not None else None
 
     def put(self, job_id: str, patch: bytes) -> None:
-        """Store the patch of another machine."""
         self._patches.put(job_id, io.BytesIO(patch))
 
     def reduce(self, job_id: str, patch: str) -> None:
@@ -93,7 +90,6 @@ class RunResults:
             log.warning("job %s: more of its patch is kept than is needed: %s", job_id, error)
 
     def file(self, job_id: str) -> Path | None:
-        """Return the file of a non-empty patch, if any."""
         path = self._patches.file(job_id)
         return path if path is not None and path.stat().st_size else None
 
@@ -121,7 +117,6 @@ class PatchFiles:
         self._folder = folder
 
     def put(self, job_id: str, patch: BinaryIO) -> None:
-        """Replace a patch durably."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = self._folder / f"{job_id}.partial"
         with partial.open("wb") as file:
@@ -136,12 +131,10 @@ class PatchFiles:
             os.close(folder)
 
     def file(self, job_id: str) -> Path | None:
-        """Return a local file with the patch, if any."""
         path = self._folder / f"{job_id}{_SUFFIX}"
         return path if path.is_file() else None
 
     def delete(self, job_id: str) -> None:
-        """Delete a patch, if any."""
         (self._folder / f"{job_id}{_SUFFIX}").unlink(missing_ok=True)
 
     def sweep(self, *, days: float, most_bytes: int, keep: Collection[str]) -> int:
@@ -157,7 +150,7 @@ class PatchFiles:
 
 
 class PatchBlobs:
-    """Store encrypted patches in the blob store.
+    """Store encrypted patches in the blob store; methods raise `StorageError` if it fails.
 
     Args:
         vault: of patches alone.
@@ -168,20 +161,10 @@ class PatchBlobs:
         self._vault, self._local, self._copies = vault, PatchFiles(folder), PatchFiles(folder / "copies")
 
     def put(self, job_id: str, patch: BinaryIO) -> None:
-        """See `PatchFiles.put`.
-
-        Raises:
-            StorageError: the store failed.
-        """
         self._vault.write(f"{job_id}{_SUFFIX}", patch.read())  # no more than a `Change` holds in memory already
 
     def file(self, job_id: str) -> Path | None:
-        """See `PatchFiles.file`.
-
-        Raises:
-            StorageError: the store failed.
-            WorkspaceGoneError: what is stored was not written by the bot.
-        """
+        """Return a local file with the patch, if any; WorkspaceGoneError if the bot did not write the stored data."""
         content = self._vault.read(f"{job_id}{_SUFFIX}", limit=MAX_DIFF_BYTES)
         if content is None:
             self._copies.delete(job_id)
@@ -190,21 +173,11 @@ class PatchBlobs:
         return self._copies.file(job_id)
 
     def delete(self, job_id: str) -> None:
-        """See `PatchFiles.delete`.
-
-        Raises:
-            StorageError: the store failed.
-        """
         self._vault.blobs.delete(f"{self._vault.folder}/{job_id}{_SUFFIX}")
         self._copies.delete(job_id)
         self._local.delete(job_id)
 
     def sweep(self, *, days: float, most_bytes: int, keep: Collection[str]) -> int:
-        """See `PatchFiles.sweep`.
-
-        Raises:
-            StorageError: the store failed.
-        """
         self._copies.sweep(days=1, most_bytes=most_bytes, keep=keep)
         swept = self._local.sweep(days=days, most_bytes=most_bytes, keep=keep)
         stored = (
@@ -257,11 +230,9 @@ class FileJobSessions:
         return FileSession(_FILE, session_dir=self._folder / job_id)
 
     def has(self, job_id: str) -> bool:
-        """Whether the job has a session."""
         return (self._folder / job_id).exists()
 
     def events(self, job_id: str) -> Sequence[Event]:
-        """Return the session's events."""
         return self.get(job_id).read()
 
     def version(self, job_id: str) -> str:
@@ -273,7 +244,6 @@ class FileJobSessions:
         return f"{status.st_mtime_ns} {status.st_size}"
 
     def forget(self, job_id: str) -> None:
-        """Delete the session."""
         discard(self._folder / job_id)
 
     def sweep(self, live: Collection[str]) -> None:
@@ -286,7 +256,7 @@ class FileJobSessions:
                 discard(folder)
 
     def files(self, job_id: str, *, max_bytes: int) -> Mapping[str, bytes] | None:
-        """Return the session's files without locks; None if larger than `most` bytes."""
+        """Return the session's files without locks; None if larger than `max_bytes`."""
         folder = self._folder / job_id
         entries = folder.iterdir() if folder.is_dir() else ()
         files = [path for path in sorted(entries) if path.is_file() and path.suffix != ".lock"]
@@ -295,7 +265,6 @@ class FileJobSessions:
         return {path.name: path.read_bytes() for path in files}
 
     def put(self, job_id: str, files: Mapping[str, bytes]) -> None:
-        """Store the session files of another machine."""
         if files:
             folder = self._folder / job_id
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -313,36 +282,26 @@ class DatabaseJobSessions:
         self._url = url
 
     def prepare(self) -> None:
-        """Create the tables.
-
-        Raises:
-            SessionError: the database cannot be used.
-        """
         with suppress(SessionInUseError):  # another process starts at the same moment, so the database can be used
             self.forget("")
 
     def get(self, job_id: str) -> DatabaseSession:
-        """See `FileJobSessions.of`."""
         return self._session(job_id, take_over=True)
 
     def has(self, job_id: str) -> bool:
-        """See `FileJobSessions.has`."""
         return self.get(job_id).exists()
 
     def events(self, job_id: str) -> Sequence[Event]:
-        """See `FileJobSessions.events`."""
         return self.get(job_id).read()
 
     def version(self, job_id: str) -> str:
-        """See `FileJobSessions.stamp`."""
         return str(self.get(job_id).metadata())
 
     def forget(self, job_id: str) -> None:
-        """See `FileJobSessions.forget`."""
         _reset(self.get(job_id))
 
     def sweep(self, live: Collection[str]) -> None:
-        """See `FileJobSessions.sweep`; one that is being used stays for the next sweep, too."""
+        """Delete the sessions of jobs not in `live`, except recent ones and ones in use."""
         before = time.time() - _RECENT_SECONDS
         for session in self.get("").list_sessions():
             prefix, _, job_id = session["session_id"].partition(_PREFIX)
@@ -404,7 +363,6 @@ class SavedJob:
     Attributes:
         until: deadline in seconds since the epoch.
         record: from `encode_record`.
-        session: files by name.
         patch: of a finished run, else None.
         work: uncommitted changes of an unfinished run.
         comment: digest of the waiting status comment.
@@ -427,11 +385,7 @@ _SAVED = TypeAdapter(SavedJob)
 
 
 def seal(saved: SavedJob, key: bytes) -> bytes:
-    """Compress and encrypt a job.
-
-    Raises:
-        SealError: it is too large.
-    """
+    """Compress and encrypt a job; SealError if it is too large."""
     sealed = Fernet(_fernet_key(key)).encrypt(zlib.compress(_SAVED.dump_json(saved)))
     if len(sealed) > MAX_SEALED_BYTES:
         raise SealError(
@@ -465,7 +419,6 @@ def unseal(sealed: bytes, key: bytes, *, repo_id: int, thread: int) -> SavedJob:
 
 
 def comment_digest(text: str) -> str:
-    """Return the SHA-256 of a comment."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -34,24 +34,20 @@ def build_request(pending: PendingCall, grant: Grant, *, until: float) -> Reques
 
 
 async def store_request(record: StoredRecord, waiting: Request) -> None:
-    """Store the job's request in place of the earlier one."""
     await _update(record, lambda kept: replace(kept, waiting=waiting))
 
 
 async def latest(record: StoredRecord) -> Request | None:
-    """Return the job's latest request, answered or not."""
     return (await record.read()).approvals.waiting
 
 
 async def open_request(record: StoredRecord) -> Request | None:
-    """Return the job's unanswered request, if any."""
     approvals = (await record.read()).approvals
     request = approvals.waiting
     return request if request is not None and request.request_id not in approvals.answers else None
 
 
 async def record_shown(record: StoredRecord, *, at: str) -> None:
-    """Store the time of a request's first publication."""
     since = time.time()
 
     def add(approvals: ApprovalsRecord) -> ApprovalsRecord:
@@ -64,7 +60,6 @@ async def record_shown(record: StoredRecord, *, at: str) -> None:
 
 
 async def shown_requests(record: StoredRecord) -> tuple[RequestView, ...]:
-    """Return all published requests of the job."""
     return tuple((await record.read()).approvals.shown.values())
 
 
@@ -75,12 +70,10 @@ async def store_answer(record: StoredRecord, new: ApprovalAnswer) -> bool:
 
 
 async def find_answer(record: StoredRecord, request: Request) -> ApprovalAnswer | None:
-    """Return the answer to a request, if any."""
     return (await record.read()).approvals.answers.get(request.request_id)
 
 
 async def is_answered(record: StoredRecord) -> bool:
-    """Whether the latest request has an answer."""
     approvals = (await record.read()).approvals
     return approvals.waiting is not None and approvals.waiting.request_id in approvals.answers
 
@@ -94,7 +87,6 @@ async def approved_patterns(record: StoredRecord) -> tuple[str, ...]:
 
 
 async def revoke_patterns(record: StoredRecord) -> None:
-    """Revoke patterns for further calls."""
     await _update(record, lambda kept: replace(kept, alike_void=True))
 
 
@@ -103,7 +95,6 @@ async def _update(record: StoredRecord, change: Callable[[ApprovalsRecord], Appr
 
 
 def describe_timeout(request: Request) -> str:
-    """Return the reason of a job after its request's deadline."""
     noun = "question" if request.kind == "question" else "request"
     return f"Nobody answered the {noun} `{request.request_id}` in time."
 
@@ -113,12 +104,10 @@ MAX_PAUSE = 1800.0
 
 
 async def last_outage(record: StoredRecord) -> Outage | None:
-    """Return the job's last model outage, if any."""
     return (await record.read()).outage
 
 
 async def is_waiting_for_model(record: StoredRecord, until: float | None) -> bool:
-    """Whether a job that waits until `until` waits for the model service."""
     outage = await last_outage(record)
     return outage is not None and outage.until == until
 
@@ -141,7 +130,6 @@ async def record_outage(
 
 
 def describe_outage(outage: Outage, reason: str, *, patience: float) -> str:
-    """Return the status text of a job that waits for the model service."""
     until, last = _clock(outage.until), _clock(outage.since + patience)
     return (
         f"The model service is unavailable: {reason}\n\nThe work so far is kept. The job continues automatically: it "
@@ -150,7 +138,6 @@ def describe_outage(outage: Outage, reason: str, *, patience: float) -> str:
 
 
 def describe_exhausted_patience(outcome: Outcome, patience: float) -> str:
-    """Return the reason of a job that ends because an outage lasts too long."""
     most = f"`CODEPILOT_MODEL_PATIENCE` allows ({duration(patience)})"
     return f"{outcome.reason or ''} Waiting for it would take longer than {most}.".strip()
 
@@ -171,11 +158,7 @@ _QUIET_SECONDS = 1800.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Limits for retries of GitHub requests.
-
-    Attributes:
-        seconds: total per outage.
-    """
+    """Limits for retries of GitHub requests; `seconds` is the total per outage."""
 
     seconds: float = PATIENCE_SECONDS
     longest_pause: float = 60.0

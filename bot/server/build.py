@@ -89,15 +89,9 @@ def build_services(
     """Build the services that all jobs of a process share.
 
     Args:
-        agent: operator settings.
-        server_url: GitHub's address for browsers and git.
         secret: derives the bot's keys: the webhook secret, or for a workflow step a secret that later runs share.
-        redactor: redacts published text.
-        listeners: receive all events of runs.
         edit_seconds: minimum time between edits of a status comment.
         provider: replaces the configured model.
-        storage: persistent data of jobs.
-        run_url: page of the workflow run, for a step.
         inputs: inputs of the Action; None for a service.
         works: whether agents run here; otherwise no sandbox is needed.
         git_pauses: seconds before each retry of git.
@@ -180,16 +174,10 @@ def _setup_cache(agent: AgentSettings) -> SetupCache | None:
 
 
 def networks(agent: AgentSettings) -> dict[str, Network | None]:
-    """Return the networks by setting."""
     return {"CODEPILOT_NETWORK": agent.network, "CODEPILOT_SETUP_NETWORK": agent.setup_network}
 
 
 def sandbox_settings(agent: AgentSettings) -> SandboxSettings:
-    """Return the sandbox's settings, with the operator's toolchains.
-
-    Raises:
-        ConfigError: a toolchain cannot run in a sandbox.
-    """
     return SandboxSettings(
         read_only=visible_directories(agent.toolchains, private=(agent.data_dir,)),
         path=tuple(path / "bin" for path in agent.toolchains if (path / "bin").is_dir()),
@@ -221,11 +209,6 @@ def read_app_access(settings: Settings) -> AppAccess:
 
 
 def make_data_directory(agent: AgentSettings) -> None:
-    """Create the data directory if missing.
-
-    Raises:
-        ConfigError: not possible.
-    """
     try:
         agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -242,16 +225,7 @@ def agent_factory(
     state_key: bytes,
     scrub: Callable[[str], str],
 ) -> AgentFactory:
-    """Return a factory of jobs' agents.
-
-    Args:
-        settings: defaults of the model.
-        provider: replaces the configured model.
-        sandbox: for commands.
-        servers: MCP servers by name.
-        state_key: signs waiting runs.
-        scrub: removes secrets from recordings.
-    """
+    """Return a factory of jobs' agents; `state_key` signs waiting runs."""
 
     def make(spec: AgentSpec, listeners: Sequence[Listener]) -> AsyncRuntime:
         job_settings = replace(settings, model=spec.model) if spec.model not in {"", "scripted"} else settings
@@ -286,11 +260,6 @@ def agent_factory(
 
 
 def build_model(settings: AgentSettings) -> Provider:
-    """Return the configured model.
-
-    Raises:
-        SettingsError: unknown, or misconfigured.
-    """
     scripted = settings.provider == "scripted"
     return provider_for(
         settings.provider,
@@ -357,12 +326,10 @@ def open_storage(settings: Settings) -> JobStorage:
 
 
 def local_storage(agent: AgentSettings) -> JobStorage:
-    """Return the storage of a workflow step: patches on the runner."""
     return JobStorage(sessions=None, patches=PatchFiles(agent.data_dir / _FOLDER))
 
 
 def open_patches(settings: Settings, blobs: BlobStore | None) -> PatchStore:
-    """Return the patch store: the blob store, else files readable by the operator."""
     folder = settings.agent.data_dir / _FOLDER
     if blobs is None:
         return PatchFiles(folder)
@@ -370,17 +337,10 @@ def open_patches(settings: Settings, blobs: BlobStore | None) -> PatchStore:
 
 
 def open_sessions(agent: AgentSettings) -> FileJobSessions:
-    """Return the local session store."""
     return FileJobSessions(agent.data_dir / "sessions")
 
 
 def open_blob_store(settings: Settings, url: str) -> BlobStore:
-    """Open the blob store at an address.
-
-    Raises:
-        ConfigError: a dependency is missing.
-        StorageError: the directory cannot be created.
-    """
     access = BlobAccess(
         access_key_id=settings.aws_access_key_id or "",
         secret_access_key=settings.aws_secret_access_key,
@@ -404,7 +364,6 @@ def visible_directories(toolchains: Sequence[Path], *, private: Sequence[Path] =
     """Return the toolchains, each virtual environment preceded by its base Python, without which it has no `python`.
 
     Args:
-        toolchains: named by the operator.
         private: directories, besides the home directory, that links of environments must not reveal.
 
     Raises:

@@ -93,7 +93,6 @@ class Metrics(SpanProcessor):
         ProcessCollector(registry=self._registry)
 
     def count_delivery(self, outcome: str) -> None:
-        """Count a delivery."""
         self._deliveries.labels(outcome).inc()
 
     @override
@@ -124,7 +123,6 @@ class Metrics(SpanProcessor):
         self._cost.labels(model).inc(_number(attributes.get("codepilot.cost_usd")))
 
     async def render(self, index: JobIndex, session: AppSession) -> bytes:
-        """Render all metrics as text."""
         try:
             backlog = await index.backlog()
         except QueueError:
@@ -179,12 +177,7 @@ _CLOSING_SECONDS = 3.0
 
 @asynccontextmanager
 async def trace_process(settings: Settings, *processors: SpanProcessor) -> AsyncIterator[None]:
-    """Trace the process during the body.
-
-    Args:
-        settings: operator settings.
-        processors: receive all spans, sampled or not.
-    """
+    """Trace the process during the body; `processors` receive all spans, sampled or not."""
     defaults = Resource({"service.name": _SCOPE_NAME, "service.version": version("codepilot-bot")})
     # From `OTEL_SERVICE_NAME` and other standard variables.
     environment_attributes = dict(Resource.create().attributes)
@@ -212,7 +205,7 @@ async def trace_process(settings: Settings, *processors: SpanProcessor) -> Async
 
 
 class SafeExporter(SpanExporter):
-    """Exports only our spans, with safe attributes and without events."""
+    """Export only our spans, with safe attributes and without events."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
@@ -267,7 +260,7 @@ class JobIds(RandomIdGenerator):
 
 
 class RecordingSampler(Sampler):
-    """Records all spans for the metrics; the wrapped sampler decides which are exported.
+    """Record all spans for the metrics; the wrapped sampler decides which are exported.
 
     Children of a job's root span, which may be another process's, are sampled like roots: by the trace id, so that all
     processes agree.

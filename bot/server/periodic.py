@@ -34,14 +34,7 @@ _READ_AT_ONCE = 4
 
 
 class Scheduler:
-    """Starts due recipes, and refreshes schedules; any number of processes may run one.
-
-    Args:
-        schedules: due times.
-        ledger: assigns turns to processes.
-        installations: lists the App's installations.
-        github_of: returns an installation's client.
-    """
+    """Start due recipes, and refresh schedules; any number of processes may run one."""
 
     def __init__(
         self,
@@ -57,7 +50,6 @@ class Scheduler:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Run during the body."""
         due, new = self._repeat(self._schedules.start_due, TICK_SECONDS), self._repeat(self.refresh, TURN_SECONDS)
         async with background(due, new):
             yield
@@ -125,7 +117,6 @@ _HOUR_SECONDS = 3600.0
 _HOURS = 24
 
 Sweep = tuple[str, Callable[[], Awaitable[object]]]
-"""Name for the log, and function."""
 
 
 @asynccontextmanager
@@ -158,7 +149,6 @@ def job_sweeps(shared: JobServices, engine: JobEngine) -> tuple[Sweep, ...]:
 
 
 def cache_sweeps(shared: JobServices) -> tuple[Sweep, ...]:
-    """Return the sweeps of caches."""
     mirrors: Sweep = ("mirrors", shared.workspaces.tidy)
     cache = shared.setup.cache
     return (mirrors,) if cache is None else (mirrors, ("setup cache", cache.sweep))
@@ -182,7 +172,6 @@ async def _sweep_periodically(shared: JobServices, engine: JobEngine) -> None:
 
 
 async def _retry_storing(shared: JobServices, engine: JobEngine) -> None:
-    """Retry storing files of waiting jobs in the blob store."""
     sweep: Sweep = ("files of waiting jobs", partial(shared.workspaces.store_pending, partial(is_current, engine)))
     while True:
         await sweep_all((sweep,))

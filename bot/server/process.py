@@ -1,8 +1,4 @@
-"""Hardening, watchdog and log of the process.
-
-`protect_process` refuses root and protects memory; `Watchdog` ends a process with a blocked event loop;
-`SafeFormatter` keeps secrets and forged lines out of the log.
-"""
+"""Hardening, watchdog and log of the process."""
 
 from __future__ import annotations
 
@@ -124,7 +120,6 @@ _LIBRARIES_WITH_HANDLERS = ("dbos",)
 
 
 def start_log(redactor: Redactor, style: LogFormat = "text", *, stream: TextIO | None = None) -> None:
-    """Send the log to `stream`, by default standard error."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(SafeFormatter(redactor, style))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -136,7 +131,7 @@ def start_log(redactor: Redactor, style: LogFormat = "text", *, stream: TextIO |
 
 
 class SafeFormatter(ProcessorFormatter):
-    """Formats log records safely: only a record's first line starts at the margin, and `::` and `##[` are defused.
+    """Format log records safely: only a record's first line starts at the margin, and `::` and `##[` are defused.
 
     GitHub's runner executes lines that start with `::`, and text after `##[`.
     https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands

@@ -43,7 +43,7 @@ _MAX_TRIES = 12
 
 
 class Redelivery:
-    """Sweeps the App's deliveries when it is this process's turn."""
+    """Sweep the App's deliveries when it is this process's turn."""
 
     def __init__(
         self,
@@ -122,11 +122,7 @@ class Redelivery:
 
 
 def failed_deliveries(attempts: Iterable[Attempt]) -> list[Attempt]:
-    """Return the latest attempt of each handled delivery without success, oldest first.
-
-    Args:
-        attempts: newest first.
-    """
+    """Return the latest attempt of each handled delivery without success, oldest first; `attempts` is newest first."""
     succeeded: set[str] = set()
     latest: dict[str, Attempt] = {}
     for attempt in attempts:
@@ -152,19 +148,14 @@ class SweepState:
 
 @dataclass(frozen=True, slots=True)
 class SweepTurn:
-    """The right to sweep.
-
-    Attributes:
-        state: of the previous turn.
-        save: stores the new state.
-    """
+    """The right to sweep."""
 
     state: SweepState
     save: Callable[[SweepState], Awaitable[None]]
 
 
 class SweepTurns(Protocol):
-    """Assigns the turn to one process; it is lost with the process or its connection."""
+    """Assign the turn to one process; it is lost with the process or its connection."""
 
     def take(self) -> AbstractAsyncContextManager[SweepTurn | None]:
         """Hold the turn during the body; None if another process has it.

@@ -75,7 +75,6 @@ async def work(settings: Settings, watchdog: Watchdog) -> None:
 
 @asynccontextmanager
 async def _run_service(settings: Settings, *, works: bool = True) -> AsyncIterator[BotService]:
-    """Build the service with metrics and traces."""
     metrics = Metrics()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(trace_process(settings, metrics))
@@ -88,11 +87,6 @@ async def _run_service(settings: Settings, *, works: bool = True) -> AsyncIterat
 
 @asynccontextmanager
 async def _listen(runner: web.AppRunner, host: str, port: int, setting: str) -> AsyncIterator[str]:
-    """Listen during the body; yield the address.
-
-    Raises:
-        ConfigError: the port is not available.
-    """
     await runner.setup()
     try:
         try:
@@ -120,8 +114,6 @@ class BotService:
     """A bot in one process; its parts are not started.
 
     Attributes:
-        runner: web server of the webhook.
-        monitor: web server of the metrics port.
         scheduler: None if disabled.
     """
 
@@ -148,9 +140,6 @@ async def build_service(
     """Build the parts of a process; they are closed after the body.
 
     Args:
-        settings: operator settings.
-        listeners: receive all events of runs.
-        edit_seconds: minimum time between edits of a status comment.
         provider: replaces the configured model.
         seconds_between_writes: as GitHub recommends; tests need none.
         git_pauses: seconds before each retry of git.
@@ -248,7 +237,6 @@ def _installation_client(
     before_write: Callable[[], Awaitable[None]],
     target: Job | int,
 ) -> GitHub:
-    """Return the client for an installation, or for a job's."""
     if isinstance(target, Job):
         if target.installation is None:
             raise ConfigError(

@@ -23,14 +23,7 @@ _KILL_SECONDS = 5.0
 
 
 def watch(watched: int, beats: int, *, silent_seconds: float, ending_seconds: float) -> None:
-    """Wait for the process's end; end it if it is silent, or stopping, for too long.
-
-    Args:
-        watched: our parent process.
-        beats: descriptor that its loop writes to.
-        silent_seconds: limit between beats.
-        ending_seconds: limit after `ENDING`.
-    """
+    """Wait for the process's end; end it if it is silent, or stopping, for too long."""
     tick, elapsed, ending = silent_seconds / 10, 0.0, False
     last = time.monotonic()
     while os.getppid() == watched:

@@ -102,9 +102,6 @@ def make_app(
     if the job was not stored. GitHub lists all but 2xx as failed.
 
     Args:
-        options: of the webhook.
-        queue: stores jobs.
-        on_accepted: called with each stored job.
         skip_reason: returns the reason not to store a job; may be empty.
         on_response: called with each response's `status`.
     """
@@ -141,7 +138,6 @@ class _Webhook:
     """One large body at a time is mapped into memory."""
 
     async def receive(self, request: web.Request) -> web.Response:
-        """Handle a delivery."""
         claimed_id = request.headers.get("X-GitHub-Delivery", "")
         # Not authenticated yet, so it is logged only if it cannot forge a line.
         delivery_id = claimed_id if _PRINTABLE_ID.fullmatch(claimed_id) else "-"
@@ -176,7 +172,6 @@ class _Webhook:
             return 503, {"status": "failed", "reason": reason}
 
     async def _read_job(self, request: web.Request) -> Job | IgnoredDelivery:
-        """Return the job of an authentic delivery."""
         options, size = self._options, request.content_length
         # Checked before the body is read.
         if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
@@ -278,13 +273,7 @@ _HEADERS = ("content-type", "x-github-event", "x-github-delivery")
 
 @asynccontextmanager
 async def receive_to_disk(folder: Path | None, content: StreamReader, size: int) -> AsyncIterator[Path]:
-    """Receive a body into a temporary file, and feed it to `proof`.
-
-    Args:
-        folder: None for the system's temporary directory.
-        content: the stream.
-        size: in bytes.
-        proof: its signature check.
+    """Receive a body of `size` bytes into a temporary file; yield its path.
 
     Raises:
         asyncio.IncompleteReadError: too short.
@@ -317,12 +306,6 @@ async def read_delivery(
     path: Path, headers: Mapping[str, str], profile: BotProfile, *, seconds: float = _READ_SECONDS
 ) -> Job | IgnoredDelivery:
     """Parse an authentic delivery in a bounded process.
-
-    Args:
-        path: its body.
-        headers: of the request.
-        profile: trigger settings.
-        seconds: time limit.
 
     Raises:
         MalformedError: invalid, or out of memory.
@@ -370,7 +353,7 @@ _CLIENT_ERRORS = (HttpProcessingError, RequestPayloadError, ConnectionError)
 
 
 class StrangerLogFilter(logging.Filter):
-    """Limits log lines about strangers to `MAX_LINES` in a window, without tracebacks.
+    """Limit log lines about strangers to `MAX_LINES` in a window, without tracebacks.
 
     These are aiohttp's about invalid requests, and records with `stranger` in `extra`. The next window reports how many
     lines were omitted.
@@ -423,11 +406,7 @@ class Endpoints:
     """Request handlers for monitoring.
 
     Args:
-        engine: checked by `/readyz`.
-        metrics: renders `/metrics`.
-        token: grants access to the metrics, if any.
         private: whether the loopback address suffices without a token; False for a port behind a local proxy.
-        draining: whether the process is stopping.
         checked_seconds: lifetime of a check, which writes to the disk and which anybody can request.
     """
 
