@@ -67,7 +67,7 @@ def a_request_for(job: Job, **changes: Any) -> AccessRequest:  # noqa: ANN401 - 
     usual: dict[str, Any] = {
         "job": job,
         "command": job.command,
-        "roles": ("write", *("write" for _ in job.others)),
+        "roles": ("write", *("write" for _ in job.other_actors)),
         "facts": thread_facts(),
         "labels": (),
         "config": RepoConfig(),

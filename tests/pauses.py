@@ -92,9 +92,9 @@ async def shown_later(stage: Stage, pause: Pause) -> None:
     at = (datetime.now(UTC) + timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def later(record: JobRecord) -> JobRecord:
-        shown = record.approvals.shown
+        shown = record.approvals.request_views
         request = replace(shown[pause.request_id], at=at)
-        return replace(record, approvals=replace(record.approvals, shown={**shown, pause.request_id: request}))
+        return replace(record, approvals=replace(record.approvals, request_views={**shown, pause.request_id: request}))
 
     await stage.queue.update(pause.job_id, later)
 

@@ -80,7 +80,7 @@ async def job_of_run(settings: ActionSettings, github_for: Callable[[], GitHub])
         log.warning("The job only reads, because %s. %s", unverified.because, unverified.remedy)
     if inputs.prompt or inputs.command or inputs.recipe:
         repo_id, login, number = settings.repository_id, settings.actor, settings.actor_id
-        asked = PromptRequest(
+        request = PromptRequest(
             prompt=verified.goal,
             values=verified.values,
             unverified=verified.unverified,
@@ -96,7 +96,7 @@ async def job_of_run(settings: ActionSettings, github_for: Callable[[], GitHub])
             # Several steps of one run may each have a job.
             unique=f"{settings.run_id}:{settings.run_attempt}:{secrets.token_hex(8)}",
         )
-        return job_from_prompt(delivery, asked, listening)
+        return job_from_prompt(delivery, request, listening)
     if delivery.event in WRITERS_ONLY:
         return IgnoredDelivery(
             reason=f"the event `{delivery.event}` contains no command, and the input `prompt` is not set. Write "
@@ -178,25 +178,25 @@ class PromptRequest:
     unverified: UnverifiedInputs | None = None
 
 
-def job_from_prompt(delivery: Delivery, asked: PromptRequest, listening: BotProfile) -> Job | IgnoredDelivery:
+def job_from_prompt(delivery: Delivery, request: PromptRequest, listening: BotProfile) -> Job | IgnoredDelivery:
     """Return the job of a prompt, a command or a recipe in the workflow's file.
 
     The sender's words are quoted, and without write access the run only reads.
     """
-    if len(asked.prompt or "") > MAX_GOAL_CHARS:
+    if len(request.prompt or "") > MAX_GOAL_CHARS:
         raise _wrong(f"The input `prompt` must have at most {MAX_GOAL_CHARS:,} characters of its own.", name="prompt")
-    place = _target_of_event(delivery, asked)
+    place = _target_of_event(delivery, request)
     if isinstance(place, IgnoredDelivery):
         return place
-    command = _command(delivery, asked, place.thread)
-    if (ignored := _reason_to_ignore(delivery, asked, place, command, listening)) is not None:
+    command = _command(delivery, request, place.thread)
+    if (ignored := _reason_to_ignore(delivery, request, place, command, listening)) is not None:
         return ignored
     sender = _sender(delivery)
-    actor = sender.actor if sender is not None else asked.actor
+    actor = sender.actor if sender is not None else request.actor
     if actor is None:
         return IgnoredDelivery(reason="neither the event nor GITHUB_ACTOR names an account for this job")
     return Job(
-        id=job_id("workflow", place.repo.id, asked.unique or delivery.delivery_id),
+        id=job_id("workflow", place.repo.id, request.unique or delivery.delivery_id),
         delivery_id=delivery.delivery_id,
         repo=place.repo,
         thread=place.thread,
@@ -204,10 +204,10 @@ def job_from_prompt(delivery: Delivery, asked: PromptRequest, listening: BotProf
         origin=Origin(
             kind="workflow",
             id=0,
-            name=asked.workflow,
+            name=request.workflow,
             vouched=delivery.event in WRITERS_ONLY,
-            values=asked.values,
-            unverified=asked.unverified,
+            values=request.values,
+            unverified=request.unverified,
         ),
         command=command,
         installation=None,
@@ -225,7 +225,7 @@ class _Target:
     from_fork: bool = False
 
 
-def _target_of_event(delivery: Delivery, asked: PromptRequest) -> _Target | IgnoredDelivery:
+def _target_of_event(delivery: Delivery, request: PromptRequest) -> _Target | IgnoredDelivery:
     if "pull_request" in delivery.data:
         event = parse_payload(_OfPull, delivery)
         if isinstance(event, IgnoredDelivery):
@@ -251,20 +251,20 @@ def _target_of_event(delivery: Delivery, asked: PromptRequest) -> _Target | Igno
         repo = known if isinstance(known, IgnoredDelivery) else known.repository.repo
     else:  # as for a schedule
         reason = "neither the event nor GITHUB_REPOSITORY_ID names the repository"
-        repo = asked.repo or IgnoredDelivery(reason=reason)
+        repo = request.repo or IgnoredDelivery(reason=reason)
     if isinstance(repo, IgnoredDelivery):
         return repo
-    return (_target_of_workflow_run if delivery.event == "workflow_run" else _target_of_ref)(delivery, asked, repo)
+    return (_target_of_workflow_run if delivery.event == "workflow_run" else _target_of_ref)(delivery, request, repo)
 
 
-def _target_of_ref(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Target | IgnoredDelivery:
+def _target_of_ref(delivery: Delivery, request: PromptRequest, repo: Repo) -> _Target | IgnoredDelivery:
     if delivery.event == "push" and delivery.data.get("deleted") is True:
         return IgnoredDelivery(reason="the push deleted its branch")
-    ref = asked.ref.removeprefix("refs/heads/") if asked.ref.startswith("refs/heads/") else ""
-    branch = asked.base or ref or _default_branch(delivery)
+    ref = request.ref.removeprefix("refs/heads/") if request.ref.startswith("refs/heads/") else ""
+    branch = request.base or ref or _default_branch(delivery)
     if not branch:
         raise _wrong(
-            f"The workflow runs on `{asked.ref or 'no ref'}`, which is not a branch, and the input `base` is empty. "
+            f"The workflow runs on `{request.ref or 'no ref'}`, which is not a branch, and the input `base` is empty. "
             "Name the branch to work on.",
             name="base",
             line="base: main",
@@ -272,7 +272,7 @@ def _target_of_ref(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Tar
     return _Target(repo=repo, thread=Thread.of_branch(branch), head=ref)
 
 
-def _target_of_workflow_run(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Target | IgnoredDelivery:
+def _target_of_workflow_run(delivery: Delivery, request: PromptRequest, repo: Repo) -> _Target | IgnoredDelivery:
     """Return the branch of another workflow's run; its name proves nothing if the run was a fork's."""
     event = parse_payload(_OfRun, delivery)
     if isinstance(event, IgnoredDelivery):
@@ -280,7 +280,7 @@ def _target_of_workflow_run(delivery: Delivery, asked: PromptRequest, repo: Repo
     run = event.workflow_run
     if run.head_repository is None or run.head_repository.id != repo.id:
         return IgnoredDelivery(reason="the workflow ran for a fork, whose branches are not supported")
-    branch = asked.base or run.head_branch or _default_branch(delivery)
+    branch = request.base or run.head_branch or _default_branch(delivery)
     if not branch:
         return IgnoredDelivery(reason="the workflow run names no branch")
     return _Target(repo=repo, thread=Thread.of_branch(branch), head=run.head_branch or "")
@@ -293,17 +293,17 @@ def _default_branch(delivery: Delivery) -> str:
     return branch if isinstance(branch, str) and not about_a_ref else ""
 
 
-def _command(delivery: Delivery, asked: PromptRequest, thread: Thread) -> Work | StartRecipe:
-    verb, goal = asked.command or "fix", asked.prompt or ""
-    if asked.recipe and asked.command:
+def _command(delivery: Delivery, request: PromptRequest, thread: Thread) -> Work | StartRecipe:
+    verb, goal = request.command or "fix", request.prompt or ""
+    if request.recipe and request.command:
         raise _wrong(
             "The inputs `recipe` and `command` exclude each other: the recipe itself says what becomes of its result. "
             "Remove one of them.",
             name="command",
         )
-    if asked.recipe:
-        return StartRecipe(name=asked.recipe, words=goal)
-    if asked.unverified is not None and (goal or asked.values):
+    if request.recipe:
+        return StartRecipe(name=request.recipe, words=goal)
+    if request.unverified is not None and (goal or request.values):
         verb = "ask" if verb in {"fix", "test"} else verb
         goal = goal or ("" if verb in {"explain", "review"} else QUOTED_TASK)
     if not goal and (verb == "ask" or (thread.kind == "branch" and verb in {"fix", "plan"})):
@@ -324,14 +324,14 @@ def _command(delivery: Delivery, asked: PromptRequest, thread: Thread) -> Work |
 
 
 def _reason_to_ignore(
-    delivery: Delivery, asked: PromptRequest, place: _Target, command: Work | StartRecipe, listening: BotProfile
+    delivery: Delivery, request: PromptRequest, place: _Target, command: Work | StartRecipe, listening: BotProfile
 ) -> IgnoredDelivery | None:
     if place.from_fork and delivery.event in _EVENTS_WITH_HEAD_FILE:
         return IgnoredDelivery(
             reason=f"on `{delivery.event}` the workflow file is the pull request's own, and this one comes from a "
             "fork; to support forks, run the workflow on `pull_request_target`"
         )
-    own = isinstance(command, Fix | StartRecipe) and place.head.startswith(asked.branch_prefix)
+    own = isinstance(command, Fix | StartRecipe) and place.head.startswith(request.branch_prefix)
     if own and delivery.event in _EVENTS_OF_OWN_WORK:
         return IgnoredDelivery(reason=f"`{place.head}` is one of the bot's own branches, which a person decides about")
     sender = _sender(delivery)

@@ -281,7 +281,7 @@ async def report_problems(
             )
 
 
-async def _comment_problems(settings: ActionSettings, job: Job, told: str, redactor: Redactor) -> None:
+async def _comment_problems(settings: ActionSettings, job: Job, problems: str, redactor: Redactor) -> None:
     if job.lane == "event" or job.is_from_event or job.thread.kind == "branch" or settings.run_attempt > 1:
         return
     async with GitHub.for_token(
@@ -294,7 +294,7 @@ async def _comment_problems(settings: ActionSettings, job: Job, told: str, redac
         allowed = Allowlist(
             login=job.actor.login, number=job.thread.number, server=settings.server_url.rstrip("/"), repo=name
         )
-        body = render_reply(told, allowed, job_id=job.id, refused=True)
+        body = render_reply(problems, allowed, job_id=job.id, refused=True)
         await github.comments.create(name, reply_target(job), body)
 
 

@@ -171,10 +171,10 @@ def run(*, task: str | None, approve: bool, deny: bool, note: str | None, answer
         raise click.UsageError("Use only one of --approve, --deny and --answer.")
     if note is not None and not deny:
         raise click.UsageError("--note requires --deny.")
-    said = ChatAnswer(approved=approve, note=note or "") if approve or deny else None
+    reply = ChatAnswer(approved=approve, note=note or "") if approve or deny else None
     if answer is not None:
-        said = ChatAnswer(approved=True, note=answer, answers=True)
-    if said is not None and task is not None:
+        reply = ChatAnswer(approved=True, note=answer, answers=True)
+    if reply is not None and task is not None:
         raise click.UsageError("An answer resumes the waiting run; leave TASK out.")
     if task is not None and not task.strip():
         raise click.UsageError('TASK is empty. Say what to do, e.g. codepilot run "fix the tests".')
@@ -182,7 +182,7 @@ def run(*, task: str | None, approve: bool, deny: bool, note: str | None, answer
         raise click.UsageError('Say what to do, e.g. codepilot run "fix the tests", or which --session to continue.')
 
     text = read_task() if task == "-" else task
-    sys.exit(run_task(ChatOptions(**options), text, said))
+    sys.exit(run_task(ChatOptions(**options), text, reply))
 
 
 @click.command()
@@ -241,7 +241,7 @@ class Exit(IntEnum):
     TERMINATED = 128 + signal.SIGTERM
 
 
-def run_task(options: ChatOptions, task: str | None, said: ChatAnswer | None = None) -> Exit:
+def run_task(options: ChatOptions, task: str | None, reply: ChatAnswer | None = None) -> Exit:
     """Run one task, or answer the call at which the session's run waits.
 
     Raises:
@@ -249,13 +249,13 @@ def run_task(options: ChatOptions, task: str | None, said: ChatAnswer | None = N
     """
     with _open_chat(options, load_agent_file(options)) as (runtime, screen, conversation):
         outcome = None
-        if said is not None:
+        if reply is not None:
             if runtime.pending is None:
                 raise SettingsError(
                     "Nothing is waiting for an answer in this session. Leave out --approve, --deny and --answer, and "
                     'say what to do, e.g. codepilot run "fix the tests".'
                 )
-            outcome = conversation.answer(said)
+            outcome = conversation.answer(reply)
         elif task is None or runtime.pending is not None:
             outcome = conversation.resume()
         if task is not None:
@@ -319,9 +319,9 @@ The slash may be left out. Ctrl+C stops what the agent does."""
 
 
 def _execute_command(  # noqa: PLR0917 - the parts of one conversation
-    said: Word, model: str, models: ChatModels, runtime: AsyncRuntime, screen: ChatScreen, conversation: Chat
+    word: Word, model: str, models: ChatModels, runtime: AsyncRuntime, screen: ChatScreen, conversation: Chat
 ) -> None:
-    match said:
+    match word:
         case Word.HELP:
             screen.say(_HELP)
         case Word.COST:
@@ -503,7 +503,7 @@ class Chat:
             return self._settle_calls(self._run(self._runtime.resume()))
         return self._settle_calls(Outcome(status=Status.PAUSED, pending=call))
 
-    def answer(self, said: ChatAnswer) -> Outcome:
+    def answer(self, reply: ChatAnswer) -> Outcome:
         """Answer the pending call, and run to the end.
 
         Raises:
@@ -512,8 +512,8 @@ class Chat:
             LeftError: the user left.
         """
         if (call := self._runtime.pending) is not None:
-            check_fit(said, call)
-        return self._settle_calls(self._resumed(said))
+            check_fit(reply, call)
+        return self._settle_calls(self._resumed(reply))
 
     def reset(self) -> None:
         self._runner.run(self._runtime.reset())
@@ -544,8 +544,8 @@ class Chat:
             self._screen.show_end(outcome)
         return outcome
 
-    def _resumed(self, said: ChatAnswer) -> Outcome:
-        return self._run(self._runtime.resume(approve=said.approved, note=said.note))
+    def _resumed(self, reply: ChatAnswer) -> Outcome:
+        return self._run(self._runtime.resume(approve=reply.approved, note=reply.note))
 
     def _ask_person(self, call: PendingCall) -> ChatAnswer | None:
         self._screen.show_call(call)

@@ -102,18 +102,18 @@ class ChatAnswer:
     answers: bool = False
 
 
-def check_fit(said: ChatAnswer, call: PendingCall) -> None:
+def check_fit(reply: ChatAnswer, call: PendingCall) -> None:
     """Refuse an answer to a question as an approval, and the reverse.
 
     Raises:
         SettingsError: the answer does not fit.
     """
-    if said.answers and call.kind != "question":
+    if reply.answers and call.kind != "question":
         raise SettingsError(
             f"No question is waiting; {call.tool} waits for approval, and --answer does not approve: use --approve "
             "or --deny."
         )
-    if said.approved and not said.answers and call.kind == "question":
+    if reply.approved and not reply.answers and call.kind == "question":
         raise SettingsError("A question is waiting, and --approve does not answer it: use --answer TEXT, or --deny.")
 
 
@@ -331,23 +331,24 @@ def escape_invisible(text: str) -> str:
 _ANOTHER_START = "note: the directory has changed since the recording, so a difference may come from the directory."
 
 
-def replay_report(found: Replayed) -> str:
-    lines = [] if found.same_start else [_ANOTHER_START]
-    total = found.requests + found.left
-    lines.append(f"{found.requests} of {total} requests were made as recorded.")
-    if found.difference is not None:
-        lines += ["", found.difference]
-    elif found.is_same:
+def replay_report(replay: Replayed) -> str:
+    lines = [] if replay.same_start else [_ANOTHER_START]
+    total = replay.requests + replay.left
+    lines.append(f"{replay.requests} of {total} requests were made as recorded.")
+    if replay.difference is not None:
+        lines += ["", replay.difference]
+    elif replay.is_same:
         lines.append("Every run ended as in the recording.")
     else:
-        lines += [f"then: {_ends(found.recorded)}", f"now:  {_ends(found.outcomes)}"]
+        lines += [f"then: {_ends(replay.recorded)}", f"now:  {_ends(replay.outcomes)}"]
     return "\n".join(lines)
 
 
-def comparison_report(found: Comparison) -> str:
-    summaries = f"; {found.summaries} for a summary were not" if found.summaries else ""
-    head = f"{_count(found.requests, 'request')} compared{summaries}. {_count(len(found.differences), 'difference')}."
-    return "\n\n".join([head, *found.differences])
+def comparison_report(comparison: Comparison) -> str:
+    summaries = f"; {comparison.summaries} for a summary were not" if comparison.summaries else ""
+    requests, differences = _count(comparison.requests, "request"), _count(len(comparison.differences), "difference")
+    head = f"{requests} compared{summaries}. {differences}."
+    return "\n\n".join([head, *comparison.differences])
 
 
 def _ends(outcomes: tuple[Outcome, ...]) -> str:

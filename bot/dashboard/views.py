@@ -397,7 +397,7 @@ def _build_approvals(record: JobRecord, *, live: bool) -> tuple[ApprovalView, ..
     waiting, approvals = record.approvals.waiting, record.approvals
     views = [
         ApprovalView(
-            title=f"{approvals.shown[key].kind if key in approvals.shown else 'request'} {key}",
+            title=f"{approvals.request_views[key].kind if key in approvals.request_views else 'request'} {key}",
             state="approved" if answer.approved else "denied",
             by=answer.by.login,
             note=_truncate(answer.note),

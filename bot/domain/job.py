@@ -190,7 +190,7 @@ class Job:
     Attributes:
         id: derived from the origin, so that redeliveries yield the same job; used in branch names and logs.
         actor: permissions are decided for this account.
-        others: accounts whose permissions count too, e.g. the one that triggered a re-run workflow.
+        other_actors: accounts whose permissions count too, e.g. the one that triggered a re-run workflow.
         head_sha: the pull request's head at the time of the command; empty if unknown, and for an issue.
     """
 
@@ -202,7 +202,7 @@ class Job:
     origin: Origin
     command: Command
     installation: int | None
-    others: tuple[Actor, ...] = ()
+    other_actors: tuple[Actor, ...] = ()
     trigger: str = DEFAULT_TRIGGER
     head_sha: str = ""
     recipe: RecipeBounds | None = None

@@ -295,7 +295,7 @@ def job_from_workflow_run(
     unique = f"{run.id}:{run.run_attempt}"
     job = _failure_job(delivery, listening, payload, failure, at=run.created_at, unique=unique)
     others = () if run.triggering_actor.id == run.actor.id else (run.triggering_actor.actor,)
-    return replace(job, actor=run.actor.actor, others=others)
+    return replace(job, actor=run.actor.actor, other_actors=others)
 
 
 def _find_pull_request(

@@ -88,7 +88,7 @@ async def check_access(github: GitHub, job: Job, *, bounds: Bounds) -> AccessChe
     snapshot = await request
     if snapshot.repo.id != job.repo.id:
         raise ReplacedRepositoryError(f"{name} is no longer the repository for which the command was given.")
-    reader, people = PhaseReader(github), (job.actor, *job.others)
+    reader, people = PhaseReader(github), (job.actor, *job.other_actors)
     roles = tuple([await _role(reader, snapshot.repo.full_name, job, person, bounds) for person in people])
     return AccessCheck(facts=snapshot, roles=roles, reader=reader, by_workflow=is_workflow_command(job))
 

@@ -507,12 +507,14 @@ def deny_unanswerable(hooks: HookSystem, reporter: StatusReporter, assignment: A
         setting, value = _allowing_setting(assignment, pending)
         request = str(pending.args.get("command") or pending.preview)[:_CALL_CHARS]
         await reporter.add_denial(
-            DeniedCall(tool=pending.tool, asked=request, reason=pending.reason, setting=setting, value=value)
+            DeniedCall(tool=pending.tool, request=request, reason=pending.reason, setting=setting, value=value)
         )
         return f"{_NO_ANSWER}. {pending.reason.rstrip('. ')}. {_ALTERNATIVES}"
 
     async def decline(question: str, **_: object) -> NoAnswer:
-        await reporter.add_denial(DeniedCall(tool="ask_user", asked=question[:_CALL_CHARS], reason="It is a question."))
+        await reporter.add_denial(
+            DeniedCall(tool="ask_user", request=question[:_CALL_CHARS], reason="It is a question.")
+        )
         return NoAnswer(why=_DECIDE)
 
     # By arguments even for long calls: no user sees them.
@@ -565,7 +567,7 @@ async def prove(
     progress, report = reporter.progress, reporter.add_activity
     failed = find_reproduction(progress.checks, progress.edits, progress.failing)
     if failed is None:
-        reporter.progress = replace(progress, rerun=Rerun(beside=unpublished))
+        reporter.progress = replace(progress, rerun=Rerun(ignored_files=unpublished))
         return True
     # On its own line: if the directory is missing, no part of the command runs.
     change_directory = f"cd {shlex.quote(failed.directory)}\n" if failed.directory else ""
@@ -592,9 +594,9 @@ async def prove(
         before=failed.exit_code or 0,
         after=end.exit_code,
         seconds=end.seconds,
-        other=is_unrelated(failed, progress.failing),
+        is_unrelated=is_unrelated(failed, progress.failing),
         passed_there=any(check.passed and check.command == failed.command for check in progress.checks),
-        beside=unpublished,
+        ignored_files=unpublished,
     )
     reporter.progress = replace(reporter.progress, rerun=rerun, checks=(*reporter.progress.checks, run))
     return True

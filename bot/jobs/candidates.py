@@ -84,7 +84,7 @@ class Candidates:
                     continue
                 chosen, outcome = result, result.outcome
                 break
-            attempts = tuple(replace(result.attempt, taken=result is chosen) for result in results)
+            attempts = tuple(replace(result.attempt, is_selected=result is chosen) for result in results)
             current = self._reporter.progress
             progress = chosen.progress if chosen else current
             self._reporter.progress = replace(

@@ -290,8 +290,8 @@ class JobPipeline:
         if not is_automatic:
             # The greeter may not have done this.
             record = await context.record.read()
-            if not record.seen and await context.react("eyes"):
-                await context.record.update(lambda record: replace(record, seen=True))
+            if not record.is_acknowledged and await context.react("eyes"):
+                await context.record.update(lambda record: replace(record, is_acknowledged=True))
             if record.greeted_at is None:
                 await self.comment.show(self._reporter.view())
             self._posted_at = record.greeted_at or time.time()
@@ -452,7 +452,7 @@ class JobPipeline:
         if not access.may_command:
             return None
         if await context.react("eyes"):
-            await context.record.update(lambda record: replace(record, seen=True))
+            await context.record.update(lambda record: replace(record, is_acknowledged=True))
         context.access_checks.put(context.job.id, access)
         return access
 

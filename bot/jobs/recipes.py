@@ -114,7 +114,7 @@ async def _start_automatic(context: JobContext, head: Recipe, run: ChecksFailed 
         repo=replace(repo, private=facts.private),
         thread=Thread.of_branch(facts.default_branch),
         actor=Actor(id=me.id, login=me.login),
-        others=(),
+        other_actors=(),
         origin=Origin(kind="recipe", id=run.run_id if run else 0, name=recipe.name, vouched=True),
         head_sha="",
     )

@@ -216,7 +216,7 @@ async def start_ci_fix(context: JobContext, command: ChecksFailed) -> Ending:
     if any(TRANSITIONS[entry.state] for entry in siblings):
         return Ending(state=JobState.DONE, reason="a job for this commit is already running")
     event, me = context.job, await context.github.accounts.me()
-    by_bot = all(account.login.endswith("[bot]") for account in (event.actor, *event.others))
+    by_bot = all(account.login.endswith("[bot]") for account in (event.actor, *event.other_actors))
     # Nobody is behind the check of another App, and nobody with rights behind a fork's commit; the repository's own
     # configuration is what lets the bot look. What machines merge into the default branch is there by its rules.
     is_automatic = not command.run_id or bool(command.fork) or (thread.kind == "branch" and by_bot)
@@ -237,7 +237,7 @@ async def start_ci_fix(context: JobContext, command: ChecksFailed) -> Ending:
         # In a fork's pull request it only reads, and nothing but the diagnosis leaves it.
         command=Explain() if command.fork else Fix(),
         installation=event.installation,
-        others=() if is_automatic else event.others,
+        other_actors=() if is_automatic else event.other_actors,
         trigger=event.trigger,
         head_sha=command.head_sha,
     )

@@ -156,7 +156,7 @@ class Setup:
         results: list[CommandEnd] = []
         deadline = time.monotonic() + self.seconds
 
-        def told(connection: Connection) -> None:
+        def report_connection(connection: Connection) -> None:
             log.info("setup: network: %s", connection)
             on_connection(connection)
 
@@ -164,7 +164,7 @@ class Setup:
             self.sandbox,
             workspace,
             network=network,
-            on_connection=told,
+            on_connection=report_connection,
             start_in=start_in,
         ) as runner:
             for command in config.setup:

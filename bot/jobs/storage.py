@@ -53,7 +53,7 @@ class RunResults:
     async def save(self, job_id: str, record: StoredRecord, result: RunResult, change: Change) -> None:
         """Store a result durably; the record last, so that its reader finds the patch."""
         await asyncio.to_thread(self._write, job_id, change)
-        await record.update(lambda kept: replace(kept, result=result))
+        await record.update(lambda stored: replace(stored, result=result))
 
     async def find(self, job_id: str, record: StoredRecord) -> tuple[RunResult, Path] | None:
         """Return the result of an earlier attempt and its patch file, if available."""

@@ -34,7 +34,7 @@ def build_request(pending: PendingCall, grant: Grant, *, until: float) -> Reques
 
 
 async def store_request(record: StoredRecord, waiting: Request) -> None:
-    await _update(record, lambda kept: replace(kept, waiting=waiting))
+    await _update(record, lambda stored: replace(stored, waiting=waiting))
 
 
 async def latest(record: StoredRecord) -> Request | None:
@@ -51,21 +51,21 @@ async def record_shown(record: StoredRecord, *, at: str) -> None:
     since = time.time()
 
     def add(approvals: ApprovalsRecord) -> ApprovalsRecord:
-        if (request := approvals.waiting) is None or request.request_id in approvals.shown:
+        if (request := approvals.waiting) is None or request.request_id in approvals.request_views:
             return approvals
         entry = RequestView(request_id=request.request_id, kind=request.kind, at=at, since=since)
-        return replace(approvals, shown={**approvals.shown, entry.request_id: entry})
+        return replace(approvals, request_views={**approvals.request_views, entry.request_id: entry})
 
     await _update(record, add)
 
 
 async def shown_requests(record: StoredRecord) -> tuple[RequestView, ...]:
-    return tuple((await record.read()).approvals.shown.values())
+    return tuple((await record.read()).approvals.request_views.values())
 
 
 async def store_answer(record: StoredRecord, new: ApprovalAnswer) -> bool:
     """Store an answer; return False if there is an earlier one."""
-    after = await _update(record, lambda kept: replace(kept, answers={new.request_id: new, **kept.answers}))
+    after = await _update(record, lambda stored: replace(stored, answers={new.request_id: new, **stored.answers}))
     return after.answers[new.request_id] is new
 
 
@@ -87,11 +87,11 @@ async def approved_patterns(record: StoredRecord) -> tuple[str, ...]:
 
 
 async def revoke_patterns(record: StoredRecord) -> None:
-    await _update(record, lambda kept: replace(kept, alike_void=True))
+    await _update(record, lambda stored: replace(stored, alike_void=True))
 
 
 async def _update(record: StoredRecord, change: Callable[[ApprovalsRecord], ApprovalsRecord]) -> ApprovalsRecord:
-    return (await record.update(lambda kept: replace(kept, approvals=change(kept.approvals)))).approvals
+    return (await record.update(lambda stored: replace(stored, approvals=change(stored.approvals)))).approvals
 
 
 def describe_timeout(request: Request) -> str:
@@ -125,7 +125,7 @@ async def record_outage(
     )
     if outage.until - since > patience:
         return None
-    await record.update(lambda kept: replace(kept, outage=outage))
+    await record.update(lambda stored: replace(stored, outage=outage))
     return outage
 
 
@@ -170,7 +170,7 @@ class Patience:
         now = time.time()
         outage = (await record.read()).github_outage
         since = outage.since if outage is not None and now - outage.last < _QUIET_SECONDS else now
-        await record.update(lambda kept: replace(kept, github_outage=GitHubOutage(since=since, last=now)))
+        await record.update(lambda stored: replace(stored, github_outage=GitHubOutage(since=since, last=now)))
         elapsed = now - since
         if elapsed > (self.seconds if error.passing else min(self.seconds, ACCESS_PATIENCE_SECONDS)):
             return None

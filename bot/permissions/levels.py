@@ -54,7 +54,7 @@ class ThreadState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRequest:
-    """The facts of a decision; `command` may be one to retry, `roles` are of the job's actor and its `others`."""
+    """The facts of a decision; `command` may be one to retry, `roles` are of the job's actor and its `other_actors`."""
 
     job: Job
     command: Command

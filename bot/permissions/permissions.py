@@ -82,7 +82,7 @@ def _people_refusal(request: AccessRequest) -> Refusal | None:
     """
     job, words = request.job, request.config.triggers
     is_allowed = is_workflow_command(job) or all(map(can_command, request.roles))
-    if len(request.roles) != 1 + len(job.others) or not is_allowed:
+    if len(request.roles) != 1 + len(job.other_actors) or not is_allowed:
         return NO_WRITE_ACCESS
     if words is None or job.origin.kind not in _TYPED or job.trigger.casefold() in map(str.casefold, words):
         return None

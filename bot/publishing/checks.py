@@ -142,17 +142,17 @@ class Rerun:
 
     Attributes:
         command: that failed before the first edit; empty if none did.
-        other: whether no failed workflow step runs this command.
-        beside: ignored files it created, which are not part of the change.
+        is_unrelated: whether no failed workflow step runs this command.
+        ignored_files: created by it, which are not part of the change.
     """
 
     command: str = ""
     before: int = 0
     after: int | None = None
     seconds: float = 0.0
-    other: bool = False
+    is_unrelated: bool = False
     passed_there: bool = False
-    beside: tuple[str, ...] = ()
+    ignored_files: tuple[str, ...] = ()
 
     @property
     def is_proven(self) -> bool:
@@ -169,8 +169,8 @@ class Rerun:
         beginning = f"{command} ended with exit code {self.before} before the change"
         again = "run again by the bot in a fresh sandbox"
         if self.is_proven:
-            caveat = f" {_UNRELATED_NOTE}" if self.other else ""
-            names = ", ".join(code(one_line(path, _MAX_NAME_CHARS)) for path in self.beside[:_MAX_NAMES])
+            caveat = f" {_UNRELATED_NOTE}" if self.is_unrelated else ""
+            names = ", ".join(code(one_line(path, _MAX_NAME_CHARS)) for path in self.ignored_files[:_MAX_NAMES])
             ignored_files = f" It ran with ignored files in place that are not in the commit: {names}." if names else ""
             return f"**Proof:** {beginning} and with exit code 0 after it, {again}.{caveat}{ignored_files}"
         ended = f"with exit code {self.after} after it"

@@ -206,7 +206,7 @@ def _plan_wip(job: Job, status: Status, change: Change, target: CommitTarget, *,
 
 def _is_weak_proof(proof: Rerun | None, change: Change) -> bool:
     """Whether the passing check may test less than the failing one did."""
-    return proof is not None and (proof.other or bool(reduced_tests(change)))
+    return proof is not None and (proof.is_unrelated or bool(reduced_tests(change)))
 
 
 def _proof_notes(proof: Rerun, change: Change) -> tuple[str, ...]:

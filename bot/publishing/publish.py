@@ -168,23 +168,23 @@ async def _follow_branch(sender: CommitSender, commit: CommitPlan, job: Job, mov
 
 
 async def _finish(
-    sender: CommitSender, plan: Publication, commit: CommitPlan, job: Job, sent: SentCommit
+    sender: CommitSender, plan: Publication, commit: CommitPlan, job: Job, sent_commit: SentCommit
 ) -> SendResult:
     result = SendResult(
-        branch=sent.branch,
-        commit_sha=sent.facts.sha,
-        commit_url=sent.facts.html_url,
+        branch=sent_commit.branch,
+        commit_sha=sent_commit.facts.sha,
+        commit_url=sent_commit.facts.html_url,
         withheld=plan.withheld,
     )
     request = plan.pull_request
-    if sent.branch != commit.branch:
+    if sent_commit.branch != commit.branch:
         note = f"People pushed to {code(commit.branch)} in the meantime, and the change conflicts with that."
         report = plan.report
         body = pull_body(job, "", server=sender.target.server, report=report, notes=(note,))
         draft = report is not None and report.verdict is not Verdict.VERIFIED
         request = PullDraft(base=commit.branch, title=commit.title, body=body, draft=draft)
         result = replace(result, note=f"{note} It is on a separate branch, with a pull request into that one.")
-    elif sent.facts.parents != (commit.expected_head,):
+    elif sent_commit.facts.parents != (commit.expected_head,):
         note = f"People pushed to {code(commit.branch)} in the meantime; the change was applied on top of that."
         result = replace(result, note=note, replayed=True)
     if request is not None:
@@ -201,7 +201,7 @@ async def _finish(
         await sender.record.update(lambda stored: replace(stored, pull=link))
         return replace(result, pull_number=link.number, pull_url=link.html_url, pull_draft=link.draft)
     if commit.create_branch:
-        span = f"{commit.expected_head}...{sent.branch}"
+        span = f"{commit.expected_head}...{sent_commit.branch}"
         return replace(result, wip_url=f"{sender.target.repo.html_url}/compare/{span}")
     return result
 
@@ -343,10 +343,10 @@ class CommitSender:
             return None
         return SentCommit(branch=commit.branch, facts=facts)
 
-    async def record_sent(self, sent: SentCommit) -> SentCommit:
-        commit = CommitRef(sha=sent.facts.sha, branch=sent.branch)
-        await self.record.update(lambda stored: replace(stored, commit=commit, pull=sent.pull or stored.pull))
-        return sent
+    async def record_sent(self, sent_commit: SentCommit) -> SentCommit:
+        commit = CommitRef(sha=sent_commit.facts.sha, branch=sent_commit.branch)
+        await self.record.update(lambda stored: replace(stored, commit=commit, pull=sent_commit.pull or stored.pull))
+        return sent_commit
 
     async def record_replay_base(self, head: str) -> None:
         await self.record.update(lambda stored: replace(stored, onto=head))

@@ -387,7 +387,7 @@ def file_line(file: FileChange) -> str:
 
 
 def denied_line(call: DeniedCall) -> str:
-    request = code(one_line(call.asked, _MAX_REQUEST_CHARS))
+    request = code(one_line(call.request, _MAX_REQUEST_CHARS))
     match call.setting:
         case "allow-commands":
             advice = f"add {code(call.value)} to `allow` in `{_CONFIG_FILE}`, or to the action's input `allow-commands`"
@@ -407,7 +407,7 @@ def attempt_line(attempt: CandidateView) -> str:
     lines = "lines not counted" if attempt.lines is None else plural(attempt.lines, "line")
     change = f"{plural(attempt.files, 'file')}, {lines}" if attempt.files else "no change"
     summary = f": {code(one_line(attempt.summary, _MAX_SUMMARY_CHARS))}" if attempt.summary else ""
-    name = f"**Attempt {attempt.number}**{', selected' if attempt.taken else ''}"
+    name = f"**Attempt {attempt.number}**{', selected' if attempt.is_selected else ''}"
     verdict = attempt.verdict.value.replace("_", " ")
     details = f"{attempt.ended.replace('_', ' ')}, {verdict}, {change}, {plural(attempt.steps, 'step')}"
     return f"{name}: {details}{cost}{summary}"
@@ -497,11 +497,11 @@ _VARIABLE = re.compile(r"(?:the )?`?\bCODEPILOT_([A-Z][A-Z_]*[A-Z])\b`?")
 
 def settings_to_inputs(text: str) -> str:
     """Replace `CODEPILOT_*` variables by the action's inputs, the only form workflows know."""
-    return _VARIABLE.sub(lambda found: f"the input `{_input_name(found[1])}`", _ASSIGNMENT.sub(_input_assignment, text))
+    return _VARIABLE.sub(lambda match: f"the input `{_input_name(match[1])}`", _ASSIGNMENT.sub(_input_assignment, text))
 
 
-def _input_assignment(found: re.Match[str]) -> str:
-    name, value = found["quoted"] or found["bare"], found["text"] if found["quoted"] else found["word"]
+def _input_assignment(match: re.Match[str]) -> str:
+    name, value = match["quoted"] or match["bare"], match["text"] if match["quoted"] else match["word"]
     return f"`{_input_name(name)}: {value}`"
 
 

@@ -314,11 +314,11 @@ def split_sections(patch: str) -> Iterator[tuple[str, str]]:
 
 
 def unquote_name(name: bytes) -> bytes:
-    def meant(escape: re.Match[bytes]) -> bytes:
+    def unescape(escape: re.Match[bytes]) -> bytes:
         return bytes([int(escape[1], 8) & 0xFF]) if len(escape[1]) > 1 else _ESCAPES.get(escape[1], escape[1])
 
     # https://git-scm.com/docs/git-config#Documentation/git-config.txt-corequotePath
-    return _ESCAPE.sub(meant, name)
+    return _ESCAPE.sub(unescape, name)
 
 
 def _find_section(patch: str, start: int) -> int:
@@ -402,6 +402,6 @@ def _find_unseen(section: str, start: int) -> int:
     return -1
 
 
-def _escape_character(found: re.Match[str]) -> str:
-    number = ord(found[0])
+def _escape_character(match: re.Match[str]) -> str:
+    number = ord(match[0])
     return f"[0x{number - 0xDC00:02X}]" if number in _BYTE_SURROGATES else f"[U+{number:04X}]"

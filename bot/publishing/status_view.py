@@ -57,7 +57,7 @@ class DeniedCall:
     """
 
     tool: str
-    asked: str
+    request: str
     reason: str
     setting: Literal["allow-commands", "level", "label", "label-off", ""] = ""
     value: str = ""
@@ -73,7 +73,7 @@ class CandidateView:
     steps: int
     usage: Usage
     summary: str
-    taken: bool = False
+    is_selected: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

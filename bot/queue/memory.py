@@ -357,5 +357,5 @@ class InMemoryLedger:
         )
 
 
-def _have_same_thread(job: Job, other: Job) -> bool:
-    return (other.repo.id, other.thread.key) == (job.repo.id, job.thread.key)
+def _have_same_thread(job: Job, earlier: Job) -> bool:
+    return (earlier.repo.id, earlier.thread.key) == (job.repo.id, job.thread.key)

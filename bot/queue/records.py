@@ -232,12 +232,12 @@ class ApprovalsRecord:
     """A job's requests and their answers.
 
     Attributes:
-        shown: displayed requests by id.
+        request_views: displayed requests by id.
         alike_void: whether a push ended approvals of similar commands.
     """
 
     waiting: Request | None = None
-    shown: Mapping[str, RequestView] = field(default_factory=dict, metadata={"progress": False})
+    request_views: Mapping[str, RequestView] = field(default_factory=dict, metadata={"progress": False})
     answers: Mapping[str, ApprovalAnswer] = field(default_factory=dict, metadata={"progress": False})
     alike_void: bool = False
 
@@ -281,7 +281,7 @@ class JobRecord:
     """The progress of a job.
 
     Attributes:
-        seen: whether the command has its reaction.
+        is_acknowledged: whether the command has its reaction.
         greeted_at: when the "queued" comment was posted.
         parts: further comments by name, for content too long for the status comment.
         generation: identifies the current files among stored ones.
@@ -291,7 +291,7 @@ class JobRecord:
         answering: the request that an `approve`, `deny` or `continue` addresses; empty after a `stop` with live jobs.
     """
 
-    seen: bool = False
+    is_acknowledged: bool = False
     greeted_at: float | None = None
     comment: CommentRecord = CommentRecord()
     parts: Mapping[str, CommentRecord] = field(default_factory=dict)

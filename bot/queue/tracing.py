@@ -46,15 +46,15 @@ def bind_job(job: Job, *, attempt: int | None = None) -> Iterator[None]:
         detach(token)
 
 
-def trace_delivery(begun: int) -> None:
+def trace_delivery(started_ns: int) -> None:
     """Create the root span of the context's stored job.
 
     Args:
-        begun: arrival of the delivery, in nanoseconds since the epoch.
+        started_ns: arrival of the delivery, in nanoseconds since the epoch.
     """
     token = ROOT_SPAN.set(get_current_span().get_span_context())
     try:
-        _tracer.start_span("delivery", context=Context(), kind=SpanKind.SERVER, start_time=begun).end()
+        _tracer.start_span("delivery", context=Context(), kind=SpanKind.SERVER, start_time=started_ns).end()
     finally:
         ROOT_SPAN.reset(token)
 

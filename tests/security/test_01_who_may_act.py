@@ -101,7 +101,7 @@ def test_every_verb_from_every_trigger_passes_the_one_choke_point(command: Comma
 
 @pytest.mark.parametrize("roles", [("write", "read"), ("read", "write"), ("write",), (), ("write", "write", "none")])
 def test_everybody_behind_a_job_must_have_write_access(roles: tuple[Role, ...]) -> None:
-    job = replace(a_job(), others=(Actor(id=21, login="re-runner"),))
+    job = replace(a_job(), other_actors=(Actor(id=21, login="re-runner"),))
     verdict = grant_for(a_request_for(job, roles=roles))
     assert isinstance(verdict, Refusal)
     assert verdict.cause == "no-write-access"

@@ -22,12 +22,12 @@ def _rerun() -> Job:
 
 def test_the_job_names_the_user_of_a_rerun() -> None:
     assert _rerun().actor == Actor(id=20, login="octo-owner")
-    assert _rerun().others == (Actor(id=21, login="stranger"),)
+    assert _rerun().other_actors == (Actor(id=21, login="stranger"),)
 
 
 def test_the_starting_user_counts_and_not_the_sender() -> None:
     found = job("workflow_run", workflow_run__actor=STRANGER, sender={"id": 20, "login": "octo-owner", "type": "User"})
-    assert {found.actor.id, *(other.id for other in found.others)} == {20, 21}
+    assert {found.actor.id, *(other.id for other in found.other_actors)} == {20, 21}
     assert found.actor.id == 21
 
 

@@ -129,7 +129,7 @@ def test_a_run_links_to_what_it_made_on_github_and_to_nothing_else() -> None:
 def test_approvals_say_who_answered_and_what_still_waits() -> None:
     answer = ApprovalAnswer(request_id="00ff00ff", approved=False, note="not now", by=Actor(id=1, login="mona"))
     shown = RequestView(request_id="00ff00ff", kind="permission", at="", since=0.0)
-    kept = ApprovalsRecord(waiting=WAITING, answers={"00ff00ff": answer}, shown={"00ff00ff": shown})
+    kept = ApprovalsRecord(waiting=WAITING, answers={"00ff00ff": answer}, request_views={"00ff00ff": shown})
     first, second = _view(JobRecord(approvals=kept)).approvals
     assert (first.title, first.state, first.by, first.note) == ("permission 00ff00ff", "denied", "mona", "not now")
     assert (second.state, second.text) == ("waiting", "a rule asks\n\nrm x")

@@ -169,7 +169,7 @@ def test_a_red_workflow_of_a_pull_request_is_looked_at() -> None:
     assert found.thread == Thread(kind="pull", number=8, title="", body="", author="")
     assert found.origin == Origin(kind="event", id=904, at="2026-01-02T03:04:05Z")
     assert (found.head_sha, found.lane) == (HEAD, "event")
-    assert found.others == ()
+    assert found.other_actors == ()
 
 
 def test_a_red_workflow_of_the_default_branch_is_looked_at() -> None:
@@ -190,7 +190,7 @@ def test_another_attempt_is_another_job() -> None:
 
 def test_who_ran_it_again_counts_too() -> None:
     found = job(WORKFLOW_RUN, workflow_run__triggering_actor={"id": 21, "login": "hubot", "type": "User"})
-    assert (found.actor, found.others) == (Actor(id=20, login="octo-owner"), (Actor(id=21, login="hubot"),))
+    assert (found.actor, found.other_actors) == (Actor(id=20, login="octo-owner"), (Actor(id=21, login="hubot"),))
 
 
 def test_the_senders_word_is_not_asked_for() -> None:

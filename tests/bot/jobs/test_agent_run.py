@@ -407,7 +407,7 @@ async def _denied(call: PendingCall, here: ThreadSnapshot) -> tuple[str, str, st
     assert isinstance(reason, str), "a text denies the call"
     [denied] = reporter.progress.denied
     assert denied.tool == call.tool
-    return denied.asked, denied.setting, denied.value
+    return denied.request, denied.setting, denied.value
 
 
 @pytest.mark.parametrize(
@@ -441,7 +441,7 @@ async def test_a_question_gets_no_answer_and_is_noted() -> None:
     [handler] = hooks.handlers(EventType.ASK_USER)
     assert isinstance(await cast("Awaitable[object]", handler("Which one?")), NoAnswer)
     [denied] = reporter.progress.denied
-    assert (denied.tool, denied.asked, denied.setting) == ("ask_user", "Which one?", "")
+    assert (denied.tool, denied.request, denied.setting) == ("ask_user", "Which one?", "")
 
 
 async def test_a_call_that_is_too_long_to_be_shown_is_denied_too() -> None:

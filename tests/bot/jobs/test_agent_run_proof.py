@@ -102,7 +102,7 @@ async def test_what_was_never_seen_to_fail_before_the_change_is_not_run_and_prov
     tmp_path: Path, check: Check
 ) -> None:
     reporter = await _proven(tmp_path, check, ignored=("build/", ".pytest_cache/"))
-    assert reporter.progress.rerun == Rerun(beside=("build/",))
+    assert reporter.progress.rerun == Rerun(ignored_files=("build/",))
     assert reporter.progress.checks == (check,)
     assert reporter.told == []
 

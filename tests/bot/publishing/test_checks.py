@@ -180,7 +180,7 @@ def test_proof_by_a_command_of_no_failed_step_says_so() -> None:
     assert not is_unrelated(check("pytest tests/test_a.py"), ("python -m pytest -q",))
     assert not is_unrelated(check("sh a.sh"), ("sh check.sh",))
     assert is_unrelated(check("python3 -c 'open(\"x\")'"), ("python -m pytest -q",))
-    sentence = Rerun(command="ls x", before=1, after=0, other=True).sentence
+    sentence = Rerun(command="ls x", before=1, after=0, is_unrelated=True).sentence
     assert sentence.endswith("No failed step runs this command; make sure that it checks the same thing.")
 
 
@@ -413,7 +413,7 @@ def test_no_command_leaves_its_cell() -> None:
 
 
 def test_a_pull_request_says_the_same_before_the_agents_words() -> None:
-    denied = DeniedCall(tool="execute", asked="curl x", reason="network", setting="allow-commands", value="curl x")
+    denied = DeniedCall(tool="execute", request="curl x", reason="network", setting="allow-commands", value="curl x")
     checks = judge_checks([ran("pytest -q", 1, 4), ran("pytest -q", 2, 6)], Edits(first=5, last=5))
     body = pull_body(
         a_job(),

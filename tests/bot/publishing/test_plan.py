@@ -302,7 +302,7 @@ def test_a_fix_that_removes_lines_of_tests_is_a_draft_with_a_note(file: FileChan
     assert publication.pull_request.draft is doubted
     said = f"**Review the tests first:** the change removes lines from `{file.path}`"
     assert [said in publication.pull_request.body, any(said in each for each in publication.notes)] == [doubted] * 2
-    elsewhere = planned(origin="ci", report=replace(_VERIFIED, rerun=Rerun(command="mypy", after=0, other=True)))
+    elsewhere = planned(origin="ci", report=replace(_VERIFIED, rerun=Rerun(command="mypy", after=0, is_unrelated=True)))
     assert elsewhere.pull_request is not None
     assert elsewhere.pull_request.draft
     asked = planned(a_change(file)).pull_request
@@ -312,7 +312,7 @@ def test_a_fix_that_removes_lines_of_tests_is_a_draft_with_a_note(file: FileChan
 
 @pytest.mark.parametrize(("file", "other"), [(a_file("tests/test_app.py"), False), (a_file("src/app.py"), True)])
 def test_a_weak_proof_commits_nothing_to_the_branch_of_a_person(file: FileChange, *, other: bool) -> None:
-    weak = replace(_VERIFIED, rerun=Rerun(command="pytest", before=1, after=0, other=other))
+    weak = replace(_VERIFIED, rerun=Rerun(command="pytest", before=1, after=0, is_unrelated=other))
     publication = plan_publication(
         replace(a_job(kind="pull"), origin=Origin(kind="ci", id=5)),
         a_grant("pull_branch"),

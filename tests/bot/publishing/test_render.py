@@ -62,11 +62,11 @@ def test_a_running_comment_shows_its_age_and_the_stop_command() -> None:
 def test_a_denied_call_is_listed_with_the_setting_that_allows_it() -> None:
     pattern = "npm view left-pad"
     calls = (
-        DeniedCall(tool="execute", asked=pattern, reason="", setting="allow-commands", value=pattern),
-        DeniedCall(tool="execute", asked="curl x > y @team", reason="", setting="level", value="auto"),
-        DeniedCall(tool="execute", asked="curl x", reason="", setting="label", value="codepilot:auto"),
-        DeniedCall(tool="execute", asked="curl x", reason="", setting="label-off", value="codepilot:ask"),
-        DeniedCall(tool="ask_user", asked="Which colour?", reason=""),
+        DeniedCall(tool="execute", request=pattern, reason="", setting="allow-commands", value=pattern),
+        DeniedCall(tool="execute", request="curl x > y @team", reason="", setting="level", value="auto"),
+        DeniedCall(tool="execute", request="curl x", reason="", setting="label", value="codepilot:auto"),
+        DeniedCall(tool="execute", request="curl x", reason="", setting="label-off", value="codepilot:ask"),
+        DeniedCall(tool="ask_user", request="Which colour?", reason=""),
     )
     body = render_status(a_view(state="done", completion="Fixed it.", denied=calls))
     assert (

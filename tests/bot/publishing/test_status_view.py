@@ -61,8 +61,8 @@ def test_an_activity_of_the_bot_replaces_its_started_form() -> None:
 
 
 def test_a_denied_call_is_recorded_once() -> None:
-    call = DeniedCall(tool="execute", asked="curl x", reason="network", setting="allow-commands", value="curl x")
-    other = DeniedCall(tool="ask_user", asked="Which?", reason="a question")
+    call = DeniedCall(tool="execute", request="curl x", reason="network", setting="allow-commands", value="curl x")
+    other = DeniedCall(tool="ask_user", request="Which?", reason="a question")
     assert Progress().with_denied_call(call).with_denied_call(other).with_denied_call(call).denied == (call, other)
 
 

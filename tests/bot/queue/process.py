@@ -27,7 +27,7 @@ class Logging:
         self._log(f"begin {job_id} {self._name} {attempt.number}")
         async with attempt.listen(lambda _: None, lambda: 0):
             await self._told_to_go()
-        await self._engine.update(job_id, lambda record: replace(record, seen=True))
+        await self._engine.update(job_id, lambda record: replace(record, is_acknowledged=True))
         self._log(f"end {job_id} {self._name}")
         return JobEnded(state=JobState.DONE)
 

@@ -284,7 +284,7 @@ async def test_an_ending_that_could_not_be_told_is_due_later(bench: Bench) -> No
 
 
 async def test_a_job_that_another_engine_left_waiting_goes_on_with_its_record(bench: Bench) -> None:
-    record = JobRecord(base_sha="a" * 40, seen=True)
+    record = JobRecord(base_sha="a" * 40, is_acknowledged=True)
     await bench.engine.restore(a_job(), record, until=FOREVER)
     assert await bench.state() is JobState.WAITING
     assert await bench.engine.record("j1") == record

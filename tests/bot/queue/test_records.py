@@ -26,7 +26,7 @@ from bot.queue.store import JOBS, RECORDS
 from tests.bot.queue.running import Running
 from tests.builders import a_job
 
-_DENIED = DeniedCall(tool="execute", asked="git push", reason="nobody could be asked")
+_DENIED = DeniedCall(tool="execute", request="git push", reason="nobody could be asked")
 
 
 def _newer(record: JobRecord, **further: object) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def test_what_a_newer_version_wrote_stays_where_an_older_one_changes_something_e
     stored["comment"]["pinned"] = True
     posted = GitHubPost(id=5, url="https://github.com/o/r/issues/1#5")
     before = decode_record(json.dumps(stored))
-    after = replace(before, seen=True, comment=replace(before.comment, posted=posted))
+    after = replace(before, is_acknowledged=True, comment=replace(before.comment, posted=posted))
     written = _rewritten(stored, after)
     assert (written["queue_place"], written["result"]) == (7, {"outcome": "?"})
     assert written["comment"] == {**stored["comment"], "posted": {"id": 5, "url": posted.url}}
@@ -61,7 +61,7 @@ def test_what_this_version_removes_or_replaces_is_gone() -> None:
 def test_entries_of_a_list_keep_what_is_new_in_them_while_others_are_added() -> None:
     stored = _newer(JobRecord(denied=(_DENIED,)))
     stored["denied"][0]["asked_at"] = 3
-    written = _rewritten(stored, JobRecord(denied=(_DENIED, replace(_DENIED, asked="npm publish"))))
+    written = _rewritten(stored, JobRecord(denied=(_DENIED, replace(_DENIED, request="npm publish"))))
     assert [each.get("asked_at") for each in written["denied"]] == [3, None]
 
 
@@ -72,9 +72,9 @@ def test_a_record_in_the_form_of_another_version_is_neither_read_nor_written_ove
 
 
 def test_a_value_that_this_version_cannot_read_takes_no_other_with_it() -> None:
-    written = json.loads(encode_record(JobRecord(base_sha="a" * 40, seen=True)))
+    written = json.loads(encode_record(JobRecord(base_sha="a" * 40, is_acknowledged=True)))
     read = decode_record(json.dumps({**written, "result": {"outcome": "?"}, "of a later version": 1}))
-    assert read == JobRecord(base_sha="a" * 40, seen=True)
+    assert read == JobRecord(base_sha="a" * 40, is_acknowledged=True)
 
 
 def test_only_what_was_not_there_before_is_progress() -> None:
@@ -96,9 +96,9 @@ async def test_an_older_version_keeps_what_a_newer_one_has_added(running: Runnin
     await store.run(lambda tx: tx.rows.execute(RECORDS.insert().values(job_id="j1", body=newer)))
     running.start()
     await running.until_state("j1", JobState.DONE)
-    await engine.update("j1", lambda record: replace(record, seen=True))
+    await engine.update("j1", lambda record: replace(record, is_acknowledged=True))
     stored = json.loads(await store.run(lambda tx: tx.rows.execute(sa.select(RECORDS.c.body)).scalar_one()))
-    assert (stored["queue_place"], stored["seen"]) == (7, True)
+    assert (stored["queue_place"], stored["is_acknowledged"]) == (7, True)
     assert await store.run(lambda tx: tx.rows.execute(sa.text("SELECT priority FROM jobs")).scalar()) == 3
 
 

@@ -111,10 +111,10 @@ async def test_a_record_is_kept_changed_and_read_after_the_end(running: Running)
     await running.engine.accept(a_job())
     await running.engine.update("j1", lambda record: replace(record, base_sha="1"))
     await running.engine.update("j1", lambda record: replace(record, base_sha="2"))
-    await running.engine.update("j1", lambda record: replace(record, seen=True))
+    await running.engine.update("j1", lambda record: replace(record, is_acknowledged=True))
     await begun(running.engine, "j1")
     await _end(running, "w1", _ENDINGS["finish"])
-    assert await running.engine.record("j1") == JobRecord(base_sha="2", seen=True)
+    assert await running.engine.record("j1") == JobRecord(base_sha="2", is_acknowledged=True)
     assert await running.engine.record("j2") == JobRecord()
 
 
@@ -225,7 +225,7 @@ def _enqueue(database: str, life: int) -> None:
             await begun(engine, job_id)
             await store.run(partial(_park_for_ever, job_id=job_id))
             _tell("waiting", job_id)
-            await engine.update(job_id, lambda record: replace(record, seen=True))
+            await engine.update(job_id, lambda record: replace(record, is_acknowledged=True))
             await engine.wake(job_id)
             _tell("woken", job_id)
 
@@ -272,5 +272,5 @@ async def test_killed_at_any_moment_nothing_is_lost_that_was_acknowledged(databa
         assert stored.state in later[said]
         assert (stored.state is JobState.WAITING) == (stored.until is not None)
         assert record.base_sha == "7f3a"
-        assert said != "woken" or record.seen
+        assert said != "woken" or record.is_acknowledged
     await store.close()
