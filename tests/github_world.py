@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from bot.github.client import GitHub
-from bot.github.types import Spot
+from bot.github.types import CommentTarget
 from bot.publishing.redact import Redactor
 from localhub import App, Issue, LocalHub, Repo
 
@@ -30,8 +30,8 @@ class World:
         return self.repo.full_name
 
     @property
-    def thread(self) -> Spot:
-        return Spot(kind="thread", number=self.issue.number)
+    def thread(self) -> CommentTarget:
+        return CommentTarget(kind="thread", number=self.issue.number)
 
     def pull(self) -> Issue:
         """A pull request that changes line 20 of `long.txt`, in the middle of a file that is there."""

@@ -90,7 +90,7 @@ async def _divide(
         raise ValueError("the runner names no commit of the workflow file (GITHUB_WORKFLOW_SHA)")
     path = file["path"]
     async with github_for() as github:
-        content = await github.repos.file_at(settings.repository, path, settings.workflow_sha)
+        content = await github.repos.read_file(settings.repository, path, settings.workflow_sha)
     if content is None:
         raise ValueError(f"`{path}` cannot be read at commit {settings.workflow_sha[:10]}")
     if len(content) > _MAX_FILE_BYTES:

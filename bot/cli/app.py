@@ -30,7 +30,7 @@ from github.Repository import Repository
 from bot.domain.errors import BotError
 from bot.git.process import UNKNOWN_AUTHORITY
 from bot.github.app import CALLBACK_PATH, RegisteredApp, register_app
-from bot.github.types import FileTooLargeError, GitHubError, remedy_for, unreadable
+from bot.github.types import FileTooLargeError, GitHubError, remedy_for, unreadable_answer
 from bot.permissions.repo_config import ORGANISATION_PATH, PATH, RepoConfig, merge_configs, parse_config
 from bot.settings.models import Settings, api_of, server_of
 from bot.settings.parsing import url
@@ -469,7 +469,7 @@ def _raise_github_errors(task: str) -> Iterator[None]:
         text = str(message or HTTPStatus(error.status).phrase)
         raise GitHubError(task, error.status, text, remedy_for(error.status, text)) from error
     except _ODD_ANSWER as error:
-        raise unreadable(task, HTTPStatus.OK, f"an answer that PyGithub cannot read: {error!r}") from error
+        raise unreadable_answer(task, HTTPStatus.OK, f"an answer that PyGithub cannot read: {error!r}") from error
     except OSError as error:
         cause = getattr(error.args[0], "reason", error) if error.args else error  # without the names of the pool
         remedy = UNKNOWN_AUTHORITY if "CERTIFICATE_VERIFY_FAILED" in str(error) else remedy_for(0, "")

@@ -29,7 +29,7 @@ from agent_runtime import CATALOG, AgentError, ModelOptions, Request, pick_sandb
 from agent_runtime import Message as ModelMessage
 from bot.cli.app import describe, find_missing
 from bot.domain.errors import ConfigError, QueueError, StorageError
-from bot.github.app import Attempt, app_use, describe_app
+from bot.github.app import Attempt, describe_app, read_app_usage
 from bot.github.types import GitHubError
 from bot.permissions.levels import describe_network, describe_reach, network_problem
 from bot.server.build import networks, open_blob_store, read_app_access, redactor_for, sandbox_settings
@@ -336,7 +336,7 @@ async def check_github(settings: Settings | None) -> list[Finding]:
         return [bad("GitHub App", answer.refused, fix), clock]
     findings = [judge_app(answer.slug, answer.permissions, answer.events), clock]
     try:
-        use = await app_use(read_app_access(settings))
+        use = await read_app_usage(read_app_access(settings))
     except GitHubError as error:
         return [*findings, skip("webhook", str(error))]
     return [

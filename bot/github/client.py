@@ -1,6 +1,6 @@
-"""The client of GitHub's REST and GraphQL APIs: one part for each kind of thing, all on one connection.
+"""The client of GitHub's REST and GraphQL APIs.
 
-Repository, number and branch always come from the job, never from a model's words.
+Repository, number and branch always come from the job, never from a model.
 """
 
 from __future__ import annotations
@@ -28,26 +28,10 @@ from bot.github.repos import Accounts, Commits, Repos
 
 
 class GitHub:
-    """The one client: a part for each kind of thing, all on one connection.
+    """A client with one part for each kind of object.
 
-    There is no verb for force pushes, tags, deletions, merges or approvals, and there shall be none.
-
-    Args:
-        connection: how to reach GitHub.
-        redact: takes secrets out of text; every text that goes out passes it, no matter who wrote it.
-        minted: called with every token before it is used.
-
-    Attributes:
-        accounts: who people are, and what they may do; and who we are.
-        repos: repositories, their files and branches.
-        threads: issues and pull requests as threads.
-        pulls: pull requests as such.
-        comments: comments and reactions.
-        reviews: reviews, and comments on lines.
-        checks: check runs and commit statuses.
-        runs: workflow runs.
-        commits: the bot's commits.
-        tokens: for git.
+    It deliberately has no method to force-push, tag, delete, merge or approve. Each outgoing text passes `redact`;
+    `on_mint` is called with every token before its use.
     """
 
     def __init__(
@@ -55,7 +39,7 @@ class GitHub:
         connection: GitHubConnection,
         *,
         redact: Callable[[str], str],
-        minted: Callable[[str], None] = lambda _token: None,
+        on_mint: Callable[[str], None] = lambda _token: None,
     ) -> None:
         self._connection = connection
         self._redact = redact
@@ -68,7 +52,7 @@ class GitHub:
         self.checks = Checks(connection, redact, self.accounts)
         self.runs = Runs(connection)
         self.commits = Commits(connection, redact, self.repos)
-        self.tokens = Tokens(connection, minted)
+        self.tokens = Tokens(connection, on_mint)
 
     @classmethod
     def for_installation(
@@ -79,31 +63,18 @@ class GitHub:
         base_url: str,
         *,
         redact: Callable[[str], str],
-        minted: Callable[[str], None] = lambda _token: None,
+        on_mint: Callable[[str], None] = lambda _token: None,
         seconds_between_writes: float = SECONDS_BETWEEN_WRITES,
         session: InstallationSession | None = None,
         before_write: Callable[[], Awaitable[None]] | None = None,
         ca_file: Path | None = None,
     ) -> Self:
-        """Act as an App on one installation; its token is renewed as needed, and `minted` is called with each.
-
-        Args:
-            app_id: the App's id.
-            private_key: its key, PEM.
-            installation_id: which installation.
-            base_url: of the REST API.
-            redact: takes secrets out of text.
-            minted: called with every token before it is used, no matter who requested it.
-            seconds_between_writes: the pause that GitHub asks for; a hub of ours needs none.
-            session: shared with the other clients of the installation; it has a pause of its own.
-            before_write: see `GitHubConnection`.
-            ca_file: see `GitHubConnection`.
-        """
-        shared = session or AppSession(seconds_between_writes).of(installation_id)
+        """Return a client for an installation of an App; see `GitHubConnection`."""
+        shared = session or AppSession(seconds_between_writes).for_installation(installation_id)
         identity = AppIdentity(app_id, private_key)
-        auth = InstallationAuth(app=identity, installation_id=installation_id, tokens=shared.tokens, minted=minted)
+        auth = InstallationAuth(app=identity, installation_id=installation_id, tokens=shared.tokens, on_mint=on_mint)
         connection = GitHubConnection(auth, base_url, ca_file=ca_file, session=shared, before_write=before_write)
-        return cls(connection, redact=redact, minted=minted)
+        return cls(connection, redact=redact, on_mint=on_mint)
 
     @classmethod
     def for_token(
@@ -116,37 +87,34 @@ class GitHub:
         max_wait_seconds: float = WAIT_SECONDS,
         ca_file: Path | None = None,
     ) -> Self:
-        """Act with a plain token, e.g. a workflow's; `max_wait_seconds` is the longest pause that one call may cost."""
+        """Return a client with a plain token."""
         connection = GitHubConnection(
             token,
             base_url,
             ca_file=ca_file,
             max_wait_seconds=max_wait_seconds,
-            session=AppSession(seconds_between_writes).of(0),
+            session=AppSession(seconds_between_writes).for_installation(0),
         )
         return cls(connection, redact=redact)
 
-    def redacted(self, text: str) -> str:
-        """The text as it would go out, for what leaves by another way (a pushed commit's message)."""
+    def redact_text(self, text: str) -> str:
         return self._redact(text)
 
-    def hurry(self, urgency: Urgency) -> None:
-        """Be at least this urgent from now on."""
+    def raise_priority(self, urgency: Urgency) -> None:
         self._connection.urgency = min(self._connection.urgency, urgency)
 
     @property
-    def waiting(self) -> int:
-        """How many writes of the installation wait for their turn."""
+    def waiting_writes(self) -> int:
         return self._connection.session.pace.waiting
 
-    async def lull(self) -> None:
-        """Wait until nobody else has anything to write."""
-        await self._connection.session.pace.lull()
+    async def wait_until_idle(self) -> None:
+        """Wait until no other write is waiting."""
+        await self._connection.session.pace.wait_until_idle()
 
     @property
-    def spread(self) -> float:
-        """How many times rarer than usual requests that can wait should be, for the hour's budget to last."""
-        return self._connection.session.limits.spread
+    def poll_backoff(self) -> float:
+        """Factor by which to stretch polling intervals within GitHub's budget."""
+        return self._connection.session.limits.poll_backoff
 
     async def __aenter__(self) -> Self:
         return self
@@ -157,7 +125,6 @@ class GitHub:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._connection.close()
 
     @override

@@ -1,7 +1,7 @@
-"""Connections to GitHub: gidgethub's client on an aiohttp session, with limits, pace and repeats.
+"""Connections to GitHub: gidgethub's client on aiohttp, with limits, pacing and retries.
 
-`GitHubConnection` signs as one identity. `InstallationSession` is shared by the connections of an installation's jobs:
-tokens, turns to write and GitHub's limits. `AppSession` keeps these sessions for as long as the process lives.
+`GitHubConnection` signs as one identity. An `InstallationSession` is shared by all jobs of an installation,
+an `AppSession` by all installations.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ from bot.github.types import (
     Facts,
     GitHubError,
     Shape,
-    details,
-    explained,
+    error_messages,
     parse,
-    parsed,
+    parse_json,
+    parse_json_object,
     remedy_for,
-    unreadable,
+    unreadable_answer,
 )
 
 USER_AGENT = "codepilot-bot"
 SECONDS_BETWEEN_WRITES = 1.0
 WAIT_SECONDS = 30.0
-"""A longer pause is left to the caller, which can do something else: the worker defers the job, and takes another."""
+"""Longer pauses are left to the caller; the worker defers the job."""
 PAGE = 100
-"""The most entries that GitHub puts on a page."""
-MOST_INSTALLATIONS = 1_000
-"""Tokens and limits are kept for so many installations without a running job."""
+"""GitHub's largest page."""
+MAX_IDLE_INSTALLATIONS = 1_000
+"""Idle installations whose tokens and limits are kept."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 _TRIES = 4
 _FIRST_PAUSE_SECONDS = 0.5
 _SILENCE_SECONDS = 30.0
-"""The longest wait for a connection, and for the next part of an answer."""
+"""Timeout for connecting, and for the next part of an answer."""
 _REQUEST_SECONDS = 600.0
 _PIECE_BYTES = 64 * 1024
 _REDIRECTION = frozenset({"message", "url", "documentation_url"})
@@ -77,14 +77,11 @@ class RequestOptions(TypedDict, total=False):
     """Options of a request.
 
     Attributes:
-        repeat: whether a second request has the same effect as one; True for all but POST.
-        accept: another media type than the usual one.
-        as_app: whether to sign as the App itself rather than as its installation, where the connection has an App.
-        urgency: of a write; without one that of the connection.
-        may_be_absent: whether 404 is a regular answer.
-        needs: the field of a GraphQL answer without which it is an error. Others may be missing; GitHub does each part
-            of a mutation that it can.
-        writes: whether it changes anything on GitHub, and has to wait its turn; without it whether it is no GET.
+        repeat: whether it can be sent twice; by default all but POST.
+        accept: the media type.
+        may_be_absent: whether 404 is expected.
+        needs: the required field of a GraphQL answer.
+        writes: whether it waits its turn to write; by default all but GET.
     """
 
     repeat: bool
@@ -97,20 +94,17 @@ class RequestOptions(TypedDict, total=False):
 
 
 class GitHubConnection:
-    """One identity's connection to GitHub. It sends one request at a time, as GitHub asks.
+    """One identity's connection to GitHub, with one request at a time.
 
     https://docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api#avoid-concurrent-requests
 
     Args:
         auth: the identity.
         base_url: of the REST API, e.g. `https://api.github.com`.
-        ca_file: the authorities that may have signed its certificate, beside the system's.
-        max_wait_seconds: the longest wait for a rate limit that one call may cost.
-        session: shared with the other connections of the installation.
-        before_write: awaited immediately before each request that changes anything; its error prevents that.
-
-    Attributes:
-        urgency: of the writes without one of their own.
+        ca_file: authorities in addition to the system's.
+        max_wait_seconds: for rate limits, in a call.
+        session: shared with the installation's other connections.
+        before_write: awaited before each write; its error prevents it.
     """
 
     def __init__(
@@ -126,9 +120,9 @@ class GitHubConnection:
         self.auth = auth
         self.base_url = base_url.rstrip("/")
         self.max_wait_seconds = max_wait_seconds
-        self.before_write = before_write or _nothing
-        self.session = session or AppSession(SECONDS_BETWEEN_WRITES).of(0)
-        self.urgency = Urgency.BEGINNING
+        self.before_write = before_write or _no_op
+        self.session = session or AppSession(SECONDS_BETWEEN_WRITES).for_installation(0)
+        self.urgency = Urgency.NORMAL
         self._ca_file = ca_file
         self._client: aiohttp.ClientSession | None = None
         self._sending = asyncio.Lock()
@@ -142,18 +136,16 @@ class GitHubConnection:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections to the server."""
         if self._client is not None:
             await self._client.close()
 
     @property
     def app(self) -> AppIdentity | None:
-        """The App of the installation that the connection signs as; None for any other identity."""
         return self.auth.app if isinstance(self.auth, InstallationAuth) else None
 
     async def request(
         self,
-        what: str,
+        action: str,
         verb: str,
         path: str,
         body: Mapping[str, Any] | None = None,
@@ -161,26 +153,18 @@ class GitHubConnection:
         query: Mapping[str, Any] | None = None,
         **options: Unpack[RequestOptions],
     ) -> Answer:
-        """Make one REST request.
-
-        Args:
-            what: for the error's text, e.g. `read o/r#1`.
-            verb: the HTTP method.
-            path: below the REST address.
-            body: sent as JSON.
-            query: parameters of the address.
-            options: see `RequestOptions`.
+        """Make one REST request; `action` completes "Could not …", e.g. `read o/r#1`.
 
         Raises:
-            GitHubError: it was refused, or the tries or the time are used up.
+            GitHubError: it was refused, or retries or time ran out.
         """
         address = f"{path}?{urlencode(query)}" if query else path
-        return await _Request(self, what, verb, options).send(address, body)
+        return await _Request(self, action, verb, options).send(address, body)
 
     async def json(
         self,
         shape: type[Shape],
-        what: str,
+        action: str,
         verb: str,
         path: str,
         body: Mapping[str, Any] | None = None,
@@ -188,19 +172,17 @@ class GitHubConnection:
         query: Mapping[str, Any] | None = None,
         **options: Unpack[RequestOptions],
     ) -> Shape:
-        """Make one REST request and return the answer in the expected shape."""
-        return parse(shape, what, (await self.request(what, verb, path, body, query=query, **options)).data)
+        return parse(shape, action, (await self.request(action, verb, path, body, query=query, **options)).data)
 
-    async def read(self, shape: type[Shape], what: str, path: str, query: Mapping[str, Any] | None = None) -> Shape:
-        """Return the answer to a GET request."""
-        return await self.json(shape, what, "GET", path, query=query)
+    async def read(self, shape: type[Shape], action: str, path: str, query: Mapping[str, Any] | None = None) -> Shape:
+        return await self.json(shape, action, "GET", path, query=query)
 
     async def find(
-        self, shape: type[Shape], what: str, path: str, query: Mapping[str, Any] | None = None
+        self, shape: type[Shape], action: str, path: str, query: Mapping[str, Any] | None = None
     ) -> Shape | None:
-        """Return the answer to a GET request, or None for 404."""
+        """Parse the answer to GET; None for 404."""
         try:
-            return await self.json(shape, what, "GET", path, query=query, may_be_absent=True)
+            return await self.json(shape, action, "GET", path, query=query, may_be_absent=True)
         except GitHubError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
@@ -209,43 +191,45 @@ class GitHubConnection:
     async def entries(
         self,
         shape: type[Shape],
-        what: str,
+        action: str,
         path: str,
         query: Mapping[str, Any] | None = None,
         *,
         within: str = "",
-        most: int | None = None,
+        limit: int | None = None,
     ) -> AsyncIterator[Shape]:
-        """Yield the entries of a list; the next page is requested when it is needed.
+        """Yield the entries of a list, page by page.
 
         Args:
             shape: of an entry.
-            what: for an error's text.
+            action: for error texts.
             path: of the list.
-            query: beside the paging.
-            within: the field of the answer that holds the list; empty when the answer is the list.
-            most: the number of entries at most; None for all.
+            query: without paging.
+            within: the field with the list; empty if the answer is the list.
+            limit: None for all.
         """
         for page in itertools.count(1):
-            data = (await self.request(what, "GET", path, query={**(query or {}), "per_page": PAGE, "page": page})).data
+            data = (
+                await self.request(action, "GET", path, query={**(query or {}), "per_page": PAGE, "page": page})
+            ).data
             entries = data.get(within) if within and isinstance(data, dict) else data
             if not isinstance(entries, list):
-                raise unreadable(what, HTTPStatus.OK, "no list")
-            for entry in entries[: None if most is None else most - PAGE * (page - 1)]:
-                yield parse(shape, what, entry)
-            if len(entries) < PAGE or (most is not None and PAGE * page >= most):
+                raise unreadable_answer(action, HTTPStatus.OK, "no list")
+            for entry in entries[: None if limit is None else limit - PAGE * (page - 1)]:
+                yield parse(shape, action, entry)
+            if len(entries) < PAGE or (limit is not None and PAGE * page >= limit):
                 return
 
     async def graphql(
-        self, what: str, query: str, variables: Mapping[str, Any], *, needs: str, writes: bool = True
+        self, action: str, query: str, variables: Mapping[str, Any], *, needs: str, writes: bool = True
     ) -> dict[str, Any]:
-        """Make one GraphQL request and return its `data`; see `RequestOptions` for `needs` and `writes`."""
+        """Make one GraphQL request and return its `data`."""
         url, body = f"{self.base_url.removesuffix('/v3')}/graphql", {"query": query, "variables": variables}
-        answer = await self.request(what, "POST", url, body, needs=needs, writes=writes, repeat=True)
+        answer = await self.request(action, "POST", url, body, needs=needs, writes=writes, repeat=True)
         return dict(answer.data["data"])
 
     async def token(self, *, as_app: bool = False) -> tuple[str, str]:
-        """Return the scheme and the token that sign a request; both empty for an anonymous one."""
+        """Return scheme and token; empty for an anonymous request."""
         auth = self.app if as_app and self.app else self.auth
         if isinstance(auth, AppIdentity):
             return "bearer", auth.sign()
@@ -254,8 +238,7 @@ class GitHubConnection:
         return "token", auth
 
     async def mint(self, auth: InstallationAuth, repo: str = "", permissions: Mapping[str, str] | None = None) -> Token:
-        """Request a token for one repository and some permissions, or for the whole installation."""
-        minted = await self.json(
+        answer = await self.json(
             _MintedToken,
             f"create a token for {repo or 'the installation'}",
             "POST",
@@ -264,16 +247,16 @@ class GitHubConnection:
             as_app=True,
             repeat=True,
         )
-        return Token.lasting((minted.expires_at - auth.app.now()).total_seconds(), minted.token)
+        return Token.expiring_in((answer.expires_at - auth.app.now()).total_seconds(), answer.token)
 
     async def exchange(
         self, verb: str, url: str, headers: Mapping[str, str], body: bytes
     ) -> tuple[int, dict[str, str], bytes]:
-        """Send one request over the network and read its answer.
+        """Send one request over the network.
 
         Raises:
-            AuthoritiesError: the file of certificate authorities cannot be read.
-            OSError: no answer came; or an `aiohttp.ClientError`.
+            AuthoritiesError: the CA file cannot be read.
+            OSError: no answer arrived; or an `aiohttp.ClientError`.
         """
         async with self._sending:
             if self._client is None:
@@ -309,19 +292,15 @@ class _MintedToken(Facts):
 
 
 class _Request(GitHubAPI):
-    """One request in gidgethub's loop, with the waits before it and its repeats.
+    """One request in gidgethub's loop, with its waits and retries.
 
-    A rate limit is waited for, since GitHub has not acted then; so is one that another connection of the installation
-    met. A server error or a broken connection leaves open whether it has: only requests that may happen twice are
-    repeated. A token that GitHub rejects is replaced once: it may have been revoked, this machine's clock may be wrong,
-    or its permissions out of date.
-
-    The body is read here: gidgethub's errors lose a refusal's details, and an odd body raises errors outside its hooks.
+    GitHub does nothing for a rate-limited request, so it is retried. After a server error or broken connection only
+    requests with `repeat` are. A rejected token is replaced once. gidgethub's errors lose details.
     """
 
-    def __init__(self, connection: GitHubConnection, what: str, verb: str, options: RequestOptions) -> None:
+    def __init__(self, connection: GitHubConnection, action: str, verb: str, options: RequestOptions) -> None:
         super().__init__(USER_AGENT, base_url=connection.base_url)
-        self._connection, self._what, self._verb = connection, what, verb
+        self._connection, self._action, self._verb = connection, action, verb
         self._as_app = options.get("as_app", False)
         self._repeat = options.get("repeat", verb != "POST")
         # A request as the App changes nothing that people read, so it waits for no turn.
@@ -332,14 +311,9 @@ class _Request(GitHubAPI):
         self._needs = options.get("needs", "")
         self._waited, self._attempt, self._renewed = 0.0, 0, False
         self._token = ""
-        self._outcome: Answer | GitHubError = GitHubError(what, 0, "the request was not sent", "")
+        self._outcome: Answer | GitHubError = GitHubError(action, 0, "the request was not sent", "")
 
     async def send(self, address: str, body: Mapping[str, Any] | None) -> Answer:
-        """Send the request until its answer is accepted.
-
-        Raises:
-            GitHubError: it was refused, or the tries or the time are used up.
-        """
         with suppress(HTTPException):
             await self._make_request(self._verb, address, None, b"" if body is None else body, self._accept)
         if isinstance(self._outcome, GitHubError):
@@ -368,16 +342,16 @@ class _Request(GitHubAPI):
             signed = {**headers, "authorization": f"{scheme} {self._token}"} if self._token else headers
             try:
                 answer = await self._follow(method, url, signed, body)
-                self._outcome = self._refusal(answer) or answer
+                self._outcome = self._error_in(answer) or answer
             except GitHubError as error:
                 self._outcome = error
             except (aiohttp.ClientError, OSError, AuthoritiesError) as error:
-                self._outcome = _unanswered(self._what, error)
+                self._outcome = _network_error(self._action, error)
                 self._outcome.__cause__ = error
         if isinstance(self._outcome, GitHubError):
             return HTTPStatus.BAD_GATEWAY, {}, b""
         if self._writes and isinstance(connection.auth, InstallationAuth):
-            connection.auth.proven = self._token
+            connection.auth.proven_token = self._token
         return HTTPStatus.NO_CONTENT, {}, b""
 
     @override
@@ -391,42 +365,37 @@ class _Request(GitHubAPI):
         attempt -= self._renewed
         pause = failure.retry_after if failure.limited else _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)
         if failure.limited:
-            self._connection.session.limits.close(pause)
-        may_help = failure.limited or (self._repeat and failure.passing)
+            self._connection.session.limits.suspend(pause)
+        may_help = failure.limited or (self._repeat and failure.is_transient)
         if not may_help or attempt == _TRIES or self._waited + pause > self._connection.max_wait_seconds:
             return False
         self._waited += pause
         await self.sleep(pause)
         return True
 
-    async def _wait_until_open(self, most: float) -> float:
-        """Wait for the end of a rate limit that any request of the installation met; return the seconds that it took.
-
-        Raises:
-            GitHubError: that is longer than `most`.
-        """
-        seconds = self._connection.session.limits.closed_for
-        if seconds > most:
-            said = f"GitHub asked for a pause, {seconds:.0f} s of it remain"
+    async def _wait_until_open(self, max_seconds: float) -> float:
+        seconds = self._connection.session.limits.pause_seconds
+        if seconds > max_seconds:
+            message = f"GitHub asked for a pause, {seconds:.0f} s of it remain"
             status = HTTPStatus.TOO_MANY_REQUESTS
             remedy = remedy_for(status, "rate limit")
-            raise GitHubError(self._what, status, said, remedy, limited=True, retry_after=seconds)
+            raise GitHubError(self._action, status, message, remedy, limited=True, retry_after=seconds)
         await asyncio.sleep(seconds)
         return seconds
 
     async def _follow(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        """Send the request; where its repository was renamed, send it there, with its parameters.
+        """Follow the redirection of a renamed repository.
 
         https://docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api#follow-redirects
         """
         answer = await self._send_once(method, url, headers, body)
-        place = answer.headers.get("location", "")
+        location = answer.headers.get("location", "")
         # A thing that was made has its place in the headers, too, and other words in its answer.
-        known = isinstance(answer.data, dict) and answer.data.keys() <= _REDIRECTION
-        if known and place.startswith(f"{self.base_url}/"):
+        is_redirection = isinstance(answer.data, dict) and answer.data.keys() <= _REDIRECTION
+        if is_redirection and location.startswith(f"{self.base_url}/"):
             parameters = urlsplit(url).query
-            place = place.partition("?")[0] + (f"?{parameters}" if parameters else "")
-            answer = await self._send_once(method, place, headers, body)
+            location = location.partition("?")[0] + (f"?{parameters}" if parameters else "")
+            answer = await self._send_once(method, location, headers, body)
         return answer
 
     async def _send_once(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
@@ -440,28 +409,27 @@ class _Request(GitHubAPI):
             status, received, content = await self._connection.exchange(method, url, headers, body)
             span.set_attribute("http.response.status_code", status)
         if not self._as_app or status >= HTTPStatus.BAD_REQUEST:
-            self._connection.session.limits.note(received)
+            self._connection.session.limits.record(received)
         text = content.decode(errors="replace")
         refused = status >= HTTPStatus.BAD_REQUEST
-        data = explained(text) if refused else parsed(self._what, text, status=status)
+        data = parse_json_object(text) if refused else parse_json(self._action, text, status=status)
         return Answer(status=status, headers=received, data=data)
 
-    def _refusal(self, answer: Answer) -> GitHubError | None:
-        """Return the error for an answer without the requested data; None for any other."""
+    def _error_in(self, answer: Answer) -> GitHubError | None:
         in_workflow = self._connection.app is None
         if answer.status >= HTTPStatus.BAD_REQUEST:
-            return refusal(self._what, answer, self._attempt - self._renewed, in_workflow=in_workflow)
+            return refusal_error(self._action, answer, self._attempt - self._renewed, in_workflow=in_workflow)
         content = answer.data if isinstance(answer.data, dict) else {}
         if not self._needs or (content.get("data") or {}).get(self._needs) is not None:
             return None
         # GitHub's status is 200 for any failure: https://docs.github.com/graphql/guides/forming-calls-with-graphql
         if errors := content.get("errors"):
             answer = replace(answer, status=graphql_status(errors))
-            return refusal(self._what, answer, self._attempt - self._renewed, in_workflow=in_workflow)
-        return unreadable(self._what, HTTPStatus.OK, f"an answer without `{self._needs}`")
+            return refusal_error(self._action, answer, self._attempt - self._renewed, in_workflow=in_workflow)
+        return unreadable_answer(self._action, HTTPStatus.OK, f"an answer without `{self._needs}`")
 
     def _replace_token(self, failure: GitHubError) -> bool:
-        """Return whether another token may be accepted: a new one, or one signed for GitHub's time."""
+        """Return whether to retry with a new token, or one signed for GitHub's time."""
         auth, answer = self._connection.auth, failure.answer
         if answer is None:
             return False
@@ -475,44 +443,35 @@ class _Request(GitHubAPI):
 
 
 class AppSession:
-    """Facts about an App that are kept for as long as the process lives.
-
-    Args:
-        seconds: between two writes of one installation; see `RequestPace`.
-        reserve_for: makes the `Reserve` of an installation; None where no other process writes.
-
-    Attributes:
-        identity: the App's account, after the first request for it.
-    """
+    """The App's account and its installations' sessions."""
 
     def __init__(self, seconds: float, reserve_for: Callable[[int], Reserve] | None = None) -> None:
         self._seconds, self._reserve_for = seconds, reserve_for
         # A session in use must be the same one for all its connections; of the others only the last ones stay.
-        self._used = WeakValueDictionary[int, InstallationSession]()
-        self._last = OrderedDict[int, InstallationSession]()
+        self._live = WeakValueDictionary[int, InstallationSession]()
+        self._recent = OrderedDict[int, InstallationSession]()
         self.identity: BotIdentity | None = None
 
-    def of(self, installation: int) -> InstallationSession:
-        """Return the session of an installation, always the same one."""
-        session = self._used.get(installation)
+    def for_installation(self, installation: int) -> InstallationSession:
+        session = self._live.get(installation)
         if session is None:
-            own = () if self._reserve_for is None else (self._reserve_for(installation),)
-            session = self._used[installation] = InstallationSession(self, RequestPace(self._seconds, *own))
-        self._last[installation] = session
-        self._last.move_to_end(installation)
-        if len(self._last) > MOST_INSTALLATIONS:
-            self._last.popitem(last=False)
+            reserve = () if self._reserve_for is None else (self._reserve_for(installation),)
+            session = self._live[installation] = InstallationSession(self, RequestPace(self._seconds, *reserve))
+        self._recent[installation] = session
+        self._recent.move_to_end(installation)
+        if len(self._recent) > MAX_IDLE_INSTALLATIONS:
+            self._recent.popitem(last=False)
         return session
 
     def budgets(self) -> Iterator[tuple[int, str, RequestBudget]]:
-        """Yield each installation's current budgets: installation, resource, budget."""
-        for installation, session in tuple(self._used.items()):
+        """Yield installation, resource and budget."""
+        for installation, session in tuple(self._live.items()):
             for resource, budget in session.limits.budgets.items():
                 yield installation, resource, budget
 
 
 class InstallationSession:
-    """One installation of the App, shared by the connections of all its jobs: tokens, turns to write, and limits."""
+    """State shared by an installation's connections."""
 
     def __init__(self, app: AppSession, pace: RequestPace) -> None:
         self.app = app
@@ -522,37 +481,34 @@ class InstallationSession:
 
 
 def proxy_for(address: str) -> str | None:
-    """Return the proxy that the environment names for an address; None for a direct connection."""
     parts, proxies = urlsplit(address), getproxies()
     return None if proxy_bypass(parts.hostname or "") else proxies.get(parts.scheme) or proxies.get("all")
 
 
-def refusal(what: str, answer: Answer, attempt: int = 1, *, in_workflow: bool = False) -> GitHubError:
-    """Return the error for a refusal.
-
-    Args:
-        what: the request, e.g. `read o/r#1`.
-        answer: GitHub's.
-        attempt: counts the requests; the pause of a limit without a time doubles with each.
-        in_workflow: see `remedy_for`.
-    """
+def refusal_error(action: str, answer: Answer, attempt: int = 1, *, in_workflow: bool = False) -> GitHubError:
+    """Return the error for a refusal; an unspecified pause doubles with each `attempt`."""
     general = answer.data.get("message")
-    said = "; ".join(filter(None, (general and str(general), *details(answer.data.get("errors"))))) or "no reason given"
+    message = (
+        "; ".join(filter(None, (general and str(general), *error_messages(answer.data.get("errors")))))
+        or "no reason given"
+    )
     # The status of a GraphQL answer is 200 even where GitHub itself failed.
-    troubled = any(str(each.get("message")).startswith(_GRAPHQL_TROUBLE) for each in _graphql_errors(answer))
+    troubled = any(str(error.get("message")).startswith(_GRAPHQL_TROUBLE) for error in _graphql_errors(answer))
     status = HTTPStatus.BAD_GATEWAY if troubled else answer.status
     pause = limit_pause(answer, attempt)
     needs = answer.headers.get("x-accepted-github-permissions", "")
-    remedy = remedy_for(status, said, needs=needs, in_workflow=in_workflow)
-    return GitHubError(what, status, said, remedy, limited=pause is not None, retry_after=pause or 0.0, answer=answer)
+    remedy = remedy_for(status, message, needs=needs, in_workflow=in_workflow)
+    return GitHubError(
+        action, status, message, remedy, limited=pause is not None, retry_after=pause or 0.0, answer=answer
+    )
 
 
 def limit_pause(answer: Answer, attempt: int = 1) -> float | None:
-    """Return the seconds of a rate limit, or None for any other refusal.
+    """Return the seconds of a rate limit; None for any other refusal.
 
-    The rules: https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api
+    https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api
     """
-    in_graphql = any(each.get("type") == "RATE_LIMITED" for each in _graphql_errors(answer))
+    in_graphql = any(error.get("type") == "RATE_LIMITED" for error in _graphql_errors(answer))
     if answer.status not in _RATE_LIMITED and not in_graphql:
         return None
     headers = answer.headers
@@ -567,8 +523,8 @@ def limit_pause(answer: Answer, attempt: int = 1) -> float | None:
 
 
 def graphql_status(errors: object) -> int:
-    """Return the status with which REST would have answered."""
-    kinds = {each.get("type") for each in errors if isinstance(each, dict)} if isinstance(errors, list) else set()
+    """Return the equivalent REST status."""
+    kinds = {error.get("type") for error in errors if isinstance(error, dict)} if isinstance(errors, list) else set()
     if "FORBIDDEN" in kinds:
         return HTTPStatus.FORBIDDEN
     return HTTPStatus.NOT_FOUND if kinds == {"NOT_FOUND"} else HTTPStatus.BAD_REQUEST
@@ -576,18 +532,17 @@ def graphql_status(errors: object) -> int:
 
 def _graphql_errors(answer: Answer) -> list[dict[str, Any]]:
     errors = answer.data.get("errors") if "data" in answer.data or "message" not in answer.data else None
-    return [each for each in errors if isinstance(each, dict)] if isinstance(errors, list) else []
+    return [error for error in errors if isinstance(error, dict)] if isinstance(errors, list) else []
 
 
-def _unanswered(what: str, error: Exception) -> GitHubError:
-    """Return the error for a request without an answer."""
+def _network_error(action: str, error: Exception) -> GitHubError:
     if isinstance(error, AuthoritiesError):
-        return GitHubError(what, 0, CA_FILE_UNREADABLE, RESTORE_CA_FILE)
+        return GitHubError(action, 0, CA_FILE_UNREADABLE, RESTORE_CA_FILE)
     remedy = UNKNOWN_AUTHORITY if isinstance(error, aiohttp.ClientSSLError) else remedy_for(0, "")
     errno = getattr(error, "errno", None) or 0
     reason = os.strerror(errno) if errno > 0 else str(error)
-    return GitHubError(what, 0, f"{type(error).__name__}: {reason}".rstrip(": "), remedy)
+    return GitHubError(action, 0, f"{type(error).__name__}: {reason}".rstrip(": "), remedy)
 
 
-async def _nothing() -> None:
+async def _no_op() -> None:
     pass

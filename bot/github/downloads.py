@@ -1,8 +1,4 @@
-"""Download logs and pictures from the addresses that GitHub hands out.
-
-They are on other hosts, so each download has a session of its own that knows no token, cookie or `.netrc`, and is
-bounded in bytes, time and redirections.
-"""
+"""Download logs and pictures from other hosts, without credentials, and with limits on bytes, time and redirections."""
 
 from __future__ import annotations
 
@@ -29,36 +25,35 @@ _MOVED = frozenset(
 _GONE = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 _REDIRECTS = 3
 _PIECE_BYTES = 256 * 1024
-LEFT_OUT = b"\n[codepilot: the middle of this log was not read]\n"
-"""A line of its own in a saved log that is not whole."""
+LOG_GAP = b"\n[codepilot: the middle of this log was not read]\n"
+"""Marks the gap in a saved log."""
 
 
 async def save_log(
     address: str, file: Path, *, most: int, tail: int, seconds: float, plain: bool = False, ca_file: Path | None = None
 ) -> None:
-    """Write what is at an address into a file; of what is too long, the beginning and the end.
+    """Download a log; of one that is too long, the beginning and end.
 
     https://docs.github.com/rest/actions/workflow-jobs#download-job-logs-for-a-workflow-run
 
     Args:
-        address: from GitHub's API, where a token was needed to be told it.
-        file: where to; it is made.
-        most: bytes that are read in all. Where the server gives out parts, the last `tail` of them are the end of a
-            longer log; where it does not, they are not read.
-        tail: see `most`; 0 refuses what is longer, as half a zip file is of no use.
-        seconds: for all of it.
-        plain: whether an address without TLS will do, as it does where the API has none either.
-        ca_file: authorities that are trusted beside the system's.
+        address: from GitHub's API.
+        file: created.
+        most: bytes.
+        tail: bytes of the end, if the server supports ranges; 0 refuses longer files (zip).
+        seconds: the time limit.
+        plain: whether HTTP is permitted.
+        ca_file: additional authorities.
 
     Raises:
         LogError: it is not available.
-        LogGoneError: it is there no longer.
+        LogGoneError: it was deleted.
     """
     try:
         client = _anonymous_session(accept="*/*", seconds=min(seconds, 30.0), ca_file=ca_file)
         async with asyncio.timeout(seconds), client:
             with traced("download log", kind=SpanKind.CLIENT), await asyncio.to_thread(file.open, "wb") as target:
-                await _Saving(client, target, plain=plain).save(address, most, tail)
+                await _LogDownload(client, target, plain=plain).save(address, most, tail)
     except TimeoutError as error:
         raise LogError(f"The log did not arrive within {seconds:.0f} seconds.") from error
     except (aiohttp.ClientError, ValueError) as error:
@@ -70,24 +65,17 @@ async def save_log(
 async def fetch_picture(
     address: str, *, server_url: str, limit: int, seconds: float, ca_file: Path | None = None
 ) -> bytes:
-    """The bytes at an address of an attachment, from a session of its own that knows no token, cookie or `.netrc`.
-
-    Args:
-        address: where it is; checked here, and each time it leads elsewhere.
-        server_url: the configured server's, whose attachments may be fetched, too.
-        limit: the most bytes that are read; whatever the server says of the length.
-        seconds: the most time that all of it may take.
-        ca_file: authorities that are trusted beside the system's.
+    """Download an attachment; `address` and each redirection are checked.
 
     Raises:
-        PictureError: it may not be fetched, is not there, or did not come in time.
-        TooLargeError: it is larger.
+        PictureError: it is not permitted, absent or late.
+        TooLargeError: it exceeds `limit` bytes.
     """
     try:
         client = _anonymous_session(accept="image/*", seconds=seconds, ca_file=ca_file)
         async with asyncio.timeout(seconds), client:
             with traced("download picture", kind=SpanKind.CLIENT):
-                return await _followed(client, address, server_url, limit)
+                return await _follow_redirects(client, address, server_url, limit)
     except TimeoutError as error:
         raise PictureError(f"it did not arrive within {seconds:.0f} seconds") from error
     except (aiohttp.ClientError, ValueError) as error:
@@ -97,28 +85,26 @@ async def fetch_picture(
 
 
 class LogError(BotError):
-    """A log is not available; the text says why, in one sentence, for the agent and for people."""
+    """A log is not available, with the reason."""
 
 
 class LogGoneError(LogError):
-    """A log that GitHub no longer has."""
+    pass
 
 
 class PictureError(BotError):
-    """A picture is not available; the text says why, for the agent."""
+    """A picture is not available, with the reason."""
 
 
 class ForeignAddressError(PictureError):
-    """An address that is not an attachment on GitHub; nothing was asked of it."""
+    """The address is no attachment; no request was sent."""
 
 
 class TooLargeError(PictureError):
-    """A picture of more bytes than may be read."""
+    pass
 
 
-class _Saving:
-    """One log on its way into a file."""
-
+class _LogDownload:
     def __init__(self, client: aiohttp.ClientSession, target: BinaryIO, *, plain: bool) -> None:
         self._client, self._target = client, target
         self._schemes = {"https", "http"} if plain else {"https"}
@@ -134,11 +120,10 @@ class _Saving:
             if cut and not tail:
                 raise LogError(f"The log has more than the limit of {most:,} bytes.")
             if cut:
-                await asyncio.to_thread(self._target.write, LEFT_OUT + end)
+                await asyncio.to_thread(self._target.write, LOG_GAP + end)
 
     @asynccontextmanager
     async def _answer(self, address: str) -> AsyncIterator[aiohttp.ClientResponse]:
-        """What stands at the end of all redirections."""
         for _ in range(_REDIRECTS + 1):
             parts = urlsplit(address)
             if parts.scheme not in self._schemes or not parts.hostname or parts.username is not None:
@@ -155,7 +140,7 @@ class _Saving:
         raise LogError("GitHub redirects the log too often.")
 
     async def _end_of(self, address: str, size: int, tail: int) -> bytes:
-        """The last bytes, if the server gives out parts."""
+        """Return the last bytes if the server supports ranges."""
         headers = {"Range": f"bytes={size - tail}-"}
         async with self._client.get(
             address, allow_redirects=False, proxy=proxy_for(address), headers=headers
@@ -170,7 +155,7 @@ class _Saving:
             return bytes(end)
 
     async def _copy(self, response: aiohttp.ClientResponse, most: int) -> bool:
-        """Write at most so many bytes; whether there are more."""
+        """Write at most so many bytes; return whether there are more."""
         async for piece in response.content.iter_chunked(_PIECE_BYTES):
             await asyncio.to_thread(self._target.write, piece[:most])
             if len(piece) > most:
@@ -179,18 +164,18 @@ class _Saving:
         return False
 
 
-async def _followed(client: aiohttp.ClientSession, address: str, server_url: str, limit: int) -> bytes:
+async def _follow_redirects(client: aiohttp.ClientSession, address: str, server_url: str, limit: int) -> bytes:
     for hop in range(_REDIRECTS + 1):
         if not is_fetchable(address, server_url, redirected=hop > 0):
             raise ForeignAddressError("it is not an attachment on GitHub")
         async with client.get(address, allow_redirects=False, proxy=proxy_for(address)) as response:
             if response.status not in _MOVED:
-                return await _body(response, limit)
+                return await _read_body(response, limit)
             address = urljoin(address, response.headers.get("Location", ""))
     raise PictureError("it redirects too often")
 
 
-async def _body(response: aiohttp.ClientResponse, limit: int) -> bytes:
+async def _read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
     if response.status in _GONE:
         raise PictureError("it was deleted, or is not for this repository")
     if response.status != HTTPStatus.OK:
@@ -204,13 +189,6 @@ async def _body(response: aiohttp.ClientResponse, limit: int) -> bytes:
 
 
 def _anonymous_session(*, accept: str, seconds: float, ca_file: Path | None) -> aiohttp.ClientSession:
-    """A session of its own that knows no secrets.
-
-    Args:
-        accept: the media types that are wanted.
-        seconds: for a connection, and between two pieces of an answer.
-        ca_file: authorities that are trusted beside the system's.
-    """
     return aiohttp.ClientSession(
         connector=make_connector(ca_file),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds),

@@ -1,6 +1,6 @@
-"""GraphQL documents, their variables, and their answers as values. Pure.
+"""GraphQL documents, their variables and answers.
 
-The documents name fields as REST does, so that one class reads both.
+Fields are named as in REST, so that one class reads both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bot.git.change import Change
 from bot.github.types import CannotExpressError, CommitFacts, Facts, PullLink
 
 MAX_BYTES = 20 * 1024 * 1024
-"""Of file contents; GitHub refuses request bodies of about twice that, and base64 adds a third."""
+"""Of file contents. GitHub's limit is about twice that, and base64 adds a third."""
 _PLAIN_FILE = "100644"
 _SUBMODULE = "160000"
 _THREAD = """
@@ -85,10 +85,12 @@ mutation ($ref: CreateRefInput!, $commit: CreateCommitOnBranchInput!, $pull: Cre
 def commit_input(
     *, repo: str, branch: str, expected_head: str, title: str, body: str, change: Change
 ) -> Mapping[str, Any]:
-    """The mutation's input; see https://docs.github.com/graphql/reference/input-objects#createcommitonbranchinput.
+    """Return the mutation's input.
+
+    https://docs.github.com/graphql/reference/input-objects#createcommitonbranchinput
 
     Raises:
-        CannotExpressError: a mode other than an ordinary file's, a name that is no UTF-8, or too much content.
+        CannotExpressError: a file mode, a name or the size is not supported.
     """
     check_expressible(change)
     additions = [
@@ -106,7 +108,7 @@ def commit_input(
 
 
 def check_expressible(change: Change) -> None:
-    """See whether the mutation can say all of a change.
+    """Check that the mutation supports a change.
 
     Raises:
         CannotExpressError: as for `commit_input`.
@@ -125,14 +127,12 @@ def check_expressible(change: Change) -> None:
 
 
 class CommitResult(Facts):
-    """The result of a mutation: the commit, and the pull request if one was opened."""
-
     commit: CommitFacts = Field(validation_alias=AliasPath("createCommitOnBranch", "commit"))
     pull: PullLink | None = Field(default=None, validation_alias=AliasPath("createPullRequest", "pullRequest"))
 
 
 def blobs_query(count: int) -> str:
-    """A query of so many blobs by their ids: variables `a0`, `a1` and so on, and fields of the same names."""
+    """Return a query for blobs by id, with variables and fields `a0`, `a1` and so on."""
     ids = "".join(f", $a{number}: GitObjectID!" for number in range(count))
     fields = "\n".join(
         f"a{number}: object(oid: $a{number}) {{ ... on Blob {{ oid byteSize isTruncated text }} }}"
@@ -142,10 +142,7 @@ def blobs_query(count: int) -> str:
 
 
 class Blob(Facts):
-    """A blob; a binary one has no text, and that of one in another encoding than UTF-8 is GitHub's guess.
-
-    Of another object it has no field.
-    """
+    """A blob; empty for another object. Binary files have no text, and other encodings than UTF-8 are guessed."""
 
     oid: str = ""
     size: int = Field(default=0, validation_alias="byteSize")
@@ -154,6 +151,6 @@ class Blob(Facts):
 
     @property
     def content(self) -> bytes | None:
-        """The bytes; None when the text is not exactly these."""
+        """The bytes; None unless the text represents them exactly."""
         content = None if self.text is None or self.truncated else self.text.encode()
         return content if content is not None and len(content) == self.size else None

@@ -19,14 +19,14 @@ from bot.github.types import (
     Annotation,
     BotIdentity,
     CommentFacts,
+    FailedCheck,
     JobFacts,
     PullLink,
-    RedCheck,
     RepoFacts,
     ReviewFacts,
     RunFacts,
     Snapshot,
-    thread_is_gone,
+    thread_not_found,
 )
 from bot.permissions.levels import ThreadState
 
@@ -116,7 +116,7 @@ def fetch_snapshot(job: Job, access: AccessCheck) -> ThreadSnapshot:
         thread, branch = None, job.thread.branch
         head = (access.facts.branch_head or "", branch, repo.id, branch)
     elif thread is None or (job.thread.kind == "pull" and pull is None):
-        raise thread_is_gone(repo.full_name, job.thread.number)
+        raise thread_not_found(repo.full_name, job.thread.number)
     elif pull is not None:
         head = (pull.head_sha, pull.head_ref, pull.head_repo_id, pull.base_ref)
     else:
@@ -178,20 +178,22 @@ class PhaseReader:
 
     async def role_of(self, repo: str, account_id: int, login: str) -> Role:
         return await self._cached(
-            ("role", repo, account_id, login), lambda: self._github.accounts.role_of(repo, account_id, login)
+            ("role", repo, account_id, login), lambda: self._github.accounts.get_role(repo, account_id, login)
         )
 
     async def file_at(self, repo: str, path: str) -> bytes | None:
-        return await self._cached(("file", repo, path), lambda: self._github.repos.file_at(repo, path))
+        return await self._cached(("file", repo, path), lambda: self._github.repos.read_file(repo, path))
 
     async def comments(self, repo: str, number: int) -> tuple[CommentFacts, ...]:
-        return await self._cached(("comments", repo, number), lambda: self._github.comments.of_thread(repo, number))
+        return await self._cached(
+            ("comments", repo, number), lambda: self._github.comments.list_for_thread(repo, number)
+        )
 
     async def reviews(self, repo: str, number: int) -> tuple[ReviewFacts, ...]:
-        return await self._cached(("reviews", repo, number), lambda: self._github.reviews.of_pull(repo, number))
+        return await self._cached(("reviews", repo, number), lambda: self._github.reviews.list_for_pull(repo, number))
 
-    async def failing_checks(self, repo: str, sha: str) -> tuple[RedCheck, ...]:
-        return await self._cached(("checks", repo, sha), lambda: self._github.checks.failing(repo, sha))
+    async def failing_checks(self, repo: str, sha: str) -> tuple[FailedCheck, ...]:
+        return await self._cached(("checks", repo, sha), lambda: self._github.checks.list_failing(repo, sha))
 
     async def annotations(self, repo: str, check_id: int) -> tuple[Annotation, ...]:
         return await self._cached(

@@ -149,8 +149,8 @@ async def continue_pull(context: JobContext, snapshot: ThreadSnapshot, config: R
     # The newest open pull request, into `base` if a command names one.
     base = command.options.base or context.services.conventions.base or None
     pulls: list[PullFacts] = []
-    for branch in (await context.github.repos.branches_named(snapshot.repo.full_name, _prefix(context)))[:_MAX_PULLS]:
-        pulls += await context.github.pulls.open_from(snapshot.repo.full_name, branch)
+    for branch in (await context.github.repos.list_branches(snapshot.repo.full_name, _prefix(context)))[:_MAX_PULLS]:
+        pulls += await context.github.pulls.list_open_from(snapshot.repo.full_name, branch)
     own = [pull for pull in pulls if await _is_own(context, snapshot, pull)]
     newest = max((pull for pull in own if base in {None, pull.base_ref}), key=lambda pull: pull.number, default=None)
     number = newest.number if newest else 0
@@ -211,7 +211,7 @@ async def branch_number(context: JobContext, repo: str) -> int:
     if stored is not None:
         return stored
     prefix = context.services.conventions.branch_prefix
-    taken = set(await context.github.repos.branches_named(repo, branch_name(context.job, prefix=prefix)))
+    taken = set(await context.github.repos.list_branches(repo, branch_name(context.job, prefix=prefix)))
     for number in count(1):
         names = {branch_name(context.job, prefix=prefix, number=number, unfinished=wip) for wip in (False, True)}
         if taken.isdisjoint(names):

@@ -270,7 +270,7 @@ class AgentRun:
         async with open_session(session), context.services.agent(spec, listeners) as runtime:
             self._messages.set_agent(runtime)
             if self._can_ask:
-                runtime.hooks.register("permission_request", deny_unshowable_calls(self._context.github.redacted))
+                runtime.hooks.register("permission_request", deny_unshowable_calls(self._context.github.redact_text))
                 runtime.hooks.register("permission_request", approve_similar(context, assignment))
             else:
                 deny_unanswerable(runtime.hooks, self._reporter, assignment)

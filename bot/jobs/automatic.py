@@ -83,7 +83,7 @@ async def ci_skip_ending(context: JobContext, snapshot: ThreadSnapshot) -> Endin
     try:
         facts = await _request_facts(context, snapshot, facts)
     except GitHubError as error:
-        if error.passing:
+        if error.is_transient:
             raise
         log.warning("the failure was not read: %s", error)
         unknown = read_hint(context, "actions" if job.origin.id else "checks") if error.lacks_permission else str(error)
@@ -100,7 +100,9 @@ async def ci_skip_ending(context: JobContext, snapshot: ThreadSnapshot) -> Endin
         # As rendered in the comment.
         text, allowed = context.services.rename_settings_to_inputs(skip.reason), context.services.allowed(job)
         excerpt = escape_markdown(text, allowed, limit=COMPLETION_LIMIT)
-        is_new = not any(entry.author_id == me and context.github.redacted(excerpt) in entry.body for entry in comments)
+        is_new = not any(
+            entry.author_id == me and context.github.redact_text(excerpt) in entry.body for entry in comments
+        )
     else:
         cause = f"ci {job.head_sha} {skip.cause}"
         is_new = await context.ledger.claim_notice(
@@ -139,7 +141,7 @@ async def _request_facts(context: JobContext, snapshot: ThreadSnapshot, facts: F
     facts = replace(facts, attempts=attempts, is_from_fork=of_fork)
     if not facts.base:
         prefix, me = context.services.conventions.branch_prefix + FIX_CI_PREFIX, (await context.github.accounts.me()).id
-        pull_url = await context.github.pulls.own_into(repo, snapshot.thread.head_ref, prefix, author_id=me)
+        pull_url = await context.github.pulls.find_own_into(repo, snapshot.thread.head_ref, prefix, author_id=me)
         facts = replace(facts, pull_url=pull_url)
     if not context.job.origin.id:
         return replace(facts, red_on_base=await _check_on_base(context, snapshot, facts))
@@ -147,9 +149,11 @@ async def _request_facts(context: JobContext, snapshot: ThreadSnapshot, facts: F
     facts = replace(
         facts,
         jobs=await _failed_jobs(snapshot, run.id),
-        passed_before=await context.github.runs.passed_before(repo, run),
+        passed_before=await context.github.runs.has_passed_before(repo, run),
     )
-    base_run = await context.github.runs.red_on_base(repo, run, facts.base, snapshot.repo.id) if facts.base else None
+    base_run = (
+        await context.github.runs.find_failure_on_base(repo, run, facts.base, snapshot.repo.id) if facts.base else None
+    )
     if base_run is None:
         return facts
     jobs = await snapshot.reader.jobs_of_run(repo, base_run.id)

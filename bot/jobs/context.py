@@ -22,7 +22,7 @@ from bot.git.workspace import Workspaces
 from bot.github.client import GitHub
 from bot.github.issues import Reaction
 from bot.github.rate_limit import Urgency
-from bot.github.types import GitHubError, PullFacts, ReviewDraft, Spot
+from bot.github.types import CommentTarget, GitHubError, PullFacts, ReviewDraft
 from bot.jobs.access import AccessChecks
 from bot.jobs.setup import Setup
 from bot.jobs.storage import FileJobSessions, JobSessions, RunResults, SavedJob
@@ -263,7 +263,7 @@ class JobContext:
     phases: Phases = field(default_factory=Phases)
 
     @property
-    def reply_target(self) -> Spot:
+    def reply_target(self) -> CommentTarget:
         return reply_target(self.job)
 
     @property
@@ -341,7 +341,7 @@ class JobContextFactory:
     async def open(self, job: Job) -> AsyncIterator[JobContext]:
         async with self.github_for(job) as github:
             if job.lane == "steer":
-                github.hurry(Urgency.ANSWER)
+                github.raise_priority(Urgency.CONTROL)
             context = JobContext(
                 job=job,
                 services=self.services,
@@ -390,8 +390,8 @@ class Ending:
     output_json: str = ""
 
 
-def reply_target(job: Job) -> Spot:
+def reply_target(job: Job) -> CommentTarget:
     """Return where a job is answered: in its thread about lines, or below the issue."""
     if job.origin.kind == "review_comment":
-        return Spot(kind="review_thread", number=job.thread.number, root=job.origin.root or job.origin.id)
-    return Spot(kind="thread", number=job.thread.number)
+        return CommentTarget(kind="review_thread", number=job.thread.number, root=job.origin.root or job.origin.id)
+    return CommentTarget(kind="thread", number=job.thread.number)

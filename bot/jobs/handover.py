@@ -20,7 +20,7 @@ from bot.domain.job import Job, JobState
 from bot.git.tree import CarriedChanges
 from bot.github.client import GitHub
 from bot.github.downloads import LogError, save_log
-from bot.github.types import ArtifactFacts, CommentFacts, GitHubError, Spot
+from bot.github.types import ArtifactFacts, CommentFacts, CommentTarget, GitHubError
 from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.context import Ending, JobContext, WorkflowResume, reply_target
@@ -81,11 +81,11 @@ def _write(folder: Path, sealed: bytes) -> Path:
     return path
 
 
-async def locate_comment(github: GitHub, job: Job, comment: CommentRecord) -> tuple[Spot, CommentFacts] | None:
+async def locate_comment(github: GitHub, job: Job, comment: CommentRecord) -> tuple[CommentTarget, CommentFacts] | None:
     """Return a job's status comment with its location; None if deleted."""
     if comment.posted is None:
         return None
-    spot = Spot(kind="thread", number=job.thread.number) if comment.below else reply_target(job)
+    spot = CommentTarget(kind="thread", number=job.thread.number) if comment.below else reply_target(job)
     comment_facts = await github.comments.get(job.repo.full_name, spot, comment.posted.id)
     return None if comment_facts is None else (spot, comment_facts)
 
@@ -129,7 +129,9 @@ async def handle_steering(context: JobContext, command: Steering, snapshot: Thre
     return ending
 
 
-async def _waiting_comment(context: JobContext, saved: SavedJob, text: str = "") -> tuple[Spot, CommentFacts] | None:
+async def _waiting_comment(
+    context: JobContext, saved: SavedJob, text: str = ""
+) -> tuple[CommentTarget, CommentFacts] | None:
     """Return the status comment if it is unchanged since the save, or already has our text."""
     located = await locate_comment(context.github, saved.job, decode_record(saved.record).comment)
     if located is None:

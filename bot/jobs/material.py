@@ -30,7 +30,16 @@ from bot.git.errors import WorkspaceError
 from bot.git.mirror import Source
 from bot.github.client import GitHub
 from bot.github.downloads import LogError, LogGoneError, PictureError, TooLargeError, fetch_picture, save_log
-from bot.github.types import Annotation, CommentFacts, GitHubError, JobFacts, RedCheck, ReviewFacts, RunFacts, StepFacts
+from bot.github.types import (
+    Annotation,
+    CommentFacts,
+    FailedCheck,
+    GitHubError,
+    JobFacts,
+    ReviewFacts,
+    RunFacts,
+    StepFacts,
+)
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import Assignment
 from bot.jobs.context import JobContext
@@ -96,7 +105,7 @@ async def gather(context: JobContext, assignment: Assignment) -> Material:
                 LineComment(
                     comment=_comment(each.comment, me), root=each.root, path=each.path, line=each.line, hunk=each.hunk
                 )
-                for each in await context.github.reviews.line_comments(repo, number)
+                for each in await context.github.reviews.list_line_comments(repo, number)
             ]
         ),
         verdicts=tuple(
@@ -117,7 +126,7 @@ async def pull_diff(context: JobContext, assignment: Assignment, *, limit: int) 
     )
 
 
-async def _failing_checks(context: JobContext, assignment: Assignment) -> tuple[tuple[RedCheck, ...], str]:
+async def _failing_checks(context: JobContext, assignment: Assignment) -> tuple[tuple[FailedCheck, ...], str]:
     has_pull = context.job.thread.kind == "pull" or assignment.snapshot.thread.continues > 0
     # By a button, work on a branch that failing checks began is done again.
     if not has_pull and context.job.origin.kind not in {"ci", "button"}:
@@ -126,7 +135,7 @@ async def _failing_checks(context: JobContext, assignment: Assignment) -> tuple[
         repo, reader = assignment.snapshot.repo.full_name, assignment.snapshot.reader
         return await reader.failing_checks(repo, assignment.grant.bound_to_sha), ""
     except GitHubError as error:
-        if error.passing:
+        if error.is_transient:
             raise
         log.warning("the failing checks were not read: %s", error)
         # A command of a person's can be about anything else.
@@ -135,7 +144,7 @@ async def _failing_checks(context: JobContext, assignment: Assignment) -> tuple[
         return (), f"The agent was given no annotations of the failing checks. {read_hint(context, 'checks')}"
 
 
-async def _find_failed_run(context: JobContext, assignment: Assignment, red: Sequence[RedCheck]) -> FailedRun | None:
+async def _find_failed_run(context: JobContext, assignment: Assignment, red: Sequence[FailedCheck]) -> FailedRun | None:
     snapshot, run_id = assignment.snapshot, context.job.origin.id
     if context.job.origin.kind not in {"ci", "recipe"}:
         run_id = (
@@ -148,7 +157,7 @@ async def _find_failed_run(context: JobContext, assignment: Assignment, red: Seq
     try:
         return await fetch_run(context, snapshot, assignment.source, run_id)
     except GitHubError as error:
-        if error.passing:
+        if error.is_transient:
             raise
         log.warning("the run that failed was not read: %s", error)
         return None
@@ -198,7 +207,7 @@ def _comment(facts: CommentFacts | ReviewFacts, me: int) -> ThreadComment:
     )
 
 
-def _failing_check(red: RedCheck) -> FailingCheck:
+def _failing_check(red: FailedCheck) -> FailingCheck:
     return FailingCheck(
         name=red.name,
         conclusion=red.conclusion,
@@ -239,13 +248,13 @@ async def fetch_run(context: JobContext, snapshot: ThreadSnapshot, source: Sourc
     # branch on which none ever did.
     green, changes = "", ""
     try:
-        green_run = await context.github.runs.last_green(repo.full_name, run)
+        green_run = await context.github.runs.find_last_success(repo.full_name, run)
         if green_run is not None and green_run.head_sha != run.head_sha:
             place = replace(source, sha=green_run.head_sha)
             changes = await context.services.workspaces.diff(repo.id, place, source, limit=_CHANGES_CHARS)
             green = green_run.head_sha
     except (GitHubError, WorkspaceError) as error:
-        if isinstance(error, GitHubError) and error.passing:
+        if isinstance(error, GitHubError) and error.is_transient:
             raise
         log.warning("the changes since the last green run were not read: %s", error)
     plain = context.services.server_url.startswith("http://")
@@ -272,7 +281,7 @@ async def fetch_run(context: JobContext, snapshot: ThreadSnapshot, source: Sourc
     )
 
 
-def find_run_id(server_url: str, repo: str, checks: Iterable[RedCheck]) -> int:
+def find_run_id(server_url: str, repo: str, checks: Iterable[FailedCheck]) -> int:
     """Return the id of the first check's workflow run, from its URL, or 0."""
     page = re.compile(rf"{re.escape(f'{server_url}/{repo}')}/actions/runs/([0-9]{{1,18}})/job/")
     return next((int(match[1]) for check in checks if (match := page.match(check.html_url))), 0)
@@ -283,7 +292,7 @@ class _JobReader:
         self, context: JobContext, snapshot: ThreadSnapshot, source: Source, run: RunFacts, logs: FailedLogs
     ) -> None:
         self._context, self._snapshot, self._source, self._run, self._logs = context, snapshot, source, run, logs
-        self._redacted = context.github.redacted
+        self._redacted = context.github.redact_text
 
     async def read(self, job: JobFacts) -> FailedJob:
         excerpt, omitted, no_log = "", 0, ""
@@ -354,7 +363,7 @@ class _JobReader:
         try:
             annotations = await self._snapshot.reader.annotations(self._snapshot.repo.full_name, job.check_id)
         except GitHubError as error:
-            if error.passing:
+            if error.is_transient:
                 raise
             log.warning("%s", error)
             return ()
@@ -449,7 +458,7 @@ class FailedLogs:
         try:
             return await request
         except GitHubError as error:
-            if error.passing:
+            if error.is_transient:
                 raise
             raise (LogGoneError(_EXPIRED) if error.status in _GONE else LogError(str(error))) from error
 
@@ -516,7 +525,7 @@ class _PictureFetcher:
         page = text.kind, text.id
         if page not in self._pages:
             try:
-                self._pages[page] = await self._context.github.comments.rendered(
+                self._pages[page] = await self._context.github.comments.render(
                     self._repo, self._context.job.thread.number, *page
                 )
             except GitHubError as error:  # an address may serve as it is

@@ -138,7 +138,7 @@ class Worker:
                 if ending.state is not JobState.WAITING:
                     await context.services.store_log(job)
             context.phases.begin("publish")
-            context.github.hurry(Urgency.ENDING)
+            context.github.raise_priority(Urgency.RESULT)
             ending = pipeline.with_late_message_notes(ending)
             log.info(": ".join(filter(None, (ending.state, ending.reason))))
             if ending.state is JobState.WAITING:
@@ -180,7 +180,7 @@ class Worker:
             return ending or await pipeline.fail(reason, remedy, unproven=True)
         except GitHubError as error:
             # A job that is to stop, e.g. since the App is gone, waits for nothing; its end is told when it can be.
-            stops = pipeline.is_stopped and error.unsettled
+            stops = pipeline.is_stopped and error.may_be_transient
             if not stops and await self._patience.pause(context.record, error) is not None:
                 raise
             ending = await pipeline.fail(str(error), unproven=True)
@@ -459,7 +459,7 @@ class JobPipeline:
     async def post_queued_comment(self, access: AccessCheck) -> None:
         """Post the comment of a permitted job, unless many writes wait."""
         context = self._context
-        if context.github.waiting > _SHORT_LINE or not isinstance(
+        if context.github.waiting_writes > _SHORT_LINE or not isinstance(
             await self._decide_early(await self._load_snapshot(access)), Grant
         ):
             return

@@ -132,7 +132,7 @@ async def _assign_thread(context: JobContext, recipe: Recipe, job: Job) -> Job:
     if job.thread.has_comments or recipe.publish != "comment" or not isinstance(command, Work):
         return job
     repo, mark = context.job.repo.full_name, f"<!-- codepilot:recipe={recipe.name} -->"
-    number = await context.github.threads.own_issue(repo, await context.github.accounts.me(), mark)
+    number = await context.github.threads.find_own_issue(repo, await context.github.accounts.me(), mark)
     if number is None:
         text = (
             f"The recipe {code(recipe.name)} ({code(recipe_path(recipe.name))}) reports here. Close this issue "

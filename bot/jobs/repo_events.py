@@ -251,7 +251,7 @@ async def _fix_thread(context: JobContext, command: ChecksFailed, config: RepoCo
     if command.fork:
         number = None
         if pulls:
-            number = await context.github.pulls.of_fork(
+            number = await context.github.pulls.find_for_fork(
                 context.job.repo.full_name,
                 fork=command.fork,
                 fork_id=command.fork_id,
@@ -278,7 +278,7 @@ async def _is_labelled(context: JobContext, number: int, config: RepoConfig) -> 
         return False
     labeller = stored[0].labeller
     return context.services.bounds.is_allowed_user(labeller.login) and can_command(
-        await context.github.accounts.role_of(repo.full_name, labeller.id, labeller.login)
+        await context.github.accounts.get_role(repo.full_name, labeller.id, labeller.login)
     )
 
 

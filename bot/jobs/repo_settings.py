@@ -204,12 +204,12 @@ async def find_recipes(github: GitHub, repo: str) -> RecipeList:
     problems: list[str] = []
     files = {
         name: file
-        for name, file in (await github.repos.files_in(repo, RECIPE_DIR)).items()
+        for name, file in (await github.repos.list_files(repo, RECIPE_DIR)).items()
         if name.endswith(_SUFFIX) and name.casefold() != "readme.md"
     }
     names = sorted(files)[:MAX_RECIPES]
     small = [files[name].sha for name in names if files[name].size <= MAX_BYTES]
-    contents = await github.repos.contents_of(repo, small)
+    contents = await github.repos.read_blobs(repo, small)
     for name in (other.removesuffix(_SUFFIX) for other in names):
         file = files[f"{name}{_SUFFIX}"]
         try:
@@ -237,7 +237,7 @@ async def find_recipes(github: GitHub, repo: str) -> RecipeList:
 async def find_recipe(github: GitHub, repo: str, name: str) -> Recipe | None:
     """Read one recipe, if it exists; RecipeError if invalid."""
     try:
-        content = await github.repos.file_at(repo, recipe_path(name))
+        content = await github.repos.read_file(repo, recipe_path(name))
     except FileTooLargeError as error:
         raise recipe_too_large(name, error.size) from error
     return None if content is None else await asyncio.to_thread(parse_recipe, content, name)

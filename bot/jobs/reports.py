@@ -99,7 +99,7 @@ async def post_ending(
     if ending is None:
         return None
     is_settled, may_duplicate = True, False
-    context.github.hurry(Urgency.ENDING)
+    context.github.raise_priority(Urgency.RESULT)
     try:
         if not ending.proven:
             access = await check_access(context.github, job, bounds=context.services.bounds)
@@ -134,7 +134,7 @@ async def post_ending(
 
 def _may_succeed_later(error: GitHubError) -> bool:
     log.warning("the job's result could not be reported: %s", error)
-    return error.may_be_told_later and not error.lacks_permission
+    return error.can_report_later and not error.lacks_permission
 
 
 async def post_pending(contexts: JobContextFactory, pending: PendingReport) -> bool:

@@ -63,7 +63,7 @@ class ResultDelivery:
     ) -> Ending:
         """Publish the change, or request its approval; `verdict` is the answer to an earlier request."""
         context, assignment = self._context, self._assignment
-        context.github.hurry(Urgency.ENDING)
+        context.github.raise_priority(Urgency.RESULT)
         # A run takes long enough for people to close the thread, to move the repository or to lose their role.
         access = await check_access(context.github, context.job, bounds=context.services.bounds)
         snapshot = fetch_snapshot(context.job, access)
@@ -74,7 +74,7 @@ class ResultDelivery:
         may_wait = context.can_ask and not assignment.grant.dry_run
         if publication.blocked and finished and verdict is None and may_wait:
             paths = [path for objection in publication.blocked for path in objection.files]
-            preview = await asyncio.to_thread(show_files, change, paths, context.github.redacted)
+            preview = await asyncio.to_thread(show_files, change, paths, context.github.redact_text)
             if not preview.obstacle:
                 request = await publication_request(context, publication, change, preview)
                 await waiting.store_request(context.record, request)
@@ -82,7 +82,7 @@ class ResultDelivery:
             publication = withhold(publication, "needs-approval", preview.obstacle)
         part = None
         if publication.blocked and finished and verdict is None and not context.can_ask:
-            part = await remove_blocked(tree, change, publication.blocked, context.github.redacted)
+            part = await remove_blocked(tree, change, publication.blocked, context.github.redact_text)
             if part.rest is not None:
                 publication = await self._plan(current, outcome, part.rest, verdict, left_out=publication.blocked)
         delivered = await publish(
@@ -167,7 +167,7 @@ class ResultDelivery:
 
     def _plan_text(self, outcome: Outcome) -> str:
         """Return the plan as its comment shows it; only visible text is carried out."""
-        return self._context.github.redacted(clean(outcome.summary or ""))
+        return self._context.github.redact_text(clean(outcome.summary or ""))
 
     async def _plan(
         self,
@@ -272,7 +272,7 @@ class ResultDelivery:
             patch=patch,
             partial=partial,
             review=review,
-            output_json=context.github.redacted(outcome.output_json),
+            output_json=context.github.redact_text(outcome.output_json),
         )
 
 
@@ -323,7 +323,7 @@ async def publication_request(
         reasons.append("Invisible characters are escaped below, as in `[U+202E]`.")
     if other_files := len(change.files) - len({path for objection in publication.blocked for path in objection.files}):
         reasons.append(f"Other changed files, which require no approval: {other_files}.")
-    if change.writes_workflows and await context.github.tokens.may_write_workflows() is False:
+    if change.writes_workflows and await context.github.tokens.can_write_workflows() is False:
         reasons.append(f"Before you approve: {WorkflowsForbiddenError().reason} Without it nothing can be published.")
     return Request(
         kind="publication",
@@ -346,7 +346,7 @@ def pending_view(context: JobContext, request: Request) -> PendingView:
         request_id=request.request_id,
         trigger=context.job.trigger,
         # On its own: what looks like the beginning of a secret must not take what follows with it.
-        reason=context.github.redacted(request.reason),
+        reason=context.github.redact_text(request.reason),
         preview=request.preview,
         language=language,
         like=request.like,
@@ -360,7 +360,9 @@ _MAX_DIFF_CHARS = 2_000_000
 async def read_review(context: JobContext, assignment: Assignment, outcome: Outcome) -> ReviewDraft:
     diff = await pull_diff(context, assignment, limit=_MAX_DIFF_CHARS)
     me = (await context.github.accounts.me()).id
-    earlier = await context.github.reviews.line_comments(assignment.snapshot.repo.full_name, context.job.thread.number)
+    earlier = await context.github.reviews.list_line_comments(
+        assignment.snapshot.repo.full_name, context.job.thread.number
+    )
     keys = {comment_key(comment.path, comment.comment.body) for comment in earlier if comment.comment.author_id == me}
     return await asyncio.to_thread(
         parse_review,

@@ -23,7 +23,7 @@ from bot.domain.errors import QueueError
 from bot.domain.job import Job, JobState
 from bot.git.change import Change
 from bot.github.client import GitHub
-from bot.github.types import CheckDraft, CheckFacts, CommentFacts, GitHubError, PullLink, ReviewDraft, Spot
+from bot.github.types import CheckDraft, CheckFacts, CommentFacts, CommentTarget, GitHubError, PullLink, ReviewDraft
 from bot.jobs.context import Ending, JobContext, reply_target
 from bot.permissions.levels import Grant, describe_network
 from bot.permissions.repo_config import Notify
@@ -229,7 +229,7 @@ class StatusComment:
         if self._id is None:  # an earlier attempt may have made it, and died before it could note its id
             stored = await self._record.read()
             if stored.below:
-                self._target = Spot(kind="thread", number=self._job.thread.number)
+                self._target = CommentTarget(kind="thread", number=self._job.thread.number)
             if stored.posted is not None:
                 self._id = stored.posted.id
             elif stored.requests and (existing := await self._find()) is not None:
@@ -244,7 +244,7 @@ class StatusComment:
                     raise
                 # The comment that asked is gone, and its thread with it; its asker still wants an answer.
                 await self._record.update(lambda stored: replace(stored, below=True))
-                self._target = Spot(kind="thread", number=self._job.thread.number)
+                self._target = CommentTarget(kind="thread", number=self._job.thread.number)
                 created = await self._create(body)
             self.edited_at = created.updated_at
             await self._store_id(created)
@@ -269,8 +269,8 @@ class StatusComment:
             shown, begun, edits = None if stale else view(), time.monotonic(), 0
             while True:
                 if shown is not None:
-                    await asyncio.sleep(edit_pause(time.monotonic() - begun, seconds, self._github.spread))
-                await self._github.lull()
+                    await asyncio.sleep(edit_pause(time.monotonic() - begun, seconds, self._github.poll_backoff))
+                await self._github.wait_until_idle()
                 now = view()
                 # The clock alone is no news, but once a minute: every edit counts against the installation's budget.
                 if shown is not None and (
@@ -327,7 +327,7 @@ class StatusComment:
             return await self._github.comments.create(repo, self._target, body)
         except GitHubError as error:
             # The answer was lost, but the comment may be there: look before asking a second time.
-            if not error.may_be_done:
+            if not error.may_have_succeeded:
                 raise
             if (existing := await self._find()) is not None:
                 return existing
@@ -421,7 +421,7 @@ class JobCheckRun:
         try:
             await self._put(draft)
         except GitHubError as error:
-            if error.may_be_told_later and not error.lacks_permission:
+            if error.can_report_later and not error.lacks_permission:
                 raise
             log.warning("no check run: %s", error)
             self.is_refused = True
@@ -461,7 +461,7 @@ class JobCheckRun:
             await self._store_id(await self._github.checks.create(repo, draft))
         except GitHubError as error:
             # The answer was lost, but the check run may be there: look before asking a second time.
-            if is_retry or not error.may_be_done:
+            if is_retry or not error.may_have_succeeded:
                 raise
             await self._put(draft, is_retry=True)
 

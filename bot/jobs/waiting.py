@@ -165,13 +165,13 @@ class Patience:
 
     async def pause(self, record: StoredRecord, error: GitHubError) -> float | None:
         """Return the seconds until the next attempt, which grow with the outage; None after the limit."""
-        if not (error.passing or error.unsettled):
+        if not (error.is_transient or error.may_be_transient):
             return None
         now = time.time()
         outage = (await record.read()).github_outage
         since = outage.since if outage is not None and now - outage.last < _QUIET_SECONDS else now
         await record.update(lambda stored: replace(stored, github_outage=GitHubOutage(since=since, last=now)))
         elapsed = now - since
-        if elapsed > (self.seconds if error.passing else min(self.seconds, ACCESS_PATIENCE_SECONDS)):
+        if elapsed > (self.seconds if error.is_transient else min(self.seconds, ACCESS_PATIENCE_SECONDS)):
             return None
         return max(error.retry_after, min(self.longest_pause, max(_FIRST_PAUSE_SECONDS, elapsed / 2)))

@@ -17,7 +17,7 @@ from bot.git.errors import ConflictError, GitError, LargeFileError, PushRejected
 from bot.git.mirror import Source
 from bot.github.client import GitHub
 from bot.github.graphql import check_expressible
-from bot.github.repos import is_made
+from bot.github.repos import is_same_commit
 from bot.github.types import (
     CannotExpressError,
     CommitFacts,
@@ -193,7 +193,7 @@ async def _finish(
             if link is None:
                 link = await sender.github.pulls.create(sender.target.repo.full_name, request, head=result.branch or "")
         except GitHubError as error:
-            if error.passing:
+            if error.is_transient:
                 raise
             earlier = f"{plan.withheld.reason} " if plan.withheld else ""
             reason = f"{earlier}The commit was pushed, but the pull request could not be created. {error}"
@@ -241,7 +241,7 @@ async def publish_review(
         except GitHubError as error:
             # The response was lost, but the review may exist, now or soon. A second one could not be deleted, so a
             # retry looks for it first.
-            if not error.may_be_done or (review := await _find_review(github, target)) is None:
+            if not error.may_have_succeeded or (review := await _find_review(github, target)) is None:
                 raise
     url = review.html_url
     await record.update(lambda stored: replace(stored, review_url=url))
@@ -250,7 +250,7 @@ async def publish_review(
 
 async def _find_review(github: GitHub, target: ReviewTarget) -> ReviewFacts | None:
     me = await github.accounts.me()
-    reviews = await github.reviews.of_pull(target.repo, target.number)
+    reviews = await github.reviews.list_for_pull(target.repo, target.number)
     return next((review for review in reviews if review.author_id == me.id and target.marker in review.body), None)
 
 
@@ -339,7 +339,7 @@ class CommitSender:
     ) -> SentCommit | None:
         facts = await self.github.repos.commit(self.target.repo.full_name, head)
         tree_sha, message = facts.tree_sha if tree_sha is None else tree_sha, self._message(commit)
-        if parent is None or not is_made(facts, parent=parent, tree_sha=tree_sha, message=message):
+        if parent is None or not is_same_commit(facts, parent=parent, tree_sha=tree_sha, message=message):
             return None
         return SentCommit(branch=commit.branch, facts=facts)
 
@@ -375,7 +375,7 @@ class CommitSender:
         if leaks:
             names = ", ".join(code(self.redactor.redact(path)) for path in leaks)
             raise LeakError(f"{names} contains one of the bot's secrets. Nothing was published.")
-        if commit.change.writes_workflows and await self.github.tokens.may_write_workflows() is False:
+        if commit.change.writes_workflows and await self.github.tokens.can_write_workflows() is False:
             raise WorkflowsForbiddenError
 
     def is_default(self, branch: str) -> bool:
@@ -384,10 +384,10 @@ class CommitSender:
     async def _commit(self, commit: CommitPlan, request: PullDraft | None) -> tuple[CommitFacts, PullLink | None]:
         # Before the branch is created: a branch without its commit would be a partial publication.
         check_expressible(commit.change)
-        if commit.change.writes_workflows and await self.github.tokens.may_write_workflows() is None:
+        if commit.change.writes_workflows and await self.github.tokens.can_write_workflows() is None:
             raise CannotExpressError("the token may lack the permission; only a push makes branch and commit at once")
         if not commit.create_branch:
-            facts = await self.github.commits.on_branch(
+            facts = await self.github.commits.create(
                 self.target.repo.full_name,
                 branch=commit.branch,
                 expected_head=commit.expected_head,
@@ -396,7 +396,7 @@ class CommitSender:
                 change=commit.change,
             )
             return facts, None
-        return await self.github.commits.on_new_branch(
+        return await self.github.commits.create_with_branch(
             self.target.repo.full_name,
             node_id=self.target.repo.node_id,
             branch=commit.branch,
@@ -408,7 +408,7 @@ class CommitSender:
         )
 
     def _message(self, commit: CommitPlan) -> str:
-        return self.github.redacted(f"{commit.title}\n\n{commit.body}\n")
+        return self.github.redact_text(f"{commit.title}\n\n{commit.body}\n")
 
     async def _push(self, commit: CommitPlan) -> CommitFacts:
         sha = await self.pusher.commit(commit.change, message=self._message(commit))

@@ -81,13 +81,13 @@ class Scheduler:
                     is_read = await self._read(github, installation)
             except GitHubError as error:  # affects one account only
                 log.warning("the repositories of installation %d were not read: %s", installation, error)
-                is_read = not error.passing
+                is_read = not error.is_transient
             if is_read:
                 await self._ledger.suppress_notice(0, installation, "recipes", seconds=REFRESH_SECONDS)
 
     async def _read(self, github: GitHub, installation: int) -> bool:
         """Read an installation's recipes; return False if a retry may read more."""
-        is_read, repos = True, await github.repos.installed()
+        is_read, repos = True, await github.repos.list_installed()
         await self._schedules.prune(installation, [item.id for item in repos])
         for facts in repos:
             repo = Repo(id=facts.id, full_name=facts.full_name, private=facts.private)
@@ -98,7 +98,7 @@ class Scheduler:
                     recipes = settings.with_recipes(recipes, ()).recipes
             except GitHubError as error:
                 log.warning("the recipes of %s were not read: %s", facts.full_name, error)
-                is_read = is_read and not error.passing
+                is_read = is_read and not error.is_transient
                 continue
             await self._schedules.save(repo, installation, schedules_by_name(recipes))
         return is_read

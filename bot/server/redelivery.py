@@ -114,7 +114,7 @@ class Redelivery:
                 try:
                     await deliveries.redeliver(attempt.id)
                 except GitHubError as error:
-                    if error.passing:
+                    if error.is_transient:
                         raise
                     log.warning("delivery %s cannot be redelivered: %s", attempt.guid, error)
                 else:
@@ -126,7 +126,7 @@ def failed_deliveries(attempts: Iterable[Attempt]) -> list[Attempt]:
     succeeded: set[str] = set()
     latest: dict[str, Attempt] = {}
     for attempt in attempts:
-        if not attempt.unheard:
+        if not attempt.failed:
             succeeded.add(attempt.guid)
         elif attempt.event in router.actions:
             latest.setdefault(attempt.guid, attempt)

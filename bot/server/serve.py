@@ -20,7 +20,7 @@ from bot.domain.access import BotProfile
 from bot.domain.errors import ConfigError
 from bot.domain.job import Job
 from bot.git.process import PAUSES as GIT_PAUSES
-from bot.github.app import OAuthClient, app_deliveries, installation_ids
+from bot.github.app import OAuthClient, list_installation_ids, open_deliveries
 from bot.github.client import GitHub
 from bot.github.connection import SECONDS_BETWEEN_WRITES, AppSession
 from bot.jobs.context import JobContextFactory, JobServices, Listener
@@ -219,7 +219,7 @@ def _webhook_options(settings: Settings) -> WebhookOptions:
 
 
 def _redelivery(settings: Settings, store: JobStore) -> Redelivery:
-    deliveries = partial(app_deliveries, read_app_access(settings))
+    deliveries = partial(open_deliveries, read_app_access(settings))
     own_file = settings.agent.data_dir / "redelivery.lock"
     return Redelivery(deliveries, FileSweepTurns(own_file) if store.path else PostgresSweepTurns(store))
 
@@ -227,7 +227,7 @@ def _redelivery(settings: Settings, store: JobStore) -> Redelivery:
 def _scheduler(
     settings: Settings, schedules: Schedules, ledger: Ledger, github_of: Callable[[int], GitHub]
 ) -> Scheduler:
-    return Scheduler(schedules, ledger, partial(installation_ids, read_app_access(settings)), github_of)
+    return Scheduler(schedules, ledger, partial(list_installation_ids, read_app_access(settings)), github_of)
 
 
 def _installation_client(
@@ -251,8 +251,8 @@ def _installation_client(
         target,
         settings.api_url,
         redact=redact_inertly(job_redactor.redact),
-        minted=job_redactor.add_secret,
-        session=session.of(target),
+        on_mint=job_redactor.add_secret,
+        session=session.for_installation(target),
         before_write=before_write,
         ca_file=settings.agent.ca_file,
     )

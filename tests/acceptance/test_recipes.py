@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
-from bot.github.app import AppAccess, installation_ids
+from bot.github.app import AppAccess, list_installation_ids
 from bot.github.client import GitHub
 from bot.queue.ledger import DurableLedger, DurableSchedules
 from bot.queue.store import JOBS, SCHEDULES
@@ -168,7 +168,7 @@ async def due(stage: Stage, name: str) -> None:
     """Have a recipe be due now, as its repository's file says that it is some time."""
     app = stage.app
     access = AppAccess(app_id=app.id, private_key=app.private_key_pem, api_url=stage.hub.api_url)
-    installations = partial(installation_ids, access)
+    installations = partial(list_installation_ids, access)
     store = stage.queue._store
     schedules = DurableSchedules(store)
 

@@ -10,7 +10,7 @@ import pytest
 
 from agent_runtime.providers.scripted import ScriptedReply
 from bot.github.client import GitHub
-from bot.github.types import PullDraft, Spot
+from bot.github.types import CommentTarget, PullDraft
 from bot.publishing.redact import Redactor
 from bot.publishing.status_view import PublishState
 from localhub import LocalHub
@@ -44,13 +44,13 @@ async def test_no_form_of_a_secret_reaches_github(form: str, hub: LocalHub) -> N
     repo = hub.add_repo("mona/calc", owner="mona", files={"a.txt": "1\n"})
     sha = hub.branches(repo)["main"]
     issue = hub.open_issue(repo, author="mona", title="It breaks").number
-    spot = Spot(kind="thread", number=issue)
+    spot = CommentTarget(kind="thread", number=issue)
     redact = Redactor([SECRET]).redact
     async with GitHub.for_token(token, hub.api_url, redact=redact, seconds_between_writes=0) as github:
         made = await github.comments.create("mona/calc", spot, f"before {form} after")
         edited = await github.comments.edit("mona/calc", spot, made.id, f"again {form} after")
         await github.commits.create_branch("mona/calc", "codepilot/x", sha)
-        commit = await github.commits.on_branch(
+        commit = await github.commits.create(
             "mona/calc",
             branch="codepilot/x",
             expected_head=sha,
@@ -73,7 +73,7 @@ async def test_no_form_of_a_token_minted_while_it_runs_reaches_github(hub: Local
     app = hub.add_app("codepilot", webhook_secret="w" * 20)
     installation = hub.install(app, repo)
     issue = hub.open_issue(repo, author="mona", title="It breaks").number
-    spot = Spot(kind="thread", number=issue)
+    spot = CommentTarget(kind="thread", number=issue)
     redactor = Redactor()
     async with GitHub.for_installation(
         app.id,
@@ -81,7 +81,7 @@ async def test_no_form_of_a_token_minted_while_it_runs_reaches_github(hub: Local
         installation,
         hub.api_url,
         redact=redactor.redact,
-        minted=redactor.add_secret,
+        on_mint=redactor.add_secret,
         seconds_between_writes=0,
     ) as github:
         first = await github.comments.create("mona/calc", spot, "The client mints one for this.")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from bot.github.client import GitHub
-from bot.github.types import Spot
+from bot.github.types import CommentTarget
 from bot.publishing.checks import Check
 from bot.publishing.markdown import Allowlist
 from bot.publishing.render import render_check, render_status, sign_marker
@@ -105,4 +105,6 @@ async def test_the_longest_comment_is_taken(hub: LocalHub) -> None:
     number = hub.open_issue(repo, author="mona", title="T").number
     async with GitHub.for_token(token, hub.api_url, redact=str) as github:
         body = rendered("word " * 100_000, many=500)
-        assert (await github.comments.create("mona/calc", Spot(kind="thread", number=number), body)).body == body
+        assert (
+            await github.comments.create("mona/calc", CommentTarget(kind="thread", number=number), body)
+        ).body == body

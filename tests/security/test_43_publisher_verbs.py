@@ -50,7 +50,7 @@ def test_no_such_word_stands_in_the_source() -> None:
     assert found == [("issues.py", LABEL_OFF)]
 
 
-@pytest.mark.parametrize("method", [Tree.push, Commits.create_branch, Commits.on_branch])
+@pytest.mark.parametrize("method", [Tree.push, Commits.create_branch, Commits.create])
 def test_no_option_overwrites(method: object) -> None:
     assert callable(method)
     assert not {"force", "delete", "overwrite"} & set(inspect.signature(method).parameters)

@@ -34,7 +34,7 @@ class Directory:
     async def exchange(self, code: str, verifier: str) -> str:
         self.exchanged.append((code, verifier))
         if code != "good":
-            raise GitHubError("exchange a code", status=200, said="no", remedy="try again")
+            raise GitHubError("exchange a code", status=200, message="no", remedy="try again")
         return "ghu_of-mona"
 
     async def login(self, token: str) -> str:
@@ -43,7 +43,7 @@ class Directory:
     async def repositories(self, token: str) -> frozenset[int] | None:
         self.asked += 1
         if self.fails:
-            raise GitHubError("list repositories", status=503, said="down", remedy="wait")
+            raise GitHubError("list repositories", status=503, message="down", remedy="wait")
         return self.repos if token == "ghu_of-mona" else None
 
 

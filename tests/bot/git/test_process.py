@@ -317,7 +317,7 @@ async def test_a_request_succeeds_again_once_the_ca_file_is_restored(tmp_path: P
     async with GitHubConnection("a", _NOBODY, ca_file=tmp_path / "gone.pem", max_wait_seconds=0) as connection:
         with pytest.raises(GitHubError, match="CODEPILOT_CA_FILE") as told:
             await connection.read(RepoFacts, "read the repository", "/repos/o/r")
-    assert told.value.passing
+    assert told.value.is_transient
     assert str(tmp_path) not in str(told.value)
 
 

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from bot.github.client import GitHub
 from bot.github.downloads import LogError, LogGoneError, save_log
-from bot.github.types import Annotation, Button, CheckDraft, GitHubError, Spot
+from bot.github.types import Annotation, Button, CheckDraft, CommentTarget, GitHubError
 from localhub import CheckRun, EndedJob, WorkflowRun
 from tests.github_world import SECRET, World
 
@@ -117,7 +117,7 @@ async def test_what_is_red_about_a_commit(world: World) -> None:
             )
             await ci.checks.create(world.name, draft)
     await world.github.checks.create(world.name, a_draft(world, status="completed", conclusion="failure"))
-    red = await world.github.checks.failing(world.name, world.sha)
+    red = await world.github.checks.list_failing(world.name, world.sha)
     assert [(each.name, each.conclusion, len(each.annotations)) for each in red] == [
         ("tests", "failure", 2),
         ("slow", "timed_out", 0),
@@ -133,7 +133,7 @@ async def test_without_the_permission_for_statuses_the_red_check_runs_are_told(w
     async with GitHub.for_installation(
         app.id, app.private_key_pem, installation, world.hub.api_url, redact=str, seconds_between_writes=0
     ) as half:
-        [red] = await half.checks.failing(world.name, world.sha)
+        [red] = await half.checks.list_failing(world.name, world.sha)
     assert red.conclusion == "failure"
 
 
@@ -145,7 +145,9 @@ async def test_without_the_permission_there_is_none_and_the_error_names_it(world
     ) as narrow:
         with pytest.raises(GitHubError, match="`checks: write`") as caught:
             await narrow.checks.create(world.name, a_draft(world))
-        await narrow.comments.create(world.name, Spot(kind="thread", number=world.issue.number), "All the same.")
+        await narrow.comments.create(
+            world.name, CommentTarget(kind="thread", number=world.issue.number), "All the same."
+        )
     assert caught.value.status == 403
 
 
@@ -205,7 +207,7 @@ async def test_whether_the_base_is_red_too(world: World, on_base: list[str], *, 
         world.repo, head_sha=head, head_branch="topic", conclusion="failure", actor="mona", event="pull_request"
     )
     facts = await world.github.runs.get(world.name, run.id)
-    assert (await world.github.runs.red_on_base(world.name, facts, "main", world.repo.id) is not None) is red
+    assert (await world.github.runs.find_failure_on_base(world.name, facts, "main", world.repo.id) is not None) is red
     assert (facts.head_sha, facts.head_branch, facts.head_repo_id, facts.conclusion, facts.name) == (
         head,
         "topic",
@@ -224,7 +226,7 @@ async def test_a_commit_status_can_be_red_too(world: World) -> None:
                 f"/repos/{world.name}/statuses/{world.sha}",
                 {"state": state, "context": context, "description": "Did not build."},
             )
-    [red] = await world.github.checks.failing(world.name, world.sha)
+    [red] = await world.github.checks.list_failing(world.name, world.sha)
     assert (red.name, red.conclusion, red.summary) == ("ci/old", "failure", "Did not build.")
 
 
@@ -265,7 +267,7 @@ async def test_an_expired_log_is_said_to_be_gone(world: World) -> None:
     [job] = await world.github.runs.jobs(world.name, run.id)
     with pytest.raises(GitHubError) as gone:
         await world.github.runs.job_log_url(world.name, job.id)
-    assert (gone.value.status, gone.value.passing) == (410, False)
+    assert (gone.value.status, gone.value.is_transient) == (410, False)
     with pytest.raises(GitHubError) as gone:
         await world.github.runs.logs_url(world.name, run.id, 1)
     assert gone.value.status == 410
@@ -301,11 +303,13 @@ async def test_the_last_green_run_is_of_the_same_workflow_branch_and_repository_
     ended(world, "success")
     run = await world.github.runs.get(world.name, red.id)
     assert (run.path, run.event, run.attempt) == (".github/workflows/ci.yml", "push", 1)
-    found = await world.github.runs.last_green(world.name, run)
+    found = await world.github.runs.find_last_success(world.name, run)
     assert found is not None
     assert found.id == green.id
     topic = ended(world, "failure", branch="topic")
-    assert await world.github.runs.last_green(world.name, await world.github.runs.get(world.name, topic.id)) is None
+    assert (
+        await world.github.runs.find_last_success(world.name, await world.github.runs.get(world.name, topic.id)) is None
+    )
 
 
 @asynccontextmanager
@@ -354,7 +358,9 @@ async def test_a_forks_pull_request_is_known_by_the_forks_number_and_the_commit(
     pull = hub.open_pull(world.repo, author="eve", head="one:topic", title="T")
 
     async def found(fork_id: int, sha: str) -> int | None:
-        return await world.github.pulls.of_fork(world.name, fork="one/calc", fork_id=fork_id, branch="topic", sha=sha)
+        return await world.github.pulls.find_for_fork(
+            world.name, fork="one/calc", fork_id=fork_id, branch="topic", sha=sha
+        )
 
     assert await found(forks[0].id, shas[0]) == pull.number
     assert await found(forks[1].id, shas[0]) is None
@@ -371,7 +377,7 @@ async def test_what_passed_before_is_known_by_attempt_commit_and_event(world: Wo
 
     async def passed(run: WorkflowRun) -> bool:
         facts = await world.github.runs.get(world.name, run.id)
-        return await world.github.runs.passed_before(world.name, facts)
+        return await world.github.runs.has_passed_before(world.name, facts)
 
     await ran("success", event="push")
     await ran("success", event="pull_request", sha=world.sha)

@@ -17,17 +17,17 @@ from tests.github_world import SECRET, World
 @pytest.mark.parametrize("role", ["admin", "maintain", "write", "triage", "read"])
 async def test_a_role_is_told_as_it_is(world: World, role: str) -> None:
     world.hub.add_collaborator(world.repo, "hubot", role)  # type: ignore[arg-type] # one of the five
-    assert await world.github.accounts.role_of(world.name, world.hub.add_user("hubot").id, "hubot") == role
+    assert await world.github.accounts.get_role(world.name, world.hub.add_user("hubot").id, "hubot") == role
 
 
 async def test_an_unknown_login_has_no_role(world: World) -> None:
-    assert await world.github.accounts.role_of(world.name, 10**9, "nobody-at-all") == "none"
+    assert await world.github.accounts.get_role(world.name, 10**9, "nobody-at-all") == "none"
 
 
 async def test_an_error_about_a_role_is_an_error_and_not_a_role(world: World) -> None:
     world.hub.faults.add("GET", "*/permission", "secondary_rate_limited", retry_after=3600)
     with pytest.raises(GitHubError, match="permission of mona", check=lambda error: error.limited):
-        await world.github.accounts.role_of(world.name, world.hub.add_user("mona").id, "mona")
+        await world.github.accounts.get_role(world.name, world.hub.add_user("mona").id, "mona")
 
 
 async def test_facts(world: World) -> None:
@@ -99,7 +99,7 @@ def change_of(world: World) -> Change:
 
 async def test_a_commit_lands_on_its_branch(world: World) -> None:
     await world.github.commits.create_branch(world.name, "codepilot/x", world.sha)
-    made = await world.github.commits.on_branch(
+    made = await world.github.commits.create(
         world.name,
         branch="codepilot/x",
         expected_head=world.sha,
@@ -114,7 +114,7 @@ async def test_a_commit_lands_on_its_branch(world: World) -> None:
 async def test_a_commit_on_a_branch_that_moved_is_refused(world: World) -> None:
     world.hub.commit(world.repo, {"a.txt": "theirs\n"}, message="Theirs", author="mona", branch="topic")
     with pytest.raises(HeadMovedError):
-        await world.github.commits.on_branch(
+        await world.github.commits.create(
             world.name, branch="topic", expected_head=world.sha, title="T", body="", change=change_of(world)
         )
 
@@ -132,7 +132,7 @@ async def test_a_lost_answer_is_not_a_second_comment(world: World) -> None:
     world.hub.faults.add("POST", "*/comments", "drop_answer")
     with pytest.raises(GitHubError) as caught:
         await world.github.comments.create(world.name, world.thread, "once")
-    assert caught.value.passing
+    assert caught.value.is_transient
     assert len(world.hub.comments(world.repo, world.issue.number)) == 1
 
 

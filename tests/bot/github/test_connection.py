@@ -17,7 +17,7 @@ from aiohttp import web
 
 from bot.github.auth import BELIEVED_SECONDS, RENEW_SECONDS, UNPROVEN_SECONDS, Token, TokenStore
 from bot.github.client import GitHub
-from bot.github.connection import MOST_INSTALLATIONS, AppSession, InstallationSession
+from bot.github.connection import MAX_IDLE_INSTALLATIONS, AppSession, InstallationSession
 from bot.github.rate_limit import Limits, RequestBudget
 from bot.github.types import GitHubError, remedy_for
 from localhub import Exchange, LocalHub
@@ -88,14 +88,14 @@ async def test_an_answer_that_nobody_can_read_is_an_error_with_a_text_and_is_ask
             await server.github.repos.get("o/r")
         assert f"GitHub answered 200: {said}" in str(error.value)
         assert "CODEPILOT_API_URL" in error.value.remedy
-        assert error.value.passing
+        assert error.value.is_transient
         assert server.asked == ["GET /api/v3/repos/o/r"] * (1 if text == "{}" else 4)
 
 
 async def test_an_answer_that_is_no_list_where_one_was_asked_for_is_an_error() -> None:
     async with odd('{"message": "maintenance"}') as server:
-        with pytest.raises(GitHubError, match="GitHub answered 200: no list", check=lambda error: error.passing):
-            await server.github.comments.of_thread("o/r", 1)
+        with pytest.raises(GitHubError, match="GitHub answered 200: no list", check=lambda error: error.is_transient):
+            await server.github.comments.list_for_thread("o/r", 1)
 
 
 @pytest.mark.parametrize("text", ["<html>", "{}", '{"token": "t"}'])
@@ -106,7 +106,7 @@ async def test_a_token_that_nobody_can_read_is_an_error_of_githubs(text: str, wo
             for ask in (github.repos.get("o/r"), github.tokens.for_clone("o/r")):
                 with pytest.raises(GitHubError) as error:
                     await ask
-                assert error.value.passing
+                assert error.value.is_transient
         assert set(server.asked) == {"POST /api/v3/app/installations/1/access_tokens"}
 
 
@@ -114,7 +114,7 @@ async def test_a_token_that_nobody_can_read_is_an_error_of_githubs(text: str, wo
 async def test_an_answer_of_graphql_without_what_was_asked_for_is_an_error(answer: object) -> None:
     async with odd(json.dumps(answer)) as server:
         with pytest.raises(GitHubError):
-            await server.github.commits.on_branch(
+            await server.github.commits.create(
                 "o/r", branch="b", expected_head="a" * 40, title="t", body="", change=a_change(a_file("a.txt"))
             )
 
@@ -133,7 +133,7 @@ async def test_errors_of_any_form_are_told(errors: object, said: str) -> None:
     async with odd(json.dumps({"message": "Validation Failed", "errors": errors}), status=422) as server:
         with pytest.raises(GitHubError) as error:
             await server.github.repos.get("o/r")
-    assert error.value.said == said
+    assert error.value.message == said
 
 
 @pytest.mark.parametrize("text", ["", "<html>", "[1]", "null", '"x"', "{"])
@@ -148,7 +148,7 @@ async def test_what_graphql_gives_for_a_reason_is_the_reason() -> None:
     async with odd(json.dumps(refused)) as server:
         with pytest.raises(GitHubError) as error:
             await server.github._connection.graphql("commit", "mutation", {}, needs="createRef")
-    assert error.value.said == "Protected branch update failed: 1 approving review is required"
+    assert error.value.message == "Protected branch update failed: 1 approving review is required"
     assert "protection rules" in error.value.remedy
 
 
@@ -171,7 +171,7 @@ async def test_a_token_that_is_refused_twice_is_an_error_that_may_pass(world: Wo
     world.hub.faults.add("GET", "*/repos/mona/calc", "401", times=2)
     with pytest.raises(GitHubError) as caught:
         await world.github.repos.get(world.name)
-    assert caught.value.unsettled
+    assert caught.value.may_be_transient
 
 
 @pytest.mark.parametrize("minutes", [-5, 5, -150])
@@ -186,7 +186,7 @@ async def test_where_our_clock_is_wrong_tokens_are_signed_for_githubs_time(
         installation = hub.install(app, repo)
         minted: list[str] = []
         client = GitHub.for_installation(
-            app.id, app.private_key_pem, installation, hub.api_url, redact=str, minted=minted.append
+            app.id, app.private_key_pem, installation, hub.api_url, redact=str, on_mint=minted.append
         )
         caplog.set_level(logging.WARNING)
         async with client as github:
@@ -202,7 +202,7 @@ async def test_an_error_of_graphql_that_passes_is_waited_for(world: World, troub
     world.hub.faults.add("POST", "*/graphql", trouble, retry_after=0)  # type: ignore[arg-type] # one of the two
     await world.github.commits.create_branch(world.name, "codepilot/x", world.sha)
     change = a_change(a_file("a.txt", b"2\n"), base_sha=world.sha)
-    made = await world.github.commits.on_branch(
+    made = await world.github.commits.create(
         world.name, branch="codepilot/x", expected_head=world.sha, title="T", body="", change=change
     )
     assert world.hub.branches(world.repo)["codepilot/x"] == made.sha
@@ -220,7 +220,7 @@ async def test_an_error_of_graphql_that_passes_is_waited_for(world: World, troub
     ],
 )
 def test_what_may_be_a_hiccup_is_told_from_what_is_meant(status: int, said: str, *, unsettled: bool) -> None:
-    assert GitHubError("ask", status, said, "").unsettled is unsettled
+    assert GitHubError("ask", status, said, "").may_be_transient is unsettled
 
 
 class Jobs:
@@ -249,14 +249,14 @@ class Jobs:
             self._installation,
             self._world.hub.api_url,
             redact=str,
-            minted=self.learned.append,
+            on_mint=self.learned.append,
             session=self.session,
         ) as github:
             yield github
 
     @property
     def session(self) -> InstallationSession:
-        return self._session.of(self._installation)
+        return self._session.for_installation(self._installation)
 
     @property
     def _installation(self) -> int:
@@ -293,11 +293,11 @@ async def test_tokens_and_identity_are_asked_for_once_and_each_job_knows_those_t
 
 def test_what_is_known_of_installations_is_bounded_and_one_for_all_clients_that_live() -> None:
     app = AppSession(0.0)
-    used = app.of(0)
-    for installation in range(1, 2 * MOST_INSTALLATIONS):
-        app.of(installation).limits.note({"x-ratelimit-resource": "core", "x-ratelimit-remaining": "9"})
-    assert app.of(0) is used
-    assert len(app._used) <= MOST_INSTALLATIONS + 1
+    used = app.for_installation(0)
+    for installation in range(1, 2 * MAX_IDLE_INSTALLATIONS):
+        app.for_installation(installation).limits.record({"x-ratelimit-resource": "core", "x-ratelimit-remaining": "9"})
+    assert app.for_installation(0) is used
+    assert len(app._live) <= MAX_IDLE_INSTALLATIONS + 1
 
 
 async def test_jobs_that_begin_at_once_wait_for_one_token(world: World, jobs: Jobs) -> None:
@@ -422,17 +422,17 @@ def a_budget(remaining: int, minutes: float) -> RequestBudget:
 def test_what_can_wait_becomes_rarer_as_the_budget_runs_out_before_its_hour(
     budget: RequestBudget, spread: float
 ) -> None:
-    assert budget.spread(0.0) == pytest.approx(spread)
+    assert budget.poll_backoff(0.0) == pytest.approx(spread)
 
 
 def test_the_limits_follow_what_github_says() -> None:
     now = 0.0
     limits = Limits(lambda: now)
-    limits.note({"x-ratelimit-limit": "5000", "x-ratelimit-remaining": "500", "x-ratelimit-reset": "3600"})
-    limits.note({"x-ratelimit-limit": "?"})
-    assert limits.spread == pytest.approx(10.0)
-    limits.close(10.0)
-    limits.close(5.0)
-    assert limits.closed_for == 10.0
+    limits.record({"x-ratelimit-limit": "5000", "x-ratelimit-remaining": "500", "x-ratelimit-reset": "3600"})
+    limits.record({"x-ratelimit-limit": "?"})
+    assert limits.poll_backoff == pytest.approx(10.0)
+    limits.suspend(10.0)
+    limits.suspend(5.0)
+    assert limits.pause_seconds == 10.0
     now = 11.0
-    assert limits.closed_for == 0.0
+    assert limits.pause_seconds == 0.0

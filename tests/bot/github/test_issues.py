@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bot.github.issues import Text
-from bot.github.types import GitHubError, ReviewDraft, ReviewNote, Spot
+from bot.github.types import CommentTarget, GitHubError, ReviewDraft, ReviewNote
 from bot.publishing.publish import ReviewTarget, publish_review
 from bot.publishing.status_view import PublishState
 from tests.github_world import SECRET, World
@@ -17,16 +17,16 @@ from tests.waiting import eventually
 
 
 @pytest.fixture
-def lines(world: World) -> Spot:
+def lines(world: World) -> CommentTarget:
     """A thread that a person began about a line of a pull request."""
     pull = world.pull()
     root = world.hub.review_comment(
         world.repo, pull.number, author="mona", body="Why twenty?", path="long.txt", line=20
     )
-    return Spot(kind="review_thread", number=pull.number, root=root.id)
+    return CommentTarget(kind="review_thread", number=pull.number, root=root.id)
 
 
-async def test_an_answer_stands_in_the_thread_about_the_lines(world: World, lines: Spot) -> None:
+async def test_an_answer_stands_in_the_thread_about_the_lines(world: World, lines: CommentTarget) -> None:
     made = await world.github.comments.create(world.name, lines, f"Because. {SECRET} <!-- mark -->")
     [_, answer] = world.hub.review_comments(world.repo, lines.number)
     assert (answer.id, answer.in_reply_to) == (made.id, lines.root)
@@ -36,17 +36,17 @@ async def test_an_answer_stands_in_the_thread_about_the_lines(world: World, line
     assert edited.body == "Changed. <!-- mark -->"
 
 
-async def test_our_answer_is_found_in_its_own_thread_only(world: World, lines: Spot) -> None:
+async def test_our_answer_is_found_in_its_own_thread_only(world: World, lines: CommentTarget) -> None:
     world.hub.review_comment(world.repo, lines.number, author="mona", body="mark", in_reply_to=lines.root)
     made = await world.github.comments.create(world.name, lines, "mark")
     other = world.hub.review_comment(world.repo, lines.number, author="mona", body="Another", path="long.txt", line=21)
     me = await world.github.accounts.me()
     assert await world.github.comments.find(world.name, lines, "mark", me.id) == (made,)
-    elsewhere = Spot(kind="review_thread", number=lines.number, root=other.id)
+    elsewhere = CommentTarget(kind="review_thread", number=lines.number, root=other.id)
     assert await world.github.comments.find(world.name, elsewhere, "mark", me.id) == ()
 
 
-async def test_a_comment_on_lines_takes_a_reaction(world: World, lines: Spot) -> None:
+async def test_a_comment_on_lines_takes_a_reaction(world: World, lines: CommentTarget) -> None:
     for _ in range(2):
         await world.github.comments.react(world.name, lines, lines.root, "eyes")
     [root] = world.hub.review_comments(world.repo, lines.number)
@@ -58,7 +58,7 @@ async def test_all_that_was_said_is_read_oldest_first_over_pages(world: World) -
         world.hub.comment(world.repo, world.issue.number, author="mona", body=f"Word {n}")
     edited = world.hub.comments(world.repo, world.issue.number)[3]
     world.hub.edit_comment(edited, by="mona", body="Changed")
-    said = await world.github.comments.of_thread(world.name, world.issue.number)
+    said = await world.github.comments.list_for_thread(world.name, world.issue.number)
     mona = world.hub.add_user("mona")
     assert [each.body for each in said[:5]] == ["Word 0", "Word 1", "Word 2", "Changed", "Word 4"]
     assert len(said) == 101
@@ -67,9 +67,9 @@ async def test_all_that_was_said_is_read_oldest_first_over_pages(world: World) -
     assert said[3].created_at <= said[3].updated_at
 
 
-async def test_comments_on_lines_say_where_they_stand(world: World, lines: Spot) -> None:
+async def test_comments_on_lines_say_where_they_stand(world: World, lines: CommentTarget) -> None:
     await world.github.comments.create(world.name, lines, "Because.")
-    first, second = await world.github.reviews.line_comments(world.name, lines.number)
+    first, second = await world.github.reviews.list_line_comments(world.name, lines.number)
     assert (first.comment.id, first.root) == (lines.root, lines.root)
     assert (second.root, second.comment.body) == (lines.root, "Because.")
     assert (first.path, first.line, first.start_line, first.side) == ("long.txt", 20, None, "RIGHT")
@@ -81,7 +81,7 @@ async def test_the_words_of_reviews(world: World) -> None:
     pull = world.pull()
     world.hub.add_collaborator(world.repo, "hubot", "write")
     world.hub.review(world.repo, pull.number, author="hubot", body="Please split it.", state="CHANGES_REQUESTED")
-    [review] = await world.github.reviews.of_pull(world.name, pull.number)
+    [review] = await world.github.reviews.list_for_pull(world.name, pull.number)
     assert (review.author, review.body, review.state) == ("hubot", "Please split it.", "CHANGES_REQUESTED")
     assert review.submitted_at
     assert review.commit_sha == world.hub.branches(world.repo)["topic"]
@@ -89,10 +89,10 @@ async def test_the_words_of_reviews(world: World) -> None:
 
 def test_a_thread_about_lines_needs_its_first_comment() -> None:
     with pytest.raises(ValueError, match="review_thread"):
-        Spot(kind="review_thread", number=1)
+        CommentTarget(kind="review_thread", number=1)
 
 
-async def test_a_text_is_read_as_its_page_shows_it_wherever_it_stands(world: World, lines: Spot) -> None:
+async def test_a_text_is_read_as_its_page_shows_it_wherever_it_stands(world: World, lines: CommentTarget) -> None:
     comment = world.hub.comment(world.repo, world.issue.number, author="mona", body="**Below**")
     review = world.hub.review(world.repo, lines.number, author="mona", body="**Above**")
     texts: tuple[tuple[int, Text, int, str], ...] = (
@@ -102,7 +102,7 @@ async def test_a_text_is_read_as_its_page_shows_it_wherever_it_stands(world: Wor
         (lines.number, "review", review.id, "<p><strong>Above</strong></p>"),
     )
     for number, kind, text_id, said in texts:
-        assert (await world.github.comments.rendered(world.name, number, kind, text_id)).strip() == said
+        assert (await world.github.comments.render(world.name, number, kind, text_id)).strip() == said
 
 
 async def test_only_the_sign_for_a_command_that_counts_overtakes_what_is_written_for_others(world: World) -> None:
@@ -136,14 +136,6 @@ async def test_a_label_is_taken_off_and_once_more_changes_nothing(world: World) 
     assert world.hub.issue(world.repo, number).labels == ("bug",)
 
 
-async def test_a_label_is_made_once(world: World) -> None:
-    for _ in range(2):
-        await world.github.repos.create_label(
-            world.name, "codepilot:ask", color="1d76db", description="Shell commands off the list are asked for"
-        )
-    assert (await world.github.repos.labels(world.name)).count("codepilot:ask") == 1
-
-
 PATCH = (
     "@@ -17,4 +17,4 @@ def f():\n line 17\n-old 18\n+new 18\n line 19\n line 20\n@@ -30 +30,2 @@\n line 30\n+line 31"
 )
@@ -163,7 +155,7 @@ async def test_a_review_comments_on_lines_and_gives_no_verdict(world: World) -> 
     [review] = world.hub.reviews(world.repo, pull.number)
     assert (made.id, made.state, review.state) == (review.id, "COMMENTED", "COMMENTED")
     assert SECRET not in (review.body or "")
-    said = await world.github.reviews.line_comments(world.name, pull.number)
+    said = await world.github.reviews.list_line_comments(world.name, pull.number)
     assert [(each.start_line, each.line, each.comment.body) for each in said] == [
         (None, 20, "About 20"),
         (19, 21, "About 21"),
@@ -178,7 +170,7 @@ async def test_notes_that_github_has_no_lines_for_are_said_in_the_body(world: Wo
     made = await world.github.reviews.create(world.name, pull.number, draft)
     said = ("Words.", "`long.txt:20`", "About 20", "`long.txt:1`", "About 1", "`no'such file:3`", "About 3")
     assert made.body == "\n\n".join(said)
-    assert await world.github.reviews.line_comments(world.name, pull.number) == ()
+    assert await world.github.reviews.list_line_comments(world.name, pull.number) == ()
     assert len(world.hub.reviews(world.repo, pull.number)) == 1
 
 
@@ -211,7 +203,7 @@ async def test_a_review_that_github_makes_late_is_not_sent_a_second_time(world: 
     draft = ReviewDraft(commit_sha=world.hub.branches(world.repo)["topic"], body="Words.", notes=(a_note(20),))
     place = ReviewTarget(repo=world.name, number=pull.number, marker="<!-- mark -->")
     world.hub.faults.add("POST", "*/reviews", "drop")
-    with pytest.raises(GitHubError, check=lambda error: error.passing):
+    with pytest.raises(GitHubError, check=lambda error: error.is_transient):
         await publish_review(world.github, record, draft, target=place)
     late = await world.github.reviews.create(world.name, pull.number, replace(draft, body="Words. <!-- mark -->"))
     assert (await publish_review(world.github, record, draft, target=place)).review_url == late.html_url

@@ -56,7 +56,7 @@ async def server() -> AsyncIterator[SlowServer]:
 @pytest.fixture
 async def connections(server: SlowServer) -> AsyncIterator[list[GitHubConnection]]:
     """Connections of one installation, as five jobs at once have."""
-    session = AppSession(0.0).of(7)
+    session = AppSession(0.0).for_installation(7)
     async with AsyncExitStack() as stack:
         yield [
             await stack.enter_async_context(GitHubConnection("a-token", server.url, session=session)) for _ in range(5)
@@ -101,8 +101,8 @@ async def test_reading_waits_for_nobodys_turn(server: SlowServer, connections: l
 
 def test_each_installation_has_a_pace_of_its_own() -> None:
     app = AppSession(0.0)
-    assert app.of(1) is app.of(1)
-    assert app.of(1).pace is not app.of(2).pace
+    assert app.for_installation(1) is app.for_installation(1)
+    assert app.for_installation(1).pace is not app.for_installation(2).pace
 
 
 async def test_the_turn_is_given_back_after_an_error() -> None:
@@ -130,15 +130,15 @@ async def _in_order(pace: RequestPace, wanted: list[Urgency]) -> list[Urgency]:
 
 
 async def test_the_most_urgent_goes_first_and_among_equals_the_first() -> None:
-    begin, end, answer = Urgency.BEGINNING, Urgency.ENDING, Urgency.ANSWER
+    begin, end, answer = Urgency.NORMAL, Urgency.RESULT, Urgency.CONTROL
     assert await _in_order(RequestPace(0.0), [begin, end, begin, answer, end]) == [answer, end, end, begin, begin]
 
 
 async def test_the_signs_of_a_burst_of_commands_wait_for_nothing_that_is_written_for_others() -> None:
-    others = [Urgency.ANSWER, Urgency.ENDING, Urgency.BEGINNING] * 10
-    done = await _in_order(RequestPace(0.0), [*others, *[Urgency.SIGN] * (BURST + 5)])
+    others = [Urgency.CONTROL, Urgency.RESULT, Urgency.NORMAL] * 10
+    done = await _in_order(RequestPace(0.0), [*others, *[Urgency.ACKNOWLEDGEMENT] * (BURST + 5)])
     # Those beyond the burst stand in line, before all others.
-    assert done[: BURST + 5] == [Urgency.SIGN] * (BURST + 5)
+    assert done[: BURST + 5] == [Urgency.ACKNOWLEDGEMENT] * (BURST + 5)
     assert len(done) == len(others) + BURST + 5
 
 
@@ -146,7 +146,7 @@ async def test_a_lull_comes_when_all_others_have_written_and_costs_no_pause() ->
     pace, done = RequestPace(0.0), list[str]()
 
     async def lull() -> None:
-        await pace.lull()
+        await pace.wait_until_idle()
         done.append("lull")
 
     async def write() -> None:
@@ -165,7 +165,7 @@ async def test_somebody_who_gives_up_waiting_keeps_nobody_from_their_turn() -> N
     pace = RequestPace(0.0)
     async with asyncio.timeout(10):
         async with pace.turn():
-            first, second = (asyncio.create_task(pace._line_up(Urgency.ENDING)) for _ in range(2))
+            first, second = (asyncio.create_task(pace._wait_turn(Urgency.RESULT)) for _ in range(2))
             await eventually(lambda: pace.waiting == 2)
             first.cancel()
         await second
@@ -181,21 +181,21 @@ async def test_between_two_writes_there_is_a_pause_in_which_somebody_else_may_co
             done.append(urgency)
 
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-        await write(Urgency.BEGINNING)
+        await write(Urgency.NORMAL)
         assert not pace.is_free
-        group.create_task(write(Urgency.BEGINNING))
+        group.create_task(write(Urgency.NORMAL))
         await asyncio.sleep(0)
-        group.create_task(write(Urgency.ENDING))
-    assert done == [Urgency.BEGINNING, Urgency.ENDING, Urgency.BEGINNING]
+        group.create_task(write(Urgency.RESULT))
+    assert done == [Urgency.NORMAL, Urgency.RESULT, Urgency.NORMAL]
 
 
 def test_an_allowance_grows_back_and_never_beyond_its_most() -> None:
     now = 0.0
     allowance = Allowance(2, 3.0, lambda: now)
-    assert [allowance.take() for _ in range(3)] == [True, True, False]
+    assert [allowance.try_take() for _ in range(3)] == [True, True, False]
     now = 2.9
-    assert not allowance.take()
+    assert not allowance.try_take()
     now = 3.0
-    assert [allowance.take() for _ in range(2)] == [True, False]
+    assert [allowance.try_take() for _ in range(2)] == [True, False]
     now = 100.0
-    assert [allowance.take() for _ in range(3)] == [True, True, False]
+    assert [allowance.try_take() for _ in range(3)] == [True, True, False]

@@ -24,10 +24,10 @@ async def test_a_role_is_of_the_account_and_not_of_the_name(world: World) -> Non
     world.hub.add_collaborator(world.repo, "hubot", "write")
     hubot = world.hub.add_user("hubot")
     stranger = world.hub.add_user("stranger")
-    assert await world.github.accounts.role_of(world.name, hubot.id, "hubot") == "write"
+    assert await world.github.accounts.get_role(world.name, hubot.id, "hubot") == "write"
     # The stranger took this name, or says so: the right is not theirs.
-    assert await world.github.accounts.role_of(world.name, stranger.id, "hubot") in {"none", "read"}
-    assert await world.github.accounts.role_of(world.name, 99_999_999, "hubot") == "none"
+    assert await world.github.accounts.get_role(world.name, stranger.id, "hubot") in {"none", "read"}
+    assert await world.github.accounts.get_role(world.name, 99_999_999, "hubot") == "none"
 
 
 async def test_who_was_renamed_keeps_the_role(world: World) -> None:
@@ -35,13 +35,13 @@ async def test_who_was_renamed_keeps_the_role(world: World) -> None:
     hubot = world.hub.add_user("hubot")
     users = world.hub._site.store.users
     users.put(replace(users[hubot.id], login="hubot-two"))
-    assert await world.github.accounts.role_of(world.name, hubot.id, "hubot") == "maintain"
+    assert await world.github.accounts.get_role(world.name, hubot.id, "hubot") == "maintain"
 
 
 async def test_an_error_about_a_role_is_never_a_role(world: World) -> None:
     world.hub.faults.add("GET", "*/permission", "secondary_rate_limited", retry_after=3600)
     with pytest.raises(GitHubError):
-        await world.github.accounts.role_of(world.name, 1, "mona")
+        await world.github.accounts.get_role(world.name, 1, "mona")
 
 
 async def test_who_opened_a_pull_request_is_known_by_number(world: World) -> None:
@@ -57,22 +57,22 @@ async def test_a_file_is_read_at_a_branch_a_commit_or_where_the_default_branch_s
     name = "dir with space/\u00fcber#1?.txt"
     sha = world.hub.commit(world.repo, {name: b"\xff\x00"}, message="More", author="mona", branch="topic")
     for ref in ("topic", sha):
-        assert await world.github.repos.file_at(world.name, name, ref) == b"\xff\x00"
-    assert await world.github.repos.file_at(world.name, name) is None
-    assert await world.github.repos.file_at(world.name, "a.txt") == b"1\n"
-    assert await world.github.repos.file_at(world.name, "a.txt", "absent") is None
-    assert await world.github.repos.file_at("mona/absent", "a.txt") is None
+        assert await world.github.repos.read_file(world.name, name, ref) == b"\xff\x00"
+    assert await world.github.repos.read_file(world.name, name) is None
+    assert await world.github.repos.read_file(world.name, "a.txt") == b"1\n"
+    assert await world.github.repos.read_file(world.name, "a.txt", "absent") is None
+    assert await world.github.repos.read_file("mona/absent", "a.txt") is None
 
 
 async def test_a_folder_and_a_link_are_no_file(world: World) -> None:
     world.hub.commit(world.repo, {"dir/one": "1"}, message="More", author="mona")
-    assert await world.github.repos.file_at(world.name, "dir") is None
+    assert await world.github.repos.read_file(world.name, "dir") is None
 
 
 async def test_a_file_of_more_than_a_megabyte_is_not_read(world: World) -> None:
     world.hub.commit(world.repo, {"big.bin": b"0123456789abcdef" * 80_000}, message="Big", author="mona")
     with pytest.raises(FileTooLargeError, match=r"big\.bin: has 1,280,000 bytes"):
-        await world.github.repos.file_at(world.name, "big.bin")
+        await world.github.repos.read_file(world.name, "big.bin")
 
 
 async def test_the_recipes_of_a_repository_are_read_by_two_requests(world: World) -> None:
@@ -110,10 +110,10 @@ async def test_files_that_are_no_utf8_text_are_read_as_they_are_and_ids_that_are
     }
     files = {f".github/codepilot/{name}": content for name, content in odd.items()}
     world.hub.commit(world.repo, files, message="Recipes", author="mona")
-    listed = await world.github.repos.files_in(world.name, ".github/codepilot")
+    listed = await world.github.repos.list_files(world.name, ".github/codepilot")
     assert {name: file.size for name, file in listed.items()} == {name: len(content) for name, content in odd.items()}
     ids = {name: file.sha for name, file in listed.items()}
-    read = await world.github.repos.contents_of(world.name, [*ids.values(), "0" * 40, world.sha])
+    read = await world.github.repos.read_blobs(world.name, [*ids.values(), "0" * 40, world.sha])
     assert read == {ids["empty.md"]: b"", ids["good.md"]: odd["good.md"]}
     found = await find_recipes(world.github, world.name)
     assert ".github/codepilot/latin.md: is not UTF-8 (byte 2); save it as UTF-8." in found.problems

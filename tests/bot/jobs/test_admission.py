@@ -293,8 +293,8 @@ async def _issue_context(*pulls: PullFacts, command: Command | None = None, genu
 
     github = SimpleNamespace(
         accounts=account(BOT),
-        repos=SimpleNamespace(branches_named=answering([each.head_ref for each in pulls])),
-        pulls=SimpleNamespace(open_from=open_from, get=get),
+        repos=SimpleNamespace(list_branches=answering([each.head_ref for each in pulls])),
+        pulls=SimpleNamespace(list_open_from=open_from, get=get),
     )
     services = SimpleNamespace(
         conventions=Conventions(),
@@ -368,10 +368,10 @@ RED_RUN = replace(a_job(thread=Thread.of_branch("main")), origin=Origin(kind="ci
 async def _number(*taken: str, job: Job = RED_RUN) -> int:
     engine = InMemoryEngine()
     await engine.accept(job)
-    github = SimpleNamespace(repos=SimpleNamespace(branches_named=answering(taken)))
+    github = SimpleNamespace(repos=SimpleNamespace(list_branches=answering(taken)))
     services = SimpleNamespace(conventions=Conventions())
     number = await branch_number(context_of(engine, job, github=github, services=services), "octo/calc")
-    github.repos.branches_named = answering(())
+    github.repos.list_branches = answering(())
     assert await branch_number(context_of(engine, job, github=github, services=services), "octo/calc") == number
     return number
 

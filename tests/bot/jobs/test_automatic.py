@@ -17,9 +17,9 @@ from bot.github.types import (
     Annotation,
     CommentFacts,
     CommitFacts,
+    FailedCheck,
     GitHubError,
     JobFacts,
-    RedCheck,
     ReviewFacts,
     RunFacts,
     StepFacts,
@@ -85,18 +85,18 @@ def _github(**parts: Callable[..., Awaitable[Any]]) -> SimpleNamespace:
     """A GitHub on which nothing is red on the base branch, and nothing was done before."""
     usual: dict[str, Any] = {
         "commit": answering(_commit(HEAD)),
-        "own_into": NOTHING,
+        "find_own_into": NOTHING,
         "get": answering(RED_RUN),
         "jobs": answering((RED,)),
-        "passed_before": NOTHING,
-        "red_on_base": answering(None),
+        "has_passed_before": NOTHING,
+        "find_failure_on_base": answering(None),
         "annotations": answering(()),
-        "failing": answering(()),
-        "of_thread": answering(()),
+        "list_failing": answering(()),
+        "list_for_thread": answering(()),
     }
     every = SimpleNamespace(**{**usual, **parts})
     return SimpleNamespace(
-        accounts=account(BOT), repos=every, pulls=every, runs=every, checks=every, comments=every, redacted=str
+        accounts=account(BOT), repos=every, pulls=every, runs=every, checks=every, comments=every, redact_text=str
     )
 
 
@@ -150,8 +150,8 @@ async def test_work_that_has_begun_is_not_questioned_again() -> None:
 @pytest.mark.parametrize(
     "parts",
     [
-        {"passed_before": PASSED},
-        {"red_on_base": answering(RED_RUN)},
+        {"has_passed_before": PASSED},
+        {"find_failure_on_base": answering(RED_RUN)},
         {"annotations": answering((LOST,)), "jobs": answering((RED.model_copy(update={"steps": ()}),))},
         {"jobs": answering((RED.model_copy(update={"conclusion": "cancelled", "steps": ()}),))},
     ],
@@ -165,7 +165,9 @@ async def test_jobs_of_which_some_pass_on_the_base_branch_are_worked_on() -> Non
     async def jobs(_: str, run_id: int) -> tuple[JobFacts, ...]:
         return (RED, RED.model_copy(update={"id": 2, "name": "lint"})) if run_id == RED_RUN.id else (RED,)
 
-    assert not await _skipped(_github(red_on_base=answering(RED_RUN.model_copy(update={"id": 400})), jobs=jobs))
+    assert not await _skipped(
+        _github(find_failure_on_base=answering(RED_RUN.model_copy(update={"id": 400})), jobs=jobs)
+    )
 
 
 async def test_a_commit_that_the_branch_has_left_behind_is_left_alone() -> None:
@@ -229,7 +231,7 @@ async def test_a_commit_that_was_made_from_itself_is_counted_with_an_end() -> No
 
 async def test_why_is_told_once_for_each_commit() -> None:
     engine = InMemoryEngine()
-    ledger, flaky = InMemoryLedger(engine), _github(passed_before=PASSED)
+    ledger, flaky = InMemoryLedger(engine), _github(has_passed_before=PASSED)
     told = []
     for job in (_ci_job("one"), _ci_job("two"), _ci_job("three", BEFORE)):
         ending = await _ending(await _context(flaky, job=job, engine=engine, ledger=ledger), job.head_sha)
@@ -250,14 +252,14 @@ async def test_a_workflow_knows_by_its_own_comments_what_was_told(author: int, f
     body = render_reply(settings_to_inputs(first.view.text), ALLOWED, job_id="first")
     said = CommentFacts(id=1, author="x", author_id=author, body=body, created_at="", updated_at="", html_url="")
     second = await _ending(
-        await _context(_github(**refused, of_thread=answering((said,))), job=job, is_long_running=False)
+        await _context(_github(**refused, list_for_thread=answering((said,))), job=job, is_long_running=False)
     )
     assert second is not None
     assert (second.view is not None) is again
 
 
 async def test_github_that_is_silent_for_a_moment_decides_nothing() -> None:
-    for asked in ("commit", "get", "jobs", "annotations", "passed_before", "red_on_base"):
+    for asked in ("commit", "get", "jobs", "annotations", "has_passed_before", "find_failure_on_base"):
         with pytest.raises(GitHubError):
             await _skipped(_github(**{asked: _failing(DOWN)}))
 
@@ -266,7 +268,7 @@ async def test_what_may_not_be_read_stops_the_work_and_names_the_permission() ->
     ending = await _ending(await _context(_github(get=_failing(DENIED))))
     assert ending is not None
     assert "*Actions: read-only*" in ending.reason
-    of_app = await _ending(await _context(_github(failing=_failing(DENIED)), job=_ci_job(run=0)))
+    of_app = await _ending(await _context(_github(list_failing=_failing(DENIED)), job=_ci_job(run=0)))
     assert of_app is None, "without a base commit its checks are not asked for"
 
 
@@ -274,8 +276,10 @@ async def test_annotations_that_may_not_be_read_leave_the_steps_to_decide() -> N
     assert not await _skipped(_github(annotations=_failing(DENIED)))
 
 
-def _red(*names: str) -> tuple[RedCheck, ...]:
-    return tuple(RedCheck(name=each, conclusion="failure", summary="", annotations=(), html_url="") for each in names)
+def _red(*names: str) -> tuple[FailedCheck, ...]:
+    return tuple(
+        FailedCheck(name=each, conclusion="failure", summary="", annotations=(), html_url="") for each in names
+    )
 
 
 @pytest.mark.parametrize(
@@ -291,12 +295,12 @@ def _red(*names: str) -> tuple[RedCheck, ...]:
     ids=["the same", "another", "all of a suite", "not all of a suite", "green base", "green by now"],
 )
 async def test_the_check_of_an_app_that_fails_on_the_base_branch_too_is_left_alone(
-    on_base: tuple[RedCheck, ...], on_head: tuple[RedCheck, ...], *, skipped: bool
+    on_base: tuple[FailedCheck, ...], on_head: tuple[FailedCheck, ...], *, skipped: bool
 ) -> None:
-    async def failing(_: str, sha: str) -> tuple[RedCheck, ...]:
+    async def failing(_: str, sha: str) -> tuple[FailedCheck, ...]:
         return on_head if sha == HEAD else on_base
 
-    context = await _context(_github(failing=failing), job=_ci_job(run=0))
+    context = await _context(_github(list_failing=failing), job=_ci_job(run=0))
     here = snapshot(reader=PhaseReader(context.github), head_sha=HEAD)
     here = replace(here, facts=here.facts.model_copy(update={"base_head": BEFORE}))
     assert (await ci_skip_ending(context, here) is not None) is skipped
@@ -354,7 +358,7 @@ async def test_a_forks_runs_are_explained_so_often_in_a_workflow_as_its_own_mark
         for n in range(2)
     ]
     context = await _context(
-        _github(of_thread=answering(tuple(said))), job=_ci_job(command=Explain()), is_long_running=False
+        _github(list_for_thread=answering(tuple(said))), job=_ci_job(command=Explain()), is_long_running=False
     )
     ending = await _ending(context, head_repo_id=77)
     assert (ending is not None) is genuine
@@ -372,7 +376,7 @@ def _job(command: Command | None = None, *, head: str = HEAD) -> Job:
 
 
 def _review_context(job: Job, *reviews: ReviewFacts, is_long_running: bool = True, **services: Any) -> JobContext:  # noqa: ANN401 - of `JobServices`
-    github = SimpleNamespace(accounts=account(REVIEWER), reviews=SimpleNamespace(of_pull=answering(reviews)))
+    github = SimpleNamespace(accounts=account(REVIEWER), reviews=SimpleNamespace(list_for_pull=answering(reviews)))
     begun = {"work": SimpleNamespace(find=answering(None)), "has_session": lambda _job: False}
     common = SimpleNamespace(is_long_running=is_long_running, **begun, **services)
     return context_of(InMemoryEngine(), job, github=github, services=common)

@@ -15,7 +15,7 @@ from bot.domain.job import Job, JobState, Origin, Repo
 from bot.git.tree import CarriedChanges
 from bot.github.client import GitHub
 from bot.github.issues import Comments
-from bot.github.types import CommentFacts, GitHubError, Snapshot, Spot
+from bot.github.types import CommentFacts, CommentTarget, GitHubError, Snapshot
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.context import Ending, JobContext, JobServices, ShortReply, WorkflowResume
 from bot.jobs.handover import SESSION_FILE, handle_steering
@@ -146,7 +146,9 @@ async def test_an_answer_whose_word_github_took_and_did_not_confirm_resumes_the_
     context = await waits.context(YES)
     edit, calls = Comments.edit, 0
 
-    async def unconfirmed(comments: Comments, repo: str, spot: Spot, comment_id: int, body: str) -> CommentFacts:
+    async def unconfirmed(
+        comments: Comments, repo: str, spot: CommentTarget, comment_id: int, body: str
+    ) -> CommentFacts:
         nonlocal calls
         calls += 1
         facts = await edit(comments, repo, spot, comment_id, body)

@@ -19,7 +19,7 @@ from bot.git.errors import WorkspaceError
 from bot.git.mirror import Blob, Source
 from bot.github.client import GitHub
 from bot.github.downloads import LogError, LogGoneError, PictureError, TooLargeError
-from bot.github.types import CommentFacts, GitHubError, JobFacts, RedCheck, ReviewFacts, RunFacts
+from bot.github.types import CommentFacts, FailedCheck, GitHubError, JobFacts, ReviewFacts, RunFacts
 from bot.jobs import material
 from bot.jobs.access import PhaseReader
 from bot.jobs.admission import Assignment
@@ -48,7 +48,7 @@ SERVER = "https://github.com"
 HERE = f"{SERVER}/octo/calc/blob/main"
 DENIED = GitHubError("read it", 403, "Resource not accessible by integration", "Grant it.")
 DOWN = GitHubError("read it", 502, "Bad gateway", "Later.")
-RED = RedCheck(
+RED = FailedCheck(
     name="test",
     conclusion="failure",
     summary="1 failed",
@@ -102,17 +102,17 @@ async def _gathered(job: Job, command: Work | None = None, *, continues: int = 0
         return await _read(path)
 
     usual: dict[str, Any] = {
-        "of_thread": answering(()),
-        "line_comments": answering(()),
-        "of_pull": answering(()),
-        "failing": answering(()),
+        "list_for_thread": answering(()),
+        "list_line_comments": answering(()),
+        "list_for_pull": answering(()),
+        "list_failing": answering(()),
         "get": answering(RED_RUN),
         "jobs": answering(()),
-        "last_green": answering(None),
+        "find_last_success": answering(None),
     }
     every = SimpleNamespace(**{**usual, **github})
     client = SimpleNamespace(
-        accounts=account(BOT), comments=every, reviews=every, checks=every, runs=every, redacted=str
+        accounts=account(BOT), comments=every, reviews=every, checks=every, runs=every, redact_text=str
     )
     workspaces = SimpleNamespace(read=read, diff=answering("the diff"))
     services = SimpleNamespace(workspaces=workspaces, server_url=SERVER, is_long_running=True, ca_file=None)
@@ -135,9 +135,9 @@ async def test_what_the_bot_said_itself_is_told_apart() -> None:
     )
     found = await _gathered(
         a_job(kind="pull"),
-        of_thread=comments,
-        line_comments=answering((on_lines,)),
-        of_pull=answering((review,)),
+        list_for_thread=comments,
+        list_line_comments=answering((on_lines,)),
+        list_for_pull=answering((review,)),
     )
     assert [each.is_own for each in found.comments] == [False, True]
     assert [each.comment.is_own for each in found.line_comments] == [True]
@@ -147,16 +147,16 @@ async def test_what_the_bot_said_itself_is_told_apart() -> None:
 
 async def test_an_issue_has_a_diff_and_checks_only_where_it_continues_in_a_pull_request() -> None:
     red = answering((RED.model_copy(update={"html_url": ""}),))
-    alone = await _gathered(a_job(), failing=red)
+    alone = await _gathered(a_job(), list_failing=red)
     assert (alone.continues, alone.diff, alone.checks) == (False, "", ())
-    further = await _gathered(a_job(), failing=red, continues=8)
+    further = await _gathered(a_job(), list_failing=red, continues=8)
     assert (further.continues, further.diff, len(further.checks)) == (True, "the diff", 1)
 
 
 @pytest.mark.parametrize("origin", [BY_CI, Origin(kind="button", id=1)], ids=["by CI", "done again by a person"])
 async def test_a_branch_has_no_thread_to_be_read_but_failing_checks(origin: Origin) -> None:
     job = replace(a_job(thread=Thread.of_branch("main")), origin=origin)
-    found = await _gathered(job, of_thread=_failing(AssertionError()), failing=answering((RED,)))
+    found = await _gathered(job, list_for_thread=_failing(AssertionError()), list_failing=answering((RED,)))
     assert len(found.checks) == 1
 
 
@@ -186,12 +186,12 @@ async def test_bytes_that_are_no_text_are_shown_as_far_as_they_are() -> None:
 async def test_checks_that_may_not_be_read_are_said_only_where_they_began_the_job(
     origin: Origin, *, told: bool
 ) -> None:
-    found = await _gathered(replace(a_job(kind="pull"), origin=origin), failing=_failing(DENIED))
+    found = await _gathered(replace(a_job(kind="pull"), origin=origin), list_failing=_failing(DENIED))
     assert ("*Checks: read-only*" in found.unread) is told
     assert found.checks == ()
 
 
-@pytest.mark.parametrize("asked", ["failing", "get", "jobs", "of_thread", "last_green"])
+@pytest.mark.parametrize("asked", ["list_failing", "get", "jobs", "list_for_thread", "find_last_success"])
 async def test_what_github_cannot_tell_for_a_moment_is_asked_again_later(asked: str) -> None:
     with pytest.raises(GitHubError):
         await _gathered(replace(a_job(kind="pull"), origin=BY_CI), None, continues=0, **{asked: _failing(DOWN)})
@@ -209,14 +209,14 @@ async def test_what_github_cannot_tell_for_a_moment_is_asked_again_later(asked: 
 async def test_a_fix_is_given_the_run_behind_a_failing_check_if_it_is_of_the_same_commit(
     command: Work, run: RunFacts, *, found: bool
 ) -> None:
-    material = await _gathered(a_job(kind="pull"), command, failing=answering((RED,)), get=answering(run))
+    material = await _gathered(a_job(kind="pull"), command, list_failing=answering((RED,)), get=answering(run))
     assert (material.failed is not None) is found
     assert material.workflow == ("CI" if found else "")
 
 
 async def test_a_run_that_is_gone_leaves_what_the_checks_say() -> None:
     gone = GitHubError("read it", 404, "Not Found", "Check it.")
-    material = await _gathered(a_job(kind="pull"), failing=answering((RED,)), get=_failing(gone))
+    material = await _gathered(a_job(kind="pull"), list_failing=answering((RED,)), get=_failing(gone))
     assert (material.failed, len(material.checks)) == (None, 1)
 
 
@@ -224,8 +224,8 @@ async def test_a_plan_that_was_approved_goes_with_the_fix() -> None:
     assert (await _gathered(a_job(), Fix(plan="1. Do it."))).approved_plan == "1. Do it."
 
 
-def check(html_url: str) -> RedCheck:
-    return RedCheck(name="test", conclusion="failure", summary="", annotations=(), html_url=html_url)
+def check(html_url: str) -> FailedCheck:
+    return FailedCheck(name="test", conclusion="failure", summary="", annotations=(), html_url=html_url)
 
 
 def test_the_run_of_the_first_check_that_has_one_is_meant() -> None:
@@ -391,7 +391,7 @@ class _GitHub:
     limits: list[int] = field(default_factory=list)
     rendered_texts: list[int] = field(default_factory=list)
 
-    async def rendered(self, _: str, __: int, ___: str, text_id: int) -> str:
+    async def render(self, _: str, __: int, ___: str, text_id: int) -> str:
         self.rendered_texts.append(text_id)
         if isinstance(self.page, Exception):
             raise self.page

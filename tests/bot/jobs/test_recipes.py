@@ -30,7 +30,7 @@ class Threads:
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures
 
-    async def own_issue(self, *_: object) -> int:
+    async def find_own_issue(self, *_: object) -> int:
         if self.failures:
             self.failures -= 1
             raise GitHubError("list issues", 502, "Bad Gateway", "")
@@ -42,7 +42,7 @@ async def _context(turns: Ledger, threads: Threads, *, file: bytes = AFTER_CI, e
     engine = InMemoryEngine()
     job = replace(a_job(event, command=RED), thread=Thread.of_branch("main"))
     await engine.accept(job)
-    repos = SimpleNamespace(get=answering(REPO), file_at=answering(file))
+    repos = SimpleNamespace(get=answering(REPO), read_file=answering(file))
     github = SimpleNamespace(accounts=account(), repos=repos, threads=threads)
     return context_of(engine, job, github=github, services=SimpleNamespace(is_long_running=True), ledger=turns)
 
@@ -89,7 +89,7 @@ async def test_each_reason_for_which_a_recipe_is_not_started_is_told_within_the_
         job = a_job(f"run-{number}", command=command)
         await engine.accept(job)
         github = SimpleNamespace(
-            repos=SimpleNamespace(file_at=answering(file)), comments=SimpleNamespace(react=answering(None))
+            repos=SimpleNamespace(read_file=answering(file)), comments=SimpleNamespace(react=answering(None))
         )
         context = context_of(engine, job, github=github, services=services, ledger=ledger)
         refusal = await start_recipe(context, command)

@@ -210,11 +210,11 @@ async def _begun(
     services = SimpleNamespace(configs=ConfigCache(), is_long_running=True, bounds=Bounds(limits=RunLimits()))
     services.configs.put(10, config)
     accounts = account()
-    accounts.role_of = answering(role)
+    accounts.get_role = answering(role)
     github = SimpleNamespace(
         accounts=accounts,
         threads=SimpleNamespace(get=answering(SimpleNamespace(labels=labels))),
-        pulls=SimpleNamespace(of_fork=answering(8)),
+        pulls=SimpleNamespace(find_for_fork=answering(8)),
     )
     ledger = SimpleNamespace(labels=answering((set_by,) if labels else ()))
     context = context_of(engine, job, github=github, services=services, ledger=ledger)

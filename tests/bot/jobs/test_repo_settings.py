@@ -30,7 +30,7 @@ DEEP = f"---\non: {'[' * 7000}\n---\nx".encode()
 
 async def test_a_file_that_is_costly_to_read_holds_up_nothing_else() -> None:
     deep = FolderFile(sha="d" * 40, size=len(DEEP))
-    repos = SimpleNamespace(files_in=answering({"deep.md": deep}), contents_of=answering({deep.sha: DEEP}))
+    repos = SimpleNamespace(list_files=answering({"deep.md": deep}), read_blobs=answering({deep.sha: DEEP}))
     beside = asyncio.create_task(asyncio.sleep(0))
     found = await find_recipes(cast("GitHub", SimpleNamespace(repos=repos)), "octo/calc")
     assert beside.done()
@@ -42,7 +42,7 @@ async def test_files_that_github_gives_out_by_their_blobs_alone_are_too_large() 
         if path in {PATH, recipe_path("large")}:
             raise FileTooLargeError(repo, path, 99_000_000)
 
-    github = cast("GitHub", SimpleNamespace(repos=SimpleNamespace(file_at=file_at)))
+    github = cast("GitHub", SimpleNamespace(repos=SimpleNamespace(read_file=file_at)))
     with pytest.raises(RecipeError, match="has 99,000,000 bytes; the limit is 16,000"):
         await find_recipe(github, "octo/calc", "large")
     assert await default_settings(PhaseReader(github), "octo/calc") == fallback_config()

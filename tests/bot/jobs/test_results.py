@@ -219,8 +219,8 @@ TWICE = (Objection(cause="protected", files=("uv.lock",)), Objection(cause="esca
 
 def _context(*, may_write_workflows: bool | None = True) -> JobContext:
     github = SimpleNamespace(
-        tokens=SimpleNamespace(may_write_workflows=answering(may_write_workflows)),
-        redacted=lambda text: text.replace("hunter2", "[redacted]"),
+        tokens=SimpleNamespace(can_write_workflows=answering(may_write_workflows)),
+        redact_text=lambda text: text.replace("hunter2", "[redacted]"),
     )
     services = SimpleNamespace(bounds=SimpleNamespace(approval_seconds=DAY_SECONDS))
     return context_of(InMemoryEngine(), a_job(), github=github, services=services)
@@ -338,10 +338,10 @@ class _GitHub:
             raise GitHubError("review it", 502, "Bad gateway", "Later.")
         return made
 
-    async def of_pull(self, *_: object) -> tuple[ReviewFacts, ...]:
+    async def list_for_pull(self, *_: object) -> tuple[ReviewFacts, ...]:
         return tuple(self.sent)
 
-    async def line_comments(self, *_: object) -> tuple[ReviewCommentFacts, ...]:
+    async def list_line_comments(self, *_: object) -> tuple[ReviewCommentFacts, ...]:
         return tuple(self.said)
 
 

@@ -155,7 +155,7 @@ async def test_what_a_bot_asked_for_is_repeated_where_the_operator_lists_the_bot
     bots = TrustedBots(logins=frozenset({"dependabot[bot]"} if trusted else ()))
     github = SimpleNamespace(
         threads=SimpleNamespace(snapshot=answering(Snapshot(repo=REPO, default_head=None))),
-        accounts=SimpleNamespace(role_of=answering("none")),
+        accounts=SimpleNamespace(get_role=answering("none")),
     )
     services = SimpleNamespace(bounds=Bounds(limits=RunLimits(), trusted_bots=bots))
     context = context_of(engine, job, github=github, services=services, ledger=InMemoryLedger(engine))

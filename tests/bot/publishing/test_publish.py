@@ -142,7 +142,7 @@ async def test_an_outage_of_the_git_server_is_no_branch_that_moved_and_the_next_
     publication = await outlet.publication()
     outlet.tree._pauses = ()
     outlet.hub.faults.add("GET", "*/info/refs", "503")
-    with pytest.raises(GitHubError, match="error: 503", check=lambda error: error.passing):
+    with pytest.raises(GitHubError, match="error: 503", check=lambda error: error.is_transient):
         await outlet.send(publication)
     assert (await outlet.send(publication)).pull_number == 2
 
@@ -160,7 +160,7 @@ async def test_a_push_that_takes_too_long_is_looked_for_and_tried_again(
         return done
 
     monkeypatch.setattr(Git, "run", run_out_of_time)
-    with pytest.raises(GitHubError, check=lambda error: error.passing):
+    with pytest.raises(GitHubError, check=lambda error: error.is_transient):
         await outlet.send(publication)
     monkeypatch.setattr(Git, "run", run)
     delivered = await outlet.send(publication)

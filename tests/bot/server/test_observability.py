@@ -100,9 +100,11 @@ async def test_of_very_many_installations_those_with_the_least_left_are_told() -
     session = AppSession(0.0)
     for number in range(1, 1000):
         headers = {"limit": "5000", "remaining": str(number), "reset": str(int(time.time()) + 1000)}
-        session.of(number).limits.note({f"x-ratelimit-{name}": value for name, value in headers.items()})
+        session.for_installation(number).limits.record(
+            {f"x-ratelimit-{name}": value for name, value in headers.items()}
+        )
     over = {"x-ratelimit-limit": "5000", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "1"}
-    session.of(5000).limits.note(over)
+    session.for_installation(5000).limits.record(over)
     found = await _read(Metrics(), session=session)
     left = {name[1]: value for name, value in found.items() if name[0] == "codepilot_github_rate_limit_remaining"}
     assert left == {str(number): number for number in range(1, 101)}

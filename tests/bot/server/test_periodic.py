@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from bot.domain.errors import QueueError
 from bot.git.workspace import Workspaces
-from bot.github.app import AppAccess, installation_ids
+from bot.github.app import AppAccess, list_installation_ids
 from bot.github.client import GitHub
 from bot.github.types import GitHubError
 from bot.jobs.context import JobServices
@@ -41,7 +41,7 @@ def scheduler_of(hub: LocalHub, app: App, store: JobStore) -> Scheduler:
     return Scheduler(
         DurableSchedules(store),
         DurableLedger(store),
-        partial(installation_ids, AppAccess(app_id=app.id, private_key=key, api_url=hub.api_url)),
+        partial(list_installation_ids, AppAccess(app_id=app.id, private_key=key, api_url=hub.api_url)),
         lambda installation: GitHub.for_installation(app.id, key, installation, hub.api_url, redact=str),
     )
 

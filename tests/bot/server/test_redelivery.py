@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from bot.domain.errors import QueueError
-from bot.github.app import AppAccess, Attempt, app_deliveries
+from bot.github.app import AppAccess, Attempt, open_deliveries
 from bot.github.types import GitHubError, parse
 from bot.queue.store import JobStore
 from bot.server import redelivery
@@ -69,7 +69,7 @@ class Place:
         """The sweeping part of another process."""
         app, hub = self.app, self.hub
         access = AppAccess(app_id=app.id, private_key=app.private_key_pem, api_url=hub.api_url)
-        opened = partial(app_deliveries, access)
+        opened = partial(open_deliveries, access)
         return Redelivery(opened, self.sweeps, clock=lambda: self.clock[0])
 
     @cached_property
