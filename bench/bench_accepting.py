@@ -47,8 +47,8 @@ def _store(name: str, new: NewDatabase) -> list[Figure]:
     application = _in_a_process(_enqueue_in_application, new())
     beside = f"{ours:.0f}/s; DBOS alone: {client:.0f}/s (client), {application:.0f}/s (application, as installed)"
     return [
-        Figure(what=f"accepting a job, {name}", value=1000 / ours, unit="ms", bound=1000 / least, beside=beside),
-        Figure(what=f"accepting at {_RATE}/s, {name} (p99)", value=late * 1000, unit="ms", bound=_MOST_MS),
+        Figure(label=f"accepting a job, {name}", value=1000 / ours, unit="ms", bound=1000 / least, note=beside),
+        Figure(label=f"accepting at {_RATE}/s, {name} (p99)", value=late * 1000, unit="ms", bound=_MOST_MS),
     ]
 
 

@@ -62,8 +62,8 @@ def _measured_on(place: Path) -> list[Figure]:
             warm = min(_install(runner, project, uv=uv) for _ in range(_ROUNDS))
             what = f"the action's install in {place}, {'with' if uv else 'without'} `uv` on the runner"
             figures += [
-                Figure(what=f"{what}, empty cache", value=empty, unit="s", beside=pip),
-                Figure(what=f"{what}, warm cache", value=warm, unit="s", bound=_BOUND, beside=pip),
+                Figure(label=f"{what}, empty cache", value=empty, unit="s", note=pip),
+                Figure(label=f"{what}, warm cache", value=warm, unit="s", bound=_BOUND, note=pip),
             ]
     return figures
 

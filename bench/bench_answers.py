@@ -76,5 +76,5 @@ async def _searches() -> list[Figure]:
     return figures
 
 
-def _figure(what: str, text: str, beside: str) -> Figure:
-    return Figure(what=what, value=len(text), unit="characters", beside=beside)
+def _figure(label: str, text: str, note: str) -> Figure:
+    return Figure(label=label, value=len(text), unit="characters", note=note)

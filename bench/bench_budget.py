@@ -53,11 +53,11 @@ def measure() -> list[Figure]:
     with tempfile.TemporaryDirectory() as directory:
         watch, waits, seconds = asyncio.run(_burst(Path(directory)))
     return [
-        Figure(what="requests to GitHub a job, in a burst", value=watch.requests / COMMANDS, unit="", bound=15),
-        Figure(what="of these writes", value=watch.writes / COMMANDS, unit="", bound=6),
-        Figure(what=f"sign for each of {COMMANDS} commands at once (median)", value=percentile(waits, 0.5), unit="s"),
-        Figure(what=f"sign for each of {COMMANDS} commands at once (last)", value=max(waits), unit="s", bound=2),
-        Figure(what="jobs a minute, one installation", value=COMMANDS / seconds * 60, unit=""),
+        Figure(label="requests to GitHub a job, in a burst", value=watch.requests / COMMANDS, unit="", bound=15),
+        Figure(label="of these writes", value=watch.writes / COMMANDS, unit="", bound=6),
+        Figure(label=f"sign for each of {COMMANDS} commands at once (median)", value=percentile(waits, 0.5), unit="s"),
+        Figure(label=f"sign for each of {COMMANDS} commands at once (last)", value=max(waits), unit="s", bound=2),
+        Figure(label="jobs a minute, one installation", value=COMMANDS / seconds * 60, unit=""),
     ]
 
 
@@ -73,19 +73,19 @@ async def _burst(directory: Path) -> tuple[_Watch, list[float], float]:
             hub.set_webhook(app, url, SECRET)
             # The first job of a process loads half of its modules.
             hub.comment(repo, issues[0], author="mona", body="/codepilot fix")
-            await _done(hub, repo, app.bot.id, 1)
+            await _wait_for_jobs(hub, repo, app.bot.id, 1)
             watch = _Watch()
             hub.observe(served=watch.served)
             begun = time.perf_counter()
             said: dict[int, float] = {}
             for number in issues[1:]:
                 said[hub.comment(repo, number, author="mona", body="/codepilot fix").id] = time.perf_counter()
-            await _done(hub, repo, app.bot.id, COMMANDS + 1)
+            await _wait_for_jobs(hub, repo, app.bot.id, COMMANDS + 1)
             seconds = time.perf_counter() - begun
         return watch, [watch.signs[comment] - at for comment, at in said.items()], seconds
 
 
-async def _done(hub: LocalHub, repo: Repo, bot: int, jobs: int) -> None:
+async def _wait_for_jobs(hub: LocalHub, repo: Repo, bot: int, jobs: int) -> None:
     """Wait until so many jobs have said how they ended."""
     deadline = time.monotonic() + _MOST_SECONDS
     threads = [issue.number for issue in hub.issues(repo) if issue.pull is None]

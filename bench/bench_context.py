@@ -112,8 +112,8 @@ def measure() -> list[Figure]:
     return [
         *(_figure(exchanges, service) for service in SERVICES),
         *(asyncio.run(_reading(size)) for size in READ),
-        Figure(what=f"making a request, {SIZES[0]} messages (median)", value=small, unit="ms", bound=1),
-        Figure(what=f"making a request, {SIZES[1]:,} messages (median)", value=large, unit="ms", bound=1),
+        Figure(label=f"making a request, {SIZES[0]} messages (median)", value=small, unit="ms", bound=1),
+        Figure(label=f"making a request, {SIZES[1]:,} messages (median)", value=large, unit="ms", bound=1),
     ]
 
 
@@ -128,11 +128,11 @@ def _figure(exchanges: Sequence[Exchange], service: Service) -> Figure:
     }
     beside = "; ".join(f"{name} {_cost(sent, service.rate) / ideal:.2f}" for name, sent in peers.items())
     return Figure(
-        what=f"cost of a task of {STEPS} steps, {service.name}'s prices, as a multiple of the ideal",
+        label=f"cost of a task of {STEPS} steps, {service.name}'s prices, as a multiple of the ideal",
         value=_cost(_ours(exchanges, service), service.rate) / ideal,
         unit="",
         bound=1.05,
-        beside=f"{beside} (the ideal: ${ideal:.3f})",
+        note=f"{beside} (the ideal: ${ideal:.3f})",
     )
 
 
@@ -147,12 +147,12 @@ async def _reading(size: int) -> Figure:
         for n in range(READING_STEPS)
     ]
     return Figure(
-        what=f"{READING_STEPS} steps that read {size:,} characters each, {service.name}'s prices, as a multiple of "
+        label=f"{READING_STEPS} steps that read {size:,} characters each, {service.name}'s prices, as a multiple of "
         "the ideal in an endless window",
         value=_cost(_ours(exchanges, service), service.rate) / _cost(grown, service.rate),
         unit="",
         bound=1.1,
-        beside=f"its last request would have {opening + (READING_STEPS - 1) * step:,} tokens",
+        note=f"its last request would have {opening + (READING_STEPS - 1) * step:,} tokens",
     )
 
 
@@ -181,8 +181,8 @@ async def _read_on(size: int, model: str) -> list[Exchange]:
     return exchanges
 
 
-def _cost(sent: Sequence[Sent], rate: Rate) -> float:
-    return sum(each.cost(rate) for each in sent)
+def _cost(requests: Sequence[Sent], rate: Rate) -> float:
+    return sum(each.cost(rate) for each in requests)
 
 
 def _prefix(exchange: Exchange) -> int:

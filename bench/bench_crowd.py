@@ -56,9 +56,9 @@ def measure() -> list[Figure]:
         waits, seconds = asyncio.run(_crowded(Path(directory)))
     middle, late = (percentile(waits, share) * 1000 for share in (0.5, 0.99))
     return [
-        Figure(what=f"{JOBS} jobs at once, from first command to last pull request", value=seconds, unit="s"),
-        Figure(what=f"answer to a delivery meanwhile, {RATE}/s (median)", value=middle, unit="ms"),
-        Figure(what=f"answer to a delivery meanwhile, {RATE}/s (p99)", value=late, unit="ms", bound=50),
+        Figure(label=f"{JOBS} jobs at once, from first command to last pull request", value=seconds, unit="s"),
+        Figure(label=f"answer to a delivery meanwhile, {RATE}/s (median)", value=middle, unit="ms"),
+        Figure(label=f"answer to a delivery meanwhile, {RATE}/s (p99)", value=late, unit="ms", bound=50),
     ]
 
 
@@ -84,17 +84,17 @@ async def _crowded(directory: Path) -> tuple[list[float], float]:
             hub.set_webhook(app, url, SECRET)
             # The first job of a process loads half of its modules.
             hub.comment(repo, issues[0], author="mona", body="/codepilot fix")
-            await _done(hub, repo, 1)
+            await _wait_for_pulls(hub, repo, 1)
             begun = time.perf_counter()
             for number in issues[1:]:
                 hub.comment(repo, number, author="mona", body="/codepilot fix")
             async with _deliveries(url, more) as waits:
-                await _done(hub, repo, JOBS + 1)
+                await _wait_for_pulls(hub, repo, JOBS + 1)
             seconds = time.perf_counter() - begun
         return waits, seconds
 
 
-async def _done(hub: LocalHub, repo: Repo, jobs: int) -> None:
+async def _wait_for_pulls(hub: LocalHub, repo: Repo, jobs: int) -> None:
     deadline = time.monotonic() + _MOST_SECONDS
     while (pulls := sum(issue.pull is not None for issue in hub.issues(repo))) < jobs:
         assert time.monotonic() < deadline, f"{pulls} of {jobs} jobs are done"
@@ -125,7 +125,7 @@ async def _load(pipe: Connection, url: str, parts: dict[str, Any]) -> list[float
 
     async def send(number: int) -> None:
         said = "/codepilot fix it" if number % RATE == 0 else "I have seen this, too. " * 50
-        body, headers = signed(_COMMENTS + number, said=said, **parts)
+        body, headers = signed(_COMMENTS + number, comment=said, **parts)
         begun = time.perf_counter()
         async with session.post(url, data=body, headers=headers) as response:
             assert response.status == (202 if said.startswith("/") else 200), await response.text()

@@ -32,13 +32,13 @@ def measure() -> list[Figure]:
     size = FILES * FILE_BYTES // 1_000_000
     return [
         Figure(
-            what=f"a delegated task's copy of {FILES:,} files, {size} MB",
+            label=f"a delegated task's copy of {FILES:,} files, {size} MB",
             value=median(copies),
             unit="s",
             bound=3 * median(plain),
-            beside=f"`cp -r --reflink=auto` of the same: {median(plain):.2f} s",
+            note=f"`cp -r --reflink=auto` of the same: {median(plain):.2f} s",
         ),
-        Figure(what="and knowing what all of them hold, for the merge", value=median(states), unit="s", bound=3.0),
+        Figure(label="and knowing what all of them hold, for the merge", value=median(states), unit="s", bound=3.0),
     ]
 
 

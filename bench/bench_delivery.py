@@ -96,11 +96,11 @@ def _beside_probot(*, logs: bool) -> list[Figure]:
                 ours = asyncio.run(_load(server))
             figures += [
                 Figure(
-                    what=f"answer to a delivery, as many as can be, {name}{style}", value=1000 / ours.rate, unit="ms",
-                    bound=1000 / _LEAST[name], beside=f"ours: {ours.words}; {beside}",
+                    label=f"answer to a delivery, as many as can be, {name}{style}", value=1000 / ours.rate, unit="ms",
+                    bound=1000 / _LEAST[name], note=f"ours: {ours.words}; {beside}",
                 ),
-                Figure(what=f"at {RATE}/s (median), {name}{style}", value=ours.middle_ms, unit="ms"),
-                Figure(what=f"at {RATE}/s (p99), {name}{style}", value=ours.late_ms, unit="ms", bound=_MOST_MS),
+                Figure(label=f"at {RATE}/s (median), {name}{style}", value=ours.middle_ms, unit="ms"),
+                Figure(label=f"at {RATE}/s (p99), {name}{style}", value=ours.late_ms, unit="ms", bound=_MOST_MS),
             ]  # fmt: skip
     return figures
 
@@ -253,16 +253,16 @@ async def _send(idle: asyncio.Queue[_Connection], request: bytes) -> float:
     return time.perf_counter() - begun
 
 
-def signed(number: int, *, person: dict[str, Any] = PERSON, said: str = COMMAND, **other: Any) -> Signed:  # noqa: ANN401 - JSON
+def signed(number: int, *, person: dict[str, Any] = PERSON, comment: str = COMMAND, **overrides: Any) -> Signed:  # noqa: ANN401 - JSON
     """A new comment, by default in a thread of its own: the delivery's body and headers.
 
     Args:
         number: of the comment, and of the thread.
         person: who comments.
-        said: the comment.
-        other: parts of the payload to put in place of the usual ones.
+        comment: its text.
+        overrides: parts of the payload to put in place of the usual ones.
     """
-    body = json.dumps(_payload(number, person, said) | other).encode()
+    body = json.dumps(_payload(number, person, comment) | overrides).encode()
     return body, {
         "Content-Type": "application/json",
         "X-GitHub-Event": "issue_comment",
@@ -271,7 +271,7 @@ def signed(number: int, *, person: dict[str, Any] = PERSON, said: str = COMMAND,
     }
 
 
-def _payload(number: int, user: dict[str, Any], said: str) -> dict[str, Any]:
+def _payload(number: int, user: dict[str, Any], comment: str) -> dict[str, Any]:
     stamp = "2026-11-21T00:00:00Z"
     return {
         "action": "created",
@@ -281,7 +281,7 @@ def _payload(number: int, user: dict[str, Any], said: str) -> dict[str, Any]:
         "issue": {"number": number + 1, "title": "A title", "body": "A body " * 200, "user": user, "state": "open"},
         "comment": {
             "id": number + 1,
-            "body": said,
+            "body": comment,
             "user": user,
             "created_at": stamp,
             "updated_at": stamp,

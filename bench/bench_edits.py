@@ -32,7 +32,7 @@ Edit = Callable[[BlockFiles, int, int], None]
 def measure() -> list[Figure]:
     """1,000 edits in each mode, mean and 99 in 100; and one look at 100 tracked files."""
     figures = [figure for name, edit in _EDITS.items() for figure in _edits(name, edit)]
-    return [*figures, Figure(what=f"change detection, {TRACKED} tracked files", value=_look(), unit="ms", bound=1)]
+    return [*figures, Figure(label=f"change detection, {TRACKED} tracked files", value=_look(), unit="ms", bound=1)]
 
 
 def _edits(name: str, edit: Edit) -> list[Figure]:
@@ -53,8 +53,8 @@ def _edits(name: str, edit: Edit) -> list[Figure]:
     what = f"{name} in a Python file of {6 * FUNCTIONS:,} lines, written and synced"
     beside = f"{sum(bare) / len(bare):.2g} ms for the bare write, sync and rename of the same bytes"
     return [
-        Figure(what=f"{what} (mean of {EDITS:,})", value=sum(times) / EDITS, unit="ms", bound=5, beside=beside),
-        Figure(what=f"{what} (99 in 100)", value=percentile(times, 0.99), unit="ms"),
+        Figure(label=f"{what} (mean of {EDITS:,})", value=sum(times) / EDITS, unit="ms", bound=5, note=beside),
+        Figure(label=f"{what} (99 in 100)", value=percentile(times, 0.99), unit="ms"),
     ]
 
 

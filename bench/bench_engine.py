@@ -50,13 +50,13 @@ class _Handler:
     """Jobs end at once; those of the whale after a while; one goes on, and notes that it is told to stop."""
 
     engine: DurableEngine
-    begun: dict[str, float] = field(default_factory=dict)
+    start_times: dict[str, float] = field(default_factory=dict)
     stopped: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     spread: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311 - spreads, and protects nothing
 
     async def handle(self, attempt: JobAttempt) -> Disposition:
-        self.begun.setdefault(attempt.job.id, time.perf_counter())
+        self.start_times.setdefault(attempt.job.id, time.perf_counter())
         async with self.changed:
             self.changed.notify_all()
         if attempt.job.lane == "steer":
@@ -73,31 +73,31 @@ class _Handler:
 
     async def beginning_of(self, job_id: str) -> float:
         async with self.changed:
-            await self.changed.wait_for(lambda: job_id in self.begun)
-        return self.begun[job_id]
+            await self.changed.wait_for(lambda: job_id in self.start_times)
+        return self.start_times[job_id]
 
-    async def start_of(self, made: Job) -> float:
+    async def start_of(self, job: Job) -> float:
         """Accept a job; the seconds until it begins."""
         await asyncio.sleep(self.spread.uniform(0.0, 0.5))  # or each would come just after the worker has looked
-        begun = time.perf_counter()
-        await self.engine.accept(made)
-        return await self.beginning_of(made.id) - begun
+        accepted_at = time.perf_counter()
+        await self.engine.accept(job)
+        return await self.beginning_of(job.id) - accepted_at
 
 
 def _soon(name: str, new: NewDatabase) -> list[Figure]:
     starts, others, stops = asyncio.run(_on_one_worker(new()))
     beside, gaps = asyncio.run(_with_a_bound(new()))
     return [
-        Figure(what=f"from accepting a job to its start, {name} (median)", value=1000 * percentile(starts, 0.5),
-               unit="ms", bound=200, beside=f"most: {1000 * max(starts):.0f} ms"),
-        Figure(what=f"the same beside {_WHALE} jobs of another installation, {name} (most)", value=max(others),
-               unit="s", bound=2, beside=f"median: {percentile(others, 0.5):.2f} s"),
-        Figure(what=f"the same beside {_WHALE} jobs of a repository of the same installation, {name} (most)",
-               value=max(beside), unit="s", bound=2, beside=f"median: {percentile(beside, 0.5):.2f} s"),
-        Figure(what=f"from the end of a job to the start of the next, {_BOUND} of a repository at once, {name} (most)",
-               value=max(gaps), unit="s", bound=1, beside=f"median: {percentile(gaps, 0.5):.2f} s"),
-        Figure(what=f"from accepting `stop` to the job that hears it, beside these, {name} (most)", value=max(stops),
-               unit="s", bound=2, beside=f"median: {percentile(stops, 0.5):.2f} s"),
+        Figure(label=f"from accepting a job to its start, {name} (median)", value=1000 * percentile(starts, 0.5),
+               unit="ms", bound=200, note=f"most: {1000 * max(starts):.0f} ms"),
+        Figure(label=f"the same beside {_WHALE} jobs of another installation, {name} (most)", value=max(others),
+               unit="s", bound=2, note=f"median: {percentile(others, 0.5):.2f} s"),
+        Figure(label=f"the same beside {_WHALE} jobs of a repository of the same installation, {name} (most)",
+               value=max(beside), unit="s", bound=2, note=f"median: {percentile(beside, 0.5):.2f} s"),
+        Figure(label=f"from the end of a job to the start of the next, {_BOUND} of a repository at once, {name} (most)",
+               value=max(gaps), unit="s", bound=1, note=f"median: {percentile(gaps, 0.5):.2f} s"),
+        Figure(label=f"from accepting `stop` to the job that hears it, beside these, {name} (most)", value=max(stops),
+               unit="s", bound=2, note=f"median: {percentile(stops, 0.5):.2f} s"),
     ]  # fmt: skip
 
 
@@ -150,7 +150,7 @@ async def _with_a_bound(url: str) -> tuple[list[float], list[float]]:
     with suppress(asyncio.CancelledError):
         await running
     await store.close()
-    begun = sorted(handler.begun[each.id] for each in crowd if each.id in handler.begun)
+    begun = sorted(handler.start_times[each.id] for each in crowd if each.id in handler.start_times)
     return beside, [later - earlier - _JOB_SECONDS for earlier, later in zip(begun, begun[_BOUND:], strict=False)]
 
 
@@ -160,7 +160,7 @@ def _many(name: str, new: NewDatabase, jobs: int) -> list[Figure]:
     with tempfile.TemporaryDirectory() as directory:
         folder, begun = Path(directory), time.perf_counter()
         with _workers(url, folder):
-            asyncio.run(_done(url, jobs))
+            asyncio.run(_wait_for_jobs(url, jobs))
             seconds = time.perf_counter() - begun
         lines = [line.split() for path in folder.glob("*.log") for line in path.read_text().splitlines()]
     times = Counter(line[0] for line in lines)
@@ -172,10 +172,10 @@ def _many(name: str, new: NewDatabase, jobs: int) -> list[Figure]:
     )
     what = f"of {jobs:,} jobs of {len(of_thread)} threads on {_WORKERS} workers, {name}"
     return [
-        Figure(what=f"lost {what}", value=jobs - len(times), unit="jobs", bound=1),
-        Figure(what=f"run twice {what}", value=sum(count > 1 for count in times.values()), unit="jobs", bound=1),
-        Figure(what=f"overlaps in a thread {what}", value=overlaps, unit="jobs", bound=1),
-        Figure(what=f"time for each {what}", value=1000 * seconds / jobs, unit="ms", beside=f"{jobs / seconds:.0f}/s"),
+        Figure(label=f"lost {what}", value=jobs - len(times), unit="jobs", bound=1),
+        Figure(label=f"run twice {what}", value=sum(count > 1 for count in times.values()), unit="jobs", bound=1),
+        Figure(label=f"overlaps in a thread {what}", value=overlaps, unit="jobs", bound=1),
+        Figure(label=f"time for each {what}", value=1000 * seconds / jobs, unit="ms", note=f"{jobs / seconds:.0f}/s"),
     ]
 
 
@@ -199,7 +199,7 @@ def _workers(url: str, folder: Path) -> Iterator[None]:
         yield
 
 
-async def _done(url: str, jobs: int) -> None:
+async def _wait_for_jobs(url: str, jobs: int) -> None:
     store = JobStore(url)
     engine, deadline = DurableEngine(store), time.monotonic() + 1800
     while (done := (await engine.counts())[JobState.DONE]) < jobs:

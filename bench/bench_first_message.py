@@ -70,31 +70,31 @@ class _Listener(ScriptedProvider):
 
     def __init__(self) -> None:
         super().__init__(["```completion\nDone.\n```\n"])
-        self.asked = 0.0
+        self.requested_at = 0.0
         self.request = Request(system="", messages=())
 
     @override
     async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
-        self.asked, self.request = time.perf_counter(), request
+        self.requested_at, self.request = time.perf_counter(), request
         async with aclosing(super().reply(request)) as chunks:
             async for chunk in chunks:
                 yield chunk
 
 
-async def _first_message(root: Path, text: str, kept: Path) -> _Message:
-    """The first message of a run on an issue; `kept` is where the code index is kept."""
+async def _first_message(root: Path, text: str, index_dir: Path) -> _Message:
+    """The first message of a run on an issue; `index_dir` is where the code index is kept."""
     listener, sandbox = _Listener(), pick_sandbox("auto", SandboxSettings())
-    agent = Agent(provider=listener, work_dir=root, sandbox=sandbox, chat=False, kept_index=kept)
+    agent = Agent(provider=listener, work_dir=root, sandbox=sandbox, chat=False, kept_index=index_dir)
     async with AsyncRuntime(agent) as runtime:
         begun = time.perf_counter()
         await runtime.run(Task(goal=_GOAL, quotes=(Quote(source="issue #1", text=text.strip()),)))
     request = listener.request
-    return _Message(text=request.messages[0].text, prompt=request.system, seconds=listener.asked - begun)
+    return _Message(text=request.messages[0].text, prompt=request.system, seconds=listener.requested_at - begun)
 
 
-async def _built(root: Path, kept: Path) -> None:
+async def _built(root: Path, index_dir: Path) -> None:
     with Workspace(root) as workspace:
-        index = WorkspaceIndex(workspace, kept)
+        index = WorkspaceIndex(workspace, index_dir)
         await index.wait_ready(_READY)
         await index.close()
 

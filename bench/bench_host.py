@@ -45,17 +45,17 @@ def measure() -> list[Figure]:
     for number, case in enumerate(CASES):
         runs = [_run(number) for _ in range(_RUNS)]
         host, worker, silence, own, seconds = (min(run[each] for run in runs) for each in range(5))
-        what = f"{case.tool}: {case.what}" if case.tool else case.what
+        what = f"{case.tool}: {case.label}" if case.tool else case.label
         beside = f"{seconds:.2g} s in all"
         figures += [
-            Figure(what=f"{what}: memory of the host", value=host, unit="MB", bound=MEMORY, beside=beside),
-            Figure(what=f"{what}: memory of a worker", value=worker, unit="MB", bound=MEMORY + 20),
+            Figure(label=f"{what}: memory of the host", value=host, unit="MB", bound=MEMORY, note=beside),
+            Figure(label=f"{what}: memory of a worker", value=worker, unit="MB", bound=MEMORY + 20),
             Figure(
-                what=f"{what}: silence of the loop",
+                label=f"{what}: silence of the loop",
                 value=silence,
                 unit="ms",
                 bound=SILENCE,
-                beside=f"{own:.2g} ms of processor time at most between two turns",
+                note=f"{own:.2g} ms of processor time at most between two turns",
             ),
         ]
     return figures
@@ -75,7 +75,7 @@ async def _measured(case: Case) -> list[float]:
         folder = Path(directory)
         case.prepare(folder)
         agent = Agent(provider=ScriptedProvider([]), work_dir=folder, sandbox=pick_sandbox("auto", SandboxSettings()))
-        hands = Toolbox(agent, RunState(session, HookSystem()), ask=_asked)
+        hands = Toolbox(agent, RunState(session, HookSystem()), ask=_answer)
         await asyncio.to_thread(call_bounded, os.getpid)  # a worker is warm
         begun, silences = time.perf_counter(), [(0.0, 0.0)]
         ticking = asyncio.create_task(_tick(silences))
@@ -91,7 +91,7 @@ async def _measured(case: Case) -> list[float]:
 async def _work(case: Case, hands: Toolbox, folder: Path) -> None:
     for call in case.calls:
         await _call(case.tool or "read_file", call, hands) if call.arguments or case.tool else None
-    if not case.tool and "pause" in case.what:
+    if not case.tool and "pause" in case.label:
         await hands.manifest()
     elif not case.tool:
         for path in list(folder.iterdir()):  # noqa: ASYNC240 - nothing is measured yet
@@ -122,7 +122,7 @@ async def _tick(silences: list[tuple[float, float]]) -> None:
         last = now
 
 
-async def _asked(question: str) -> str:
+async def _answer(question: str) -> str:
     return question
 
 

@@ -19,7 +19,7 @@ def measure() -> list[Figure]:
     """The processor time of the service's process, from when it has settled."""
     with stores() as found:
         return [
-            Figure(what=f"idle service, {name}", value=100 * asyncio.run(_share(new())), unit="% of a core", bound=5)
+            Figure(label=f"idle service, {name}", value=100 * asyncio.run(_share(new())), unit="% of a core", bound=5)
             for name, new in found.items()
         ]
 

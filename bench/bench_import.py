@@ -34,7 +34,7 @@ def measure() -> list[Figure]:
         ]
         seconds, megabytes = (statistics.median(run[place] for run in runs) for place in (0, 1))
         figures += [
-            Figure(what=f"`{statement}`", value=seconds * 1000, unit="ms", bound=most_ms),
-            Figure(what="memory after it (resident, whole process)", value=megabytes, unit="MB", bound=most_mb),
+            Figure(label=f"`{statement}`", value=seconds * 1000, unit="ms", bound=most_ms),
+            Figure(label="memory after it (resident, whole process)", value=megabytes, unit="MB", bound=most_mb),
         ]
     return figures

@@ -45,20 +45,20 @@ class _Question:
 class _Score:
     """How often the right file was among the first five, and the sum of 1 / its place."""
 
-    asked: int = 0
-    found: int = 0
+    questions: int = 0
+    hits: int = 0
     reciprocal: float = 0.0
 
     def add(self, files: list[str], right: frozenset[str]) -> int:
         place = next((place for place, file in enumerate(files, 1) if file in right), 0)
-        self.asked += 1
-        self.found += 0 < place <= _FIRST
+        self.questions += 1
+        self.hits += 0 < place <= _FIRST
         self.reciprocal += 1 / place if place else 0
         return place
 
     @override
     def __str__(self) -> str:
-        return f"{self.found} of {self.asked}, MRR {self.reciprocal / max(1, self.asked):.2f}"
+        return f"{self.hits} of {self.questions}, MRR {self.reciprocal / max(1, self.questions):.2f}"
 
 
 def main(folder: Path, part: str) -> None:

@@ -29,11 +29,11 @@ def measure() -> list[Figure]:
     bound = 1.5 * median(copies)
     return [
         Figure(
-            what=f"job set-up, warm mirror, {FILES:,} files",
+            label=f"job set-up, warm mirror, {FILES:,} files",
             value=median(ours),
             unit="s",
             bound=bound,
-            beside=f"`cp -r` of the same tree: {median(copies):.2f} s",
+            note=f"`cp -r` of the same tree: {median(copies):.2f} s",
         )
     ]
 

@@ -34,9 +34,9 @@ async def _measure() -> list[Figure]:
         crowded = await _share()
         await shell.close()
     return [
-        Figure(what="watching a sandbox at rest", value=at_rest * 100, unit="% of a processor", bound=2),
-        Figure(what="the same, 20,000 files, something always written", value=busy * 100, unit="%", bound=4),
-        Figure(what="the same, with 200 processes more", value=crowded * 100, unit="%", bound=6),
+        Figure(label="watching a sandbox at rest", value=at_rest * 100, unit="% of a processor", bound=2),
+        Figure(label="the same, 20,000 files, something always written", value=busy * 100, unit="%", bound=4),
+        Figure(label="the same, with 200 processes more", value=crowded * 100, unit="%", bound=6),
     ]
 
 

@@ -93,9 +93,9 @@ def measure() -> list[Figure]:
         ("a native call that reads a file, session in memory", _CALL, "memory", 0, 3.0),
     ):
         early, late = map(min, zip(*(_steps(block, kind, past) for _ in range(RUNS)), strict=True))
-        figures.append(Figure(what=f"step with {what}, steps 10 to 60", value=early, unit="ms", bound=bound))
-        figures.append(Figure(what=f"the same, last 50 of {STEPS}", value=late, unit="ms", bound=bound))
-    figures.append(Figure(what="memory of an idle runtime (whole process)", value=_idle(), unit="MB", bound=45))
+        figures.append(Figure(label=f"step with {what}, steps 10 to 60", value=early, unit="ms", bound=bound))
+        figures.append(Figure(label=f"the same, last 50 of {STEPS}", value=late, unit="ms", bound=bound))
+    figures.append(Figure(label="memory of an idle runtime (whole process)", value=_idle(), unit="MB", bound=45))
     return figures
 
 

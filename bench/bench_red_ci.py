@@ -34,8 +34,8 @@ def measure() -> list[Figure]:
         signs, agents, beside = asyncio.run(_red(Path(directory)))
     plain = f"a shallow checkout and an install by pip: {beside:.1f} s"
     return [
-        Figure(what="red CI to the bot's first sign", value=median(signs), unit="s", bound=3, beside=plain),
-        Figure(what="red CI to a running agent", value=median(agents), unit="s", bound=5, beside=plain),
+        Figure(label="red CI to the bot's first sign", value=median(signs), unit="s", bound=3, note=plain),
+        Figure(label="red CI to a running agent", value=median(agents), unit="s", bound=5, note=plain),
     ]
 
 

@@ -15,8 +15,8 @@ def measure() -> list[Figure]:
     """One megabyte of reply, and half of it: twice the text may take about twice the time."""
     half, whole = _seconds(_MEGABYTE // 2), _seconds(_MEGABYTE)
     return [
-        Figure(what="1 MB of reply in chunks of 7 characters", value=whole, unit="s", bound=0.5),
-        Figure(what="the same, as a multiple of half of it", value=whole / half, unit="x", bound=3),
+        Figure(label="1 MB of reply in chunks of 7 characters", value=whole, unit="s", bound=0.5),
+        Figure(label="the same, as a multiple of half of it", value=whole / half, unit="x", bound=3),
     ]
 
 

@@ -28,18 +28,18 @@ def measure() -> list[Figure]:
     ours, bare = (median(column) * 1000 for column in zip(*shells, strict=True))
     return [
         Figure(
-            what="sandbox start, over a plain process",
+            label="sandbox start, over a plain process",
             value=more,
             unit="ms",
             bound=40,
-            beside=f"`true` as a plain process: {median(bare for _, bare in starts) * 1000:.1f} ms",
+            note=f"`true` as a plain process: {median(bare for _, bare in starts) * 1000:.1f} ms",
         ),
         Figure(
-            what="command in a running session, over one in a plain shell",
+            label="command in a running session, over one in a plain shell",
             value=ours - bare,
             unit="ms",
             bound=0.1,
-            beside=f'`execute("main", "true")` without a sandbox: {bare:.2f} ms',
+            note=f'`execute("main", "true")` without a sandbox: {bare:.2f} ms',
         ),
     ]
 

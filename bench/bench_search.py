@@ -61,9 +61,9 @@ async def _measure(stdlib: Path) -> list[Figure]:
             taken, beside = percentile(ours, 0.1) * 1000, percentile(bare, 0.1) * 1000
             what = f"find({pattern!r}) on the standard library, {amount}"
             figures += [
-                Figure(what=what, value=taken, unit="ms", beside=f"rg alone {beside:.1f} ms"),
+                Figure(label=what, value=taken, unit="ms", note=f"rg alone {beside:.1f} ms"),
                 Figure(
-                    what=f"the same, as a multiple of rg alone ({amount})",
+                    label=f"the same, as a multiple of rg alone ({amount})",
                     value=taken / beside,
                     unit="x",
                     bound=1.2,

@@ -34,7 +34,7 @@ def measure() -> list[Figure]:
         observed = Observed(step=1, text=_LINES * 1_300, ok=True)
         return [
             *_save("memory", InMemorySession, bound=1),
-            *_save("file", lambda: FileSession("save", session_dir=at), bound=3, beside=_SEED_AT_10_000),
+            *_save("file", lambda: FileSession("save", session_dir=at), bound=3, note=_SEED_AT_10_000),
             _bare(at / "bare"),
             *_save("db, SQLite", lambda: DatabaseSession("save", db_url=url)),
             *(
@@ -45,7 +45,7 @@ def measure() -> list[Figure]:
             _load("file", lambda: FileSession("load", session_dir=at)),
             _load("db, SQLite", lambda: DatabaseSession("load", db_url=url)),
             Figure(
-                what=f"writing down an event of {len(observed.text) // 1000} kB",
+                label=f"writing down an event of {len(observed.text) // 1000} kB",
                 value=min(timeit.repeat(lambda: encode(observed), number=20)) / 20 * 1000,
                 unit="ms",
                 bound=1,
@@ -72,14 +72,14 @@ def _step(number: int) -> list[Recorded]:
     ]
 
 
-def _save(store: str, make: Make, *, bound: float | None = None, beside: str = "") -> list[Figure]:
+def _save(store: str, make: Make, *, bound: float | None = None, note: str = "") -> list[Figure]:
     """Medians of single steps, each recorded and committed, when the session has grown to each length."""
     session = make()
     medians = asyncio.run(_grow(session))
     session.close()
     return [
-        Figure(what=f"saving a step ({store}) after {length:,} events", value=median * 1000, unit="ms", bound=bound,
-               beside=beside if length == LENGTHS[-1] else "")
+        Figure(label=f"saving a step ({store}) after {length:,} events", value=median * 1000, unit="ms", bound=bound,
+               note=note if length == LENGTHS[-1] else "")
         for length, median in zip(LENGTHS, medians, strict=True)
     ]  # fmt: skip
 
@@ -114,7 +114,7 @@ def _bare(path: Path) -> Figure:
         os.fsync(fd)
         seconds.append(time.perf_counter() - begun)
     os.close(fd)
-    return Figure(what="a bare write and sync of a step's bytes", value=percentile(seconds, 0.5) * 1000, unit="ms")
+    return Figure(label="a bare write and sync of a step's bytes", value=percentile(seconds, 0.5) * 1000, unit="ms")
 
 
 def _load(store: str, make: Make) -> Figure:
@@ -132,4 +132,4 @@ def _load(store: str, make: Make) -> Figure:
         assert len(session.events) == 10_000
         seconds.append(time.perf_counter() - begun)
         session.close()
-    return Figure(what=f"loading 10,000 messages ({store})", value=min(seconds), unit="s", bound=0.2)
+    return Figure(label=f"loading 10,000 messages ({store})", value=min(seconds), unit="s", bound=0.2)

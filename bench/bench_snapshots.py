@@ -56,19 +56,19 @@ def measure() -> list[Figure]:
             about = f"{FILES:,} files, {name}"
             figures += [
                 Figure(
-                    what=f"snapshot, {about}: {stored / 1e6:.1f} MB stored",
+                    label=f"snapshot, {about}: {stored / 1e6:.1f} MB stored",
                     value=seconds[0],
                     unit="s",
-                    beside=f"`tar` and `gzip -1`: {packed[0]:.2f} s",
+                    note=f"`tar` and `gzip -1`: {packed[0]:.2f} s",
                 ),
                 Figure(
-                    what=f"next snapshot, unchanged, {about}",
+                    label=f"next snapshot, unchanged, {about}",
                     value=median(seconds[1:]),
                     unit="s",
                     bound=_NEXT_BOUND,
-                    beside=f"of nine: {min(seconds[1:]):.3f} s to {max(seconds[1:]):.3f} s",
+                    note=f"of nine: {min(seconds[1:]):.3f} s to {max(seconds[1:]):.3f} s",
                 ),
-                Figure(what=f"restore, {about}", value=restored, unit="s", beside=f"`tar -xz`: {packed[1]:.2f} s"),
+                Figure(label=f"restore, {about}", value=restored, unit="s", note=f"`tar -xz`: {packed[1]:.2f} s"),
             ]
         return figures
 
@@ -102,8 +102,8 @@ def _fill(files: Path, tree: Path) -> None:
         shutil.copytree(tree, files / "tree")
 
 
-def _compare(one: Path, other: Path) -> None:
-    subprocess.run(["diff", "-r", "--no-dereference", str(one), str(other)], check=True)
+def _compare(first: Path, second: Path) -> None:
+    subprocess.run(["diff", "-r", "--no-dereference", str(first), str(second)], check=True)
 
 
 def _tar(tree: Path, root: Path) -> tuple[float, float]:

@@ -37,13 +37,13 @@ async def _measure() -> list[Figure]:
         await shell.close()
         closing = time.perf_counter() - begun
     return [
-        Figure(what="first command, sandbox included", value=first * 1000, unit="ms"),
-        Figure(what="first command of a further terminal", value=second * 1000, unit="ms"),
-        Figure(what='execute("main", "true") (median)', value=latency * 1000, unit="ms", bound=3),
-        Figure(what="10 MB of output (median)", value=ten, unit="s", bound=0.3),
-        Figure(what="50 MB of output (median)", value=fifty, unit="s", bound=1.5),
-        Figure(what="memory that these outputs add", value=memory, unit="MiB", bound=60),
-        Figure(what="closing two terminals and their sandbox", value=closing * 1000, unit="ms", bound=1000),
+        Figure(label="first command, sandbox included", value=first * 1000, unit="ms"),
+        Figure(label="first command of a further terminal", value=second * 1000, unit="ms"),
+        Figure(label='execute("main", "true") (median)', value=latency * 1000, unit="ms", bound=3),
+        Figure(label="10 MB of output (median)", value=ten, unit="s", bound=0.3),
+        Figure(label="50 MB of output (median)", value=fifty, unit="s", bound=1.5),
+        Figure(label="memory that these outputs add", value=memory, unit="MiB", bound=60),
+        Figure(label="closing two terminals and their sandbox", value=closing * 1000, unit="ms", bound=1000),
     ]
 
 

@@ -30,14 +30,14 @@ class Case:
 
     Attributes:
         tool: its name; empty for what the runtime does by itself.
-        what: what it is given.
+        label: its input, in words.
         prepare: makes the workspace.
         calls: one after the other; each may end with an error.
         tasks: how many tasks the conversation has had before.
     """
 
     tool: str
-    what: str
+    label: str
     prepare: Callable[[Path], None]
     calls: tuple[Call, ...] = (Call(),)
     tasks: int = 0
@@ -110,43 +110,43 @@ def _flood(size: int) -> Call:
 CASES = (
     Case(
         tool="read_file",
-        what="one line each of 12 files of 9.9 MB in lines of two letters",
+        label="one line each of 12 files of 9.9 MB in lines of two letters",
         prepare=_short_lines,
         calls=tuple(Call(arguments={"path": f"short{n}", "start_line": 1, "end_line": 1}) for n in range(12)),
     ),
     Case(
         tool="read_file",
-        what="a file of 200,000 lines, whole",
+        label="a file of 200,000 lines, whole",
         prepare=_table,
         calls=(Call(arguments={"path": "table.csv"}),),
     ),
     Case(
         tool="write_file",
-        what="old text that is not in 200,000 lines",
+        label="old text that is not in 200,000 lines",
         prepare=_table,
         calls=(Call(arguments={"path": "table.csv", "mode": "replace"}, payloads=("no,such,line\n", "x\n")),),
     ),
     Case(
         tool="write_file",
-        what="old text that is not in 9.9 MB, all of it like it",
+        label="old text that is not in 9.9 MB, all of it like it",
         prepare=_alike,
         calls=(Call(arguments={"path": "alike", "mode": "replace"}, payloads=("ab" * 45 + "xx\n", "x\n")),),
     ),
     Case(
         tool="write_file",
-        what="a line of 9.9 MB in lines of two letters",
+        label="a line of 9.9 MB in lines of two letters",
         prepare=_short_lines,
         calls=(Call(arguments={"path": "short0", "mode": "edit", "start_line": 2, "end_line": 2}, payloads=("x\n",)),),
     ),
     Case(
         tool="write_file",
-        what="a patch of 1,000 hunks on 200,000 lines",
+        label="a patch of 1,000 hunks on 200,000 lines",
         prepare=_table,
         calls=(Call(arguments={"mode": "patch"}, payloads=(_hunks(),)),),
     ),
     Case(
         tool="write_file",
-        what="a line of 1 MB of Python",
+        label="a line of 1 MB of Python",
         prepare=_source,
         calls=(
             Call(
@@ -154,24 +154,24 @@ CASES = (
             ),
         ),
     ),
-    Case(tool="list_files", what="13 stars in .gitignore and a name of 200 letters", prepare=_stars),
-    Case(tool="list_files", what="100,000 files, 100,000 patterns in .gitignore", prepare=_names),
+    Case(tool="list_files", label="13 stars in .gitignore and a name of 200 letters", prepare=_stars),
+    Case(tool="list_files", label="100,000 files, 100,000 patterns in .gitignore", prepare=_names),
     Case(
         tool="find",
-        what="30 lines of 9.9 MB that match",
+        label="30 lines of 9.9 MB that match",
         prepare=_long_lines,
         calls=(Call(arguments={"pattern": "x", "max_results": 1000}),),
     ),
     Case(
         tool="find",
-        what="20,000 names against a glob of 13 stars",
+        label="20,000 names against a glob of 13 stars",
         prepare=_matching_names,
         calls=(Call(arguments={"pattern": "x", "include": f"*/{_STARS}"}),),
     ),
-    Case(tool="execute", what="50 MB of output", prepare=nothing, calls=(_flood(50_000_000),)),
+    Case(tool="execute", label="50 MB of output", prepare=nothing, calls=(_flood(50_000_000),)),
     Case(
         tool="read_output",
-        what="50 MB of output that nobody has read",
+        label="50 MB of output that nobody has read",
         prepare=nothing,
         calls=(
             Call(arguments={"command": "(sleep 1; yes abcd | head -c 50000000)", "session_id": "main", "timeout": 0.5}),
@@ -180,7 +180,7 @@ CASES = (
     ),
     Case(
         tool="send_input",
-        what="1 MB typed",
+        label="1 MB typed",
         prepare=nothing,
         calls=(
             Call(arguments={"command": "cat >/dev/null", "session_id": "main", "timeout": 0.5}),
@@ -189,7 +189,7 @@ CASES = (
     ),
     Case(
         tool="terminate_terminal",
-        what="a terminal that floods",
+        label="a terminal that floods",
         prepare=nothing,
         calls=(
             Call(arguments={"command": "yes", "session_id": "main", "timeout": 0.5}),
@@ -198,29 +198,29 @@ CASES = (
     ),
     Case(
         tool="ask_user",
-        what="1 MB of question",
+        label="1 MB of question",
         prepare=nothing,
         calls=(Call(arguments={"question": "why? " * 200_000}),),
     ),
     Case(
         tool="archive_context",
-        what="the first of 1,000 tasks",
+        label="the first of 1,000 tasks",
         prepare=nothing,
         calls=(Call(arguments={"task": 1, "summary": "Done."}),),
         tasks=1000,
     ),
     Case(
         tool="reveal_context",
-        what="the first of 1,000 tasks",
+        label="the first of 1,000 tasks",
         prepare=nothing,
         calls=(Call(arguments={"position": 1}),),
         tasks=1000,
     ),
-    Case(tool="list_archived_context", what="1,000 tasks", prepare=nothing, tasks=1000),
-    Case(tool="", what="noting the files for a pause: 100,000 files, 100,000 patterns", prepare=_names),
+    Case(tool="list_archived_context", label="1,000 tasks", prepare=nothing, tasks=1000),
+    Case(tool="", label="noting the files for a pause: 100,000 files, 100,000 patterns", prepare=_names),
     Case(
         tool="",
-        what="12 files of 9.9 MB that a command has changed",
+        label="12 files of 9.9 MB that a command has changed",
         prepare=_short_lines,
         calls=tuple(Call(arguments={"path": f"short{n}", "start_line": 1, "end_line": 1}) for n in range(12)),
     ),

@@ -11,18 +11,18 @@ class Figure:
     """One measured figure.
 
     Attributes:
-        what: what was measured.
+        label: the name of the measurement.
         value: the measured value.
         unit: its unit.
         bound: the value that it must stay under; None where there is only something to compare with.
-        beside: the figure of what a user would pick instead, in words.
+        note: the figure of what a user would pick instead, in words.
     """
 
-    what: str
+    label: str
     value: float
     unit: str
     bound: float | None = None
-    beside: str = ""
+    note: str = ""
 
     @property
     def holds(self) -> bool:
@@ -36,7 +36,7 @@ def table(figures: list[Figure]) -> str:
     for figure in figures:
         bound = "" if figure.bound is None else f"{figure.bound:g} {figure.unit}"
         mark = "" if figure.holds else " **(too slow)**"
-        lines.append(f"| {figure.what} | {figure.value:.4g} {figure.unit}{mark} | {bound} | {figure.beside} |")
+        lines.append(f"| {figure.label} | {figure.value:.4g} {figure.unit}{mark} | {bound} | {figure.note} |")
     return "\n".join(lines)
 
 

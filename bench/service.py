@@ -16,7 +16,7 @@ from bench.bench_delivery import SECRET
 from localhub import App, LocalHub
 
 
-def variables(hub: LocalHub, app: App, directory: Path, *, jobs: int, **others: str) -> dict[str, str]:
+def variables(hub: LocalHub, app: App, directory: Path, *, jobs: int, **settings: str) -> dict[str, str]:
     """The whole environment of the service, whose data and key are made in `directory`.
 
     Args:
@@ -24,7 +24,7 @@ def variables(hub: LocalHub, app: App, directory: Path, *, jobs: int, **others: 
         app: who it is there.
         directory: an empty one.
         jobs: how many it works on at once.
-        others: what else, the model above all, by the names without `CODEPILOT_`, in small letters.
+        settings: what else, the model above all, by the names without `CODEPILOT_`, in small letters.
     """
     key = directory / "app.pem"
     key.touch(mode=0o600)
@@ -43,7 +43,7 @@ def variables(hub: LocalHub, app: App, directory: Path, *, jobs: int, **others: 
         "CODEPILOT_LEVEL": "auto",
         "CODEPILOT_CAPS": "thread=10000,user=10000,repository=10000,installation=10000",
         "CODEPILOT_ALLOW_ROOT": "yes",
-        **{f"CODEPILOT_{name.upper()}": value for name, value in others.items()},
+        **{f"CODEPILOT_{name.upper()}": value for name, value in settings.items()},
     }
 
 
@@ -55,11 +55,11 @@ def scripted(directory: Path, replies: Sequence[str]) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def serving(directory: Path, told: Mapping[str, str]) -> AsyncIterator[str]:
+async def serving(directory: Path, env: Mapping[str, str]) -> AsyncIterator[str]:
     """`codepilot serve` as an operator starts it; the address of its webhook. Files: `log`, what it says; `pid`."""
     log = directory / "log"
     with log.open("wb") as stderr:
-        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "bot", "serve", env=told, stderr=stderr)
+        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "bot", "serve", env=env, stderr=stderr)
     (directory / "pid").write_text(str(process.pid))
     try:
         while not (found := re.search(r"listening on (http://\S+/webhook)", log.read_text())):

@@ -100,7 +100,7 @@ class Job:
     installation: int
     arrived: float
     accepted: float = 0.0
-    begun: float = 0.0
+    started: float = 0.0
     ended: float = 0.0
 
 
@@ -178,8 +178,8 @@ class Simulation:
                 self.running[job.installation] -= 1
             self._hand_out(now)
 
-    def _at(self, when: float, what: str, job: Job) -> None:
-        heapq.heappush(self.events, (when, next(self.order), what, job))
+    def _at(self, when: float, event: str, job: Job) -> None:
+        heapq.heappush(self.events, (when, next(self.order), event, job))
 
     def _hand_out(self, now: float) -> None:
         """Give places to jobs of installations in random order, as DBOS does with the partitions of a queue."""
@@ -197,9 +197,9 @@ class Simulation:
             self.running[installation] += 1
             # The first of all idle workers that polls has it.
             wait = min(self.dice.random() for _ in range(min(idle, 20))) * self.world.poll_seconds
-            job.begun = now + wait * self.world.slowdown
+            job.started = now + wait * self.world.slowdown
             acknowledged = self.paces[installation].phase(
-                job.begun, contents=self.world.contents - self.world.contents // 2
+                job.started, contents=self.world.contents - self.world.contents // 2
             )
             agent = self.world.agent_seconds * self.dice.lognormvariate(0.0, 0.8)
             self._at(acknowledged + agent, "publish", job)
@@ -211,7 +211,7 @@ def row(name: str, world: World) -> str:
     simulation.run()
     jobs = simulation.jobs
     counts = Counter(job.installation for job in jobs)
-    small = [job.begun - job.accepted for job in jobs if counts[job.installation] <= 5]
+    small = [job.started - job.accepted for job in jobs if counts[job.installation] <= 5]
     accept = [job.accepted - job.arrived for job in jobs]
     whale = max(job.ended for job in jobs if job.installation == 0) - world.whale_at
     refused = sum(pace.refused for pace in simulation.paces.values())

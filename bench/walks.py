@@ -42,12 +42,12 @@ class Step:
 
     Attributes:
         kind: `command`, `page` or `wait`.
-        what: the command as typed, the page, or what is waited for.
+        label: the command as typed, the page, or what is waited for.
         seconds: how long it took.
     """
 
     kind: str
-    what: str
+    label: str
     seconds: float
 
 
@@ -72,11 +72,11 @@ class Walk:
     pull: str = ""
 
     @contextmanager
-    def step(self, kind: str, what: str) -> Iterator[None]:
+    def step(self, kind: str, label: str) -> Iterator[None]:
         """Count what the body of the `with` does."""
         began = time.monotonic()
         yield
-        self.steps.append(Step(kind, what, time.monotonic() - began))
+        self.steps.append(Step(kind, label, time.monotonic() - began))
 
     async def command(self, typed: str, *, at: Path | None = None, env: Mapping[str, str] | None = None) -> None:
         """Type a command, and wait for its end.
@@ -133,7 +133,7 @@ class Walk:
         """A table of the steps, and their sums."""
         counted = {kind: sum(each.kind == kind for each in self.steps) for kind in ("command", "page")}
         total = sum(each.seconds for each in self.steps)
-        rows = [f"{each.seconds:7.1f} s  {each.kind:8} {each.what}" for each in self.steps]
+        rows = [f"{each.seconds:7.1f} s  {each.kind:8} {each.label}" for each in self.steps]
         start = "from an empty clone" if self.clone else "with everything installed"
         sums = f"{counted['command']} commands, {counted['page']} pages, {total / 60:.1f} min"
         return "\n".join([f"{name}, {start}: {sums}", *rows, f"pull request: {self.pull}"])
@@ -166,7 +166,7 @@ async def workflow(walk: Walk) -> None:
         await walk.command("git add .github && git commit --quiet -m 'Add Codepilot' && git push --quiet", at=own)
         await site.comment("/codepilot fix")
         with walk.step("wait", "the workflow's run"):
-            sent = {key: value for key, value in site.sent["issue_comment"].items() if key != "installation"}
+            sent = {key: value for key, value in site.deliveries["issue_comment"].items() if key != "installation"}
             bot = site.hub.add_user("github-actions[bot]", kind="Bot")
             site.hub.add_collaborator(site.repo, bot.login, "write")
             run = await asyncio.to_thread(
@@ -210,7 +210,7 @@ async def app(walk: Walk) -> None:
                 await walk.picture(site.page, "create")
                 await site.page.get_by_role("button", name="Create GitHub App").click()
                 await site.page.get_by_role("heading", name="is registered").wait_for()
-            settings = await eventually(lambda: _found(r"export CODEPILOT_CONFIG=(\S+)", said()))
+            settings = await eventually(lambda: _first_group(r"export CODEPILOT_CONFIG=(\S+)", said()))
         with walk.step("page", "Install the App"):
             await site.page.goto(f"{site.hub.url}/apps/codepilot-for-acme/installations/new")
             await walk.picture(site.page, "install")
@@ -244,7 +244,7 @@ class _Site:
     page: Page
     issue: str
     clone_url: str
-    sent: dict[str, Mapping[str, object]]
+    deliveries: dict[str, Mapping[str, object]]
 
     async def comment(self, text: str) -> None:
         """Write a comment on the issue's page."""
@@ -288,7 +288,7 @@ async def _site(walk: Walk) -> AsyncIterator[_Site]:
                 page=page,
                 issue=f"{hub.url}/{repo.full_name}/issues/{issue.number}",
                 clone_url=f"{scheme}://{person.login}:{person.token}@{host}/{repo.full_name}.git",
-                sent=sent,
+                deliveries=sent,
             )
         finally:
             await browser.close()
@@ -332,13 +332,13 @@ async def _git(directory: Path, *arguments: str) -> None:
     assert await process.wait() == 0, arguments
 
 
-def _found(pattern: str, text: str) -> str:
+def _first_group(pattern: str, text: str) -> str:
     match = re.search(pattern, text)
     return match[1] if match else ""
 
 
 def _only(pattern: str, text: str) -> str:
-    found = _found(pattern, text)
+    found = _first_group(pattern, text)
     assert found, f"{pattern} is not in:\n{text[-4000:]}"
     return found
 

@@ -61,14 +61,14 @@ class Machine:
             AssertionError: it does not begin.
         """
 
-        def begun() -> bool:
-            assert self.alive, f"{self.name} has ended by itself:\n{self.said}"
-            return self.begun
+        def has_begun() -> bool:
+            assert self.alive, f"{self.name} has ended by itself:\n{self.log_text}"
+            return self.is_working
 
-        await eventually(begun, within=START_SECONDS)
+        await eventually(has_begun, within=START_SECONDS)
 
     @property
-    def begun(self) -> bool:
+    def is_working(self) -> bool:
         """Whether it does its work."""
         return bool(self.worker if self.works else self.address)
 
@@ -78,7 +78,7 @@ class Machine:
         return self._process is not None and self._process.returncode is None
 
     @property
-    def said(self) -> str:
+    def log_text(self) -> str:
         """The log of this life."""
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
@@ -91,13 +91,13 @@ class Machine:
     @property
     def address(self) -> str:
         """Where it listens; empty before."""
-        found = _LISTENING.search(self.said)
+        found = _LISTENING.search(self.log_text)
         return found[1] if found else ""
 
     @property
     def worker(self) -> str:
         """What the database calls it; empty before it has a place."""
-        found = _WORKING.search(self.said)
+        found = _WORKING.search(self.log_text)
         return found[1] if found else ""
 
     def send(self, number: signal.Signals) -> None:

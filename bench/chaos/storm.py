@@ -110,18 +110,18 @@ class _Running:
     ) -> None:
         self._plan, self._world, self._machines = plan, world, machines
         self._chance, self._shared = chance, shared
-        self._done = 0
+        self._kills = 0
         self.storm = Storm()
 
     async def run(self) -> None:
         await asyncio.gather(*(self._start(each) for each in self._machines))
         asking = asyncio.create_task(self._ask())
         try:
-            while self._done < self._plan.kills and not asking.done():
+            while self._kills < self._plan.kills and not asking.done():
                 due = self._world.requests + self._chance.randint(1, _MOST_REQUESTS)
                 await self._soon(lambda due=due: self._world.requests >= due or asking.done())  # type: ignore[misc]
                 await self._strike(self._chance.choice(self._machines))
-                self._done += 1
+                self._kills += 1
             await asking
             self._world.redeliver()
             with suppress(AssertionError):  # the faults say what did not end
@@ -138,7 +138,7 @@ class _Running:
 
             def due(share: int = number * plan.kills) -> bool:
                 open_ = self._world.under_way()
-                return open_ < _AT_ONCE and (not open_ or share <= plan.jobs * self._done)
+                return open_ < _AT_ONCE and (not open_ or share <= plan.jobs * self._kills)
 
             await eventually(due, within=_DONE_SECONDS)
             self._world.ask()
@@ -156,7 +156,7 @@ class _Running:
         if self._chance.random() < _START_SHARE:
             await machine.start()
             lines = self._chance.randint(0, 3)
-            await self._soon(lambda: machine.said.count("\n") >= lines or not machine.alive or machine.begun)
+            await self._soon(lambda: machine.log_text.count("\n") >= lines or not machine.alive or machine.is_working)
             await machine.end()
             self.storm.ends["killed while they start"] += 1
         await self._start(machine)
@@ -175,7 +175,7 @@ class _Running:
     async def _terminate(self, machine: Machine) -> str:
         machine.send(signal.SIGTERM)
         if not await machine.ended():
-            self.storm.faults.append(f"{machine.name} does not end by SIGTERM:\n{machine.said[-2000:]}")
+            self.storm.faults.append(f"{machine.name} does not end by SIGTERM:\n{machine.log_text[-2000:]}")
         return "told to end"
 
     async def _suspend(self, machine: Machine) -> str:
@@ -186,7 +186,7 @@ class _Running:
         await self._soon(lambda: self._count("SELECT count(*) FROM jobs WHERE worker = %s", worker) == 0)
         machine.send(signal.SIGCONT)
         if not await machine.ended():
-            self.storm.faults.append(f"{machine.name} goes on after it was taken for dead:\n{machine.said[-2000:]}")
+            self.storm.faults.append(f"{machine.name} goes on after it was taken for dead:\n{machine.log_text[-2000:]}")
         return "suspended"
 
     def _cut_off(self, machine: Machine) -> None:

@@ -78,7 +78,7 @@ class World:
 
     def under_way(self) -> int:
         """How many commands have no last word yet."""
-        self._open = [task for task in self._open if not _has_last_words(self._said(task))]
+        self._open = [task for task in self._open if not _has_last_words(self._bot_comments(task))]
         return len(self._open)
 
     def is_over(self) -> bool:
@@ -106,7 +106,7 @@ class World:
         named = Counter((repo_id, run.name) for (repo_id, _), run in runs.items())
         faults = [f"check run {run.name} is {run.status}" for run in runs.values() if run.status != "completed"]
         for task in self.tasks:
-            said, place = self._said(task), f"{task.repo.full_name}#{task.number}"
+            said, place = self._bot_comments(task), f"{task.repo.full_name}#{task.number}"
             branches = [
                 each for each in self.hub.branches(task.repo) if each.startswith(f"codepilot/issue-{task.number}-")
             ]
@@ -125,7 +125,7 @@ class World:
                 faults.append(f"{place}: did not end as done: {words}")
         return faults
 
-    def _said(self, task: Task) -> list[str]:
+    def _bot_comments(self, task: Task) -> list[str]:
         """What the bot said about a task."""
         return [each.body for each in self.hub.comments(task.repo, task.number) if each.author_id == self.app.bot.id]
 

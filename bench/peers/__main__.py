@@ -83,14 +83,14 @@ def measure(directory: Path) -> _Figures:
     return found
 
 
-def table(found: _Figures) -> str:
+def table(systems: _Figures) -> str:
     """The figures as Markdown, a column for each system."""
     lines = [
-        ["", *({**_PACKAGES}.get(name, name).replace("==", " ") for name in found)],
-        ["---", *("---:" for _ in found)],
+        ["", *({**_PACKAGES}.get(name, name).replace("==", " ") for name in systems)],
+        ["---", *("---:" for _ in systems)],
     ]
     for row, (title, unit) in _ROWS.items():
-        values = [figures.get(row) for figures in found.values()]
+        values = [figures.get(row) for figures in systems.values()]
         lines.append([title, *("" if value is None else f"{_short(value)} {unit}" for value in values)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -50,13 +50,13 @@ class Verdict:
 
     name: str
     states: Sequence[str]
-    seen: Seen
+    usage: Seen
     faults: Sequence[str]
 
     def row(self) -> str:
         """One line of the report."""
         counts = ", ".join(f"{self.states.count(state)} {state}" for state in sorted(set(self.states)))
-        figures = f"{self.seen.silent * 1000:6.0f} ms {self.seen.memory / 2**20:6.0f} MB"
+        figures = f"{self.usage.silent * 1000:6.0f} ms {self.usage.memory / 2**20:6.0f} MB"
         return f"{self.name:20} {figures}  {counts}" + "".join(f"\n    FAULT: {fault}" for fault in self.faults)
 
 
@@ -125,7 +125,7 @@ class Soak:
             faults.append(f"the event loop was silent for {seen.silent:.2f} s")
         if seen.memory > MOST_MEMORY_BYTES:
             faults.append(f"the host took {seen.memory / 2**20:.0f} MB")
-        return Verdict(name=hostile.name, states=[state for state, _ in ends], seen=seen, faults=faults)
+        return Verdict(name=hostile.name, states=[state for state, _ in ends], usage=seen, faults=faults)
 
     def _threads(self, hostile: Hostile, *, forked: bool) -> list[Thread]:
         source = self.directory / "sources" / f"{hostile.name}-{len(list(self.directory.glob('sources/*')))}.git"
@@ -142,9 +142,9 @@ class Soak:
             title = f"soak {hostile.name}"
             if place:
                 head, author = ("stranger:topic", "stranger") if forked else ("topic", owner)
-                self.hub.open_pull(repo, author=author, head=head, title=title, body=hostile.said)
+                self.hub.open_pull(repo, author=author, head=head, title=title, body=hostile.request)
             else:
-                self.hub.open_issue(repo, author=owner, title=title, body=hostile.said)
+                self.hub.open_issue(repo, author=owner, title=title, body=hostile.request)
             threads.append(Thread(repo=repo, owner=owner, number=self.hub.issues(repo)[0].number, verbs=verbs))
         return threads
 
@@ -154,7 +154,7 @@ class Soak:
                 thread.repo,
                 thread.number,
                 author=thread.owner,
-                body=f"/codepilot {verb}\n\n{hostile.said[:20_000]}",
+                body=f"/codepilot {verb}\n\n{hostile.request[:20_000]}",
             )
             for verb in thread.verbs
         ]
@@ -237,14 +237,14 @@ def reply(received: Received) -> str:
     )
 
 
-async def soak(wanted: Sequence[Hostile], directory: Path) -> int:
+async def soak(repositories: Sequence[Hostile], directory: Path) -> int:
     """Run it; how many faults there were."""
     async with ModelServer(reply) as model, LocalHub(directory / "hub") as hub:
         hub.add_user("stranger")
         here = Soak(hub, hub.add_app("codepilot", webhook_secret=SECRET), directory, model.url_openai)
         faults = 0
         async with here.serving() as watch:
-            for number, hostile in enumerate(wanted):
+            for number, hostile in enumerate(repositories):
                 verdict = await here.give(hostile, number, watch)
                 faults += len(verdict.faults)
                 print(verdict.row(), flush=True)

@@ -45,7 +45,7 @@ class Hostile:
         links: targets of symbolic links, by path.
         script: a shell script that the agent runs where it may run anything.
         calls: further lines of the agent's control block.
-        said: the description of the issue and of the pull request.
+        request: the description of the issue and of the pull request.
         answer: what the agent says at the end.
         make: writes branches `main` and `topic` itself, in place of `files`.
     """
@@ -55,7 +55,7 @@ class Hostile:
     links: Mapping[str, str] = field(default_factory=dict)
     script: str = ""
     calls: tuple[str, ...] = ()
-    said: str = "Adding is off by one."
+    request: str = "Adding is off by one."
     answer: str = "Looked at it."
     make: Callable[[Git], None] = _nothing
 
@@ -254,11 +254,13 @@ REPOSITORIES: tuple[Hostile, ...] = (
     ),
     Hostile(name="output-flood", script="yes abcdefgh | head -c 300000000\n", calls=("find('.', context=5)",)),
     Hostile(name="process-flood", script="for n in $(seq 600); do (setsid sleep 60 &) ; done; sleep 1\n"),
-    Hostile(name="markdown-brackets", said="[" * 30_000 + "](" * 10_000, answer="[" * 20_000 + "](x" * 10_000),
-    Hostile(name="markdown-quotes", said="> " * 20_000 + "x", answer=">" * 20_000 + "\n" + "- " * 15_000),
-    Hostile(name="markdown-ticks", said="`" * 30_000 + "a`b``c", answer="".join("`" * n + "a" for n in range(1, 250))),
-    Hostile(name="markdown-stars", said="*a_ " * 15_000, answer="**a _b " * 8_000 + "1https://evil.example/x @mona"),
-    Hostile(name="markdown-tags", said="<!--" * 9_000 + "<a " * 9_000, answer="<details>" * 5_000 + "&#" * 9_000),
-    Hostile(name="markdown-tables", said="|a" * 9_000 + "\n" + "|-" * 9_000, answer=("|a" * 200 + "\n") * 120),
-    Hostile(name="words-hidden", said=_BIDI * 9_000 + "&amp;" * 6_000, answer=_BIDI * 5_000 + "::set-env name=x::y"),
+    Hostile(name="markdown-brackets", request="[" * 30_000 + "](" * 10_000, answer="[" * 20_000 + "](x" * 10_000),
+    Hostile(name="markdown-quotes", request="> " * 20_000 + "x", answer=">" * 20_000 + "\n" + "- " * 15_000),
+    Hostile(
+        name="markdown-ticks", request="`" * 30_000 + "a`b``c", answer="".join("`" * n + "a" for n in range(1, 250))
+    ),
+    Hostile(name="markdown-stars", request="*a_ " * 15_000, answer="**a _b " * 8_000 + "1https://evil.example/x @mona"),
+    Hostile(name="markdown-tags", request="<!--" * 9_000 + "<a " * 9_000, answer="<details>" * 5_000 + "&#" * 9_000),
+    Hostile(name="markdown-tables", request="|a" * 9_000 + "\n" + "|-" * 9_000, answer=("|a" * 200 + "\n") * 120),
+    Hostile(name="words-hidden", request=_BIDI * 9_000 + "&amp;" * 6_000, answer=_BIDI * 5_000 + "::set-env name=x::y"),
 )

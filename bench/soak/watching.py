@@ -62,7 +62,7 @@ async def watched(pid: int, address: str) -> AsyncIterator[Watched]:
 def _watch(pipe: Connection, pid: int, address: str) -> None:
     silent, memory, weighed = 0.0, 0, 0.0
     while True:
-        silent = max(silent, _asked(address, pid))
+        silent = max(silent, _response_seconds(address, pid))
         if time.monotonic() - weighed > 10 * _EVERY_SECONDS:
             memory, weighed = max(memory, memory_of(pid)), time.monotonic()
         if pipe.poll(_EVERY_SECONDS):
@@ -71,7 +71,7 @@ def _watch(pipe: Connection, pid: int, address: str) -> None:
             silent, memory = 0.0, 0
 
 
-def _asked(address: str, pid: int) -> float:
+def _response_seconds(address: str, pid: int) -> float:
     parts = urlsplit(address)
     begun, ready = time.monotonic(), _ready_seconds(pid)
     connection = HTTPConnection(parts.hostname or "", parts.port, timeout=_PATIENCE_SECONDS)

@@ -177,7 +177,7 @@ async def test_a_run_approved_after_its_machine_is_gone_goes_on_at_the_same_call
             assert (second.network == receiver.network) is (there is None)
             stage.say(number, f"/codepilot approve {pause.short_id}")
             end = await stage.ended(pause.job_id, within=60)
-            assert end.state is JobState.DONE, second.said
+            assert end.state is JobState.DONE, second.log_text
             assert all(seen.values()), seen
             await second.end()
         [sha] = stage.bot_branches().values()
@@ -201,7 +201,7 @@ async def test_nothing_is_lost_while_postgresql_is_down(hub: LocalHub, tmp_path:
         await asyncio.to_thread(server.stop)
         # Its supervisor starts it again, until the database is back.
         assert await worker.ended()
-        assert "was lost, so other workers take over" in worker.said or "failed:" in worker.said
+        assert "was lost, so other workers take over" in worker.log_text or "failed:" in worker.log_text
         later = stage.say(stage.issue("Another").number, "/codepilot fix")
         [refused] = await eventually(lambda: [each for each in hub.deliveries if each.status_code == 503], within=30)
         assert receiver.alive
@@ -209,9 +209,9 @@ async def test_nothing_is_lost_while_postgresql_is_down(hub: LocalHub, tmp_path:
         (worker.directory / "script.yaml").write_text(yaml.safe_dump([{"reply": FIX}]))
         await here.begin(worker)
         hub.redeliver(refused.guid)
-        assert (await stage.ended(job_id, within=60)).state is JobState.DONE, worker.said
+        assert (await stage.ended(job_id, within=60)).state is JobState.DONE, worker.log_text
         redone = await eventually(lambda: _job_of(hub, refused.guid), within=30)
-        assert (await stage.ended(redone, within=60)).state is JobState.DONE, worker.said
+        assert (await stage.ended(redone, within=60)).state is JobState.DONE, worker.log_text
         for each in (command, later):
             assert len(stage.bot_comments(each.number)) == 1
         assert len(stage.pulls()) == 2

@@ -28,13 +28,13 @@ class _Models:
     def __init__(self) -> None:
         self.model = ScriptedModel()
         self.keyed = KeyedModel()
-        self.other = ScriptedModel("From the other.", model_id="other-model")
+        self.second = ScriptedModel("From the other.", model_id="other-model")
 
     @llm.hookimpl
     def register_models(self, register: Callable[[llm.Model], None]) -> None:
         """Register them."""
         register(self.model)
-        register(self.other)
+        register(self.second)
         register(self.keyed)  # type: ignore[arg-type]  # a KeyModel is registered as a model is
 
 

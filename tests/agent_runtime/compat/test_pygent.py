@@ -43,7 +43,7 @@ def rt(tmp_path: Path) -> Iterator[Runtime]:
         yield made
 
 
-def told(agent: Agent) -> list[tuple[str, str]]:
+def roles_and_texts(agent: Agent) -> list[tuple[str, str]]:
     """Role and text of each message of a history but the first."""
     return [
         (each.role, each.content or "") if isinstance(each, Message) else (each["role"], each["content"])
@@ -99,7 +99,7 @@ def test_a_run_takes_steps_until_the_model_calls_stop(rt: Runtime) -> None:
     outcome = agent.run_until_stop("Write a.txt")
 
     assert (outcome.status, outcome.summary) == (Status.FINISHED, "It is written.")
-    assert told(agent) == [
+    assert roles_and_texts(agent) == [
         ("user", "Write a.txt"),
         ("assistant", "First."),
         ("tool", "Wrote a.txt"),
@@ -109,7 +109,7 @@ def test_a_run_takes_steps_until_the_model_calls_stop(rt: Runtime) -> None:
     ]
     assert (rt.base_dir / "a.txt").read_text() == "one\n"
     assert (model.name, model.tools) == ("small-model", ["bash", "write_file", "stop", "continue"])
-    first, second = model.asked
+    first, second = model.requests
     assert first[0] == {"role": "system", "content": agent.system_msg}
     assert second[: len(first)] == first
     assert [each["role"] for each in second] == ["system", "user", "assistant", "tool", "tool"]
@@ -124,7 +124,7 @@ def test_continue_ends_the_loop_and_the_answer_goes_on(rt: Runtime) -> None:
     assert agent.run_until_stop("Delete it").summary == "Which file?"
     agent.run_until_stop("a.txt")
 
-    names = [call["function"]["name"] for each in model.asked[1] for call in each.get("tool_calls", ())]
+    names = [call["function"]["name"] for each in model.requests[1] for call in each.get("tool_calls", ())]
     assert names == ["continue"]
 
 
@@ -136,7 +136,15 @@ def test_a_step_asks_the_model_once_and_an_answer_in_words_ends_a_run(rt: Runtim
     assert agent.step("run").tool_calls
     assert agent.step("and?") == Message("assistant", "ok")
     assert agent.run_until_stop("sure?").summary == "yes"
-    assert [role for role, _ in told(agent)] == ["user", "assistant", "tool", "user", "assistant", "user", "assistant"]
+    assert [role for role, _ in roles_and_texts(agent)] == [
+        "user",
+        "assistant",
+        "tool",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+    ]
 
 
 def test_what_cannot_be_called_is_an_answer_and_the_run_goes_on(rt: Runtime) -> None:
@@ -152,7 +160,7 @@ def test_what_cannot_be_called_is_an_answer_and_the_run_goes_on(rt: Runtime) -> 
 
     outcome = agent.run_until_stop("go")
 
-    answers = [text for role, text in told(agent) if role == "tool"]
+    answers = [text for role, text in roles_and_texts(agent) if role == "tool"]
     words = ("no tool 'nothing'", "'cmd'", "type string", "leads out", "not JSON", "half of a char", "Stopping.")
     assert [word for word, text in zip(words, answers, strict=True) if word in text] == [*words]
     assert not [name for name in ("finish", "script", "tool_continue") if name in answers[0]]
@@ -165,7 +173,7 @@ def test_no_call_can_hide_behind_an_id_of_the_runtimes_own(rt: Runtime) -> None:
 
     agent.run_until_stop("go")
 
-    assert told(agent)[2] == ("tool", "$ echo done\ndone\n[exit code: 0]")
+    assert roles_and_texts(agent)[2] == ("tool", "$ echo done\ndone\n[exit code: 0]")
 
 
 def test_limits_of_steps_and_of_time_end_a_run(rt: Runtime) -> None:
@@ -227,8 +235,8 @@ def test_a_history_file_survives_tool_calls(rt: Runtime, tmp_path: Path) -> None
         "assistant",
     ]
     assert kept[2]["tool_calls"][0]["function"] == {"name": "bash", "arguments": '{"cmd": "echo hi"}'}
-    assert [each["role"] for each in model.asked[0]] == [each["role"] for each in kept[:-1]]
-    assert model.asked[0][3]["tool_call_id"] == kept[3]["tool_call_id"]
+    assert [each["role"] for each in model.requests[0]] == [each["role"] for each in kept[:-1]]
+    assert model.requests[0][3]["tool_call_id"] == kept[3]["tool_call_id"]
 
 
 def test_a_history_file_that_cannot_be_read_is_left_as_it_is(rt: Runtime, tmp_path: Path) -> None:
@@ -250,14 +258,14 @@ def test_a_history_can_be_given_added_to_and_changed(rt: Runtime) -> None:
 
     agent.append_history({"role": "system", "content": "a note"})
     agent.step("one")
-    assert [each["content"] for each in model.asked[0][1:-1]] == ["before", "then"]
-    assert "a note" in model.asked[0][-1]["content"]
-    assert "one" in model.asked[0][-1]["content"]
+    assert [each["content"] for each in model.requests[0][1:-1]] == ["before", "then"]
+    assert "a note" in model.requests[0][-1]["content"]
+    assert "one" in model.requests[0][-1]["content"]
 
     del agent.history[1:]
     agent.step("two")
-    assert len(model.asked[1]) == 2
-    assert told(agent) == [("user", "two"), ("assistant", "b")]
+    assert len(model.requests[1]) == 2
+    assert roles_and_texts(agent) == [("user", "two"), ("assistant", "b")]
     with pytest.raises(SessionError, match="Entry 3"):
         agent.append_history({"role": "nobody", "content": ""})
 
@@ -269,19 +277,19 @@ def test_a_history_that_did_not_become_shorter_is_told_as_it_is_now(rt: Runtime)
 
     agent.history[1] = {"role": "user", "content": "another"}
     agent.run_until_stop("two")
-    assert model.asked[1][1]["content"] == "another"
+    assert model.requests[1][1]["content"] == "another"
 
     agent.history.append({"role": "user", "content": "a note"})
     agent.step("three")
-    assert [each["role"] for each in model.asked[3]][1:] == [
+    assert [each["role"] for each in model.requests[3]][1:] == [
         *("user", "assistant") * 2,
         "tool",
         "assistant",
         "tool",
         "user",
     ]
-    assert "a note\n\n[Task 4]\nthree" in model.asked[3][-1]["content"]
-    assert not any("died" in str(each["content"]) for each in model.asked[3])
+    assert "a note\n\n[Task 4]\nthree" in model.requests[3][-1]["content"]
+    assert not any("died" in str(each["content"]) for each in model.requests[3])
 
 
 def test_a_model_that_fails(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,7 +341,7 @@ def test_one_agent_at_a_time_works_in_a_workspace(workspace: str | None) -> None
 
     agent.run_until_stop("go")
 
-    answers = [text for role, text in told(agent) if role == "tool"]
+    answers = [text for role, text in roles_and_texts(agent) if role == "tool"]
     assert "Another agent works in" in answers[0]
     assert "UsageError" in answers[1]
     agent.close()
@@ -346,7 +354,7 @@ def test_a_system_message_of_ones_own_stays_and_the_built_one_follows_the_tools(
     model = ScriptedModel(Message("assistant", "a"), Message("assistant", "b"))
     agent = Agent(rt, model, system_msg="Answer in one word.")
     agent.step("hi")
-    assert model.asked[0][0]["content"] == "Answer in one word."
+    assert model.requests[0][0]["content"] == "Answer in one word."
 
     tools = Tools()
     built = Agent(rt, model, persona=Persona("Bo", "a tester."), tools=tools)
@@ -381,10 +389,10 @@ def test_tools_of_any_name_on_an_instance_and_on_the_default_one(rt: Runtime) ->
 
     agent = Agent(rt, ScriptedModel(calls(("look-up", {"print": "x"})), STOP))
     agent.run_until_stop("go")
-    assert ("tool", "found {'print': 'x'}") in told(agent)
+    assert ("tool", "found {'print': 'x'}") in roles_and_texts(agent)
     agent = Agent(rt, ScriptedModel(calls(("finish", {})), calls(("script", {"code": "1"})), STOP), tools=own)
     agent.run_until_stop("go")
-    answers = [text for role, text in told(agent) if role == "tool"]
+    answers = [text for role, text in roles_and_texts(agent) if role == "tool"]
     assert answers[0] == "ours"
     assert "no tool" in answers[1]
 
@@ -412,4 +420,4 @@ def test_without_a_sandbox_an_agent_does_not_begin(rt: Runtime, monkeypatch: pyt
     model = ScriptedModel(STOP)
     with pytest.raises(SandboxError):
         Agent(rt, model).step("hi")
-    assert not model.asked
+    assert not model.requests

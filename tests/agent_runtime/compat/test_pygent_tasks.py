@@ -146,10 +146,13 @@ def test_personas_take_turns_or_are_named(rt: Runtime, monkeypatch: pytest.Monke
 
 
 def test_a_factory_is_given_the_persona_only_if_it_takes_one(rt: Runtime) -> None:
-    def made(model: ScriptedModel) -> Agent:
+    def make_agent(model: ScriptedModel) -> Agent:
         return Agent(None, model)
 
-    for factory in (partial(made, model=ScriptedModel(STOP)), lambda *, model=STOP: made(ScriptedModel(model))):
+    for factory in (
+        partial(make_agent, model=ScriptedModel(STOP)),
+        lambda *, model=STOP: make_agent(ScriptedModel(model)),
+    ):
         tm = TaskManager(factory, personas=[Persona("Ada")])
         task = tm.start_task("run", rt)
         tm.tasks[task].join()

@@ -74,7 +74,7 @@ async def look(
         await index.close()
 
 
-async def named(workspace: Workspace, text: str) -> list[str]:
+async def excerpt_paths(workspace: Workspace, text: str) -> list[str]:
     return [excerpt.path for excerpt in (await look(workspace, text)).excerpts]
 
 
@@ -114,7 +114,7 @@ async def test_ignore_files_in_directories_hold_there(root: Path, workspace: Wor
     ],
 )
 async def test_a_place_of_another_machine_is_found_here(workspace: Workspace, text: str) -> None:
-    assert "src/pkg/mod.py (lines 44–56 of 100)" in await named(workspace, text)  # noqa: RUF001 - the dash of a range
+    assert "src/pkg/mod.py (lines 44–56 of 100)" in await excerpt_paths(workspace, text)  # noqa: RUF001 - the dash of a range
 
 
 async def test_a_place_outside_the_workspace_is_no_place(root: Path, workspace: Workspace) -> None:
@@ -122,7 +122,7 @@ async def test_a_place_outside_the_workspace_is_no_place(root: Path, workspace: 
     (root / "link.py").symlink_to("../secret.py")
     (root / "absolute.py").symlink_to("/etc/passwd")
     for text in ("../secret.py:1", "link.py:1", "absolute.py:1", "/etc/passwd", 'File "../secret.py", line 1'):
-        assert await named(workspace, text) == []
+        assert await excerpt_paths(workspace, text) == []
 
 
 async def test_a_function_in_backticks_is_shown_where_it_is_defined(workspace: Workspace) -> None:
@@ -134,7 +134,7 @@ async def test_binary_huge_and_unreadable_files_do_no_harm(root: Path, workspace
     (root / "blob.py").write_bytes(bytes(range(256)) * 100)
     (root / "huge.py").write_text("x = 1\n" * 1_000_000)
     (root / "closed").mkdir(mode=0)
-    assert await named(workspace, "huge.py:3") == []
+    assert await excerpt_paths(workspace, "huge.py:3") == []
     await look(workspace, "blob.py:1 and `fetch_all` and closed/x.py:1")
     (root / "closed").chmod(0o700)
 

@@ -72,34 +72,38 @@ async def nowhere(_texts: Sequence[str]) -> list[tuple[str, int]]:
     return []
 
 
-async def found(workspace: Workspace, index: CodeIndex, text: str) -> list[str]:
-    told = await rank_passages(workspace, index, read_clues(text), nowhere)
-    return [each.definition.qualified if each.definition else f"{each.path}:{each.first}-{each.last}" for each in told]
+async def passage_names(workspace: Workspace, index: CodeIndex, text: str) -> list[str]:
+    passages = await rank_passages(workspace, index, read_clues(text), nowhere)
+    return [
+        each.definition.qualified if each.definition else f"{each.path}:{each.first}-{each.last}" for each in passages
+    ]
 
 
 async def test_an_index_finds_what_a_task_is_about(workspace: Workspace, index: WorkspaceIndex) -> None:
-    assert (await found(workspace, index, "footnotes with links that share a label get the same key"))[0] == "unikey"
-    assert await found(workspace, index, "CI failed on `main`") == []
-    assert await found(workspace, index, "--ignore=tests/test_keys.py") == []
+    assert (await passage_names(workspace, index, "footnotes with links that share a label get the same key"))[
+        0
+    ] == "unikey"
+    assert await passage_names(workspace, index, "CI failed on `main`") == []
+    assert await passage_names(workspace, index, "--ignore=tests/test_keys.py") == []
 
-    lines_first = await found(workspace, index, "`neighbour` and `unused` and 'links' and src/pkg/keys.py:18")
+    lines_first = await passage_names(workspace, index, "`neighbour` and `unused` and 'links' and src/pkg/keys.py:18")
     assert lines_first[0] == "Label.draw"
 
-    caller_first = await found(workspace, index, "`unikey()`")
+    caller_first = await passage_names(workspace, index, "`unikey()`")
     assert caller_first[:2] == ["unikey", "Label.draw"]
     assert "neighbour" not in caller_first
 
-    tested = await found(workspace, index, "FAILED tests/test_keys.py::test_case")
+    tested = await passage_names(workspace, index, "FAILED tests/test_keys.py::test_case")
     assert set(tested[:2]) == {"unikey", "test_case"}
 
-    loose = await found(workspace, index, "src/pkg/a.py:7")
+    loose = await passage_names(workspace, index, "src/pkg/a.py:7")
     assert loose[0] == "src/pkg/a.py:3-10"
 
 
 async def test_a_package_that_is_installed_elsewhere_is_this_one(workspace: Workspace, index: WorkspaceIndex) -> None:
     path = "/home/mona/.venv/lib/python3.11/site-packages"
-    assert (await found(workspace, index, f'File "{path}/pkg/keys.py", line 7, in f'))[0] == "unikey"
-    assert "unikey" not in await found(workspace, index, f'File "{path}/other/keys.py", line 7, in f')
+    assert (await passage_names(workspace, index, f'File "{path}/pkg/keys.py", line 7, in f'))[0] == "unikey"
+    assert "unikey" not in await passage_names(workspace, index, f'File "{path}/other/keys.py", line 7, in f')
 
 
 async def test_hits_of_a_message_are_definitions(workspace: Workspace, index: WorkspaceIndex) -> None:
@@ -114,7 +118,9 @@ async def test_hits_of_a_message_are_definitions(workspace: Workspace, index: Wo
 
 async def test_without_an_index_lines_and_names_are_found(workspace: Workspace) -> None:
     text = "src/pkg/a.py:1 and `unikey` and links"
-    assert await found(workspace, await find_named_definitions(workspace, read_clues(text), seconds=INDEXED), text) == [
+    assert await passage_names(
+        workspace, await find_named_definitions(workspace, read_clues(text), seconds=INDEXED), text
+    ) == [
         "main",
         "unikey",
     ]

@@ -29,9 +29,9 @@ def _program(directory: Path, name: str, line: str) -> None:
     (directory / name).chmod(0o755)
 
 
-async def _tried(root: Path, *shown: Path) -> tuple[TrialResult, ShellTools]:
-    path = tuple(each / "bin" if (each / "bin").is_dir() else each for each in shown)
-    sandbox = pick_sandbox("auto", SandboxSettings(read_only=(*shown, Path(sys.base_prefix)), path=path))
+async def _tried(root: Path, *read_only: Path) -> tuple[TrialResult, ShellTools]:
+    path = tuple(each / "bin" if (each / "bin").is_dir() else each for each in read_only)
+    sandbox = pick_sandbox("auto", SandboxSettings(read_only=(*read_only, Path(sys.base_prefix)), path=path))
     with Workspace(root) as workspace:
         attempt = make_trial(workspace, "", lambda _command: True)
     assert attempt is not None

@@ -64,12 +64,12 @@ LOG: list[Recorded] = [
 ]
 
 
-def told(log: list[Recorded]) -> list[tuple[str, str]]:
+def roles_and_texts(log: list[Recorded]) -> list[tuple[str, str]]:
     return [(message.role, message.text) for message in render_messages(log)]
 
 
 def test_roles_alternate_and_words_are_kept() -> None:
-    assert told(LOG) == [
+    assert roles_and_texts(LOG) == [
         ("user", "do a"),
         ("assistant", "(empty reply)"),
         ("user", "seen\n\nmore"),
@@ -84,7 +84,7 @@ def test_roles_alternate_and_words_are_kept() -> None:
 
 def test_a_history_from_elsewhere_is_told_and_begins_with_the_user() -> None:
     log: list[Recorded] = [Told(role="assistant", text="hello"), Told(role="user", text="hi"), started("a", "do a")]
-    assert told(log) == [
+    assert roles_and_texts(log) == [
         ("user", "[The beginning of this conversation is not kept.]"),
         ("assistant", "hello"),
         ("user", "hi\n\ndo a"),
@@ -93,13 +93,16 @@ def test_a_history_from_elsewhere_is_told_and_begins_with_the_user() -> None:
 
 def test_an_archived_task_stays_as_it_is_until_the_conversation_is_shrunk() -> None:
     log = [*LOG, Archived(task=1, summary="a was done")]
-    assert told(log) == told(LOG)
-    assert told([*log, Shrunk(tasks=(1,))]) == [("user", "[ARCHIVED TASK 1]\na was done\n\ndo b"), *told(LOG)[5:]]
+    assert roles_and_texts(log) == roles_and_texts(LOG)
+    assert roles_and_texts([*log, Shrunk(tasks=(1,))]) == [
+        ("user", "[ARCHIVED TASK 1]\na was done\n\ndo b"),
+        *roles_and_texts(LOG)[5:],
+    ]
 
 
 def test_a_revealed_task_is_not_put_back_where_it_was() -> None:
     log = [*LOG, Archived(task=1, summary="a was done"), Shrunk(tasks=(1,))]
-    assert told([*log, Revealed(task=1)]) == told(log)
+    assert roles_and_texts([*log, Revealed(task=1)]) == roles_and_texts(log)
 
 
 def test_a_task_that_is_archived_again_gets_its_new_summary_with_the_next_shrinking() -> None:
@@ -112,7 +115,7 @@ def test_a_task_that_is_archived_again_gets_its_new_summary_with_the_next_shrink
 
 
 def test_results_that_are_left_out_say_what_they_were() -> None:
-    assert told([*LOG, Shrunk(outputs=(3,))])[2] == (
+    assert roles_and_texts([*LOG, Shrunk(outputs=(3,))])[2] == (
         "user",
         "[Results left out here, 4 characters: read_file('x'). Call again for what you need.]\n\nmore",
     )
@@ -120,18 +123,18 @@ def test_results_that_are_left_out_say_what_they_were() -> None:
 
 def test_a_summary_tells_the_beginning_and_keeps_the_opening_of_the_task_that_goes_on() -> None:
     within_b = [*LOG, Summarised(upto=13, text="a, then half of b", usage=Usage())]
-    assert told(within_b) == [
+    assert roles_and_texts(within_b) == [
         ("user", "[GLOBAL SUMMARY]\na, then half of b\n\ndo b"),
         ("assistant", "b2"),
         ("user", "[died]"),
     ]
     before_b = [*LOG, Summarised(upto=7, text="a", usage=Usage())]
-    assert told(before_b) == [("user", "[GLOBAL SUMMARY]\na\n\ndo b"), *told(LOG)[5:]]
+    assert roles_and_texts(before_b) == [("user", "[GLOBAL SUMMARY]\na\n\ndo b"), *roles_and_texts(LOG)[5:]]
 
 
 def test_the_last_summary_replaces_those_before() -> None:
     log = [*LOG, Summarised(upto=7, text="first", usage=Usage()), Summarised(upto=8, text="second", usage=Usage())]
-    assert told(log)[0] == ("user", "[GLOBAL SUMMARY]\nsecond\n\ndo b")
+    assert roles_and_texts(log)[0] == ("user", "[GLOBAL SUMMARY]\nsecond\n\ndo b")
 
 
 def test_a_task_that_was_half_summarised_can_still_be_archived() -> None:
@@ -142,7 +145,9 @@ def test_a_task_that_was_half_summarised_can_still_be_archived() -> None:
         Archived(task=2, summary="b was done"),
         Shrunk(tasks=(2,)),
     ]
-    assert told(log) == [("user", "[GLOBAL SUMMARY]\na, then half of b\n\n[ARCHIVED TASK 2]\nb was done\n\ndo c")]
+    assert roles_and_texts(log) == [
+        ("user", "[GLOBAL SUMMARY]\na, then half of b\n\n[ARCHIVED TASK 2]\nb was done\n\ndo c")
+    ]
 
 
 CHANGES: list[Recorded] = [
@@ -328,7 +333,7 @@ SHOWN: list[Recorded] = [
 ]
 
 
-def shown(log: list[Recorded]) -> list[tuple[str, list[str]]]:
+def user_messages(log: list[Recorded]) -> list[tuple[str, list[str]]]:
     """The messages of the user: text, and where their images are from."""
     return [
         (each.text, [image.source for image in each.images]) for each in render_messages(log) if each.role == "user"
@@ -336,29 +341,29 @@ def shown(log: list[Recorded]) -> list[tuple[str, list[str]]]:
 
 
 def test_the_message_that_opens_a_task_has_its_images_in_order() -> None:
-    assert shown(SHOWN[:3]) == [("do a", ["chart", "form"]), ("a seen", [])]
+    assert user_messages(SHOWN[:3]) == [("do a", ["chart", "form"]), ("a seen", [])]
 
 
 def test_messages_that_become_one_keep_their_images() -> None:
-    assert shown(SHOWN) == [("do a", ["chart", "form"]), ("a seen\n\ndo b", ["form"]), ("b seen", [])]
-    assert shown([SHOWN[0], *SHOWN[4:]])[0] == ("do a\n\ndo b", ["chart", "form", "form"])
+    assert user_messages(SHOWN) == [("do a", ["chart", "form"]), ("a seen\n\ndo b", ["form"]), ("b seen", [])]
+    assert user_messages([SHOWN[0], *SHOWN[4:]])[0] == ("do a\n\ndo b", ["chart", "form", "form"])
 
 
 def test_an_archived_task_shows_its_images_until_the_conversation_is_shrunk() -> None:
     log = [*SHOWN, Archived(task=1, summary="a was done")]
-    assert shown(log) == shown(SHOWN)
-    assert shown([*log, Shrunk(tasks=(1,))]) == [
+    assert user_messages(log) == user_messages(SHOWN)
+    assert user_messages([*log, Shrunk(tasks=(1,))]) == [
         ("[ARCHIVED TASK 1]\na was done\n\ndo b", ["form"]),
         ("b seen", []),
     ]
 
 
 def test_behind_a_summary_only_the_task_that_goes_on_shows_its_images() -> None:
-    assert shown([*SHOWN, Summarised(upto=7, text="a, then b", usage=Usage())]) == [
+    assert user_messages([*SHOWN, Summarised(upto=7, text="a, then b", usage=Usage())]) == [
         ("[GLOBAL SUMMARY]\na, then b\n\ndo b", ["form"])
     ]
     between = [*SHOWN[:4], replied("more"), Summarised(upto=4, text="a", usage=Usage())]
-    assert shown(between)[0] == ("[GLOBAL SUMMARY]\na\n\ndo a", ["chart", "form"])
+    assert user_messages(between)[0] == ("[GLOBAL SUMMARY]\na\n\ndo a", ["chart", "form"])
 
 
 def test_each_image_counts_as_much_as_one_has_at_most() -> None:

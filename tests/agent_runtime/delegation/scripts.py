@@ -13,10 +13,10 @@ from agent_runtime.providers.scripted import ScriptedReply
 DONE = "```completion\nDone.\n```\n"
 
 
-def block(code: str, *payloads: str, done: str = "") -> str:
+def block(code: str, *payloads: str, completion: str = "") -> str:
     """Return a reply with a control block, its payloads, and a completion."""
     contents = "".join(f"```\n{text}```\n" for text in payloads)
-    return f"```codepilot\n{code}\n```\n{contents}" + (f"```completion\n{done}\n```\n" if done else "")
+    return f"```codepilot\n{code}\n```\n{contents}" + (f"```completion\n{completion}\n```\n" if completion else "")
 
 
 class Children(ScriptedProvider):

@@ -80,8 +80,8 @@ def children_of(runtime: AsyncRuntime) -> list[tuple[str, Event]]:
     return [(event.task, event.event) for event in runtime.session.events if isinstance(event, ChildRecorded)]
 
 
-def calls_in(seen: list[Event]) -> list[tuple[str, int]]:
-    watched = [(event.task, event.event) for event in seen if isinstance(event, ChildWatched)]
+def calls_in(events: list[Event]) -> list[tuple[str, int]]:
+    watched = [(event.task, event.event) for event in events if isinstance(event, ChildWatched)]
     return [(task, event.number) for task, event in watched if isinstance(event, ToolCalled)]
 
 
@@ -93,11 +93,11 @@ async def test_two_tasks_are_delegated_and_their_changes_taken_over(
         'execute("main", "ls; rm b.txt; cat built.log; chmod +x a.txt", check=True)'
     )
     children = Children(
-        ALPHA=[block(alpha, "two\n", "2\n", done="Alpha is done.")],
-        BETA=[block('write_file("new/c.txt")', "three\n", done="Beta is done.")],
+        ALPHA=[block(alpha, "two\n", "2\n", completion="Alpha is done.")],
+        BETA=[block('write_file("new/c.txt")', "three\n", completion="Beta is done.")],
     )
     code = 'ids = [delegate("ALPHA"), delegate("BETA")]\nfor id in ids:\n    print(collect(id))\nprint(collect("t1"))'
-    async with start(block(code, done="All done."), children=children) as runtime:
+    async with start(block(code, completion="All done."), children=children) as runtime:
         outcome = await runtime.run("Share the work")
         assert (outcome.status, outcome.summary) == (Status.FINISHED, "All done."), observations(runtime)
         assert observations(runtime) == "['a.txt', 'b.txt']\n['new/c.txt']\n[]"  # and no word of changes by others
@@ -121,8 +121,8 @@ async def test_a_file_that_a_task_makes_git_ignore_is_not_reported_as_deleted(
     start: Callable[..., AsyncRuntime], project: Path
 ) -> None:
     code = 'execute("main", "printf \'?.txt\\n\' >> .gitignore; echo second >> b.txt", check=True)'
-    children = Children(ALPHA=[block(code, done="Alpha is done.")])
-    async with start(block('print(collect(delegate("ALPHA")))', done="Done."), children=children) as runtime:
+    children = Children(ALPHA=[block(code, completion="Alpha is done.")])
+    async with start(block('print(collect(delegate("ALPHA")))', completion="Done."), children=children) as runtime:
         await runtime.run("Share the work")
         (result,) = [each for each in runtime.session.events if isinstance(each, ChildResult)]
         assert result.changes == ("modified: .gitignore", "modified: b.txt")
@@ -136,9 +136,9 @@ async def test_nothing_is_taken_where_both_have_changed_a_file(
     start: Callable[..., AsyncRuntime], project: Path
 ) -> None:
     change = 'write_file("a.txt")\nwrite_file("b.txt")\nexecute("main", "ln -s /etc/passwd link; echo 1 > more.log")'
-    children = Children(ALPHA=[block(change, "theirs\n", "theirs\n", done="Changed.")])
+    children = Children(ALPHA=[block(change, "theirs\n", "theirs\n", completion="Changed.")])
     first = block('write_file("a.txt")\ndelegate("ALPHA")\nwrite_file("a.txt")\ncollect("t1")', "1\n", "mine\n")
-    second = block('print(task_status("t1")["diff"])\nprint(collect("t1", ["b.txt"]))', done="Done.")
+    second = block('print(task_status("t1")["diff"])\nprint(collect("t1", ["b.txt"]))', completion="Done.")
     async with start(first, second, children=children) as runtime:
         assert (await runtime.run("Both change a.txt")).status is Status.FINISHED
         assert "nothing was taken over from task t1" in observations(runtime)
@@ -161,7 +161,7 @@ async def test_a_child_has_no_more_than_its_parent(start: Callable[..., AsyncRun
         block('write_file("b.txt")', "x\n"),
         block('print(read_file("hidden.txt"))'),
         block("print(list_files())"),
-        block('execute("main", "echo x > b.txt; echo y > hidden.txt", check=True)', done="By the shell."),
+        block('execute("main", "echo x > b.txt; echo y > hidden.txt", check=True)', completion="By the shell."),
     ]
     children = Children(ALPHA=attempts)
     code = 'delegate("ALPHA", persona="reader")\ncollect("t1")'
@@ -209,7 +209,7 @@ async def test_the_parents_handlers_are_asked_for_a_childs_approvals(
     answer: bool | None,  # noqa: FBT001 - a parameter of the test
 ) -> None:
     rules = (Rule(decision="ask", tool="execute", reason="commands need a person"),)
-    run = block('execute("main", "echo hello", check=True)', done="Ran it.")
+    run = block('execute("main", "echo hello", check=True)', completion="Ran it.")
     children = Children(ALPHA=[run, DONE])
     asked: list[str] = []
     code = 'delegate("ALPHA")\nprint(collect("t1"))'
@@ -233,7 +233,7 @@ async def test_a_parent_that_pauses_stops_its_children_and_keeps_their_changes(
 ) -> None:
     rules = (Rule(decision="ask", tool="execute", commands=("date",)),)
     wait = block('write_file("a.txt")\nexecute("main", "touch up; sleep 100", timeout=100)', "changed\n")
-    children = Children(ALPHA=[wait], BETA=[block('write_file("b.txt")', "second\n", done="Beta.")])
+    children = Children(ALPHA=[wait], BETA=[block('write_file("b.txt")', "second\n", completion="Beta.")])
     code = 'delegate("ALPHA")\ndelegate("BETA")\ncollect("t2")\nlate()\nexecute("main", "date")'
     later = block('print(task_status("t1"), task_status("t2"))\ncollect("t1")')
 
@@ -297,7 +297,7 @@ async def test_after_a_pause_in_the_same_process_stopped_tasks_are_still_there(
     rules = (Rule(decision="ask", tool="execute", commands=("date",)),)
     wait = block('write_file("a.txt")\nexecute("main", "sleep 100", timeout=100)', "changed\n")
     first = block('delegate("ALPHA")\nlate()\nexecute("main", "date")')
-    then = block('print(collect("t1", ["a.txt"]))\ndelegate("BETA")', done="Done.")
+    then = block('print(collect("t1", ["a.txt"]))\ndelegate("BETA")', completion="Done.")
     seen: list[Event] = []
     children = Children(ALPHA=[wait], BETA=[block('execute("main", "sleep 100", timeout=100)')])
 
@@ -321,7 +321,7 @@ async def test_after_its_process_died_the_model_gets_a_list_of_lost_tasks(start:
     session.append(Replied(step=1, text=block('delegate("ALPHA")'), usage=used))
     session.append(ChildRecorded(task="t1", event=Started(task=Task(goal="ALPHA"), opening="ALPHA", run_id="r2")))
     session.append(ChildRecorded(task="t1", event=Replied(step=1, text="", usage=used)))
-    look = block('print(task_status("t1"))\nprint(delegate("BETA"), collect("t2"))', done="Done.")
+    look = block('print(task_status("t1"))\nprint(delegate("BETA"), collect("t2"))', completion="Done.")
     async with start(look, children=Children(BETA=[DONE]), session=session) as runtime:
         outcome = await runtime.resume()
         assert outcome.status is Status.FINISHED, observations(runtime)

@@ -30,13 +30,13 @@ async def test_child_runs_are_recorded_and_replayed_in_any_order(tmp_path: Path)
     shutil.copytree(project, before)
     sandbox = pick_sandbox("auto", SandboxSettings())
     children = Children(
-        ALPHA=[block('print(read_file("a.txt"))'), block('write_file("a.txt")', "1\n", done="Alpha.")],
-        BETA=[block('write_file("b.txt")', "2\n", done="Beta.")],
+        ALPHA=[block('print(read_file("a.txt"))'), block('write_file("a.txt")', "1\n", completion="Alpha.")],
+        BETA=[block('write_file("b.txt")', "2\n", completion="Beta.")],
     )
     code = 'tasks = [delegate("ALPHA", persona="quick"), delegate("BETA")]\nprint([collect(task) for task in tasks])'
     given = Delegation(provider=children, personas=(Persona(name="quick", tools=("read_file", "write_file")),))
     agent = Agent(
-        provider=ScriptedProvider([block(code, done="Done.")]),
+        provider=ScriptedProvider([block(code, completion="Done.")]),
         work_dir=project,
         sandbox=sandbox,
         delegation=given,
@@ -62,7 +62,7 @@ CALLED = {
 WRITTEN = {
     "SHARE": [block('delegate("ALPHA")\ncollect("t1")'), DONE],
     "ALPHA": [block('delegate("BETA")\ncollect("t1")'), DONE],
-    "BETA": [block('write_file("b.txt")', "2\n", done="Beta.")],
+    "BETA": [block('write_file("b.txt")', "2\n", completion="Beta.")],
 }
 
 

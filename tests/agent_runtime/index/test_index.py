@@ -58,9 +58,9 @@ def root(tmp_path: Path) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def _index(root: Path, kept: Path | None = None, hidden: str = "/") -> AsyncIterator[WorkspaceIndex]:
+async def _index(root: Path, index_dir: Path | None = None, hidden: str = "/") -> AsyncIterator[WorkspaceIndex]:
     with Workspace(root) as workspace:
-        index = WorkspaceIndex(workspace, kept, is_hidden=lambda path: path == hidden)
+        index = WorkspaceIndex(workspace, index_dir, is_hidden=lambda path: path == hidden)
         try:
             assert await index.wait_ready(_READY)
             yield index

@@ -16,9 +16,9 @@ from agent_runtime.workspace.files import Workspace
 _GOOD = "def good(): pass\n"
 
 
-async def _index_names(root: Path, kept: Path | None = None) -> tuple[WorkspaceIndex, list[str]]:
+async def _index_names(root: Path, index_dir: Path | None = None) -> tuple[WorkspaceIndex, list[str]]:
     with Workspace(root) as workspace:
-        index = WorkspaceIndex(workspace, kept)
+        index = WorkspaceIndex(workspace, index_dir)
         assert await index.wait_ready(300), index.state
         found = [each.path for each in await index.find_definitions("good")]
         await index.close()

@@ -47,12 +47,12 @@ async def suspended(source: str, *, limits: InterpreterLimits | None = None) -> 
     return InterpreterState.from_plain(done["state"])
 
 
-def run_in_new_process(wanted: dict[str, Any]) -> dict[str, Any]:
+def run_in_new_process(segment: dict[str, Any]) -> dict[str, Any]:
     """Run a segment in a new process."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.agent_runtime.one_leg"],
         cwd=ROOT,
-        input=json.dumps(wanted).encode(),
+        input=json.dumps(segment).encode(),
         capture_output=True,
         timeout=60,
         check=True,

@@ -33,8 +33,8 @@ def say(message: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def text(said: str) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": said}]}
+def text(content: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": content}]}
 
 
 def hog(_word: str) -> dict[str, Any]:

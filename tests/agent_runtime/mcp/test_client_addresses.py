@@ -53,8 +53,8 @@ class Odd:
 
     way: str
     session: str = "1"
-    asked: list[str] = field(default_factory=list)
-    left: int = 0
+    methods: list[str] = field(default_factory=list)
+    disconnects: int = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -64,7 +64,7 @@ class Odd:
                 verb = head.split(" ", 1)[0]
                 message: dict[str, Any] = json.loads(body) if body else {}
                 method = message.get("method", verb)
-                self.asked.append(method)
+                self.methods.append(method)
                 writer.write(self._answer(method, message, fields.get("mcp-session-id")))
                 await writer.drain()
                 if self.way == "endless" and method == "tools/call":
@@ -80,7 +80,7 @@ class Odd:
                 await writer.drain()
                 await asyncio.sleep(0.02)
         except ConnectionError:
-            self.left += 1
+            self.disconnects += 1
             raise
 
     def _answer(self, method: str, message: dict[str, Any], session: str | None) -> bytes:
@@ -94,7 +94,7 @@ class Odd:
                 made = answer(result(number, given), more=f"Mcp-Session-Id: {self.session}\r\n")
             case "tools/call" if self.way == "endless":
                 made = b""
-            case "tools/call" if self.asked.count(method) == 1 and self.way in WAYS:
+            case "tools/call" if self.methods.count(method) == 1 and self.way in WAYS:
                 made = WAYS[self.way](number)
             case "tools/call" if session == self.session:
                 made = answer(result(number, '{"content": [{"type": "text", "text": "said"}]}'))
@@ -123,7 +123,7 @@ async def connected(
         listening.close()
 
 
-async def said(connection: McpConnection) -> object:
+async def call_echo(connection: McpConnection) -> object:
     return (await connection.call("echo", {})).content[0].model_dump()["text"]
 
 
@@ -143,19 +143,19 @@ async def said(connection: McpConnection) -> object:
 async def test_what_goes_wrong_with_an_answer_is_told(way: str, told: str, tmp_path: Path) -> None:
     async with connected(Odd(way=way), tmp_path) as connection:
         with pytest.raises(McpServerError, match=told) as failed:
-            await said(connection)
+            await call_echo(connection)
         assert failed.value.down
-        assert await said(connection) == "said"
+        assert await call_echo(connection) == "said"
 
 
 async def test_a_server_that_was_started_anew_is_connected_to_again(tmp_path: Path) -> None:
     odd = Odd(way="plain")
     async with connected(odd, tmp_path) as connection:
-        assert await said(connection) == "said"
+        assert await call_echo(connection) == "said"
         odd.session = "2"
         with pytest.raises(McpServerError, match="it is started again by the next call"):
-            await said(connection)
-        assert await said(connection) == "said"
+            await call_echo(connection)
+        assert await call_echo(connection) == "said"
 
 
 async def test_a_server_listens_at_one_of_its_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,17 +164,17 @@ async def test_a_server_listens_at_one_of_its_addresses(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(egress, "resolve", resolve)
     async with connected(Odd(way="plain"), tmp_path) as connection:
-        assert await said(connection) == "said"
+        assert await call_echo(connection) == "said"
 
 
 async def test_a_stream_is_not_opened_again_without_end(tmp_path: Path) -> None:
     odd = Odd(way="plain")
     async with connected(odd, tmp_path) as connection:
-        assert await said(connection) == "said"
-        await eventually(lambda: odd.asked.count("get") >= 200, within=30)
+        assert await call_echo(connection) == "said"
+        await eventually(lambda: odd.methods.count("get") >= 200, within=30)
         for _ in range(100):
-            assert await said(connection) == "said"
-        assert odd.asked.count("get") == 200
+            assert await call_echo(connection) == "said"
+        assert odd.methods.count("get") == 200
 
 
 async def test_a_server_that_said_too_much_is_connected_to_again(
@@ -183,32 +183,32 @@ async def test_a_server_that_said_too_much_is_connected_to_again(
     monkeypatch.setattr(client, "MAX_BYTES", 3_000)
     odd = Odd(way="plain")
     async with connected(odd, tmp_path) as connection:
-        assert await said(connection) == "said"
+        assert await call_echo(connection) == "said"
         await eventually(lambda: connection.is_spent, within=30)
-        assert await said(connection) == "said"
-    assert odd.asked.count("initialize") == 2
+        assert await call_echo(connection) == "said"
+    assert odd.methods.count("initialize") == 2
 
 
 async def test_an_answer_without_end_is_not_read_after_its_call(tmp_path: Path) -> None:
     odd = Odd(way="endless")
     async with connected(odd, tmp_path, seconds=0.5) as connection:
         with pytest.raises(McpServerError, match=r"did not answer within 0\.5 seconds") as failed:
-            await said(connection)
+            await call_echo(connection)
         assert failed.value.down
-        await eventually(lambda: odd.left == 1, within=30)
+        await eventually(lambda: odd.disconnects == 1, within=30)
 
 
 async def test_a_server_that_keeps_ending_is_left_alone_for_a_while(tmp_path: Path) -> None:
     odd, clock = Odd(way="plain"), Clock()
     async with connected(odd, tmp_path, clock=clock) as connection:
         for number in range(5):
-            assert await said(connection) == "said"
+            assert await call_echo(connection) == "said"
             odd.session = f"after {number}"
             with pytest.raises(McpServerError, match="it is started again by the next call"):
-                await said(connection)
+                await call_echo(connection)
             clock.now += 60
         with pytest.raises(McpServerError, match=r"5 times within 10 minutes .* A call in 300 seconds") as failed:
-            await said(connection)
+            await call_echo(connection)
         assert failed.value.down
         clock.now += 300
-        assert await said(connection) == "said"
+        assert await call_echo(connection) == "said"

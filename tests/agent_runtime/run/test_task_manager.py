@@ -52,7 +52,10 @@ def agent_in(project: Path, *, policy: Policy | None = None) -> Agent:
 async def test_a_program_delegates_answers_collects_and_cancels(project: Path) -> None:
     children = Children(
         ALPHA=[
-            block('execute("main", "echo 2 > lib/a.txt; echo 3 > c.txt; tee *.log < c.txt", check=True)', done="Alpha.")
+            block(
+                'execute("main", "echo 2 > lib/a.txt; echo 3 > c.txt; tee *.log < c.txt", check=True)',
+                completion="Alpha.",
+            )
         ],
         BETA=[block('print(list_files())\nexecute("main", "sleep 100", timeout=100)')],
     )
@@ -115,7 +118,7 @@ async def test_a_task_whose_files_are_still_copied_ends_with_its_manager(project
 
 
 def test_without_an_event_loop(project: Path) -> None:
-    children = Children(ALPHA=[block('write_file("b.txt")', "second\n", done="Alpha.")], BETA=[DONE])
+    children = Children(ALPHA=[block('write_file("b.txt")', "second\n", completion="Alpha.")], BETA=[DONE])
     manager = BlockingTaskManager(Delegation(provider=children))
     with Runtime(agent_in(project), quiet=True) as runtime:
         alpha = manager.start_task("ALPHA", runtime)
@@ -143,7 +146,7 @@ async def test_a_step_that_takes_too_long_ends_its_task(project: Path) -> None:
 
 
 async def test_a_step_that_waits_for_an_answer_does_not_take_too_long(project: Path) -> None:
-    children = Children(ALPHA=[block('execute("main", "true", check=True)', done="Alpha.")])
+    children = Children(ALPHA=[block('execute("main", "true", check=True)', completion="Alpha.")])
     manager = TaskManager(Delegation(provider=children))
     async with AsyncRuntime(agent_in(project, policy=ASKS)) as runtime:
         task = await manager.start_task("ALPHA", runtime, step_timeout=60)
