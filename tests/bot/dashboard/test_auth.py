@@ -26,9 +26,9 @@ class Directory:
     client_id: str = "Iv1.7"
     server_url: str = "https://github.example.com"
     repos: frozenset[int] | None = frozenset({10})
-    named: str = "mona"
+    user_login: str = "mona"
     fails: bool = False
-    asked: int = 0
+    repository_requests: int = 0
     exchanged: list[tuple[str, str]] = field(default_factory=list)
 
     async def exchange(self, code: str, verifier: str) -> str:
@@ -38,10 +38,10 @@ class Directory:
         return "ghu_of-mona"
 
     async def login(self, token: str) -> str:
-        return {"ghu_of-mona": self.named}[token]
+        return {"ghu_of-mona": self.user_login}[token]
 
     async def repositories(self, token: str) -> frozenset[int] | None:
-        self.asked += 1
+        self.repository_requests += 1
         if self.fails:
             raise GitHubError("list repositories", status=503, message="down", remedy="wait")
         return self.repos if token == "ghu_of-mona" else None
@@ -59,7 +59,7 @@ async def site(tmp_path: Path, directory: Directory) -> AsyncIterator[Served]:
         yield site
 
 
-async def _sent(site: Served, next_page: str = "/dashboard/runs") -> dict[str, str]:
+async def _authorize_query(site: Served, next_page: str = "/dashboard/runs") -> dict[str, str]:
     """What GitHub is told of a person who wants to sign in."""
     status, _, answer = await site.get("/github", params={"next": next_page})
     assert status == 303
@@ -68,14 +68,14 @@ async def _sent(site: Served, next_page: str = "/dashboard/runs") -> dict[str, s
 
 
 async def _back(site: Served, code: str = "good", state: str | None = None) -> tuple[int, str]:
-    sent = await _sent(site)
+    sent = await _authorize_query(site)
     params = {"code": code, "state": sent["state"] if state is None else state}
     status, _, answer = await site.get("/github/back", params=params)
     return status, answer.headers.get("Location", "")
 
 
 async def test_a_person_comes_back_signed_in_to_the_page_that_they_wanted(site: Served, directory: Directory) -> None:
-    sent = await _sent(site)
+    sent = await _authorize_query(site)
     assert (sent["client_id"], sent["code_challenge_method"]) == ("Iv1.7", "S256")
     assert "redirect_uri" not in sent
     assert await _back(site) == (303, "/dashboard/runs")
@@ -97,7 +97,7 @@ async def test_who_was_not_sent_from_here_or_has_no_code_is_not_signed_in(
 
 
 async def test_whom_github_gives_no_name_is_not_taken_for_the_operator(tmp_path: Path, directory: Directory) -> None:
-    directory.named = ""
+    directory.user_login = ""
     async with served(tmp_path, directory=directory) as site:
         assert (await _back(site))[0] == 403
         assert not site.cookie("codepilot_dashboard")
@@ -106,10 +106,10 @@ async def test_whom_github_gives_no_name_is_not_taken_for_the_operator(tmp_path:
 async def test_who_comes_back_too_late_or_without_their_cookie_is_not_signed_in(
     site: Served, directory: Directory
 ) -> None:
-    sent = await _sent(site)
+    sent = await _authorize_query(site)
     site.clock.now += ATTEMPT_SECONDS
     assert (await site.get("/github/back", params={"code": "good", "state": sent["state"]}))[0] == 403
-    sent = await _sent(site)
+    sent = await _authorize_query(site)
     site.client.cookie_jar.clear()
     assert (await site.get("/github/back", params={"code": "good", "state": sent["state"]}))[0] == 403
     assert not directory.exchanged
@@ -129,7 +129,7 @@ async def test_what_a_person_may_see_is_asked_again_after_five_minutes(site: Ser
     assert (await site.get("/runs/j1"))[0] == 200
     directory.repos = frozenset()
     assert (await site.get("/runs/j1"))[0] == 200
-    assert directory.asked == 1
+    assert directory.repository_requests == 1
     site.clock.now += 301
     assert (await site.get("/runs/j1"))[0] == 404
 
@@ -138,7 +138,7 @@ async def test_pages_that_are_opened_together_ask_once(site: Served, directory: 
     await _back(site)
     answers = await asyncio.gather(*(site.get("/runs") for _ in range(5)))
     assert {status for status, _, _ in answers} == {200}
-    assert directory.asked == 1
+    assert directory.repository_requests == 1
 
 
 async def test_a_person_who_signs_in_again_keeps_no_more_pages_open(site: Served) -> None:
@@ -177,7 +177,7 @@ async def test_a_failure_that_nobody_waited_for_any_more_is_not_shown_later(
     closed.cancel()
     await asyncio.wait([closed])
     fails.set()
-    await eventually(lambda: directory.asked)
+    await eventually(lambda: directory.repository_requests)
     directory.fails = False
     assert await people.repositories("ghu_of-mona") == frozenset({10})
 

@@ -51,7 +51,7 @@ def _command(comment: str) -> Command | None:
     return parsed.command if parsed else None
 
 
-def _said(words: str) -> Command | None:
+def _parse(words: str) -> Command | None:
     return _command(f"{TRIGGER} {words}")
 
 
@@ -111,7 +111,7 @@ def test_a_command_is_found(comment: str, command: Command) -> None:
     ],
 )
 def test_every_verb_takes_what_belongs_to_it(words: str, command: Command) -> None:
-    assert _said(words) == command
+    assert _parse(words) == command
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_every_verb_takes_what_belongs_to_it(words: str, command: Command) -> No
     ],
 )
 def test_what_cannot_be_meant_is_answered_with_the_remedy(words: str, remedy: str) -> None:
-    command = _said(words)
+    command = _parse(words)
     assert isinstance(command, BadUsage)
     assert remedy in command.reason
 
@@ -156,7 +156,7 @@ def test_what_cannot_be_meant_is_answered_with_the_remedy(words: str, remedy: st
     ],
 )
 def test_a_mistyped_verb_is_answered_with_the_one_that_was_meant(words: str, nearest: str) -> None:
-    assert _said(words) == UnknownVerb(word=words.split(maxsplit=1)[0], nearest=nearest)
+    assert _parse(words) == UnknownVerb(word=words.split(maxsplit=1)[0], nearest=nearest)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_mistyped_verb_is_answered_with_the_one_that_was_meant(words: str, nea
     ],
 )
 def test_text_without_a_verb_is_a_bare_wish(words: str) -> None:
-    assert _said(words) == BareCommand(goal=words)
+    assert _parse(words) == BareCommand(goal=words)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_any_of_the_triggers_counts_and_is_taken_literally() -> None:
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
 def test_every_verb_of_the_table_can_be_said(verb: object) -> None:
     name = getattr(verb, "name")  # noqa: B009 - ids wants an object
-    command = _said(f"{name} x" if name in {"continue", "run"} else name)
+    command = _parse(f"{name} x" if name in {"continue", "run"} else name)
     assert command is not None
     assert command.verb == name
 
@@ -319,7 +319,7 @@ def test_nothing_in_a_quote_is_a_command(lines: list[str]) -> None:
 @given(st.text(max_size=200))
 def test_any_text_is_read_without_an_error(text: str) -> None:
     _command(text)
-    _said(text)
+    _parse(text)
 
 
 _OPTION_WORDS = st.sampled_from(
@@ -342,7 +342,7 @@ _OPTION_WORDS = st.sampled_from(
 
 @given(st.lists(_OPTION_WORDS, max_size=8))
 def test_no_option_on_the_commands_line_is_passed_over(words: list[str]) -> None:
-    command = _said(" ".join(["fix", *words]))
+    command = _parse(" ".join(["fix", *words]))
     if not isinstance(command, BadUsage):
         assert isinstance(command, Fix)
         assert command.options.dry_run == ("--dry-run" in words)
@@ -354,8 +354,8 @@ def test_no_option_on_the_commands_line_is_passed_over(words: list[str]) -> None
 @given(st.text(max_size=80))
 def test_what_stands_after_two_hyphens_is_kept_word_for_word(text: str) -> None:
     line = text.replace("\n", " ").replace("\r", " ")
-    assert _said(f"fix -- {line}") == Fix(goal=line.strip())
-    assert _said(f"fix --dry-run -- {line}") == Fix(goal=line.strip(), options=Options(dry_run=True))
+    assert _parse(f"fix -- {line}") == Fix(goal=line.strip())
+    assert _parse(f"fix --dry-run -- {line}") == Fix(goal=line.strip(), options=Options(dry_run=True))
 
 
 def _read(line: str, *, allowed: tuple[str, ...] = tuple(OPTIONS)) -> ParsedLine | BadUsage:
@@ -416,7 +416,7 @@ def test_two_hyphens_before_the_text_end_the_options(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "meant"),
+    ("line", "option"),
     [
         ("--modle x", "--model"),
         ("--dryrun", "--dry-run"),
@@ -429,8 +429,8 @@ def test_two_hyphens_before_the_text_end_the_options(line: str) -> None:
         ("\u2013model x", "--model"),
     ],
 )
-def test_a_mistyped_option_is_answered_with_the_one_that_was_meant(line: str, meant: str) -> None:
-    assert f"Did you mean `{meant}`?" in _remedy(line)
+def test_a_mistyped_option_is_answered_with_the_one_that_was_meant(line: str, option: str) -> None:
+    assert f"Did you mean `{option}`?" in _remedy(line)
 
 
 def test_an_unknown_option_before_the_text_is_answered_with_all_there_are() -> None:
@@ -492,9 +492,9 @@ def test_anything_more_or_less_is_no_slip(word: str) -> None:
 
 
 @given(_WORDS, _WORDS)
-def test_a_slip_goes_both_ways(word: str, other: str) -> None:
-    assert is_typo(word, other) == is_typo(other, word)
-    assert is_transposition(word, other) == is_transposition(other, word)
+def test_a_slip_goes_both_ways(word: str, second_word: str) -> None:
+    assert is_typo(word, second_word) == is_typo(second_word, word)
+    assert is_transposition(word, second_word) == is_transposition(second_word, word)
 
 
 @given(_WORDS, st.integers(min_value=0, max_value=6))

@@ -21,7 +21,7 @@ async def world(hub: LocalHub) -> AsyncIterator[World]:
 
 
 @pytest.fixture
-def asked(world: World) -> list[str]:
+def request_paths(world: World) -> list[str]:
     calls: list[str] = []
     server = world.hub._server
     judge = server.served
@@ -36,18 +36,18 @@ def asked(world: World) -> list[str]:
     return calls
 
 
-async def test_a_question_is_asked_once_a_phase_and_anew_in_the_next(world: World, asked: list[str]) -> None:
+async def test_a_question_is_asked_once_a_phase_and_anew_in_the_next(world: World, request_paths: list[str]) -> None:
     first, second = PhaseReader(world.github), PhaseReader(world.github)
     number = world.issue.number
     for reader in (first, first, first.with_client(world.github), second):
         assert await reader.comments(world.name, number) == ()
-    assert asked == [f"mona/calc/issues/{number}/comments"] * 2
+    assert request_paths == [f"mona/calc/issues/{number}/comments"] * 2
 
 
-async def test_no_answer_is_an_answer_and_a_failure_is_none(world: World, asked: list[str]) -> None:
+async def test_no_answer_is_an_answer_and_a_failure_is_none(world: World, request_paths: list[str]) -> None:
     reader = PhaseReader(world.github)
     assert [await reader.file_at(world.name, "none.yml") for _ in range(2)] == [None, None]
-    assert len(asked) == 1
+    assert len(request_paths) == 1
 
 
 GITHUB = GitHub.for_token("a-token", "https://api.github.com", redact=str)

@@ -44,18 +44,18 @@ AUTO = RepoConfig().labels.auto
 async def _decided(
     *,
     standing: tuple[str, ...] = (AUTO,),
-    kept: tuple[str, ...] = (AUTO,),
+    granted_labels: tuple[str, ...] = (AUTO,),
     role: Role = "write",
     allowed_users: frozenset[str] = frozenset(),
-    done: int = 0,
+    earlier_runs: int = 0,
     again: bool = False,
 ) -> Grant | Refusal:
     """What a fix in a pull request of the repository may do."""
     labels = [
         LabelGrant(repo_id=10, number=7, name=name, labeller=Actor(id=5, login="setter"), bound_to=HEAD, at=0.0)
-        for name in kept
+        for name in granted_labels
     ]
-    ledger = SimpleNamespace(labels=answering(tuple(labels)), tally=answering(Tally(thread=done)))
+    ledger = SimpleNamespace(labels=answering(tuple(labels)), tally=answering(Tally(thread=earlier_runs)))
     services = SimpleNamespace(bounds=Bounds(limits=RunLimits(), allowed_users=allowed_users))
     here = snapshot(labels=standing, reader=SimpleNamespace(role_of=answering(role)), head_sha=HEAD)
     context = context_of(InMemoryEngine(), a_job(kind="pull"), services=services, ledger=ledger)
@@ -69,14 +69,14 @@ def _level(decided: Grant | Refusal) -> str:
 
 async def test_a_label_raises_the_level_when_it_is_set_and_who_set_it_may_write() -> None:
     assert _level(await _decided()) == "auto"
-    assert _level(await _decided(standing=(AUTO.upper(),), kept=(AUTO,))) == "auto"
+    assert _level(await _decided(standing=(AUTO.upper(),), granted_labels=(AUTO,))) == "auto"
 
 
 @pytest.mark.parametrize(
     "facts",
     [
         {"standing": ()},
-        {"kept": ()},
+        {"granted_labels": ()},
         {"role": "read"},
         {"allowed_users": frozenset({"hubot-owner"})},
     ],
@@ -86,9 +86,9 @@ async def test_a_label_raises_nothing_otherwise(facts: dict[str, object]) -> Non
 
 
 async def test_work_over_the_cap_is_refused_unless_it_is_under_way_already() -> None:
-    refused = await _decided(done=10**6)
+    refused = await _decided(earlier_runs=10**6)
     assert isinstance(refused, Refusal)
-    assert isinstance(await _decided(done=10**6, again=True), Grant)
+    assert isinstance(await _decided(earlier_runs=10**6, again=True), Grant)
 
 
 async def test_a_job_without_a_place_is_not_decided_about() -> None:
@@ -205,7 +205,7 @@ async def test_a_base_branch_that_is_gone_is_said_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "operator", "file", "wanted"),
+    ("command", "operator", "file", "base"),
     [
         (Fix(options=Options(base="named")), "operators", "files", "named"),
         (BareCommand(goal="Please", options=Options(base="named")), "operators", "files", "named"),
@@ -216,10 +216,10 @@ async def test_a_base_branch_that_is_gone_is_said_by_its_name() -> None:
     ],
 )
 def test_the_command_goes_before_the_operator_and_the_operator_before_the_file(
-    command: Command, operator: str, file: str | None, wanted: str | None
+    command: Command, operator: str, file: str | None, base: str | None
 ) -> None:
     asked = RepoSettings(config=RepoConfig(base=file), base_sha=PULL_HEAD)
-    assert requested_base(_source_context(replace(ISSUE, command=command), base=operator), asked) == wanted
+    assert requested_base(_source_context(replace(ISSUE, command=command), base=operator), asked) == base
 
 
 def test_work_on_a_branch_is_for_that_branch_whatever_the_file_wants_for_issues() -> None:
@@ -365,10 +365,10 @@ async def test_a_pull_request_that_was_closed_meanwhile_is_not_continued(changes
 RED_RUN = replace(a_job(thread=Thread.of_branch("main")), origin=Origin(kind="ci", id=501))
 
 
-async def _number(*taken: str, job: Job = RED_RUN) -> int:
+async def _number(*branches: str, job: Job = RED_RUN) -> int:
     engine = InMemoryEngine()
     await engine.accept(job)
-    github = SimpleNamespace(repos=SimpleNamespace(list_branches=answering(taken)))
+    github = SimpleNamespace(repos=SimpleNamespace(list_branches=answering(branches)))
     services = SimpleNamespace(conventions=Conventions())
     number = await branch_number(context_of(engine, job, github=github, services=services), "octo/calc")
     github.repos.list_branches = answering(())
@@ -377,7 +377,7 @@ async def _number(*taken: str, job: Job = RED_RUN) -> int:
 
 
 @pytest.mark.parametrize(
-    ("taken", "number"),
+    ("branches", "number"),
     [
         ((), 1),
         (("codepilot/fix-ci-501",), 2),
@@ -387,8 +387,8 @@ async def _number(*taken: str, job: Job = RED_RUN) -> int:
         (("codepilot/fix-ci-5011",), 1),
     ],
 )
-async def test_the_first_free_number_is_taken_and_stays(taken: tuple[str, ...], number: int) -> None:
-    assert await _number(*taken) == number
+async def test_the_first_free_number_is_taken_and_stays(branches: tuple[str, ...], number: int) -> None:
+    assert await _number(*branches) == number
 
 
 async def test_a_branch_that_bears_the_jobs_own_id_needs_no_number() -> None:

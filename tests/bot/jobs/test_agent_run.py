@@ -64,14 +64,18 @@ from tests.job_contexts import context_of, snapshot
 DONE = "```completion\nDone.\n```\n"
 
 
-def runtime_of(path: Path, messages: Messages, replies: Sequence[str] = (DONE,), *, kept: bool = False) -> AsyncRuntime:
+def runtime_of(
+    path: Path, messages: Messages, replies: Sequence[str] = (DONE,), *, is_stored: bool = False
+) -> AsyncRuntime:
     sandbox = pick_sandbox("auto", SandboxSettings())
     agent = Agent(provider=ScriptedProvider(list(replies)), work_dir=path, sandbox=sandbox)
-    session = "file" if kept else "memory"
-    return AsyncRuntime(agent, session, session_dir=path.parent if kept else None, listeners=[messages.record_event])
+    session = "file" if is_stored else "memory"
+    return AsyncRuntime(
+        agent, session, session_dir=path.parent if is_stored else None, listeners=[messages.record_event]
+    )
 
 
-def said(id_: str, text: str = "mind the minus") -> Signal:
+def message_signal(id_: str, text: str = "mind the minus") -> Signal:
     return Signal(kind="message", text=text, by="mona", id=id_)
 
 
@@ -81,10 +85,10 @@ def injected(runtime: AsyncRuntime) -> list[str]:
 
 async def test_a_message_that_repeats_an_earlier_one_is_delivered_too(tmp_path: Path) -> None:
     messages = Messages()
-    messages.deliver(said("m1"))
+    messages.deliver(message_signal("m1"))
     async with runtime_of(tmp_path, messages) as runtime:
         messages.set_agent(runtime)
-        messages.deliver(said("m2"))
+        messages.deliver(message_signal("m2"))
         await runtime.run("Listen")
         assert injected(runtime) == ["m1", "m2"]
     assert messages.undelivered == ()
@@ -92,12 +96,12 @@ async def test_a_message_that_repeats_an_earlier_one_is_delivered_too(tmp_path: 
 
 async def test_a_message_that_repeats_an_earlier_one_and_comes_too_late_is_reported(tmp_path: Path) -> None:
     messages = Messages()
-    messages.deliver(said("m1"))
+    messages.deliver(message_signal("m1"))
     async with runtime_of(tmp_path, messages) as runtime:
         messages.set_agent(runtime)
         await runtime.run("Listen")
         messages.set_agent(None)
-        messages.deliver(said("m2"))
+        messages.deliver(message_signal("m2"))
     assert [signal.id for signal in messages.undelivered] == ["m2"]
 
 
@@ -107,8 +111,8 @@ async def test_the_next_process_delivers_only_what_the_session_does_not_have(tmp
     for heard in (["m1"], ["m1", "m2"]):
         messages = Messages()
         for id_ in heard:
-            messages.deliver(said(id_))
-        async with runtime_of(work_dir, messages, kept=True) as runtime:
+            messages.deliver(message_signal(id_))
+        async with runtime_of(work_dir, messages, is_stored=True) as runtime:
             messages.set_agent(runtime)
             await runtime.run("Listen")
             assert injected(runtime) == heard
@@ -209,14 +213,14 @@ REPORTER = cast("StatusReporter", SimpleNamespace(add_activity=lambda _activity:
 class _Files:
     """Workspaces and their trees, which note in order what is done to them; `broken` names what fails once."""
 
-    done: list[str] = field(default_factory=list)
+    operations: list[str] = field(default_factory=list)
     broken: dict[str, Exception] = field(default_factory=dict)
     generation: str = "fresh"
 
-    def _do(self, what: str) -> None:
-        if (error := self.broken.pop(what, None)) is not None:
+    def _do(self, operation: str) -> None:
+        if (error := self.broken.pop(operation, None)) is not None:
             raise error
-        self.done.append(what)
+        self.operations.append(operation)
 
     @asynccontextmanager
     async def open(self, *_: object, **__: object) -> AsyncIterator[Any]:
@@ -224,8 +228,8 @@ class _Files:
         yield self
 
     @asynccontextmanager
-    async def reopen(self, _: str, left: WorkspaceRef, **__: object) -> AsyncIterator[Any]:
-        self._do(f"reopen {left.generation} at {left.source.sha[:1]}")
+    async def reopen(self, _: str, workspace: WorkspaceRef, **__: object) -> AsyncIterator[Any]:
+        self._do(f"reopen {workspace.generation} at {workspace.source.sha[:1]}")
         yield self
 
     async def restore_carried(self, work: str) -> None:
@@ -265,13 +269,13 @@ async def test_files_are_reopened_as_the_last_attempt_to_write_to_them_left_them
     context = await _reopening_context(files)
     await record_generation(context, cast("Tree", SimpleNamespace(generation="seventh")))
     await _reopen(context)
-    assert files.done == ["reopen seventh at a"]
+    assert files.operations == ["reopen seventh at a"]
 
 
 async def test_what_another_workflow_run_stored_is_put_back_after_set_up() -> None:
     files = _Files()
     await _reopen(await _reopening_context(files, saved="the work"))
-    assert files.done == ["open", "set up", "put back the work"]
+    assert files.operations == ["open", "set up", "put back the work"]
 
 
 @pytest.mark.parametrize(
@@ -289,9 +293,9 @@ async def test_what_was_stored_is_still_there_for_the_next_attempt_when_one_coul
     context = await _reopening_context(files, saved="the work")
     with pytest.raises(type(error)):
         await _reopen(context)
-    files.done.clear()
+    files.operations.clear()
     await _reopen(context)
-    assert files.done == ["open", "set up", "put back the work"]
+    assert files.operations == ["open", "set up", "put back the work"]
 
 
 async def test_what_was_put_back_once_is_not_put_over_what_the_job_did_since() -> None:
@@ -300,7 +304,7 @@ async def test_what_was_put_back_once_is_not_put_over_what_the_job_did_since() -
     async with reopen_workspace(context, REPORTER, _assignment(), keep=lambda: True) as tree:
         await record_generation(context, tree)
     await _reopen(context)
-    assert files.done[3:] == ["reopen fresh at a"]
+    assert files.operations[3:] == ["reopen fresh at a"]
 
 
 async def test_files_of_an_earlier_generation_are_not_the_jobs_any_more() -> None:
@@ -316,7 +320,7 @@ async def test_only_a_job_that_may_execute_anything_is_set_up() -> None:
     context = await _reopening_context(files)
     tree = cast("Tree", files)
     assert await run_setup(context, REPORTER, _assignment(executes=False), tree) == SetupResult()
-    assert files.done == []
+    assert files.operations == []
     assert (await run_setup(context, REPORTER, _assignment(), tree)).facts
 
 
@@ -385,13 +389,13 @@ WRITE = PendingCall(
 COMMAND = replace(WRITE, tool="execute", args={"session": "main", "command": "npm view left-pad"}, preview="npm view")
 
 
-def _unanswerable(here: ThreadSnapshot, engine: InMemoryEngine | None = None) -> tuple[StatusReporter, HookSystem]:
+def _unanswerable(thread: ThreadSnapshot, engine: InMemoryEngine | None = None) -> tuple[StatusReporter, HookSystem]:
     services = SimpleNamespace(run_url="")
     reporter = StatusReporter(context_of(engine or InMemoryEngine(), a_job(), services=services))
     hooks = HookSystem()
     assignment = Assignment(
         command=Fix(),
-        snapshot=here,
+        snapshot=thread,
         grant=Grant(policy=Policy(default="ask"), publish="pull_branch", bound_to_sha=BASE),
         settings=RepoSettings(config=RepoConfig(), base_sha=BASE),
         source=Source(url="/origin", token="", ref="refs/heads/main", sha=BASE),
@@ -400,8 +404,8 @@ def _unanswerable(here: ThreadSnapshot, engine: InMemoryEngine | None = None) ->
     return reporter, hooks
 
 
-async def _denied(call: PendingCall, here: ThreadSnapshot) -> tuple[str, str, str]:
-    reporter, hooks = _unanswerable(here)
+async def _denied(call: PendingCall, thread: ThreadSnapshot) -> tuple[str, str, str]:
+    reporter, hooks = _unanswerable(thread)
     [handler] = hooks.handlers(EventType.PERMISSION_REQUEST)
     reason = await cast("Awaitable[object]", handler(call))
     assert isinstance(reason, str), "a text denies the call"
@@ -411,7 +415,7 @@ async def _denied(call: PendingCall, here: ThreadSnapshot) -> tuple[str, str, st
 
 
 @pytest.mark.parametrize(
-    ("call", "here", "noted"),
+    ("call", "thread", "noted"),
     [
         (COMMAND, snapshot(), ("npm view left-pad", "allow-commands", "npm view left-pad")),
         (WRITE, snapshot(), ("+x = 1", "level", "auto")),
@@ -421,9 +425,9 @@ async def _denied(call: PendingCall, here: ThreadSnapshot) -> tuple[str, str, st
     ],
 )
 async def test_what_would_have_allowed_a_call_is_noted(
-    call: PendingCall, here: ThreadSnapshot, noted: tuple[str, str, str]
+    call: PendingCall, thread: ThreadSnapshot, noted: tuple[str, str, str]
 ) -> None:
-    assert await _denied(call, here) == noted
+    assert await _denied(call, thread) == noted
 
 
 async def test_what_was_denied_outlives_a_process_that_is_killed_before_the_run_ends() -> None:

@@ -54,10 +54,10 @@ class _Reporter:
     """Keeps what it is told."""
 
     progress: Progress
-    told: list[Activity] = field(default_factory=list)
+    activities: list[Activity] = field(default_factory=list)
 
     def add_activity(self, activity: Activity) -> None:
-        self.told.append(activity)
+        self.activities.append(activity)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ async def test_what_was_never_seen_to_fail_before_the_change_is_not_run_and_prov
     reporter = await _proven(tmp_path, check, ignored=("build/", ".pytest_cache/"))
     assert reporter.progress.rerun == Rerun(ignored_files=("build/",))
     assert reporter.progress.checks == (check,)
-    assert reporter.told == []
+    assert reporter.activities == []
 
 
 @pytest.mark.parametrize(
@@ -131,16 +131,16 @@ async def test_the_command_that_failed_is_run_once_more_where_it_was_run(
     assert (rerun.before, rerun.after, rerun.is_proven) == (2, after, after == 0)
     first, again = reporter.progress.checks
     assert (first, again.by_host, again.exit_code) == (seen, True, after)
-    assert [each.state for each in reporter.told] == ["doing", "done" if after == 0 else "failed"]
+    assert [each.state for each in reporter.activities] == ["doing", "done" if after == 0 else "failed"]
 
 
-@pytest.mark.parametrize("kept", [True, False])
-async def test_a_session_is_dropped_only_when_what_the_run_came_to_is_kept(*, kept: bool) -> None:
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_a_session_is_dropped_only_when_what_the_run_came_to_is_kept(*, is_stored: bool) -> None:
     dropped: list[str] = []
     results: list[Any] = []
 
     async def store(job_id: str, _: object, work: object, change: object) -> None:
-        if not kept:
+        if not is_stored:
             raise StorageError("file:///kept", "the disk is full", "Make room.")
         results.append((job_id, work, change))
 
@@ -149,9 +149,9 @@ async def test_a_session_is_dropped_only_when_what_the_run_came_to_is_kept(*, ke
     )
     outcome = Outcome(status=Status.FINISHED, summary="Fixed.")
     reporter = cast("StatusReporter", _Reporter(Progress(steps=3)))
-    with nullcontext() if kept else pytest.raises(StorageError):
+    with nullcontext() if is_stored else pytest.raises(StorageError):
         await store_result(context, reporter, outcome, CHANGE)
-    assert dropped == (["j1"] if kept else [])
+    assert dropped == (["j1"] if is_stored else [])
     assert [(job_id, work.outcome, work.tree_sha, work.progress.steps) for job_id, work, _ in results] == (
-        [("j1", outcome, CHANGE.tree_sha, 3)] if kept else []
+        [("j1", outcome, CHANGE.tree_sha, 3)] if is_stored else []
     )

@@ -196,10 +196,10 @@ async def test_a_history_of_nothing_but_fixes_costs_a_few_requests() -> None:
     assert len(asked) <= 10
 
 
-async def _earlier(engine: InMemoryEngine, job: Job, made: str, state: JobState = JobState.DONE) -> None:
+async def _earlier(engine: InMemoryEngine, job: Job, commit_sha: str, state: JobState = JobState.DONE) -> None:
     """A job of the thread that has made a commit."""
     await engine.restore(job, JobRecord(), until=1.0)
-    published = PublishState(commit=CommitRef(sha=made, branch="topic"))
+    published = PublishState(commit=CommitRef(sha=commit_sha, branch="topic"))
     await StoredRecord(engine, job.id).update(lambda record: replace(record, published=published))
     if state is JobState.STOPPED:
         await engine.cancel(job.id, state, "Stopped.")
@@ -307,7 +307,7 @@ async def test_the_check_of_an_app_that_fails_on_the_base_branch_too_is_left_alo
 
 
 @pytest.mark.parametrize(
-    ("attempt", "answer", "skipped", "asked"),
+    ("attempt", "answer", "skipped", "reruns"),
     [
         (1, None, True, 1),
         (2, None, False, 0),
@@ -316,7 +316,7 @@ async def test_the_check_of_an_app_that_fails_on_the_base_branch_too_is_left_alo
     ids=["first attempt", "second attempt", "no permission"],
 )
 async def test_failed_jobs_run_once_more_where_the_repository_wants_that(
-    attempt: int, answer: GitHubError | None, *, skipped: bool, asked: int
+    attempt: int, answer: GitHubError | None, *, skipped: bool, reruns: int
 ) -> None:
     calls: list[int] = []
 
@@ -327,7 +327,7 @@ async def test_failed_jobs_run_once_more_where_the_repository_wants_that(
 
     github = _github(get=answering(RED_RUN.model_copy(update={"attempt": attempt})), rerun_failed_jobs=rerun)
     ending = await _ending(await _context(github, config=RepoConfig(rerun_failed_jobs=True)))
-    assert ((ending is not None), len(calls)) == (skipped, asked)
+    assert ((ending is not None), len(calls)) == (skipped, reruns)
 
 
 async def test_failed_jobs_that_run_again_are_left_to_that_though_the_answer_to_the_request_was_lost() -> None:
@@ -382,7 +382,7 @@ def _review_context(job: Job, *reviews: ReviewFacts, is_long_running: bool = Tru
     return context_of(InMemoryEngine(), job, github=github, services=common)
 
 
-async def _wanted(job: Job, config: RepoConfig, *operator: ReviewEvent) -> bool:
+async def _wants_review(job: Job, config: RepoConfig, *operator: ReviewEvent) -> bool:
     configs = ConfigCache()
     configs.put(10, config)
     bounds = Bounds(limits=RunLimits(), review_on=frozenset(operator))
@@ -410,11 +410,11 @@ async def _reviewed(context: JobContext, *, draft: bool = False, now: str = HEAD
 
 async def test_the_repository_decides_and_where_it_does_not_the_operator() -> None:
     pushes, none = RepoConfig(review_on=("push",)), RepoConfig(review_on=())
-    assert await _wanted(_job(), pushes)
-    assert not await _wanted(_job(), RepoConfig(review_on=("opened",)), "push")
-    assert not await _wanted(_job(), none, "push")
-    assert await _wanted(_job(), RepoConfig(), "push")
-    assert not await _wanted(_job(), RepoConfig(), "opened")
+    assert await _wants_review(_job(), pushes)
+    assert not await _wants_review(_job(), RepoConfig(review_on=("opened",)), "push")
+    assert not await _wants_review(_job(), none, "push")
+    assert await _wants_review(_job(), RepoConfig(), "push")
+    assert not await _wants_review(_job(), RepoConfig(), "opened")
 
 
 @pytest.mark.parametrize("job", [a_job(kind="pull", command=Review()), _job(Fix()), a_job(command=Review(on="push"))])
@@ -428,12 +428,12 @@ async def test_a_commit_is_reviewed_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
+    "review",
     [_review(author_id=5), _review(sha="b" * 40), _review(body="Good.")],
     ids=["somebody else's with a mark", "of another commit", "without a mark"],
 )
-async def test_other_reviews_keep_none_back(other: ReviewFacts) -> None:
-    assert await _reviewed(_review_context(_job(), other))
+async def test_other_reviews_keep_none_back(review: ReviewFacts) -> None:
+    assert await _reviewed(_review_context(_job(), review))
 
 
 async def test_what_became_a_draft_again_is_left_alone() -> None:

@@ -36,5 +36,5 @@ def test_the_best_has_finished_then_passed_its_checks_then_changed_the_least() -
         judged("large", Verdict.VERIFIED, 1_000_000),
         judged("small", Verdict.VERIFIED, 2),
     ]
-    ranked = [each.task for each in sorted(attempts, key=lambda each: each.rank)]
+    ranked = [attempt.task for attempt in sorted(attempts, key=lambda attempt: attempt.rank)]
     assert ranked == ["small", "large", "with a picture", "unchecked", "red", "stopped"]

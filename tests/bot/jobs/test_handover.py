@@ -41,7 +41,7 @@ class Waits:
     comment: CommentFacts
     job: Job
     runs: int = 0
-    kept: dict[str, bytes] = field(default_factory=dict)
+    patches: dict[str, bytes] = field(default_factory=dict)
 
     def sealed(self, *, comment: str | None = None, key: bytes = KEY, job: Job | None = None) -> bytes:
         """The job as that run has sealed it."""
@@ -91,7 +91,7 @@ class Waits:
             ca_file=None,
             run_url="https://github.com/octo/calc/actions/runs/2",
             marker=lambda _job: "<!-- mark -->",
-            work=SimpleNamespace(put=self.kept.__setitem__),
+            work=SimpleNamespace(put=self.patches.__setitem__),
         )
         return context_of(engine, job, github=self.world.github, services=services, ledger=InMemoryLedger(engine))
 
@@ -122,7 +122,7 @@ async def test_what_waits_is_resumed_with_all_that_was_kept_and_its_comment_says
     assert (ending.state, state) == (JobState.DONE, JobState.QUEUED)
     assert context.services.run_url in waits.status
     assert "<!-- mark -->" in waits.status
-    assert waits.kept == {"asked": b"the patch"}
+    assert waits.patches == {"asked": b"the patch"}
     handover = context.services.handover
     assert handover is not None
     assert handover.sessions.files("asked", max_bytes=100) == {"session.jsonl": b"{}\n"}
@@ -170,8 +170,8 @@ async def test_of_two_answers_at_once_the_later_one_does_no_work(waits: Waits) -
     context = await waits.context(YES)
     github = context.github
 
-    async def and_somebody_is_faster(*asked: object) -> CommentFacts | None:
-        found = await github.comments.get(*asked)  # type: ignore[arg-type] # what it was given
+    async def and_somebody_is_faster(*arguments: object) -> CommentFacts | None:
+        found = await github.comments.get(*arguments)  # type: ignore[arg-type] # what it was given
         await github.comments.edit(waits.world.name, waits.world.thread, waits.comment.id, "Answered elsewhere.")
         return found
 
@@ -189,20 +189,20 @@ async def test_the_newest_artifact_counts_that_fits_what_the_comment_says_now(wa
     assert (await waits.answered(await waits.context(YES)))[1] is JobState.QUEUED
 
 
-@pytest.mark.parametrize("made", ["forged", "another thread's", "no zip's", "misnamed", "from a fork"])
-async def test_what_this_repositorys_workflow_did_not_make_for_this_thread_is_not_used(waits: Waits, made: str) -> None:
-    if made == "forged":
+@pytest.mark.parametrize("flaw", ["forged", "another thread's", "no zip's", "misnamed", "from a fork"])
+async def test_what_this_repositorys_workflow_did_not_make_for_this_thread_is_not_used(waits: Waits, flaw: str) -> None:
+    if flaw == "forged":
         waits.keep(waits.sealed(key=b"a stranger's"))
-    elif made == "another thread's":
+    elif flaw == "another thread's":
         waits.keep(waits.sealed(job=replace(waits.job, thread=replace(waits.job.thread, number=99))))
-    elif made == "misnamed":
+    elif flaw == "misnamed":
         waits.keep(file="session.other")
-    elif made == "no zip's":
+    elif flaw == "no zip's":
         waits.keep(b"no Fernet token")
     else:
         waits.keep(fork=True)
     ending, state = await waits.answered(await waits.context(YES))
-    assert (ending.state, state, waits.kept) == (JobState.REFUSED, None, {})
+    assert (ending.state, state, waits.patches) == (JobState.REFUSED, None, {})
     assert isinstance(ending.view, ShortReply)
     assert waits.status == waits.comment.body
 
@@ -244,13 +244,13 @@ async def test_no_artifact_is_looked_for_where_none_can_help(waits: Waits, comma
 
 
 @pytest.mark.parametrize(
-    ("status", "said", "passing"), [(403, "Resource not accessible by integration", False), (502, "Bad", True)]
+    ("status", "message", "passing"), [(403, "Resource not accessible by integration", False), (502, "Bad", True)]
 )
 async def test_a_missing_permission_is_named_and_an_outage_decides_nothing(
-    waits: Waits, status: int, said: str, *, passing: bool
+    waits: Waits, status: int, message: str, *, passing: bool
 ) -> None:
     async def fail(*_: object) -> object:
-        raise GitHubError("read the artifacts", status, said, "Later.")
+        raise GitHubError("read the artifacts", status, message, "Later.")
 
     context = await waits.context(YES)
     client = cast("GitHub", SimpleNamespace(runs=SimpleNamespace(artifacts=fail), repos=waits.world.github.repos))

@@ -80,7 +80,7 @@ def _failing(error: Exception) -> Callable[..., Awaitable[Any]]:
     return fail
 
 
-def _said(comment_id: int, author_id: int) -> CommentFacts:
+def _comment(comment_id: int, author_id: int) -> CommentFacts:
     return CommentFacts(
         id=comment_id, author="x", author_id=author_id, body="Words.", created_at="1", updated_at="1", html_url=""
     )
@@ -128,8 +128,8 @@ async def _gathered(job: Job, command: Work | None = None, *, continues: int = 0
 
 
 async def test_what_the_bot_said_itself_is_told_apart() -> None:
-    comments = answering((_said(1, 5), _said(2, BOT)))
-    on_lines = on_a_line(_said(3, BOT), HEAD)
+    comments = answering((_comment(1, 5), _comment(2, BOT)))
+    on_lines = on_a_line(_comment(3, BOT), HEAD)
     review = ReviewFacts(
         id=4, author="x", author_id=5, body="No.", state="COMMENTED", submitted_at="1", commit_sha=HEAD, html_url=""
     )
@@ -182,23 +182,23 @@ async def test_bytes_that_are_no_text_are_shown_as_far_as_they_are() -> None:
     assert file.text == "\ufffdx"
 
 
-@pytest.mark.parametrize(("origin", "told"), [(BY_CI, True), (a_job().origin, False)])
+@pytest.mark.parametrize(("origin", "is_noted"), [(BY_CI, True), (a_job().origin, False)])
 async def test_checks_that_may_not_be_read_are_said_only_where_they_began_the_job(
-    origin: Origin, *, told: bool
+    origin: Origin, *, is_noted: bool
 ) -> None:
     found = await _gathered(replace(a_job(kind="pull"), origin=origin), list_failing=_failing(DENIED))
-    assert ("*Checks: read-only*" in found.unread) is told
+    assert ("*Checks: read-only*" in found.unread) is is_noted
     assert found.checks == ()
 
 
-@pytest.mark.parametrize("asked", ["list_failing", "get", "jobs", "list_for_thread", "find_last_success"])
-async def test_what_github_cannot_tell_for_a_moment_is_asked_again_later(asked: str) -> None:
+@pytest.mark.parametrize("method", ["list_failing", "get", "jobs", "list_for_thread", "find_last_success"])
+async def test_what_github_cannot_tell_for_a_moment_is_asked_again_later(method: str) -> None:
     with pytest.raises(GitHubError):
-        await _gathered(replace(a_job(kind="pull"), origin=BY_CI), None, continues=0, **{asked: _failing(DOWN)})
+        await _gathered(replace(a_job(kind="pull"), origin=BY_CI), None, continues=0, **{method: _failing(DOWN)})
 
 
 @pytest.mark.parametrize(
-    ("command", "run", "found"),
+    ("command", "run", "has_run"),
     [
         (Fix(), RED_RUN, True),
         (Fix(), RED_RUN.model_copy(update={"head_sha": "c" * 40}), False),
@@ -207,11 +207,11 @@ async def test_what_github_cannot_tell_for_a_moment_is_asked_again_later(asked: 
     ids=["to be fixed", "of another commit", "asked about"],
 )
 async def test_a_fix_is_given_the_run_behind_a_failing_check_if_it_is_of_the_same_commit(
-    command: Work, run: RunFacts, *, found: bool
+    command: Work, run: RunFacts, *, has_run: bool
 ) -> None:
     material = await _gathered(a_job(kind="pull"), command, list_failing=answering((RED,)), get=answering(run))
-    assert (material.failed is not None) is found
-    assert material.workflow == ("CI" if found else "")
+    assert (material.failed is not None) is has_run
+    assert material.workflow == ("CI" if has_run else "")
 
 
 async def test_a_run_that_is_gone_leaves_what_the_checks_say() -> None:
@@ -259,27 +259,27 @@ class _Logs:
     """Where GitHub says that logs are, and what is there; an error in place of either is raised."""
 
     own: str | GitHubError = "own"
-    every: str | GitHubError = "zip"
+    archive: str | GitHubError = "zip"
     broken: dict[str, LogError] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     folders: set[Path] = field(default_factory=set)
 
     async def job_log_url(self, _: str, job_id: int) -> str:
-        return self._told(self.own, f"{self.own} {job_id}")
+        return self._address_or_error(self.own, f"{self.own} {job_id}")
 
     async def logs_url(self, *_: object) -> str:
-        return self._told(self.every, f"{self.every}")
+        return self._address_or_error(self.archive, f"{self.archive}")
 
-    def _told(self, known: str | GitHubError, address: str) -> str:
-        if isinstance(known, GitHubError):
-            raise known
+    def _address_or_error(self, answer: str | GitHubError, address: str) -> str:
+        if isinstance(answer, GitHubError):
+            raise answer
         return address
 
     async def save(self, address: str, file: Path, *, most: int, tail: int, seconds: float, **trust: object) -> None:
         assert 0 < seconds <= 60.0
         assert trust == {"plain": True, "ca_file": None}
         assert tail < most
-        self.asked.append(address)
+        self.requests.append(address)
         self.folders.add(file.parent)
         if address in self.broken:
             raise self.broken[address]
@@ -322,7 +322,7 @@ async def test_logs_that_are_gone_are_read_from_one_zip_file(monkeypatch: pytest
     first, other = await _read_log(logs, monkeypatch, "test (3.11)", "another")
     assert "1 failed in zip" in str(first)
     assert isinstance(other, LogGoneError)
-    assert logs.asked == ["zip"]
+    assert logs.requests == ["zip"]
 
 
 async def test_a_zip_file_that_is_too_large_is_not_fetched_twice_and_each_job_says_why(
@@ -330,13 +330,13 @@ async def test_a_zip_file_that_is_too_large_is_not_fetched_twice_and_each_job_sa
 ) -> None:
     logs = _Logs(own=GONE, broken={"zip": LogError("The log has 99 bytes; the limit is 9.")})
     first, second = await _read_log(logs, monkeypatch, "test (3.11)", "another")
-    assert logs.asked == ["zip"]
+    assert logs.requests == ["zip"]
     assert "the limit is 9" in str(first)
     assert "the limit is 9" in str(second)
 
 
 async def test_a_zip_file_that_is_gone_too_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = await _read_log(_Logs(own=GONE, every=GONE), monkeypatch, "test (3.11)", "another")
+    found = await _read_log(_Logs(own=GONE, archive=GONE), monkeypatch, "test (3.11)", "another")
     assert [type(each) for each in found] == [LogGoneError, LogGoneError]
 
 
@@ -346,11 +346,11 @@ async def test_a_permission_that_is_missing_is_told_and_no_reason_to_look_elsewh
     logs = _Logs(own=LOG_DENIED)
     [error] = await _read_log(logs, monkeypatch, "test (3.11)")
     assert "Grant it." in str(error)
-    assert logs.asked == []
+    assert logs.requests == []
 
 
 @pytest.mark.parametrize(
-    "logs", [_Logs(own=LOG_DOWN), _Logs(own=GONE, every=LOG_DOWN)], ids=["its own", "the zip file"]
+    "logs", [_Logs(own=LOG_DOWN), _Logs(own=GONE, archive=LOG_DOWN)], ids=["its own", "the zip file"]
 )
 async def test_github_that_is_silent_for_a_moment_is_asked_again_later(
     logs: _Logs, monkeypatch: pytest.MonkeyPatch
@@ -364,7 +364,7 @@ async def test_many_slow_logs_take_no_longer_than_all_may_together(monkeypatch: 
     logs = _Logs()
     [error] = await _read_log(logs, monkeypatch, "test (3.11)")
     assert isinstance(error, LogError)
-    assert logs.asked == []
+    assert logs.requests == []
 
 
 DESCRIPTION = PictureText(kind="thread", id=0, name="issue #7 by @mona", text="")
@@ -417,10 +417,10 @@ def github(monkeypatch: pytest.MonkeyPatch) -> _GitHub:
     return made
 
 
-async def _shown(github: _GitHub, found: Sequence[Picture], *, sees: bool = True, on: bool = True) -> Task:
+async def _fetch_pictures(github: _GitHub, pictures: Sequence[Picture], *, sees: bool = True, on: bool = True) -> Task:
     services = SimpleNamespace(pictures=on, server_url=SERVER, ca_file=None)
     context = context_of(InMemoryEngine(), a_job(), github=SimpleNamespace(comments=github), services=services)
-    brief = Brief(goal="Fix it.", quotes=(), notes=(), pictures=tuple(found))
+    brief = Brief(goal="Fix it.", quotes=(), notes=(), pictures=tuple(pictures))
     return await material.fetch_pictures(context, "octo/calc", brief, sees_images=sees)
 
 
@@ -438,13 +438,13 @@ async def test_what_github_shows_is_not_read_on_the_event_loop(
         return address
 
     monkeypatch.setattr(material, "signed_address", noted)
-    assert len((await _shown(github, _several(2))).images) == 2
+    assert len((await _fetch_pictures(github, _several(2))).images) == 2
     assert len(threads) == 2
     assert threading.main_thread() not in threads
 
 
 async def test_pictures_are_shown_in_the_order_in_which_they_are_read(github: _GitHub) -> None:
-    task = await _shown(github, [*_several(1, COMMENT, order=1), *_several(2)])
+    task = await _fetch_pictures(github, [*_several(1, COMMENT, order=1), *_several(2)])
     assert [each.source for each in task.images] == [
         "issue #7 by @mona",
         "issue #7 by @mona, picture 2",
@@ -455,20 +455,20 @@ async def test_pictures_are_shown_in_the_order_in_which_they_are_read(github: _G
 
 async def test_each_text_is_rendered_once_even_where_github_fails_to(github: _GitHub) -> None:
     github.page = GitHubError("read a text", 502, "Bad gateway", "Later.")
-    task = await _shown(github, [*_several(3), *_several(1, COMMENT, order=1)])
+    task = await _fetch_pictures(github, [*_several(3), *_several(1, COMMENT, order=1)])
     assert github.rendered_texts == [0, 17]
     assert len(task.images) == 4
 
 
 async def test_a_private_picture_is_fetched_from_the_address_that_github_signed(github: _GitHub) -> None:
     github.page = f'<p><img src="{_address(1)}?jwt=abc"></p>'
-    await _shown(github, _several(2))
+    await _fetch_pictures(github, _several(2))
     assert github.fetched == [f"{_address(1)}?jwt=abc", _address(2)]
 
 
 @pytest.mark.parametrize("address", ["https://evil.example/p.png", "http://169.254.169.254/", "", "file:///etc/passwd"])
 async def test_nothing_is_asked_of_another_place_or_for_one_there(github: _GitHub, address: str) -> None:
-    task = await _shown(github, [Picture(text=DESCRIPTION, place=(0, 1), address=address)])
+    task = await _fetch_pictures(github, [Picture(text=DESCRIPTION, place=(0, 1), address=address)])
     assert (task.images, github.fetched, github.rendered_texts) == ((), [], [])
     assert "issue #7 by @mona" in _noted(task)
 
@@ -476,20 +476,20 @@ async def test_nothing_is_asked_of_another_place_or_for_one_there(github: _GitHu
 @pytest.mark.parametrize("wrong", [PictureError("it is gone"), b"<svg/>", b"", b"x" * (MAX_PICTURE_BYTES + 1)])
 async def test_one_that_cannot_be_shown_is_noted_and_fails_no_other(github: _GitHub, wrong: bytes | Exception) -> None:
     github.content = {1: wrong}
-    task = await _shown(github, _several(2))
+    task = await _fetch_pictures(github, _several(2))
     assert [each.source for each in task.images] == ["issue #7 by @mona, picture 2"]
     assert "issue #7 by @mona" in _noted(task)
 
 
 async def test_no_more_are_shown_than_a_task_has_room_for(github: _GitHub) -> None:
-    task = await _shown(github, _several(MAX_PICTURES + 3))
+    task = await _fetch_pictures(github, _several(MAX_PICTURES + 3))
     assert len(task.images) == len(github.fetched) == MAX_PICTURES
     assert _noted(task).count("a picture of") == 3
 
 
 async def test_a_thread_full_of_broken_pictures_costs_a_few_requests(github: _GitHub) -> None:
     github.content = {number: PictureError("it is gone") for number in range(1, 200)}
-    task = await _shown(github, _several(200))
+    task = await _fetch_pictures(github, _several(200))
     assert task.images == ()
     assert len(github.fetched) <= 2 * MAX_PICTURES
     assert len(_noted(task)) < 2_000
@@ -498,7 +498,7 @@ async def test_a_thread_full_of_broken_pictures_costs_a_few_requests(github: _Gi
 async def test_a_large_one_leaves_room_for_smaller_ones(github: _GitHub) -> None:
     large = png(padding=MAX_PICTURE_BYTES - 1_000)
     github.content = dict.fromkeys((1, 2, 3), large)
-    task = await _shown(github, _several(4))
+    task = await _fetch_pictures(github, _several(4))
     assert [each.source.rpartition(" ")[2] for each in task.images] == ["@mona", "2", "4"]
     assert github.limits[2] == MAX_TOTAL_BYTES - 2 * len(large)
 
@@ -507,18 +507,18 @@ async def test_those_that_there_is_no_time_for_are_not_asked_for(
     github: _GitHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(material, "_PICTURES_SECONDS", 0.0)
-    task = await _shown(github, _several(2))
+    task = await _fetch_pictures(github, _several(2))
     assert (task.images, github.fetched) == ((), [])
     assert _noted(task).count("a picture of") == 2
 
 
 @pytest.mark.parametrize(("sees", "on"), [(False, True), (True, False), (False, False)])
 async def test_for_a_model_that_does_not_see_none_is_fetched(github: _GitHub, *, sees: bool, on: bool) -> None:
-    task = await _shown(github, _several(2), sees=sees, on=on)
+    task = await _fetch_pictures(github, _several(2), sees=sees, on=on)
     assert (task.images, github.fetched) == ((), [])
     assert _noted(task).count("a picture of") == 2
 
 
 async def test_a_thread_without_pictures_is_told_as_it_is(github: _GitHub) -> None:
-    task = await _shown(github, [], sees=False)
+    task = await _fetch_pictures(github, [], sees=False)
     assert (task.images, task.quotes) == ((), ())

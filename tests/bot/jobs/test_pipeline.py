@@ -218,11 +218,11 @@ class _SilentContexts:
     """Contexts whose GitHub never answers."""
 
     queue: InMemoryEngine = field(default_factory=InMemoryEngine)
-    asked: list[str] = field(default_factory=list)
+    job_ids: list[str] = field(default_factory=list)
 
     @asynccontextmanager
     async def open(self, job: Job) -> AsyncIterator[JobContext]:
-        self.asked.append(job.id)
+        self.job_ids.append(job.id)
         await asyncio.Event().wait()
         yield cast("Any", None)
 
@@ -234,11 +234,11 @@ async def test_who_waits_in_line_to_be_greeted_gives_up_in_time_too(
     greeting = pipeline.Acknowledger(cast("JobContextFactory", contexts))
     for number in range(pipeline.MAX_CONCURRENT):
         greeting.acknowledge(a_job(f"j{number}"))
-    await eventually(lambda: len(contexts.asked) == pipeline.MAX_CONCURRENT)
+    await eventually(lambda: len(contexts.job_ids) == pipeline.MAX_CONCURRENT)
     monkeypatch.setattr(pipeline, "ACKNOWLEDGE_SECONDS", 0.1)
     greeting.acknowledge(a_job("late"))
     await eventually(lambda: "not acknowledged: GitHub did not answer in time" in caplog.text, within=5.0)
-    assert "late" not in contexts.asked
+    assert "late" not in contexts.job_ids
     await greeting.close()
 
 

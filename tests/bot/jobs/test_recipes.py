@@ -47,7 +47,7 @@ async def _context(turns: Ledger, threads: Threads, *, file: bytes = AFTER_CI, e
     return context_of(engine, job, github=github, services=SimpleNamespace(is_long_running=True), ledger=turns)
 
 
-async def _begun(context: JobContext) -> Job | None:
+async def _started_job(context: JobContext) -> Job | None:
     name = (await context.record.read()).leads_to
     stored = await context.queue.get(name) if name is not None else None
     return None if stored is None else stored.job
@@ -58,23 +58,23 @@ async def test_a_recipe_that_github_kept_from_beginning_is_begun_by_the_next_att
     context = await _context(turns, threads)
     with pytest.raises(GitHubError):
         await start_after_run(context, RED, CONFIG)
-    assert await _begun(context) is None
+    assert await _started_job(context) is None
     await start_after_run(context, RED, CONFIG)
-    job = await _begun(context)
+    job = await _started_job(context)
     assert job is not None
     assert (job.recipe and job.recipe.name, job.thread.number) == ("after-ci", 4)
     assert isinstance(job.command, Ask)
     assert job.command.options.base == REPO.default_branch
     another = await _context(turns, threads, event="another")
     await start_after_run(another, RED, CONFIG)
-    assert await _begun(another) is None
+    assert await _started_job(another) is None
 
 
 @pytest.mark.parametrize("file", [b"---\non: 3\n---\nx", b"---\non: comment\n---\nSay why it failed.\n"])
 async def test_a_recipe_that_was_changed_just_now_starts_nothing(file: bytes) -> None:
     context = await _context(InMemoryLedger(InMemoryEngine()), Threads(), file=file)
     await start_after_run(context, RED, CONFIG)
-    assert await _begun(context) is None
+    assert await _started_job(context) is None
 
 
 async def test_each_reason_for_which_a_recipe_is_not_started_is_told_within_the_hour() -> None:

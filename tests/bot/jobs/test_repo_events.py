@@ -193,7 +193,7 @@ EVERYWHERE = RepoConfig(fix_ci=("pull-requests", "default-branch"))
 LABEL = "codepilot:fix-ci"
 
 
-async def _begun(
+async def _start_job(
     command: ChecksFailed,
     config: RepoConfig = EVERYWHERE,
     *,
@@ -236,26 +236,26 @@ async def _begun(
 async def test_work_begins_where_the_repository_asks_for_it(
     command: ChecksFailed, enabled: set[str], where: str
 ) -> None:
-    begun = await _begun(command, RepoConfig.model_validate({"fix_ci": [where]}))
+    begun = await _start_job(command, RepoConfig.model_validate({"fix_ci": [where]}))
     assert (begun is not None) == (where in enabled)
 
 
 async def test_a_label_asks_for_it_when_who_set_it_may_write() -> None:
     nowhere = RepoConfig(fix_ci=())
-    assert await _begun(FAILED, nowhere) is None
-    assert await _begun(FAILED, nowhere, labels=(LABEL,)) is not None
-    assert await _begun(FAILED, nowhere, labels=(LABEL,), role="read") is None
+    assert await _start_job(FAILED, nowhere) is None
+    assert await _start_job(FAILED, nowhere, labels=(LABEL,)) is not None
+    assert await _start_job(FAILED, nowhere, labels=(LABEL,), role="read") is None
 
 
 async def test_what_else_fails_on_a_commit_begins_no_other_work() -> None:
     engine = InMemoryEngine()
-    assert await _begun(FAILED, engine=engine) is not None
-    assert await _begun(replace(FAILED, run_id=502), engine=engine, event_id="second") is None
-    assert await _begun(replace(FAILED, head_sha="b" * 40), engine=engine, event_id="third") is not None
+    assert await _start_job(FAILED, engine=engine) is not None
+    assert await _start_job(replace(FAILED, run_id=502), engine=engine, event_id="second") is None
+    assert await _start_job(replace(FAILED, head_sha="b" * 40), engine=engine, event_id="third") is not None
 
 
 async def test_in_a_fork_it_only_explains_and_has_nobodys_rights() -> None:
-    ours, theirs = await _begun(FAILED), await _begun(OF_FORK)
+    ours, theirs = await _start_job(FAILED), await _start_job(OF_FORK)
     assert ours is not None
     assert theirs is not None
     assert (type(ours.command), ours.actor, ours.thread.number) == (Fix, a_job().actor, 7)
@@ -263,7 +263,7 @@ async def test_in_a_fork_it_only_explains_and_has_nobodys_rights() -> None:
 
 
 async def test_nobody_is_behind_the_check_of_another_app() -> None:
-    begun = await _begun(replace(FAILED, run_id=0))
+    begun = await _start_job(replace(FAILED, run_id=0))
     assert begun is not None
     assert begun.actor.id == 99
 
@@ -275,7 +275,7 @@ class Desk:
     configs: ConfigCache
     clock: Clock
 
-    async def kept(self, command: Command) -> bool:
+    async def accepts(self, command: Command) -> bool:
         """Whether a job in the thread of `a_job` is kept."""
         receipt = EventFilter(self.queue, self.ledger, self.configs)
         return not await receipt.drop_reason(a_job("happened", command=command))
@@ -291,73 +291,73 @@ def desk() -> Desk:
 
 async def test_a_label_is_kept_until_somebody_has_looked_what_labels_are_called(desk: Desk) -> None:
     noise = LabelEvent(label="bug", bound_to=HEAD)
-    assert await desk.kept(noise)
+    assert await desk.accepts(noise)
     desk.configs.put(11, RepoConfig())
-    assert await desk.kept(noise)
+    assert await desk.accepts(noise)
     desk.configs.put(10, RepoConfig(labels=LabelNames(start="bot: go", auto="Trusted")))
-    assert not await desk.kept(noise)
+    assert not await desk.accepts(noise)
     for name in ("BOT: go", "trusted", "codepilot:ask"):
-        assert await desk.kept(replace(noise, label=name))
-    assert not await desk.kept(replace(noise, label="codepilot:auto"))
+        assert await desk.accepts(replace(noise, label=name))
+    assert not await desk.accepts(replace(noise, label="codepilot:auto"))
     desk.clock.now += CONFIG_SECONDS
-    assert await desk.kept(noise)
+    assert await desk.accepts(noise)
 
 
 async def test_a_push_is_kept_where_work_is_alive_or_a_label_is_bound_to_a_commit(desk: Desk) -> None:
     desk.configs.put(10, RepoConfig())
-    assert not await desk.kept(PushEvent(head_sha=HEAD))
+    assert not await desk.accepts(PushEvent(head_sha=HEAD))
     grant = LabelGrant(repo_id=10, number=7, name="n", labeller=Actor(id=1, login="a"), bound_to="c" * 40, at=1.0)
     await desk.ledger.save_label(replace(grant, number=8))
-    assert not await desk.kept(PushEvent(head_sha=HEAD))
+    assert not await desk.accepts(PushEvent(head_sha=HEAD))
     await desk.ledger.save_label(grant)
-    assert await desk.kept(PushEvent(head_sha=HEAD))
+    assert await desk.accepts(PushEvent(head_sha=HEAD))
 
 
 async def test_a_push_is_kept_while_there_is_work_of_an_issue_that_may_go_on_in_the_pull_request(desk: Desk) -> None:
     desk.configs.put(10, RepoConfig())
     await desk.queue.accept(a_job("other", kind="pull", number=8))
-    assert not await desk.kept(PushEvent(head_sha=HEAD))
+    assert not await desk.accepts(PushEvent(head_sha=HEAD))
     await desk.queue.accept(a_job("work", kind="issue", number=9))
-    assert await desk.kept(PushEvent(head_sha=HEAD))
+    assert await desk.accepts(PushEvent(head_sha=HEAD))
 
 
 async def test_failed_checks_are_kept_where_they_may_be_wanted(desk: Desk) -> None:
     red = ChecksFailed(run_id=1, name="CI", conclusion="failure", head_sha=HEAD, branch="topic", pull=7)
-    assert await desk.kept(red)
+    assert await desk.accepts(red)
     desk.configs.put(10, RepoConfig(fix_ci=("pull-requests",)))
-    assert await desk.kept(red)
+    assert await desk.accepts(red)
     desk.configs.put(10, RepoConfig())
-    assert not await desk.kept(red)
+    assert not await desk.accepts(red)
     label = LabelGrant(repo_id=10, number=7, name="n", labeller=Actor(id=1, login="a"), bound_to="c" * 40, at=1.0)
     await desk.ledger.save_label(label)
-    assert await desk.kept(red)
+    assert await desk.accepts(red)
 
 
 async def test_a_push_and_a_review_are_kept_where_a_review_may_be_wanted(desk: Desk) -> None:
     commands = (PushEvent(head_sha=HEAD), Review(on="push"), Review(on="opened"), Review(on="ready"))
-    assert [await desk.kept(each) for each in commands] == [True] * 4
+    assert [await desk.accepts(each) for each in commands] == [True] * 4
     desk.configs.put(10, RepoConfig())
-    assert [await desk.kept(each) for each in commands] == [False] * 4
+    assert [await desk.accepts(each) for each in commands] == [False] * 4
     desk.configs.put(10, RepoConfig(review_on=("opened",)))
-    assert [await desk.kept(each) for each in commands] == [False, False, True, True]
-    assert await desk.kept(Review())
+    assert [await desk.accepts(each) for each in commands] == [False, False, True, True]
+    assert await desk.accepts(Review())
 
 
 @pytest.mark.parametrize("command", [PushEvent(head_sha=HEAD), CloseEvent(), AccessLost(), AccessLost(repo_ids=(10,))])
 async def test_what_ends_or_voids_work_is_kept_while_there_is_some(desk: Desk, command: Command) -> None:
     desk.configs.put(10, RepoConfig())
     await desk.queue.accept(replace(a_job("other", number=8), installation=31, repo=replace(a_job().repo, id=11)))
-    assert not await desk.kept(command)
+    assert not await desk.accepts(command)
     await desk.queue.accept(a_job("work"))
-    assert await desk.kept(command)
+    assert await desk.accepts(command)
     jobs = HeldJobs(desk.queue)
     assert [await jobs.begin() for _ in range(2)] == ["other", "work"]
-    assert await desk.kept(command)
+    assert await desk.accepts(command)
     await jobs.end("work", JobEnded(state=JobState.DONE))
-    assert not await desk.kept(command)
+    assert not await desk.accepts(command)
 
 
 @pytest.mark.parametrize("command", [Stop(), Help(), AssignEvent(assignee_id=1)])
 async def test_a_persons_word_is_always_kept(desk: Desk, command: Command) -> None:
     desk.configs.put(10, RepoConfig())
-    assert await desk.kept(command)
+    assert await desk.accepts(command)

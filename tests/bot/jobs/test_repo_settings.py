@@ -53,7 +53,7 @@ BASE = Source(url="/origin", token="", ref="refs/heads/main", sha="a" * 40)
 SCHEMA = {"type": "object", "required": ["kind"]}
 
 
-async def _schema(wanted: Mapping[str, Any] | str | None, content: bytes | None = None) -> dict[str, Any] | None:
+async def _schema(setting: Mapping[str, Any] | str | None, content: bytes | None = None) -> dict[str, Any] | None:
     """The schema where the base branch's commit, and no other, has this file."""
 
     async def read(repo_id: int, source: Source, path: str, *, limit: int) -> Blob | None:
@@ -61,7 +61,7 @@ async def _schema(wanted: Mapping[str, Any] | str | None, content: bytes | None 
         assert limit <= 1024 * 1024
         return None if content is None else Blob(id="1", content=content)
 
-    services = SimpleNamespace(conventions=Conventions(output_schema=wanted), workspaces=SimpleNamespace(read=read))
+    services = SimpleNamespace(conventions=Conventions(output_schema=setting), workspaces=SimpleNamespace(read=read))
     return await load_output_schema(context_of(InMemoryEngine(), a_job(), services=services), 10, BASE)
 
 
@@ -92,7 +92,7 @@ async def test_what_is_no_schema_is_an_error_that_names_the_file(content: bytes 
 
 
 @pytest.mark.parametrize(
-    ("output_json", "summary", "shown"),
+    ("output_json", "summary", "block"),
     [
         ('{"a":1}', '{"a": 1}', '```json\n{"a": 1}\n```'),
         ('{"a":1}', 'It is:\n```json\n{"a": 1}\n```', 'It is:\n```json\n{"a": 1}\n```'),
@@ -102,7 +102,7 @@ async def test_what_is_no_schema_is_an_error_that_names_the_file(content: bytes 
     ids=["nothing but JSON", "a block already", "words", "nothing"],
 )
 def test_a_result_that_is_nothing_but_json_is_shown_as_a_block(
-    output_json: str, summary: str | None, shown: str | None
+    output_json: str, summary: str | None, block: str | None
 ) -> None:
     outcome = Outcome(status=Status.FINISHED, summary=summary, output_json=output_json)
-    assert fence_json(outcome).summary == shown
+    assert fence_json(outcome).summary == block

@@ -53,16 +53,16 @@ async def _with_commit(engine: InMemoryEngine, job: Job, sha: str, branch: str) 
     await engine.accept(job)
     committed = CommitRef(sha=sha, branch=branch)
     record = StoredRecord(engine, job.id)
-    await record.update(lambda kept: replace(kept, published=replace(kept.published, commit=committed)))
+    await record.update(lambda stored: replace(stored, published=replace(stored.published, commit=committed)))
 
 
 async def _aim(
-    engine: InMemoryEngine, head: str | None, *, job: Job = ISSUE, here: ThreadSnapshot | None = None
+    engine: InMemoryEngine, head: str | None, *, job: Job = ISSUE, thread: ThreadSnapshot | None = None
 ) -> ThreadSnapshot | Refusal:
     await engine.accept(job)
     github = SimpleNamespace(repos=SimpleNamespace(branch_head=answering(head)))
     services = SimpleNamespace(conventions=Conventions())
-    return await resolve_undo_target(context_of(engine, job, github=github, services=services), here or snapshot())
+    return await resolve_undo_target(context_of(engine, job, github=github, services=services), thread or snapshot())
 
 
 async def test_the_newest_commit_of_the_thread_is_aimed_at() -> None:
@@ -108,7 +108,7 @@ async def test_an_attempt_that_has_pushed_already_is_not_stopped_by_its_own_push
 async def test_in_its_own_pull_request_the_commit_of_the_job_that_opened_it_is_aimed_at() -> None:
     engine = InMemoryEngine()
     await _with_commit(engine, a_job("maker"), "2" * 40, "codepilot/issue-7-maker")
-    place = await _aim(engine, "2" * 40, job=PULL, here=snapshot(head_ref="codepilot/issue-7-maker"))
+    place = await _aim(engine, "2" * 40, job=PULL, thread=snapshot(head_ref="codepilot/issue-7-maker"))
     assert isinstance(place, ThreadSnapshot)
     assert place.thread.head_sha == "2" * 40
 
@@ -118,7 +118,7 @@ async def test_in_its_own_pull_request_the_commit_of_a_later_fix_of_the_issue_is
     await _with_commit(engine, a_job("maker"), "1" * 40, "codepilot/issue-7-maker")
     await _with_commit(engine, a_job("later"), "2" * 40, "codepilot/issue-7-maker")
     await _with_commit(engine, a_job("another"), "3" * 40, "codepilot/issue-7-another")
-    place = await _aim(engine, "2" * 40, job=PULL, here=snapshot(head_ref="codepilot/issue-7-maker"))
+    place = await _aim(engine, "2" * 40, job=PULL, thread=snapshot(head_ref="codepilot/issue-7-maker"))
     assert isinstance(place, ThreadSnapshot)
     assert place.thread.head_sha == "2" * 40
 
@@ -130,7 +130,7 @@ async def test_in_its_own_pull_request_for_a_branch_the_commit_of_the_job_on_tha
     engine = InMemoryEngine()
     maker = replace(a_job("maker"), thread=Thread.of_branch("main"))
     await _with_commit(engine, maker, "2" * 40, branch)
-    place = await _aim(engine, "2" * 40, job=PULL, here=snapshot(head_ref=branch, base_ref="main"))
+    place = await _aim(engine, "2" * 40, job=PULL, thread=snapshot(head_ref=branch, base_ref="main"))
     assert isinstance(place, ThreadSnapshot)
     assert place.thread.head_sha == "2" * 40
 
@@ -139,7 +139,7 @@ async def test_a_forks_branch_of_the_same_name_is_not_taken_for_the_bots_own() -
     engine = InMemoryEngine()
     await _with_commit(engine, a_job("maker"), "2" * 40, "codepilot/issue-7-maker")
     here = snapshot(head_ref="codepilot/issue-7-maker", head_repo_id=11)
-    refusal = await _aim(engine, "2" * 40, job=PULL, here=here)
+    refusal = await _aim(engine, "2" * 40, job=PULL, thread=here)
     assert isinstance(refusal, Refusal)
     assert refusal.cause == "nothing-to-undo"
 
@@ -149,7 +149,7 @@ async def test_a_job_of_another_repository_is_not_aimed_at_by_its_id_in_a_branch
     job = a_job("maker")
     other = replace(job, repo=replace(job.repo, id=11, full_name="octo/other"))
     await _with_commit(engine, other, "2" * 40, "codepilot/issue-7-maker")
-    refusal = await _aim(engine, "2" * 40, job=PULL, here=snapshot(head_ref="codepilot/issue-7-maker"))
+    refusal = await _aim(engine, "2" * 40, job=PULL, thread=snapshot(head_ref="codepilot/issue-7-maker"))
     assert isinstance(refusal, Refusal)
     assert refusal.cause == "nothing-to-undo"
 
@@ -170,10 +170,10 @@ class _Tree:
     """Takes files out of a change, unless what is left could not stand alone."""
 
     inseparable: bool = False
-    asked: list[set[str]] = field(default_factory=list)
+    exclusions: list[set[str]] = field(default_factory=list)
 
     async def exclude(self, change: Change, paths: Collection[str]) -> Change:
-        self.asked.append(set(paths))
+        self.exclusions.append(set(paths))
         if self.inseparable:
             raise ChangeError("They belong together.", "Split it.")
         return replace(change, files=tuple(each for each in change.files if each.path not in paths))
@@ -186,7 +186,7 @@ def _tree(tree: _Tree) -> Tree:
 async def test_each_file_is_left_out_once_however_many_rules_name_it() -> None:
     tree = _Tree()
     part = await remove_blocked(_tree(tree), CHANGE, (LOCK, BOTH), str)
-    assert tree.asked == [{"uv.lock", "ci.yml"}]
+    assert tree.exclusions == [{"uv.lock", "ci.yml"}]
     assert part.rest is not None
     assert [each.path for each in part.rest.files] == ["a.py"]
     assert part.patch == _section("uv.lock") + _section("ci.yml")
@@ -226,7 +226,7 @@ def _context(*, may_write_workflows: bool | None = True) -> JobContext:
     return context_of(InMemoryEngine(), a_job(), github=github, services=services)
 
 
-async def _asked(
+async def _request(
     change: Change, *blocked: Objection, context: JobContext | None = None, spells: bool = False
 ) -> Request:
     publication = Publication(commit=None, pull_request=None, blocked=blocked)
@@ -236,7 +236,7 @@ async def _asked(
 
 async def test_a_request_is_bound_to_the_commit_and_to_the_very_tree_that_is_shown() -> None:
     before = time.time()
-    asked = await _asked(a_change(a_file("uv.lock")), *TWICE)
+    asked = await _request(a_change(a_file("uv.lock")), *TWICE)
     assert (asked.kind, asked.bound_to, asked.tree_sha, asked.preview) == (
         "publication",
         BASE,
@@ -248,19 +248,19 @@ async def test_a_request_is_bound_to_the_commit_and_to_the_very_tree_that_is_sho
 
 async def test_two_requests_for_the_same_change_have_ids_of_their_own() -> None:
     change = a_change(a_file("uv.lock"))
-    assert (await _asked(change, *TWICE)).request_id != (await _asked(change, *TWICE)).request_id
+    assert (await _request(change, *TWICE)).request_id != (await _request(change, *TWICE)).request_id
 
 
-@pytest.mark.parametrize(("others", "told"), [(0, False), (2, True)])
-async def test_files_that_need_no_approval_are_counted_each_once(others: int, *, told: bool) -> None:
-    files = [a_file("uv.lock"), *(a_file(f"{number}.py") for number in range(others))]
-    reason = (await _asked(a_change(*files), *TWICE)).reason
-    assert (f"require no approval: {others}" in reason) is told
+@pytest.mark.parametrize(("harmless_files", "is_counted"), [(0, False), (2, True)])
+async def test_files_that_need_no_approval_are_counted_each_once(harmless_files: int, *, is_counted: bool) -> None:
+    files = [a_file("uv.lock"), *(a_file(f"{number}.py") for number in range(harmless_files))]
+    reason = (await _request(a_change(*files), *TWICE)).reason
+    assert (f"require no approval: {harmless_files}" in reason) is is_counted
 
 
 async def test_that_characters_are_escaped_is_said_only_where_they_are() -> None:
     change = a_change(a_file("uv.lock"))
-    plain, spelled = await _asked(change, *TWICE), await _asked(change, *TWICE, spells=True)
+    plain, spelled = await _request(change, *TWICE), await _request(change, *TWICE, spells=True)
     assert "U+202E" in spelled.reason
     assert "U+202E" not in plain.reason
 
@@ -273,7 +273,7 @@ async def test_a_permission_that_is_known_to_be_missing_is_named_before_anybody_
     path: str, *, may: bool | None, warned: bool
 ) -> None:
     objection = Objection(cause="protected", files=(path,))
-    asked = await _asked(a_change(a_file(path)), objection, context=_context(may_write_workflows=may))
+    asked = await _request(a_change(a_file(path)), objection, context=_context(may_write_workflows=may))
     assert ("Workflows: read and write" in asked.reason) is warned
 
 
@@ -317,37 +317,37 @@ HERE = snapshot(base_ref="main", head_sha=HEAD)
 class _GitHub:
     """A pull request with what was said on its lines, and the reviews that arrive; `lost` answers are not told."""
 
-    said: Sequence[ReviewCommentFacts] = ()
+    comments: Sequence[ReviewCommentFacts] = ()
     lost: int = 0
-    sent: list[ReviewFacts] = field(default_factory=list)
+    reviews: list[ReviewFacts] = field(default_factory=list)
 
     async def create(self, _: str, __: int, draft: ReviewDraft) -> ReviewFacts:
         made = ReviewFacts(
-            id=len(self.sent),
+            id=len(self.reviews),
             author="codepilot[bot]",
             author_id=BOT,
             body=draft.body,
             state="COMMENTED",
             submitted_at="",
             commit_sha=draft.commit_sha,
-            html_url=f"https://github.com/octo/calc/pull/7#review-{len(self.sent)}",
+            html_url=f"https://github.com/octo/calc/pull/7#review-{len(self.reviews)}",
         )
-        self.sent.append(made)
+        self.reviews.append(made)
         if self.lost:
             self.lost -= 1
             raise GitHubError("review it", 502, "Bad gateway", "Later.")
         return made
 
     async def list_for_pull(self, *_: object) -> tuple[ReviewFacts, ...]:
-        return tuple(self.sent)
+        return tuple(self.reviews)
 
     async def list_line_comments(self, *_: object) -> tuple[ReviewCommentFacts, ...]:
-        return tuple(self.said)
+        return tuple(self.comments)
 
 
-async def _review_context(github: _GitHub, asked: dict[str, Any] | None = None) -> JobContext:
+async def _review_context(github: _GitHub, diff_request: dict[str, Any] | None = None) -> JobContext:
     async def diff(_: int, base: Source, head: Source, limit: int) -> str:
-        (asked if asked is not None else {}).update(base=base, head=head, limit=limit)
+        (diff_request if diff_request is not None else {}).update(base=base, head=head, limit=limit)
         return DIFF
 
     engine, job = InMemoryEngine(), a_job(kind="pull", command=Review())
@@ -360,7 +360,7 @@ async def _review_context(github: _GitHub, asked: dict[str, Any] | None = None) 
     return replace(context_of(engine, job, github=client, services=services), marker="<!-- mark -->")
 
 
-def _begun(*, dry_run: bool = False) -> Assignment:
+def _assignment(*, dry_run: bool = False) -> Assignment:
     return Assignment(
         command=Review(),
         snapshot=HERE,
@@ -382,22 +382,22 @@ def _line_comment(author_id: int, body: str) -> ReviewCommentFacts:
 
 async def test_a_review_is_of_the_commit_that_was_looked_at_and_of_lines_in_its_diff() -> None:
     asked: dict[str, Any] = {}
-    review = await read_review(await _review_context(_GitHub(), asked), _begun(), _completion("Why 2?"))
+    review = await read_review(await _review_context(_GitHub(), asked), _assignment(), _completion("Why 2?"))
     assert review.commit_sha == HEAD
     assert [(each.path, each.line, each.body) for each in review.notes] == [("a.py", 2, "Why 2?")]
     assert (asked["base"].ref, asked["base"].sha, asked["head"].sha) == ("refs/heads/main", "b" * 40, HEAD)
 
 
 async def test_what_the_bot_said_on_a_line_before_is_not_said_again_but_what_another_said_is() -> None:
-    github = _GitHub(said=[_line_comment(BOT, "Why   2?\r\n"), _line_comment(5, "Name it.")])
-    review = await read_review(await _review_context(github), _begun(), _completion("Why 2?", "Name it."))
+    github = _GitHub(comments=[_line_comment(BOT, "Why   2?\r\n"), _line_comment(5, "Name it.")])
+    review = await read_review(await _review_context(github), _assignment(), _completion("Why 2?", "Name it."))
     assert [each.body for each in review.notes] == ["Name it."]
 
 
 @pytest.mark.parametrize("summary", [None, "", "```json\n[{]\n```", "Fine.\n\n```json\n[]\n```"])
 async def test_a_run_that_said_little_makes_a_review_all_the_same(summary: str | None) -> None:
     outcome = Outcome(status=Status.FINISHED, summary=summary)
-    review = await read_review(await _review_context(_GitHub()), _begun(), outcome)
+    review = await read_review(await _review_context(_GitHub()), _assignment(), outcome)
     assert review.notes == ()
     assert review.body
 
@@ -405,26 +405,26 @@ async def test_a_run_that_said_little_makes_a_review_all_the_same(summary: str |
 async def test_a_review_is_sent_once_however_often_the_job_is_started_again() -> None:
     github = _GitHub()
     context = await _review_context(github)
-    review = await read_review(context, _begun(), _completion("Why 2?"))
-    first = await send_review(context, _begun(), HERE, review)
-    assert first == await send_review(context, _begun(), HERE, review)
-    assert first == SendResult(review_url=github.sent[0].html_url)
-    assert len(github.sent) == 1
+    review = await read_review(context, _assignment(), _completion("Why 2?"))
+    first = await send_review(context, _assignment(), HERE, review)
+    assert first == await send_review(context, _assignment(), HERE, review)
+    assert first == SendResult(review_url=github.reviews[0].html_url)
+    assert len(github.reviews) == 1
 
 
 async def test_a_review_whose_answer_was_lost_is_found_and_not_sent_again() -> None:
     github = _GitHub(lost=1)
     context = await _review_context(github)
-    review = await read_review(context, _begun(), _completion("Why 2?"))
-    assert (await send_review(context, _begun(), HERE, review)).review_url == github.sent[0].html_url
-    assert len(github.sent) == 1
+    review = await read_review(context, _assignment(), _completion("Why 2?"))
+    assert (await send_review(context, _assignment(), HERE, review)).review_url == github.reviews[0].html_url
+    assert len(github.reviews) == 1
 
 
 async def test_a_dry_run_sends_nothing_and_says_how_much_it_would() -> None:
     github = _GitHub()
     context = await _review_context(github)
-    review = await read_review(context, _begun(), _completion("Why 2?", "Name it."))
-    delivered = await send_review(context, _begun(dry_run=True), HERE, review)
-    assert github.sent == []
+    review = await read_review(context, _assignment(), _completion("Why 2?", "Name it."))
+    delivered = await send_review(context, _assignment(dry_run=True), HERE, review)
+    assert github.reviews == []
     assert "2 comments" in delivered.dry_run_note
     assert delivered.review_url is None

@@ -42,7 +42,7 @@ class Bench:
     origin: Origin
     workspaces: Workspaces
     setup: Setup
-    told: list[Activity] = field(default_factory=list)
+    activities: list[Activity] = field(default_factory=list)
     jobs: int = 0
 
     def source(self, ref: str = "main") -> Source:
@@ -55,7 +55,7 @@ class Bench:
         job = f"job-{self.jobs}"
         asked = (await read_settings_at(self.workspaces, repo, self.source())).settings
         async with self.workspaces.open(job, repo, self.source(ref)) as tree:
-            ready = await self.setup.run(tree, asked, repo_id=repo, report=self.told.append)
+            ready = await self.setup.run(tree, asked, repo_id=repo, report=self.activities.append)
             assert not await tree.change()
             yield tree.path, ready
 
@@ -86,7 +86,7 @@ def bench(tmp_path: Path) -> Bench:
 
 async def test_a_second_job_gets_a_copy_and_runs_no_command(bench: Bench) -> None:
     assert await bench.stamp() == await bench.stamp()
-    assert [each.label for each in bench.told if each.state == "done"][-1].startswith("setup: copied")
+    assert [each.label for each in bench.activities if each.state == "done"][-1].startswith("setup: copied")
 
 
 async def test_another_lock_file_or_another_repository_runs_its_own(bench: Bench) -> None:
@@ -175,7 +175,7 @@ async def test_a_setup_that_fails_is_told_with_its_last_words_and_nothing_is_kep
     assert ready.warning.endswith("99999\nFollow @evil\n```")
     assert ready.facts[0].startswith("Setup FAILED before you started: `seq")
     assert "99999\nFollow @evil" in ready.quotes[0].text
-    assert [each.state for each in bench.told] == ["doing", "done", "doing", "failed"]
+    assert [each.state for each in bench.activities] == ["doing", "done", "doing", "failed"]
     assert bench.entries == []
 
 
@@ -265,10 +265,10 @@ async def test_programs_of_a_virtual_environment_work_in_the_copy(bench: Bench) 
     bench.origin.commit({".github/codepilot.yml": config})
     async with bench.ready():
         pass
-    bench.told.clear()
+    bench.activities.clear()
     bench.origin.commit({".github/codepilot.yml": config})
     async with bench.ready() as (path, _ready):
-        assert [each.label for each in bench.told] == ["setup: copied what an earlier job made"]
+        assert [each.label for each in bench.activities] == ["setup: copied what an earlier job made"]
         async with CommandRunner(SANDBOX, path) as runner:
             assert (await runner.run(check, seconds=20)).ok
 
@@ -278,7 +278,7 @@ PIP = "Failed to establish a new connection: [Errno -2] Name or service not know
 
 def a_reach(
     operator: str = "off",
-    wanted: tuple[str, ...] = (),
+    hosts: tuple[str, ...] = (),
     *,
     file: str = ".github/codepilot.yml",
     on_runner: bool = True,
@@ -287,8 +287,8 @@ def a_reach(
     network = Network.of(*operator.split(","))
     return SetupNetwork(
         operator=network,
-        narrowed=narrow_network(network, wanted or None),
-        requested=wanted,
+        narrowed=narrow_network(network, hosts or None),
+        requested=hosts,
         file=file,
         on_runner=on_runner,
         can_filter=keeps,
@@ -296,7 +296,7 @@ def a_reach(
 
 
 def test_in_a_workflow_the_input_is_named_with_the_line_to_add() -> None:
-    assert network_remedy(PIP, (), a_reach(wanted=("registries",))) == (
+    assert network_remedy(PIP, (), a_reach(hosts=("registries",))) == (
         "It requires the network, and setup has none.\n\nIn the workflow, add this input to the Codepilot "
         "step:\n\n```yaml\nwith:\n  setup-network: registries\n```"
     )

@@ -14,8 +14,8 @@ CONFIG = RepoConfig(setup=("npm ci", "sh ./scripts/more.sh --fast"), cache=("nod
 BLOBS = {"web/package-lock.json": "1", "scripts/more.sh": "2", "src/app.js": "3"}
 
 
-def key(config: RepoConfig = CONFIG, blobs: dict[str, str] | None = None, **other: Any) -> str:  # noqa: ANN401 - whatever it takes
-    facts: dict[str, Any] = {"network": Network.of("a.example"), "toolchain": "x86_64 Python 3.11", **other}
+def key(config: RepoConfig = CONFIG, blobs: dict[str, str] | None = None, **facts_changed: Any) -> str:  # noqa: ANN401 - whatever it takes
+    facts: dict[str, Any] = {"network": Network.of("a.example"), "toolchain": "x86_64 Python 3.11", **facts_changed}
     return setup_key(config, BLOBS if blobs is None else blobs, **facts)
 
 
@@ -43,7 +43,7 @@ def test_a_lock_file_or_a_script_that_setup_names_matters(blobs: dict[str, str])
 
 
 @pytest.mark.parametrize(
-    "other",
+    "changes",
     [
         {"config": RepoConfig(setup=("npm install",), cache=("node_modules",))},
         {"config": RepoConfig(setup=CONFIG.setup, cache=("node_modules", "dist"))},
@@ -52,5 +52,5 @@ def test_a_lock_file_or_a_script_that_setup_names_matters(blobs: dict[str, str])
         {"toolchain": "aarch64 Python 3.11"},
     ],
 )
-def test_commands_and_their_surroundings_matter(other: dict[str, Any]) -> None:
-    assert key(**other) != key()
+def test_commands_and_their_surroundings_matter(changes: dict[str, Any]) -> None:
+    assert key(**changes) != key()

@@ -64,7 +64,7 @@ def a_view(job: Job, seconds: float = 1.0) -> StatusView:
     )
 
 
-def said(world: World, number: int) -> list[str]:
+def comment_bodies(world: World, number: int) -> list[str]:
     return [each.body for each in world.hub.comments(world.repo, number)]
 
 
@@ -73,7 +73,7 @@ async def test_one_comment_over_restarts_and_lost_answers(world: World) -> None:
     world.hub.faults.add("POST", "*/comments", "drop_answer")
     for word in ("one", "two", "three"):
         await StatusComment(world.github, record, job, marker=MARK).put(f"{word} {MARK}")
-    assert said(world, job.thread.number) == [f"three {MARK}"]
+    assert comment_bodies(world, job.thread.number) == [f"three {MARK}"]
 
 
 async def test_where_a_comment_is_that_only_its_marker_tells_of_is_known_from_then_on(world: World) -> None:
@@ -82,7 +82,7 @@ async def test_where_a_comment_is_that_only_its_marker_tells_of_is_known_from_th
     posted = record.value.posted
     record.value = replace(record.value, posted=None)  # its worker was killed before it heard of it
     await StatusComment(world.github, record, job, marker=MARK).put(f"two {MARK}")
-    assert said(world, job.thread.number) == [f"two {MARK}"]
+    assert comment_bodies(world, job.thread.number) == [f"two {MARK}"]
     assert record.value.posted == posted is not None
 
 
@@ -94,7 +94,7 @@ async def test_a_question_about_lines_is_answered_below_them(world: World) -> No
     record = Remembered(CommentRecord())
     for word in ("one", "two"):
         await StatusComment(world.github, record, job, marker=MARK).put(f"{word} {MARK}")
-    assert said(world, pull.number) == []
+    assert comment_bodies(world, pull.number) == []
     answers = world.hub.review_comments(world.repo, pull.number)
     assert [(each.body, each.in_reply_to) for each in answers[2:]] == [(f"two {MARK}", root.id)]
 
@@ -107,7 +107,7 @@ async def test_where_the_lines_thread_was_deleted_the_answer_stands_below_the_pu
     record = Remembered(CommentRecord())
     for word in ("one", "two"):
         await StatusComment(world.github, record, job, marker=MARK).put(f"{word} {MARK}")
-    assert said(world, pull.number) == [f"two {MARK}"]
+    assert comment_bodies(world, pull.number) == [f"two {MARK}"]
 
 
 async def test_it_is_kept_fresh_with_the_boards_beside_it_and_trouble_stops_nothing(world: World) -> None:
@@ -128,7 +128,7 @@ async def test_it_is_kept_fresh_with_the_boards_beside_it_and_trouble_stops_noth
 
     world.hub.faults.add("POST", "*/comments", "502")
     async with status.refreshing(now, seconds=0.01, check=cast("JobCheckRun", Board())):
-        await eventually(lambda: len(shown) > 2 and bool(said(world, job.thread.number)))
+        await eventually(lambda: len(shown) > 2 and bool(comment_bodies(world, job.thread.number)))
     count = len(shown)
     await asyncio.sleep(0)
     assert len(shown) == count
@@ -181,7 +181,7 @@ async def test_a_comment_that_github_made_late_points_to_the_one_that_counts(wor
     await world.github.comments.create(world.name, world.thread, f"queued {MARK}")
     await status.put(f"done {MARK}")
     assert await status.fold_late()
-    answer, late = said(world, job.thread.number)
+    answer, late = comment_bodies(world, job.thread.number)
     assert answer == f"done {MARK}"
     assert "created this comment late;" in late
     assert MARK not in late
@@ -202,7 +202,7 @@ async def test_a_comment_that_is_said_to_be_gone_but_is_there_is_not_made_anew(w
     await status.put(f"working {MARK}")
     world.hub.faults.add("PATCH", "*/issues/comments/*", "404")
     await status.put(f"done {MARK}")
-    assert said(world, world.issue.number) == [f"done {MARK}"]
+    assert comment_bodies(world, world.issue.number) == [f"done {MARK}"]
 
 
 def a_checked_job(world: World) -> Job:
@@ -348,7 +348,7 @@ def ending(state: JobState, *, seconds: float = 500.0, login: str = "mona", requ
 
 
 @pytest.mark.parametrize(
-    ("given", "wanted", "told"),
+    ("ending", "events", "excerpt"),
     [
         (ending(JobState.DONE), _BOTH, "`/codepilot fix` has finished after 8 min 20 s"),
         (ending(JobState.FAILED), _BOTH, "`/codepilot fix` has failed after 8 min 20 s"),
@@ -362,9 +362,9 @@ def ending(state: JobState, *, seconds: float = 500.0, login: str = "mona", requ
         (Ending(state=JobState.DONE), _BOTH, ""),
     ],
 )
-def test_what_takes_long_or_needs_a_person_is_told(given: Ending, wanted: tuple[Notify, ...], told: str) -> None:
-    said = notice_text(given, wanted)
-    assert (told in said) if told else (said == "")
+def test_what_takes_long_or_needs_a_person_is_told(ending: Ending, events: tuple[Notify, ...], excerpt: str) -> None:
+    notice = notice_text(ending, events)
+    assert (excerpt in notice) if excerpt else (notice == "")
 
 
 def test_a_notice_mentions_the_asker_and_nobody_else() -> None:
@@ -408,7 +408,7 @@ def _view(request_id: str = "7f3a", lines: list[str] = LINES) -> StatusView:
     )
 
 
-def _said(world: World) -> list[str]:
+def _comment_lines(world: World) -> list[str]:
     """The lines that the comments of the thread show, in order."""
     bodies = [each.body for each in world.hub.comments(world.repo, world.issue.number)]
     return [line for body in bodies for line in body.splitlines() if line.startswith("+")]
@@ -416,7 +416,7 @@ def _said(world: World) -> list[str]:
 
 async def test_all_of_it_is_shown_in_order_and_found_at_the_pages(world: World) -> None:
     pages = await post_parts(await _context(world), _view())
-    assert _said(world) == LINES
+    assert _comment_lines(world) == LINES
     shown = [each.id for each in world.hub.comments(world.repo, world.issue.number)]
     assert len(shown) > 1
     assert [int(page.rpartition("-")[2]) for page in pages] == shown
@@ -429,14 +429,14 @@ async def test_it_is_shown_once_however_often_a_worker_dies(world: World) -> Non
         await post_parts(context, _view())
     pages = await post_parts(context, _view())
     assert await post_parts(context, _view()) == pages
-    assert _said(world) == LINES
+    assert _comment_lines(world) == LINES
 
 
 async def test_an_answer_that_was_lost_makes_no_second_comment(world: World) -> None:
     context = await _context(world)
     world.hub.faults.add("POST", "*/comments", "drop_answer")
     await post_parts(context, _view())
-    assert _said(world) == LINES
+    assert _comment_lines(world) == LINES
 
 
 async def test_a_copy_that_github_made_late_points_to_the_one_that_counts_when_the_job_has_ended(world: World) -> None:
@@ -448,7 +448,7 @@ async def test_a_copy_that_github_made_late_points_to_the_one_that_counts_when_t
     await world.github.comments.create(world.name, world.thread, shown.body)
     await store_ending(context.record, RecordedEnding(state=JobState.DONE, body=f"done {context.marker}"))
     assert await post_ending(context) == LATE_SECONDS
-    assert _said(world) == LINES[:10]
+    assert _comment_lines(world) == LINES[:10]
     assert "created this comment late;" in world.hub.comments(world.repo, world.issue.number)[1].body
 
 
@@ -457,13 +457,13 @@ async def test_another_request_is_shown_in_comments_of_its_own(world: World) -> 
     first = await post_parts(context, _view())
     again = await post_parts(context, _view("90ab", LINES[:10]))
     assert set(first).isdisjoint(again)
-    assert _said(world) == LINES + LINES[:10]
+    assert _comment_lines(world) == LINES + LINES[:10]
 
 
 async def test_without_a_thread_or_without_a_request_nothing_is_shown(world: World) -> None:
     assert await post_parts(await _context(world, branch="main"), _view()) == ()
     assert await post_parts(await _context(world), replace(_view(), pending=None)) == ()
-    assert _said(world) == []
+    assert _comment_lines(world) == []
 
 
 @pytest.mark.parametrize("permission", ["actions", "checks"])

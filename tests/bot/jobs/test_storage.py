@@ -137,14 +137,14 @@ def test_patches_are_kept_for_some_days_and_no_longer(tmp_path: Path) -> None:
     assert store.sweep(30) == 0
     (tmp_path / "patches").mkdir()
     for name, days in (("old.patch", 31), ("recent.patch", 29), ("torn.partial", 31), ("waits.patch", 31)):
-        _left(tmp_path / "patches" / name, days)
+        _create_old_file(tmp_path / "patches" / name, days)
     assert store.sweep(30, keep={"waits"}) == 2
     assert _names(tmp_path / "patches") == ["recent.patch", "waits.patch"]
 
 
 def test_the_oldest_patches_go_when_all_are_too_much_but_of_no_live_job_and_none_of_this_hour(tmp_path: Path) -> None:
     for name, days in (("waits", 5), ("oldest", 4), ("older", 3), ("new", 0)):
-        _left(tmp_path / f"{name}.patch", days, size=400)
+        _create_old_file(tmp_path / f"{name}.patch", days, size=400)
     assert RunResults(PatchFiles(tmp_path), most_bytes=1000).sweep(30, keep={"waits"}) == 1
     assert _names(tmp_path) == ["new.patch", "older.patch", "waits.patch"]
     assert RunResults(PatchFiles(tmp_path), most_bytes=1).sweep(30, keep={"waits"}) == 1
@@ -158,8 +158,8 @@ def test_what_is_swept_from_the_store_is_of_jobs_that_are_over_and_the_copies_go
         results.put(name, b"x")
         assert results.excerpt(name) == "x"
     for name in ("old", "waits"):
-        _left(store / "patches" / f"{name}.patch", 31)
-        _left(copies / "copies" / f"{name}.patch", 31)
+        _create_old_file(store / "patches" / f"{name}.patch", 31)
+        _create_old_file(copies / "copies" / f"{name}.patch", 31)
     assert results.sweep(30, keep={"waits"}) == 1
     assert _names(store / "patches") == _names(copies / "copies") == ["new.patch", "waits.patch"]
 
@@ -167,8 +167,8 @@ def test_what_is_swept_from_the_store_is_of_jobs_that_are_over_and_the_copies_go
 async def test_work_that_was_kept_here_before_there_was_a_store_is_found_and_kept_as_long(tmp_path: Path) -> None:
     _, record = await _engine()
     await RunResults(PatchFiles(tmp_path / "patches"), most_bytes=10**6).save("j1", record, WORK, CHANGE)
-    _left(tmp_path / "patches" / "old.patch", 31)
-    _left(tmp_path / "patches" / "recent.patch", 29)
+    _create_old_file(tmp_path / "patches" / "old.patch", 31)
+    _create_old_file(tmp_path / "patches" / "recent.patch", 29)
     results = _shared(open_blobs((tmp_path / "store").as_uri()), tmp_path / "patches")
     found = await results.find("j1", record)
     assert found is not None
@@ -179,7 +179,7 @@ async def test_work_that_was_kept_here_before_there_was_a_store_is_found_and_kep
     assert await results.find("j1", record) is None
 
 
-def _left(path: Path, days: float, *, size: int = 1) -> None:
+def _create_old_file(path: Path, days: float, *, size: int = 1) -> None:
     """Have a file with something in it since some days ago."""
     path.write_bytes(b"x" * size)
     os.utime(path, (time.time() - days * _DAY_SECONDS,) * 2)

@@ -33,21 +33,21 @@ class Scripted:
     doing: dict[str, Callable[[JobAttempt], Awaitable[object]]] = field(default_factory=dict)
     takes: list[bool] = field(default_factory=list)
     handled: list[str] = field(default_factory=list)
-    heard: list[str] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    signals: list[str] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def handle(self, attempt: JobAttempt) -> Disposition:
         job_id = attempt.job.id
         self.handled.append(f"{job_id} {attempt.number}" + (f" +{attempt.deaths}" if attempt.deaths else ""))
-        async with attempt.listen(lambda signal: self.heard.append(signal.id), lambda: 3):
+        async with attempt.listen(lambda signal: self.signals.append(signal.id), lambda: 3):
             if job_id in self.doing:
                 await self.doing[job_id](attempt)
         left = self.dispositions.get(job_id)
         return left.pop(0) if left else DONE
 
     async def report(self, report: PendingReport) -> bool:
-        self.told.append(f"{report.job_id} {report.tries}")
+        self.reports.append(f"{report.job_id} {report.tries}")
         return self.takes.pop(0) if self.takes else True
 
 

@@ -161,10 +161,10 @@ async def test_a_job_does_not_wait_for_what_it_has_been_told(running: Running) -
 
 async def test_a_signal_reaches_a_job_under_way_once(running: Running) -> None:
     async def wait(_: JobAttempt) -> None:
-        async def heard() -> bool:
-            return running.handler.heard == ["early", "late"]
+        async def has_both_signals() -> bool:
+            return running.handler.signals == ["early", "late"]
 
-        await running.until(heard)
+        await running.until(has_both_signals)
 
     running.handler.doing = {"j1": wait}
     await running.engine.accept(a_job())
@@ -175,7 +175,7 @@ async def test_a_signal_reaches_a_job_under_way_once(running: Running) -> None:
     await running.until_state("j1", JobState.RUNNING)
     assert await running.engine.send("j1", replace(early, id="late"))
     await running.until_state("j1", JobState.DONE)
-    assert running.handler.heard == ["early", "late"]
+    assert running.handler.signals == ["early", "late"]
     assert not await running.engine.send("j1", replace(early, id="too late"))
 
 
@@ -203,10 +203,10 @@ async def test_a_queued_job_can_be_ended_and_its_ending_is_told_until_it_is_take
     running.start()
     await running.until_state("b", JobState.DONE)
 
-    async def told() -> bool:
-        return running.handler.told == ["a 1", "a 2"]
+    async def has_reported() -> bool:
+        return running.handler.reports == ["a 1", "a 2"]
 
-    await running.until(told)
+    await running.until(has_reported)
     assert (await running.engine.record("a")).ending == ending
     assert running.handler.handled == ["b 1"]
 
@@ -258,10 +258,10 @@ async def test_an_ending_whose_telling_is_cut_by_a_stop_is_told_by_the_next_work
     assert await is_owed(running.engine, "j1")
     running.start()
 
-    async def told() -> bool:
-        return running.handler.told == ["j1 2"]
+    async def has_reported() -> bool:
+        return running.handler.reports == ["j1 2"]
 
-    await running.until(told)
+    await running.until(has_reported)
 
 
 async def test_a_job_that_begins_while_its_worker_stops_is_given_back(

@@ -140,15 +140,15 @@ async def test_a_row_is_the_same_whether_it_was_stored_alone_or_with_others(stor
     odd = replace(job, actor=replace(job.actor, login='Ünï"%s\\'), delivery_id="d")
     await store.run(lambda tx: transitions.accept(tx, odd, 30.0))
 
-    def kept(tx: Transaction) -> dict[str, object]:
+    def read_row(tx: Transaction) -> dict[str, object]:
         row = dict(tx.rows.execute(sa.select(JOBS).where(JOBS.c.id == "a")).mappings().one())
         return {key: value for key, value in row.items() if key not in {"seq", "held_until", "enqueued_at"}}
 
-    alone = await store.run(kept)
+    alone = await store.run(read_row)
     await store.run(lambda tx: tx.rows.execute(JOBS.delete()))
     together = [Arrival(job=odd, values=transitions.build_row(odd, 1.5, 30.0), held_seconds=30.0)]
     assert await store.run(lambda tx: accept_batch(tx, together)) == [True]
-    assert await store.run(kept) == alone
+    assert await store.run(read_row) == alone
     held = sa.select(JOBS.c.enqueued_at, JOBS.c.held_until)
     assert await store.run(lambda tx: tuple(tx.rows.execute(held).one())) == (1.5, 31.5)
 

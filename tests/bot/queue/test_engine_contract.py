@@ -38,19 +38,19 @@ class Scripted:
     meanwhile: Callable[[], Awaitable[object]] | None = None
     takes: list[bool] = field(default_factory=list)
     handled: list[str] = field(default_factory=list)
-    heard: list[str] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    signals: list[str] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
 
     async def handle(self, attempt: JobAttempt) -> Disposition:
         self.handled.append(f"{attempt.job.id} {attempt.number}")
-        async with attempt.listen(lambda signal: self.heard.append(signal.id), lambda: 3):
+        async with attempt.listen(lambda signal: self.signals.append(signal.id), lambda: 3):
             pass
         if self.meanwhile is not None:
             await self.meanwhile()
         return self.dispositions.pop(0) if self.dispositions else DONE
 
     async def report(self, report: PendingReport) -> bool:
-        self.told.append(report.job_id)
+        self.reports.append(report.job_id)
         return self.takes.pop(0) if self.takes else True
 
 
@@ -211,16 +211,16 @@ async def test_a_parked_job_is_run_when_it_is_woken_or_its_time_is_over(bench: B
 async def test_a_job_does_not_wait_for_what_was_said_before_it_could(bench: Bench) -> None:
     await bench.engine.accept(a_job())
 
-    async def said() -> None:
+    async def send_stop() -> None:
         await bench.engine.send("j1", Signal(kind="stop", text="Stopped.", by="mona", id="s1"))
 
-    bench.handler.meanwhile = said
+    bench.handler.meanwhile = send_stop
     bench.handler.dispositions = [JobParked(until=FOREVER), JobParked(until=FOREVER)]
     assert await bench.run_next("work")
     assert await bench.state() is JobState.QUEUED
     assert await bench.run_next("work")
     assert await bench.state() is JobState.WAITING
-    assert bench.handler.heard == ["s1"]
+    assert bench.handler.signals == ["s1"]
 
 
 async def test_a_job_does_not_wait_for_what_was_answered_before_it_could(bench: Bench) -> None:
@@ -243,7 +243,7 @@ async def test_a_signal_is_kept_once_and_not_for_a_job_that_is_over(bench: Bench
     assert await bench.engine.send("j1", word)
     assert await bench.engine.send("j1", word)
     assert await bench.run_next("work")
-    assert bench.handler.heard == ["m1"]
+    assert bench.handler.signals == ["m1"]
     assert not await bench.engine.send("j1", replace(word, id="m2"))
 
 
@@ -260,7 +260,7 @@ async def test_a_job_that_nobody_runs_is_cancelled_with_words_that_are_told(benc
     bench.clock.now += 3600
     assert await bench.tell_next()
     assert not await bench.tell_next()
-    assert bench.handler.told == ["j1", "j1"]
+    assert bench.handler.reports == ["j1", "j1"]
 
 
 async def test_a_job_whose_worker_died_while_it_told_the_ending_is_not_cancelled(bench: Bench) -> None:
@@ -280,7 +280,7 @@ async def test_an_ending_that_could_not_be_told_is_due_later(bench: Bench) -> No
     assert not await bench.tell_next()
     bench.clock.now += 121
     assert await bench.tell_next()
-    assert bench.handler.told == ["j1"]
+    assert bench.handler.reports == ["j1"]
 
 
 async def test_a_job_that_another_engine_left_waiting_goes_on_with_its_record(bench: Bench) -> None:

@@ -69,7 +69,7 @@ async def books(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     await store.close()
 
 
-async def begun(books: Books, job: Job, state: JobState | None = JobState.DONE) -> None:
+async def run_job(books: Books, job: Job, state: JobState | None = JobState.DONE) -> None:
     """Have a job run now, and end as `state`."""
     await books.queue.accept(job)
     assert await books.begin() == job.id
@@ -172,8 +172,8 @@ async def test_what_was_begun_within_the_hour_is_counted_where_it_belongs(books:
         replace(a_job("installation", number=4), actor=other, repo=elsewhere),
     ]
     for job in jobs:
-        await begun(books, job)
-    await begun(books, here, None)
+        await run_job(books, job)
+    await run_job(books, here, None)
     assert await books.ledger.tally(here) == Tally(thread=1, user=2, repository=2, installation=2, unattended=0)
     assert (await books.ledger.tally(jobs[2])).installation == 0
     books.clock.now += 3599
@@ -186,17 +186,17 @@ async def test_what_was_begun_within_the_hour_is_counted_where_it_belongs(books:
 async def test_of_two_jobs_that_begin_at_once_only_the_second_counts_the_first(books: Books) -> None:
     first, second = a_job("first", number=1), a_job("second", number=2)
     for job in (first, second):
-        await begun(books, job, None)
+        await run_job(books, job, None)
     counted = [(await books.ledger.tally(job)).repository for job in (first, second)]
     assert counted == [0, 1]
     assert (await books.ledger.tally(a_job("not stored"))).repository == 2
 
 
 async def test_neither_refused_nor_queued_jobs_nor_steering_count(books: Books) -> None:
-    await begun(books, a_job("refused"), JobState.REFUSED)
+    await run_job(books, a_job("refused"), JobState.REFUSED)
     await books.queue.accept(a_job("steer", command=Stop()))
     assert await books.begin("steer") == "steer"
-    await begun(books, a_job("this"), None)
+    await run_job(books, a_job("this"), None)
     await books.queue.accept(a_job("queued"))
     assert await books.ledger.tally(a_job("this")) == Tally()
 
@@ -217,20 +217,20 @@ async def test_a_job_that_is_run_again_counts_once_from_its_first_beginning(book
 async def test_work_that_no_person_asked_for_adds_up_until_one_does(books: Books, make: Callable[[Job], Job]) -> None:
     for name in ("a", "b", "c"):
         job = make(a_job(name))
-        await begun(books, job)
+        await run_job(books, job)
         books.clock.now += 5000
     assert (await books.ledger.tally(make(a_job("d")))).unattended == 3
     assert (await books.ledger.tally(a_job("person"))).unattended == 0
     assert (await books.ledger.tally(make(a_job("e", number=8)))).unattended == 0
-    await begun(books, a_job("person"))
+    await run_job(books, a_job("person"))
     assert (await books.ledger.tally(make(a_job("f")))).unattended == 0
-    await begun(books, make(a_job("f")))
+    await run_job(books, make(a_job("f")))
     assert (await books.ledger.tally(make(a_job("g")))).unattended == 1
 
 
 async def test_a_stranger_whose_job_is_refused_does_not_count_as_a_person_who_looks(books: Books) -> None:
-    await begun(books, from_ci(a_job("a")))
-    await begun(books, a_job("stranger"), JobState.REFUSED)
+    await run_job(books, from_ci(a_job("a")))
+    await run_job(books, a_job("stranger"), JobState.REFUSED)
     assert (await books.ledger.tally(from_ci(a_job("b")))).unattended == 1
 
 

@@ -24,14 +24,14 @@ class Scripted:
 
     dispositions: list[Disposition] = field(default_factory=list)
     handled: list[str] = field(default_factory=list)
-    told: list[int] = field(default_factory=list)
+    report_tries: list[int] = field(default_factory=list)
 
     async def handle(self, attempt: JobAttempt) -> Disposition:
         self.handled.append(attempt.job.id)
         return self.dispositions.pop(0) if self.dispositions else DONE
 
     async def report(self, report: PendingReport) -> bool:
-        self.told.append(report.tries)
+        self.report_tries.append(report.tries)
         return report.tries == 3
 
 
@@ -91,11 +91,11 @@ async def test_a_job_that_is_cut_off_is_queued_again() -> None:
     assert (await engine.run_job(Scripted(), "j1")).state is JobState.DONE
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(10.0**6, [1, 2, 3]), (1.0, [1])])
-async def test_an_ending_is_told_again_after_a_pause_as_long_as_there_is_time(seconds: float, told: list[int]) -> None:
+@pytest.mark.parametrize(("seconds", "tries"), [(10.0**6, [1, 2, 3]), (1.0, [1])])
+async def test_an_ending_is_told_again_after_a_pause_as_long_as_there_is_time(seconds: float, tries: list[int]) -> None:
     clock = count(0.0, 40.0).__next__  # so much time passes that nobody waits
     engine, handler = InMemoryEngine(clock=clock), Scripted([JobEnded(state=JobState.FAILED, report_delay=0.0)])
     await engine.accept(a_job())
     await engine.run_job(handler, "j1")
     await engine.report_end(handler, "j1", until=clock() + seconds)
-    assert handler.told == told
+    assert handler.report_tries == tries

@@ -54,11 +54,11 @@ def _of(repo_id: int, name: str, number: int) -> Job:
     return replace(job, repo=replace(job.repo, id=repo_id))
 
 
-def _accept(store: JobStore, *names: str, held: float = 0.0) -> None:
+def _accept(store: JobStore, *names: str, held_seconds: float = 0.0) -> None:
     """Accept jobs of one repository, each of a thread of its own."""
     for name in names:
         number = int.from_bytes(name.encode())
-        assert store.run_sync(partial(transitions.accept, job=a_job(name, number=number), held_seconds=held))
+        assert store.run_sync(partial(transitions.accept, job=a_job(name, number=number), held_seconds=held_seconds))
 
 
 def _released(store: JobStore) -> list[str]:
@@ -134,7 +134,7 @@ def test_other_repositories_other_lanes_and_a_threads_order_are_as_without_a_bou
 
 
 def test_a_job_that_is_acknowledged_keeps_its_place_and_one_that_pauses_does_not(store: JobStore, clock: Clock) -> None:
-    _accept(store, "a", held=15.0)
+    _accept(store, "a", held_seconds=15.0)
     _accept(store, *"bcd")
     assert _released(store) == ["a", "b"]
     store.run_sync(partial(transitions.release_hold, job_id="a"))

@@ -53,7 +53,7 @@ class Machines:
         log = self._folder / "log"
         return log.read_text(encoding="utf-8").splitlines() if log.exists() else []
 
-    async def begun(self, job_id: str, times: int = 1) -> bool:
+    async def has_begun(self, job_id: str, times: int = 1) -> bool:
         return sum(line.startswith(f"begin {job_id} ") for line in self.log()) >= times
 
 
@@ -78,10 +78,10 @@ def machines(database: str, tmp_path: Path) -> Iterator[Machines]:
 async def test_the_job_of_a_killed_worker_is_taken_over_by_another_one(running: Running, machines: Machines) -> None:
     machines.start("first")
     await running.engine.accept(a_job())
-    await running.until(lambda: machines.begun("j1"))
+    await running.until(lambda: machines.has_begun("j1"))
     machines.start("second")
     machines.signal("first", signal.SIGKILL)
-    await running.until(lambda: machines.begun("j1", 2))
+    await running.until(lambda: machines.has_begun("j1", 2))
     machines.let_go()
     await running.until_state("j1", JobState.DONE)
     assert machines.log() == ["begin j1 first 1", "begin j1 second 2", "end j1 second"]
@@ -92,7 +92,7 @@ async def test_the_job_of_a_killed_worker_is_taken_up_by_the_one_that_is_started
 ) -> None:
     machines.start("first")
     await running.engine.accept(a_job())
-    await running.until(lambda: machines.begun("j1"))
+    await running.until(lambda: machines.has_begun("j1"))
     machines.signal("first", signal.SIGKILL)
     await machines.processes["first"].wait()
     machines.let_go()
@@ -106,7 +106,7 @@ async def test_of_jobs_that_die_with_their_worker_one_is_tried_at_a_time(running
     for number, job_id in enumerate(("a", "b")):
         await running.engine.accept(a_job(job_id, number=number + 1))
     for job_id in ("a", "b"):
-        await running.until(lambda job_id=job_id: machines.begun(job_id))  # type: ignore[misc]
+        await running.until(lambda job_id=job_id: machines.has_begun(job_id))  # type: ignore[misc]
     machines.signal("first", signal.SIGKILL)
     await machines.processes["first"].wait()
     machines.start("again")
@@ -126,14 +126,14 @@ async def test_a_worker_that_hangs_keeps_its_job_and_nobody_else_runs_it(running
     machines.start("first")
     machines.start("second")
     await running.engine.accept(a_job())
-    await running.until(lambda: machines.begun("j1"))
+    await running.until(lambda: machines.has_begun("j1"))
     [holder] = {line.split()[2] for line in machines.log()}
     machines.signal(holder, signal.SIGSTOP)
     while is_locked(running.store):  # it was stopped while it wrote, and nobody else can write to an SQLite file then
         machines.signal(holder, signal.SIGCONT)
         machines.signal(holder, signal.SIGSTOP)
     await running.engine.accept(a_job("other", number=8))
-    await running.until(lambda: machines.begun("other"))
+    await running.until(lambda: machines.has_begun("other"))
     machines.signal(holder, signal.SIGCONT)
     machines.let_go()
     for job_id in ("j1", "other"):

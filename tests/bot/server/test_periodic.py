@@ -46,7 +46,7 @@ def scheduler_of(hub: LocalHub, app: App, store: JobStore) -> Scheduler:
     )
 
 
-async def kept(store: JobStore) -> set[tuple[str, str]]:
+async def stored_schedules(store: JobStore) -> set[tuple[str, str]]:
     """The repository and the recipe of each schedule."""
     rows = await store.run(lambda tx: tx.rows.execute(sa.select(SCHEDULES.c.repo, SCHEDULES.c.recipe)).all())
     return {(each.repo, each.recipe) for each in rows}
@@ -67,15 +67,15 @@ async def test_the_recipes_of_all_repositories_are_read_once_in_six_hours(hub: L
     url = f"sqlite:///{tmp_path / 'jobs.sqlite'}"
     store, second = JobStore(url, clock=clock), JobStore(url, clock=clock)
     await scheduler_of(hub, app, store).refresh()
-    assert await kept(store) == {("mona/calc", "daily"), ("hubot/other", "daily")}
+    assert await stored_schedules(store) == {("mona/calc", "daily"), ("hubot/other", "daily")}
     hub.commit(plain, {".github/codepilot/daily.md": DAILY}, message="A recipe", author="mona")
     await scheduler_of(hub, app, second).refresh()
-    assert len(await kept(store)) == 2
+    assert len(await stored_schedules(store)) == 2
     clock.now += REFRESH_SECONDS
     hub.archive(calc, by="mona")
     hub.uninstall(installed)
     await scheduler_of(hub, app, second).refresh()
-    assert await kept(store) == {("mona/plain", "daily")}
+    assert await stored_schedules(store) == {("mona/plain", "daily")}
     await store.close()
     await second.close()
 
@@ -91,7 +91,7 @@ async def test_a_recipe_that_is_refused_for_its_label_has_no_schedule(hub: Local
     hub.install(app, hub.add_repo("hubot/other", owner="hubot", files=files))
     store = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
     await scheduler_of(hub, app, store).refresh()
-    assert await kept(store) == {("hubot/other", "tidy")}
+    assert await stored_schedules(store) == {("hubot/other", "tidy")}
     await store.close()
 
 
@@ -107,10 +107,10 @@ async def test_what_could_not_be_read_is_read_at_the_next_look(hub: LocalHub, tm
     hub.faults.add("GET", path, "rate_limited", retry_after=3600)
     await scheduler.refresh()
     await scheduler.refresh()
-    assert await kept(store) == set()
+    assert await stored_schedules(store) == set()
     clock.now += TURN_SECONDS
     await scheduler.refresh()
-    assert await kept(store) == {("hubot/other", "daily")}
+    assert await stored_schedules(store) == {("hubot/other", "daily")}
     hub.faults.add("GET", path, "rate_limited", retry_after=3600)
     clock.now += REFRESH_SECONDS - 1
     await scheduler.refresh()
@@ -149,10 +149,10 @@ async def test_an_installation_that_is_read_slowly_holds_up_no_other(hub: LocalH
 
     reading = asyncio.create_task(Scheduler(DurableSchedules(store), DurableLedger(store), installed, client).refresh())
 
-    async def found() -> set[tuple[str, str]] | None:
-        return await kept(store) or None
+    async def read_schedules() -> set[tuple[str, str]] | None:
+        return await stored_schedules(store) or None
 
-    read: set[tuple[str, str]] = await eventually(found)
+    read: set[tuple[str, str]] = await eventually(read_schedules)
     assert read == {("hubot/other", "daily")}
     assert not reading.done()
     answers.set()
@@ -165,7 +165,7 @@ class _Due:
 
     def __init__(self) -> None:
         self.looked = 0
-        self.asked = 0
+        self.installation_requests = 0
 
     async def start_due(self) -> int:
         self.looked += 1
@@ -174,7 +174,7 @@ class _Due:
         return 0
 
     async def installations(self) -> frozenset[int]:
-        self.asked += 1
+        self.installation_requests += 1
         return frozenset()
 
 
@@ -190,7 +190,7 @@ async def test_a_running_scheduler_looks_again_after_a_failure_until_it_is_left(
     scheduler = Scheduler(cast("Schedules", due), DurableLedger(store), none, lambda _: pytest.fail("asked GitHub"))
     before = asyncio.all_tasks()
     async with scheduler.run():
-        await eventually(lambda: due.looked > 2 and due.asked > 0)
+        await eventually(lambda: due.looked > 2 and due.installation_requests > 0)
     assert asyncio.all_tasks() == before
     await store.close()
 

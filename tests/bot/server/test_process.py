@@ -52,9 +52,9 @@ finish(main(), stopping=watchdog.start_deadline)
 
 
 @asynccontextmanager
-async def running(what: str, *, stuck_seconds: float | None = 0.5) -> AsyncIterator[Process]:
-    """A process that does `what` once it is up; unwatched without `stuck_seconds`."""
-    script = _SCRIPT.replace("WHAT", what).replace("STUCK", str(stuck_seconds))
+async def running(code: str, *, stuck_seconds: float | None = 0.5) -> AsyncIterator[Process]:
+    """A process that runs `code` once it is up; unwatched without `stuck_seconds`."""
+    script = _SCRIPT.replace("WHAT", code).replace("STUCK", str(stuck_seconds))
     if stuck_seconds is None:
         script = script.replace("watchdog.start()", "pass")
     process = await asyncio.create_subprocess_exec(
@@ -70,7 +70,7 @@ async def running(what: str, *, stuck_seconds: float | None = 0.5) -> AsyncItera
         await process.communicate()
 
 
-async def said(process: Process) -> tuple[int, str]:
+async def exit_and_errors(process: Process) -> tuple[int, str]:
     """How a process ended, and what it wrote to standard error."""
     _, errors = await asyncio.wait_for(process.communicate(), 30)
     assert process.returncode is not None
@@ -79,7 +79,7 @@ async def said(process: Process) -> tuple[int, str]:
 
 async def test_a_loop_that_is_stuck_while_c_code_holds_the_lock_ends_the_process_with_its_stacks() -> None:
     async with running("hostile()") as process:
-        code, errors = await said(process)
+        code, errors = await exit_and_errors(process)
     assert code == -signal.SIGABRT
     assert f"process {process.pid} " in errors
     assert "in hostile" in errors
@@ -89,14 +89,14 @@ async def test_a_loop_that_is_stuck_while_c_code_holds_the_lock_ends_the_process
 async def test_sigterm_ends_a_process_whose_loop_is_stuck() -> None:
     async with running("hostile()") as process:
         process.send_signal(signal.SIGTERM)
-        code, _ = await said(process)
+        code, _ = await exit_and_errors(process)
     assert code == -signal.SIGABRT
 
 
 async def test_a_process_that_does_not_end_when_told_to_is_ended() -> None:
     async with running("await never_ends()") as process:
         process.send_signal(signal.SIGTERM)
-        code, errors = await said(process)
+        code, errors = await exit_and_errors(process)
     assert code == -signal.SIGABRT
     assert "has not ended" in errors
 
@@ -108,7 +108,7 @@ async def test_a_second_signal_ends_the_process_at_once() -> None:
         assert process.stdout is not None
         assert await process.stdout.readline() == b"told\n"
         process.send_signal(signal.SIGTERM)
-        assert await said(process) == (-signal.SIGTERM, "")
+        assert await exit_and_errors(process) == (-signal.SIGTERM, "")
 
 
 @pytest.mark.slow
@@ -121,7 +121,7 @@ async def test_a_process_that_is_stopped_is_left_alone() -> None:
         await eventually(lambda: _looks(watcher) > looked + 12)
         process.send_signal(signal.SIGCONT)
         process.send_signal(signal.SIGTERM)
-        assert await said(process) == (0, "")
+        assert await exit_and_errors(process) == (0, "")
 
 
 def _looks(watcher: int) -> int:
@@ -148,7 +148,7 @@ async def test_the_watcher_ends_with_the_process() -> None:
 async def test_one_signal_ends_a_healthy_process_without_a_word(ended: signal.Signals) -> None:
     async with running("await asyncio.sleep(60)", stuck_seconds=10.0) as process:
         process.send_signal(ended)
-        assert await said(process) == (0, "")
+        assert await exit_and_errors(process) == (0, "")
 
 
 SECRET = "webhook-secret-of-the-test"

@@ -42,7 +42,7 @@ def an_attempt(number: int, guid: str, status: int, event: str = "issue_comment"
 
 
 @pytest.mark.parametrize(
-    ("attempts", "wanted"),
+    ("attempts", "ids"),
     [
         ([an_attempt(2, "b", 0), an_attempt(1, "a", 503)], [1, 2]),
         ([an_attempt(2, "a", 202), an_attempt(1, "a", 502)], []),
@@ -52,8 +52,8 @@ def an_attempt(number: int, guid: str, status: int, event: str = "issue_comment"
         ([an_attempt(1, "a", 0, event="push")], []),
     ],
 )
-def test_what_nobody_has_heard_is_wanted_oldest_first(attempts: list[Attempt], wanted: list[int]) -> None:
-    assert [each.id for each in failed_deliveries(attempts)] == wanted
+def test_what_nobody_has_heard_is_wanted_oldest_first(attempts: list[Attempt], ids: list[int]) -> None:
+    assert [each.id for each in failed_deliveries(attempts)] == ids
 
 
 @dataclass(kw_only=True)

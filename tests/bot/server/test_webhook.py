@@ -264,7 +264,7 @@ class _Broken(InMemoryEngine):
 
 
 @asynccontextmanager
-async def _asked(
+async def _metrics_client(
     *,
     token: str | None,
     private: bool,
@@ -295,10 +295,13 @@ async def _asked(
 
 
 @pytest.mark.parametrize("private", [True, False], ids=["port for metrics", "receiver"])
-@pytest.mark.parametrize("shown", [None, "Bearer wrong", f"Basic {TOKEN}", TOKEN, "Bearer \xff"])
-async def test_without_the_token_nobody_reads_the_metrics(shown: str | None, *, private: bool) -> None:
-    headers = {"Authorization": shown} if shown else {}
-    async with _asked(token=TOKEN, private=private) as client, client.get("/metrics", headers=headers) as answer:
+@pytest.mark.parametrize("authorization", [None, "Bearer wrong", f"Basic {TOKEN}", TOKEN, "Bearer \xff"])
+async def test_without_the_token_nobody_reads_the_metrics(authorization: str | None, *, private: bool) -> None:
+    headers = {"Authorization": authorization} if authorization else {}
+    async with (
+        _metrics_client(token=TOKEN, private=private) as client,
+        client.get("/metrics", headers=headers) as answer,
+    ):
         assert answer.status == 401
         assert "codepilot_jobs" not in await answer.text()
 
@@ -306,30 +309,33 @@ async def test_without_the_token_nobody_reads_the_metrics(shown: str | None, *, 
 @pytest.mark.parametrize("private", [True, False], ids=["port for metrics", "receiver"])
 async def test_who_shows_the_token_reads_the_metrics(*, private: bool) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    async with _asked(token=TOKEN, private=private) as client, client.get("/metrics", headers=headers) as answer:
+    async with (
+        _metrics_client(token=TOKEN, private=private) as client,
+        client.get("/metrics", headers=headers) as answer,
+    ):
         assert (answer.status, await answer.text()) == (200, "codepilot_jobs 1\n")
 
 
 async def test_without_a_token_this_machine_reads_them_on_the_port_for_them() -> None:
-    async with _asked(token=None, private=True) as client, client.get("/metrics") as answer:
+    async with _metrics_client(token=None, private=True) as client, client.get("/metrics") as answer:
         assert answer.status == 200
 
 
 @pytest.mark.parametrize("name", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"])
 async def test_without_a_token_no_client_of_a_proxy_reads_them_on_the_port_for_them(name: str) -> None:
     headers = {name: "127.0.0.1"}
-    async with _asked(token=None, private=True) as client, client.get("/metrics", headers=headers) as answer:
+    async with _metrics_client(token=None, private=True) as client, client.get("/metrics", headers=headers) as answer:
         assert answer.status == 403
 
 
 async def test_without_a_token_a_proxy_on_this_machine_gets_none_and_is_told_the_remedy() -> None:
-    async with _asked(token=None, private=False) as client, client.get("/metrics") as answer:
+    async with _metrics_client(token=None, private=False) as client, client.get("/metrics") as answer:
         assert answer.status == 403
         assert "CODEPILOT_METRICS_TOKEN" in (await answer.json())["reason"]
 
 
 async def test_a_database_that_is_gone_makes_the_bot_not_ready_and_is_no_reason_to_restart_it() -> None:
-    async with _asked(token=None, private=False, engine=_Broken()) as client:
+    async with _metrics_client(token=None, private=False, engine=_Broken()) as client:
         async with client.get("/readyz") as answer:
             assert answer.status == 503
         async with client.get("/healthz") as answer:
@@ -338,14 +344,14 @@ async def test_a_database_that_is_gone_makes_the_bot_not_ready_and_is_no_reason_
 
 async def test_a_database_that_is_gone_is_asked_once_in_a_while_however_many_ask() -> None:
     engine = _Broken()
-    async with _asked(token=None, private=False, engine=engine, checked_seconds=3600.0) as client:
+    async with _metrics_client(token=None, private=False, engine=engine, checked_seconds=3600.0) as client:
         answers = [(await client.get("/readyz")).status for _ in range(5)]
     assert answers == [503] * 5
     assert engine.checks == 1
 
 
 async def test_a_process_that_is_about_to_stop_is_not_ready_but_healthy() -> None:
-    async with _asked(token=None, private=True, draining=True) as client:
+    async with _metrics_client(token=None, private=True, draining=True) as client:
         answers = {path: (await client.get(path)).status for path in ("/healthz", "/readyz")}
     assert answers == {"/healthz": 200, "/readyz": 503}
 

@@ -356,7 +356,7 @@ def test_one_address_of_a_github_server_tells_the_other(environ: dict[str, str],
 
 
 @pytest.mark.parametrize(
-    ("given", "server", "api"),
+    ("url", "server", "api"),
     [
         ("https://GitHub.com/", "https://github.com", "https://api.github.com"),
         ("https://api.github.com", "https://github.com", "https://api.github.com"),
@@ -371,9 +371,9 @@ def test_one_address_of_a_github_server_tells_the_other(environ: dict[str, str],
     ],
 )
 def test_the_address_of_a_server_may_be_written_in_other_ways(
-    environ: dict[str, str], given: str, server: str, api: str
+    environ: dict[str, str], url: str, server: str, api: str
 ) -> None:
-    settings = load(environ | {"CODEPILOT_SERVER_URL": given})
+    settings = load(environ | {"CODEPILOT_SERVER_URL": url})
     assert (settings.server_url, settings.api_url) == (server, api)
 
 

@@ -32,7 +32,7 @@ def test_all_may_be_empty() -> None:
     assert read() == read(CODEPILOT_BRANCH_PREFIX="", CODEPILOT_REPO_CONFIG="", CODEPILOT_PROMPT=" ") == ActionInputs()
 
 
-@pytest.mark.parametrize("setting", INPUTS.values(), ids=lambda each: each.input_name)
+@pytest.mark.parametrize("setting", INPUTS.values(), ids=lambda setting: setting.input_name)
 def test_every_example_works(setting: Setting) -> None:
     assert read(**{setting.name: setting.example}) != ActionInputs()
 

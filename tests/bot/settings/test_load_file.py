@@ -91,7 +91,7 @@ def test_the_inputs_of_the_action_go_before_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("max_step: 3", "codepilot.yml:20: `max_step`: unknown key. Did you mean 'max_steps'?"),
         ("port: http", "codepilot.yml:20: `port`: must be a whole number from 0 to 65535, not 'http'."),
@@ -102,9 +102,9 @@ def test_the_inputs_of_the_action_go_before_the_file(tmp_path: Path) -> None:
         ("keep_days: [1, 2]", "`keep_days`: must be a whole number from 1 to 3650, not '1,2'."),
     ],
 )
-def test_what_does_not_fit_is_told_with_line_and_key(file: Path, line: str, told: str) -> None:
+def test_what_does_not_fit_is_told_with_line_and_key(file: Path, line: str, message: str) -> None:
     file.write_text(f"{file.read_text()}{line}\n")
-    assert any(told in problem for problem in _problems(file)), _problems(file)
+    assert any(message in problem for problem in _problems(file)), _problems(file)
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o644, 0o602])
