@@ -142,7 +142,7 @@ class StepEnd:
 _MOST_FILES = 1_000
 _MOST_DAYS = 90
 _SUMMARY_CHARS = 60_000
-_CALL_FIELDS = ("tool", "asked", "reason", "setting", "value")
+_CALL_FIELDS = ("tool", "request", "reason", "setting", "value")
 
 
 def outputs_of(end: StepEnd) -> dict[str, str]:
