@@ -1,4 +1,4 @@
-"""Requests as the App itself, git tokens, and the sign-in of users."""
+"""Requests as the App itself, git tokens, and the sign-in of users. A failed request raises `GitHubError`."""
 
 from __future__ import annotations
 
@@ -35,8 +35,6 @@ def _timestamp(value: object) -> object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppAccess:
-    """Credentials of the App; `private_key` is in PEM."""
-
     app_id: int
     private_key: str = field(repr=False)
     api_url: str
@@ -51,7 +49,6 @@ class AppAccess:
 
 
 async def describe_app(access: AppAccess) -> AppDescription:
-    """Sign in as the App (`GET /app`)."""
     try:
         access.identity.sign()
     except InvalidKeyError as error:
@@ -70,7 +67,6 @@ class AppDescription(Facts):
     """The App by GitHub's description.
 
     Attributes:
-        permissions: `read` or `write` by name.
         clock: GitHub's time.
         refused: the reason of a refusal, else empty.
     """
@@ -83,7 +79,6 @@ class AppDescription(Facts):
 
 
 async def read_app_usage(access: AppAccess) -> AppUsage:
-    """Return the App's webhook, recent deliveries and number of installations."""
     async with access.connection() as connection:
         hook = await connection.read(_Webhook, "read the configuration of the App's webhook", "/app/hook/config")
         attempts = await connection.read(tuple[Attempt, ...], _LIST_DELIVERIES, _DELIVERIES, {"per_page": PAGE})
@@ -107,7 +102,6 @@ class AppUsage:
 
     Attributes:
         webhook: its URL; empty when off.
-        checks_certificate: whether GitHub verifies the receiver's certificate.
         attempts: the newest 100, newest first.
     """
 
@@ -127,7 +121,7 @@ class Installation(Facts):
 
 
 async def list_installation_ids(access: AppAccess) -> tuple[int, ...]:
-    """Return the ids of the App's active installations."""
+    """Return the ids of the installations that are not suspended."""
     async with access.connection() as connection:
         return tuple(
             installation.id for installation in await _installations(connection) if not installation.suspended_at
@@ -174,11 +168,10 @@ class AppDeliveries:
 
 
 class Attempt(Facts):
-    """One attempt to deliver an event.
+    """An attempt to deliver an event.
 
     Attributes:
-        guid: the same for all attempts of a delivery.
-        at: seconds since the epoch.
+        guid: shared by all attempts of a delivery.
         status: HTTP status; 0 without an answer.
     """
 
@@ -219,7 +212,7 @@ class RegisteredApp(Facts):
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Tokens for git; `minted` is called with each before its use. A plain token is returned unchanged."""
+    """Tokens for git; `on_mint` is called with each before its use. A plain token is returned unchanged."""
 
     connection: GitHubConnection
     on_mint: Callable[[str], None] = field(repr=False)
@@ -229,12 +222,11 @@ class Tokens:
         return await self._token(repo, {"contents": "read"})
 
     async def for_push(self, repo: str, *, workflows: bool = False) -> str:
-        """Return a token that can only write this repository's files; `workflows` adds workflow files."""
+        """Return a token that can only write this repository's files."""
         await self.connection.before_write()
         return await self._token(repo, {"contents": "write", **({"workflows": "write"} if workflows else {})})
 
     def forget(self, repo: str) -> None:
-        """Mint new tokens at the next request."""
         if isinstance(self.connection.auth, InstallationAuth):
             self.connection.auth.tokens.forget(repo)
 
@@ -264,8 +256,6 @@ class _Repository(Facts):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthClient:
-    """The App's sign-in of users."""
-
     client_id: str
     client_secret: str
     server_url: str

@@ -57,7 +57,7 @@ class AppIdentity:
         return datetime.now(UTC) + timedelta(seconds=self._ahead)
 
     def sign(self) -> str:
-        """Return a JSON web token valid for minutes.
+        """Return a JSON web token.
 
         Raises:
             InvalidKeyError: the private key is invalid.
@@ -107,7 +107,6 @@ class TokenStore:
         self._tokens: dict[Scope, Token] = {}
 
     async def get(self, scope: Scope, mint: Callable[[], Awaitable[Token]]) -> str:
-        """Return a token for `scope`, minting it if needed."""
         async with self._locks.setdefault(scope, asyncio.Lock()):
             token = self._tokens.get(scope)
             if token is not None and token.expires_at - self._clock() >= RENEW_SECONDS:

@@ -152,7 +152,7 @@ class Runs:
         return tuple([job async for job in jobs])
 
     async def job_log_url(self, repo: str, job_id: int) -> str:
-        """Return a log's address, valid for a minute without a token.
+        """Return a log's address, valid for a minute.
 
         Raises:
             GitHubError: 404 or 410 when it is gone.

@@ -69,7 +69,6 @@ class GitHub:
         before_write: Callable[[], Awaitable[None]] | None = None,
         ca_file: Path | None = None,
     ) -> Self:
-        """Return a client for an installation of an App; see `GitHubConnection`."""
         shared = session or AppSession(seconds_between_writes).for_installation(installation_id)
         identity = AppIdentity(app_id, private_key)
         auth = InstallationAuth(app=identity, installation_id=installation_id, tokens=shared.tokens, on_mint=on_mint)
@@ -87,7 +86,6 @@ class GitHub:
         max_wait_seconds: float = WAIT_SECONDS,
         ca_file: Path | None = None,
     ) -> Self:
-        """Return a client with a plain token."""
         connection = GitHubConnection(
             token,
             base_url,
@@ -108,7 +106,6 @@ class GitHub:
         return self._connection.session.pace.waiting
 
     async def wait_until_idle(self) -> None:
-        """Wait until no other write is waiting."""
         await self._connection.session.pace.wait_until_idle()
 
     @property

@@ -1,8 +1,4 @@
-"""Connections to GitHub: gidgethub's client on aiohttp, with limits, pacing and retries.
-
-`GitHubConnection` signs as one identity. An `InstallationSession` is shared by all jobs of an installation,
-an `AppSession` by all installations.
-"""
+"""Connections to GitHub: gidgethub's client on aiohttp, with limits, pacing and retries."""
 
 from __future__ import annotations
 
@@ -198,16 +194,7 @@ class GitHubConnection:
         within: str = "",
         limit: int | None = None,
     ) -> AsyncIterator[Shape]:
-        """Yield the entries of a list, page by page.
-
-        Args:
-            shape: of an entry.
-            action: for error texts.
-            path: of the list.
-            query: without paging.
-            within: the field with the list; empty if the answer is the list.
-            limit: None for all.
-        """
+        """Yield the entries of a list, page by page; `within` is the field of the answer with the list, if any."""
         for page in itertools.count(1):
             data = (
                 await self.request(action, "GET", path, query={**(query or {}), "per_page": PAGE, "page": page})
@@ -223,13 +210,12 @@ class GitHubConnection:
     async def graphql(
         self, action: str, query: str, variables: Mapping[str, Any], *, needs: str, writes: bool = True
     ) -> dict[str, Any]:
-        """Make one GraphQL request and return its `data`."""
         url, body = f"{self.base_url.removesuffix('/v3')}/graphql", {"query": query, "variables": variables}
         answer = await self.request(action, "POST", url, body, needs=needs, writes=writes, repeat=True)
         return dict(answer.data["data"])
 
     async def token(self, *, as_app: bool = False) -> tuple[str, str]:
-        """Return scheme and token; empty for an anonymous request."""
+        """Return the scheme and token of a request."""
         auth = self.app if as_app and self.app else self.auth
         if isinstance(auth, AppIdentity):
             return "bearer", auth.sign()
@@ -443,8 +429,6 @@ class _Request(GitHubAPI):
 
 
 class AppSession:
-    """The App's account and its installations' sessions."""
-
     def __init__(self, seconds: float, reserve_for: Callable[[int], Reserve] | None = None) -> None:
         self._seconds, self._reserve_for = seconds, reserve_for
         # A session in use must be the same one for all its connections; of the others only the last ones stay.
@@ -464,7 +448,6 @@ class AppSession:
         return session
 
     def budgets(self) -> Iterator[tuple[int, str, RequestBudget]]:
-        """Yield installation, resource and budget."""
         for installation, session in tuple(self._live.items()):
             for resource, budget in session.limits.budgets.items():
                 yield installation, resource, budget

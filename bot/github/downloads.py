@@ -41,7 +41,7 @@ async def save_log(
         file: created.
         most: bytes.
         tail: bytes of the end, if the server supports ranges; 0 refuses longer files (zip).
-        seconds: the time limit.
+        seconds: for all of it.
         plain: whether HTTP is permitted.
         ca_file: additional authorities.
 
@@ -85,7 +85,7 @@ async def fetch_picture(
 
 
 class LogError(BotError):
-    """A log is not available, with the reason."""
+    pass
 
 
 class LogGoneError(LogError):
@@ -93,11 +93,11 @@ class LogGoneError(LogError):
 
 
 class PictureError(BotError):
-    """A picture is not available, with the reason."""
+    pass
 
 
 class ForeignAddressError(PictureError):
-    """The address is no attachment; no request was sent."""
+    pass
 
 
 class TooLargeError(PictureError):
@@ -140,7 +140,6 @@ class _LogDownload:
         raise LogError("GitHub redirects the log too often.")
 
     async def _end_of(self, address: str, size: int, tail: int) -> bytes:
-        """Return the last bytes if the server supports ranges."""
         headers = {"Range": f"bytes={size - tail}-"}
         async with self._client.get(
             address, allow_redirects=False, proxy=proxy_for(address), headers=headers

@@ -132,7 +132,7 @@ class CommitResult(Facts):
 
 
 def blobs_query(count: int) -> str:
-    """Return a query for blobs by id, with variables and fields `a0`, `a1` and so on."""
+    """Return a query for blobs with fields `a0`, `a1` and so on."""
     ids = "".join(f", $a{number}: GitObjectID!" for number in range(count))
     fields = "\n".join(
         f"a{number}: object(oid: $a{number}) {{ ... on Blob {{ oid byteSize isTruncated text }} }}"

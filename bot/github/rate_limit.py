@@ -130,7 +130,7 @@ class RequestPace:
 
 
 class Allowance:
-    """A token bucket that regains one in `seconds`."""
+    """A token bucket."""
 
     def __init__(self, most: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most

@@ -115,8 +115,6 @@ class RepoFacts(Facts):
 
 
 class FolderFile(Facts):
-    """A file in a folder: blob id and bytes."""
-
     sha: str
     size: int
 
@@ -154,8 +152,6 @@ class BotIdentity(Facts):
 
 
 class ThreadFacts(Authored):
-    """An issue or pull request."""
-
     kind: Annotated[Literal["issue", "pull"], BeforeValidator(_kind)] = Field(
         default="issue", validation_alias=AliasChoices("__typename", "pull_request")
     )
@@ -239,8 +235,6 @@ class CommentTarget:
 
 
 class CommentFacts(Authored):
-    """A comment; times are ISO 8601, UTC."""
-
     id: int
     body: Text = ""
     created_at: Text = ""
@@ -263,7 +257,6 @@ class ReviewCommentFacts(Facts):
     """A comment on lines of a pull request.
 
     Attributes:
-        root: the thread's first comment.
         line: None for a comment on the file, or outdated.
         start_line: None for one line.
     """
@@ -297,8 +290,6 @@ class CheckFacts(Facts):
 
 
 class Annotation(Facts):
-    """A message about lines of a file."""
-
     path: str
     start_line: int
     end_line: int
@@ -308,8 +299,6 @@ class Annotation(Facts):
 
 
 class FailedCheck(Facts):
-    """A failed check run or commit status."""
-
     name: str = Field(validation_alias=AliasChoices("name", "context"))
     conclusion: str = Field(validation_alias=AliasChoices("conclusion", "state"))
     summary: Annotated[str, BeforeValidator(_output)] = Field(
@@ -352,8 +341,6 @@ class StepFacts(Facts):
 
 
 class JobFacts(Facts):
-    """A job of a workflow run; `labels` are the runner's."""
-
     id: int
     name: str
     conclusion: Text = ""
@@ -431,8 +418,6 @@ class Button:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewDraft:
-    """A review that comments; approval is not supported."""
-
     commit_sha: str
     body: str
     notes: tuple[ReviewNote, ...] = ()
@@ -440,8 +425,6 @@ class ReviewDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewNote:
-    """A comment on lines of the diff."""
-
     path: str
     line: int
     body: str
@@ -456,8 +439,6 @@ class ReviewNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullDraft:
-    """A pull request to open."""
-
     base: str
     title: str
     body: str
@@ -523,9 +504,6 @@ class GitHubError(BotError):
     Attributes:
         action: e.g. `comment on owner/name#12`.
         status: HTTP status; 0 without an answer.
-        message: GitHub's.
-        remedy: advice for a user.
-        limited: whether it is a rate limit.
         retry_after: seconds.
     """
 
@@ -609,8 +587,7 @@ def remedy_for(status: int, message: str, *, needs: str = "", in_workflow: bool 
     Args:
         status: HTTP status; 0 without an answer.
         message: GitHub's.
-        needs: `X-Accepted-GitHub-Permissions`, e.g. `checks=write`:
-            https://docs.github.com/rest/using-the-rest-api/troubleshooting-the-rest-api#resource-not-accessible
+        needs: `X-Accepted-GitHub-Permissions`, e.g. `checks=write`.
         in_workflow: whether the token is a workflow's.
     """
     text = message.lower()
@@ -671,7 +648,6 @@ def parse_json(action: str, text: str, *, status: int = _OK) -> Any:  # noqa: AN
 
 
 def parse_json_object(text: str) -> dict[str, Any]:
-    """Return a JSON object; empty for other content."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):

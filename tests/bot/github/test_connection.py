@@ -14,10 +14,18 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
+from bot.github import connection as connection_module
 from bot.github.auth import BELIEVED_SECONDS, RENEW_SECONDS, UNPROVEN_SECONDS, Token, TokenStore
 from bot.github.client import GitHub
-from bot.github.connection import MAX_IDLE_INSTALLATIONS, AppSession, InstallationSession
+from bot.github.connection import (
+    MAX_ANSWER_BYTES,
+    MAX_IDLE_INSTALLATIONS,
+    AppSession,
+    GitHubConnection,
+    InstallationSession,
+)
 from bot.github.rate_limit import Limits, RequestBudget
 from bot.github.types import GitHubError, remedy_for
 from localhub import Exchange, LocalHub
@@ -28,26 +36,26 @@ Ask = Callable[[GitHub], object]
 
 
 @dataclass(slots=True, kw_only=True)
-class Odd:
+class FixedServer:
     """A server that gives one answer to everything.
 
     Attributes:
         url: its REST address.
-        asked: `METHOD path` of every request.
+        requests: `METHOD path` of every request.
     """
 
     github: GitHub
     url: str
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
 
 @asynccontextmanager
-async def odd(text: str, *, status: int = 200) -> AsyncIterator[Odd]:
+async def fixed_server(text: str, *, status: int = 200) -> AsyncIterator[FixedServer]:
     """A client of a server that answers `text` to everything."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
-        asked.append(f"{request.method} {request.path}")
+        requests.append(f"{request.method} {request.path}")
         return web.Response(status=status, text=text, content_type="application/json")
 
     app = web.Application()
@@ -58,7 +66,7 @@ async def odd(text: str, *, status: int = 200) -> AsyncIterator[Odd]:
     try:
         url = f"http://127.0.0.1:{runner.addresses[0][1]}/api/v3"
         async with GitHub.for_token("a-token", url, redact=str, seconds_between_writes=0) as github:
-            yield Odd(github=github, asked=asked, url=url)
+            yield FixedServer(github=github, requests=requests, url=url)
     finally:
         await runner.cleanup()
 
@@ -83,36 +91,72 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_an_answer_that_nobody_can_read_is_an_error_with_a_text_and_is_asked_for_again(
     text: str, said: str
 ) -> None:
-    async with odd(text) as server:
+    async with fixed_server(text) as server:
         with pytest.raises(GitHubError) as error:
             await server.github.repos.get("o/r")
         assert f"GitHub answered 200: {said}" in str(error.value)
         assert "CODEPILOT_API_URL" in error.value.remedy
         assert error.value.is_transient
-        assert server.asked == ["GET /api/v3/repos/o/r"] * (1 if text == "{}" else 4)
+        assert server.requests == ["GET /api/v3/repos/o/r"] * (1 if text == "{}" else 4)
+
+
+@pytest.mark.parametrize(("excess", "is_refused"), [(0, False), (1, True)])
+async def test_an_answer_has_a_size_limit(excess: int, monkeypatch: pytest.MonkeyPatch, *, is_refused: bool) -> None:
+    assert MAX_ANSWER_BYTES == 64 * 1024**2
+    monkeypatch.setattr("bot.github.connection.MAX_ANSWER_BYTES", 1_000)
+    text = json.dumps([{"name": "x" * 900}]).ljust(1_000 + excess)
+    async with fixed_server(text) as server, GitHubConnection("a-token", server.url) as connection:
+        with pytest.raises(GitHubError, match="more than 1,000 bytes") if is_refused else nullcontext() as refusal:
+            await connection.request("read the list", "GET", "/list")
+        assert refusal is None or (refusal.value.status == 0 and refusal.value.is_transient)
+        assert server.requests == ["GET /api/v3/list"] * (4 if is_refused else 1)
+
+
+async def test_a_request_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert connection_module._REQUEST_SECONDS == 600
+    monkeypatch.setattr("bot.github.connection._REQUEST_SECONDS", 0.1)
+    requests, is_over = list[str](), asyncio.Event()
+
+    async def trickle(request: web.Request) -> web.StreamResponse:
+        requests.append(request.method)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"[")
+        await is_over.wait()
+        return response
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", trickle)
+    server = TestServer(app)
+    async with server, GitHubConnection("a-token", str(server.make_url("/api/v3"))) as connection:
+        with pytest.raises(GitHubError, match="no answer from GitHub: TimeoutError") as error:
+            await connection.request("open an issue", "POST", "/issues")
+        is_over.set()
+    assert error.value.may_have_succeeded
+    assert requests == ["POST"]
 
 
 async def test_an_answer_that_is_no_list_where_one_was_asked_for_is_an_error() -> None:
-    async with odd('{"message": "maintenance"}') as server:
+    async with fixed_server('{"message": "maintenance"}') as server:
         with pytest.raises(GitHubError, match="GitHub answered 200: no list", check=lambda error: error.is_transient):
             await server.github.comments.list_for_thread("o/r", 1)
 
 
 @pytest.mark.parametrize("text", ["<html>", "{}", '{"token": "t"}'])
 async def test_a_token_that_nobody_can_read_is_an_error_of_githubs(text: str, world: World) -> None:
-    async with odd(text) as server:
+    async with fixed_server(text) as server:
         client = GitHub.for_installation(world.app.id, world.app.private_key_pem, 1, server.url, redact=str)
         async with client as github:
             for ask in (github.repos.get("o/r"), github.tokens.for_clone("o/r")):
                 with pytest.raises(GitHubError) as error:
                     await ask
                 assert error.value.is_transient
-        assert set(server.asked) == {"POST /api/v3/app/installations/1/access_tokens"}
+        assert set(server.requests) == {"POST /api/v3/app/installations/1/access_tokens"}
 
 
 @pytest.mark.parametrize("answer", [{"errors": None, "data": None}, {"errors": None}, {"data": {}}, {}])
 async def test_an_answer_of_graphql_without_what_was_asked_for_is_an_error(answer: object) -> None:
-    async with odd(json.dumps(answer)) as server:
+    async with fixed_server(json.dumps(answer)) as server:
         with pytest.raises(GitHubError):
             await server.github.commits.create(
                 "o/r", branch="b", expected_head="a" * 40, title="t", body="", change=a_change(a_file("a.txt"))
@@ -130,7 +174,7 @@ async def test_an_answer_of_graphql_without_what_was_asked_for_is_an_error(answe
     ],
 )
 async def test_errors_of_any_form_are_told(errors: object, said: str) -> None:
-    async with odd(json.dumps({"message": "Validation Failed", "errors": errors}), status=422) as server:
+    async with fixed_server(json.dumps({"message": "Validation Failed", "errors": errors}), status=422) as server:
         with pytest.raises(GitHubError) as error:
             await server.github.repos.get("o/r")
     assert error.value.message == said
@@ -138,14 +182,14 @@ async def test_errors_of_any_form_are_told(errors: object, said: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "<html>", "[1]", "null", '"x"', "{"])
 async def test_a_refusal_of_any_form_is_one_of_githubs(text: str) -> None:
-    async with odd(text, status=403) as server:
+    async with fixed_server(text, status=403) as server:
         with pytest.raises(GitHubError, check=lambda error: error.status == 403):
             await server.github.repos.get("o/r")
 
 
 async def test_what_graphql_gives_for_a_reason_is_the_reason() -> None:
     refused = {"data": None, "errors": [{"message": "Protected branch update failed: 1 approving review is required"}]}
-    async with odd(json.dumps(refused)) as server:
+    async with fixed_server(json.dumps(refused)) as server:
         with pytest.raises(GitHubError) as error:
             await server.github._connection.graphql("commit", "mutation", {}, needs="createRef")
     assert error.value.message == "Protected branch update failed: 1 approving review is required"
@@ -388,11 +432,11 @@ async def test_a_long_pause_is_left_to_the_caller_and_kept_by_all_jobs_of_the_in
         with pytest.raises(GitHubError) as caught:
             await github.repos.get(world.name)
         assert caught.value.retry_after == 150
-        asked = len(jobs.calls)
+        count = len(jobs.calls)
         with pytest.raises(GitHubError) as caught:
             await other.threads.get(world.name, world.issue.number)
         assert 140 < caught.value.retry_after <= 150
-        assert len(jobs.calls) == asked
+        assert len(jobs.calls) == count
 
 
 async def test_a_limit_is_kept_by_those_who_wait_in_line_to_write(world: World, jobs: Jobs) -> None:

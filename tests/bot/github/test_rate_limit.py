@@ -145,19 +145,19 @@ async def test_the_signs_of_a_burst_of_commands_wait_for_nothing_that_is_written
 async def test_a_lull_comes_when_all_others_have_written_and_costs_no_pause() -> None:
     pace, done = RequestPace(0.0), list[str]()
 
-    async def lull() -> None:
+    async def wait_until_idle() -> None:
         await pace.wait_until_idle()
-        done.append("lull")
+        done.append("idle")
 
     async def write() -> None:
         async with pace.turn():
             done.append("write")
 
     async with asyncio.timeout(10), asyncio.TaskGroup() as group, pace.turn():
-        for each in (lull(), write(), write()):
+        for each in (wait_until_idle(), write(), write()):
             group.create_task(each)
         await eventually(lambda: pace.waiting == 3)
-    assert done == ["write", "write", "lull"]
+    assert done == ["write", "write", "idle"]
     assert pace.is_free
 
 
