@@ -154,7 +154,7 @@ def test_ending_a_program_never_requires_approval(text: str) -> None:
     assert isinstance(of_typing(Policy(rules=(Rule(decision="ask", tool="execute"),), default="deny"), text), Permitted)
 
 
-def test_input_passes_the_gate_of_commands() -> None:
+def test_typed_input_is_decided_by_command_rules() -> None:
     patterns = Policy(rules=(Rule(decision="allow", tool="execute", commands=("pytest *", "*")),), default="ask")
     assert isinstance(of_typing(patterns, "pytest\n"), NeedsApproval)
     assert isinstance(of_typing(patterns, "\x03pytest\n"), NeedsApproval)
