@@ -1,9 +1,8 @@
-"""Recordings of runs as regression tests: record one, replay it, or compare the requests of today's code with it.
+"""Recordings of runs as regression tests.
 
-What a run was told and what it did are in one file (`agent_runtime.providers.recording`): the exchanges with the model,
-and beside them the agent's settings and the events of the session. `replay_recording` runs the recorded tasks again on
-a copy of the workspace, with the recorded replies instead of a model. `compare_recording` runs nothing: it makes every
-request again from the recorded events, which hold what the tools answered then.
+A recording (`agent_runtime.providers.recording`) holds the exchanges with the model, the agent's settings and the
+events of the session. `replay_recording` runs the recorded tasks again on a copy of the workspace, with the recorded
+replies. `compare_recording` runs no tool: it makes every request again from the recorded events.
 """
 
 from __future__ import annotations
@@ -82,12 +81,12 @@ T = TypeVar("T")
 PLACE = "<work dir>"
 _INDEX_SECONDS = 60.0
 _NETWORK = (re.compile(r"^Network: HTTPS to .* only\n?", re.MULTILINE), "")
-"""What the first message says of a network: a replay has none, since a recording never chooses one."""
+"""The network in the first message of a replay, which has none."""
 _FORMAT_ERROR = "[Format error"
 
 
 class Recorder:
-    """Records what an agent's model is asked and answers, and the events of its session.
+    """Records an agent's exchanges with its model, and the events of its session.
 
     Example:
         ```python
@@ -97,22 +96,20 @@ class Recorder:
             await runtime.run("Make the tests pass")
         ```
 
-    The file holds the conversation, and with it whatever the agent read; its owner alone may read it.
+    The file holds the conversation and all files in it; only its owner may read it.
 
     Attributes:
-        agent: the same agent, with a provider that records; use it in place of the one given.
+        agent: the agent with a provider that records; use it in place of the original.
     """
 
     def __init__(self, agent: Agent, path: Path | str, *, secrets: Sequence[str] = ()) -> None:
-        """Begin a recording.
+        """Create the file, which must not exist.
 
         Args:
-            agent: who works.
-            path: the file to make; no file is ever written over.
-            secrets: texts that must not reach the file, should the conversation hold them.
+            secrets: texts that must not reach the file.
 
         Raises:
-            SettingsError: the file exists, or cannot be made.
+            SettingsError: the file exists, or cannot be created.
         """
         # Who works, and where: what `agent_of` makes an agent from again.
         workspace = Workspace(agent.work_dir, agent_path=agent.sandbox.inner_path(agent.work_dir))
@@ -167,7 +164,7 @@ class Recorder:
         )
 
     def follow(self, runtime: AsyncRuntime | Runtime) -> None:
-        """Write down what the session holds, and from now on whatever it is added.
+        """Record the session's events, present and future ones.
 
         A recording that begins in the middle of a conversation can be compared, but not replayed.
         """
@@ -178,11 +175,11 @@ class Recorder:
         runtime.hooks.add(self._note)
 
     def recorded(self, provider: Provider) -> Provider:
-        """Another model that the runtime is to `use`, so that its exchanges are recorded, too."""
+        """Return another model for the runtime, whose exchanges are recorded too."""
         return self._provider.attach(provider)
 
-    def _noted(self, kind: str, value: T, told: Callable[[T], str]) -> T:
-        self._provider.note(kind, told(value))
+    def _noted(self, kind: str, value: T, serialize: Callable[[T], str]) -> T:
+        self._provider.note(kind, serialize(value))
         return value
 
     def _note(self, event: Event) -> None:
@@ -200,21 +197,19 @@ async def replay_recording(
 ) -> Replayed:
     """Run the recorded tasks again, on a copy of `work_dir`, with the recorded replies.
 
-    The tools really run. A request that differs from the recorded one ends the replay, as the replies after it answer
-    something else. Runs that waited for a person are replayed up to there.
+    The tools really run. A request that differs from the recorded one ends the replay. A run that waited for a person
+    is replayed up to there.
 
     Args:
-        path: a recording that `Recorder` made.
-        work_dir: a directory as it was when the recording began; it is not touched.
-        sandbox: where commands run; of the recorded kind, which the model knows. A recording never chooses it:
-            what it makes run are programs.
-        exact: whether to compare what differs between any two runs, too: times, durations, numbers of processes
-            (`VOLATILE`). Where the work directory lies never is.
-        secrets: the texts that were kept out of the recording.
+        path: the recording.
+        work_dir: a directory in its state before the recording; it is not changed.
+        sandbox: of the recorded kind; a recording never chooses it, because its programs are untrusted.
+        exact: whether to compare times, durations and numbers of processes (`VOLATILE`), too.
+        secrets: texts that were kept out of the recording.
 
     Raises:
-        ScriptError: it is no recording, not of a conversation from its beginning, of another sandbox, or of an agent
-            whose file tools might leave the directory.
+        ScriptError: the recording is invalid, starts in the middle of a conversation, or is of another sandbox or of an
+            agent whose file tools might leave the directory.
         SettingsError: the directory cannot be copied.
     """
     tape = await asyncio.to_thread(load_tape, path)
@@ -255,15 +250,15 @@ async def replay_recording(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """How a replay went.
+    """The result of a replay.
 
     Attributes:
-        requests: requests that were made as recorded.
-        left: recorded requests that were not made.
-        outcomes: how each run ended now.
-        recorded: how each run ended then.
-        same_start: whether the directory was as it was when the recording began.
-        difference: where the conversation left the recording, with a unified diff; None when it did not.
+        requests: number of requests that matched.
+        left: number of recorded requests that were not made.
+        outcomes: of the replayed runs.
+        recorded: outcomes of the recorded runs.
+        same_start: whether the directory was in its recorded state.
+        difference: the first mismatch, with a unified diff, or None.
     """
 
     requests: int
@@ -275,7 +270,7 @@ class Replayed:
 
     @property
     def is_same(self) -> bool:
-        """Whether every request was made again as it was, and every run ended as it did."""
+        """Whether every request and every outcome matched."""
         ends = [(each.status, each.summary) for each in self.outcomes] == [
             (each.status, each.summary) for each in self.recorded
         ]
@@ -286,7 +281,7 @@ async def compare_recording(path: Path | str) -> Comparison:
     """Make every recorded request again with the current code, and compare; see `compare`.
 
     Raises:
-        ScriptError: it is no recording, or holds no events.
+        ScriptError: the file is no recording, or holds no events.
     """
     tape = await asyncio.to_thread(load_tape, path)
     with tempfile.TemporaryDirectory(prefix="codepilot-compare-") as scratch:
@@ -312,12 +307,12 @@ async def compare_recording(path: Path | str) -> Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
-        requests: how many were compared.
-        summaries: requests for a summary, which are not: what is summarised, and when, hangs on the provider's cache.
-        differences: each difference once, in the order in which they appear, as text with a unified diff.
+        requests: number of compared requests.
+        summaries: number of requests for a summary, which depend on the provider's cache and are not compared.
+        differences: distinct differences in order, with unified diffs.
     """
 
     requests: int
@@ -335,19 +330,17 @@ def compare(
 ) -> Comparison:
     """Make every request of a recording again, and compare.
 
-    The replies are the recorded ones, and so is what the tools answered: nothing is run. The system prompt and the
-    rendering of the log are today's, and each reply is read by today's grammar. The status is not compared: clock and
-    terminals are in no event. Requests of child runs are left out, because only their parent's agent is recorded.
+    Replies and tool results are the recorded ones; system prompt, rendering and grammar are the current ones. The
+    status, which no event holds, and requests of child runs are not compared.
 
     Args:
-        tape: the recording; its events are notes of the kind `event`.
-        system: the system prompt of today for the agent that was recorded.
-        tools: the tools as they are declared to the service today.
-        read: reads the replies of one run, in order, as `TransportLeg.read` does.
-        max_entry_chars: the most that one event may tell, as the agent's window allows.
+        system: the current system prompt.
+        tools: as declared to the service.
+        read: reads the replies of a run, in order; see `TransportLeg.read`.
+        max_entry_chars: see `Transcript`.
 
     Raises:
-        ScriptError: the recording holds no events, or one that cannot be read.
+        ScriptError: the recording holds no events, or an unreadable one.
     """
     events: list[Recorded] = []
     transcript = Transcript(max_entry_chars=max_entry_chars, sees_images=has_images(tape), calls_tools=bool(tools))
@@ -369,7 +362,7 @@ def compare(
                 for told in diff_requests(recorded, today):
                     found.setdefault(told, None)
             case TapedReply(number=number):
-                text, requests, stop = _said(entry, following)
+                text, requests, stop = _last_attempt(entry, following)
                 if stop is not None and _was_understood(following):
                     try:
                         read(text, stop, requests)
@@ -384,10 +377,10 @@ def compare(
 
 
 def events_of(tape: Tape) -> list[Recorded]:
-    """The events of the session, in order.
+    """Return the session's events, in order.
 
     Raises:
-        ScriptError: one of them cannot be read.
+        ScriptError: an event cannot be read.
     """
     return [_event(entry) for entry in tape.entries if isinstance(entry, Note) and entry.kind == EVENT]
 
@@ -400,10 +393,7 @@ def _event(note: Note) -> Recorded:
 
 
 def _is_for_summary(request: Request, following: Sequence[Entry]) -> bool:
-    """Whether what came of a request is a summary, by the first event that tells of a reply.
-
-    A request that broke off, or met an outage, was made again.
-    """
+    """Whether a request led to a summary, by the first event after it."""
     for entry in following:
         if isinstance(entry, TapedRequest) and entry.request != request:
             return False
@@ -414,8 +404,10 @@ def _is_for_summary(request: Request, following: Sequence[Entry]) -> bool:
     return False
 
 
-def _said(answer: TapedReply, following: Sequence[Entry]) -> tuple[str, tuple[ToolRequest, ...], StopReason | None]:
-    """The text and the calls of the attempt that counted, and why it ended; None when it broke off."""
+def _last_attempt(
+    answer: TapedReply, following: Sequence[Entry]
+) -> tuple[str, tuple[ToolRequest, ...], StopReason | None]:
+    """Return text, calls and stop reason of the last attempt; None for the reason when it broke off."""
     text, stop = "", None
     for chunk in answer.chunks:
         if isinstance(chunk, ReplyStart):
@@ -430,7 +422,7 @@ def _said(answer: TapedReply, following: Sequence[Entry]) -> tuple[str, tuple[To
 
 
 def _was_understood(following: Sequence[Entry]) -> bool:
-    """Whether the step after a reply ran, by what was recorded next."""
+    """Whether the step after a reply ran."""
     for entry in following:
         if isinstance(entry, TapedRequest):
             return False
@@ -446,10 +438,10 @@ def _was_understood(following: Sequence[Entry]) -> bool:
 
 
 def agent_of(tape: Tape, *, provider: Provider, work_dir: Path, sandbox: Sandbox) -> Agent:
-    """The agent that was recorded, with another model and in another place.
+    """Return the recorded agent with another model and place.
 
     Raises:
-        ScriptError: the recording does not say who worked, or says it in words of another version.
+        ScriptError: the recording has no agent, or one of another version.
     """
     try:
         told = dict(cast("Mapping[str, Any]", tape.about["agent"]))
@@ -479,8 +471,10 @@ def agent_of(tape: Tape, *, provider: Provider, work_dir: Path, sandbox: Sandbox
         ) from error
 
 
-def _rules(told: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
-    return tuple(Rule(**{**rule, "paths": tuple(rule["paths"]), "commands": tuple(rule["commands"])}) for rule in told)
+def _rules(recorded: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
+    return tuple(
+        Rule(**{**rule, "paths": tuple(rule["paths"]), "commands": tuple(rule["commands"])}) for rule in recorded
+    )
 
 
 def _require_replayable(tape: Tape, source: str, sandbox: Sandbox) -> None:
@@ -506,7 +500,7 @@ def _require_replayable(tape: Tape, source: str, sandbox: Sandbox) -> None:
 
 
 def _clock_and_random(tape: Tape) -> ClockAndRandom:
-    """The recorded clock and dice; a run that asks them more often than the recorded one has left the recording."""
+    """Return the recorded clock and random source; a run that reads them more often has left the recording."""
     notes = [each for each in tape.entries if isinstance(each, Note)]
     noted = {kind: iter([each for each in notes if each.kind == kind]) for kind in (DIGITS, TIME)}
 
@@ -521,8 +515,7 @@ def _clock_and_random(tape: Tape) -> ClockAndRandom:
     )
 
 
-async def _no_wait(_seconds: float) -> None:
-    """What the recorded run waited for is over."""
+async def _no_wait(_seconds: float) -> None: ...
 
 
 def _copied(work_dir: Path, copy: Path) -> None:
@@ -533,7 +526,7 @@ def _copied(work_dir: Path, copy: Path) -> None:
 
 
 def _serve_recorded(registry: Registry, events: Sequence[Recorded]) -> None:
-    """Have the tools of MCP servers answer as they did then; no server is started for a replay."""
+    """Let the tools of MCP servers return their recorded results; a replay starts no server."""
     answers = {
         tool.name: iter([each for each in events if isinstance(each, ToolReturned) and each.tool == tool.name])
         for event in events
@@ -557,7 +550,7 @@ def _serve_recorded(registry: Registry, events: Sequence[Recorded]) -> None:
 
 
 async def _run(agent: Agent, replay: ReplayProvider, events: Sequence[Recorded]) -> list[Outcome]:
-    """Run the tasks one after another, until one waits for a person, or leaves the recording."""
+    """Run the tasks in order, until one waits for a person or leaves the recording."""
     left = deque(event for event in events if isinstance(event, Started | MessageInjected))
     before = takewhile(lambda event: not isinstance(event, Paused), events)
     said = [each.value for each in before if isinstance(each, ToolReturned) and each.tool == "ask_user" and each.ok]

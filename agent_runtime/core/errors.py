@@ -185,9 +185,9 @@ ToolErrorKind = Literal[
 ]
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """Return a hint for an unknown word: the closest known one, then all."""
-    names = sorted(known)
+    names = sorted(choices)
     matches = get_close_matches(word, names, n=1, cutoff=0.5)
     hint = f"Did you mean {matches[0]!r}? " if matches else ""
     return f"{hint}Known: {', '.join(names)}."

@@ -238,7 +238,7 @@ _INACCESSIBLE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCE
 
 def _walk(
     root: int,
-    known: Mapping[tuple[int, int], _Listing],
+    previous: Mapping[tuple[int, int], _Listing],
     listings: dict[tuple[int, int], _Listing],
     *,
     skipped: Collection[str] | None,
@@ -246,7 +246,7 @@ def _walk(
     """Open every directory except `.git`, relative to its parent and without links; None skips bare repositories."""
     pending: list[tuple[int, str, list[str]]] = []
     try:
-        place = _Directory(descriptor=root, path="", listing=_scan(root, known, listings))
+        place = _Directory(descriptor=root, path="", listing=_scan(root, previous, listings))
         yield place
         pending.append((os.dup(root), "", [*place.listing.folders, *place.additional]))
         while pending:
@@ -263,7 +263,7 @@ def _walk(
                 continue
             try:
                 with _open_subdirectory(parent, name) as descriptor:
-                    place = _Directory(descriptor=descriptor, path=path, listing=_scan(descriptor, known, listings))
+                    place = _Directory(descriptor=descriptor, path=path, listing=_scan(descriptor, previous, listings))
                     yield place
                     if (skipped is not None or not place.listing.heads) and (place.listing.folders or place.additional):
                         pending.append((os.dup(descriptor), path, [*place.listing.folders, *place.additional]))
@@ -276,11 +276,11 @@ def _walk(
 
 
 def _scan(
-    descriptor: int, known: Mapping[tuple[int, int], _Listing], listings: dict[tuple[int, int], _Listing]
+    descriptor: int, previous: Mapping[tuple[int, int], _Listing], listings: dict[tuple[int, int], _Listing]
 ) -> _Listing:
     status = os.fstat(descriptor)
     key = (status.st_dev, status.st_ino)
-    listing = known.get(key)
+    listing = previous.get(key)
     if listing is None or listing.changed != status.st_ctime_ns:
         now = time.time_ns()
         with os.scandir(descriptor) as entries:
