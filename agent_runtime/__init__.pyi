@@ -41,6 +41,7 @@ from .core.events import CompletionWithdrawn as CompletionWithdrawn
 from .core.events import Ended as Ended
 from .core.events import Event as Event
 from .core.events import Faulted as Faulted
+from .core.events import Imported as Imported
 from .core.events import MessageInjected as MessageInjected
 from .core.events import MessageQueued as MessageQueued
 from .core.events import ModelAwaited as ModelAwaited
@@ -64,7 +65,6 @@ from .core.events import StepStarted as StepStarted
 from .core.events import Streamed as Streamed
 from .core.events import StreamReset as StreamReset
 from .core.events import Summarised as Summarised
-from .core.events import Told as Told
 from .core.events import ToolCalled as ToolCalled
 from .core.events import ToolProgressed as ToolProgressed
 from .core.events import ToolReturned as ToolReturned

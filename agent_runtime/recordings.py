@@ -240,7 +240,7 @@ async def replay_recording(
         recorded.append(waits)
     return Replayed(
         requests=provider.replayed,
-        left=provider.remaining,
+        remaining=provider.remaining,
         outcomes=tuple(outcomes),
         recorded=tuple(recorded),
         same_start=same,
@@ -262,7 +262,7 @@ class Replayed:
     """
 
     requests: int
-    left: int
+    remaining: int
     outcomes: tuple[Outcome, ...]
     recorded: tuple[Outcome, ...]
     same_start: bool
@@ -274,7 +274,7 @@ class Replayed:
         ends = [(each.status, each.summary) for each in self.outcomes] == [
             (each.status, each.summary) for each in self.recorded
         ]
-        return self.difference is None and not self.left and ends
+        return self.difference is None and not self.remaining and ends
 
 
 async def compare_recording(path: Path | str) -> Comparison:

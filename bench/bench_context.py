@@ -80,7 +80,7 @@ SERVICES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class SentRequest:
     """The tokens of one request: read from the cache, written to it, neither; and those of its reply."""
 
     read: int
@@ -143,7 +143,7 @@ async def _reading(size: int) -> Figure:
     opening = _prefix(exchanges[0])
     step = _prefix(exchanges[1]) - opening
     grown = [
-        Sent(read=opening + (n - 1) * step if n else 0, written=step if n else opening, plain=0, out=2)
+        SentRequest(read=opening + (n - 1) * step if n else 0, written=step if n else opening, plain=0, out=2)
         for n in range(READING_STEPS)
     ]
     return Figure(
@@ -181,7 +181,7 @@ async def _read_on(size: int, model: str) -> list[Exchange]:
     return exchanges
 
 
-def _cost(requests: Sequence[Sent], rate: Rate) -> float:
+def _cost(requests: Sequence[SentRequest], rate: Rate) -> float:
     return sum(each.cost(rate) for each in requests)
 
 
@@ -190,18 +190,18 @@ def _prefix(exchange: Exchange) -> int:
     return sum(estimate(text) for text in (exchange.request.system, *(m.text for m in exchange.request.messages)))
 
 
-def _ideal(exchanges: Sequence[Exchange]) -> list[Sent]:
+def _ideal(exchanges: Sequence[Exchange]) -> list[SentRequest]:
     """Every token of prompt and history is written once and read ever after; nothing else is sent."""
     sizes = [0, *map(_prefix, exchanges)]
     return [
-        Sent(read=before, written=after - before, plain=0, out=estimate(exchange.reply))
+        SentRequest(read=before, written=after - before, plain=0, out=estimate(exchange.reply))
         for exchange, (before, after) in zip(exchanges, itertools.pairwise(sizes), strict=True)
     ]
 
 
-def _ours(exchanges: Sequence[Exchange], service: Service) -> list[Sent]:
+def _ours(exchanges: Sequence[Exchange], service: Service) -> list[SentRequest]:
     """As it was really sent: what a request shares with the one before is read, a status is never cached."""
-    sent: list[Sent] = []
+    sent: list[SentRequest] = []
     held: tuple[str, ...] = ()
     for exchange in exchanges:
         texts = (exchange.request.system, *(message.text for message in exchange.request.messages))
@@ -210,7 +210,7 @@ def _ours(exchanges: Sequence[Exchange], service: Service) -> list[Sent]:
         status = estimate(exchange.request.status)
         written = total - read + (status if service.caches_unasked else 0)
         sent.append(
-            Sent(
+            SentRequest(
                 read=read if read >= _LEAST_CACHED else 0,
                 written=written if read >= _LEAST_CACHED else total,
                 plain=0 if service.caches_unasked else status,
@@ -226,13 +226,13 @@ def _histories(exchanges: Sequence[Exchange]) -> list[int]:
     return [sum(estimate(message.text) for message in exchange.request.messages) for exchange in exchanges]
 
 
-def _renewed(exchanges: Sequence[Exchange], service: Service) -> list[Sent]:
+def _renewed(exchanges: Sequence[Exchange], service: Service) -> list[SentRequest]:
     """The system prompt ends in the tree and a step counter, so nothing behind its fixed part is ever found again.
 
     In its favour: the fixed part is taken to be cached with either provider, though it sets no marks.
     """
     return [
-        Sent(
+        SentRequest(
             read=_CODEPILOT_PROMPT if step else 0,
             written=(_CODEPILOT_TREE + history if service.caches_unasked else 0) + (0 if step else _CODEPILOT_PROMPT),
             plain=0 if service.caches_unasked else _CODEPILOT_TREE + history,
@@ -242,11 +242,11 @@ def _renewed(exchanges: Sequence[Exchange], service: Service) -> list[Sent]:
     ]
 
 
-def _grown(exchanges: Sequence[Exchange], prompt: int, *, cached: bool) -> list[Sent]:
+def _grown(exchanges: Sequence[Exchange], prompt: int, *, cached: bool) -> list[SentRequest]:
     """A prompt of its own, then the same history, append-only, without a status."""
     sizes = [0, *(prompt + history for history in _histories(exchanges))]
     return [
-        Sent(
+        SentRequest(
             read=before if cached else 0,
             written=after - before if cached else 0,
             plain=0 if cached else after,

@@ -32,7 +32,7 @@ from agent_runtime import (
     Usage,
     pick_sandbox,
 )
-from agent_runtime.core.events import Told
+from agent_runtime.core.events import Imported
 from agent_runtime.providers.protocol import ToolCalling
 from bench.measure import Figure, percentile
 
@@ -106,7 +106,7 @@ def _steps(block: str, kind: str, past: int) -> tuple[float, float]:
         Path(work, "a.py").write_text("".join(f"x{i} = {i}\n" for i in range(40)))
         session: Session = InMemorySession() if kind == "memory" else FileSession("bench", session_dir=Path(directory))
         for number in range(past):
-            session.append(Told(role="user" if number % 2 == 0 else "assistant", text=f"Message {number}."))
+            session.append(Imported(role="user" if number % 2 == 0 else "assistant", text=f"Message {number}."))
         stamps = asyncio.run(_run(work, block, session))
     steps = [later - earlier for earlier, later in itertools.pairwise(stamps)]
     early, late = (percentile(part, 0.5) * 1000 for part in (steps[10:60], steps[-50:]))

@@ -18,6 +18,7 @@ from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.events import (
     Archived,
     Ended,
+    Imported,
     MessageInjected,
     Observed,
     Recorded,
@@ -28,7 +29,6 @@ from agent_runtime.core.events import (
     Shrunk,
     Started,
     Summarised,
-    Told,
     ToolReturned,
 )
 from agent_runtime.core.text import replace_surrogates
@@ -255,7 +255,7 @@ class Transcript:
                 self._add_reply(event)
             case MessageInjected():
                 self._add("user", notes.user_message(event.text), part=True)
-            case Told():
+            case Imported():
                 self._add(event.role, event.text, part=True)
             case Recovered():
                 self._add("user", event.text, part=True)

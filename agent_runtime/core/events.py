@@ -186,7 +186,7 @@ class MessageInjected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Imported:
     """A message of an imported history."""
 
     role: Role
@@ -357,7 +357,7 @@ Recorded = (
     | ToolReturned
     | Observed
     | MessageInjected
-    | Told
+    | Imported
     | Paused
     | Parked
     | Resumed

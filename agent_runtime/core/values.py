@@ -458,14 +458,14 @@ class Connection:
     port: int
     allowed: bool
     reason: str = ""
-    sent: int = 0
-    received: int = 0
+    sent_bytes: int = 0
+    received_bytes: int = 0
 
     @override
     def __str__(self) -> str:
         verdict = "allowed" if self.allowed else "refused"
         why = f": {self.reason}" if self.reason else ""
-        return f"{self.host or '?'}:{self.port} {verdict}, {self.sent} bytes out, {self.received} in{why}"
+        return f"{self.host or '?'}:{self.port} {verdict}, {self.sent_bytes} bytes out, {self.received_bytes} in{why}"
 
 
 @functools.cache

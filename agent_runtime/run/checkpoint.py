@@ -55,7 +55,7 @@ class SavedStep:
     """Run time so far."""
     log: str
     """`digest_log` the events before the pause."""
-    shown: dict[str, Plain]
+    output: dict[str, Plain]
     """Output of the step so far."""
     calls: dict[str, Plain]
     """State of the calls, from the transport."""

@@ -229,7 +229,7 @@ class Run:
             call=loop.calls.number + 1,
             seconds=self.state.clock.seconds,
             log=await asyncio.to_thread(digest_log, [*self.state.events]),
-            shown=loop.calls.output.to_plain(),
+            output=loop.calls.output.to_plain(),
             calls=calls,
             files={
                 "tracked": {**self.toolbox.files.tracked()},
@@ -255,7 +255,7 @@ class Run:
         self.toolbox.files.restore(files["tracked"])
         return StepCheckpoint(
             calls=saved.calls,
-            output=saved.shown,
+            output=saved.output,
             files=files["step"],
             call=saved.call,
             note=self._describe_losses(saved.terminals),

@@ -306,7 +306,7 @@ class Tunnel:
         self._host, self._port = "", 0
         self._is_open = False
         self._reason = "the proxy was closed"
-        self._transferred: dict[Literal["sent", "received"], int] = {"sent": 0, "received": 0}
+        self._transferred: dict[Literal["sent_bytes", "received_bytes"], int] = {"sent_bytes": 0, "received_bytes": 0}
 
     async def serve(self) -> None:
         """Handle the connection to its end; errors of either side do not escape."""
@@ -383,7 +383,10 @@ class Tunnel:
         clock = asyncio.get_running_loop().time
 
         async def pass_on(
-            reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Literal["sent", "received"], data: bytes
+            reader: asyncio.StreamReader,
+            writer: asyncio.StreamWriter,
+            way: Literal["sent_bytes", "received_bytes"],
+            data: bytes,
         ) -> None:
             while data or (data := await reader.read(_CHUNK)):
                 self._rules.budget.take(len(data))
@@ -396,8 +399,8 @@ class Tunnel:
 
         try:
             async with asyncio.timeout(idle) as limit, asyncio.TaskGroup() as both:
-                both.create_task(pass_on(self._client[0], upstream[1], "sent", first))
-                both.create_task(pass_on(upstream[0], self._client[1], "received", b""))
+                both.create_task(pass_on(self._client[0], upstream[1], "sent_bytes", first))
+                both.create_task(pass_on(upstream[0], self._client[1], "received_bytes", b""))
         except ExceptionGroup as group:
             # Whichever direction fails first takes the other one down.
             raise group.exceptions[0] from None

@@ -17,13 +17,13 @@ from typing import Any, Literal, TypedDict, TypeVar, cast, get_args, get_origin,
 
 from agent_runtime.core.errors import SessionDamagedError, SessionError, SessionNewerError
 from agent_runtime.core.events import (
+    Imported,
     MessageInjected,
     Observed,
     Recorded,
     Recovered,
     Replied,
     Started,
-    Told,
 )
 from agent_runtime.core.values import Plain, Status, append_requests, join_answers
 
@@ -258,15 +258,15 @@ def message_of(event: Recorded) -> ChatMessage | None:
             return {"role": "user", "content": join_answers(event.text, event.answers)}
         case Replied():
             return {"role": "assistant", "content": append_requests(event.text, event.requests)}
-        case Told(role=role, text=text):
+        case Imported(role=role, text=text):
             return {"role": role, "content": text}
         case _:
             return None
 
 
-def imported_events(messages: Iterable[object]) -> list[Told]:
+def imported_events(messages: Iterable[object]) -> list[Imported]:
     """Convert imported messages to events."""
-    events: list[Told] = []
+    events: list[Imported] = []
     for number, message in enumerate(messages, start=1):
         if not isinstance(message, Mapping):
             kind = type(message).__name__
@@ -276,11 +276,11 @@ def imported_events(messages: Iterable[object]) -> list[Told]:
             raise SessionError(f"message {number} has the role {role!r}; it must be 'user' or 'assistant'.")
         if not isinstance(content, str):
             raise SessionError(f"the content of message {number} is a {type(content).__name__}; it must be text.")
-        events.append(Told(role=role, text=content))
+        events.append(Imported(role=role, text=content))
     return events
 
 
-def new_messages(stored: Iterable[Recorded], events: Sequence[Told]) -> Sequence[Told] | None:
+def new_messages(stored: Iterable[Recorded], events: Sequence[Imported]) -> Sequence[Imported] | None:
     """Return the part of `events` after the stored messages; None if `events` does not continue them."""
     old_messages, messages = messages_of(stored), messages_of(events)
     return events[len(old_messages) :] if messages[: len(old_messages)] == old_messages else None

@@ -24,17 +24,18 @@ print(json.dumps(told), file=sys.stderr)
 _OURS = """
 import asyncio, json, sys, tempfile, time
 from agent_runtime import FileSession
-from agent_runtime.core.events import Told
+from agent_runtime.core.events import Imported
 told = {}
 async def saves(directory, length):
     session = FileSession(str(length), "bench", directory)
     for n in range(length):
-        session.append(Told(role="user", text="x" * (600 if n % 2 else 1500)))
+        session.append(Imported(role="user", text="x" * (600 if n % 2 else 1500)))
     await session.commit()
     taken = []
     for _ in range(20):
         begun = time.process_time()
-        session.append(Told(role="assistant", text="x" * 600)); session.append(Told(role="user", text="x" * 1500))
+        session.append(Imported(role="assistant", text="x" * 600))
+        session.append(Imported(role="user", text="x" * 1500))
         await session.commit()
         taken.append(time.process_time() - begun)
     session.close()

@@ -27,7 +27,7 @@ from pathlib import Path
 from bench.bench_delivery import SECRET
 from bench.service import variables
 from bench.soak.repositories import REPOSITORIES, Hostile
-from bench.soak.watching import Seen, Watched, watched
+from bench.soak.watching import Observation, Watched, watched
 from bot.domain.job import TRANSITIONS, JobState
 from bot.queue.engine import DurableEngine
 from bot.queue.store import JobStore
@@ -50,7 +50,7 @@ class Verdict:
 
     name: str
     states: Sequence[str]
-    usage: Seen
+    usage: Observation
     faults: Sequence[str]
 
     def row(self) -> str:

@@ -24,7 +24,7 @@ _PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Observation:
     """The most that was seen: seconds without an answer though there was a processor, bytes outside sandboxes."""
 
     silent: float
@@ -37,11 +37,11 @@ class Watched:
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
 
-    async def since(self) -> Seen:
+    async def since(self) -> Observation:
         """What was seen since the last call."""
         self._pipe.send("since")
         silent, memory = await asyncio.to_thread(self._pipe.recv)
-        return Seen(silent=silent, memory=memory)
+        return Observation(silent=silent, memory=memory)
 
 
 @asynccontextmanager

@@ -333,7 +333,7 @@ _ANOTHER_START = "note: the directory has changed since the recording, so a diff
 
 def replay_report(replay: Replayed) -> str:
     lines = [] if replay.same_start else [_ANOTHER_START]
-    total = replay.requests + replay.left
+    total = replay.requests + replay.remaining
     lines.append(f"{replay.requests} of {total} requests were made as recorded.")
     if replay.difference is not None:
         lines += ["", replay.difference]

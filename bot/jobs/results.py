@@ -222,8 +222,7 @@ class ResultDelivery:
         notes: tuple[str, ...],
         part: PartialChange | None,
     ) -> Ending:
-        context, assignment = self._context, self._assignment
-        is_done = outcome.status is Status.FINISHED
+        context, assignment, is_done = self._context, self._assignment, outcome.status is Status.FINISHED
         if isinstance(assignment.command, Plan) and is_done and context.can_ask:
             return await self._request_plan_approval(outcome)
         is_review = isinstance(assignment.command, Review) and is_done
@@ -254,7 +253,7 @@ class ResultDelivery:
             withheld=delivered.withheld.reason if delivered.withheld and can_publish else "",
             dry_run_note=delivered.dry_run_note,
             notes=(*assignment.grant.notes, *notes, *filter(None, [delivered.note])),
-            # What a run left that was not to change anything concerns nobody.
+            # Read-only commands report no files.
             files=sent.files if is_fix else (),
             commit_sha=delivered.commit_sha,
             commit_url=delivered.commit_url,

@@ -57,7 +57,7 @@ async def test_a_sandbox_binary_that_vanishes(
     program.write_text(f'#!/bin/sh\ncase "$*" in *" keeper "*) rm -f "$0";; esac\nexec {shutil.which("bwrap")} "$@"\n')
     program.chmod(0o755)
     monkeypatch.setattr(
-        bubblewrap, "find", lambda name, package: which(str(program) if name == "bwrap" else name, package)
+        bubblewrap, "which", lambda name, package: which(str(program) if name == "bwrap" else name, package)
     )
     limited(SandboxLimits(processes=40))
     bomb = acting(

@@ -123,7 +123,7 @@ async def test_the_same_change_pushed_by_a_person_leaves_nothing_to_publish(hub:
         theirs = push(stage, {"calc.py": FIXED_CALC})
         await stage.let_go(job_id)
         end = await stage.end_of(command)
-        assert "Somebody pushed the same change in the meantime" in end.status
+        assert "The same change was pushed in the meantime" in end.status
         assert hub.branches(stage.repo)["topic"] == theirs
         assert stage.bot_branches() == {}
 

@@ -102,7 +102,7 @@ async def test_a_recorded_run_replays_request_for_request_elsewhere_and_leaves_t
 ) -> None:
     found = await replayed(recording)
     assert found.difference is None
-    assert (found.requests, found.left, found.same_start) == (3, 0, True)
+    assert (found.requests, found.remaining, found.same_start) == (3, 0, True)
     assert [outcome.status for outcome in found.outcomes] == [Status.FINISHED, Status.ANSWERED]
     assert [outcome.summary for outcome in found.outcomes] == ["`plus` adds now.", ANSWER]
     assert found.is_same
@@ -135,7 +135,7 @@ async def test_another_start_is_told_and_shown_where_the_model_would_have_notice
     assert found.difference is not None
     assert "a - b" in found.difference
     assert "a * b" in found.difference
-    assert (found.requests, found.left) == (0, 3)
+    assert (found.requests, found.remaining) == (0, 3)
     assert found.outcomes[0].status is Status.FAILED
 
 
@@ -183,7 +183,7 @@ async def test_a_question_that_was_answered_is_answered_again_and_one_that_waite
             await runtime.resume(note="The second.")
     found = await replay_recording(path, work_dir=work_dir, sandbox=sandbox())
     assert found.outcomes[-1].status is outcome.status
-    assert (found.difference, found.left) == (None, questions - 1)
+    assert (found.difference, found.remaining) == (None, questions - 1)
 
 
 async def test_a_run_that_had_a_network_is_replayed_without_one(work_dir: Path, tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ async def test_pip_installs_a_package_from_an_index_on_the_list(tmp_path: Path) 
                 ("index.example", port),
                 ("files.index.example", port),
             }
-            assert all(each.allowed and each.received > 500 for each in whole.seen)
+            assert all(each.allowed and each.received_bytes > 500 for each in whole.seen)
         # An index needs the host of its files on the list as well; who looks on is told so.
         async with job(tmp_path / "half", hosts[0], ours=ours, settings=sandbox) as half:
             said = await half.run(install, 60)
@@ -283,7 +283,7 @@ async def test_a_job_gets_no_more_bytes_than_it_may(site: Site, tmp_path: Path) 
         # Nor does a new sandbox get it more.
         await each.shell.reset()
         assert "403 the limit of 150000 bytes is used up" in await each.attack(f"tunnel({target!r})")
-        assert sum(one.sent + one.received for one in each.seen) <= 150_000
+        assert sum(one.sent_bytes + one.received_bytes for one in each.seen) <= 150_000
 
 
 async def test_too_many_connections_end_the_network_and_the_job_is_told(site: Site, tmp_path: Path) -> None:

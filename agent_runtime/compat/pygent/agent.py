@@ -32,7 +32,7 @@ from agent_runtime.compat.pygent.models import (
 from agent_runtime.compat.pygent.runtime import Runtime
 from agent_runtime.compat.pygent.tools import DEFAULT, Tools, registered_name
 from agent_runtime.core.errors import SandboxError, SettingsError, UsageError
-from agent_runtime.core.events import Event, Observed, StepStarted, Told
+from agent_runtime.core.events import Event, Imported, Observed, StepStarted
 from agent_runtime.core.values import Outcome, Status, Usage
 from agent_runtime.policy.policy import Policy, RunLimits
 from agent_runtime.processes.spawn import LoopThread
@@ -222,7 +222,7 @@ class Agent:
         if outcome.status is Status.TIMEOUT:
             self._timed_out = f"[timeout after {max_time:g}s]"
         if self._timed_out:
-            self._session.append(Told(role="user", text=self._timed_out))
+            self._session.append(Imported(role="user", text=self._timed_out))
         self._refresh()
         self._save()
         self.usage += outcome.usage

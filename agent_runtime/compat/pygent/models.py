@@ -20,7 +20,7 @@ from agent_runtime.compat.pygent.tools import ENDING, Tools, registered_name
 from agent_runtime.context.transcript import estimate_message
 from agent_runtime.context.transcript import render_messages as conversation
 from agent_runtime.core.errors import AgentError, ModelError, SessionError, SettingsError, ToolError
-from agent_runtime.core.events import Ended, MessageInjected, Observed, Recorded, Recovered, Replied, Started, Told
+from agent_runtime.core.events import Ended, Imported, MessageInjected, Observed, Recorded, Recovered, Replied, Started
 from agent_runtime.core.values import Outcome, Status, Task, ToolAnswer, ToolRequest, Usage
 from agent_runtime.processes.spawn import LoopThread, run_in_daemon_thread
 from agent_runtime.providers.catalog import provider_for
@@ -420,7 +420,7 @@ def history_of(events: Iterable[Recorded], name_of: Callable[[str], str]) -> lis
                 ]
                 if text:
                     told.append({"role": "system", "content": text})
-            case Told(role=role, text=text):
+            case Imported(role=role, text=text):
                 told.append({"role": "system", "content": text} if role == "user" else Message("assistant", text))
             case Recovered(text=text):
                 told.append({"role": "system", "content": text})
@@ -465,7 +465,7 @@ def events_of(history: Sequence[object], registered: Callable[[str], str]) -> li
             step = 0
             events.append(Started(task=Task(goal=text), opening=text))
         elif number:
-            events.append(Told(role="user", text=text))
+            events.append(Imported(role="user", text=text))
     if answers:
         events.append(Observed(step=step, text="", ok=True, answers=tuple(answers)))
     if any(isinstance(each, Started) for each in events):

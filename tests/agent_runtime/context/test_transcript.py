@@ -23,6 +23,7 @@ from agent_runtime.context.transcript import (
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.events import (
     Archived,
+    Imported,
     MessageInjected,
     Paused,
     Recorded,
@@ -32,7 +33,6 @@ from agent_runtime.core.events import (
     Shrunk,
     Started,
     Summarised,
-    Told,
 )
 from agent_runtime.core.values import IMAGE_TOKENS, PendingCall, ToolAnswer, ToolRequest, Usage
 from agent_runtime.prompts import notes
@@ -83,7 +83,11 @@ def test_roles_alternate_and_words_are_kept() -> None:
 
 
 def test_a_history_from_elsewhere_is_told_and_begins_with_the_user() -> None:
-    log: list[Recorded] = [Told(role="assistant", text="hello"), Told(role="user", text="hi"), started("a", "do a")]
+    log: list[Recorded] = [
+        Imported(role="assistant", text="hello"),
+        Imported(role="user", text="hi"),
+        started("a", "do a"),
+    ]
     assert roles_and_texts(log) == [
         ("user", "[The beginning of this conversation is not kept.]"),
         ("assistant", "hello"),
@@ -180,8 +184,8 @@ EVENT: st.SearchStrategy[Recorded] = st.one_of(
             replace(replied("n"), requests=(ToolRequest(id="c", name="read_file", arguments="{}"),)),
             replace(observed(""), answers=(ToolAnswer(id="c", text="read", ok=True),)),
             MessageInjected(step=1, text="m"),
-            Told(role="user", text="u"),
-            Told(role="assistant", text="a"),
+            Imported(role="user", text="u"),
+            Imported(role="assistant", text="a"),
         ]
     ),
     TASK.map(lambda task: Archived(task=task, summary="s")),

@@ -173,7 +173,7 @@ def test_narrowing_never_adds_anything(operator: set[str], wanted: set[str]) -> 
 
 
 def test_a_connection_fits_on_a_line() -> None:
-    assert str(Connection(host="a.example", port=443, allowed=True, sent=5, received=7)) == (
+    assert str(Connection(host="a.example", port=443, allowed=True, sent_bytes=5, received_bytes=7)) == (
         "a.example:443 allowed, 5 bytes out, 7 in"
     )
     assert str(Connection(host="", port=0, allowed=False, reason="no")) == "?:0 refused, 0 bytes out, 0 in: no"

@@ -231,7 +231,7 @@ async def test_a_signature_that_is_none_is_refused(start: Callable[..., AsyncRun
         {"kind": "Started", "task": {"goal": 1, "quotes": 7}, "opening": "x"},
         {"kind": "Ended", "outcome": {"status": ["x"]}},
         {"kind": "Shrunk", "tasks": [{}], "outputs": "ab"},
-        {"kind": "Told", "role": ["user"], "text": "x"},
+        {"kind": "Imported", "role": ["user"], "text": "x"},
         {"kind": ["Replied"]},
     ],
 )

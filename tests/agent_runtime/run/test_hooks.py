@@ -25,7 +25,7 @@ _NOT_ANNOUNCED = {
     events.Revealed,
     events.Shrunk,
     events.Summarised,
-    events.Told,
+    events.Imported,
     events.ToolsListed,
 }
 

@@ -136,8 +136,8 @@ async def test_a_listed_host_is_reached_over_tls(tmp_path: Path) -> None:
         await close(writer)
         done = await running.last()
         assert done.allowed
-        assert done.sent > 3_000_000
-        assert done.received > 3_000_000
+        assert done.sent_bytes > 3_000_000
+        assert done.received_bytes > 3_000_000
         assert running.lookups == ["a.example"]
 
 
@@ -242,7 +242,7 @@ async def test_only_tls_to_the_very_host_passes(first: bytes, why: str) -> None:
         assert await reader.read(-1) == bytes([21, 3, 3, 0, 2, 2, 49])  # the alert "access denied"
         await close(writer)
         done = await running.last()
-        assert (done.allowed, done.sent) == (False, 0)
+        assert (done.allowed, done.sent_bytes) == (False, 0)
         assert why in done.reason
     assert not got
 
@@ -270,9 +270,9 @@ async def test_no_more_bytes_pass_than_may() -> None:
         received = len(await reader.read(-1))
         await close(writer)
         done = await running.last()
-        assert done.received == received
-        assert done.sent == len(hello)
-        assert done.sent + done.received <= 200_000
+        assert done.received_bytes == received
+        assert done.sent_bytes == len(hello)
+        assert done.sent_bytes + done.received_bytes <= 200_000
         assert done.reason == "the limit of 200000 bytes is used up"
         assert "403 the limit of 200000 bytes is used up" in await running.refusal(target)
 

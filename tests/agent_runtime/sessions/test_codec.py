@@ -86,7 +86,7 @@ def test_what_is_no_plain_data_is_refused_when_it_is_recorded() -> None:
             "opening": "",
         },
         {"kind": "Ended", "outcome": {"status": "ascended", "usage": {}, "pending": None}},
-        {"kind": "Told", "role": "narrator", "text": "x"},
+        {"kind": "Imported", "role": "narrator", "text": "x"},
     ],
 )
 def test_what_only_a_newer_version_knows_is_said_to_be_newer(line: object) -> None:
@@ -122,7 +122,7 @@ def test_a_field_with_a_default_may_be_left_out() -> None:
         b'{"kind":"Observed","step":1',
         b'{"kind":"Observed","step":1}',
         b'{"kind":"Ended","outcome":3}',
-        b'{"kind":"Told","role":7,"text":"x"}',
+        b'{"kind":"Imported","role":7,"text":"x"}',
         b'{"kind":"Parked","reason":"x","files":["x"]}',
         b'{"kind":"Shrunk","tasks":[true]}',
         b'{"kind":7}',

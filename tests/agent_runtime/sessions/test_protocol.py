@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 
 from agent_runtime.core.errors import SessionError, SessionInUseError
-from agent_runtime.core.events import Observed, Recorded, Recovered, Replied, Told
+from agent_runtime.core.events import Imported, Observed, Recorded, Recovered, Replied
 from agent_runtime.core.values import ToolRequest, Usage
 from agent_runtime.sessions.codec import decode, encode
 from agent_runtime.sessions.file import FileSession
@@ -229,7 +229,7 @@ async def test_a_session_whose_holder_was_killed_is_free_at_once(store: Store) -
 def test_messages_that_were_saved_are_loaded(session: InMemorySession) -> None:
     session.save(HELLO)
     assert session.load() == HELLO
-    assert session.events == [Told(role="user", text="hello\0\ud800"), Told(role="assistant", text="")]
+    assert session.events == [Imported(role="user", text="hello\0\ud800"), Imported(role="assistant", text="")]
 
 
 def test_saving_more_adds_what_is_new(session: InMemorySession) -> None:

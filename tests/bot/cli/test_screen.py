@@ -66,7 +66,7 @@ def a_call(preview: str, *, kind: str = "permission", reason: str = "you asked",
     )
 
 
-class Shown:
+class Display:
     """A screen, and what stands on it."""
 
     def __init__(self, *, terminal: bool = False) -> None:
@@ -86,23 +86,23 @@ class Shown:
 
 
 def test_words_appear_as_they_come_and_a_call_starts_a_line_of_its_own() -> None:
-    text = Shown().after(Streamed(text="Looking "), Streamed(text="first."), called(), returned())
+    text = Display().after(Streamed(text="Looking "), Streamed(text="first."), called(), returned())
     assert text == "Looking first.\n● Running `pytest -q` ✓ 1.2 s\n"
 
 
 def test_a_failed_call_shows_the_end_of_what_it_said() -> None:
     output = "\n".join(f"line {number}" for number in range(1, 10))
-    text = Shown().after(called(), returned(ok=False, text=output))
+    text = Display().after(called(), returned(ok=False, text=output))
     assert text == "● Running `pytest -q` ✗ 1.2 s\n" + "".join(f"  line {n}\n" for n in range(4, 10))
 
 
 def test_progress_stands_between_a_call_and_its_result() -> None:
-    text = Shown().after(called(), ToolProgressed(number=1, tool="execute", text="half"), returned(label="Running"))
+    text = Display().after(called(), ToolProgressed(number=1, tool="execute", text="half"), returned(label="Running"))
     assert text == "● Running `pytest -q`\n  half\n  Running ✓ 1.2 s\n"
 
 
 def test_long_lines_are_left_in_one_piece() -> None:
-    assert Shown().after(Streamed(text="x" * 100 + "\n")) == "x" * 100 + "\n"
+    assert Display().after(Streamed(text="x" * 100 + "\n")) == "x" * 100 + "\n"
 
 
 @pytest.mark.parametrize(
@@ -118,23 +118,23 @@ def test_long_lines_are_left_in_one_piece() -> None:
     ],
 )
 def test_what_else_happens_is_said_in_a_line(event: Event, told: str) -> None:
-    assert Shown().after(event) == told
+    assert Display().after(event) == told
 
 
 def test_a_reply_that_broke_off_is_told_once() -> None:
     waits = ModelAwaited(reason="HTTP 529", seconds=3)
-    assert Shown().after(waits, StreamReset(attempt=2), StreamReset(attempt=3)).count("\n") == 2
+    assert Display().after(waits, StreamReset(attempt=2), StreamReset(attempt=3)).count("\n") == 2
 
 
 def test_colour_is_for_terminals_only() -> None:
     events = (Streamed(text="Looking."), called(), returned())
-    assert "\x1b[" in Shown(terminal=True).after(*events)
-    assert "\x1b" not in Shown().after(*events)
+    assert "\x1b[" in Display(terminal=True).after(*events)
+    assert "\x1b" not in Display().after(*events)
 
 
 def test_what_waits_is_shown_whole_with_a_coloured_diff() -> None:
     preview = "--- a.py\n+++ a.py\n@@ -1 +1 @@\n-old\n+new"
-    plain, coloured = Shown(), Shown(terminal=True)
+    plain, coloured = Display(), Display(terminal=True)
     for shown in (plain, coloured):
         shown.screen.show_call(a_call(preview, reason="the agent file asks"))
     assert plain.text.splitlines() == [
@@ -144,25 +144,25 @@ def test_what_waits_is_shown_whole_with_a_coloured_diff() -> None:
     ]
     assert "\x1b[31m  -old" in coloured.text
     assert "\x1b[32m  +new" in coloured.text
-    long = Shown()
+    long = Display()
     long.screen.show_call(a_call("\n".join(f"+{number}" for number in range(5000))))
     assert "  +4999\n" in long.text
 
 
 def test_what_can_be_answered_is_said() -> None:
-    shown = Shown()
+    shown = Display()
     shown.screen.show_choices(a_call("", command="make"))
     assert shown.text == "y = yes, once · a = always, for the command `make` · n [why] = no\n"
 
 
 def test_a_question_is_asked_in_its_own_words() -> None:
-    shown = Shown()
+    shown = Display()
     shown.screen.show_call(a_call("", kind="question", reason="Which port?"))
     assert shown.text == "\n? Which port?\n"
 
 
 def test_the_end_says_what_it_took_and_which_files_were_written() -> None:
-    shown = Shown()
+    shown = Display()
     usage = Usage(requests=2, input_tokens=1000, cached_tokens=200, output_tokens=34, cost_usd=0.01234)
     patched = "[write_file] 'a.py' updated (3 bytes, 1 lines). Version x.\n[write_file] \"it's\" deleted."
     shown.after(
@@ -179,7 +179,7 @@ def test_the_end_says_what_it_took_and_which_files_were_written() -> None:
 
 
 def test_the_files_are_those_of_one_run() -> None:
-    shown = Shown()
+    shown = Display()
     shown.after(
         returned(tool="write_file", text="[write_file] 'a.py' written (3 bytes, 1 lines). Version x."),
         Started(task=Task(goal="x"), opening="x"),
@@ -189,7 +189,7 @@ def test_the_files_are_those_of_one_run() -> None:
 
 
 def test_a_summary_that_was_the_prose_of_the_last_reply_is_not_shown_twice() -> None:
-    shown = Shown(terminal=True)
+    shown = Display(terminal=True)
     shown.after(StepStarted(step=1, max_steps=2), Streamed(text="It is "), StreamReset(attempt=2))
     shown.after(Streamed(text="All "), Streamed(text="done.\n"))
     shown.screen.show_end(Outcome(status=Status.FINISHED, summary="All done.", steps=1))
@@ -198,7 +198,7 @@ def test_a_summary_that_was_the_prose_of_the_last_reply_is_not_shown_twice() -> 
 
 def test_a_completion_stands_at_the_end_of_a_terminal() -> None:
     outcome = Outcome(status=Status.FINISHED, summary="All **done**:\n\n* one\n* two\x1b[2K", steps=1)
-    terminal, pipe = Shown(terminal=True), Shown()
+    terminal, pipe = Display(terminal=True), Display()
     for shown in (terminal, pipe):
         shown.screen.show_end(outcome)
     assert "All \x1b[1mdone\x1b[0m:" in terminal.text
@@ -209,8 +209,8 @@ def test_a_completion_stands_at_the_end_of_a_terminal() -> None:
 def test_a_block_that_failed_with_a_call_is_not_told_twice() -> None:
     fault = Faulted(error="Traceback\nRuntimeError: no")
     step = StepStarted(step=1, max_steps=2)
-    assert "RuntimeError" not in Shown().after(step, called(), returned(ok=False, text="no"), fault)
-    assert "RuntimeError" in Shown().after(step, called(), returned(ok=False, text="no"), step, fault)
+    assert "RuntimeError" not in Display().after(step, called(), returned(ok=False, text="no"), fault)
+    assert "RuntimeError" in Display().after(step, called(), returned(ok=False, text="no"), step, fault)
 
 
 def test_many_files_are_counted() -> None:
@@ -224,11 +224,11 @@ def test_an_unknown_price_is_said() -> None:
 
 def test_nothing_that_comes_from_the_model_moves_the_cursor_or_hides() -> None:
     hostile = "ls\x1b[2K\x1b[1A\x08\x9b1m \u202eevil\u200b"
-    text = Shown(terminal=True).after(Streamed(text=hostile))
+    text = Display(terminal=True).after(Streamed(text=hostile))
     assert "\x1b[2K" not in text
     assert "\x9b" not in text
     assert r"ls\x1b[2K\x1b[1A\x08\x9b1m \u202eevil\u200b" in text
-    shown = Shown()
+    shown = Display()
     shown.screen.show_call(a_call(f"$ {hostile}"))
     assert r"$ ls\x1b[2K" in shown.text
 
@@ -329,7 +329,7 @@ DONE = Outcome(status=Status.FINISHED, summary="Done.")
 
 def found(*, left: int = 0, now: Outcome = DONE, same_start: bool = True, difference: str | None = None) -> Replayed:
     return Replayed(
-        requests=2, left=left, outcomes=(now,), recorded=(DONE,), same_start=same_start, difference=difference
+        requests=2, remaining=left, outcomes=(now,), recorded=(DONE,), same_start=same_start, difference=difference
     )
 
 

@@ -484,7 +484,7 @@ async def test_a_run_is_recorded_replayed_and_compared_like_any_other(
         await runtime.run("Do it")
     replayed = await replay_recording(tmp_path / "run.jsonl", work_dir=recorder.agent.work_dir, sandbox=sandbox)
     assert replayed.difference is None
-    assert (replayed.requests, replayed.left) == (2, 0)
+    assert (replayed.requests, replayed.remaining) == (2, 0)
     assert [each.summary for each in replayed.outcomes] == ["Done."]
     compared = await compare_recording(tmp_path / "run.jsonl")
     assert (compared.requests, compared.differences) == (2, ())
