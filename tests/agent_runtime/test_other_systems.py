@@ -31,7 +31,7 @@ for module, name in ((os, "O_PATH"), (os, "pidfd_open"), (os, "pipe2"), (signal,
     delattr(module, name)
 confined.PATH_ONLY = os.O_RDONLY | os.O_CLOEXEC
 from agent_runtime.terminals import processes
-processes.KNOWN = False
+processes.HAS_PROC = False
 sys.platform = "darwin"
 """
 _ALONE = ("bwrap", "--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "--die-with-parent", "--")
