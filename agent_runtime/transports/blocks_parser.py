@@ -384,7 +384,7 @@ def expected_writes(code: str) -> tuple[ExpectedWrite, ...]:
     certain = True
     for node in _statements(tree.body):
         calls = _direct_writes(node)
-        if any(_start_position(call) < _end_position(before) for before, call in pairwise(calls)):
+        if any((call.lineno, call.col_offset) < _end_position(before) for before, call in pairwise(calls)):
             return ()  # one within the other
         certain = certain and (not writes or _is_harmless(node))
         for call in calls:
@@ -461,10 +461,6 @@ def _direct_writes(node: ast.AST) -> list[ast.Call]:
         if isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id == WRITE
     ]
     return sorted(calls, key=_end_position)
-
-
-def _start_position(call: ast.Call) -> tuple[int, int]:
-    return call.lineno, call.col_offset
 
 
 def _end_position(call: ast.Call) -> tuple[int, int]:
