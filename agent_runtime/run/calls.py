@@ -86,7 +86,8 @@ class Calls:
         try:
             await asyncio.sleep(0)  # a listener may have stopped the run
             if refusal is not None:
-                raise _with_note(refusal, planned.on_decline())
+                note = planned.on_decline()
+                raise ToolError(f"{refusal}\n{note}", kind=refusal.kind, value=refusal.value) if note else refusal
             with traced(f"execute_tool {tool}", {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}):
                 result = await entry.apply(planned, partial(self._report_progress, self.number, tool))
         except ToolError as error:
@@ -144,10 +145,6 @@ class Calls:
                 ended=time.time(),
             )
         )
-
-
-def _with_note(refusal: ToolError, note: str) -> ToolError:
-    return ToolError(f"{refusal}\n{note}", kind=refusal.kind, value=refusal.value) if note else refusal
 
 
 def clip_value(value: Plain) -> Plain:

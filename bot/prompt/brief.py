@@ -18,7 +18,7 @@ from agent_runtime import Image, Quote, Task
 from bot.ci_logs.failed_run import FailedJob, FailedRun, Remark, Step
 from bot.domain.commands import Ask, BareCommand, Command, Explain, Fix, Plan, Review, Test, Work
 from bot.domain.grammar import parse_command
-from bot.domain.job import Job, LineRange, OriginKind
+from bot.domain.job import InputValue, Job, LineRange, OriginKind
 from bot.prompt.sanitize import clean, clean_code, clean_line, clip, image_sources, remove_invisible, visible_images
 
 BUDGET = 60_000
@@ -202,14 +202,7 @@ def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[Q
     first = (
         ("commented lines", 4_000, [_lines(lines)])
         if lines
-        else (
-            "values of the workflow's inputs",
-            4_000,
-            [
-                Quote(source=_name(value.source), text=clean(value.text, limit=_BODY_CHARS))
-                for value in job.origin.values
-            ],
-        )
+        else ("values of the workflow's inputs", 4_000, [_input_value(value) for value in job.origin.values])
     )
     kinds: tuple[tuple[str, int, Iterable[Quote]], ...] = (
         first,
@@ -292,6 +285,10 @@ def _lines(lines: LineRange) -> Quote:
     side = "after the change" if lines.side == "RIGHT" else "before the change"
     place = f"{_name(lines.path)}{_line_range(lines.start_line, lines.line)}, {side}, at commit {lines.commit_sha[:10]}"
     return Quote(source="the lines that the request is about", text=f"{place}\n\n{hunk}")
+
+
+def _input_value(value: InputValue) -> Quote:
+    return Quote(source=_name(value.source), text=clean(value.text, limit=_BODY_CHARS))
 
 
 def _line_range(first: int | None, last: int | None) -> str:
