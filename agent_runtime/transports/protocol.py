@@ -64,7 +64,7 @@ class TransportSession(Protocol):
     def prose_finishes(self) -> bool:
         """Whether a reply of prose alone finishes a task."""
 
-    def mismatch_message(self, problems: str, left: int) -> str:
+    def mismatch_message(self, problems: str, attempts_left: int) -> str:
         """Return the message to the model about a completion that does not match the output schema."""
 
     def failure_message(self, code: FormatCode, count: int) -> str: ...

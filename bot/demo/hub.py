@@ -56,12 +56,12 @@ class HubOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _EarlierHub:
-    """The values of an earlier hub's settings file; `others` are a person's additions."""
+    """The values of an earlier hub's settings file; `variables` are a person's additions."""
 
     secret: str = ""
     key: str = ""
     port: int = 0
-    others: Mapping[str, object] = field(default_factory=dict)
+    variables: Mapping[str, object] = field(default_factory=dict)
 
 
 async def serve_hub(options: HubOptions, say: Callable[[str], None]) -> None:
@@ -94,7 +94,7 @@ async def serve_hub(options: HubOptions, say: Callable[[str], None]) -> None:
                     hub.add_collaborator(repo, login, role)
                 key = (options.settings or Path(directory)) / "app.pem"
                 if options.settings:
-                    _write(options.settings, hub, app, earlier.others)
+                    _write(options.settings, hub, app, earlier.variables)
                 else:
                     _write_private(key, app.private_key_pem)
                 for line in _guide(options, hub, app, repos, installation=installation, key=key):
@@ -177,8 +177,8 @@ def _read(folder: Path) -> _EarlierHub:
         keys = yaml.safe_load(file.read_text(encoding="utf-8"))
         # Another App's settings have another number.
         secret, port = {_APP_ID: keys["webhook_secret"]}[keys["app_id"]], urlsplit(keys["server_url"]).port
-        others = {name: value for name, value in keys.items() if name not in _OWN_KEYS}
-        return _EarlierHub(secret=str(secret), key=key.read_text(encoding="ascii"), port=port or 0, others=others)
+        variables = {name: value for name, value in keys.items() if name not in _OWN_KEYS}
+        return _EarlierHub(secret=str(secret), key=key.read_text(encoding="ascii"), port=port or 0, variables=variables)
     except FileNotFoundError as error:
         if file.exists() or key.exists():
             raise BotError(f"{error.filename} is missing. Remove {folder}, or choose another --settings.") from error
@@ -187,7 +187,7 @@ def _read(folder: Path) -> _EarlierHub:
         raise BotError(f"{file} is not from `codepilot hub`. Remove {folder}, or choose another --settings.") from error
 
 
-def _write(folder: Path, hub: LocalHub, app: App, others: Mapping[str, object]) -> None:
+def _write(folder: Path, hub: LocalHub, app: App, variables: Mapping[str, object]) -> None:
     address = urlsplit(app.webhook_url)
     keys = {
         "app_id": app.id,
@@ -197,7 +197,7 @@ def _write(folder: Path, hub: LocalHub, app: App, others: Mapping[str, object]) 
         "api_url": hub.api_url,
         "data_dir": str((folder / "data").resolve()),
         **({"host": "127.0.0.1", "port": address.port or 80} if address.hostname in _LOOPBACK else {}),
-        **others,
+        **variables,
     }
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -412,7 +412,7 @@ async def _submodule_paths(git: Git, blob: str | None) -> set[bytes]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedChanges:
     files: tuple[CarriedFile, ...] = ()
-    gone: tuple[bytes, ...] = ()
+    removed: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -444,7 +444,7 @@ def read_changes(
                 raise _too_large()
             changed = baseline.changed_ns(path, entry.stamp)
             files.append(CarriedFile(path=path, mode=entry.mode, content=content, changed=changed))
-    return CarriedChanges(files=tuple(files), gone=removed)
+    return CarriedChanges(files=tuple(files), removed=removed)
 
 
 def write_changes(root: Path, carried: CarriedChanges) -> dict[bytes, tuple[Stamp, int]]:
@@ -455,7 +455,7 @@ def write_changes(root: Path, carried: CarriedChanges) -> dict[bytes, tuple[Stam
     """
     restored = dict[bytes, tuple[Stamp, int]]()
     with open_root(root) as folder:
-        for path in carried.gone:
+        for path in carried.removed:
             _remove(folder, path)
         for file in carried.files:
             try:

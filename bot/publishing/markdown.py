@@ -161,8 +161,8 @@ def _escape_inline(text: str, allowed: Allowlist) -> str:
     return _LINE_COMMAND.sub(r"\1\\/", _join(escaped, _escape_active(text[position:], allowed)))
 
 
-def _join(left: str, right: str) -> str:
-    return f"{left} {right}" if left.endswith("`") and right.startswith("`") else left + right
+def _join(first: str, second: str) -> str:
+    return f"{first} {second}" if first.endswith("`") and second.startswith("`") else first + second
 
 
 def _code_spans(text: str) -> Iterator[tuple[int, int]]:

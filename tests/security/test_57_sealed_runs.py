@@ -108,7 +108,7 @@ def test_a_link_that_set_up_has_left_is_not_followed(tmp_path: Path) -> None:
         write_changes(
             root,
             CarriedChanges(
-                files=(CarriedFile(path=b"src/new", mode="100644", content=b"x", changed=0),), gone=(b"src/kept",)
+                files=(CarriedFile(path=b"src/new", mode="100644", content=b"x", changed=0),), removed=(b"src/kept",)
             ),
         )
     write_changes(root, CarriedChanges(files=(CarriedFile(path=b"leaf", mode="100755", content=b"new", changed=0),)))

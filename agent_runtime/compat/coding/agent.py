@@ -1,8 +1,6 @@
 """`CodingAgent` of llm-coding-agent: a coding agent on one directory with a model of the `llm` package.
 
-Runs are those of this library's `AsyncRuntime`. Callbacks of the program run in the thread that called `run`
-(`CallerThread`). Responses are stored in the database of `llm` (`History`), and the command `llm code` asks on the
-terminal before a call is made (`TerminalApproval`).
+Runs are those of `AsyncRuntime`; callbacks run in the caller's thread (`CallerThread`).
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ from agent_runtime.sandbox.select import SandboxName
 T = TypeVar("T")
 Model = llm.models._BaseModel  # noqa: SLF001 - llm has no public name for what `get_model` gives
 Approve = Callable[[llm.Tool | None, llm.ToolCall], object]
-"""Says whether a call may be made; a text is a refusal, and the model reads why."""
+"""Decides whether a call may be made; a text is a refusal with its reason."""
 _NO_LIMIT = 100_000
 _LONGEST_SECONDS = 24 * 3600.0
 _DECLINED = "Cancelled: the user declined this call"
@@ -59,12 +57,8 @@ class CodingAgent:
     Callbacks run in the thread that called `run`.
 
     Attributes:
-        model: the model.
-        tools: its tools.
-        root: the directory that it works in.
         approve: see `__init__`; may be changed between runs.
-        conversation: what was said, as `llm` keeps it.
-        db: see `__init__`.
+        conversation: as `llm` keeps it.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - the documented signature
@@ -84,27 +78,23 @@ class CodingAgent:
         *,
         sandbox: SandboxName = "auto",
     ) -> None:
-        """Get ready; nothing is sent or started yet.
+        """Prepare; nothing is sent or started yet.
 
         Args:
-            model: a model's id or alias, or a model; None for that of `conversation`, else the default of `llm`.
-            root: the directory to work in.
-            approve: whether a call that writes or runs something may be made: True for each, a function that is given
-                the tool and the call, or None to pause the run until `resume`.
-            chain_limit: how many replies of the model one run may act on; 0 for no bound.
-            system: further words for the system prompt.
-            key: goes before the key that `llm` would find.
-            options: of the model, as it calls them.
-            disabled_tools: names of tools that the model does not get.
-            on_text: given the model's text as it comes.
-            on_tool: given each call that was made, with its result.
-            conversation: one to go on with.
-            db: a database of `llm`, in which each response is kept once it is complete.
+            model: an id, an alias or a model; by default that of `conversation`, else the default of `llm`.
+            approve: for calls that write or run something: True approves each, a function decides, None pauses the run
+                until `resume`.
+            chain_limit: replies of one run that may act; 0 for no bound.
+            system: additional words for the system prompt.
+            key: takes precedence over the key that `llm` would find.
+            on_text: called with the model's text as it comes.
+            on_tool: called with each finished call.
+            db: a database of `llm` for complete responses.
             sandbox: see `CodingTools`.
 
         Raises:
-            SandboxError: no sandbox of this kind works on this machine.
-            SettingsError: the root is no directory, the model calls no tools, or there is no such tool to disable.
+            SandboxError: no such sandbox works on this machine.
+            SettingsError: the root is no directory, the model calls no tools, or a disabled tool is unknown.
             llm.UnknownModelError: there is no such model.
             ValueError: the model has no such options.
         """
@@ -150,13 +140,11 @@ class CodingAgent:
         self._runtime.hooks.register(EventType.PERMISSION_REQUEST, self._decide, by_arguments=True)
 
     def __enter__(self) -> Self:
-        """Enter; see `close`."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close."""
         self.close()
 
     def set_model(self, model: str | Model) -> None:
@@ -174,7 +162,7 @@ class CodingAgent:
         self.model = self.conversation.model = found
 
     def system_prompt(self) -> str:
-        """What the model is told before everything else."""
+        """The system prompt."""
         sandbox = self._runtime.agent.sandbox
         text = Template(files(__package__).joinpath("system_prompt.md").read_text(encoding="utf-8")).substitute(
             root=self.root, platform=platform.system(), seen=sandbox.inner_path(self.root), level=sandbox.level
@@ -213,7 +201,7 @@ class CodingAgent:
         return self._see(lambda: self._runtime.resume(approve=approve, note="" if approve else _DECLINED))
 
     def close(self) -> None:
-        """End what commands have left running, and give everything back; idempotent."""
+        """End running commands and release all resources; idempotent."""
         if not self.tools._loop.stopped:  # noqa: SLF001 - the same
             self._caller.run(self._runtime.close)
         self.tools.close()
@@ -223,12 +211,12 @@ class CodingAgent:
         return None if self.db is None else History(self.db)
 
     async def _keep(self, response: llm.Response) -> None:
-        """Keep a response, in the thread to which the database belongs."""
+        """Store a response, in the database's thread."""
         if self._history is not None:
             await self._caller.ask(self._history.record, response)
 
     def _see(self, work: Callable[[], Coroutine[Any, Any, Outcome]]) -> AgentResult:
-        """See one leg of a run to its end."""
+        """Run one leg to its end."""
         with lease_of(self.root):
             self._turn.begin()
             outcome = self._caller.run(work)
@@ -256,7 +244,7 @@ class CodingAgent:
             self._caller.tell(self._on_tool, *told)
 
     async def _decide(self, *, tool: str, pending: PendingCall, **_: object) -> bool | str | None:
-        """Whether a call may be made; None for nobody who can tell."""
+        """Return the decision about a call; None without an approver."""
         approved: object = self._answers.get(_shape(tool, pending.args))
         if approved is None and self.approve is True:
             return True
@@ -288,13 +276,10 @@ class AgentResult:
     """The outcome of one `run` or `resume`.
 
     Attributes:
-        text: the model's final answer; while the run is paused or at its limit, what it has said so far.
-        tool_calls: each call with its result, in order; the result of a declined one has a `llm.CancelToolCall` as its
-            `exception`.
+        text: the final answer, or the text so far.
+        tool_calls: with results; a declined one has a `llm.CancelToolCall` as its `exception`.
         paused: whether calls wait for `resume`.
-        pending_tool_calls: those that do.
         hit_limit: whether `chain_limit` ended the run.
-        usage: what the model calls used.
     """
 
     text: str
@@ -306,7 +291,7 @@ class AgentResult:
 
 
 def _policy(steps: int) -> Policy:
-    """A policy that asks before each call that writes or runs something, and has no other bound than the steps."""
+    """Return a policy that asks before each write and command."""
     why = "it writes or runs something"
     return Policy(
         rules=tuple(Rule(decision="ask", tool=f"{PREFIX}{name}", reason=why) for name in MUTATING),
@@ -322,18 +307,13 @@ def _found(model: str | Model | None) -> Model:
 
 
 def _shape(tool: str, arguments: Mapping[str, object]) -> str:
-    """A call, for comparing."""
     return json.dumps([tool, arguments], sort_keys=True)
 
 
 class CallerThread:
-    """The thread in which an embedder waits: its callbacks run there, where its own objects belong.
-
-    A database connection, for one, may be used by one thread only; and who types on the terminal must be heard there.
-    """
+    """The thread in which an embedder waits: callbacks run there, where its database and its terminal belong."""
 
     def __init__(self, loop: LoopThread) -> None:
-        """Run coroutines on `loop`."""
         self._loop = loop
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._interrupted = False
@@ -363,8 +343,6 @@ class CallerThread:
         return future.result()
 
     def tell(self, callback: Callable[..., object], *args: object) -> None:
-        """Call `callback` soon, in its turn."""
-
         def call() -> None:
             if not self._interrupted:
                 callback(*args)
@@ -372,7 +350,7 @@ class CallerThread:
         self._calls.put(call)
 
     async def ask(self, callback: Callable[..., T], *args: object) -> T:
-        """Call `callback`, and wait for its answer; cancelled where the caller has been interrupted."""
+        """Call `callback` and return its answer; cancelled if the caller is interrupted."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
 
@@ -395,22 +373,20 @@ def _give(answer: asyncio.Future[T], said: T) -> None:
 class History(LogStore):
     """The log of one conversation.
 
-    `LogStore` hashes and looks up the whole conversation for every response. This one remembers which messages it has
-    stored: messages that are the same objects are not looked at again.
+    `LogStore` hashes the whole conversation for every response; this one remembers the stored messages by identity.
     """
 
     def __init__(self, db: Database) -> None:
-        """Bring the database's tables up to date."""
         super().__init__(db)  # type: ignore[no-untyped-call]  # llm leaves it untyped
         self._stored: dict[tuple[str | None, int], tuple[Message, str]] = {}
 
     def begin(self, conversation_id: str, prompt: str) -> None:
-        """Name a conversation, if it is new, after its first prompt."""
+        """Name a new conversation after its first prompt."""
         name = " ".join(prompt.split())
         self.ensure_thread(conversation_id, name if len(name) <= _NAME_CHARS else f"{name[: _NAME_CHARS - 1]}…")
 
     def record(self, response: llm.Response) -> None:
-        """Keep a response; nothing of it is kept if that fails."""
+        """Store a response in one transaction."""
         try:
             self.log(response)
         except BaseException:
@@ -433,28 +409,23 @@ class History(LogStore):
 
 
 class TerminalApproval:
-    """Approves calls of a session: those that were allowed before, and those that the user says yes to.
-
-    Attributes:
-        approve_all: whether nothing is asked.
-    """
+    """Approvals on the terminal, remembered for the session."""
 
     def __init__(self, allow: tuple[str, ...] = (), *, approve_all: bool = False) -> None:
         """Begin a session.
 
         Args:
-            allow: commands that need no question, e.g. `pytest*`: a `*` at the end stands for any further arguments.
-            approve_all: whether nothing is asked.
+            allow: commands without a question, e.g. `pytest*`: a `*` at the end stands for any further arguments.
 
         Raises:
-            SettingsError: one of them is no pattern of commands.
+            SettingsError: a pattern is invalid.
         """
         self.approve_all = approve_all
         self._writes = False
         self._patterns = tuple(_pattern(each) for each in allow)
 
     def __call__(self, tool: llm.Tool | None, call: llm.ToolCall) -> bool | str:  # noqa: ARG002 - what CodingAgent calls
-        """Whether a call may be made; a text says why not."""
+        """Return True, or the reason of a refusal."""
         command = call.arguments.get("command") if call.name == f"{PREFIX}execute_command" else None
         pending = None
         if isinstance(command, str):  # as the rules of this runtime know a command
@@ -490,11 +461,7 @@ class TerminalApproval:
 
 
 def _pattern(text: str) -> str:
-    """A pattern of commands as llm-coding-agent writes it, in this runtime's form.
-
-    Raises:
-        SettingsError: it is none.
-    """
+    """Convert llm-coding-agent's command pattern to this runtime's form."""
     text = text.strip()
     plain = text.rstrip("*").rstrip()
     if not plain.partition(" ")[0].strip("*"):

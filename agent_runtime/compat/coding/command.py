@@ -22,10 +22,10 @@ _SHOWN_CHARS = 120
 
 
 class _Session:
-    """One session: an agent, who approves its calls, and what it has used.
+    """A session: an agent, its approvals and its usage.
 
     Attributes:
-        failed: whether the newest turn could not be ended.
+        failed: whether the newest turn failed.
     """
 
     def __init__(self, agent: CodingAgent, approval: TerminalApproval, chain_limit: int) -> None:
@@ -36,7 +36,7 @@ class _Session:
         self._used = Usage()
 
     def take(self, line: str) -> bool:
-        """Take what the user typed; gives whether the session goes on."""
+        """Handle a line; return whether the session goes on."""
         word, _, rest = line.partition(" ")
         match word:
             case "":
@@ -185,7 +185,6 @@ def code(  # noqa: PLR0913, PLR0917 - an option each
 
 
 def _show_call(call: llm.ToolCall, result: llm.ToolResult) -> None:
-    """Show a call that was made, and the first line of what came of it."""
     arguments = ", ".join(f"{key}={value!r}" for key, value in call.arguments.items())
     first = result.output.partition("\n")[0]
     told = f"\n> {call.name.removeprefix(PREFIX)}({_short(arguments)}) -> {_short(first)}"
@@ -199,13 +198,11 @@ def _short(text: str) -> str:
 
 @llm.hookimpl
 def register_commands(cli: click.Group) -> None:
-    """Add `llm code`."""
     cli.add_command(code, name="code")
 
 
 @llm.hookimpl
 def register_tools(register: Callable[[type[llm.Toolbox]], None]) -> None:
-    """Add the toolbox."""
     from agent_runtime.compat.coding.tools import CodingTools  # noqa: PLC0415 - the same
 
     register(CodingTools)

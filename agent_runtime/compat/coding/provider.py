@@ -39,10 +39,9 @@ _NOT_MADE = "Cancelled: the session ended before this call was made"
 
 
 class ConversationProvider:
-    """Asks the model that a conversation has at the moment; each reply becomes a response of the conversation.
+    """A provider that answers with a conversation's current model; each reply becomes a response of the conversation.
 
-    System prompt and tools are the caller's; a request's own `system`, `tools` and `status` are not sent. What is sent
-    goes on as one conversation, and is stored once.
+    System prompt and tools are the caller's; a request's own `system`, `tools` and `status` are not sent.
     """
 
     sees_images = False
@@ -57,15 +56,11 @@ class ConversationProvider:
         key: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Go on with a conversation; nothing is sent yet.
+        """Continue a conversation; nothing is sent yet.
 
         Args:
-            conversation: with what was said so far.
-            tools: those that the model gets, by name.
-            system: gives the system prompt.
-            done: called with each response once it is complete.
-            key: goes before the key that `llm` would find.
-            options: of the model, as it calls them.
+            done: called with each complete response.
+            key: takes precedence over the key that `llm` would find.
         """
         self._conversation = conversation
         self._tools = tools
@@ -85,16 +80,13 @@ class ConversationProvider:
 
     @property
     def model(self) -> str:
-        """The model's id, as `llm` knows it."""
         return self._conversation.model.model_id
 
     @property
     def tool_calling(self) -> ToolCalling:
-        """Always by the service's own calls."""
         return "preferred"
 
     def reply(self, request: Request) -> AsyncGenerator[Chunk]:
-        """Answer one request; see `Provider.reply`."""
         model = self._conversation.model
         service = ModelService(
             name="llm",
@@ -105,8 +97,7 @@ class ConversationProvider:
         )
         return ModelOptions().retry.run(lambda: self._attempt(request, service), service)
 
-    async def close(self) -> None:
-        """Nothing to give back: plugins keep their connections to themselves."""
+    async def close(self) -> None: ...
 
     async def _attempt(self, request: Request, service: ModelService) -> AsyncGenerator[Piece]:
         joiner, broken = BlockJoiner(), ""
@@ -139,7 +130,7 @@ class ConversationProvider:
         yield ReplyEnd(stop="stop", usage=load_prices().with_cost(self.model, usage), reasoning=response.id)
 
     def _asked(self, request: Request) -> llm.Response:
-        """The response to a request, not begun yet."""
+        """Return the response to a request, before its start."""
         *earlier, last = request.messages
         system = self._system()
         if not self._first or self._first[0].parts != [TextPart(text=system)]:
@@ -163,7 +154,7 @@ class ConversationProvider:
         )
 
     def _told(self, message: Message, previous: Message | None) -> list[Said]:
-        """A message as `llm` has it; the same objects each time, so that their hashes are worked out once."""
+        """Return a message in the form of `llm`; the same object each time, so that it is hashed once."""
         key = (message, previous)
         if key not in self._said:
             given = self._responses.get(message.reasoning)
@@ -188,7 +179,6 @@ class ConversationProvider:
         return self._said[key]
 
     def _told_last(self, message: Message, previous: Message | None) -> tuple[list[llm.ToolResult], str | None]:
-        """The results and the text of a message of the user's."""
         asked: dict[str, llm.ToolCall] = {}
         if previous:
             # With the ids that the model gave them, where it was asked here.
@@ -211,12 +201,12 @@ class ConversationProvider:
 
 
 class Turn:
-    """Collects the calls that a model asks for, from the events of a run.
+    """The calls of a run, matched with their results.
 
     Attributes:
-        texts: what the model has said beside its calls.
-        made: the calls that were made or declined, each with its result, as far as known; those of one leg of a run.
-        declined: whether the call that returns next was declined.
+        texts: the model's text beside its calls.
+        made: finished or declined calls of one leg.
+        declined: whether the next returning call was declined.
     """
 
     def __init__(self) -> None:
@@ -228,21 +218,20 @@ class Turn:
 
     @property
     def pending(self) -> list[llm.ToolCall]:
-        """The calls of the newest reply that nothing came of yet."""
+        """The newest reply's calls without a result."""
         return [*self._open]
 
     def begin(self) -> None:
-        """Begin with a leg of a run; calls that wait stay."""
         self.texts, self.made, self._earlier = [], [], 0
 
     def asked(self, tool: str, args: Mapping[str, object]) -> llm.ToolCall | None:
-        """The open call that is made with these arguments, maybe shortened, or else the next one of the tool."""
+        """Return the open call with these arguments, maybe shortened, else the tool's next one."""
         calls = [each for each in self._open if each.name == tool]
         alike = (each for each in calls if args in (each.arguments, clip_value(each.arguments)))
         return next(alike, calls[0] if calls else None)
 
     def take(self, event: Event) -> Made | None:
-        """Take an event; gives the call that was made, if it reports one."""
+        """Handle an event; return the call that it completes."""
         match event:
             case Replied(text=text, requests=requests):
                 if text.strip():
@@ -277,7 +266,7 @@ class Turn:
 
 
 def call_of(request: ToolRequest) -> llm.ToolCall:
-    """A call as `llm` has it; arguments that are no JSON object are none."""
+    """Return a call in the form of `llm`; invalid arguments are left out."""
     arguments: Any = {}
     with suppress(ValueError):  # the model is told so, as the answer
         arguments = json.loads(request.arguments or "{}")

@@ -37,7 +37,7 @@ from agent_runtime.workspace.files import MAX_BYTES, StagedFile, Workspace, appl
 from agent_runtime.workspace.overlay import Overlay
 
 PREFIX = "CodingTools_"
-"""What the names of the tools begin with, as models know them."""
+"""The prefix of the tools' names."""
 MUTATING = ("write_file", "edit_file", "execute_command")
 NAMES = ("read_file", "list_files", "search_files", *MUTATING)
 _NOISE = frozenset({"node_modules", "__pycache__"})
@@ -77,13 +77,11 @@ class CodingTools(llm.Toolbox):  # type: ignore[no-untyped-call]  # llm leaves i
         self._loop = LoopThread("CodingTools", owner=self, finalizer=self._actions.close)
 
     def __enter__(self) -> Self:
-        """Enter; see `close`."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close."""
         self.close()
 
     def read_file(self, path: str, offset: int = 0, limit: int = 2000) -> str:
@@ -139,7 +137,7 @@ class CodingTools(llm.Toolbox):  # type: ignore[no-untyped-call]  # llm leaves i
         return self._perform("execute_command", command=command, timeout=timeout)
 
     def close(self) -> None:
-        """End what commands have left running, and give everything back; idempotent."""
+        """End running commands and release all resources; idempotent."""
         self._loop.stop()
 
     def _perform(self, name: str, **args: Any) -> str:  # noqa: ANN401 - whatever the tool takes
@@ -165,19 +163,12 @@ class CodingActions:
     stub_types: ClassVar[str] = ""
 
     def __init__(self, root: Path, sandbox: SandboxName) -> None:
-        """Get ready; no program is started yet.
-
-        Args:
-            root: the directory.
-            sandbox: the kind of sandbox that commands run in.
-        """
         self.root = root
         self._kind = sandbox
         self._logs = OutputLogs()
         self._commands = Commands(lambda: self.sandbox, root, self._logs)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the method of that name
-        """A tool by the name that models know it by."""
         if name.startswith(PREFIX) and name.removeprefix(PREFIX) in NAMES:
             return getattr(self, name.removeprefix(PREFIX))
         raise AttributeError(name)
@@ -350,7 +341,6 @@ class CodingActions:
         return _told(ended(report, timeout=seconds))
 
     async def close(self) -> None:
-        """End everything that was started, and give everything back; idempotent."""
         await self._commands.close()
         if "_search" in self.__dict__:
             self._search.close()
@@ -359,11 +349,7 @@ class CodingActions:
         self._logs.close()
 
     def _directory(self, path: str) -> str:
-        """What the names of files in a directory begin with.
-
-        Raises:
-            ToolError: there is no such directory.
-        """
+        """Return the prefix of the names in a directory."""
         if not self._workspace.is_directory(path):
             raise ToolError(f"{path} is not a directory", kind="NotADirectoryError")
         canonical = self._workspace.resolve(path)
@@ -377,11 +363,6 @@ class CodingActions:
         return numbered(path, text, offset, limit)
 
     def _written(self, path: str, content: str) -> FileWrite:
-        """A write of a whole file.
-
-        Raises:
-            ToolError: it cannot be written there.
-        """
         files = Overlay(self._workspace)
         old = files.read_text_or_none(path)
         told = f"Wrote {len(content.encode(errors='replace'))} bytes to {path}"
@@ -389,11 +370,6 @@ class CodingActions:
         return _write(files.resolve(path), old.data if old else None, Text(content), told, unread=unread)
 
     def _edited(self, path: str, old_string: str, new_string: str, replace_all: bool = False) -> FileWrite:  # noqa: FBT001, FBT002 - as `edit_file`
-        """A replacement in a file, whose line endings and encoding stay.
-
-        Raises:
-            ToolError: it cannot be made.
-        """
         if not old_string or old_string == new_string:
             why = "old_string and new_string are identical" if old_string else "old_string is empty; use write_file"
             raise ToolError(why, kind="ValueError")
@@ -421,7 +397,6 @@ class CodingActions:
         return _write(files.resolve(path), data, new, replaced(path, old, new, count))
 
     def _unread(self, write: FileWrite) -> dict[str, int]:
-        """The size of a file that is replaced without having been read: no text, or very large."""
         path = write.canonical
         return {path: self._workspace.size(path)} if write.change.unread and self._workspace.exists(path) else {}
 
@@ -440,7 +415,7 @@ def _told(text: str) -> ToolResult:
 
 
 def _is_noise(directory: str, path: str) -> bool:
-    """Whether a file beneath a directory is hidden there, or one that programs have generated."""
+    """Whether a file is hidden or generated."""
     return any(part.startswith(".") or part in _NOISE for part in path.removeprefix(f"{directory}/").split("/"))
 
 
@@ -465,11 +440,7 @@ def _write(canonical: str, old: bytes | None, new: Text, told: str, *, unread: b
 
 
 def numbered(path: str, text: Text, offset: int, limit: int) -> str:
-    """Some lines of a file as `cat -n` shows them, and how many more there are.
-
-    Raises:
-        ToolError: there are no such lines.
-    """
+    """Return some lines as `cat -n` shows them, and the number of the rest."""
     if offset < 0 or limit < 1:
         raise ToolError(f"offset={offset}, limit={limit}: offset must be at least 0, limit at least 1")
     if not text.count:
@@ -492,14 +463,6 @@ def numbered(path: str, text: Text, offset: int, limit: int) -> str:
 
 
 def replaced(path: str, old: Text, new: Text, count: int) -> str:
-    """A replacement that was made, with its diff.
-
-    Args:
-        path: of the file.
-        old: the file before.
-        new: the file after.
-        count: how often the old string was replaced.
-    """
     head = f"Made {count} replacement{'' if count == 1 else 's'} in {path}:\n--- {path} (before)\n+++ {path} (after)"
     if len(old.raw) + len(new.raw) <= _LIGHT_CHARS:
         return f"{head}\n{unified_text(old.lines, new.lines, _DIFF_CHARS)}"
@@ -513,11 +476,7 @@ def replaced(path: str, old: Text, new: Text, count: int) -> str:
 
 
 def ended(report: CommandReport, *, timeout: float) -> str:
-    """How a command ended: its output, and its exit code in the last line.
-
-    Raises:
-        ToolError: it was stopped before it ended; the text has what it wrote.
-    """
+    """Render the end of a command: its output, and its exit code in the last line."""
     if report.status == "completed" or (report.status == "restarted" and report.exit_code is not None):
         notes = [f"({report.note})"] if report.note else []
         if report.log is not None:

@@ -318,21 +318,17 @@ class SpeakingProvider:
 
     @property
     def model(self) -> str:
-        """The model's name."""
         return self._model().model
 
     @property
     def sees_images(self) -> bool:
-        """Whether the model sees."""
         return self._model().sees_images
 
     @property
     def tool_calling(self) -> ToolCalling:
-        """Always by tool calls."""
         return "preferred"
 
     async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
-        """Answer one request; see `Provider.reply`."""
         messages = self._as_told(request.messages)
         asked = Request(system=self._system(), messages=tuple(messages), tools=self._tools.declared())
         said, calls, stops = list[str](), 0, False
@@ -361,7 +357,6 @@ class SpeakingProvider:
         """Leave the model open: the agent closes it."""
 
     def name_of(self, registered: str) -> str:
-        """The name of a tool as the model knows it."""
         return next((name for name in self._tools.functions if registered_name(name) == registered), registered)
 
     def _outer_message(self, message: MessageProtocol) -> MessageProtocol:
@@ -375,15 +370,12 @@ class SpeakingProvider:
 
 
 class Growing(Generic[A, B]):
-    """Gives what a function makes of each item. An item that is the same object as the last time is not asked again."""
-
     def __init__(self, function: Callable[[A], B]) -> None:
-        """Map with `function`."""
         self._function = function
         self._known: list[tuple[A, B]] = []
 
     def __call__(self, items: Sequence[A]) -> list[B]:
-        """What the function makes of each item."""
+        """Map the items; an item that is the same object as last time keeps its result."""
         known = self._known
         same = next((at for at, (old, new) in enumerate(zip(known, items, strict=False)) if old[0] is not new), None)
         del known[min(len(items), len(known)) if same is None else same :]
@@ -474,11 +466,6 @@ def events_of(history: Sequence[object], registered: Callable[[str], str]) -> li
 
 
 def _said(number: int, entry: object) -> tuple[str, str]:
-    """The role and the text of a message.
-
-    Raises:
-        SessionError: it is none.
-    """
     told = as_dict(entry) if isinstance(entry, Message | Mapping) else {}
     role, text = told.get("role"), told.get("content")
     if role not in {"system", "user", "assistant", "tool"} or not isinstance(text, str | None):
@@ -490,18 +477,17 @@ def _said(number: int, entry: object) -> tuple[str, str]:
 
 
 class HistoryFile:
-    """A JSON file with a history. It is replaced as a whole, so that a crash leaves the old one or the new one."""
+    """A JSON file with a history, replaced atomically."""
 
     def __init__(self, path: Path) -> None:
-        """Keep a history at `path`."""
         self.path = path.expanduser().resolve()
         self._texts = Growing[Entry, str](lambda entry: json.dumps(as_dict(entry)))
 
     def load(self) -> list[object]:
-        """What it holds; nothing if there is no file.
+        """Return the history; empty without a file.
 
         Raises:
-            SessionError: it cannot be read, or holds something else. It is left as it is.
+            SessionError: the file cannot be read, or is invalid. It is left as it is.
         """
         if not self.path.exists():
             return []
@@ -515,11 +501,6 @@ class HistoryFile:
         return history
 
     def save(self, history: Sequence[Entry]) -> None:
-        """Replace what it holds. An entry that is the same object as in the last save, but for the first, is the same.
-
-        Raises:
-            SessionError: it cannot be written.
-        """
         system = json.dumps(as_dict(history[0])) if history else ""
         data = f"[{', '.join([system, *self._texts(history[1:])])}]".encode()
         try:
@@ -531,17 +512,12 @@ class HistoryFile:
 
 
 def load_config(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """Read settings from a TOML file, and set the environment variables for those that have none yet.
+    """Read settings from a TOML file, by default `pygent.toml` and `~/.pygent.toml`, and set the missing variables.
 
-    Args:
-        path: the file; None for `pygent.toml` here and `~/.pygent.toml`, where they exist. `initial_files` of a
-            `pygent.toml` that was not named, which a clone may have brought, must lie in its directory.
-
-    Returns:
-        The settings.
+    `initial_files` of a `pygent.toml` that was not named, which a clone may have brought, must lie in its directory.
 
     Raises:
-        SettingsError: a file cannot be read, or is not TOML; or names files outside the directory.
+        SettingsError: a file is unreadable, no TOML, or names files outside the directory.
     """
     config: dict[str, Any] = {}
     files = [each.expanduser() for each in _DEFAULT_FILES] if path is None else [Path(path)]
@@ -569,11 +545,6 @@ def load_config(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
 
 
 def _require_inside(files: str | None, *, key: str = "") -> None:
-    """Refuse files outside the current directory.
-
-    Raises:
-        SettingsError: there is one.
-    """
     here = Path.cwd().resolve()
     for name in filter(None, (each.strip() for each in (files or "").split(os.pathsep))):
         # As `Runtime.upload_file` reads a name; links in the directory itself could lead to its neighbours.
@@ -585,12 +556,10 @@ def _require_inside(files: str | None, *, key: str = "") -> None:
 
 
 def _joined(value: object) -> str | None:
-    """Several values in one variable."""
     return os.pathsep.join(map(str, value)) if isinstance(value, list) else value if isinstance(value, str) else None
 
 
 def variable(name: str) -> str | None:
-    """The variable `PYGENT_name`; None where it is empty or missing."""
     return os.environ.get(f"PYGENT_{name}") or None
 
 
@@ -600,11 +569,6 @@ def service_key() -> tuple[str | None, str | None]:
 
 
 def number(name: str) -> float | None:
-    """The variable `PYGENT_name` as a number.
-
-    Raises:
-        SettingsError: it is none.
-    """
     text = variable(name)
     try:
         return None if text is None else float(text)
@@ -613,16 +577,10 @@ def number(name: str) -> float | None:
 
 
 def default_persona() -> Persona:
-    """As whom an agent works that is given no persona."""
     return Persona(variable("PERSONA_NAME") or "Pygent", variable("PERSONA") or "a sandboxed coding assistant.")
 
 
 def task_personas() -> list[Persona]:
-    """As whom delegated tasks work, by turns.
-
-    Raises:
-        SettingsError: `PYGENT_TASK_PERSONAS_JSON` is no list of objects with a name.
-    """
     if (text := variable("TASK_PERSONAS_JSON")) is not None:
         try:
             return [Persona(each["name"], each.get("description", "")) for each in json.loads(text)]

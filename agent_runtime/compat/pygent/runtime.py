@@ -35,13 +35,11 @@ _MOST_FILES, _MOST_BYTES, _FILE_BYTES = 50_000, 1024**3, 256 * 1024**2
 class Runtime:
     """A directory to work in. Commands run in a sandbox that sees only that directory and has no network.
 
-    Without a sandbox that works on this machine commands are refused; they never run on the machine itself, unless
-    `sandbox="local"` says so.
+    Without a working sandbox commands are refused, unless `sandbox="local"`.
 
     Attributes:
-        base_dir: the directory.
-        image: the image that containers are made of.
-        task_depth: how deep this workspace is in delegated tasks.
+        image: of containers.
+        task_depth: the workspace's depth in delegated tasks.
         is_private: whether no other program knows the directory.
     """
 
@@ -94,18 +92,15 @@ class Runtime:
                 log.warning("The initial file %r does not exist, so it was not copied into %s.", name, self.base_dir)
 
     def __enter__(self) -> Self:
-        """Enter; see `cleanup`."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Clean up."""
         self.cleanup()
 
     @property
     def use_docker(self) -> bool:
-        """Whether commands run in a container."""
         return self.sandbox_kind == "docker" or (self.sandbox_kind == "auto" and self._level == "docker")
 
     @cached_property
@@ -206,12 +201,7 @@ class Runtime:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the workspace for one agent's run.
-
-        Raises:
-            SettingsError: the lock on a directory that was named cannot be made.
-            UsageError: another agent works there.
-        """
+        """Lock the workspace for one agent's run."""
         with ExitStack() as stack:
             if not self.is_private:  # the lock leaves a file behind for each directory
                 stack.enter_context(lease_of(self.base_dir))
@@ -222,12 +212,11 @@ class Runtime:
             yield
 
     def stop_commands(self) -> None:
-        """End everything that commands have started."""
         if not self._loop.stopped:
             self._loop.run(self._commands.close)
 
     def cleanup(self) -> None:
-        """End everything, and remove the workspace, unless it was named; idempotent."""
+        """End all commands and remove an unnamed workspace; idempotent."""
         with ExitStack() as stack:
             if not self._persistent:
                 stack.callback(shutil.rmtree, self.base_dir, ignore_errors=True)
@@ -239,7 +228,7 @@ class Runtime:
 
     @property
     def _level(self) -> str:
-        """What protects this machine; empty where nothing does, and so no command runs."""
+        """Return the protection of this machine; empty without one, when no command runs."""
         try:
             return self.sandbox.level
         except SandboxError:  # files need none
@@ -247,19 +236,13 @@ class Runtime:
 
 
 def copy(source: Workspace, name: str, target: Workspace, dest: str) -> None:
-    """Copy a file, or all files of a directory, over what stands at `dest`; a file into a directory that does.
+    """Copy a file, or all files of a directory, over `dest`; a file into an existing directory.
 
-    A link is copied as the file that it leads to. Links that lead out of the source or to directories are left out, and
-    so is what is no file, and a git directory.
-
-    Args:
-        source: the directory to copy from.
-        name: of the file or directory in it.
-        target: the directory to copy to.
-        dest: what the copy is called there.
+    A link is copied as its target. Links out of the source or to directories, special files and git directories are
+    left out.
 
     Raises:
-        ToolError: it is too large, or cannot be written there.
+        ToolError: the source is too large, or cannot be written.
     """
     if target.is_directory(dest) and not source.is_directory(name):
         dest = f"{dest}/{PurePath(name).name}"
@@ -277,7 +260,7 @@ def copy(source: Workspace, name: str, target: Workspace, dest: str) -> None:
 
 
 def _files(source: Workspace, name: str) -> Iterator[str]:
-    """What follows `name` in the path of each file: nothing for a file itself."""
+    """Return the rest of each file's path after `name`; empty for a file itself."""
     if not source.is_directory(name):
         yield ""
         return

@@ -61,13 +61,10 @@ class TaskManager:
         """Start nothing yet.
 
         Args:
-            agent_factory: makes an agent, given the persona, if it takes one; by default an `Agent`.
-            max_tasks: how many may be under way at once; by default `PYGENT_MAX_TASKS`, else 3.
-            personas: by default `PYGENT_TASK_PERSONAS_JSON`, `PYGENT_TASK_PERSONAS`, or the one of all agents.
-            on_event: called with each event of a task, with the task's id.
-
-        Raises:
-            SettingsError: a variable cannot be read.
+            agent_factory: makes an agent of a persona; by default an `Agent`.
+            max_tasks: by default `PYGENT_MAX_TASKS`, else 3.
+            personas: by default of the variables `PYGENT_TASK_PERSONAS_JSON` and `PYGENT_TASK_PERSONAS`.
+            on_event: called with each event and the task's id.
         """
         most = number("MAX_TASKS") if max_tasks is None else max_tasks
         self.max_tasks = _MAX_TASKS if most is None else int(most)
@@ -89,22 +86,17 @@ class TaskManager:
         task_timeout: float | None = None,
         persona: Persona | str | None = None,
     ) -> str:
-        """Begin a task in a workspace of its own, with the parent's kind of sandbox.
+        """Start a task in a workspace of its own, with the parent's kind of sandbox; return its id.
 
         Args:
-            prompt: what is to be done.
-            parent_rt: the workspace of the delegating agent.
-            files: files and directories that are copied from there; by default none.
-            parent_depth: how deep the delegating agent itself is in tasks.
-            step_timeout: seconds that a step may take; by default `PYGENT_STEP_TIMEOUT`, else 300.
-            task_timeout: seconds that the task may take; by default `PYGENT_TASK_TIMEOUT`, else 1200.
-            persona: as whom the agent works, or the name of one of `personas`; by default they take turns.
-
-        Returns:
-            The task's id.
+            files: to copy from the parent's workspace.
+            parent_depth: the delegating agent's depth in tasks.
+            step_timeout: seconds; by default `PYGENT_STEP_TIMEOUT`, else 300.
+            task_timeout: seconds; by default `PYGENT_TASK_TIMEOUT`, else 1200.
+            persona: or the name of one of `personas`; by default they take turns.
 
         Raises:
-            RuntimeError: too many tasks are under way, or a task may not delegate.
+            RuntimeError: too many tasks run, or a task may not delegate.
             SandboxError: there is no sandbox for commands.
             SettingsError: a variable is no number.
             FileNotFoundError: there is no such file in the parent's workspace.
@@ -160,7 +152,7 @@ class TaskManager:
                 self._starting -= 1
 
     def status(self, task_id: str) -> str:
-        """How a task is getting on: `running`, `finished`, `timeout after 60s`, `error: …`, or how else it ended."""
+        """Return a task's state: `running`, `finished`, `timeout after 60s`, `error: …`, or another ending."""
         return self.tasks[task_id].status if task_id in self.tasks else f"Task {task_id} not found"
 
     def result(self, task_id: str) -> TaskStatus:
@@ -219,16 +211,6 @@ class TaskManager:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegatedTask:
-    """A task.
-
-    Attributes:
-        id: names it.
-        agent: who works on it.
-        timeout: seconds that it may take.
-        children: the child run that it is.
-        loop: where that is seen to its end.
-    """
-
     id: str
     agent: Any
     timeout: float
@@ -237,12 +219,12 @@ class DelegatedTask:
 
     @property
     def result(self) -> TaskStatus:
-        """How it is getting on, what it used and changed."""
+        """The task's state, usage and changes."""
         return self.children.status(self.id)
 
     @property
     def status(self) -> str:
-        """How it is getting on, in a few words."""
+        """The task's state in a few words."""
         outcome = self.result.outcome
         if outcome is None:
             return "running"
@@ -258,12 +240,9 @@ class DelegatedTask:
 
     @property
     def thread(self) -> DelegatedTask:
-        """What `join` waits for."""
         return self
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until it has ended, or for so many seconds."""
-
         async def wait() -> None:
             await asyncio.wait([asyncio.ensure_future(self.children.wait(self.id))], timeout=timeout)
 
@@ -279,14 +258,12 @@ class _Child:
         self._runtime: Runtime | None = None
 
     def begin(self, described: CoreAgent, _task: str, told: Callable[[Event], None]) -> _Child:
-        """Take its workspace and listener."""
         self._work_dir = described.work_dir
         if isinstance(self._agent, Agent):
             self._agent.listeners.append(told)
         return self
 
     def prepare(self) -> None:
-        """Give the agent a runtime on its workspace; blocks."""
         self._runtime = self._agent.runtime = Runtime(
             image=self._parent.image, workspace=self._work_dir, sandbox=self._parent.sandbox_kind, initial_files=[]
         )
@@ -294,7 +271,6 @@ class _Child:
         self._runtime.is_private = True
 
     async def go(self) -> None:
-        """Let it begin."""
         self._ready.set()
 
     async def run(self, task: CoreTask, *, facts: Sequence[str]) -> Outcome:  # noqa: ARG002 - the interface of all children
@@ -328,24 +304,19 @@ class _Child:
         return outcome if isinstance(outcome, Outcome) else Outcome(status=Status.FINISHED)
 
     async def resume(self, *, approve: bool | None, note: str, request_id: str | None) -> Outcome:  # noqa: ARG002 - the same
-        """Refuse: nothing of it ever waits for a person."""
         raise UsageError("The task waits for nothing.")
 
     @property
     def usage(self) -> Usage:
-        """What its model calls have used."""
         return self._agent.usage if isinstance(self._agent, Agent) else Usage()
 
     def send_message(self, message: str, *, id: str) -> None:  # noqa: A002, ARG002 - the same
-        """Refuse: an agent of this kind reads messages only when it is called."""
         raise UsageError("A task of this kind takes no messages.")
 
     def abort(self) -> None:
-        """Stop it."""
         self._stop.set()
 
     async def close(self) -> None:
-        """Give back all but its workspace."""
         if isinstance(self._agent, Agent):
             await asyncio.to_thread(self._agent.close)
         if self._runtime is not None:
@@ -361,14 +332,11 @@ class _Caller:
         self._task, self._told = task, told
 
     def new_task_id(self) -> str:
-        """The name of the task."""
         return self._task
 
-    def past_status(self, task: str) -> None:
-        """Nothing is known of earlier ones."""
+    def past_status(self, task: str) -> None: ...
 
     def handle_child_event(self, task: str, event: Event) -> None:
-        """Pass an event on."""
         self._told(task, event)
 
 
@@ -404,11 +372,9 @@ class TaskTools:
 
     @cached_property
     def manager(self) -> TaskManager:
-        """Starts the tasks."""
         return TaskManager()
 
     def register(self, tools: Tools) -> None:
-        """Add them to a set of tools; those that it has already are replaced."""
         for name, description, properties, required in (
             ("delegate_task", "Create a background task using a new agent and return its ID.", _DELEGATED, ["prompt"]),
             (

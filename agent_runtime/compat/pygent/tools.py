@@ -21,7 +21,6 @@ F = TypeVar("F", bound=ToolFunction)
 ENDING = ("stop", "continue")
 """Tools that end the loop."""
 _TAKEN = frozenset({"finish", "script"})
-"""Names that the transport has a use for."""
 
 
 class _Function(Protocol):
@@ -36,9 +35,7 @@ class Call(Protocol):
     """A call as a model asks for it."""
 
     @property
-    def function(self) -> _Function:
-        """What is to be called."""
-        ...
+    def function(self) -> _Function: ...
 
 
 class Tools:
@@ -114,28 +111,18 @@ class Tools:
         self.schemas[:] = [each for each in self.schemas if each["function"]["name"] != name]
 
     def clear_tools(self) -> None:
-        """Take all tools away."""
         self.functions.clear()
         self.schemas.clear()
 
     def reset_tools(self) -> None:
-        """Go back to the built-in tools."""
         self.clear_tools()
         for name, description, parameters, func in _BUILT_IN:
             self.register_tool(name, description, parameters, func)
 
     def declared(self) -> tuple[ToolSchema, ...]:
-        """The tools as they are declared to a provider."""
         return tuple(ToolSchema(**each["function"]) for each in self.schemas)
 
     def bound(self, name: str, rt: Callable[[], object]) -> ToolFunction:
-        """A tool as a registry of the agent runtime takes it: with its arguments alone.
-
-        Args:
-            name: of the tool.
-            rt: gives the runtime.
-        """
-
         def call(**arguments: Any) -> Any:  # noqa: ANN401 - as above
             return self.functions[name](rt(), **self._fitting(name, arguments))
 
@@ -151,11 +138,6 @@ class Tools:
         return properties if isinstance(properties, Mapping) else {}
 
     def _fitting(self, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The arguments of a call, if the function takes them.
-
-        Raises:
-            ToolError: some are missing, unknown, or of another type than the schema says.
-        """
         try:
             inspect.signature(self.functions[name]).bind(None, **arguments)
         except TypeError as error:
@@ -169,7 +151,6 @@ class Tools:
 
 
 def registered_name(name: str) -> str:
-    """The name of a tool in a registry of the agent runtime, which takes identifiers of its own only."""
     plain_name = name.replace("-", "_")
     if not plain_name.isidentifier() or plain_name.startswith("_") or keyword.iskeyword(plain_name):
         return f"tool_{plain_name}"
