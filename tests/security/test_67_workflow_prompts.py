@@ -51,7 +51,7 @@ class _Files:
 
     async def __aexit__(self, *_: object) -> None: ...
 
-    async def file_at(self, *place: str) -> bytes | None:
+    async def read_file(self, *place: str) -> bytes | None:
         self.read.append(place)
         if isinstance(self._content, Exception):
             raise self._content
