@@ -1,4 +1,4 @@
-"""How many jobs a second the engine stores for good, beside what DBOS alone enqueues; SQLite and PostgreSQL."""
+"""Durable accepts per second of the engine, next to DBOS's enqueues alone; SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _Do = Callable[[int], Awaitable[object]]
 
 
 def measure() -> list[Figure]:
-    """All accepts are from one process; what they give is counted afterwards."""
+    """Accept from one process; count the stored jobs afterwards."""
     with stores() as found:
         return [figure for name, new in found.items() for figure in _store(name, new)]
 
@@ -103,7 +103,7 @@ async def _enqueue_by_client(url: str) -> float:
 
 
 def _in_a_process(measured: Callable[[Connection, str], None], url: str) -> float:
-    """DBOS is one in a process, and does not leave it as it was."""
+    """Run in a new process, because DBOS leaves state behind."""
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(target=measured, args=(theirs, url), daemon=True)
     process.start()

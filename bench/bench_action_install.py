@@ -105,7 +105,7 @@ def _install(runner: Path, project: Path, *, uv: bool) -> float:
 
 
 def installed_by_pip(root: Path, project: Path) -> float:
-    """Seconds for what the action did before: a virtual environment with pip, the lock, our package."""
+    """Seconds of the former installation: a virtual environment with pip, the lock, our package."""
     begun = time.perf_counter()
     subprocess.run([Path(sys.base_prefix, "bin", "python3"), "-I", "-m", "venv", root / "pip"], check=True)
     pip: list[str | Path] = [

@@ -1,4 +1,4 @@
-"""How much tools answer, in characters: what a model reads of it, it pays for in every later request."""
+"""Characters of tools' answers, which the model pays for in every later request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What jobs cost of GitHub's budget, and how soon a person has a sign when many commands come at once.
+"""Requests of jobs in GitHub's budget, and the delay of the first reaction when many commands arrive at once.
 
 The bot is `codepilot serve` as an operator starts it, with the pauses that GitHub asks for, on a hub of our own.
 """
@@ -75,7 +75,7 @@ async def _burst(directory: Path) -> tuple[_Watch, list[float], float]:
             hub.comment(repo, issues[0], author="mona", body="/codepilot fix")
             await _wait_for_jobs(hub, repo, app.bot.id, 1)
             watch = _Watch()
-            hub.observe(served=watch.served)
+            hub.observe(on_exchange=watch.served)
             begun = time.perf_counter()
             said: dict[int, float] = {}
             for number in issues[1:]:

@@ -53,13 +53,7 @@ tree); that of a runtime with a bare shell; that of one with tool schemas, as py
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """How a provider charges.
-
-    Attributes:
-        name: as people know it.
-        model: the one whose prices are taken.
-        caches_unasked: whether prefixes are cached without marks in the request.
-    """
+    """The prices of a provider."""
 
     name: str
     model: str
@@ -67,7 +61,7 @@ class Service:
 
     @property
     def rate(self) -> Rate:
-        """What its model's tokens cost."""
+        """Prices of the model's tokens."""
         price = load_prices().find_price(self.model)
         assert price is not None, f"prices.json has no price of {self.model}; name another model here"
         return price.rate
@@ -200,7 +194,7 @@ def _ideal(exchanges: Sequence[Exchange]) -> list[SentRequest]:
 
 
 def _ours(exchanges: Sequence[Exchange], service: Service) -> list[SentRequest]:
-    """As it was really sent: what a request shares with the one before is read, a status is never cached."""
+    """The requests as sent: the prefix shared with the previous one is read from the cache, a status never."""
     sent: list[SentRequest] = []
     held: tuple[str, ...] = ()
     for exchange in exchanges:

@@ -103,7 +103,7 @@ async def _wait_for_pulls(hub: LocalHub, repo: Repo, jobs: int) -> None:
 
 @asynccontextmanager
 async def _deliveries(url: str, parts: dict[str, Any]) -> AsyncIterator[list[float]]:
-    """Send deliveries while the body runs; what each waited for its answer is in the list afterwards."""
+    """Send deliveries while the body runs; the list holds the response times afterwards."""
     waits: list[float] = []
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     sender = multiprocessing.get_context("spawn").Process(target=_send, args=(theirs, url, parts), daemon=True)

@@ -1,4 +1,4 @@
-"""What the copy of a workspace for a delegated task costs, beside `cp`."""
+"""Cost of a workspace copy for a delegated task, next to `cp`."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class _Server:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
-    """How fast a server answers.
+    """Response times of a server.
 
     Attributes:
         rate: answers a second, with many at once.
@@ -82,7 +82,7 @@ class _Measured:
 
 
 def measure() -> list[Figure]:
-    """Each server in a process of its own; all are sent the same by this one."""
+    """Send the same requests to each server, which runs in a process of its own."""
     return _beside_probot(logs=False) + _beside_probot(logs=True)
 
 
@@ -141,7 +141,7 @@ async def _server(tell: Callable[[int], None], wait: Callable[[], object], url: 
 
 @contextmanager
 def _probot(*, logs: bool) -> Iterator[_Server | None]:
-    """An App on Probot that does nothing with what it is sent; None when there is no Node."""
+    """An App on Probot without handlers; None without Node."""
     if shutil.which("npm") is None or shutil.which("node") is None:
         yield None
         return
@@ -240,7 +240,7 @@ def _requests(url: str, first: int, count: int) -> list[bytes]:
 
 
 async def _send(idle: asyncio.Queue[_Connection], request: bytes) -> float:
-    """Send a request; the seconds until its answer is there, which has to be what an accepted delivery gets."""
+    """Send a request; return the seconds until its answer, which must accept the delivery."""
     begun = time.perf_counter()
     reader, writer = connection = await idle.get()
     writer.write(request)

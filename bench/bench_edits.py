@@ -1,4 +1,4 @@
-"""What an edit of a large file costs, the disk's own syncing included, and what it costs to notice other people's."""
+"""Cost of an edit of a large file, with the disk's sync, and of detecting other processes' edits."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _edits(name: str, edit: Edit) -> list[Figure]:
 
 
 def _bare_write(directory: Path, data: bytes) -> float:
-    """Milliseconds that the disk takes for what every edit does in the end."""
+    """Milliseconds of the disk write at the end of every edit."""
     begun = time.perf_counter()
     with (directory / "bare.tmp").open("wb") as file:
         file.write(data)

@@ -1,4 +1,4 @@
-"""How soon accepted jobs are run, what a crowd of jobs does to others, and many jobs on two workers; on both stores.
+"""Delay of accepted jobs, the effect of a crowd on others, and many jobs on two workers; on both stores.
 
 `make bench` queues 2,000 jobs for the two workers. All 10,000: `python -m bench.bench_engine`.
 """
@@ -40,7 +40,7 @@ _LONG = "long"
 
 
 def measure(jobs: int = _SHORT_JOBS) -> list[Figure]:
-    """One worker in this process, for how soon; then two in processes of their own."""
+    """Measure the delay with a worker in this process, then throughput with two in processes of their own."""
     with stores() as found:
         return [figure for name, new in found.items() for figure in (*_soon(name, new), *_many(name, new, jobs))]
 

@@ -34,7 +34,7 @@ _READY = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Message:
-    """A first message: what it says, what the model is told before it, and how long it took."""
+    """A first message with its system prompt and the time to build it."""
 
     text: str
     prompt: str
@@ -100,7 +100,7 @@ async def _built(root: Path, index_dir: Path) -> None:
 
 
 async def _whole(root: Path, touched: list[str], text: str) -> list[bool]:
-    """Of each definition, whether all of its lines are in a text."""
+    """Return for each definition whether a text holds all of its lines."""
     shown: dict[str, set[int]] = {}
     path = ""
     for line in text.splitlines():

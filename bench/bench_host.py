@@ -1,4 +1,4 @@
-"""What each tool costs the host at worst: memory, and how long the event loop is silent. Each case is a process.
+"""Worst cost of each tool for the host: memory, and the longest turn of the event loop. Each case is a process.
 
 usage of one: python -m bench.bench_host NUMBER
 """
@@ -113,7 +113,7 @@ async def _call(tool: str, call: Call, hands: Toolbox) -> None:
 
 
 async def _tick(silences: list[tuple[float, float]]) -> None:
-    """Note how long each turn of the loop takes, and what processor time this process uses in it."""
+    """Record duration and processor time of each turn of the loop."""
     last = time.perf_counter(), time.process_time()
     while True:
         await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""What it costs to import the library, and what runs an agent: processor time, memory, network."""
+"""Cost of importing the library and the agent: processor time, memory, network."""
 
 from __future__ import annotations
 

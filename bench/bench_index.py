@@ -43,7 +43,7 @@ class _Question:
 
 @dataclass(slots=True)
 class _Score:
-    """How often the right file was among the first five, and the sum of 1 / its place."""
+    """Number of questions with the right file among the first five, and the sum of 1 / rank."""
 
     questions: int = 0
     hits: int = 0

@@ -1,4 +1,4 @@
-"""What it costs to watch a sandbox's limits: the share of a processor that our process uses while others work."""
+"""Cost of watching a sandbox's limits: the share of a processor that our process uses."""
 
 from __future__ import annotations
 

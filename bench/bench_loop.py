@@ -1,4 +1,4 @@
-"""What the loop adds to a step when the model takes no time: early and late, in memory and on disk."""
+"""Overhead of the loop for a step without model time: early and late, in memory and on disk."""
 
 from __future__ import annotations
 

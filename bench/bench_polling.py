@@ -1,4 +1,4 @@
-"""What workers that only wait cost PostgreSQL: transactions, processor time of the server, connections.
+"""Load of idle workers on PostgreSQL: transactions, processor time of the server, connections.
 
 Starts a PostgreSQL server and workers of its own, so it is run by hand: `python -m bench.bench_polling`.
 """

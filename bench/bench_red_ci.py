@@ -101,7 +101,7 @@ def _fails(hub: LocalHub, repo: Repo, number: int) -> str:
 
 
 def _plain(url: str, directory: Path) -> float:
-    """Seconds of a checkout and an install, with what pip has cached."""
+    """Seconds of a checkout and an install with pip's cache."""
     begun = time.perf_counter()
     subprocess.run(["git", "clone", "--quiet", "--depth", "1", url, directory / "clone"], check=True)
     checkout = time.perf_counter() - begun

@@ -1,4 +1,4 @@
-"""What the sandbox costs: its start over that of a plain process, and a command in it over one in a plain shell."""
+"""Cost of the sandbox: its start next to a plain process, and a command in it next to one in a plain shell."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STARTS, _COMMANDS = 60, 400
 
 
 def measure() -> list[Figure]:
-    """Each by turns with what it is compared to, for the machine's own speed changes from second to second."""
+    """Alternate each case with its reference, because the machine's speed changes from second to second."""
     sandbox, plain = pick_sandbox("auto", SandboxSettings()), pick_sandbox("local", SandboxSettings())
     with tempfile.TemporaryDirectory() as inside, tempfile.TemporaryDirectory() as outside:
         places = (sandbox, Path(inside)), (plain, Path(outside))

@@ -1,4 +1,4 @@
-"""What keeping a session costs: saving a step early and late in a long one, and loading one of 10,000 messages."""
+"""Cost of a session: saving a step early and late in a long one, and loading one of 10,000 messages."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def measure() -> list[Figure]:
 
 
 def _step(number: int) -> list[Recorded]:
-    """What a step records: 600 characters of reply, one call, 1,500 characters shown."""
+    """Record a step: 600 characters of reply, one call, 1,500 characters of output."""
     args: dict[str, Plain] = {"path": "tests/test_add.py", "start_line": 1}
     return [
         Replied(step=number, text="I read the test first, then the code.\n" * 16, usage=_USAGE),
@@ -105,7 +105,7 @@ async def _timed_step(session: Session, number: int) -> float:
 
 
 def _bare(path: Path) -> Figure:
-    """What the disk takes for the bytes of a step, no matter who writes them."""
+    """Time of the disk for the bytes of a step."""
     data, seconds = b"\n".join(encode(event) for event in _step(0)), list[float]()
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for _ in range(STEPS):

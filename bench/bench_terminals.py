@@ -1,4 +1,4 @@
-"""Commands in a live terminal of the sandbox: how long one takes, and what long outputs cost in time and memory."""
+"""Commands in a live terminal of the sandbox: duration, and the cost of long outputs in time and memory."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def main(texts: int) -> int:
 
 
 def _tried(seed: int) -> tuple[set[str], bool]:
-    """What is live of a text that should not be, and whether it had to be shown as a code block."""
+    """Return the live elements that a text should not have, and whether it had to become a code block."""
     text = hostile_text(random.Random(seed))  # noqa: S311 - the same texts every time
     shown = escape_markdown(text, ALLOWED)
     return foreign(shown), shown.startswith("```text\n") and not text.lstrip().startswith("```")

@@ -74,7 +74,7 @@ def _stars(folder: Path) -> None:
 
 
 def _names(folder: Path) -> None:
-    """Very many files, and as many patterns."""
+    """Many files, and as many patterns."""
     (folder / ".gitignore").write_text("".join(f"n{n}*\n" for n in range(100_000)))
     for number in range(100):
         below = folder / str(number)

@@ -81,12 +81,12 @@ class World:
 
     @property
     def slowdown(self) -> float:
-        """How many times longer a poll takes to come round, because PostgreSQL is busy."""
+        """Factor by which PostgreSQL's load stretches a poll."""
         return max(1.0, self.idle_cores / self.database_cores)
 
     @property
     def accepts_a_second(self) -> float:
-        """How many jobs PostgreSQL can store beside all polling; at least the share of the receivers' connections."""
+        """Jobs that PostgreSQL stores in a second beside the polling; at least the receivers' share of connections."""
         accepting = self.receivers * 8
         share = accepting / (accepting + self.workers * self.polling_threads)
         cores = max(self.database_cores - self.idle_cores, self.database_cores * share)
@@ -106,7 +106,7 @@ class Job:
 
 @dataclass(slots=True)
 class Pace:
-    """When GitHub takes the writes of one installation."""
+    """The times at which GitHub accepts the writes of an installation."""
 
     world: World
     next_write: float = 0.0
@@ -114,7 +114,7 @@ class Pace:
     refused: int = 0
 
     def write(self, now: float, *, creates: bool) -> float:
-        """When a write that is wanted now is taken; refusals are counted."""
+        """Return the time at which a write is accepted; count refusals."""
         at = max(now, self.next_write) if self.world.shared_pace else now
         if creates:
             for most, window in ((self.world.contents_a_minute, 60.0), (self.world.contents_an_hour, 3600.0)):
@@ -128,7 +128,7 @@ class Pace:
         return at
 
     def phase(self, now: float, *, contents: int) -> float:
-        """When half of a job's writes are done."""
+        """Return the time at which half of a job's writes are done."""
         for number in range(self.world.writes // 2):
             now = self.write(now, creates=number < contents) + self.world.pause_between_writes
         return now

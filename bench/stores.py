@@ -18,7 +18,7 @@ _DISK = Path("/var/tmp")  # noqa: S108 - on the disk, where /tmp may be in memor
 
 @contextmanager
 def stores() -> Iterator[dict[str, NewDatabase]]:
-    """What makes databases, by the name of the kind; without PostgreSQL where none is installed."""
+    """Return the factories of databases by kind; PostgreSQL only where installed."""
     numbers = itertools.count()
     with tempfile.TemporaryDirectory(dir=_DISK, prefix="bench-") as folder:
         found: dict[str, NewDatabase] = {"SQLite": lambda: f"sqlite:///{folder}/{next(numbers)}.sqlite"}

@@ -73,7 +73,7 @@ class Walk:
 
     @contextmanager
     def step(self, kind: str, label: str) -> Iterator[None]:
-        """Count what the body of the `with` does."""
+        """Time the body of the `with` as a step."""
         began = time.monotonic()
         yield
         self.steps.append(Step(kind, label, time.monotonic() - began))
@@ -125,7 +125,7 @@ class Walk:
             await process.wait()
 
     async def picture(self, page: Page, name: str) -> None:
-        """Keep what a page looks like, where that is wanted."""
+        """Save a screenshot of a page, if wanted."""
         if self.pictures is not None:
             await page.screenshot(path=self.pictures / f"{name}.png", full_page=True)
 
@@ -276,7 +276,7 @@ async def _site(walk: Walk) -> AsyncIterator[_Site]:
         repo = hub.add_repo("mona/calc", owner="mona", files=FILES)
         issue = hub.open_issue(repo, author="mona", title="Adding is off by one", body="`add(1, 1)` gives 3.")
         sent: dict[str, Mapping[str, object]] = {}
-        hub.observe(sent=sent.__setitem__)
+        hub.observe(on_delivery=sent.__setitem__)
         browser = await playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         page = await browser.new_page(viewport={"width": 1280, "height": 900})
         scheme, _, host = hub.url.partition("://")
@@ -317,7 +317,7 @@ def _program() -> Path:
 
 
 def _environment(directory: Path) -> dict[str, str]:
-    """What a newcomer's shell has: no key of a model service, no settings of the bot."""
+    """Return a newcomer's environment: no key of a model service, no settings of the bot."""
     keys = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
     kept = {name: value for name, value in os.environ.items() if name not in keys and not name.startswith("CODEPILOT_")}
     people = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in _MONA.items()}

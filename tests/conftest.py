@@ -199,7 +199,7 @@ def hub(hub: LocalHub, shared_contract: Contract | None) -> Iterator[LocalHub]:
     """A running hub; the test fails when an answer or a webhook does not fit GitHub's descriptions."""
     if shared_contract is not None:
         shared_contract.violations.clear()
-        hub.observe(served=shared_contract.served, sent=shared_contract.sent)
+        hub.observe(on_exchange=shared_contract.served, on_delivery=shared_contract.sent)
     yield hub
     if shared_contract is not None:
         assert not shared_contract.violations, "\n".join(shared_contract.violations)

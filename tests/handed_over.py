@@ -134,7 +134,7 @@ def handed(hub: LocalHub, directory: Path, *, pull: bool = False) -> Handed:
     _, repo = build(hub)
     runner = hub.add_user("github-actions[bot]", kind="Bot")
     hub.add_collaborator(repo, runner.login, "write")
-    hub.observe(sent=payloads.__setitem__)
+    hub.observe(on_delivery=payloads.__setitem__)
     if pull:
         hub.commit(repo, {"topic.txt": "A topic.\n"}, message="Add a topic", author="mona", branch="topic")
         issue = hub.open_pull(repo, author="mona", head="topic", title="Add a topic", body="As discussed.")

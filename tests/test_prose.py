@@ -278,7 +278,7 @@ def name_definitions(path: Path) -> Iterator[tuple[int, str]]:
             )
 
 
-@pytest.mark.parametrize("package", ["agent_runtime", "bot"])
+@pytest.mark.parametrize("package", ["agent_runtime", "bot", "localhub"])
 def test_a_docstring_names_things(package: str) -> None:
     judged = definitions(package)
     questions = [f"{each.place}: {each.first_line}" for each in judged if asks_a_question(each)]
@@ -296,7 +296,7 @@ def test_docstrings_are_shorter_than_the_code(package: str) -> None:
     assert said <= lines, f"{package}: {said:,} words of docstrings for {lines:,} lines of code"
 
 
-@pytest.mark.parametrize("package", ["agent_runtime", "bot", "bench"])
+@pytest.mark.parametrize("package", ["agent_runtime", "bot", "localhub", "bench"])
 def test_a_name_is_a_noun_or_a_verb_with_its_object(package: str) -> None:
     wrong = [
         f"{path}:{line} {name}"

@@ -61,7 +61,7 @@ class Workflows:
         runner = hub.add_user("github-actions[bot]", kind="Bot")
         hub.add_collaborator(repo, runner.login, "write")
         made = cls(hub=hub, repo=repo, runner=runner, directory=directory)
-        hub.observe(sent=made.payloads.__setitem__)
+        hub.observe(on_delivery=made.payloads.__setitem__)
         return made
 
     def at_step(self, inputs: Mapping[str, str]) -> dict[str, str]:

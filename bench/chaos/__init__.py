@@ -1,1 +1,1 @@
-"""Kill the processes of a real service at random while they work on many jobs, and count what is lost or doubled."""
+"""Kill the processes of a real service at random while they work on many jobs, and count lost and doubled jobs."""

@@ -1,4 +1,4 @@
-"""The processes of a service, each with a data directory of its own, and what becomes of them."""
+"""The processes of a service, each with a data directory of its own."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Machine:
 
     @property
     def receives(self) -> bool:
-        """Whether deliveries can be sent there."""
+        """Whether the machine accepts deliveries."""
         return self.words[0] == "serve"
 
     @property
@@ -90,13 +90,13 @@ class Machine:
 
     @property
     def address(self) -> str:
-        """Where it listens; empty before."""
+        """The address of its webhook; empty before it listens."""
         found = _LISTENING.search(self.log_text)
         return found[1] if found else ""
 
     @property
     def worker(self) -> str:
-        """What the database calls it; empty before it has a place."""
+        """The worker's name in the database; empty before it has a slot."""
         found = _WORKING.search(self.log_text)
         return found[1] if found else ""
 

@@ -1,4 +1,4 @@
-"""One run of chaos: commands are given, processes end, and in the end it is counted what came of the commands."""
+"""One run of chaos: give commands, end processes, and count the results."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What several machines share.
+    """Resources shared by several machines.
 
     Attributes:
         database_url: the PostgreSQL database.

@@ -1,4 +1,4 @@
-"""A hub with repositories to fix, the commands that were given there, and what came of them."""
+"""A hub with repositories to fix, the commands given there, and their results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Fixed.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One command: where it was given."""
+    """A command and its thread."""
 
     repo: Repo
     number: int
@@ -64,7 +64,7 @@ class World:
             repos.append(hub.add_repo(f"mona{number}/calc", owner=f"mona{number}", files=_FILES))
             hub.install(app, repos[-1])
         world = cls(hub=hub, app=app, repos=repos)
-        hub.observe(served=world._served)
+        hub.observe(on_exchange=world._served)
         return world
 
     def ask(self) -> None:
@@ -77,7 +77,7 @@ class World:
         self._open.append(task)
 
     def under_way(self) -> int:
-        """How many commands have no last word yet."""
+        """Count the commands without a final comment."""
         self._open = [task for task in self._open if not _has_last_words(self._bot_comments(task))]
         return len(self._open)
 
@@ -92,7 +92,7 @@ class World:
         self.hub.set_webhook(self.app, address, SECRET)
 
     def redeliver(self) -> int:
-        """Send every delivery again that nobody has taken; how many they were."""
+        """Redeliver every unaccepted delivery; return their number."""
         attempts = [each for each in self.hub.deliveries if each.event == "issue_comment"]
         taken = {each.guid for each in attempts if each.status == "pending" or 0 < each.status_code < 500}
         unheard = {each.guid for each in attempts} - taken
@@ -101,7 +101,7 @@ class World:
         return len(unheard)
 
     def faults(self) -> list[str]:
-        """All that is wrong with what came of the commands."""
+        """List the faults in the results of commands."""
         runs = {(repo.id, run.id): run for repo in self.repos for run in self.hub.check_runs(repo)}
         named = Counter((repo_id, run.name) for (repo_id, _), run in runs.items())
         faults = [f"check run {run.name} is {run.status}" for run in runs.values() if run.status != "completed"]
@@ -126,7 +126,7 @@ class World:
         return faults
 
     def _bot_comments(self, task: Task) -> list[str]:
-        """What the bot said about a task."""
+        """List the bot's comments about a task."""
         return [each.body for each in self.hub.comments(task.repo, task.number) if each.author_id == self.app.bot.id]
 
     def _served(self, _: Exchange) -> None:

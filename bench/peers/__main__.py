@@ -59,7 +59,7 @@ _Figures = dict[str, dict[str, float]]
 
 
 def measure(directory: Path) -> _Figures:
-    """What each system takes, by its name and the row's."""
+    """Return each system's measurements by its name and the row's."""
     stdlib = directory / "stdlib"
     if not stdlib.exists():
         copy_of_stdlib(directory)

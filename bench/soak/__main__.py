@@ -46,7 +46,7 @@ _UNDER_WAY = ("Working on it", "Waiting its turn")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What came of one repository: how its jobs ended, what was seen meanwhile, and what was wrong."""
+    """The result for one repository: ends of jobs, observations, and faults."""
 
     name: str
     states: Sequence[str]
@@ -160,7 +160,7 @@ class Soak:
         ]
 
     async def _end(self, comment: Comment) -> tuple[str, str]:
-        """The state in which a command's job ended, and what is wrong with its end."""
+        """Return the final state of a command's job, and the faults of its end."""
         try:
             async with asyncio.timeout(_MOST_SECONDS):
                 found = None
@@ -238,7 +238,7 @@ def reply(received: Received) -> str:
 
 
 async def soak(repositories: Sequence[Hostile], directory: Path) -> int:
-    """Run it; how many faults there were."""
+    """Run the soak test; return the number of faults."""
     async with ModelServer(reply) as model, LocalHub(directory / "hub") as hub:
         hub.add_user("stranger")
         here = Soak(hub, hub.add_app("codepilot", webhook_secret=SECRET), directory, model.url_openai)

@@ -81,7 +81,7 @@ class Git:
         self.path = path
 
     def ask(self, *arguments: str, stdin: bytes = b"") -> str:
-        """Run git; what it prints."""
+        """Run git and return its output."""
         command = ["git", "-C", str(self.path), *arguments]
         done = subprocess.run(command, env=_ENVIRONMENT, input=stdin, capture_output=True, check=True)
         return done.stdout.decode().strip()

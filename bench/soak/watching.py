@@ -38,7 +38,7 @@ class Watched:
         self._pipe = pipe
 
     async def since(self) -> Observation:
-        """What was seen since the last call."""
+        """Return the observations since the last call."""
         self._pipe.send("since")
         silent, memory = await asyncio.to_thread(self._pipe.recv)
         return Observation(silent=silent, memory=memory)
@@ -93,7 +93,7 @@ def _ready_seconds(pid: int) -> float:
 
 
 def memory_of(pid: int) -> int:
-    """Proportional memory of a process and its descendants, bytes; what bubblewrap started belongs to sandboxes."""
+    """Return the proportional memory of a process and its descendants in bytes, sandboxes excepted."""
     children: dict[int, list[int]] = {}
     for each in Path("/proc").iterdir():
         if each.name.isdecimal():

@@ -71,7 +71,7 @@ class MovedError(HubError):
 
 
 def not_found() -> HubError:
-    """404, also for what the viewer may not know of."""
+    """Return 404, also for resources that are hidden from the viewer."""
     return HubError(404, "Not Found")
 
 
@@ -237,9 +237,9 @@ def role_of(site: Site, repo: Repo, user: User | None) -> Role:
     return "none" if repo.private else "read"
 
 
-def may(viewer_role: Role, wanted: Role) -> bool:
+def may(viewer_role: Role, needed_role: Role) -> bool:
     """Whether a role includes another."""
-    return ROLES.index(viewer_role) >= ROLES.index(wanted)
+    return ROLES.index(viewer_role) >= ROLES.index(needed_role)
 
 
 def demand(site: Site, viewer: Viewer, repo: Repo, *, permission: str, level: str, role: Role) -> None:
@@ -285,14 +285,14 @@ def _demand_installation(viewer: Viewer, repo: Repo, permission: str, level: str
         raise not_accessible()
 
 
-def demand_unlocked(site: Site, viewer: Viewer, repo: Repo, issue: Issue, what: str) -> None:
-    """Let only people with write access talk in a locked thread; an App is not one of them.
+def demand_unlocked(site: Site, viewer: Viewer, repo: Repo, issue: Issue, action: str) -> None:
+    """Require write access to talk in a locked thread; an App has none.
 
     Raises:
-        HubError: 403; `what` (e.g. `comment`) cannot be made.
+        HubError: 403; `action`, e.g. `comment`, is refused.
     """
     if issue.locked and (viewer.installation is not None or not may(role_of(site, repo, viewer.user), "write")):
-        raise HubError(403, f"Unable to create {what} because issue is locked.")
+        raise HubError(403, f"Unable to create {action} because issue is locked.")
 
 
 def demand_author_or_writer(site: Site, viewer: Viewer, repo: Repo, author_id: int) -> None:

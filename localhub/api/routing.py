@@ -248,7 +248,7 @@ def page_of(call: Call, items: list[Any]) -> tuple[list[Any], dict[str, str]]:
 
 
 def listed(call: Call, items: list[Any], show: Callable[[Any], Any]) -> Response:
-    """Answer one page of a list; only what is on it is rendered."""
+    """Answer one page of a list; render only its entries."""
     some, headers = page_of(call, items)
     return Response(body=[show(item) for item in some], headers=headers)
 

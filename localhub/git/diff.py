@@ -179,17 +179,17 @@ def rows(patch: str) -> list[Row]:
     return found
 
 
-def position(found: list[Row], line: int, side: Side) -> int | None:
+def position(rows_of_patch: list[Row], line: int, side: Side) -> int | None:
     """The index of the row that shows this line on this side; None when the difference does not show it."""
-    for at, row in enumerate(found):
+    for at, row in enumerate(rows_of_patch):
         if line == (row.old if side == "LEFT" else row.new):
             return at
     return None
 
 
-def hunk_start(found: list[Row], at: int) -> int:
+def hunk_start(rows_of_patch: list[Row], at: int) -> int:
     """The index of the header of the hunk that a row is in."""
-    return max(index for index, row in enumerate(found[: at + 1]) if row.kind == "hunk")
+    return max(index for index, row in enumerate(rows_of_patch[: at + 1]) if row.kind == "hunk")
 
 
 def excerpt(patch: str, at: int) -> str:

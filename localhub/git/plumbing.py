@@ -318,10 +318,9 @@ def write_blob(path: Path, content: bytes) -> str:
 
 
 def write_tree(path: Path, base: str | None, changes: Iterable[tuple[str, str | None, str]]) -> str:
-    """Store a tree: `base` with `(mode, sha, path)` changes; returns its SHA.
+    """Store a tree: `base` with `(mode, sha, path)` changes; return its SHA.
 
-    A sha of None deletes a file, or a folder with all that is in it. What is added takes the place of what was there,
-    and a tree brings its files.
+    A sha of None deletes a file or a folder. An added entry replaces the old one, and a tree brings its files.
     """
     there = _list_files(path, base) if base else []
     lines: list[str] = []

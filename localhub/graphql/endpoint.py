@@ -83,7 +83,7 @@ def _result(call: Call, query: str, variables: Mapping[str, Any]) -> ExecutionRe
 
 @lru_cache(maxsize=256)
 def _parse(query: str) -> tuple[DocumentNode, list[GraphQLError]]:
-    """The query as a tree and what is wrong with it, which takes longer than to answer it."""
+    """Parse and validate a query, which takes longer than its execution."""
     document = parse(query)
     return document, validate(schema(), document, _RULES)
 
@@ -103,7 +103,7 @@ def _error(error: GraphQLError) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The root of queries and mutations. graphql-core calls what it finds here with the field's arguments."""
+    """The root of queries and mutations; graphql-core calls its methods with the field's arguments."""
 
     call: Call
 
@@ -127,7 +127,7 @@ class Root:
 
     def rateLimit(self, _info: GraphQLResolveInfo[Any]) -> Json:  # noqa: N802 - GraphQL's name
         """The requests left in this hour."""
-        return self.call.site.rates.left(self.call.viewer.key, self.call.site.now(), "graphql")
+        return self.call.site.rates.remaining(self.call.viewer.key, self.call.site.now(), "graphql")
 
     def repository(self, _info: GraphQLResolveInfo[Any], *, owner: str, name: str) -> Json:
         """One repository."""
@@ -326,7 +326,7 @@ def _labels(call: Call, repo: Repo, info: GraphQLResolveInfo[Any], *, query: str
     return answer
 
 
-Wanted = Mapping[str, Any]
+Inputs = Mapping[str, Any]
 _EVENTS: Mapping[str | None, ReviewState] = {
     None: "PENDING",
     "APPROVE": "APPROVED",
@@ -336,26 +336,24 @@ _EVENTS: Mapping[str | None, ReviewState] = {
 
 
 def thread_of(
-    call: Call, given: str, *, level: Literal["read", "write"] = "write", role: Role | None = None
+    call: Call, node_id: str, *, level: Literal["read", "write"] = "write", role: Role | None = None
 ) -> tuple[Repo, Issue]:
-    """The thread that a global id names.
+    """The thread of a global id.
 
     Args:
-        call: the request.
-        given: the global id.
-        level: what the viewer wants to do with it.
-        role: the weakest role of a user that may; by default the level.
+        level: of the viewer's access.
+        role: the weakest role of a permitted user; by default the level.
 
     Raises:
-        HubError: there is none, or the viewer may not.
+        HubError: there is no such thread, or access is refused.
     """
     try:
-        kind, _, number = base64.b64decode(given, validate=True).decode().partition(":")
+        kind, _, number = base64.b64decode(node_id, validate=True).decode().partition(":")
     except (binascii.Error, ValueError):
         kind, number = "", ""
     found = call.site.store.issues.get(int(number)) if number.isdecimal() else None
     if found is None or kind != ("Issue" if found.pull is None else "PullRequest"):
-        raise HubError(404, f"Could not resolve to a node with the global id of '{given}'.")
+        raise HubError(404, f"Could not resolve to a node with the global id of '{node_id}'.")
     repo = call.site.store.repos[found.repo_id]
     permission = "issues|pull_requests"
     demand(call.site, call.viewer, repo, permission=permission, level=level, role=role or level)
@@ -364,118 +362,118 @@ def thread_of(
     return repo, found
 
 
-def _mutation_payload(wanted: Wanted, **parts: object) -> Json:
-    return {"clientMutationId": wanted.get("clientMutationId"), **parts}
+def _mutation_payload(inputs: Inputs, **parts: object) -> Json:
+    return {"clientMutationId": inputs.get("clientMutationId"), **parts}
 
 
-def open_pull(call: Call, repo: Repo, wanted: Wanted) -> Json:
+def open_pull(call: Call, repo: Repo, inputs: Inputs) -> Json:
     """Do `createPullRequest`.
 
     Raises:
         HubError: a branch is missing, there is nothing between them, or they already have one.
     """
-    if not wanted["title"].strip():
+    if not inputs["title"].strip():
         raise HubError(422, "Title can't be blank")
-    check_length(wanted["title"], "PullRequest", "title")
+    check_length(inputs["title"], "PullRequest", "title")
     new = pulls.NewPull(
-        head=wanted["headRefName"],
-        base=wanted["baseRefName"],
-        title=wanted["title"],
-        body=wanted.get("body"),
-        draft=bool(wanted.get("draft")),
-        maintainer_can_modify=wanted.get("maintainerCanModify", True),
+        head=inputs["headRefName"],
+        base=inputs["baseRefName"],
+        title=inputs["title"],
+        body=inputs.get("body"),
+        draft=bool(inputs.get("draft")),
+        maintainer_can_modify=inputs.get("maintainerCanModify", True),
     )
     made = pulls.open_pull(call.site, repo, call.user, new, app_id=call.app_id)
-    return _mutation_payload(wanted, pullRequest=threads.thread(call, repo, made))
+    return _mutation_payload(inputs, pullRequest=threads.thread(call, repo, made))
 
 
-def open_issue(call: Call, repo: Repo, wanted: Wanted) -> Json:
+def open_issue(call: Call, repo: Repo, inputs: Inputs) -> Json:
     """Do `createIssue`."""
-    if not wanted["title"].strip():
+    if not inputs["title"].strip():
         raise HubError(422, "Title can't be blank")
-    check_length(wanted["title"], "Issue", "title")
+    check_length(inputs["title"], "Issue", "title")
     labels = {node_id("Label", label.id): label.name for label in call.site.store.labels.values()}
     made = threads_module.open_issue(
         call.site,
         repo,
         call.user,
-        title=wanted["title"],
-        body=wanted.get("body"),
-        labels=[labels[each] for each in wanted.get("labelIds") or () if each in labels],
+        title=inputs["title"],
+        body=inputs.get("body"),
+        labels=[labels[each] for each in inputs.get("labelIds") or () if each in labels],
         app_id=call.app_id,
     )
-    return _mutation_payload(wanted, issue=threads.thread(call, repo, made))
+    return _mutation_payload(inputs, issue=threads.thread(call, repo, made))
 
 
-def add_comment(call: Call, wanted: Wanted) -> Json:
+def add_comment(call: Call, inputs: Inputs) -> Json:
     """Do `addComment`."""
-    repo, issue = thread_of(call, wanted["subjectId"], role="read")
+    repo, issue = thread_of(call, inputs["subjectId"], role="read")
     demand_unlocked(call.site, call.viewer, repo, issue, "comment")
-    if not wanted["body"].strip():
+    if not inputs["body"].strip():
         raise HubError(422, "Body can't be blank")
-    check_length(wanted["body"], "IssueComment", "body")
-    made = threads_module.comment(call.site, issue, call.user, wanted["body"], app_id=call.app_id)
+    check_length(inputs["body"], "IssueComment", "body")
+    made = threads_module.comment(call.site, issue, call.user, inputs["body"], app_id=call.app_id)
     edge = {"node": threads.comment(call, repo, made)}
-    return _mutation_payload(wanted, commentEdge=edge, subject=threads.thread(call, repo, issue))
+    return _mutation_payload(inputs, commentEdge=edge, subject=threads.thread(call, repo, issue))
 
 
-def add_review(call: Call, wanted: Wanted) -> Json:
+def add_review(call: Call, inputs: Inputs) -> Json:
     """Do `addPullRequestReview`; without an event the review is pending."""
-    repo, issue = thread_of(call, wanted["pullRequestId"], role="read")
-    state, body = _EVENTS[wanted.get("event")], wanted.get("body") or ""
+    repo, issue = thread_of(call, inputs["pullRequestId"], role="read")
+    state, body = _EVENTS[inputs.get("event")], inputs.get("body") or ""
     if state in {"COMMENTED", "CHANGES_REQUESTED"} and not body.strip():
         raise HubError(422, "Body can't be blank")
     made, _ = pulls.submit_review(call.site, issue, call.user, state=state, body=body)
-    return _mutation_payload(wanted, pullRequestReview=threads.review(call, repo, made))
+    return _mutation_payload(inputs, pullRequestReview=threads.review(call, repo, made))
 
 
 def set_state(
-    call: Call, wanted: Wanted, kind: Literal["issue", "pullRequest"], state: Literal["open", "closed"]
+    call: Call, inputs: Inputs, kind: Literal["issue", "pullRequest"], state: Literal["open", "closed"]
 ) -> Json:
     """Do `closeIssue`, `reopenIssue`, `closePullRequest` or `reopenPullRequest`."""
-    repo, issue = thread_of(call, wanted[f"{kind}Id"])
-    reason = wanted.get("stateReason")
+    repo, issue = thread_of(call, inputs[f"{kind}Id"])
+    reason = inputs.get("stateReason")
     changed = threads_module.set_state(call.site, issue, call.user, state, reason.lower() if reason else None)
-    return _mutation_payload(wanted, **{kind: threads.thread(call, repo, changed)})
+    return _mutation_payload(inputs, **{kind: threads.thread(call, repo, changed)})
 
 
-def merge(call: Call, wanted: Wanted) -> Json:
+def merge(call: Call, inputs: Inputs) -> Json:
     """Do `mergePullRequest`."""
-    repo, issue = thread_of(call, wanted["pullRequestId"])
+    repo, issue = thread_of(call, inputs["pullRequestId"])
     pull = or_404(issue.pull)
-    if (wanted.get("expectedHeadOid") or pull.head_sha) != pull.head_sha:
+    if (inputs.get("expectedHeadOid") or pull.head_sha) != pull.head_sha:
         raise HubError(422, "Head branch was modified. Review and try the merge again.")
-    message = "\n\n".join(filter(None, (wanted.get("commitHeadline"), wanted.get("commitBody"))))
-    method = wanted.get("mergeMethod", "MERGE").lower()
+    message = "\n\n".join(filter(None, (inputs.get("commitHeadline"), inputs.get("commitBody"))))
+    method = inputs.get("mergeMethod", "MERGE").lower()
     pulls.merge(call.site, issue, call.user, method=method, message=message)
-    return _mutation_payload(wanted, pullRequest=threads.thread(call, repo, call.site.store.issues[issue.id]))
+    return _mutation_payload(inputs, pullRequest=threads.thread(call, repo, call.site.store.issues[issue.id]))
 
 
-def create_commit(call: Call, wanted: Mapping[str, Any]) -> Json:
+def create_commit(call: Call, inputs: Mapping[str, Any]) -> Json:
     """Do `createCommitOnBranch`.
 
     Raises:
         RefusedError: the branch is missing or stands elsewhere, or a path or content cannot be.
         HubError: the viewer may not.
     """
-    repo, branch = _branch_of(call, wanted["branch"])
+    repo, branch = _branch_of(call, inputs["branch"])
     name = f"refs/heads/{branch}"
     head = git.ref(repo.path, name)
     if head is None:
         raise RefusedError("NOT_FOUND", f"No ref found for branch '{branch}'.")
-    expected = wanted["expectedHeadOid"]
+    expected = inputs["expectedHeadOid"]
     if head.sha != expected:
         raise RefusedError(
             "STALE_DATA", f'Expected branch to point to "{expected}" but it did not. Pull and try again.'
         )
-    changes = wanted.get("fileChanges") or {}
+    changes = inputs.get("fileChanges") or {}
     old = {entry.path: entry for entry in git.tree(repo.path, head.sha, recursive=True)}
     edits = [
         *(_deletion(old, given["path"]) for given in changes.get("deletions") or ()),
         *(_addition(repo, old, given) for given in changes.get("additions") or ()),
     ]
     tree = git.write_tree(repo.path, head.sha, edits)
-    message = "\n\n".join(filter(None, (wanted["message"]["headline"], wanted["message"].get("body"))))
+    message = "\n\n".join(filter(None, (inputs["message"]["headline"], inputs["message"].get("body"))))
     sha = threads_module.write_commit(call.site, repo, tree=tree, parents=[head.sha], message=message, author=call.user)
     workflow_files.demand_for_commit(repo.path, call.viewer, sha)
     try:
@@ -486,7 +484,7 @@ def create_commit(call: Call, wanted: Mapping[str, Any]) -> Json:
     branches.sync(call.site, repo, call.user)
     made = git.Ref(name=name, sha=sha, type="commit")
     return {
-        "clientMutationId": wanted.get("clientMutationId"),
+        "clientMutationId": inputs.get("clientMutationId"),
         "commit": threads.commit(call, repo, git.commit(repo.path, sha)),
         "ref": threads.ref(call, repo, made),
     }
@@ -512,14 +510,14 @@ def _deletion(old: Mapping[str, git.TreeEntry], path: str) -> tuple[str, str | N
     return "0", None, path
 
 
-def _addition(repo: Repo, old: Mapping[str, git.TreeEntry], given: Mapping[str, str]) -> tuple[str, str | None, str]:
+def _addition(repo: Repo, old: Mapping[str, git.TreeEntry], file: Mapping[str, str]) -> tuple[str, str | None, str]:
     """A new file gets mode 100644; a file that is there keeps its own."""
-    path = given["path"]
+    path = file["path"]
     parts = path.split("/")
     if any(part in {"", ".", ".."} or part.lower() == ".git" for part in parts):
         raise RefusedError("UNPROCESSABLE", f"A path is malformed: {path}")
     try:
-        content = base64.b64decode(given["contents"], validate=True)
+        content = base64.b64decode(file["contents"], validate=True)
     except (binascii.Error, ValueError) as error:
         raise RefusedError("UNPROCESSABLE", f"The contents of {path} are not valid Base64") from error
     mode = old[path].mode if path in old and old[path].type == "blob" else "100644"

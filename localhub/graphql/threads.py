@@ -62,7 +62,7 @@ def connection(items: Callable[[], Sequence[T]], show: Callable[[T], Any]) -> La
         last: int | None = None,
         after: str | None = None,
         before: str | None = None,
-        **_others: object,
+        **_unused: object,
     ) -> Json:
         found = items()
         start = int(after) if after and after.isdecimal() else 0
@@ -111,20 +111,20 @@ def thread(call: Call, repo: Repo, value: Issue) -> Json:
     return shown if value.pull is None else shown | _pull(call, repo, value, value.pull)
 
 
-def matches_filter(call: Call, value: Issue, wanted: Mapping[str, Any]) -> bool:
+def matches_filter(call: Call, value: Issue, criteria: Mapping[str, Any]) -> bool:
     """Whether a thread is among those that are wanted: by state, labels, and people."""
     store = call.site.store
     merged = value.pull is not None and value.pull.merged_at is not None
     state = "MERGED" if merged else value.state.upper()
     names = {name.lower() for name in value.labels}
     assignees = {store.users[each].login.lower() for each in value.assignees}
-    asked = wanted.get("assignee")
+    asked = criteria.get("assignee")
     return (
-        state in (wanted.get("states") or (state,))
-        and {name.lower() for name in wanted.get("labels") or ()} <= names
-        and (wanted.get("createdBy") or "").lower() in {"", store.users[value.author_id].login.lower()}
+        state in (criteria.get("states") or (state,))
+        and {name.lower() for name in criteria.get("labels") or ()} <= names
+        and (criteria.get("createdBy") or "").lower() in {"", store.users[value.author_id].login.lower()}
         and (asked is None or (bool(assignees) if asked == "*" else asked.lower() in assignees))
-        and (wanted.get("mentioned") or "").lower() in {"", *mentioned(call.site, value)}
+        and (criteria.get("mentioned") or "").lower() in {"", *mentioned(call.site, value)}
     )
 
 
@@ -238,10 +238,10 @@ def _pull(call: Call, repo: Repo, value: Issue, pull: Pull) -> Json:
         "changedFiles": lambda _info: len(git_diff.pull_files(repo.path, pull)),
         "commits": connection(
             lambda: threads_views.pull_commits(repo, value),
-            lambda each: {"commit": commit(call, repo, each)},
+            lambda value: {"commit": commit(call, repo, value)},
         ),
         "reviews": connection(lambda: site.store.reviews_of(value), partial(review, call, repo)),
-        "reviewRequests": connection(lambda: asked, lambda each: {"requestedReviewer": each}),
+        "reviewRequests": connection(lambda: asked, lambda reviewer: {"requestedReviewer": reviewer}),
         "reviewDecision": lambda _info: _decision(site.store.reviews_of(value)),
     }
 
@@ -323,7 +323,7 @@ def commit(call: Call, repo: Repo, value: git.Commit) -> Json:
         "messageHeadline": value.message.partition("\n")[0],
         "messageBody": value.message.partition("\n")[2].strip("\n"),
         "authoredDate": iso(value.author.date),
-        "authors": connection(lambda: [value.author], lambda each: _git_actor(call, each)),
+        "authors": connection(lambda: [value.author], lambda person: _git_actor(call, person)),
         "author": _git_actor(call, value.author),
         "committer": _git_actor(call, value.committer),
         "parents": connection(lambda: value.parents, lambda sha: commit(call, repo, git.commit(repo.path, sha))),

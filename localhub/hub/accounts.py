@@ -19,7 +19,7 @@ class AccountActions:
     _site: Site
 
     def _now(self, repo: Repo) -> Repo:
-        """The repository as it is now, for a caller who holds it as it was."""
+        """Return the current state of a repository."""
         return self._site.store.repos[repo.id]
 
     def _user(self, login: str) -> User:
@@ -99,7 +99,7 @@ class AccountActions:
             return accounts.commit_files(self._site, now, files, message=message, author=author, branch=name)
 
     def sync(self, repo: Repo, *, author: str) -> None:
-        """Announce what was written to the bare repository behind the hub's back."""
+        """Announce commits that git wrote to the bare repository directly."""
         with self._site.lock:
             branches.sync(self._site, self._now(repo), self._user(author))
 
@@ -153,7 +153,7 @@ class AccountActions:
             return accounts.create_app(self._site, wanted)
 
     def app(self, app_id: int) -> App:
-        """An App as it is now."""
+        """Return the current state of an App."""
         with self._site.lock:
             return self._site.store.apps[app_id]
 

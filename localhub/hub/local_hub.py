@@ -174,7 +174,7 @@ class LocalHub(AutomationActions):
         self._thread = ExitStack()
 
     async def start(self) -> None:
-        """Listen; `url` is known from here on."""
+        """Start listening and set `url`."""
         app = web.Application(client_max_size=MAX_REQUEST, middlewares=[own_host(self._site, self._host)])
         self._server.add_to(app)
         GitHttp(self._site, self.faults, self._server.threads).add_to(app)
@@ -226,12 +226,12 @@ class LocalHub(AutomationActions):
     def observe(
         self,
         *,
-        served: Callable[[Exchange], None] | None = None,
-        sent: Callable[[str, Mapping[str, Any]], None] | None = None,
+        on_exchange: Callable[[Exchange], None] | None = None,
+        on_delivery: Callable[[str, Mapping[str, Any]], None] | None = None,
     ) -> None:
         """Show every API exchange and every webhook payload (event, payload) to somebody who checks them."""
-        self._server.served = served
-        self._site.seen_payload = sent
+        self._server.served = on_exchange
+        self._site.seen_payload = on_delivery
 
     @property
     def url(self) -> str:

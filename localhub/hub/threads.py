@@ -23,7 +23,7 @@ from localhub.state.model import (
 
 
 class ThreadActions(AccountActions):
-    """The part of `LocalHub` about issues, pull requests and what is said in them."""
+    """Issues, pull requests and their comments."""
 
     def open_issue(
         self, repo: Repo, *, author: str, title: str, body: str | None = None, labels: Iterable[str] = ()

@@ -78,23 +78,23 @@ class NewRepo:
     description: str
 
 
-def create_repo(site: Site, wanted: NewRepo) -> Repo:
+def create_repo(site: Site, draft: NewRepo) -> Repo:
     """Make a repository with the branches and tags of its source.
 
     Raises:
         ValueError: the name is invalid or taken, or the source is not a repository.
     """
-    if not _FULL_NAME.fullmatch(wanted.full_name):
-        raise ValueError(f"{wanted.full_name!r} is not the name of a repository; write OWNER/NAME")
-    account, _, name = wanted.full_name.partition("/")
-    if site.store.repo(wanted.full_name) is not None:
-        raise ValueError(f"there is a repository {wanted.full_name} already; choose another name")
+    if not _FULL_NAME.fullmatch(draft.full_name):
+        raise ValueError(f"{draft.full_name!r} is not the name of a repository; write OWNER/NAME")
+    account, _, name = draft.full_name.partition("/")
+    if site.store.repo(draft.full_name) is not None:
+        raise ValueError(f"there is a repository {draft.full_name} already; choose another name")
     owner = ensure_user(site, account, kind="Organization")
     path = _free_path(site.directory / owner.login, name)
-    fork, now = wanted.fork_of, site.now()
-    origin = fork.path if fork else wanted.source
+    fork, now = draft.fork_of, site.now()
+    origin = fork.path if fork else draft.source
     try:
-        branch = fork.default_branch if fork else _branch_of(wanted.source)
+        branch = fork.default_branch if fork else _branch_of(draft.source)
         git.create(path, branch)
         if origin is not None:
             git.fetch_all(path, origin)
@@ -106,9 +106,9 @@ def create_repo(site: Site, wanted: NewRepo) -> Repo:
         owner=owner.login,
         name=name,
         path=path,
-        private=wanted.private,
+        private=draft.private,
         default_branch=branch,
-        description=wanted.description,
+        description=draft.description,
         fork_of=fork.id if fork else None,
         created_at=now,
         pushed_at=now,
@@ -175,26 +175,26 @@ class NewApp:
     private_key_pem: str = ""
 
 
-def create_app(site: Site, wanted: NewApp) -> App:
+def create_app(site: Site, draft: NewApp) -> App:
     """Make an App with its bot account and, if it has none, a key, and ping its webhook.
 
     Raises:
         ValueError: its key is none.
     """
-    private, public = _own_key(wanted.private_key_pem) if wanted.private_key_pem else _key_pair(wanted.slug)
-    ensure_user(site, wanted.owner, kind="Organization")
+    private, public = _own_key(draft.private_key_pem) if draft.private_key_pem else _key_pair(draft.slug)
+    ensure_user(site, draft.owner, kind="Organization")
     made = App(
-        id=wanted.id or site.store.new_id(),
-        slug=wanted.slug,
-        owner=wanted.owner,
-        bot=replace(ensure_user(site, f"{wanted.slug}[bot]", kind="Bot"), token=""),
+        id=draft.id or site.store.new_id(),
+        slug=draft.slug,
+        owner=draft.owner,
+        bot=replace(ensure_user(site, f"{draft.slug}[bot]", kind="Bot"), token=""),
         hook_id=site.store.new_id(),
         private_key_pem=private,
         public_key_pem=public,
-        webhook_url=wanted.webhook_url,
-        webhook_secret=wanted.webhook_secret,
-        permissions={"metadata": "read", **wanted.permissions},
-        events=wanted.events,
+        webhook_url=draft.webhook_url,
+        webhook_secret=draft.webhook_secret,
+        permissions={"metadata": "read", **draft.permissions},
+        events=draft.events,
         created_at=site.now(),
     )
     site.store.apps.put(made)

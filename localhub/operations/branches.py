@@ -1,7 +1,7 @@
-"""References and releases: create and move branches, announce pushes, and update the pull requests of a branch.
+"""References and releases: branches, pushes, and the update of pull requests.
 
-`sync` compares the branches with those last announced, so it also finds what git itself wrote. A release is a tag with
-a description; the hub keeps no files of one.
+`sync` compares the branches with those last announced, so it also finds pushes by git itself. A release is a tag with a
+description; the hub keeps no files of one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_COMMITS = 20
 
 
 def heads_of(repo: Repo) -> dict[str, str]:
-    """All branches and where they stand now."""
+    """Return all branches with their commits."""
     return {ref.name.removeprefix("refs/heads/"): ref.sha for ref in git.refs(repo.path)}
 
 

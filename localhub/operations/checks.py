@@ -156,14 +156,16 @@ def demand_within_limits(body: Mapping[str, Any]) -> None:
             _demand_length(f"actions.{name}", action[name], most)
 
 
-def _demand_annotation(given: Mapping[str, Any]) -> None:
+def _demand_annotation(annotation: Mapping[str, Any]) -> None:
     for name, kind in (("path", str), ("start_line", int), ("end_line", int), ("message", str)):
-        _demand_type(f"annotations.{name}", given.get(name), kind)
+        _demand_type(f"annotations.{name}", annotation.get(name), kind)
     for name, most in _ANNOTATION.items():
-        _demand_length(f"annotations.{name}", given.get(name), most)
-    if given.get("annotation_level") not in LEVELS:
-        raise _refusal("annotations.annotation_level", f"{given.get('annotation_level')!r} is not a member of {LEVELS}")
-    if "start_column" in given and given["start_line"] != given["end_line"]:
+        _demand_length(f"annotations.{name}", annotation.get(name), most)
+    if annotation.get("annotation_level") not in LEVELS:
+        raise _refusal(
+            "annotations.annotation_level", f"{annotation.get('annotation_level')!r} is not a member of {LEVELS}"
+        )
+    if "start_column" in annotation and annotation["start_line"] != annotation["end_line"]:
         raise _refusal("annotations.start_column", "columns go with annotations of one line only")
 
 

@@ -31,31 +31,31 @@ class NewPull:
     maintainer_can_modify: bool = False
 
 
-def open_pull(site: Site, repo: Repo, author: User, wanted: NewPull, *, app_id: int | None = None) -> Issue:
+def open_pull(site: Site, repo: Repo, author: User, draft: NewPull, *, app_id: int | None = None) -> Issue:
     """Open a pull request.
 
     Raises:
         HubError: 422: a branch is missing, there is nothing between them, or they already have one.
     """
-    head_repo, head_ref = _head_of(site, repo, wanted.head)
+    head_repo, head_ref = _head_of(site, repo, draft.head)
     head = git.ref(head_repo.path, f"refs/heads/{head_ref}")
-    base = git.ref(repo.path, f"refs/heads/{wanted.base}")
+    base = git.ref(repo.path, f"refs/heads/{draft.base}")
     if head is None:
         raise invalid("PullRequest", "head", "invalid")
     if base is None:
         raise invalid("PullRequest", "base", "invalid")
     label = f"{head_repo.owner}:{head_ref}"
-    if any(_is_open_pull(issue, head_repo, head_ref, wanted.base) for issue in site.store.issues_of(repo)):
+    if any(_is_open_pull(issue, head_repo, head_ref, draft.base) for issue in site.store.issues_of(repo)):
         raise _refusal(f"A pull request already exists for {label}.")
     pull = Pull(
         id=site.store.new_id(),
         head_repo_id=head_repo.id,
         head_ref=head_ref,
         head_sha=head.sha,
-        base_ref=wanted.base,
+        base_ref=draft.base,
         base_sha=base.sha,
-        draft=wanted.draft,
-        maintainer_can_modify=wanted.maintainer_can_modify and head_repo.id != repo.id,
+        draft=draft.draft,
+        maintainer_can_modify=draft.maintainer_can_modify and head_repo.id != repo.id,
     )
     now = site.now()
     issue = Issue(
@@ -63,8 +63,8 @@ def open_pull(site: Site, repo: Repo, author: User, wanted: NewPull, *, app_id: 
         repo_id=repo.id,
         number=threads.next_number(site, repo),
         author_id=author.id,
-        title=wanted.title,
-        body=wanted.body,
+        title=draft.title,
+        body=draft.body,
         created_at=now,
         updated_at=now,
         app_id=app_id,
@@ -73,7 +73,7 @@ def open_pull(site: Site, repo: Repo, author: User, wanted: NewPull, *, app_id: 
     branches.update_pull_ref(site, issue)
     if git.is_ancestor(repo.path, head.sha, base.sha):
         git.delete_ref(repo.path, f"refs/pull/{issue.number}/head")
-        raise _refusal(f"No commits between {wanted.base} and {head_ref}")
+        raise _refusal(f"No commits between {draft.base} and {head_ref}")
     site.store.issues.put(issue)
     threads.announce(site, issue, author, "opened")
     return issue
@@ -185,7 +185,7 @@ def merge(site: Site, issue: Issue, user: User, *, method: str = "merge", messag
 
 
 class UnplacedError(Exception):
-    """The difference does not show what a comment is about; `field` is `path`, `line` or `start_line`."""
+    """The difference lacks the place of a comment; `field` is `path`, `line` or `start_line`."""
 
     def __init__(self, field: Literal["path", "line", "start_line"]) -> None:
         super().__init__(f"{field} could not be resolved")
@@ -327,15 +327,15 @@ def _save_review(
         _announce_review_comment(site, comment, author, "created")
 
 
-def _place_comment(site: Site, issue: Issue, review: PullRequestReview, wanted: NewComment) -> ReviewComment:
-    patch = _patch_of(site.store.repos[issue.repo_id], issue, wanted.path)
+def _place_comment(site: Site, issue: Issue, review: PullRequestReview, draft: NewComment) -> ReviewComment:
+    patch = _patch_of(site.store.repos[issue.repo_id], issue, draft.path)
     found = git_diff.rows(patch)
-    at = git_diff.position(found, wanted.line, wanted.side)
+    at = git_diff.position(found, draft.line, draft.side)
     if at is None:
         raise UnplacedError("line")
-    start_side = None if wanted.start_line is None else wanted.start_side or wanted.side
-    if wanted.start_line is not None and start_side is not None:
-        start = git_diff.position(found, wanted.start_line, start_side)
+    start_side = None if draft.start_line is None else draft.start_side or draft.side
+    if draft.start_line is not None and start_side is not None:
+        start = git_diff.position(found, draft.start_line, start_side)
         if start is None or start >= at or git_diff.hunk_start(found, start) != git_diff.hunk_start(found, at):
             raise UnplacedError("start_line")
     return ReviewComment(
@@ -344,12 +344,12 @@ def _place_comment(site: Site, issue: Issue, review: PullRequestReview, wanted: 
         repo_id=issue.repo_id,
         number=issue.number,
         author_id=review.author_id,
-        body=wanted.body,
-        path=wanted.path,
+        body=draft.body,
+        path=draft.path,
         commit_sha=review.commit_sha,
-        line=wanted.line,
-        side=wanted.side,
-        start_line=wanted.start_line,
+        line=draft.line,
+        side=draft.side,
+        start_line=draft.start_line,
         start_side=start_side,
         position=at,
         diff_hunk=git_diff.excerpt(patch, at),

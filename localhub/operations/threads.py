@@ -307,12 +307,12 @@ def mentioned(site: Site, issue: Issue) -> set[str]:
 
 
 def search(site: Site, viewer: Viewer, query: str) -> list[Issue]:
-    """The issues and pull requests that fit a query and that the viewer may read, newest first.
+    """The readable issues and pull requests that match a query, newest first.
 
-    A `-` before a qualifier turns it round.
+    A `-` negates a qualifier.
 
     Raises:
-        HubError: 422, the query is empty or has what is not known here.
+        HubError: 422, the query is empty or has an unknown qualifier.
     """
     if not query.strip():
         raise invalid("Search", "q", "missing")

@@ -1,4 +1,4 @@
-"""Webhooks: what is sent to whom, signed, sent once in the background, and logged."""
+"""Webhooks: subscribers, signatures, one delivery each in the background, and the log."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ class WebhookSender:
             self._site.store.deliveries.put(replace(done, duration=time.monotonic() - began))
 
     async def close(self) -> None:
-        """Give up on what is still under way, and let the connections go."""
+        """Cancel pending deliveries and close the connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

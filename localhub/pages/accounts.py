@@ -126,7 +126,7 @@ def grant_code(visit: PageVisit) -> Page:
 
 
 def exchange_code(visit: PageVisit) -> Page:
-    """Give a token for a code, to who knows the App's secret and what the code was asked for with."""
+    """Exchange a code for a token; requires the App's secret and the parameters of the sign-in."""
     asked, store = visit.form, visit.site.store
     code = store.sign_in_codes.pop(asked.get("code", ""), None)
     app = None if code is None else store.apps.get(code.app_id)
@@ -143,10 +143,10 @@ def exchange_code(visit: PageVisit) -> Page:
     return _json_page({"access_token": token, "token_type": "bearer", "scope": "", "expires_in": 28_800})
 
 
-def _app_with_callback(visit: PageVisit, asked: Mapping[str, str]) -> App:
+def _app_with_callback(visit: PageVisit, query: Mapping[str, str]) -> App:
     """The App with the client id that is asked for, if it has a page to go back to."""
     store = visit.site.store
-    found = next((app for app in store.apps if client_id(app) == asked.get("client_id", "")), None)
+    found = next((app for app in store.apps if client_id(app) == query.get("client_id", "")), None)
     if found is None or found.id not in store.callbacks:
         raise not_found()
     return found
@@ -157,7 +157,7 @@ def _json_page(answer: Mapping[str, str | int]) -> Page:
 
 
 def confirm_new_app(visit: PageVisit) -> Page:
-    """Show what an App would be, and ask a person whether to make it."""
+    """Show the new App and ask for confirmation."""
     manifest = _manifest(visit)
     target = urlsplit(manifest["redirect_url"])
     values = {
@@ -230,10 +230,10 @@ _LEVELS = frozenset({"read", "write", "admin"})
 
 
 def _manifest(visit: PageVisit) -> dict[str, Any]:
-    """The manifest in the form, if it is one.
+    """Parse the manifest in the form.
 
     Raises:
-        HubError: 422, with what is wrong.
+        HubError: 422, with the reason.
     """
     try:
         manifest: Any = json.loads(visit.form.get("manifest", ""))

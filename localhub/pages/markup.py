@@ -34,10 +34,10 @@ LARGEST_COLOURED = 200_000
 
 
 def markdown(text: str, root: str = "", replaced: Sequence[str] | None = None) -> Markup:
-    """Render as GitHub renders a comment; HTML in it is cut down to what is harmless.
+    """Render as GitHub renders a comment; only harmless HTML remains.
 
-    With `root`, the page of a repository, references such as `#12` become links. With `replaced`, the lines that the
-    comment is about, a suggestion shows what it changes.
+    With `root`, the page of a repository, references such as `#12` become links. With `replaced`, the lines of the
+    comment, a suggestion shows its change.
     """
     return Markup(sanitise(_parser().render(text, {"root": root, "replaced": replaced})))  # noqa: S704 - sanitised on this line
 

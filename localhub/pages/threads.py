@@ -330,12 +330,12 @@ def conversations(store: Store, issue: Issue) -> list[LineConversation]:
     return [_conversation(first, said) for first in said if first.in_reply_to is None]
 
 
-def _conversation(first: ReviewComment, said: Sequence[ReviewComment]) -> LineConversation:
+def _conversation(first: ReviewComment, comments: Sequence[ReviewComment]) -> LineConversation:
     found = rows(first.diff_hunk)
     wanted = range(first.start_line or first.line, first.line + 1)
     return LineConversation(
         first=first,
-        replies=tuple(comment for comment in said if comment.in_reply_to == first.id),
+        replies=tuple(comment for comment in comments if comment.in_reply_to == first.id),
         rows=tuple(found[-SHOWN_ROWS:]),
         replaced=tuple(row.text for row in found if row.new in wanted),
     )

@@ -26,12 +26,12 @@ from localhub.state.store import Site
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSession:
-    """One browser.
+    """A browser's session.
 
     Attributes:
-        cookie: its cookie, signed.
-        user: who it acts as; None before somebody signs in.
-        token: what every form has to send along.
+        cookie: signed.
+        user: None before the sign-in.
+        token: required in every form.
     """
 
     cookie: str
@@ -51,7 +51,7 @@ def session_of(site: Site, cookie: str) -> PageSession:
 
 
 def new_session(site: Site, user: User | None) -> PageSession:
-    """A session of somebody who signs in, or of nobody."""
+    """Start a session, signed in or anonymous."""
     signed = f"{user.id if user else 0}.{secrets.token_hex(16)}"
     cookie = f"{signed}.{_mac(site, 'cookie', signed)}"
     return PageSession(cookie=cookie, user=user, token=_mac(site, "form", cookie))

@@ -63,7 +63,7 @@ def my_repos(call: Call) -> Response:
 def my_installations(call: Call) -> Response:
     """The installations of the App that a person has signed in to, on repositories that they have a role in."""
     found = [each for each in call.site.store.installations if _is_mine(call, each)]
-    return wrapped(call, "installations", found, lambda each: account_views.installation(call.site, each))
+    return wrapped(call, "installations", found, lambda value: account_views.installation(call.site, value))
 
 
 @routes.on("GET", "/user/installations/{installation_id}/repositories")
@@ -100,7 +100,8 @@ def user_by_id(call: Call) -> Response:
 def rate_limit(call: Call) -> Response:
     """The requests left in this hour: the hub counts them, but never refuses one on its own."""
     left = {
-        name: call.site.rates.left(call.viewer.key, call.site.now(), name) for name in ("core", "search", "graphql")
+        name: call.site.rates.remaining(call.viewer.key, call.site.now(), name)
+        for name in ("core", "search", "graphql")
     }
     return Response(body={"resources": left, "rate": left["core"]})
 
@@ -323,7 +324,7 @@ def deliveries(call: Call) -> Response:
 
 @routes.on("GET", "/app/hook/deliveries/{delivery_id}")
 def one_delivery(call: Call) -> Response:
-    """One delivery with what was sent and answered."""
+    """One delivery with its request and response."""
     return Response(body=checks_views.delivery(_delivery_of(call)))
 
 

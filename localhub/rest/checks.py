@@ -137,10 +137,10 @@ def list_annotations(call: Call) -> Response:
         run = call.row(call.site.store.check_runs, "check_run_id")
         head_sha, annotations = run.head_sha, run.annotations
 
-    def show(given: Mapping[str, Any]) -> Json:
-        blob = f"{call.site.repo_html(call.repo, 'blob', head_sha)}/{given['path']}"
+    def show(annotation: Mapping[str, Any]) -> Json:
+        blob = f"{call.site.repo_html(call.repo, 'blob', head_sha)}/{annotation['path']}"
         optional = dict.fromkeys(("start_column", "end_column", "title", "raw_details"))
-        return optional | dict(given) | {"blob_href": blob}
+        return optional | dict(annotation) | {"blob_href": blob}
 
     return listed(call, list(annotations), show)
 
@@ -206,7 +206,7 @@ def list_commit_check_runs(call: Call) -> Response:
 def list_workflows(call: Call) -> Response:
     """The repository's workflows."""
     found = [each for each in call.site.store.workflows if each.repo_id == call.repo.id]
-    return wrapped(call, "workflows", found, lambda each: checks_views.workflow(call.site, call.repo, each))
+    return wrapped(call, "workflows", found, lambda workflow: checks_views.workflow(call.site, call.repo, workflow))
 
 
 @routes.on("GET", ACTIONS + "/workflows/{workflow_id}", allow="actions:read")
@@ -237,12 +237,12 @@ def _workflow_of(call: Call) -> Workflow:
     raise not_found()
 
 
-def _list_runs(call: Call, found: list[WorkflowRun]) -> Response:
+def _list_runs(call: Call, runs: list[WorkflowRun]) -> Response:
     """Newest first, those that the query wants; `status` may also name a conclusion."""
     query, users = call.query, call.site.store.users
     kept = [
         run
-        for run in reversed(found)
+        for run in reversed(runs)
         if query.get("branch", run.head_branch) == run.head_branch
         and query.get("head_sha", run.head_sha) == run.head_sha
         and query.get("event", run.event) == run.event
@@ -275,7 +275,7 @@ def one_attempt(call: Call) -> Response:
 
 @routes.on("POST", ACTIONS + "/runs/{run_id}/rerun-failed-jobs", allow="actions:write", role="write")
 def rerun_failed_jobs(call: Call) -> Response:
-    """Ask for another attempt of what failed in a run."""
+    """Start another attempt of a run's failed jobs."""
     run = call.row(call.site.store.workflow_runs, "run_id")
     if run.is_queued:
         raise HubError(403, "This workflow is already running")
@@ -320,9 +320,9 @@ def list_artifacts(call: Call) -> Response:
     return _list_artifacts(call, [each for each in call.site.store.artifacts if each.repo_id == call.repo.id])
 
 
-def _list_artifacts(call: Call, found: list[Artifact]) -> Response:
-    kept = [each for each in reversed(found) if call.query.get("name", each.name) == each.name]
-    return wrapped(call, "artifacts", kept, lambda each: checks_views.artifact(call.site, call.repo, each))
+def _list_artifacts(call: Call, artifacts: list[Artifact]) -> Response:
+    kept = [each for each in reversed(artifacts) if call.query.get("name", each.name) == each.name]
+    return wrapped(call, "artifacts", kept, lambda artifact: checks_views.artifact(call.site, call.repo, artifact))
 
 
 @routes.on("GET", ACTIONS + "/artifacts/{artifact_id}", allow="actions:read")

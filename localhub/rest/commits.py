@@ -78,10 +78,10 @@ def _matches_query(call: Call, value: git.Commit) -> bool:
     )
 
 
-def _is_by(call: Call, person: git.Person, wanted: str | None) -> bool:
+def _is_by(call: Call, person: git.Person, name: str | None) -> bool:
     """Whether a person is who the query names by login or address."""
     user = git_views.account_of(call.site, person)
-    return wanted is None or wanted in {person.email, user.login if user else None}
+    return name is None or name in {person.email, user.login if user else None}
 
 
 @routes.on("GET", REPO + "/compare/{basehead}", allow=READ)
@@ -109,7 +109,7 @@ def list_statuses(call: Call) -> Response:
 
 @routes.on("GET", REPO + "/commits/{ref}/status", allow="statuses:read")
 def combined_status(call: Call) -> Response:
-    """The newest status of each context, and what they come to."""
+    """The newest status of each context, and the combined state."""
     site, repo = call.site, call.repo
     sha = commit_named(call, call.params["ref"]).sha
     newest: dict[str, CommitStatus] = {}
@@ -266,13 +266,13 @@ def create_git_commit(call: Call) -> Response:
     return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
-def _person(call: Call, given: Mapping[str, str] | None, default: User) -> git.Person:
-    given = given or {}
+def _person(call: Call, fields: Mapping[str, str] | None, default: User) -> git.Person:
+    fields = fields or {}
     try:
-        date = datetime.fromisoformat(given["date"]) if given.get("date") else call.site.now()
+        date = datetime.fromisoformat(fields["date"]) if fields.get("date") else call.site.now()
     except ValueError as error:
         raise unprocessable("date is not an ISO 8601 time") from error
-    return git.Person(name=given.get("name", default.login), email=given.get("email", default.email), date=date)
+    return git.Person(name=fields.get("name", default.login), email=fields.get("email", default.email), date=date)
 
 
 @routes.on("GET", GIT + "/trees/{tree_sha}", allow=READ)
@@ -321,7 +321,7 @@ def _tree_change(call: Call, entry: Json) -> tuple[str, str | None, str]:
 
 
 def is_malformed(part: str) -> bool:
-    """Whether git refuses a name in a tree: what some file system reads as `.git` counts as that, too."""
+    """Whether git refuses a name in a tree, including names that some file systems read as `.git`."""
     return part in {"", ".", ".."} or "\0" in part or _GIT.fullmatch(part) is not None
 
 
@@ -445,7 +445,7 @@ def _file(call: Call, entry: git.TreeEntry, at: str) -> Response:
         raise HubError(403, "This API returns blobs up to 100 MB in size.", errors=(error,))
     if call.wants("raw"):
         return Response(body=git.blob(call.repo.path, entry.sha), media_type=RAW)
-    return Response(body=git_views.content_file(call.site, call.repo, entry, at, shown=size <= _MOST_IN_JSON))
+    return Response(body=git_views.content_file(call.site, call.repo, entry, at, with_content=size <= _MOST_IN_JSON))
 
 
 def _link(call: Call, entry: git.TreeEntry, sha: str, at: str) -> Response:

@@ -67,11 +67,11 @@ def list_issues(call: Call) -> Response:
     return listed(call, found, lambda issue: threads_views.issue(call.site, call.repo, issue))
 
 
-def _is_assigned(call: Call, issue: Issue, wanted: str) -> bool:
-    """Whether a thread is assigned to somebody; `none` and `*` mean nobody and anybody."""
-    if wanted in {"none", "*"}:
-        return bool(issue.assignees) == (wanted == "*")
-    return wanted.lower() in {call.site.store.users[number].login.lower() for number in issue.assignees}
+def _is_assigned(call: Call, issue: Issue, login: str) -> bool:
+    """Whether a thread is assigned to a user; `none` matches no assignee, `*` any."""
+    if login in {"none", "*"}:
+        return bool(issue.assignees) == (login == "*")
+    return login.lower() in {call.site.store.users[number].login.lower() for number in issue.assignees}
 
 
 @routes.on("POST", ISSUES, allow="issues:write", role="read")
@@ -192,11 +192,11 @@ def _comment_of(call: Call) -> Comment:
     return call.row(call.site.store.comments, "comment_id")
 
 
-def _updated_since(call: Call, found: list[Comment]) -> list[Comment]:
+def _updated_since(call: Call, comments: list[Comment]) -> list[Comment]:
     if "since" not in call.query:
-        return found
+        return comments
     since = moment_of(call.query["since"], "since")
-    return [comment for comment in found if comment.updated_at >= since]
+    return [comment for comment in comments if comment.updated_at >= since]
 
 
 def _comment_body(call: Call) -> str:
@@ -328,7 +328,7 @@ def timeline(call: Call) -> Response:
 def _list_reactions(subject_of: SubjectOf, call: Call) -> Response:
     wanted = call.query.get("content")
     found = [given for given in call.site.store.reactions_to(subject_of(call)) if wanted in {None, given.content}]
-    return listed(call, found, lambda given: threads_views.reaction(call.site, given))
+    return listed(call, found, lambda value: threads_views.reaction(call.site, value))
 
 
 def _react(subject_of: SubjectOf, call: Call) -> Response:

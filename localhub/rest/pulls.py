@@ -82,7 +82,9 @@ def create_pull(call: Call) -> Response:
 def all_comments(call: Call) -> Response:
     """Comments on lines in the whole repository."""
     store = call.site.store
-    return _listed(call, [c for c in store.review_comments if c.repo_id == call.repo.id and not store.is_pending(c)])
+    return _list_review_comments(
+        call, [c for c in store.review_comments if c.repo_id == call.repo.id and not store.is_pending(c)]
+    )
 
 
 @routes.on("GET", PULL, allow=READ)
@@ -142,16 +144,16 @@ def requested_reviewers(call: Call) -> Response:
 @routes.on("POST", PULL + "/requested_reviewers", allow=WRITE)
 def request_reviewers(call: Call) -> Response:
     """Ask more people for a review."""
-    return _asked(call, call.texts("reviewers", "PullRequest"), 201)
+    return _respond_reviewers(call, call.texts("reviewers", "PullRequest"), 201)
 
 
 @routes.on("DELETE", PULL + "/requested_reviewers", allow=WRITE)
 def unrequest_reviewers(call: Call) -> Response:
     """Ask people for a review no longer."""
-    return _asked(call, [], 200, without=call.texts("reviewers", "PullRequest"))
+    return _respond_reviewers(call, [], 200, without=call.texts("reviewers", "PullRequest"))
 
 
-def _asked(call: Call, more: list[str], status: int, *, without: Collection[str] = ()) -> Response:
+def _respond_reviewers(call: Call, more: list[str], status: int, *, without: Collection[str] = ()) -> Response:
     issue, inner = pull_of(call)
     there = [call.site.store.users[each] for each in inner.reviewers]
     wanted = [*(user for user in there if user.login not in without)]
@@ -186,7 +188,7 @@ def merge(call: Call) -> Response:
 @routes.on("GET", COMMENT, allow=READ)
 def one_comment(call: Call) -> Response:
     """One comment on a line."""
-    return _shown(call, review_comment_of(call))
+    return _respond_comment(call, review_comment_of(call))
 
 
 @routes.on("PATCH", COMMENT, allow=WRITE, role="read")
@@ -194,7 +196,7 @@ def edit_comment(call: Call) -> Response:
     """Change a comment on a line."""
     old = review_comment_of(call)
     demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
-    return _shown(call, pulls.edit_review_comment(call.site, old, call.user, _body(call)))
+    return _respond_comment(call, pulls.edit_review_comment(call.site, old, call.user, _body(call)))
 
 
 @routes.on("DELETE", COMMENT, allow=WRITE, role="read")
@@ -210,7 +212,7 @@ def delete_comment(call: Call) -> Response:
 def comments(call: Call) -> Response:
     """A pull request's comments on lines."""
     issue, _ = pull_of(call)
-    return _listed(call, call.site.store.review_comments_of(issue))
+    return _list_review_comments(call, call.site.store.review_comments_of(issue))
 
 
 @routes.on("POST", PULL + "/comments", allow=WRITE, role="read")
@@ -226,7 +228,7 @@ def create_comment(call: Call) -> Response:
     except pulls.UnplacedError as error:
         field = f"pull_request_review_thread.{error.field}"
         raise invalid(COMMENT_RESOURCE, field, "custom", f"{field} must be part of the diff") from error
-    return _shown(call, made, 201)
+    return _respond_comment(call, made, 201)
 
 
 @routes.on("POST", PULL + "/comments/{comment_id}/replies", allow=WRITE, role="read")
@@ -316,7 +318,7 @@ def dismiss(call: Call) -> Response:
 def comments_of_review(call: Call) -> Response:
     """The comments on lines that a review brought."""
     review = _review_of(call)
-    return _listed(call, [c for c in call.site.store.review_comments if c.review_id == review.id])
+    return _list_review_comments(call, [c for c in call.site.store.review_comments if c.review_id == review.id])
 
 
 def pull_of(call: Call) -> tuple[Issue, Pull]:
@@ -341,18 +343,18 @@ def review_comment_of(call: Call) -> ReviewComment:
     return found
 
 
-def _listed(call: Call, found: list[ReviewComment]) -> Response:
+def _list_review_comments(call: Call, comments: list[ReviewComment]) -> Response:
     newest_first = call.query.get("direction") == "desc"
     return listed(
         call,
-        found[::-1] if newest_first else found,
+        comments[::-1] if newest_first else comments,
         lambda value: threads_views.review_comment(call.site, call.repo, value),
     )
 
 
-def _shown(call: Call, value: ReviewComment, status: int = 200) -> Response:
-    shown = threads_views.review_comment(call.site, call.repo, value)
-    return Response(status=status, body=shown, headers={"Location": shown["url"]} if status == 201 else {})  # noqa: PLR2004 - Created
+def _respond_comment(call: Call, value: ReviewComment, status: int = 200) -> Response:
+    view = threads_views.review_comment(call.site, call.repo, value)
+    return Response(status=status, body=view, headers={"Location": view["url"]} if status == 201 else {})  # noqa: PLR2004 - Created
 
 
 def _reply(call: Call, issue: Issue, to: int) -> Response:
@@ -360,7 +362,7 @@ def _reply(call: Call, issue: Issue, to: int) -> Response:
     wrong = parent is not None and (parent.repo_id, parent.number) != (call.repo.id, issue.number)
     if parent is None or wrong or call.site.store.is_pending(parent):
         raise not_found()
-    return _shown(call, pulls.reply(call.site, issue, call.user, parent, _body(call)), 201)
+    return _respond_comment(call, pulls.reply(call.site, issue, call.user, parent, _body(call)), 201)
 
 
 def _writable(call: Call) -> Issue:
@@ -376,25 +378,25 @@ def _body(call: Call) -> str:
     return text
 
 
-def _new_comment(given: Mapping[str, Any]) -> pulls.NewComment:
+def _new_comment(fields: Mapping[str, Any]) -> pulls.NewComment:
     """A comment as the body of a request has it.
 
     Raises:
         HubError: 422, something is missing or of the wrong kind.
     """
     for name in ("path", "body"):
-        if not isinstance(given.get(name), str) or not given[name]:
+        if not isinstance(fields.get(name), str) or not fields[name]:
             raise invalid(COMMENT_RESOURCE, name, "missing_field")
-    check_length(given["body"], COMMENT_RESOURCE, "body")
-    if not isinstance(given.get("line"), int):
+    check_length(fields["body"], COMMENT_RESOURCE, "body")
+    if not isinstance(fields.get("line"), int):
         raise invalid(COMMENT_RESOURCE, "line", "missing_field")
     return pulls.NewComment(
-        path=given["path"],
-        body=given["body"],
-        line=given["line"],
-        side=_side(given.get("side")) or "RIGHT",
-        start_line=given.get("start_line"),
-        start_side=_side(given.get("start_side")),
+        path=fields["path"],
+        body=fields["body"],
+        line=fields["line"],
+        side=_side(fields.get("side")) or "RIGHT",
+        start_line=fields.get("start_line"),
+        start_side=_side(fields.get("start_side")),
     )
 
 

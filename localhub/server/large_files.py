@@ -68,8 +68,8 @@ class LargeFiles:
             objects = [self._object_entry(repo, operation, each) for each in asked.get("objects", [])]
         return _json_response({"transfer": "basic", "objects": objects, "hash_algo": "sha256"})
 
-    def _object_entry(self, repo: Repo, operation: str, asked: Json) -> Json:
-        oid, size = str(asked.get("oid")), asked.get("size")
+    def _object_entry(self, repo: Repo, operation: str, request: Json) -> Json:
+        oid, size = str(request.get("oid")), request.get("size")
         entry: dict[str, Any] = {"oid": oid, "size": size, "authenticated": True}
         if not _OID.fullmatch(oid) or not isinstance(size, int) or size < 0:
             return {**entry, "error": {"code": 422, "message": "Invalid object"}}

@@ -43,7 +43,7 @@ class User:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class App:
-    """A GitHub App: its key, where its webhooks go, and what it may do where it is installed."""
+    """A GitHub App: its key, webhook and permissions."""
 
     id: int
     slug: str
@@ -75,7 +75,7 @@ class Installation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignInCode:
-    """A code with which an App's site finds out who has come; `challenge` is the hash of what it must know besides."""
+    """A code that an App exchanges for a user's token; `challenge` is the hash of the verifier (PKCE)."""
 
     app_id: int
     user_id: int
@@ -274,7 +274,7 @@ class Reaction:
 
 
 def reaction_kind(subject: Issue | Comment | ReviewComment) -> ReactionKind:
-    """The word for what is reacted to."""
+    """Return the name of a reaction's subject."""
     match subject:
         case Issue():
             return "issue"
@@ -501,7 +501,7 @@ class RateCounter:
         place = (key, resource, _window(now))
         self._used[place] = self._used.get(place, 0) + 1
 
-    def left(self, key: str, now: datetime, resource: str) -> dict[str, int]:
+    def remaining(self, key: str, now: datetime, resource: str) -> dict[str, int]:
         """The requests left in this hour: `rate-limit`."""
         window = _window(now)
         used = self._used.get((key, resource, window), 0)
@@ -509,7 +509,9 @@ class RateCounter:
 
     def headers(self, key: str, now: datetime, resource: str) -> dict[str, str]:
         """The `X-RateLimit-…` headers."""
-        told = {f"X-RateLimit-{name.capitalize()}": str(value) for name, value in self.left(key, now, resource).items()}
+        told = {
+            f"X-RateLimit-{name.capitalize()}": str(value) for name, value in self.remaining(key, now, resource).items()
+        }
         return told | {"X-RateLimit-Resource": resource}
 
 

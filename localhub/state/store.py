@@ -153,7 +153,7 @@ class Store:
         return next((repo for repo in self.repos if repo.full_name.lower() == wanted), None)
 
     def moved_repo(self, full_name: str) -> Repo | None:
-        """The repository that had this name before, while no other has it now."""
+        """The repository that had this name before, unless another one has it now."""
         number = self.former_names.get(full_name.lower())
         return None if number is None or self.repo(full_name) is not None else self.repos.get(number)
 

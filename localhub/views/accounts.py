@@ -37,7 +37,7 @@ def simple_user(site: Site, user: User) -> Json:
 
 
 def public_user(site: Site, user: User) -> Json:
-    """`public-user`: what everybody sees of an account."""
+    """`public-user`: an account's public fields."""
     owned = [repo for repo in site.store.repos if repo.owner == user.login and not repo.private]
     return simple_user(site, user) | {
         "name": user.name or None,
@@ -58,7 +58,7 @@ def public_user(site: Site, user: User) -> Json:
 
 
 def private_user(site: Site, user: User) -> Json:
-    """`private-user`: what an account sees of itself."""
+    """`private-user`: an account's own view."""
     hidden = [repo for repo in site.store.repos if repo.owner == user.login and repo.private]
     return public_user(site, user) | {
         "user_view_type": "private",

@@ -130,7 +130,7 @@ def delivery_item(value: WebhookDelivery) -> Json:
 
 
 def delivery(value: WebhookDelivery) -> Json:
-    """`hook-delivery`, with what was sent and answered."""
+    """`hook-delivery`, with request and response."""
     return delivery_item(value) | {
         "url": value.url,
         "request": {"headers": dict(value.request_headers), "payload": json.loads(value.body)},

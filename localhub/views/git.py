@@ -217,10 +217,10 @@ def content_entry(site: Site, repo: Repo, value: git.TreeEntry, at: str) -> Json
     return shown | {"type": "file"} if value.type == "commit" else shown
 
 
-def content_file(site: Site, repo: Repo, value: git.TreeEntry, at: str, *, shown: bool) -> Json:
+def content_file(site: Site, repo: Repo, value: git.TreeEntry, at: str, *, with_content: bool) -> Json:
     """`content-file`; its content is left out when it is too large."""
-    encoded = base64.encodebytes(git.blob(repo.path, value.sha)).decode() if shown else ""
-    return content(site, repo, value, at) | {"content": encoded, "encoding": "base64" if shown else "none"}
+    encoded = base64.encodebytes(git.blob(repo.path, value.sha)).decode() if with_content else ""
+    return content(site, repo, value, at) | {"content": encoded, "encoding": "base64" if with_content else "none"}
 
 
 def content_link(site: Site, repo: Repo, value: git.TreeEntry, at: str, *, target: str) -> Json:

@@ -26,7 +26,7 @@ def reaction(site: Site, value: Reaction) -> Json:
 
 
 def rollup(site: Site, url: str, subject: Issue | Comment | ReviewComment) -> Json:
-    """`reaction-rollup`: how many of each."""
+    """`reaction-rollup`: reactions by kind."""
     given = [reaction.content for reaction in site.store.reactions_to(subject)]
     return {"url": f"{url}/reactions", "total_count": len(given)} | {name: given.count(name) for name in REACTIONS}
 
@@ -168,7 +168,7 @@ def _pull_addresses(site: Site, repo: Repo, value: Issue) -> dict[str, str]:
 
 
 def pull(site: Site, repo: Repo, value: Issue) -> Json:
-    """`pull-request`, with what only git can count."""
+    """`pull-request`, with the counts that need git."""
     inner = _pull(value)
     changed = git_diff.pull_files(repo.path, inner)
     mergeable = None
@@ -345,7 +345,7 @@ def moment(value: Entry) -> tuple[datetime, int]:
 
 
 def timeline_entry(site: Site, repo: Repo, value: Entry) -> Json:
-    """`timeline-issue-events`: what was said stands among the events, and an assignment does not name the assigner."""
+    """`timeline-issue-events`: comments among events; an assignment does not name the assigner."""
     if isinstance(value, Comment):
         said = comment(site, repo, value)
         return said | {"event": "commented", "actor": said["user"]}

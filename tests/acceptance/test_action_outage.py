@@ -43,7 +43,7 @@ def a_runner(hub: LocalHub, directory: Path, *replies: str | Mapping[str, str], 
     _, repo = build(hub)
     runner = hub.add_user("github-actions[bot]", kind="Bot")
     hub.add_collaborator(repo, runner.login, "write")
-    hub.observe(sent=payloads.__setitem__)
+    hub.observe(on_delivery=payloads.__setitem__)
     issue = hub.open_issue(repo, author="mona", title="Adding is off by one")
     hub.comment(repo, issue.number, author="mona", body="/codepilot fix")
     (directory / "event.json").write_text(json.dumps(payloads["issue_comment"]))

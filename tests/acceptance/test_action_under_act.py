@@ -55,7 +55,7 @@ async def opened(directory: Path) -> AsyncIterator[Scene]:
         repo = hub.add_repo("octo/calc", owner="mona", files={"calc.py": "def add(a, b):\n    return a + b + 1\n"})
         hub.add_collaborator(repo, runner.login, "write")
         hub.install(hub.add_app("any"), repo, by="mona")
-        hub.observe(sent=payloads.__setitem__)
+        hub.observe(on_delivery=payloads.__setitem__)
         yield Scene(hub=hub, repo=repo, owner=owner, runner=runner, payloads=payloads)
 
 

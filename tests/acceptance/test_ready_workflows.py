@@ -84,7 +84,7 @@ async def runner(tmp_path: Path, action: Path) -> AsyncIterator[Runner]:
         hub.add_collaborator(repo, bot.login, "write")
         hub.install(hub.add_app("any"), repo, by="mona")
         made = Runner(hub=hub, repo=repo, bot=bot, directory=tmp_path / "runner", action=action)
-        hub.observe(sent=made.sent.__setitem__)
+        hub.observe(on_delivery=made.sent.__setitem__)
         yield made
 
 

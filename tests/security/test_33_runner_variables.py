@@ -39,7 +39,7 @@ async def test_the_agent_sees_no_variable_of_the_runner_and_writes_to_none_of_it
     _, repo = build(hub)
     runner = hub.add_user("github-actions[bot]", kind="Bot")
     hub.add_collaborator(repo, runner.login, "write")
-    hub.observe(sent=payloads.__setitem__)
+    hub.observe(on_delivery=payloads.__setitem__)
     issue = hub.open_issue(repo, author="mona", title="Adding is off by one")
     hub.comment(repo, issue.number, author="mona", body="/codepilot fix")
     files = {name: tmp_path / name for name in _FILES}

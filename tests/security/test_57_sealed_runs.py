@@ -179,7 +179,7 @@ async def test_a_strangers_approval_fetches_nothing(hub: LocalHub, tmp_path: Pat
     hub.add_user("eve")
     assert await thread.say("/codepilot fix", ASKS) is JobState.WAITING
     asked: list[str] = []
-    hub.observe(served=lambda exchange: asked.append(exchange.path), sent=thread.payloads.__setitem__)
+    hub.observe(on_exchange=lambda exchange: asked.append(exchange.path), on_delivery=thread.payloads.__setitem__)
     assert await thread.say(f"/codepilot approve {thread.request_id()}", ENDS, author="eve") is JobState.REFUSED
     assert asked
     assert not [path for path in asked if "artifacts" in path]

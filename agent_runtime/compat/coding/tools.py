@@ -175,10 +175,10 @@ class CodingActions:
 
     @cached_property
     def sandbox(self) -> Sandbox:
-        """Where commands run.
+        """The sandbox of commands.
 
         Raises:
-            SandboxError: there is none of this kind on this machine.
+            SandboxError: this machine has no such sandbox.
         """
         return pick_sandbox(self._kind, SandboxSettings())
 

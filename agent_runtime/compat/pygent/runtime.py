@@ -105,10 +105,10 @@ class Runtime:
 
     @cached_property
     def sandbox(self) -> Sandbox:
-        """Where commands run.
+        """The sandbox of commands.
 
         Raises:
-            SandboxError: there is none of this kind on this machine.
+            SandboxError: this machine has no such sandbox.
         """
         return pick_sandbox(self.sandbox_kind, SandboxSettings(container=ContainerSettings(image=self.image)))
 

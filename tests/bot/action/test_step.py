@@ -62,7 +62,7 @@ class Place:
         }
         issue = hub.open_issue(repo, author="mona", title="Adding is off by one")
         made = cls(hub=hub, repo=repo, issue=issue, environ=environ)
-        hub.observe(sent=made.payloads.__setitem__)
+        hub.observe(on_delivery=made.payloads.__setitem__)
         return made
 
     def comment(self, body: str = "/codepilot fix", author: str = "mona") -> None:

@@ -108,7 +108,7 @@ async def test_reading_a_field_of_a_typed_object_can_be_a_request(world: World, 
     def served(exchange: Exchange) -> None:
         paths.append(exchange.path.removeprefix("/api/v3"))
 
-    world.hub.observe(served=served)
+    world.hub.observe(on_exchange=served)
     path = f"/repos/{world.name}/issues/comments/{comment.id}"
     partial = IssueComment(pygithub.requester, {}, {"id": comment.id, "url": path})
     assert await asyncio.to_thread(lambda: partial.body) == "Words"

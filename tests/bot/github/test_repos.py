@@ -83,7 +83,7 @@ async def test_the_recipes_of_a_repository_are_read_by_two_requests(world: World
     world.hub.commit(world.repo, files, message="Recipes", author="mona")
     await world.github.repos.get(world.name)  # has a token from here on
     asked: list[str] = []
-    world.hub.observe(served=lambda exchange: asked.append(exchange.path))
+    world.hub.observe(on_exchange=lambda exchange: asked.append(exchange.path))
     found = await find_recipes(world.github, world.name)
     assert [each.name for each in found.recipes] == [name for name in names if name != "recipe-03"]
     assert [each.text for each in found.recipes][2:4] == ["Tidy up \u00fc recipe-02.", "Tidy up \u00fc recipe-05."]
@@ -94,7 +94,7 @@ async def test_the_recipes_of_a_repository_are_read_by_two_requests(world: World
 async def test_a_folder_without_recipes_costs_one_request(world: World) -> None:
     await world.github.repos.get(world.name)
     asked: list[str] = []
-    world.hub.observe(served=lambda exchange: asked.append(exchange.path))
+    world.hub.observe(on_exchange=lambda exchange: asked.append(exchange.path))
     assert not (await find_recipes(world.github, world.name)).recipes
     assert len(asked) == 1, asked
 
