@@ -13,6 +13,7 @@ from agent_runtime import Ended, Network, Observed, Replied, SandboxLimits, Stat
 from agent_runtime.sandbox import bubblewrap
 from agent_runtime.sandbox.bubblewrap import which
 from agent_runtime.sandbox.egress import Tunnel
+from agent_runtime.sandbox.protocol import PrivateDirectory
 from bot.domain.job import JobState
 from localhub import LocalHub
 from tests import stage as stage_module
@@ -56,6 +57,9 @@ async def test_a_sandbox_binary_that_vanishes(
     # It is there for the first sandbox with a terminal, and gone for the next.
     program.write_text(f'#!/bin/sh\ncase "$*" in *" keeper "*) rm -f "$0";; esac\nexec {shutil.which("bwrap")} "$@"\n')
     program.chmod(0o755)
+    # The interpreter's launcher names the program, too, and would outlive this test.
+    directory = PrivateDirectory("codepilot-sandbox-")
+    monkeypatch.setattr(bubblewrap, "_shared_directory", lambda: directory)
     monkeypatch.setattr(
         bubblewrap, "which", lambda name, package: which(str(program) if name == "bwrap" else name, package)
     )
