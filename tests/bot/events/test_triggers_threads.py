@@ -21,7 +21,7 @@ def test_the_start_label_on_a_pull_request_asks_for_a_fix(name: str) -> None:
     assert found.head_sha == HEAD
 
 
-def test_any_other_label_is_told_with_the_commit_it_is_bound_to() -> None:
+def test_any_other_label_has_the_commit_that_it_is_bound_to() -> None:
     found = job(PULL_REQUEST, label__name="codepilot:auto")
     assert found.command == LabelEvent(
         label="codepilot:auto", bound_to=HEAD, words=text_binding("Add it up", "As said.")
