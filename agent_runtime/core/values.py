@@ -152,7 +152,6 @@ class CallTool(Protocol):
             ToolError: catchable by the caller.
             Suspend: suspend the step at this call.
         """
-        ...
 
 
 def append_requests(text: str, requests: Sequence[ToolRequest]) -> str:

@@ -98,27 +98,21 @@ class CodeIndex(Protocol):
 
     async def wait_ready(self, seconds: float) -> bool:
         """Update the index in the background; return whether it is complete within the time."""
-        ...
 
     async def search(self, text: str, most: int = 5) -> list[Definition]:
         """Return the definitions that match a text, best first."""
-        ...
 
     async def find_definitions(self, symbol: str) -> list[Definition]:
         """Find `name`, `Class.name` or `path::Class.name`."""
-        ...
 
     async def definition_at(self, path: str, line: int) -> Definition | None:
         """Return the innermost definition at a line."""
-        ...
 
     async def callers(self, symbol: str) -> list[Call]:
         """Return the calls of a symbol."""
-        ...
 
     async def callees(self, symbol: str) -> list[Call]:
         """Return the calls in a symbol."""
-        ...
 
 
 log = logging.getLogger(__name__)

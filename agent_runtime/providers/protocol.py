@@ -130,7 +130,6 @@ class Provider(Protocol):
     @property
     def sees_images(self) -> bool:
         """Whether messages may hold images; constant."""
-        ...
 
     def reply(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """Answer one request: `ReplyStart`, `TextChunk` and `CallChunk`…, `ReplyEnd`.
@@ -144,7 +143,6 @@ class Provider(Protocol):
             ContextOverflowError: conversation too long.
             ModelRefusedError: the model declined.
         """
-        ...
 
     async def close(self) -> None: ...
 
@@ -156,7 +154,6 @@ class CallsTools(Protocol):
     @property
     def tool_calling(self) -> ToolCalling:
         """Support of native tool calls; constant."""
-        ...
 
 
 def tool_calling(provider: Provider) -> ToolCalling:

@@ -56,7 +56,6 @@ class BlobStore(Protocol):
         Raises:
             BlobTooLargeError: it has more than `limit` bytes.
         """
-        ...
 
     def delete(self, name: str) -> None: ...
 

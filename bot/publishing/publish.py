@@ -271,7 +271,6 @@ class Pusher(Protocol):
         Raises:
             GitError: the push may succeed when retried.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,6 @@ class Inbox(Protocol):
         Args:
             held_seconds: delay before it runs, unless `release_hold` ends it.
         """
-        ...
 
     async def release_hold(self, job_id: str) -> None: ...
 
@@ -42,31 +41,25 @@ class Inbox(Protocol):
         Args:
             until: seconds since the epoch, when it runs anyway.
         """
-        ...
 
     async def cancel(self, job_id: str, state: JobState, reason: str, *, ending: RecordedEnding | None = None) -> bool:
         """End a queued or waiting job; return False for other jobs, including ended ones with a pending report."""
-        ...
 
 
 class Signals(Protocol):
     async def send(self, job_id: str, signal: Signal) -> bool:
         """Store a signal once; return False if the job has ended."""
-        ...
 
     async def wake(self, job_id: str) -> bool:
         """Run a waiting job again, if it waits. Record the answer before, so that the job does not wait again."""
-        ...
 
 
 class JobIndex(Protocol):
     async def get(self, job_id: str) -> StoredJob | None:
         """Return a job; None if unknown or swept."""
-        ...
 
     async def jobs_in_thread(self, repo_id: int, number: int, *, limit: int = 20) -> tuple[StoredJob, ...]:
         """Return a thread's work, newest first, at most `limit` in each state, without swept jobs."""
-        ...
 
     async def is_live(self, repo_id: int, number: int) -> bool: ...
 
@@ -76,13 +69,11 @@ class JobIndex(Protocol):
         Args:
             repo_ids: empty for all repositories.
         """
-        ...
 
     async def live_ids(self) -> frozenset[str]: ...
 
     async def backlog(self) -> Backlog:
         """Count unfinished jobs. Does not scan finished ones."""
-        ...
 
     async def counts(self) -> dict[JobState, int]: ...
 
@@ -90,7 +81,6 @@ class JobIndex(Protocol):
 class EngineUpkeep(Protocol):
     async def check(self) -> None:
         """Write to the disk as for a job."""
-        ...
 
     async def sweep(self, keep_days: float, *, most: int = MAX_ENDED) -> int:
         """Delete texts, records and signals of old ended jobs; return their number.
@@ -100,7 +90,6 @@ class EngineUpkeep(Protocol):
         Args:
             most: number of ended jobs to keep; older ones are deleted regardless of age.
         """
-        ...
 
 
 class JobEngine(Inbox, Signals, JobIndex, JobRecords, EngineUpkeep, Protocol):
@@ -110,15 +99,12 @@ class JobEngine(Inbox, Signals, JobIndex, JobRecords, EngineUpkeep, Protocol):
 class RunHistory(Protocol):
     async def find_runs(self, query: RunQuery) -> tuple[StoredJob, ...]:
         """Return the selected work, newest first, without swept jobs."""
-        ...
 
     async def pulse(self) -> str:
         """Return a text that changes when any work is stored, changes its state or ends."""
-        ...
 
     async def save_log(self, job: Job, body: bytes, *, cost_usd: float | None) -> None:
         """Store a run's log in place of an earlier one."""
-        ...
 
     async def load_log(self, job_id: str) -> bytes | None: ...
 
@@ -128,13 +114,11 @@ class RunHistory(Protocol):
         Args:
             repo_ids: None for all.
         """
-        ...
 
 
 class Schedules(Protocol):
     async def save(self, repo: Repo, installation: int, crons: Mapping[str, str]) -> None:
         """Replace a repository's schedules; unchanged ones keep their due time."""
-        ...
 
     async def prune(self, installation: int, repo_ids: Collection[int]) -> None: ...
 
@@ -142,7 +126,6 @@ class Schedules(Protocol):
 
     async def start_due(self) -> int:
         """Store a job for each due recipe, once among all processes; return their number. Skips missed times."""
-        ...
 
 
 class Ledger(Protocol):
@@ -154,11 +137,9 @@ class Ledger(Protocol):
 
     async def delete_label(self, repo_id: int, number: int, name: str) -> None:
         """Delete a label; its name matches without case."""
-        ...
 
     async def rebind_labels(self, repo_id: int, number: int, old_sha: str, new_sha: str) -> None:
         """Bind labels of one commit to another, after the bot's own push."""
-        ...
 
     async def claim_notice(
         self, repo_id: int, number: int, cause: str, *, seconds: float = 3600.0, by: str = ""
@@ -167,24 +148,20 @@ class Ledger(Protocol):
 
         True again for the job named by `by`, since its earlier attempt may have died before posting.
         """
-        ...
 
     async def suppress_notice(self, repo_id: int, number: int, cause: str, *, seconds: float) -> None:
         """Make `claim_notice` return False for some seconds, regardless of earlier claims."""
-        ...
 
     async def save_config(self, repo_id: int, config: RepoConfig, *, seconds: float) -> None: ...
 
     async def config(self, repo_id: int) -> RepoConfig | None:
         """Return the stored configuration; None if missing or expired."""
-        ...
 
     async def tally(self, job: Job, *, seconds: float = 3600.0) -> Tally:
         """Count work started in the last `seconds`, without refused jobs, `job` itself and later ones.
 
         `unattended` counts back to a person's last request, and is 0 if a person requested `job`.
         """
-        ...
 
 
 class JobHandler(Protocol):
@@ -194,11 +171,9 @@ class JobHandler(Protocol):
         Raises:
             QueueError: the engine failed, so that the worker ends.
         """
-        ...
 
     async def report(self, report: PendingReport) -> bool:
         """Post a pending report; return False to retry later."""
-        ...
 
 
 class JobAttempt(Protocol):
@@ -210,17 +185,14 @@ class JobAttempt(Protocol):
     @property
     def number(self) -> int:
         """The attempt's number from 1, restarted after each wait."""
-        ...
 
     @property
     def deaths(self) -> int:
         """Worker deaths charged to the job since its last progress."""
-        ...
 
     @property
     def is_exhausted(self) -> bool:
         """Whether to end the job with a report instead of running it."""
-        ...
 
     def listen(self, deliver: Callable[[Signal], None], steps: Callable[[], int]) -> AbstractAsyncContextManager[None]:
         """Deliver the job's signals, earlier ones first, during the body.
@@ -230,7 +202,6 @@ class JobAttempt(Protocol):
         Args:
             steps: returns the agent's number of steps; progress clears a job of its deaths.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -329,7 +329,6 @@ class JobRecords(Protocol):
 
         `change` is pure and may be called several times; calls for one job never overlap.
         """
-        ...
 
 
 T = TypeVar("T")

@@ -367,13 +367,11 @@ class Slots(Protocol):
         Raises:
             QueueError: none is free, or the database failed.
         """
-        ...
 
     async def has_slot(self) -> bool: ...
 
     def claim_vacant(self, number: int) -> AbstractAsyncContextManager[bool]:
         """Yield whether a slot is vacant, so that its worker is dead, and keep it so during the body."""
-        ...
 
     async def close(self) -> None: ...
 

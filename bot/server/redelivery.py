@@ -164,7 +164,6 @@ class SweepTurns(Protocol):
             QueueError: the database failed.
             OSError: the directory failed.
         """
-        ...
 
 
 _SWEPT = TypeAdapter(SweepState)

@@ -162,7 +162,6 @@ class Model(Protocol):
         Returns:
             A `Message`, the same as a dictionary, or what OpenAI's client gives.
         """
-        ...
 
 
 class OpenAIModel:
