@@ -524,6 +524,11 @@ def _network_error(action: str, error: Exception) -> GitHubError:
     remedy = UNKNOWN_AUTHORITY if isinstance(error, aiohttp.ClientSSLError) else remedy_for(0, "")
     errno = getattr(error, "errno", None) or 0
     reason = os.strerror(errno) if errno > 0 else str(error)
+    # The texts of these contain the address, which can be a proxy's with its password.
+    if isinstance(error, aiohttp.ClientResponseError):
+        reason = f"{error.status} {error.message}"
+    elif isinstance(error, aiohttp.InvalidURL):
+        reason = "an address is not valid"
     return GitHubError(action, 0, f"{type(error).__name__}: {reason}".rstrip(": "), remedy)
 
 

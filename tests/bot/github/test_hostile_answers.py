@@ -1,0 +1,68 @@
+"""Malformed and hostile answers to the client of GitHub's API."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from bot.github.connection import AppSession, GitHubConnection, InstallationSession
+from bot.github.types import GitHubError
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bot.github.connection._FIRST_PAUSE_SECONDS", 0.0)
+
+
+@dataclass(slots=True)
+class ScriptedServer:
+    """A server with a fixed sequence of answers; it repeats the last one.
+
+    Attributes:
+        url: its address.
+        requests: `METHOD path` of every request.
+    """
+
+    url: str
+    requests: list[str] = field(default_factory=list)
+    session: InstallationSession = field(default_factory=lambda: AppSession(0.0).for_installation(0))
+
+    def connection(self, token: str = "a-token") -> GitHubConnection:
+        return GitHubConnection(token, self.url, session=self.session)
+
+
+@asynccontextmanager
+async def scripted_server(*answers: tuple[int, object, dict[str, str]]) -> AsyncIterator[ScriptedServer]:
+    script = list(answers)
+
+    async def answer(request: web.Request) -> web.Response:
+        await request.read()
+        scripted.requests.append(f"{request.method} {request.path}")
+        status, data, headers = script.pop(0) if len(script) > 1 else script[0]
+        text = data if isinstance(data, str) else json.dumps(data)
+        headers = {name: value.replace("URL", scripted.url) for name, value in headers.items()}
+        return web.Response(status=status, text=text, headers=headers)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(app, skip_url_asserts=True) as server:
+        scripted = ScriptedServer(str(server.make_url("")).rstrip("/"))
+        yield scripted
+
+
+async def test_errors_contain_no_proxy_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scripted_server((407, "no", {"Proxy-Authenticate": "Basic"})) as proxy:
+        for address in (proxy.url.replace("//", "//user:pa55word@"), "http://user:pa55word@127.0.0.1:99999"):
+            monkeypatch.setenv("https_proxy", address)
+            async with GitHubConnection("a-token", "https://api.example") as connection:
+                with pytest.raises(GitHubError) as error:
+                    await connection.request("read the list", "GET", "/list")
+            assert error.value.status == 0
+            assert "pa55word" not in str(error.value)
