@@ -465,7 +465,8 @@ class InstallationSession:
 
 def proxy_for(address: str) -> str | None:
     parts, proxies = urlsplit(address), getproxies()
-    return None if proxy_bypass(parts.hostname or "") else proxies.get(parts.scheme) or proxies.get("all")
+    proxy = None if proxy_bypass(parts.hostname or "") else proxies.get(parts.scheme) or proxies.get("all")
+    return f"http://{proxy}" if proxy and "://" not in proxy else proxy
 
 
 def refusal_error(action: str, answer: Answer, attempt: int = 1, *, in_workflow: bool = False) -> GitHubError:

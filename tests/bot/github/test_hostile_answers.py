@@ -66,3 +66,11 @@ async def test_errors_contain_no_proxy_password(monkeypatch: pytest.MonkeyPatch)
                     await connection.request("read the list", "GET", "/list")
             assert error.value.status == 0
             assert "pa55word" not in str(error.value)
+
+
+async def test_a_proxy_address_needs_no_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scripted_server((200, {"id": 1}, {})) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url.removeprefix("http://"))
+        async with GitHubConnection("a-token", "http://api.example") as connection:
+            assert (await connection.request("read", "GET", "/list")).data == {"id": 1}
+        assert proxy.requests == ["GET /list"]
