@@ -376,9 +376,10 @@ class _Request(GitHubAPI):
         """
         answer = await self._send_once(method, url, headers, body)
         location = answer.headers.get("location", "")
-        # A thing that was made has its place in the headers, too, and other words in its answer.
-        is_redirection = isinstance(answer.data, dict) and answer.data.keys() <= _REDIRECTION
-        if is_redirection and location.startswith(f"{self.base_url}/"):
+        # A created object or an error can have an address in the headers, too.
+        is_redirection = HTTPStatus.MULTIPLE_CHOICES <= answer.status < HTTPStatus.BAD_REQUEST
+        is_explained = isinstance(answer.data, dict) and answer.data.keys() <= _REDIRECTION
+        if is_redirection and is_explained and location.startswith(f"{self.base_url}/"):
             parameters = urlsplit(url).query
             location = location.partition("?")[0] + (f"?{parameters}" if parameters else "")
             answer = await self._send_once(method, location, headers, body)

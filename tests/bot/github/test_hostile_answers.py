@@ -74,3 +74,11 @@ async def test_a_proxy_address_needs_no_scheme(monkeypatch: pytest.MonkeyPatch) 
         async with GitHubConnection("a-token", "http://api.example") as connection:
             assert (await connection.request("read", "GET", "/list")).data == {"id": 1}
         assert proxy.requests == ["GET /list"]
+
+
+@pytest.mark.parametrize("status", [201, 403, 500])
+async def test_only_redirections_are_followed(status: int) -> None:
+    async with scripted_server((status, {"message": "m"}, {"Location": "URL/other"})) as server:
+        async with server.connection() as connection:
+            await asyncio.gather(connection.request("write", "POST", "/list", {}), return_exceptions=True)
+        assert server.requests == ["POST /list"]
