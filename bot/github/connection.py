@@ -321,19 +321,14 @@ class _Request(GitHubAPI):
         connection, session = self._connection, self._connection.session
         self._attempt += 1
         async with session.pace.turn(self._urgency) if self._writes else nullcontext():
-            if self._writes:
-                await self._wait_until_open(0.0)  # another request may have met a limit while this one waited in line
-                await connection.before_write()
-            scheme, self._token = await connection.token(as_app=self._as_app)
-            signed = {**headers, "authorization": f"{scheme} {self._token}"} if self._token else headers
             try:
-                answer = await self._follow(method, url, signed, body)
-                self._outcome = self._error_in(answer) or answer
+                if self._writes:
+                    await self._wait_until_open(0.0)  # another request may have met a limit while this one was queued
+                    await connection.before_write()
             except GitHubError as error:
                 self._outcome = error
-            except (aiohttp.ClientError, OSError, AuthoritiesError) as error:
-                self._outcome = _network_error(self._action, error)
-                self._outcome.__cause__ = error
+            else:
+                await self._exchange(method, url, headers, body)
         if isinstance(self._outcome, GitHubError):
             return HTTPStatus.BAD_GATEWAY, {}, b""
         if self._writes and isinstance(connection.auth, InstallationAuth):
@@ -358,6 +353,19 @@ class _Request(GitHubAPI):
         self._waited += pause
         await self.sleep(pause)
         return True
+
+    async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
+        """Send the signed request and store its outcome. A failure to create a token is raised: it was retried."""
+        scheme, self._token = await self._connection.token(as_app=self._as_app)
+        signed = {**headers, "authorization": f"{scheme} {self._token}"} if self._token else headers
+        try:
+            answer = await self._follow(method, url, signed, body)
+            self._outcome = self._error_in(answer) or answer
+        except GitHubError as error:
+            self._outcome = error
+        except (aiohttp.ClientError, OSError, AuthoritiesError) as error:
+            self._outcome = _network_error(self._action, error)
+            self._outcome.__cause__ = error
 
     async def _wait_until_open(self, max_seconds: float) -> float:
         seconds = self._connection.session.limits.pause_seconds

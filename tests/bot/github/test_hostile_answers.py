@@ -82,3 +82,13 @@ async def test_only_redirections_are_followed(status: int) -> None:
         async with server.connection() as connection:
             await asyncio.gather(connection.request("write", "POST", "/list", {}), return_exceptions=True)
         assert server.requests == ["POST /list"]
+
+
+async def test_a_queued_write_waits_for_a_short_pause() -> None:
+    limited = (429, {"message": "slow down"}, {"Retry-After": "1"})
+    async with scripted_server(limited, (201, {"id": 1}, {})) as server:
+        async with server.connection() as first, server.connection() as second:
+            await asyncio.gather(
+                first.request("write", "POST", "/first", {}), second.request("write", "POST", "/second", {})
+            )
+        assert sorted(server.requests) == ["POST /first", "POST /first", "POST /second"]
