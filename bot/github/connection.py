@@ -415,7 +415,8 @@ class _Request(GitHubAPI):
         if answer.status >= HTTPStatus.BAD_REQUEST:
             return refusal_error(self._action, answer, self._attempt - self._renewed, in_workflow=in_workflow)
         content = answer.data if isinstance(answer.data, dict) else {}
-        if not self._needs or (content.get("data") or {}).get(self._needs) is not None:
+        data = content.get("data")
+        if not self._needs or (isinstance(data, dict) and data.get(self._needs) is not None):
             return None
         # GitHub's status is 200 for any failure: https://docs.github.com/graphql/guides/forming-calls-with-graphql
         if errors := content.get("errors"):
@@ -517,7 +518,8 @@ def limit_pause(answer: Answer, attempt: int = 1) -> float | None:
 
 def graphql_status(errors: object) -> int:
     """Return the equivalent REST status."""
-    kinds = {error.get("type") for error in errors if isinstance(error, dict)} if isinstance(errors, list) else set()
+    listed = errors if isinstance(errors, list) else []
+    kinds = {str(error.get("type")) for error in listed if isinstance(error, dict)}
     if "FORBIDDEN" in kinds:
         return HTTPStatus.FORBIDDEN
     return HTTPStatus.NOT_FOUND if kinds == {"NOT_FOUND"} else HTTPStatus.BAD_REQUEST

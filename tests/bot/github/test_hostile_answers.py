@@ -34,8 +34,8 @@ class ScriptedServer:
     requests: list[str] = field(default_factory=list)
     session: InstallationSession = field(default_factory=lambda: AppSession(0.0).for_installation(0))
 
-    def connection(self, token: str = "a-token") -> GitHubConnection:
-        return GitHubConnection(token, self.url, session=self.session)
+    def connection(self, token: str = "") -> GitHubConnection:
+        return GitHubConnection(token or "a-token", self.url, session=self.session)
 
 
 @asynccontextmanager
@@ -92,3 +92,12 @@ async def test_a_queued_write_waits_for_a_short_pause() -> None:
                 first.request("write", "POST", "/first", {}), second.request("write", "POST", "/second", {})
             )
         assert sorted(server.requests) == ["POST /first", "POST /first", "POST /second"]
+
+
+@pytest.mark.parametrize(
+    "answer", [{"data": [1]}, {"data": "x"}, {"errors": [{"type": ["NOT_FOUND"]}]}, {"errors": [{"type": {}}]}]
+)
+async def test_malformed_graphql_answers_raise_github_errors(answer: object) -> None:
+    async with scripted_server((200, answer, {})) as server, server.connection() as connection:
+        with pytest.raises(GitHubError):
+            await connection.graphql("read the repository", "query", {}, needs="repository")
