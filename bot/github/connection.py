@@ -33,7 +33,7 @@ from yarl import URL
 from agent_runtime import traced
 from bot.git.process import CA_FILE_UNREADABLE, RESTORE_CA_FILE, UNKNOWN_AUTHORITY, AuthoritiesError, make_connector
 from bot.github.auth import AppIdentity, Identity, InstallationAuth, Token, TokenStore
-from bot.github.rate_limit import Limits, RequestBudget, RequestPace, Reserve, Urgency
+from bot.github.rate_limit import Limits, RequestBudget, RequestPace, Reserve, Urgency, parse_number
 from bot.github.types import (
     Answer,
     BotIdentity,
@@ -506,10 +506,11 @@ def limit_pause(answer: Answer, attempt: int = 1) -> float | None:
     if answer.status not in _RATE_LIMITED and not in_graphql:
         return None
     headers = answer.headers
-    if (after := headers.get("retry-after", "")).isdecimal():
+    if (after := parse_number(headers.get("retry-after", ""))) is not None:
         return float(after)
-    if headers.get("x-ratelimit-remaining") == "0" and (reset := headers.get("x-ratelimit-reset", "")).isdecimal():
-        return max(0.0, int(reset) - time.time()) + 1
+    reset = parse_number(headers.get("x-ratelimit-reset", ""))
+    if headers.get("x-ratelimit-remaining") == "0" and reset is not None:
+        return max(0.0, reset - time.time()) + 1
     secondary = "secondary rate limit" in str(answer.data.get("message", "")).lower()
     if in_graphql or secondary or answer.status == HTTPStatus.TOO_MANY_REQUESTS:
         return _SECONDARY_LIMIT_SECONDS * 2.0 ** (attempt - 1)

@@ -23,6 +23,7 @@ BURST_AT_ONCE = 8
 WINDOW_SECONDS = 3600.0
 MAX_BACKOFF = 12.0
 """Largest poll backoff, when the budget is nearly used up."""
+_MAX_DIGITS = 12
 _PLENTY = 0.5
 """No backoff while more than this share remains."""
 
@@ -178,6 +179,11 @@ class Limits:
         return max((budget.poll_backoff(now) for budget in [*self._budgets.values()]), default=1.0)
 
 
+def parse_number(text: str) -> int | None:
+    """Return the number in a header; None for anything else, e.g. more digits than a time has."""
+    return int(text) if text.isdecimal() and len(text) <= _MAX_DIGITS else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestBudget:
     limit: int
@@ -186,10 +192,12 @@ class RequestBudget:
 
     @classmethod
     def from_headers(cls, headers: Mapping[str, str]) -> RequestBudget | None:
-        limit, remaining, reset = (headers.get(f"x-ratelimit-{name}", "") for name in ("limit", "remaining", "reset"))
-        if not (limit.isdecimal() and remaining.isdecimal() and reset.isdecimal()):
+        limit, remaining, reset = (
+            parse_number(headers.get(f"x-ratelimit-{name}", "")) for name in ("limit", "remaining", "reset")
+        )
+        if limit is None or remaining is None or reset is None:
             return None
-        return cls(limit=int(limit), remaining=int(remaining), reset_at=float(reset))
+        return cls(limit=limit, remaining=remaining, reset_at=float(reset))
 
     def poll_backoff(self, now: float) -> float:
         """Return the factor for polling intervals that makes the budget last."""

@@ -101,3 +101,20 @@ async def test_malformed_graphql_answers_raise_github_errors(answer: object) -> 
     async with scripted_server((200, answer, {})) as server, server.connection() as connection:
         with pytest.raises(GitHubError):
             await connection.graphql("read the repository", "query", {}, needs="repository")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Retry-After": "9" * 400},
+        {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "9" * 400},
+        {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "9" * 5_000},
+        {"X-RateLimit-Limit": "9" * 5_000, "X-RateLimit-Remaining": "1", "X-RateLimit-Reset": "9"},
+    ],
+)
+async def test_oversized_numbers_in_headers_are_ignored(headers: dict[str, str]) -> None:
+    async with scripted_server((429, {}, headers)) as server, server.connection() as connection:
+        with pytest.raises(GitHubError) as error:
+            await connection.request("read the list", "GET", "/list")
+        assert error.value.retry_after == 60.0
+        assert server.session.limits.pause_seconds <= 60.0
