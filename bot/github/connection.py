@@ -363,7 +363,7 @@ class _Request(GitHubAPI):
             self._outcome = self._error_in(answer) or answer
         except GitHubError as error:
             self._outcome = error
-        except (aiohttp.ClientError, OSError, AuthoritiesError) as error:
+        except (aiohttp.ClientError, OSError, AuthoritiesError, ValueError) as error:  # aiohttp's for a header
             self._outcome = _network_error(self._action, error)
             self._outcome.__cause__ = error
 

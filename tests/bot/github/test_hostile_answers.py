@@ -118,3 +118,11 @@ async def test_oversized_numbers_in_headers_are_ignored(headers: dict[str, str])
             await connection.request("read the list", "GET", "/list")
         assert error.value.retry_after == 60.0
         assert server.session.limits.pause_seconds <= 60.0
+
+
+async def test_an_invalid_token_is_reported_without_its_value() -> None:
+    async with scripted_server((200, {}, {})) as server, server.connection("a\nsecret") as connection:
+        with pytest.raises(GitHubError) as error:
+            await connection.request("read the list", "GET", "/list")
+        assert "secret" not in str(error.value)
+        assert server.requests == []
