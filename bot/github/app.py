@@ -194,7 +194,7 @@ async def register_app(code: str, api_url: str, ca_file: Path | None = None) -> 
     """
     action, path = "exchange the code for the new App", f"/app-manifests/{quote(code, safe='')}/conversions"
     async with GitHubConnection("", api_url, ca_file=ca_file) as connection:
-        return await connection.json(RegisteredApp, action, "POST", path, repeat=False)
+        return await connection.json(RegisteredApp, action, "POST", path, repeat=False, secret=True)
 
 
 class RegisteredApp(Facts):
@@ -273,7 +273,7 @@ class OAuthClient:
         }
         path, accept = "/login/oauth/access_token", "application/json"
         async with GitHubConnection("", self.server_url, ca_file=self.ca_file) as connection:
-            answer = await connection.request(action, "POST", path, body, accept=accept, repeat=False)
+            answer = await connection.request(action, "POST", path, body, accept=accept, repeat=False, secret=True)
         token = answer.data.get("access_token") if isinstance(answer.data, dict) else None
         if not isinstance(token, str) or not token:
             # GitHub's status is 200 for any failure; the description may repeat the secret.

@@ -76,6 +76,7 @@ class RequestOptions(TypedDict, total=False):
         repeat: whether it can be sent twice; by default all but POST.
         accept: the media type.
         may_be_absent: whether 404 is expected.
+        secret: whether the answer contains a secret, so that no error quotes it.
         needs: the required field of a GraphQL answer.
         writes: whether it waits its turn to write; by default all but GET.
     """
@@ -85,6 +86,7 @@ class RequestOptions(TypedDict, total=False):
     as_app: bool
     urgency: Urgency | None
     may_be_absent: bool
+    secret: bool
     needs: str
     writes: bool
 
@@ -232,6 +234,7 @@ class GitHubConnection:
             {**({"repositories": [repo.partition("/")[2]]} if repo else {}), "permissions": dict(permissions or {})},
             as_app=True,
             repeat=True,
+            secret=True,
         )
         return Token.expiring_in((answer.expires_at - auth.app.now()).total_seconds(), answer.token)
 
@@ -294,6 +297,7 @@ class _Request(GitHubAPI):
         self._urgency = options.get("urgency") or connection.urgency
         self._accept = options.get("accept") or accept_format()
         self._may_be_absent = options.get("may_be_absent", False)
+        self._secret = options.get("secret", False)
         self._needs = options.get("needs", "")
         self._waited, self._attempt, self._renewed = 0.0, 0, False
         self._token = ""
@@ -407,7 +411,11 @@ class _Request(GitHubAPI):
             self._connection.session.limits.record(received)
         text = content.decode(errors="replace")
         refused = status >= HTTPStatus.BAD_REQUEST
-        data = parse_json_object(text) if refused else parse_json(self._action, text, status=status)
+        data = (
+            parse_json_object(text)
+            if refused
+            else parse_json(self._action, text, status=status, quotable=not self._secret)
+        )
         return Answer(status=status, headers=received, data=data)
 
     def _error_in(self, answer: Answer) -> GitHubError | None:

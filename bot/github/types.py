@@ -627,8 +627,14 @@ _SHOWN_FIELDS = 3
 _OK = 200
 
 
-def parse_json(action: str, text: str, *, status: int = _OK) -> Any:  # noqa: ANN401 - parsed JSON
+def parse_json(action: str, text: str, *, status: int = _OK, quotable: bool = True) -> Any:  # noqa: ANN401 - parsed JSON
     """Return the JSON of a successful answer; None for an empty 204.
+
+    Args:
+        action: for the error.
+        text: the answer.
+        status: HTTP status.
+        quotable: whether an error can show the beginning of the answer.
 
     Raises:
         GitHubError: it is not an object or list.
@@ -638,12 +644,13 @@ def parse_json(action: str, text: str, *, status: int = _OK) -> Any:  # noqa: AN
             raise unreadable_answer(action, status, "an empty answer")
         return None
     beginning = " ".join(text[: 4 * _SHOWN_CHARS].split())[:_SHOWN_CHARS].replace("`", "'")
+    quote = f", but `{beginning}`" if quotable else ""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise unreadable_answer(action, status, f"not JSON, but `{beginning}`") from error
+        raise unreadable_answer(action, status, f"not JSON{quote}") from error
     if not isinstance(data, dict | list):
-        raise unreadable_answer(action, status, f"no object and no list, but `{beginning}`")
+        raise unreadable_answer(action, status, f"no object and no list{quote}")
     return data
 
 

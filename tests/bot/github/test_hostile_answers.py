@@ -12,8 +12,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from bot.github.app import OAuthClient, register_app
+from bot.github.auth import AppIdentity, InstallationAuth, TokenStore
 from bot.github.connection import AppSession, GitHubConnection, InstallationSession
 from bot.github.types import GitHubError
+from tests.github_world import World
 
 
 @pytest.fixture(autouse=True)
@@ -126,3 +129,20 @@ async def test_an_invalid_token_is_reported_without_its_value() -> None:
             await connection.request("read the list", "GET", "/list")
         assert "secret" not in str(error.value)
         assert server.requests == []
+
+
+@pytest.mark.parametrize("text", ['{"token": "ghs_secret", "exp', "access_token=ghs_secret&scope=", '"ghs_secret"'])
+async def test_errors_do_not_quote_answers_with_secrets(text: str, world: World) -> None:
+    async with scripted_server((200, text, {})) as server:
+        auth = InstallationAuth(
+            app=AppIdentity(1, world.app.private_key_pem),
+            installation_id=1,
+            tokens=TokenStore(),
+            on_mint=lambda _token: None,
+        )
+        client = OAuthClient(client_id="c", client_secret="s", server_url=server.url, api_url=server.url)
+        async with GitHubConnection(auth, server.url) as connection:
+            for call in (connection.token(), client.exchange("code", "verifier"), register_app("code", server.url)):
+                with pytest.raises(GitHubError, match=r"not JSON|no object") as error:
+                    await call
+                assert "ghs_secret" not in str(error.value)
