@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from bot.action.outputs import (
     format_summary,
     mask_secret,
     open_group,
+    outputs_of,
     write_outputs,
     write_summary,
 )
@@ -31,7 +33,7 @@ from bot.jobs.context import Ending
 from bot.publishing.checks import Check, Verdict
 from bot.publishing.markdown import Allowlist, is_harmless
 from bot.publishing.render import render_status
-from bot.publishing.status_view import StatusView
+from bot.publishing.status_view import DeniedCall, StatusView
 from bot.queue.records import JobRecord, RecordedEnding
 from tests.builders import a_job
 from tests.changes import a_file
@@ -261,3 +263,28 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         write_outputs(tmp_path / "none" / "out", {"a": "b"})
     with pytest.raises(BotError, match="GITHUB_STEP_SUMMARY"):
         write_summary(tmp_path / "none" / "out", "x")
+
+
+def test_denied_calls_are_an_output_with_five_fields_each() -> None:
+    denied = (
+        DeniedCall(
+            tool="shell",
+            request="make 'x'\n::set-output name=status::done",
+            reason="nobody can approve it",
+            setting="allow-commands",
+            value="make *",
+        ),
+        DeniedCall(tool="ask", request="Which one?", reason="nobody can answer"),
+    )
+    end = StepEnd(ended=JobState.DONE, record=JobRecord(denied=denied))
+    assert json.loads(outputs_of(end)["denied-calls"]) == [
+        {
+            "tool": "shell",
+            "request": "make 'x'\n::set-output name=status::done",
+            "reason": "nobody can approve it",
+            "setting": "allow-commands",
+            "value": "make *",
+        },
+        {"tool": "ask", "request": "Which one?", "reason": "nobody can answer", "setting": "", "value": ""},
+    ]
+    assert "\n" not in outputs_of(end)["denied-calls"]
