@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from typing_extensions import override
@@ -19,6 +18,7 @@ from bot.github.connection import (
     SECONDS_BETWEEN_WRITES,
     WAIT_SECONDS,
     AppSession,
+    Closeable,
     GitHubConnection,
     InstallationSession,
 )
@@ -27,7 +27,7 @@ from bot.github.rate_limit import Urgency
 from bot.github.repos import Accounts, Commits, Repos
 
 
-class GitHub:
+class GitHub(Closeable):
     """A client with one part for each kind of object.
 
     It deliberately has no method to force-push, tag, delete, merge or approve. Each outgoing text passes `redact`;
@@ -113,14 +113,7 @@ class GitHub:
         """Factor by which to stretch polling intervals within GitHub's budget."""
         return self._connection.session.limits.poll_backoff
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
+    @override
     async def close(self) -> None:
         await self._connection.close()
 

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import time
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
@@ -91,7 +92,22 @@ class RequestOptions(TypedDict, total=False):
     writes: bool
 
 
-class GitHubConnection:
+class Closeable(ABC):
+    """An object that is closed at the end of its `async with` block."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+
+class GitHubConnection(Closeable):
     """One identity's connection to GitHub, with one request at a time.
 
     https://docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api#avoid-concurrent-requests
@@ -125,14 +141,7 @@ class GitHubConnection:
         self._client: aiohttp.ClientSession | None = None
         self._sending = asyncio.Lock()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
+    @override
     async def close(self) -> None:
         if self._client is not None:
             await self._client.close()
