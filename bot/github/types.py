@@ -100,7 +100,7 @@ class Authored(Facts):
     """An object with an author; `ghost` and 0 for a deleted account."""
 
     author: str = Field(default="ghost", validation_alias=AliasPath("user", "login"))
-    author_id: int = Field(default=0, validation_alias=AliasPath("user", "id"))
+    author_id: Number = Field(default=0, validation_alias=AliasPath("user", "id"))
 
 
 class RepoFacts(Facts):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.github.types import GitHubError
+from bot.github.types import GitHubError, ThreadFacts, parse
 from tests.github_world import World
 
 
@@ -65,3 +65,8 @@ async def test_an_empty_repository_has_a_default_branch_and_no_head(world: World
     issue = world.hub.open_issue(empty, author="mona", title="Begin")
     seen = await world.github.threads.snapshot("mona/empty", issue.number)
     assert (seen.repo.default_branch, seen.default_head) == ("main", None)
+
+
+def test_an_author_without_a_numeric_id_is_accepted() -> None:
+    thread = {"number": 1, "state": "OPEN", "title": "t", "html_url": "https://h", "user": {"login": "a", "id": None}}
+    assert parse(ThreadFacts, "read o/r#1", thread).author_id == 0
