@@ -272,7 +272,7 @@ class GitHubConnection(Closeable):
                 headers=headers,
                 data=BytesIO(body) if body else None,
                 allow_redirects=False,
-                proxy=proxy_for(url),
+                **proxy_options(url),
             ) as response:
                 content = bytearray()
                 async for piece in response.content.iter_chunked(_PIECE_BYTES):
@@ -490,10 +490,31 @@ class InstallationSession:
         self.limits = Limits()
 
 
-def proxy_for(address: str) -> str | None:
+class ProxyOptions(TypedDict):
+    """The proxy of an aiohttp request. Its password is separate, since the texts of errors contain the address."""
+
+    proxy: URL | None
+    proxy_headers: Mapping[str, str] | None
+
+
+def proxy_options(address: str) -> ProxyOptions:
+    """Return the proxy that the environment names for an address.
+
+    Raises:
+        aiohttp.ClientError: its address is not valid.
+    """
     parts, proxies = urlsplit(address), getproxies()
-    proxy = None if proxy_bypass(parts.hostname or "") else proxies.get(parts.scheme) or proxies.get("all")
-    return f"http://{proxy}" if proxy and "://" not in proxy else proxy
+    host = parts.netloc.rpartition("@")[2]
+    proxy = None if proxy_bypass(host) else proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy:
+        return {"proxy": None, "proxy_headers": None}
+    try:
+        url = URL(proxy if "://" in proxy else f"http://{proxy}")
+        # aiohttp renames this header of the proxy's to `Proxy-Authorization`.
+        auth = {"Authorization": aiohttp.encode_basic_auth(url.user, url.password or "")} if url.user else None
+        return {"proxy": url.with_user(None), "proxy_headers": auth}
+    except ValueError:
+        raise aiohttp.ClientError("the proxy's address is not valid") from None
 
 
 def refusal_error(action: str, answer: Answer, attempt: int = 1, *, in_workflow: bool = False) -> GitHubError:
@@ -554,11 +575,7 @@ def _network_error(action: str, error: Exception) -> GitHubError:
     remedy = UNKNOWN_AUTHORITY if isinstance(error, aiohttp.ClientSSLError) else remedy_for(0, "")
     errno = getattr(error, "errno", None) or 0
     reason = os.strerror(errno) if errno > 0 else str(error)
-    # The texts of these contain the address, which can be a proxy's with its password.
-    if isinstance(error, aiohttp.ClientResponseError):
-        reason = f"{error.status} {error.message}"
-    elif isinstance(error, aiohttp.InvalidURL):
-        reason = "an address is not valid"
+
     return GitHubError(action, 0, f"{type(error).__name__}: {reason}".rstrip(": "), remedy)
 
 

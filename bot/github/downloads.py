@@ -16,7 +16,7 @@ from opentelemetry.trace import SpanKind
 from agent_runtime import traced
 from bot.domain.errors import BotError
 from bot.git.process import AuthoritiesError, make_connector
-from bot.github.connection import proxy_for
+from bot.github.connection import proxy_options
 from bot.prompt.brief import is_fetchable
 
 _MOVED = frozenset(
@@ -128,7 +128,7 @@ class _LogDownload:
             parts = urlsplit(address)
             if parts.scheme not in self._schemes or not parts.hostname or parts.username is not None:
                 raise LogError("GitHub gave an invalid address for the log.")
-            async with self._client.get(address, allow_redirects=False, proxy=proxy_for(address)) as response:
+            async with self._client.get(address, allow_redirects=False, **proxy_options(address)) as response:
                 if response.status == HTTPStatus.OK:
                     yield response
                     return
@@ -142,7 +142,7 @@ class _LogDownload:
     async def _end_of(self, address: str, size: int, tail: int) -> bytes:
         headers = {"Range": f"bytes={size - tail}-"}
         async with self._client.get(
-            address, allow_redirects=False, proxy=proxy_for(address), headers=headers
+            address, allow_redirects=False, **proxy_options(address), headers=headers
         ) as response:
             if response.status != HTTPStatus.PARTIAL_CONTENT:
                 return b""
@@ -167,7 +167,7 @@ async def _follow_redirects(client: aiohttp.ClientSession, address: str, server_
     for hop in range(_REDIRECTS + 1):
         if not is_fetchable(address, server_url, redirected=hop > 0):
             raise ForeignAddressError("it is not an attachment on GitHub")
-        async with client.get(address, allow_redirects=False, proxy=proxy_for(address)) as response:
+        async with client.get(address, allow_redirects=False, **proxy_options(address)) as response:
             if response.status not in _MOVED:
                 return await _read_body(response, limit)
             address = urljoin(address, response.headers.get("Location", ""))

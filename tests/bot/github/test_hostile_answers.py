@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import traceback
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from bot.github.app import OAuthClient, register_app
 from bot.github.auth import AppIdentity, InstallationAuth, TokenStore
-from bot.github.connection import AppSession, GitHubConnection, InstallationSession
+from bot.github.connection import AppSession, GitHubConnection, InstallationSession, proxy_options
 from bot.github.types import GitHubError
 from tests.github_world import World
 
@@ -31,10 +33,12 @@ class ScriptedServer:
     Attributes:
         url: its address.
         requests: `METHOD path` of every request.
+        headers: of every request.
     """
 
     url: str
     requests: list[str] = field(default_factory=list)
+    headers: list[Mapping[str, str]] = field(default_factory=list)
     session: InstallationSession = field(default_factory=lambda: AppSession(0.0).for_installation(0))
 
     def connection(self, token: str = "") -> GitHubConnection:
@@ -48,6 +52,7 @@ async def scripted_server(*answers: tuple[int, object, dict[str, str]]) -> Async
     async def answer(request: web.Request) -> web.Response:
         await request.read()
         scripted.requests.append(f"{request.method} {request.path}")
+        scripted.headers.append(request.headers)
         status, data, headers = script.pop(0) if len(script) > 1 else script[0]
         text = data if isinstance(data, str) else json.dumps(data)
         headers = {name: value.replace("URL", scripted.url) for name, value in headers.items()}
@@ -68,7 +73,43 @@ async def test_errors_contain_no_proxy_password(monkeypatch: pytest.MonkeyPatch)
                 with pytest.raises(GitHubError) as error:
                     await connection.request("read the list", "GET", "/list")
             assert error.value.status == 0
-            assert "pa55word" not in str(error.value)
+            assert "pa55word" not in "".join(traceback.format_exception(error.value))
+
+
+async def test_a_proxy_receives_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scripted_server((200, {"id": 1}, {})) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url.replace("//", "//us%40er:p%C3%A4ss%3A@"))
+        async with GitHubConnection("a-token", "http://api.example") as connection:
+            await connection.request("read", "GET", "/list")
+    expected = aiohttp.encode_basic_auth("us@er", "päss:")
+    assert [headers.get("Proxy-Authorization") for headers in proxy.headers] == [expected]
+
+
+async def test_a_proxy_receives_its_password_for_a_tunnel(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads: list[bytes] = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        monkeypatch.setenv("https_proxy", f"http://user:pa55word@{host}:{port}")
+        async with GitHubConnection("a-token", "https://api.example") as connection:
+            with pytest.raises(GitHubError):
+                await connection.request("read", "GET", "/list", repeat=False)
+    [head] = heads
+    assert head.startswith(b"CONNECT api.example:443 ")
+    assert f"Proxy-Authorization: {aiohttp.encode_basic_auth('user', 'pa55word')}".encode() in head
+    assert b"a-token" not in head
+
+
+def test_a_host_with_a_port_can_be_excluded_from_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
+    monkeypatch.setenv("no_proxy", "github.example:8443,api.example")
+    addresses = ("https://github.example:8443/api", "https://api.example/x", "https://github.example/api")
+    assert [proxy_options(address)["proxy"] is None for address in addresses] == [True, True, False]
 
 
 async def test_a_proxy_address_needs_no_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
