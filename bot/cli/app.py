@@ -466,7 +466,7 @@ def _raise_github_errors(task: str) -> Iterator[None]:
         yield
     except GithubException as error:
         message = error.data.get("message") if isinstance(error.data, dict) else None
-        text = str(message or HTTPStatus(error.status).phrase)
+        text = str(message or "no reason given")
         raise GitHubError(task, error.status, text, remedy_for(error.status, text)) from error
     except _ODD_ANSWER as error:
         raise unreadable_answer(task, HTTPStatus.OK, f"an answer that PyGithub cannot read: {error!r}") from error

@@ -148,6 +148,18 @@ async def test_a_github_that_does_not_answer_is_named_without_the_connection_poo
     assert "Max retries" not in str(caught.value)
 
 
+@pytest.mark.parametrize("status", [403, 500, 520])
+async def test_refusals_without_a_message_are_reported(settings: Settings, status: int) -> None:
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(status=status, text="<html>")
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(app) as server:
+        with pytest.raises(GitHubError, match=f"GitHub answered {status}"):
+            await set_up(replace(settings, api_url=str(server.make_url("/")).rstrip("/")), "mona/calc")
+
+
 @pytest.mark.parametrize("body", ["<html>Sign in to this network</html>", "[]", "3", '{"id": "x"}', "{"])
 async def test_an_answer_that_is_not_githubs_is_an_error(settings: Settings, body: str) -> None:
     async def answer(_request: web.Request) -> web.Response:
