@@ -74,7 +74,7 @@ async def job_of_run(settings: ActionSettings, github_for: Callable[[], GitHub])
         MalformedError: the event file is invalid.
         ConfigError: the inputs contradict each other or the event.
     """
-    delivery, inputs, listening = delivery_from(settings), settings.inputs, listening_of(settings)
+    delivery, inputs, profile = delivery_from(settings), settings.inputs, profile_from(settings)
     verified = await verify_inputs(settings, delivery, github_for)
     if (unverified := verified.unverified) is not None:
         log.warning("The job only reads, because %s. %s", unverified.because, unverified.remedy)
@@ -96,13 +96,13 @@ async def job_of_run(settings: ActionSettings, github_for: Callable[[], GitHub])
             # Several steps of one run may each have a job.
             unique=f"{settings.run_id}:{settings.run_attempt}:{secrets.token_hex(8)}",
         )
-        return job_from_prompt(delivery, request, listening)
+        return job_from_prompt(delivery, request, profile)
     if delivery.event in WRITERS_ONLY:
         return IgnoredDelivery(
             reason=f"the event `{delivery.event}` contains no command, and the input `prompt` is not set. Write "
             "below `with:`: `prompt: What the agent is to do`"
         )
-    job = job_from(delivery, listening)
+    job = job_from(delivery, profile)
     return replace(job, origin=replace(job.origin, unverified=unverified)) if isinstance(job, Job) else job
 
 
@@ -146,7 +146,7 @@ def _malformed(settings: ActionSettings, fault: str) -> MalformedError:
     return MalformedError(f"The event file {settings.event_path} (GITHUB_EVENT_PATH) {fault}. {_FROM_RUNNER}")
 
 
-def listening_of(settings: ActionSettings) -> BotProfile:
+def profile_from(settings: ActionSettings) -> BotProfile:
     return BotProfile(
         triggers=settings.agent.triggers,
         own_login=_ACTIONS_LOGIN,
@@ -178,7 +178,7 @@ class PromptRequest:
     unverified: UnverifiedInputs | None = None
 
 
-def job_from_prompt(delivery: Delivery, request: PromptRequest, listening: BotProfile) -> Job | IgnoredDelivery:
+def job_from_prompt(delivery: Delivery, request: PromptRequest, profile: BotProfile) -> Job | IgnoredDelivery:
     """Return the job of a prompt, a command or a recipe in the workflow's file.
 
     The sender's words are quoted, and without write access the run only reads.
@@ -189,7 +189,7 @@ def job_from_prompt(delivery: Delivery, request: PromptRequest, listening: BotPr
     if isinstance(place, IgnoredDelivery):
         return place
     command = _command(delivery, request, place.thread)
-    if (ignored := _reason_to_ignore(delivery, request, place, command, listening)) is not None:
+    if (ignored := _reason_to_ignore(delivery, request, place, command, profile)) is not None:
         return ignored
     sender = _sender(delivery)
     actor = sender.actor if sender is not None else request.actor
@@ -211,7 +211,7 @@ def job_from_prompt(delivery: Delivery, request: PromptRequest, listening: BotPr
         ),
         command=command,
         installation=None,
-        trigger=listening.triggers[0],
+        trigger=profile.triggers[0],
         head_sha=place.head_sha,
     )
 
@@ -324,7 +324,7 @@ def _command(delivery: Delivery, request: PromptRequest, thread: Thread) -> Work
 
 
 def _reason_to_ignore(
-    delivery: Delivery, request: PromptRequest, place: _Target, command: Work | StartRecipe, listening: BotProfile
+    delivery: Delivery, request: PromptRequest, place: _Target, command: Work | StartRecipe, profile: BotProfile
 ) -> IgnoredDelivery | None:
     if place.from_fork and delivery.event in _EVENTS_WITH_HEAD_FILE:
         return IgnoredDelivery(
@@ -340,8 +340,8 @@ def _reason_to_ignore(
     said = delivery.data.get("comment") or delivery.data.get("review") or {}
     if has_marker(str(said.get("body") if isinstance(said, dict) else "")):
         return IgnoredDelivery(reason="the comment is the bot's own")
-    if listening.is_own(sender.id, sender.login) or delivery.event in _EVENTS_WITH_WORDS:
-        return reject_sender(sender, listening)
+    if profile.is_own(sender.id, sender.login) or delivery.event in _EVENTS_WITH_WORDS:
+        return reject_sender(sender, profile)
     return None
 
 

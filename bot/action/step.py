@@ -18,7 +18,7 @@ from typing import Any
 
 from agent_runtime import AgentError, SettingsError, require_output_schema
 from bot.action import outputs
-from bot.action.inputs import delivery_from, job_of_run, listening_of
+from bot.action.inputs import delivery_from, job_of_run, profile_from
 from bot.action.outputs import (
     Conclusion,
     StepEnd,
@@ -261,7 +261,7 @@ async def report_problems(
     try:
         delivery = delivery_from(settings)
         why = missing_secret_cause(delivery.event, delivery.data)
-        found = job_from(delivery, listening_of(settings))
+        found = job_from(delivery, profile_from(settings))
         job = found if isinstance(found, Job) else None
     except BotError as error:
         if str(error) not in {each.text for each in problems}:

@@ -155,11 +155,11 @@ class WorkflowRunPayload(_CheckPayload):
 
 @router.register("check_run", ButtonPayload, action="requested_action")
 @router.register("check_run", OwnCheckRunPayload, action="rerequested")
-def job_from_button(delivery: Delivery, listening: BotProfile, payload: OwnCheckRunPayload) -> Job | IgnoredDelivery:
+def job_from_button(delivery: Delivery, profile: BotProfile, payload: OwnCheckRunPayload) -> Job | IgnoredDelivery:
     run = payload.check_run
-    if run.app is None or run.app.id != listening.own_app_id:
+    if run.app is None or run.app.id != profile.own_app_id:
         return IgnoredDelivery(reason="the check run is not the bot's own")
-    if (refusal := reject_sender(payload.sender, listening)) is not None:
+    if (refusal := reject_sender(payload.sender, profile)) is not None:
         return refusal
     external_id = _EXTERNAL_ID.fullmatch(run.external_id)
     if external_id is None:
@@ -177,7 +177,7 @@ def job_from_button(delivery: Delivery, listening: BotProfile, payload: OwnCheck
         thread = Thread.from_number("issue" if external_id["kind"] == "issue" else "pull", int(external_id["number"]))
     return make_job(
         delivery,
-        listening,
+        profile,
         payload,
         thread=thread,
         origin=Origin(kind="button", id=run.id),
@@ -205,7 +205,7 @@ def _button_command(button: re.Match[str], external_id: re.Match[str]) -> Comman
 
 
 @router.register("check_run", CheckRunPayload, action="completed")
-def job_from_check_run(delivery: Delivery, listening: BotProfile, payload: CheckRunPayload) -> Job | IgnoredDelivery:
+def job_from_check_run(delivery: Delivery, profile: BotProfile, payload: CheckRunPayload) -> Job | IgnoredDelivery:
     """Return the job for a failed check of another App."""
     run = payload.check_run
     failure = ChecksFailed(
@@ -216,13 +216,11 @@ def job_from_check_run(delivery: Delivery, listening: BotProfile, payload: Check
         head_sha=run.head_sha,
         branch=run.check_suite.head_branch or "",
     )
-    return _job_from_check(delivery, listening, payload, run, failure, at=run.started_at or "", unique=f"red:{run.id}")
+    return _job_from_check(delivery, profile, payload, run, failure, at=run.started_at or "", unique=f"red:{run.id}")
 
 
 @router.register("check_suite", CheckSuitePayload, action="completed")
-def job_from_check_suite(
-    delivery: Delivery, listening: BotProfile, payload: CheckSuitePayload
-) -> Job | IgnoredDelivery:
+def job_from_check_suite(delivery: Delivery, profile: BotProfile, payload: CheckSuitePayload) -> Job | IgnoredDelivery:
     suite = payload.check_suite
     failure = ChecksFailed(
         run_id=0,
@@ -231,12 +229,12 @@ def job_from_check_suite(
         head_sha=suite.head_sha,
         branch=suite.head_branch or "",
     )
-    return _job_from_check(delivery, listening, payload, suite, failure, at=suite.created_at or "")
+    return _job_from_check(delivery, profile, payload, suite, failure, at=suite.created_at or "")
 
 
 def _job_from_check(
     delivery: Delivery,
-    listening: BotProfile,
+    profile: BotProfile,
     payload: _CheckPayload,
     check: _CheckRun | _CheckSuite,
     failure: ChecksFailed,
@@ -248,19 +246,19 @@ def _job_from_check(
         return IgnoredDelivery(reason="the check did not fail")
     if check.app is None:
         return IgnoredDelivery(reason="the event does not name the check's App")
-    if check.app.id == listening.own_app_id:
+    if check.app.id == profile.own_app_id:
         return IgnoredDelivery(reason="the check is the bot's own")
     if check.app.slug == _ACTIONS:
         return IgnoredDelivery(reason="the workflow_run event reports this check")
     pull = _find_pull_request(payload, failure, check.pull_requests)
     if isinstance(pull, IgnoredDelivery):
         return pull
-    return _failure_job(delivery, listening, payload, replace(failure, pull=pull), at=at, unique=unique)
+    return _failure_job(delivery, profile, payload, replace(failure, pull=pull), at=at, unique=unique)
 
 
 @router.register("workflow_run", WorkflowRunPayload, action="completed")
 def job_from_workflow_run(
-    delivery: Delivery, listening: BotProfile, payload: WorkflowRunPayload
+    delivery: Delivery, profile: BotProfile, payload: WorkflowRunPayload
 ) -> Job | IgnoredDelivery:
     """Return the job for a failed workflow run; a fork's pull request is searched later."""
     run = payload.workflow_run
@@ -282,7 +280,7 @@ def job_from_workflow_run(
             return pull
         for account in (run.actor, run.triggering_actor):
             # An App's account, the bot's own included, is known by its name, and its access is checked later.
-            refusal = None if account.login.endswith("[bot]") else reject_sender(account, listening)
+            refusal = None if account.login.endswith("[bot]") else reject_sender(account, profile)
             if refusal is not None:
                 return refusal
         failure = replace(failure, pull=pull)
@@ -293,7 +291,7 @@ def job_from_workflow_run(
     else:
         failure = replace(failure, fork=head_repository.full_name, fork_id=head_repository.id)
     unique = f"{run.id}:{run.run_attempt}"
-    job = _failure_job(delivery, listening, payload, failure, at=run.created_at, unique=unique)
+    job = _failure_job(delivery, profile, payload, failure, at=run.created_at, unique=unique)
     others = () if run.triggering_actor.id == run.actor.id else (run.triggering_actor.actor,)
     return replace(job, actor=run.actor.actor, other_actors=others)
 
@@ -320,13 +318,13 @@ def _find_pull_request(
 
 
 def _failure_job(
-    delivery: Delivery, listening: BotProfile, payload: _CheckPayload, failure: ChecksFailed, *, at: str, unique: str
+    delivery: Delivery, profile: BotProfile, payload: _CheckPayload, failure: ChecksFailed, *, at: str, unique: str
 ) -> Job:
     # The pull request of a fork is not known yet.
     on_branch = not failure.pull and not failure.fork
     return make_job(
         delivery,
-        listening,
+        profile,
         payload,
         thread=Thread.of_branch(failure.branch) if on_branch else Thread.from_number("pull", failure.pull),
         origin=Origin(kind="event", id=failure.run_id, at=at),

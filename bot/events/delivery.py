@@ -288,27 +288,27 @@ class JobRouter(Router):
         self, event_type: str, payload: type[PayloadPart], *, action: str
     ) -> Callable[[MakeJob], MakeJob]:
         def register(make_job: MakeJob) -> MakeJob:
-            def handle(delivery: Delivery, listening: BotProfile) -> Job | IgnoredDelivery:
+            def handle(delivery: Delivery, profile: BotProfile) -> Job | IgnoredDelivery:
                 parsed = parse_payload(payload, delivery)
-                return parsed if isinstance(parsed, IgnoredDelivery) else make_job(delivery, listening, parsed)
+                return parsed if isinstance(parsed, IgnoredDelivery) else make_job(delivery, profile, parsed)
 
             self.add(handle, event_type, action=action)
             return make_job
 
         return register
 
-    def route(self, delivery: Delivery, listening: BotProfile) -> Job | IgnoredDelivery | None:
+    def route(self, delivery: Delivery, profile: BotProfile) -> Job | IgnoredDelivery | None:
         # `fetch` raises for an action that is not hashable.
         for handle in self.fetch(delivery) if delivery.action else ():
-            return cast("Job | IgnoredDelivery", handle(delivery, listening))
+            return cast("Job | IgnoredDelivery", handle(delivery, profile))
         return None
 
 
-def reject_sender(sender: Sender, listening: BotProfile) -> IgnoredDelivery | None:
+def reject_sender(sender: Sender, profile: BotProfile) -> IgnoredDelivery | None:
     """Return the reason that an account may give no commands: an unlisted bot, or the bot itself."""
-    if listening.is_own(sender.id, sender.login):
+    if profile.is_own(sender.id, sender.login):
         return IgnoredDelivery(reason="the sender is the bot's own account, whose text is never a command")
-    bots = listening.trusted_bots
+    bots = profile.trusted_bots
     # A name is worth something only with GitHub's word that it is an App's.
     listed = sender.id in bots.ids or (sender.type == "Bot" and bots.has_account(sender.id, sender.login))
     if sender.is_bot and not listed:
@@ -319,7 +319,7 @@ def reject_sender(sender: Sender, listening: BotProfile) -> IgnoredDelivery | No
 
 def make_job(
     delivery: Delivery,
-    listening: BotProfile,
+    profile: BotProfile,
     payload: EventPayload,
     *,
     thread: Thread,
@@ -339,7 +339,7 @@ def make_job(
         origin=origin,
         command=command,
         installation=delivery.installation,
-        trigger=trigger or listening.triggers[0],
+        trigger=trigger or profile.triggers[0],
         head_sha=head_sha,
     )
 

@@ -41,12 +41,12 @@ _RECHECKED = ("renamed", "transferred", "archived", "privatized", "publicized")
 router = JobRouter(ci_triggers.router)
 
 
-def job_from(delivery: Delivery, listening: BotProfile) -> Job | IgnoredDelivery:
+def job_from(delivery: Delivery, profile: BotProfile) -> Job | IgnoredDelivery:
     """Return a delivery's job, or the reason to ignore it. No payload makes it raise.
 
     Every account, a bot too, can end work; only people and listed bots can start it.
     """
-    if (job := router.route(delivery, listening)) is not None:
+    if (job := router.route(delivery, profile)) is not None:
         return job
     actions = router.actions.get(delivery.event)
     if actions is None:
@@ -65,7 +65,7 @@ class IssuePayload(EventPayload):
     issue: Issue
 
     @property
-    def about(self) -> Issue:
+    def subject(self) -> Issue:
         return self.issue
 
 
@@ -109,7 +109,7 @@ class PullRequestPayload(EventPayload):
     pull_request: PullRequest
 
     @property
-    def about(self) -> PullRequest:
+    def subject(self) -> PullRequest:
         return self.pull_request
 
 
@@ -182,68 +182,68 @@ ThreadPayload = IssuePayload | PullRequestPayload
 @router.register("issue_comment", IssueCommentPayload, action="created")
 @router.register("pull_request_review_comment", PullRequestReviewCommentPayload, action="created")
 def job_from_comment(
-    delivery: Delivery, listening: BotProfile, payload: IssueCommentPayload | PullRequestReviewCommentPayload
+    delivery: Delivery, profile: BotProfile, payload: IssueCommentPayload | PullRequestReviewCommentPayload
 ) -> Job | IgnoredDelivery:
     comment = payload.comment
     unique = str(comment.id)
     return _job_from_text(
-        delivery, listening, payload, text=comment.body, author=comment.user, origin=comment.origin, unique=unique
+        delivery, profile, payload, text=comment.body, author=comment.user, origin=comment.origin, unique=unique
     )
 
 
 @router.register("pull_request_review", PullRequestReviewPayload, action="submitted")
 def job_from_review(
-    delivery: Delivery, listening: BotProfile, payload: PullRequestReviewPayload
+    delivery: Delivery, profile: BotProfile, payload: PullRequestReviewPayload
 ) -> Job | IgnoredDelivery:
     review = payload.review
     origin = Origin(kind="review", id=review.id, at=review.submitted_at or "")
     unique = str(review.id)
     return _job_from_text(
-        delivery, listening, payload, text=review.body or "", author=review.user, origin=origin, unique=unique
+        delivery, profile, payload, text=review.body or "", author=review.user, origin=origin, unique=unique
     )
 
 
 @router.register("issues", OpenedIssuePayload, action="opened")
 def job_from_opened_issue(
-    delivery: Delivery, listening: BotProfile, payload: OpenedIssuePayload
+    delivery: Delivery, profile: BotProfile, payload: OpenedIssuePayload
 ) -> Job | IgnoredDelivery:
     if payload.changes is not None and payload.changes.old_issue is not None:
         return IgnoredDelivery(
             reason="the issue was transferred here: its description was written in another repository"
         )
-    return _job_from_description(delivery, listening, payload)
+    return _job_from_description(delivery, profile, payload)
 
 
 @router.register("pull_request", PullRequestPayload, action="opened")
 def job_from_opened_pull_request(
-    delivery: Delivery, listening: BotProfile, payload: PullRequestPayload
+    delivery: Delivery, profile: BotProfile, payload: PullRequestPayload
 ) -> Job | IgnoredDelivery:
     """Return the job for a new pull request's command, else a review."""
-    job = _job_from_description(delivery, listening, payload)
+    job = _job_from_description(delivery, profile, payload)
     if isinstance(job, Job) or payload.pull_request.draft:
         return job
-    return _review_job(delivery, listening, payload, "opened")
+    return _review_job(delivery, profile, payload, "opened")
 
 
 @router.register("pull_request", PullRequestPayload, action="ready_for_review")
 def job_from_ready_pull_request(
-    delivery: Delivery, listening: BotProfile, payload: PullRequestPayload
+    delivery: Delivery, profile: BotProfile, payload: PullRequestPayload
 ) -> Job | IgnoredDelivery:
     """Return a review of a draft that became ready."""
-    return _review_job(delivery, listening, payload, "ready")
+    return _review_job(delivery, profile, payload, "ready")
 
 
 def _review_job(
-    delivery: Delivery, listening: BotProfile, payload: PullRequestPayload, on: Literal["opened", "ready"]
+    delivery: Delivery, profile: BotProfile, payload: PullRequestPayload, on: Literal["opened", "ready"]
 ) -> Job | IgnoredDelivery:
-    refusal = reject_sender(payload.sender, listening)
-    return refusal or _thread_job(delivery, listening, payload, "event", Review(on=on))
+    refusal = reject_sender(payload.sender, profile)
+    return refusal or _thread_job(delivery, profile, payload, "event", Review(on=on))
 
 
 @router.register("pull_request", PullRequestPayload, action="synchronize")
-def job_from_push(delivery: Delivery, listening: BotProfile, payload: PullRequestPayload) -> Job | IgnoredDelivery:
+def job_from_push(delivery: Delivery, profile: BotProfile, payload: PullRequestPayload) -> Job | IgnoredDelivery:
     """Return the job that records new commits."""
-    return _thread_job(delivery, listening, payload, "event", PushEvent(head_sha=payload.pull_request.head.sha))
+    return _thread_job(delivery, profile, payload, "event", PushEvent(head_sha=payload.pull_request.head.sha))
 
 
 @router.register("issues", IssuePayload, action="closed")
@@ -252,75 +252,75 @@ def job_from_push(delivery: Delivery, listening: BotProfile, payload: PullReques
 @router.register("issues", IssuePayload, action="locked")
 @router.register("pull_request", PullRequestPayload, action="closed")
 @router.register("pull_request", PullRequestPayload, action="locked")
-def job_from_closed_thread(delivery: Delivery, listening: BotProfile, payload: ThreadPayload) -> Job | IgnoredDelivery:
+def job_from_closed_thread(delivery: Delivery, profile: BotProfile, payload: ThreadPayload) -> Job | IgnoredDelivery:
     """Return the job that ends a thread's work."""
     closed = CloseEvent(how=delivery.action)
-    return _thread_job(delivery, listening, payload, "event", closed, payload.about.thread.without_text)
+    return _thread_job(delivery, profile, payload, "event", closed, payload.subject.thread.without_text)
 
 
 @router.register("issues", LabeledIssuePayload, action="labeled")
 @router.register("pull_request", LabeledPullRequestPayload, action="labeled")
 def job_from_label(
-    delivery: Delivery, listening: BotProfile, payload: LabeledIssuePayload | LabeledPullRequestPayload
+    delivery: Delivery, profile: BotProfile, payload: LabeledIssuePayload | LabeledPullRequestPayload
 ) -> Job | IgnoredDelivery:
     """Return a fix for the start label, else the job that records the label."""
     name = payload.label.name
-    if name.casefold() == listening.start_label.casefold():
-        return reject_sender(payload.sender, listening) or _thread_job(delivery, listening, payload, "label", Fix())
-    if listening.is_own(payload.sender.id, payload.sender.login):
+    if name.casefold() == profile.start_label.casefold():
+        return reject_sender(payload.sender, profile) or _thread_job(delivery, profile, payload, "label", Fix())
+    if profile.is_own(payload.sender.id, payload.sender.login):
         return IgnoredDelivery(reason="the bot itself set the label")
-    about = payload.about
-    words = text_binding(about.thread.title, about.thread.body)
-    if isinstance(about, PullRequest):
-        labelled = LabelEvent(label=name, bound_to=about.head.sha, words=words, at=about.updated_at)
+    subject = payload.subject
+    words = text_binding(subject.thread.title, subject.thread.body)
+    if isinstance(subject, PullRequest):
+        labelled = LabelEvent(label=name, bound_to=subject.head.sha, words=words, at=subject.updated_at)
     else:
-        labelled = LabelEvent(label=name, bound_to=words, at=about.updated_at)
-    return _thread_job(delivery, listening, payload, "label", labelled, about.thread.without_text)
+        labelled = LabelEvent(label=name, bound_to=words, at=subject.updated_at)
+    return _thread_job(delivery, profile, payload, "label", labelled, subject.thread.without_text)
 
 
 @router.register("issues", AssignedIssuePayload, action="assigned")
 def job_from_assignment(
-    delivery: Delivery, listening: BotProfile, payload: AssignedIssuePayload
+    delivery: Delivery, profile: BotProfile, payload: AssignedIssuePayload
 ) -> Job | IgnoredDelivery:
     """Return a fix for an assignment to the bot, else the job that records another bot's."""
     command: Command
-    if listening.is_own(payload.assignee.id, payload.assignee.login):
+    if profile.is_own(payload.assignee.id, payload.assignee.login):
         command = Fix()
-    elif payload.assignee.is_bot and listening.own_app_id is not None:
+    elif payload.assignee.is_bot and profile.own_app_id is not None:
         command = AssignEvent(assignee_id=payload.assignee.id)
     else:
         return IgnoredDelivery(reason="the issue was assigned to somebody else")
-    refusal = reject_sender(payload.sender, listening)
-    return refusal or _thread_job(delivery, listening, payload, "assignment", command)
+    refusal = reject_sender(payload.sender, profile)
+    return refusal or _thread_job(delivery, profile, payload, "assignment", command)
 
 
 @router.register("installation", InstallationPayload, action="deleted")
 @router.register("installation", InstallationPayload, action="suspend")
 def job_from_installation(
-    delivery: Delivery, listening: BotProfile, payload: InstallationPayload
+    delivery: Delivery, profile: BotProfile, payload: InstallationPayload
 ) -> Job | IgnoredDelivery:
-    return _job_for_uninstall(delivery, listening, sender=payload.sender)
+    return _job_for_uninstall(delivery, profile, sender=payload.sender)
 
 
 @router.register("installation_repositories", InstallationRepositoriesPayload, action="removed")
 def job_from_installation_repositories(
-    delivery: Delivery, listening: BotProfile, payload: InstallationRepositoriesPayload
+    delivery: Delivery, profile: BotProfile, payload: InstallationRepositoriesPayload
 ) -> Job | IgnoredDelivery:
     if not payload.repositories_removed:
         return IgnoredDelivery(reason="no repository was removed")
     repo_ids = tuple(repository.id for repository in payload.repositories_removed)
-    return _job_for_uninstall(delivery, listening, sender=payload.sender, repo_ids=repo_ids)
+    return _job_for_uninstall(delivery, profile, sender=payload.sender, repo_ids=repo_ids)
 
 
 @router.register("repository", EventPayload, action="deleted")
 def job_from_deleted_repository(
-    delivery: Delivery, listening: BotProfile, payload: EventPayload
+    delivery: Delivery, profile: BotProfile, payload: EventPayload
 ) -> Job | IgnoredDelivery:
-    return _job_for_uninstall(delivery, listening, sender=payload.sender, repo_ids=(payload.repository.id,))
+    return _job_for_uninstall(delivery, profile, sender=payload.sender, repo_ids=(payload.repository.id,))
 
 
 def _job_for_uninstall(
-    delivery: Delivery, listening: BotProfile, *, sender: Sender, repo_ids: tuple[int, ...] = ()
+    delivery: Delivery, profile: BotProfile, *, sender: Sender, repo_ids: tuple[int, ...] = ()
 ) -> Job | IgnoredDelivery:
     """Return the job that ends the work in `repo_ids`, or of the installation."""
     if delivery.installation is None:
@@ -334,24 +334,24 @@ def _job_for_uninstall(
         origin=Origin(kind="event", id=0),
         command=AccessLost(repo_ids=repo_ids),
         installation=delivery.installation,
-        trigger=listening.triggers[0],
+        trigger=profile.triggers[0],
     )
 
 
-def _job_from_description(delivery: Delivery, listening: BotProfile, payload: ThreadPayload) -> Job | IgnoredDelivery:
-    about = payload.about
-    if about.user is None:
+def _job_from_description(delivery: Delivery, profile: BotProfile, payload: ThreadPayload) -> Job | IgnoredDelivery:
+    subject = payload.subject
+    if subject.user is None:
         return IgnoredDelivery(reason="the author of the description is unknown")
-    origin = Origin(kind="description", id=0, at=about.created_at)
-    unique = f"description:{about.number}"
+    origin = Origin(kind="description", id=0, at=subject.created_at)
+    unique = f"description:{subject.number}"
     return _job_from_text(
-        delivery, listening, payload, text=about.body or "", author=about.user, origin=origin, unique=unique
+        delivery, profile, payload, text=subject.body or "", author=subject.user, origin=origin, unique=unique
     )
 
 
 def _job_from_text(
     delivery: Delivery,
-    listening: BotProfile,
+    profile: BotProfile,
     payload: ThreadPayload,
     *,
     text: str,
@@ -360,30 +360,30 @@ def _job_from_text(
     unique: str,
 ) -> Job | IgnoredDelivery:
     """Return the job for the command in the sender's text; its id comes from the text."""
-    refusal = reject_sender(payload.sender, listening)
+    refusal = reject_sender(payload.sender, profile)
     if refusal is not None:
         return refusal
     if author.id != payload.sender.id:
         return IgnoredDelivery(reason="the author of this text is not the sender of the delivery")
-    parsed = parse_command(text, triggers=listening.triggers)
+    parsed = parse_command(text, triggers=profile.triggers)
     if parsed is None:
         return IgnoredDelivery(reason=f"the {origin.kind.replace('_', ' ')} contains no command")
     return make_job(
         delivery,
-        listening,
+        profile,
         payload,
-        thread=payload.about.thread,
+        thread=payload.subject.thread,
         origin=origin,
         command=parsed.command,
         trigger=parsed.trigger,
-        head_sha=payload.about.head_sha,
+        head_sha=payload.subject.head_sha,
         unique=unique,
     )
 
 
 def _thread_job(  # noqa: PLR0917 - as the registered functions, and the job
     delivery: Delivery,
-    listening: BotProfile,
+    profile: BotProfile,
     payload: ThreadPayload,
     kind: OriginKind,
     command: Command,
@@ -391,10 +391,10 @@ def _thread_job(  # noqa: PLR0917 - as the registered functions, and the job
 ) -> Job:
     return make_job(
         delivery,
-        listening,
+        profile,
         payload,
-        thread=thread or payload.about.thread,
+        thread=thread or payload.subject.thread,
         origin=Origin(kind=kind, id=0),
         command=command,
-        head_sha=payload.about.head_sha,
+        head_sha=payload.subject.head_sha,
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.action.inputs import delivery_from, listening_of
+from bot.action.inputs import delivery_from, profile_from
 from bot.domain.access import BotProfile
 from bot.domain.errors import MalformedError
 from bot.domain.job import Job
@@ -50,7 +50,7 @@ def test_the_event_file_becomes_the_same_job_as_the_webhook_would(event: Path) -
 def test_the_account_of_workflows_commands_nothing_though_bots_of_its_name_are_trusted(
     event: Path, number: int
 ) -> None:
-    listening = listening_of(_settings(event, CODEPILOT_TRUSTED_BOTS="github-actions[bot]"))
+    listening = profile_from(_settings(event, CODEPILOT_TRUSTED_BOTS="github-actions[bot]"))
     own = Sender(id=number, login="github-actions[bot]", type="Bot")
     assert reject_sender(own, listening) == IgnoredDelivery(
         reason="the sender is the bot's own account, whose text is never a command"
