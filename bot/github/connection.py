@@ -452,7 +452,9 @@ class _Request(GitHubAPI):
             return (isinstance(auth, InstallationAuth) and auth.refuse(self._token, outright=True)) or corrected
         absent = answer.status == HTTPStatus.NOT_FOUND and not self._may_be_absent
         denied = absent or (answer.status == HTTPStatus.FORBIDDEN and not failure.limited)
-        return denied and isinstance(auth, InstallationAuth) and auth.refuse(self._token, outright=False)
+        if not denied or self._as_app or not isinstance(auth, InstallationAuth):
+            return False
+        return auth.refuse(self._token, outright=False)
 
 
 class AppSession:

@@ -187,3 +187,17 @@ async def test_errors_do_not_quote_answers_with_secrets(text: str, world: World)
                 with pytest.raises(GitHubError, match=r"not JSON|no object") as error:
                     await call
                 assert "ghs_secret" not in str(error.value)
+
+
+async def test_a_refusal_of_the_app_itself_is_not_repeated(world: World) -> None:
+    async with scripted_server((403, {"message": "This installation has been suspended"}, {})) as server:
+        auth = InstallationAuth(
+            app=AppIdentity(1, world.app.private_key_pem),
+            installation_id=1,
+            tokens=TokenStore(),
+            on_mint=lambda _token: None,
+        )
+        async with GitHubConnection(auth, server.url) as connection:
+            with pytest.raises(GitHubError, match="suspended"):
+                await connection.request("read the list", "GET", "/list")
+        assert server.requests == ["POST /app/installations/1/access_tokens"]
