@@ -23,7 +23,7 @@ import aiohttp
 
 from bot.git.change import FileChange, LargeFile
 from bot.git.errors import LargeFileError
-from bot.git.process import PAUSES, AuthoritiesError, Credential, make_connector
+from bot.git.process import PAUSES, AuthoritiesError, Credential, make_connector, proxy_options
 
 SECONDS = 300.0
 MAX_BYTES = 512 * 1024 * 1024
@@ -107,7 +107,7 @@ async def upload_objects(
     try:
         async with (
             asyncio.timeout(SECONDS),
-            aiohttp.ClientSession(connector=make_connector(ca_file), trust_env=True) as session,
+            aiohttp.ClientSession(connector=make_connector(ca_file)) as session,
         ):
             server = _Server(session, objects=objects, url=url, token=token, branch=branch, pauses=pauses)
             queue = list(unsent.values())
@@ -168,7 +168,9 @@ class _Server:
         headers = {"Content-Type": "application/octet-stream", **_headers(action)}
         address = self._action_url(file, action)
         with (self._objects / file.oid).open("rb") as content:
-            async with self._session.put(address, data=content, headers=headers, allow_redirects=False) as answer:
+            async with self._session.put(
+                address, data=content, headers=headers, allow_redirects=False, **proxy_options(address)
+            ) as answer:
                 _check_status(answer.status)
         return {}
 
@@ -179,7 +181,9 @@ class _Server:
     async def _post(self, address: str, request: _Json, headers: Mapping[str, str], *, silent: bool = False) -> _Json:
         all_headers = {"Accept": _MEDIA_TYPE, "Content-Type": _MEDIA_TYPE, **headers}
         body = json.dumps(request).encode()
-        async with self._session.post(address, data=body, headers=all_headers, allow_redirects=False) as answer:
+        async with self._session.post(
+            address, data=body, headers=all_headers, allow_redirects=False, **proxy_options(address)
+        ) as answer:
             _check_status(answer.status)
             if silent:
                 return {}

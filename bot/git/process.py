@@ -18,9 +18,12 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from urllib.request import getproxies_environment
+from typing import TypedDict
+from urllib.parse import urlsplit
+from urllib.request import getproxies, getproxies_environment, proxy_bypass
 
 import aiohttp
+from yarl import URL
 
 from agent_runtime import traced
 from bot.domain.errors import BotError
@@ -384,6 +387,33 @@ def git_variables(ca_file: Path | None) -> dict[str, str]:
     proxies = getproxies_environment()
     variables = {f"{kind}_proxy": proxies[kind] for kind in ("http", "https", "all", "no") if kind in proxies}
     return variables if ca_file is None else variables | {GIT_CA_FILE: str(ca_file.absolute())}
+
+
+class ProxyOptions(TypedDict):
+    """The proxy of an aiohttp request. Its password is separate, since the texts of errors contain the address."""
+
+    proxy: URL | None
+    proxy_headers: Mapping[str, str] | None
+
+
+def proxy_options(address: str) -> ProxyOptions:
+    """Return the proxy that the environment names for an address.
+
+    Raises:
+        aiohttp.ClientError: its address is not valid.
+    """
+    parts, proxies = urlsplit(address), getproxies()
+    host = parts.netloc.rpartition("@")[2]
+    proxy = None if proxy_bypass(host) else proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy:
+        return {"proxy": None, "proxy_headers": None}
+    try:
+        url = URL(proxy if "://" in proxy else f"http://{proxy}")
+        # aiohttp renames this header of the proxy's to `Proxy-Authorization`.
+        auth = {"Authorization": aiohttp.encode_basic_auth(url.user, url.password or "")} if url.user else None
+        return {"proxy": url.with_user(None), "proxy_headers": auth}
+    except ValueError:
+        raise aiohttp.ClientError("the proxy's address is not valid") from None
 
 
 def make_connector(ca_file: Path | None) -> aiohttp.TCPConnector:

@@ -19,7 +19,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 from urllib.parse import urlencode, urlsplit
-from urllib.request import getproxies, proxy_bypass
 from weakref import WeakValueDictionary
 
 import aiohttp
@@ -32,7 +31,14 @@ from typing_extensions import override
 from yarl import URL
 
 from agent_runtime import traced
-from bot.git.process import CA_FILE_UNREADABLE, RESTORE_CA_FILE, UNKNOWN_AUTHORITY, AuthoritiesError, make_connector
+from bot.git.process import (
+    CA_FILE_UNREADABLE,
+    RESTORE_CA_FILE,
+    UNKNOWN_AUTHORITY,
+    AuthoritiesError,
+    make_connector,
+    proxy_options,
+)
 from bot.github.auth import AppIdentity, Identity, InstallationAuth, Token, TokenStore
 from bot.github.rate_limit import Limits, RequestBudget, RequestPace, Reserve, Urgency, parse_number
 from bot.github.types import (
@@ -58,6 +64,8 @@ PAGE = 100
 MAX_IDLE_INSTALLATIONS = 1_000
 """Idle installations whose tokens and limits are kept."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_ANSWER_VALUES = 1_500_000
+"""Commas and brackets: an answer is parsed on the event loop. The largest is a tree of 100,000 entries of six fields."""
 _TRIES = 4
 _FIRST_PAUSE_SECONDS = 0.5
 _SILENCE_SECONDS = 30.0
@@ -279,6 +287,8 @@ class GitHubConnection(Closeable):
                     content += piece
                     if len(content) > MAX_ANSWER_BYTES:
                         raise aiohttp.ClientPayloadError(f"an answer of more than {MAX_ANSWER_BYTES:,} bytes")
+                if len(content) - len(content.translate(None, b",[{")) > MAX_ANSWER_VALUES:
+                    raise aiohttp.ClientPayloadError(f"an answer of more than {MAX_ANSWER_VALUES:,} values")
                 received = {name.lower(): value for name, value in response.headers.items()}
                 return response.status, received, bytes(content)
 
@@ -490,33 +500,6 @@ class InstallationSession:
         self.pace = pace
         self.tokens = TokenStore()
         self.limits = Limits()
-
-
-class ProxyOptions(TypedDict):
-    """The proxy of an aiohttp request. Its password is separate, since the texts of errors contain the address."""
-
-    proxy: URL | None
-    proxy_headers: Mapping[str, str] | None
-
-
-def proxy_options(address: str) -> ProxyOptions:
-    """Return the proxy that the environment names for an address.
-
-    Raises:
-        aiohttp.ClientError: its address is not valid.
-    """
-    parts, proxies = urlsplit(address), getproxies()
-    host = parts.netloc.rpartition("@")[2]
-    proxy = None if proxy_bypass(host) else proxies.get(parts.scheme) or proxies.get("all")
-    if not proxy:
-        return {"proxy": None, "proxy_headers": None}
-    try:
-        url = URL(proxy if "://" in proxy else f"http://{proxy}")
-        # aiohttp renames this header of the proxy's to `Proxy-Authorization`.
-        auth = {"Authorization": aiohttp.encode_basic_auth(url.user, url.password or "")} if url.user else None
-        return {"proxy": url.with_user(None), "proxy_headers": auth}
-    except ValueError:
-        raise aiohttp.ClientError("the proxy's address is not valid") from None
 
 
 def refusal_error(action: str, answer: Answer, attempt: int = 1, *, in_workflow: bool = False) -> GitHubError:

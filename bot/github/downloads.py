@@ -15,8 +15,7 @@ from opentelemetry.trace import SpanKind
 
 from agent_runtime import traced
 from bot.domain.errors import BotError
-from bot.git.process import AuthoritiesError, make_connector
-from bot.github.connection import proxy_options
+from bot.git.process import AuthoritiesError, make_connector, proxy_options
 from bot.prompt.brief import is_fetchable
 
 _MOVED = frozenset(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 
 from bot.git.change import LargeFile
@@ -92,6 +95,28 @@ async def test_lfs_requests_are_retried_like_git(outlet: Outlet) -> None:
     outlet.tree._pauses = (0.0,) * 3
     assert (await outlet.send(await outlet.publication())).withheld is None
     assert outlet.hub.large_files(outlet.repo) == {_OID: _CONTENT}
+
+
+async def test_an_upload_sends_no_password_of_the_operator(
+    outlet: Outlet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, token = outlet.target.repo.clone_url, await outlet.github.tokens.for_push("mona/calc")
+    (tmp_path / "netrc").write_text("default login operator password secret\n")
+    (tmp_path / _OID).write_bytes(_CONTENT)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    received, request = list[str](), aiohttp.ClientSession._request
+
+    async def record(*arguments: Any, **options: Any) -> aiohttp.ClientResponse:  # noqa: ANN401 - passed through
+        response = await request(*arguments, **options)
+        received.append(response.request_info.headers.get("Authorization", ""))
+        return response
+
+    monkeypatch.setattr(aiohttp.ClientSession, "_request", record)
+    file = LargeFile(path="new.bin", oid=_OID, size=len(_CONTENT))
+    await upload_objects([file], objects=tmp_path, url=url, token=token, branch="b", pauses=(0.0,))
+    password = b64encode(b"operator:secret").decode()
+    assert received
+    assert not [header for header in received if password in header]
 
 
 def test_an_object_is_sent_to_any_host_but_over_no_worse_connection() -> None:

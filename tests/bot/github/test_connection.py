@@ -112,6 +112,17 @@ async def test_an_answer_has_a_size_limit(excess: int, monkeypatch: pytest.Monke
         assert server.requests == ["GET /api/v3/list"] * (4 if is_refused else 1)
 
 
+@pytest.mark.parametrize(("count", "is_refused"), [(10, False), (11, True)])
+async def test_an_answer_has_a_limit_of_values(
+    count: int, monkeypatch: pytest.MonkeyPatch, *, is_refused: bool
+) -> None:
+    monkeypatch.setattr("bot.github.connection.MAX_ANSWER_VALUES", 10)
+    text = json.dumps([1] * count)
+    async with fixed_server(text) as server, GitHubConnection("a-token", server.url) as connection:
+        with pytest.raises(GitHubError, match="more than 10 values") if is_refused else nullcontext():
+            await connection.request("read the list", "GET", "/list")
+
+
 async def test_a_request_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert connection_module._REQUEST_SECONDS == 600
     monkeypatch.setattr("bot.github.connection._REQUEST_SECONDS", 0.1)

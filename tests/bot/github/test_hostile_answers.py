@@ -14,9 +14,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from bot.git.process import proxy_options
 from bot.github.app import OAuthClient, register_app
 from bot.github.auth import AppIdentity, InstallationAuth, TokenStore
-from bot.github.connection import AppSession, GitHubConnection, InstallationSession, proxy_options
+from bot.github.connection import AppSession, GitHubConnection, InstallationSession
 from bot.github.types import GitHubError
 from tests.github_world import World
 
