@@ -102,7 +102,7 @@ def _answer(
         return b"e", json.dumps([kind, str(error)[:10_000], str(detail)[-10_000:]]).encode()
     finally:
         _watch_pipe(requests, on=False)
-        _clear_limits()
+        _lift_limits()
 
 
 def _encode(result: object) -> tuple[bytes, bytes]:
@@ -126,7 +126,7 @@ def _set_limits(seconds: float, memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (used + memory, resource.RLIM_INFINITY))
 
 
-def _clear_limits() -> None:
+def _lift_limits() -> None:
     if sys.platform == "win32":
         return
     import resource  # noqa: PLC0415 - POSIX only

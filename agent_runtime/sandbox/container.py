@@ -117,7 +117,7 @@ class Docker:
     def execute(self, name: str, argv: Sequence[str], *, environment: Mapping[str, str], tty: bool) -> Launch:
         return self._command(exec_args(name, argv, environment=environment, tty=tty))
 
-    def find_process(self, name: str) -> int:
+    def process_id_of(self, name: str) -> int:
         """Return the host's process id of a held container.
 
         Raises:

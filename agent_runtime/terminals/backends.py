@@ -532,7 +532,7 @@ class _Container:
         """
         if self._watcher is not None or sys.platform != "linux":
             return
-        first = await asyncio.to_thread(self._docker.find_process, self.name)
+        first = await asyncio.to_thread(self._docker.process_id_of, self.name)
         descriptors: list[int] = []
         try:
             descriptors.append(os.pidfd_open(first))

@@ -250,9 +250,9 @@ def diff(
             if tag == "equal":
                 lines += [number_line(i + 1, after[i], width) for i in range(c, d)]
                 continue
-            lines += _block(before, a, b, width, "-", most=_MAX_SENT_RUN if edits else _RUN)
+            lines += _render_lines(before, a, b, width, "-", most=_MAX_SENT_RUN if edits else _RUN)
             if not edits:
-                lines += _block(after, c, d, width, "+")
+                lines += _render_lines(after, c, d, width, "+")
             elif c < d:
                 lines.append(f"{c + 1:>{width}} + … {d - c} line{'s' if d - c > 1 else ''} as sent, to {d}")
     rest = len(lines) - _MAX_DIFF_LINES
@@ -314,7 +314,9 @@ def _codes(before: Sequence[str], edits: Sequence[LineEdit], count: int) -> list
     return [*codes, ("equal", old_pos, len(before), new_pos, count)]
 
 
-def _block(lines: Sequence[str], start: int, stop: int, width: int, mark: str, *, most: int = _RUN) -> Iterator[str]:
+def _render_lines(
+    lines: Sequence[str], start: int, stop: int, width: int, mark: str, *, most: int = _RUN
+) -> Iterator[str]:
     if stop - start <= most + 1:
         yield from (number_line(i + 1, lines[i], width, mark) for i in range(start, stop))
         return

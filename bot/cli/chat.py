@@ -181,7 +181,7 @@ def run(*, task: str | None, approve: bool, deny: bool, note: str | None, answer
     if options["session"] is None and task is None:
         raise click.UsageError('Say what to do, e.g. codepilot run "fix the tests", or which --session to continue.')
 
-    text = read_task() if task == "-" else task
+    text = read_task_from_stdin() if task == "-" else task
     sys.exit(run_task(ChatOptions(**options), text, reply))
 
 
@@ -354,7 +354,7 @@ def list_sessions() -> None:
         sys.stdout.write("No saved sessions.\n")
 
 
-def read_task() -> str:
+def read_task_from_stdin() -> str:
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # what is no text in this encoding must not break the rest
     task = sys.stdin.read().strip()

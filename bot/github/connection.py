@@ -65,7 +65,7 @@ MAX_IDLE_INSTALLATIONS = 1_000
 """Idle installations whose tokens and limits are kept."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_ANSWER_VALUES = 1_500_000
-"""Commas and brackets: an answer is parsed on the event loop. The largest is a tree of 100,000 entries of six fields."""
+"""Commas and brackets; an answer is parsed on the event loop. The largest: a tree of 100,000 entries of six fields."""
 _TRIES = 4
 _FIRST_PAUSE_SECONDS = 0.5
 _SILENCE_SECONDS = 30.0

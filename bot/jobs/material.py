@@ -485,7 +485,7 @@ async def fetch_pictures(context: JobContext, repo: str, brief: Brief, *, sees_i
     if not brief.pictures:
         return brief.task()
     if sees_images and context.services.pictures:
-        return await _PictureFetcher(context, repo).fetch(brief)
+        return await _PictureFetcher(context, repo).fetch_into_task(brief)
     reason = _NO_VISION if context.services.pictures else _DISABLED
     return brief.task(notes=omission_notes((picture, reason) for picture in brief.pictures))
 
@@ -499,7 +499,7 @@ class _PictureFetcher:
         self._pages: dict[tuple[str, int], str] = {}
         self._bytes = 0
 
-    async def fetch(self, brief: Brief) -> Task:
+    async def fetch_into_task(self, brief: Brief) -> Task:
         until, tries = time.monotonic() + _PICTURES_SECONDS, 0
         for picture in brief.pictures:
             if not is_fetchable(picture.address, self._server):

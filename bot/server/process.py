@@ -140,7 +140,7 @@ class SafeFormatter(ProcessorFormatter):
     def __init__(self, redactor: Redactor, style: LogFormat = "text") -> None:
         super().__init__(
             foreign_pre_chain=[merge_contextvars, StackInfoRenderer(), format_exc_info],
-            processors=[self._redact, self._json if style == "json" else self._text],
+            processors=[self._redact, self._json if style == "json" else self._render_text],
         )
         self._redactor = redactor
 
@@ -156,7 +156,7 @@ class SafeFormatter(ProcessorFormatter):
         safe_event = {key: safe(value) for key, value in sorted(event.items())}
         return {"_record": record, "logger": safe(record.name), **safe_event}
 
-    def _text(self, _logger: object, _method: str, event: EventDict) -> str:
+    def _render_text(self, _logger: object, _method: str, event: EventDict) -> str:
         record, name = event.pop("_record"), event.pop("logger")
         texts = [event.pop("event"), *(event.pop(key) for key in ("exception", "stack") if key in event)]
         about = " ".join(f"{key}={_quote(value)}" for key, value in event.items())
