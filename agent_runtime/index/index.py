@@ -245,9 +245,7 @@ class WorkspaceIndex:
         self.state = IndexState()
 
     async def _definitions(self, question: str, *arguments: object) -> list[Definition]:
-        return self._visible_definitions(cast("list[list[Any]]", await self._query(question, *arguments)))
-
-    def _visible_definitions(self, rows: list[list[Any]]) -> list[Definition]:
+        rows = cast("list[list[Any]]", await self._query(question, *arguments))
         return [definition for row in rows if not self._is_hidden((definition := _definition(row)).path)]
 
     async def _calls(self, question: str, symbol: str) -> list[Call]:

@@ -411,7 +411,9 @@ class FallbackProvider:
                             case ReplyFault():
                                 yield replace(chunk, model=chunk.model or provider.model)
                             case ReplyEnd():
-                                self._make_sticky(index)
+                                if index != self._first_index():
+                                    # Prefer this model, for a time counted from its first use.
+                                    self._current, self._until = index, self._clock() + self._sticky_seconds
                                 yield replace(chunk, model=chunk.model or provider.model)
                             case _:
                                 yield chunk
@@ -429,11 +431,6 @@ class FallbackProvider:
 
     def _first_index(self) -> int:
         return self._current if self._current and self._clock() < self._until else 0
-
-    def _make_sticky(self, index: int) -> None:
-        """Prefer this model, for a time counted from its first use."""
-        if index != self._first_index():
-            self._current, self._until = index, self._clock() + self._sticky_seconds
 
 
 def _chain_error(faults: Sequence[tuple[str, ModelError]]) -> ModelError:
