@@ -62,7 +62,7 @@ class _Handler:
         if attempt.job.lane == "steer":
             await self.engine.send(_LONG, Signal(kind="stop", text="", by="mona", id=attempt.job.id))
         elif attempt.job.id == _LONG:
-            async with attempt.listen(lambda signal: self.stopped.put_nowait(signal.id), lambda: 0):
+            async with attempt.listen(lambda signal: self.stopped.put_nowait(signal.id)):
                 await asyncio.Event().wait()  # until the worker ends
         elif attempt.job.installation == _WHALE:
             await asyncio.sleep(_JOB_SECONDS)

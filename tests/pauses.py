@@ -9,7 +9,7 @@ from typing import Any
 from agent_runtime import Network
 from bot.domain.job import TRANSITIONS, JobState
 from bot.jobs import waiting
-from bot.queue.records import JobRecord, StoredRecord
+from bot.jobs.record import JobRecord, StoredRecord
 from localhub import CheckRun, Comment
 from tests.stage import Stage
 from tests.waiting import eventually
@@ -65,7 +65,7 @@ async def pause_of_job(stage: Stage, job_id: str, number: int, *, after: str = "
         asked = await waiting.latest(StoredRecord(stage.queue, job_id))
         if stored.state is not JobState.WAITING or asked is None or asked.request_id == after:
             return None
-        told = (await stage.queue.record(job_id)).comment.posted
+        told = (await StoredRecord(stage.queue, job_id).read()).comment.posted
         [status] = [each.body for each in stage.hub.comments(stage.repo, number) if told and each.id == told.id]
         return Pause(job_id=job_id, number=number, request_id=asked.request_id, status=status)
 
@@ -96,7 +96,7 @@ async def shown_later(stage: Stage, pause: Pause) -> None:
         request = replace(shown[pause.request_id], at=at)
         return replace(record, approvals=replace(record.approvals, request_views={**shown, pause.request_id: request}))
 
-    await stage.queue.update(pause.job_id, later)
+    await StoredRecord(stage.queue, pause.job_id).update(later)
 
 
 def check_of(stage: Stage, job_id: str) -> CheckRun:

@@ -24,6 +24,7 @@ from pydantic import SecretStr
 from agent_runtime import Event, Network, Provider, RunLimits, ScriptedProvider
 from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import TRANSITIONS, JobState
+from bot.jobs.record import StoredRecord
 from bot.queue.engine import DurableEngine
 from bot.queue.store import NOTICES
 from bot.server.serve import BotService, build_service
@@ -166,7 +167,7 @@ class Stage:
                 return None
             stored = await self.queue.get(job_id)
             assert stored is not None
-            posted = (await self.queue.record(job_id)).comment.posted
+            posted = (await StoredRecord(self.queue, job_id).read()).comment.posted
             if not stored.job.thread.number:
                 return End(job_id=job_id, state=stored.state, reason=stored.reason, status="")
             number = stored.job.thread.number
@@ -211,7 +212,7 @@ class Stage:
         answer = await self.answer_to(event, action)
         assert "job" in answer, answer
         end = await self.ended(answer["job"])
-        begun = (await self.queue.record(end.job_id)).leads_to
+        begun = (await StoredRecord(self.queue, end.job_id).read()).leads_to
         return end if begun is None else await self.ended(begun)
 
     async def waits(self, comment: Comment) -> str:

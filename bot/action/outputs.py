@@ -20,11 +20,11 @@ from bot.domain.errors import BotError
 from bot.domain.job import Job, JobState
 from bot.events.delivery import IgnoredDelivery
 from bot.jobs.context import Ending, ShortReply, artifact_name
+from bot.jobs.record import JobRecord
 from bot.publishing.checks import Verdict
 from bot.publishing.markdown import Allowlist, clean, code, duration, escape_markdown, fence, one_line
 from bot.publishing.render import NO_FILE, build_annotations, explain, render_status, settings_to_inputs
 from bot.publishing.status_view import StatusView
-from bot.queue.records import JobRecord
 
 
 class Conclusion(StrEnum):

@@ -40,6 +40,7 @@ from bot.jobs.access import check_access
 from bot.jobs.context import Ending, JobContextFactory, JobServices, Listener, WorkflowResume, reply_target
 from bot.jobs.handover import save
 from bot.jobs.pipeline import Worker
+from bot.jobs.record import StoredRecord
 from bot.jobs.waiting import Patience
 from bot.publishing.markdown import Allowlist, fence
 from bot.publishing.redact import Redactor
@@ -161,7 +162,7 @@ async def work_step(
         ended=last.state,
         job=last.job,
         ending=endings[-1] if endings else None,
-        record=await engine.record(last.job.id),
+        record=await StoredRecord(engine, last.job.id).read(),
         patch=patch,
         patch_file=patch_file,
         session_file=session_file,
@@ -207,7 +208,7 @@ async def run_jobs(
     queue, resumes = contexts.queue, contexts.services.handover is not None
     last = await run_job(job.id)
     while True:
-        next_id = (await queue.record(last.job.id)).leads_to
+        next_id = (await StoredRecord(queue, last.job.id).read()).leads_to
         if next_id is None and resumes:
             of_thread = await queue.jobs_in_thread(job.repo.id, job.thread.key)
             # The oldest one that an answer has woken, or that follows another job.

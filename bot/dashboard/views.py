@@ -15,10 +15,11 @@ from bot.domain.errors import BotError
 from bot.domain.job import Job, JobState
 from bot.github.rate_limit import RequestBudget
 from bot.jobs.context import JobServices
+from bot.jobs.record import JobRecord, StoredRecord
 from bot.publishing.markdown import clean, duration, one_line
 from bot.publishing.status_view import RunEntry, RunLog, build_log, prepend_attempts, unpack_log
-from bot.queue.protocols import JobIndex, RunHistory
-from bot.queue.records import Backlog, JobRecord, JobRecords, RunQuery, StoredJob, WeekCost, week_of, week_start
+from bot.queue.protocols import JobIndex, JobRecords, RunHistory
+from bot.queue.records import Backlog, RunQuery, StoredJob, WeekCost, week_of, week_start
 from bot.queue.tracing import root_span_context
 
 MAX_LIVE_RUNS = 200
@@ -97,7 +98,7 @@ class DashboardReader:
 
     async def read_run(self, stored: StoredJob) -> RunMaterial:
         job = stored.job
-        record = await self._engine.record(job.id)
+        record = await StoredRecord(self._engine, job.id).read()
         packed = await self._engine.load_log(job.id)
 
         def read() -> RunMaterial:

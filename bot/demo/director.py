@@ -43,6 +43,7 @@ from bot.demo.tour import KEYS, TourEntry, make_models, open_tour, read_tour
 from bot.domain.job import TRANSITIONS, JobState
 from bot.git.filesystem import discard
 from bot.git.process import Git
+from bot.jobs.record import StoredRecord
 from bot.server.serve import BotService, build_service
 from bot.settings.load import bypass_proxies, load_demo
 from bot.settings.models import AgentSettings, Settings
@@ -236,7 +237,7 @@ async def _fix(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo, bot:
         if stored is not None and stored.state in _ENDED:
             break
         await asyncio.sleep(0.05)
-    record = await bot.queue.record(job_id)
+    record = await StoredRecord(bot.queue, job_id).read()
     if (posted := record.comment.posted) is None:
         raise DemoError(f"The bot has not commented on {repo.full_name}#{issue.number}; see its log.")
     comment = next(each for each in hub.comments(repo, issue.number) if each.id == posted.id)

@@ -48,6 +48,7 @@ from bot.jobs.admission import Assignment
 from bot.jobs.candidates import Candidates
 from bot.jobs.context import AgentSpec, Ending, JobContext
 from bot.jobs.material import gather
+from bot.jobs.record import ApprovalAnswer, Request, RunResult, StoredRecord
 from bot.jobs.results import ResultDelivery
 from bot.jobs.setup import SetupResult
 from bot.jobs.status import StatusReporter
@@ -58,7 +59,8 @@ from bot.publishing.checks import Rerun, find_reproduction, is_unrelated
 from bot.publishing.markdown import fence, one_line
 from bot.publishing.screening import deny_unshowable_calls
 from bot.publishing.status_view import Activity, DeniedCall
-from bot.queue.records import ApprovalAnswer, JobRecords, Request, RunResult, Signal
+from bot.queue.protocols import JobRecords
+from bot.queue.records import Signal
 
 log = logging.getLogger(__name__)
 
@@ -390,7 +392,7 @@ async def record_generation(context: JobContext, tree: Tree) -> None:
 
 
 async def is_current(records: JobRecords, job_id: str, generation: str) -> bool:
-    return (await records.record(job_id)).generation == generation
+    return (await StoredRecord(records, job_id).read()).generation == generation
 
 
 async def run_setup(context: JobContext, reporter: StatusReporter, assignment: Assignment, tree: Tree) -> SetupResult:

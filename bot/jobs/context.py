@@ -24,6 +24,7 @@ from bot.github.issues import Reaction
 from bot.github.rate_limit import Urgency
 from bot.github.types import CommentTarget, GitHubError, PullFacts, ReviewDraft
 from bot.jobs.access import AccessChecks
+from bot.jobs.record import StoredRecord
 from bot.jobs.setup import Setup
 from bot.jobs.storage import FileJobSessions, JobSessions, RunResults, SavedJob
 from bot.permissions.levels import Conventions, Refusal
@@ -33,7 +34,6 @@ from bot.publishing.redact import Redactor
 from bot.publishing.render import claimed_job_id, settings_to_inputs, sign_marker, signed_job
 from bot.publishing.status_view import StatusView, build_log, pack_log, prepend_attempts, unpack_log
 from bot.queue.protocols import JobEngine, Ledger, RunHistory, Schedules
-from bot.queue.records import StoredRecord
 
 log = logging.getLogger(__name__)
 Listener = Callable[[Event], None]

@@ -24,11 +24,11 @@ from bot.github.types import ArtifactFacts, CommentFacts, CommentTarget, GitHubE
 from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.context import Ending, JobContext, WorkflowResume, reply_target
+from bot.jobs.record import CommentRecord, decode_record, encode_record
 from bot.jobs.steering import steer
 from bot.jobs.storage import MAX_SEALED_BYTES, SavedJob, SealError, comment_digest, seal, unseal
 from bot.permissions.levels import Refusal
 from bot.publishing.markdown import code
-from bot.queue.records import CommentRecord, decode_record, encode_record
 
 log = logging.getLogger(__name__)
 SESSION_FILE = "session.codepilot"
@@ -173,7 +173,7 @@ async def _restore_saved_jobs(context: JobContext, snapshot: ThreadSnapshot, han
             handover.saved[saved.job.id] = saved
             # One that has expired is reported when it is answered.
             until = max(saved.until, time.time() + _EXPIRED_SECONDS)
-            await context.queue.restore(saved.job, decode_record(saved.record), until=until)
+            await context.queue.restore(saved.job, saved.record, until=until)
     if restored:
         return ""
     if not trusted:

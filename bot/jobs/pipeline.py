@@ -46,6 +46,7 @@ from bot.jobs.automatic import ci_skip_ending, early_skip_reason, review_skip_re
 from bot.jobs.context import Ending, JobContext, JobContextFactory, ShortReply
 from bot.jobs.handover import handle_steering
 from bot.jobs.recipes import recipes_text, start_recipe
+from bot.jobs.record import StoredRecord, has_answer, stored_steps
 from bot.jobs.repo_events import handle_event
 from bot.jobs.repo_settings import default_settings, fetch_repo_settings, load_output_schema
 from bot.jobs.results import resolve_undo_target, revert_commit
@@ -59,7 +60,7 @@ from bot.permissions.repo_config import Notify, RepoConfig, RepoConfigError
 from bot.publishing.markdown import code, one_line
 from bot.publishing.status_view import StatusView
 from bot.queue.protocols import MAX_DEATHS, Disposition, JobAttempt, JobEnded, JobParked, JobReleased, PendingReport
-from bot.queue.records import Signal, StoredRecord
+from bot.queue.records import Signal
 from bot.queue.tracing import bind_job
 
 log = logging.getLogger(__name__)
@@ -131,7 +132,7 @@ class Worker:
                 owed = await reports.post_ending(context, comment=pipeline.comment)
                 return JobEnded(state=ended.state, reason="reported by a later attempt", report_delay=owed)
             context.phases.begin("admit")
-            async with attempt.listen(pipeline.handle_signal, lambda: pipeline.steps):
+            async with attempt.listen(pipeline.handle_signal), stored_steps(record, lambda: pipeline.steps):
                 ending = await self._run_pipeline(pipeline, context, attempt)
                 ending = await pipeline.with_status_view(ending)
                 # Of a run that came to no result, whose session is still there. This takes a while: messages are heard.
@@ -156,7 +157,7 @@ class Worker:
                     log.warning("the job's request could not be shown: %s", error)
                 if pipeline.is_stopped:
                     return JobReleased()
-                return JobParked(until=ending.until, request_id=ending.request_id)
+                return JobParked(until=ending.until, has_answer=has_answer(ending.request_id))
             self._contexts.ended(ending)
             head = await pipeline.check_head()
             final = await reports.render_ending(context, ending, head_sha=head, notify_on=pipeline.notify)

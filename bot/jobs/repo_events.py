@@ -35,7 +35,8 @@ from bot.jobs.admission import resume_base
 from bot.jobs.automatic import is_automatic_review
 from bot.jobs.context import ConfigCache, Ending, JobContext, ShortReply
 from bot.jobs.recipes import enqueue, start_after_run, start_for_label, start_scheduled
-from bot.jobs.repo_settings import cached_default_settings, default_settings
+from bot.jobs.record import with_ending
+from bot.jobs.repo_settings import cached_default_settings, decode_config, default_settings
 from bot.jobs.status import StatusReporter
 from bot.jobs.steering import LIVE, stop_all
 from bot.permissions.levels import Refusal
@@ -151,7 +152,8 @@ async def _cancel_or_stop(context: JobContext, live: StoredJob, reason: str) -> 
         view = StatusReporter(target).view(state="stopped", reason=reason)
         stopped = Ending(state=JobState.STOPPED, reason=reason, view=view)
         ending = await reports.render_ending(target, stopped, head_sha=record.check.head_sha)
-    if await context.queue.cancel(live.job.id, JobState.STOPPED, reason, ending=ending):
+    record_ending = None if ending is None else with_ending(ending)
+    if await context.queue.cancel(live.job.id, JobState.STOPPED, reason, record_ending=record_ending):
         await target.services.store_log(target.job)
         await context.services.workspaces.discard(live.job.id)
     else:
@@ -311,7 +313,7 @@ class EventFilter:
         return await self._event_drop_reason(job, command) if isinstance(command, RepoEvent) else ""
 
     async def _config(self, repo_id: int) -> RepoConfig | None:
-        return self._configs.get(repo_id) or await self._ledger.config(repo_id)
+        return self._configs.get(repo_id) or decode_config(await self._ledger.config(repo_id))
 
     async def _may_be_reviewed(self, repo_id: int, on: ReviewEvent) -> bool:
         config = await self._config(repo_id)

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from pydantic import ValidationError
+
 from agent_runtime import INSTRUCTION_FILES, SettingsError, require_output_schema
 from bot.domain.commands import RECIPE_DIR, recipe_path
 from bot.domain.errors import WrongInputError
@@ -123,7 +125,7 @@ async def cached_default_settings(context: JobContext) -> RepoConfig:
     """Return the default branch's settings from a cache of one minute."""
     cache, repo = context.services.configs, context.job.repo
     async with cache.lock(repo.id):
-        config = cache.get(repo.id) or await context.ledger.config(repo.id)
+        config = cache.get(repo.id) or decode_config(await context.ledger.config(repo.id))
         if config is None:
             path = context.services.conventions.repo_file
             config = await default_settings(PhaseReader(context.github), repo.full_name, path)
@@ -132,8 +134,18 @@ async def cached_default_settings(context: JobContext) -> RepoConfig:
             if context.services.schedules is not None and context.job.installation is not None:
                 await context.services.schedules.save(repo, context.job.installation, schedules_by_name(config.recipes))
             cache.put(repo.id, config)
-            await context.ledger.save_config(repo.id, config, seconds=CONFIG_SECONDS)
+            # Unset values stay unset, so that the operator's apply.
+            body = config.model_dump_json(exclude_unset=True)
+            await context.ledger.save_config(repo.id, body, seconds=CONFIG_SECONDS)
     return config
+
+
+def decode_config(body: str | None) -> RepoConfig | None:
+    """Return a stored configuration; None if there is none, or another version wrote it."""
+    try:
+        return None if body is None else RepoConfig.model_validate_json(body)
+    except ValidationError:
+        return None
 
 
 async def _organisation(reader: PhaseReader, repo: str) -> tuple[RepoConfig, str]:

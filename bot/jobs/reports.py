@@ -17,13 +17,13 @@ from bot.github.rate_limit import Urgency
 from bot.github.types import CHECK_TEXT_LIMIT, GitHubError
 from bot.jobs.access import check_access
 from bot.jobs.context import Ending, JobContext, JobContextFactory
+from bot.jobs.record import RecordedEnding, StoredRecord
 from bot.jobs.status import JobCheckRun, StatusComment, StatusReporter, extra_comment, notice_text, notify
 from bot.permissions.repo_config import Notify
 from bot.publishing.markdown import clip
 from bot.publishing.render import render_check, render_reply, render_status
 from bot.publishing.status_view import StatusView
 from bot.queue.protocols import REPORT_SECONDS, PendingReport
-from bot.queue.records import RecordedEnding, StoredRecord
 
 log = logging.getLogger(__name__)
 LATE_SECONDS = 120.0

@@ -29,6 +29,7 @@ from bot.jobs.access import ThreadSnapshot, check_access, fetch_snapshot
 from bot.jobs.admission import Assignment, add_pull, branch_number, decide, refresh_pull
 from bot.jobs.context import Ending, JobContext
 from bot.jobs.material import pull_diff
+from bot.jobs.record import Request
 from bot.jobs.status import StatusReporter, post_parts
 from bot.permissions.levels import Grant, Refusal
 from bot.permissions.permissions import NO_WRITE_ACCESS
@@ -39,7 +40,6 @@ from bot.publishing.render import COMPLETION_LIMIT
 from bot.publishing.review import comment_key, extract_prose, parse_review
 from bot.publishing.screening import ChangePreview, Objection, fits_comment, show_files, split_sections
 from bot.publishing.status_view import CommitRef, Omission, PendingView
-from bot.queue.records import Request
 
 _LONG_PLAN = "The plan is too long to be shown in full, so it cannot be approved. Ask for a shorter one."
 _STATES = {Status.FINISHED: JobState.DONE, Status.STOPPED: JobState.STOPPED}

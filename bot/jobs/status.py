@@ -25,6 +25,7 @@ from bot.git.change import Change
 from bot.github.client import GitHub
 from bot.github.types import CheckDraft, CheckFacts, CommentFacts, CommentTarget, GitHubError, PullLink, ReviewDraft
 from bot.jobs.context import Ending, JobContext, reply_target
+from bot.jobs.record import CheckRecord, CommentRecord, GitHubPost
 from bot.permissions.levels import Grant, describe_network
 from bot.permissions.repo_config import Notify
 from bot.publishing.checks import Edits, Verdict, verdict_of
@@ -33,7 +34,6 @@ from bot.publishing.plan import event_review_label, requester_of
 from bot.publishing.render import RunReport, render_check, render_notice, render_part, render_status, sign_marker
 from bot.publishing.screening import split_diff
 from bot.publishing.status_view import Activity, DeniedCall, Progress, RecordPart, StatusView
-from bot.queue.records import CheckRecord, CommentRecord, GitHubPost
 
 log = logging.getLogger(__name__)
 

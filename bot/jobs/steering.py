@@ -30,11 +30,12 @@ from bot.events.delivery import job_id
 from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot, check_access
 from bot.jobs.context import Ending, JobContext, ShortReply
+from bot.jobs.record import ApprovalAnswer, Request, RequestView
 from bot.permissions.levels import Refusal
 from bot.permissions.permissions import approver_refusal
 from bot.prompt.sanitize import clean
 from bot.publishing.markdown import code, duration, fence
-from bot.queue.records import ApprovalAnswer, Request, RequestView, Signal, StoredJob
+from bot.queue.records import Signal, StoredJob
 
 _MESSAGE_CHARS = 8_000
 _NO_JOB = "No job is running in this thread."

@@ -34,7 +34,7 @@ from bot.git.diff import MAX_DIFF_BYTES
 from bot.git.filesystem import SET_ASIDE, discard
 from bot.git.snapshots import Vault
 from bot.git.tree import CarriedChanges
-from bot.queue.records import RunResult, StoredRecord
+from bot.jobs.record import RunResult, StoredRecord
 
 log = logging.getLogger(__name__)
 _EXCERPT_BYTES = 4 * 1024 * 1024

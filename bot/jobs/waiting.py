@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 
 from agent_runtime import Outcome, PendingCall, alike_patterns
 from bot.github.types import GitHubError
+from bot.jobs.record import ApprovalAnswer, ApprovalsRecord, GitHubOutage, Outage, Request, RequestView, StoredRecord
 from bot.permissions.levels import Grant
 from bot.publishing.markdown import duration
-from bot.queue.records import ApprovalAnswer, ApprovalsRecord, GitHubOutage, Outage, Request, RequestView, StoredRecord
 
 
 def build_request(pending: PendingCall, grant: Grant, *, until: float) -> Request:

@@ -5,7 +5,6 @@ Start with `parse_config` and `FileKeys`. The docstrings of `FileKeys` and `Reci
 
 from __future__ import annotations
 
-import hashlib
 import re
 import tomllib
 from collections.abc import Collection, Sequence
@@ -52,7 +51,6 @@ MAX_BYTES = 64 * 1024
 MAX_RECIPE_BYTES = 16_000
 """Less than a goal may have, to leave room for the user's text."""
 MAX_RECIPES = 20
-MAX_DELAY_SECONDS = 600
 
 
 class RepoConfigError(BotError):
@@ -610,15 +608,6 @@ def parse_recipe(data: bytes, name: str) -> Recipe:
     if not (text := match["text"].strip()):
         raise RecipeError(f"{source}: has no text below the front matter; write there what the agent should do.")
     return Recipe.model_construct(**dict(keys), name=name, text=text)
-
-
-def next_due(cron: str, after: float, *, delay_key: str) -> float:
-    """Return the next time of a UTC schedule, in seconds since the epoch.
-
-    A hash of `delay_key` delays it, so that repositories with the same schedule do not start at once.
-    """
-    delay = int.from_bytes(hashlib.sha256(delay_key.encode()).digest()[:4], "big") % MAX_DELAY_SECONDS
-    return float(croniter(cron, after - delay).get_next(float)) + delay
 
 
 def recipe_too_large(name: str, size: int) -> RecipeError:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import ne
 from typing import Any, Never
 
 import sqlalchemy as sa
@@ -21,17 +22,7 @@ from bot.domain.errors import OtherVersionError, QueueError
 from bot.domain.job import Job, JobState
 from bot.queue import transitions
 from bot.queue.protocols import MAX_ENDED, PendingReport
-from bot.queue.records import (
-    Backlog,
-    JobRecord,
-    RecordedEnding,
-    RunQuery,
-    Signal,
-    StoredJob,
-    WeekCost,
-    decode_job,
-    week_of,
-)
+from bot.queue.records import Backlog, RunQuery, Signal, StoredJob, WeekCost, decode_job, week_of
 from bot.queue.store import (
     JOBS,
     NOTICES,
@@ -70,10 +61,14 @@ class Lease:
 
 
 class DurableEngine:
-    """Implements `JobEngine` on a database, which the caller closes."""
+    """Implements `JobEngine` on a database, which the caller closes.
 
-    def __init__(self, store: JobStore) -> None:
-        self._store = store
+    Args:
+        has_progress: whether a changed record has new progress, which clears a job of its workers' deaths.
+    """
+
+    def __init__(self, store: JobStore, *, has_progress: Callable[[str | None, str], bool] = ne) -> None:
+        self._store, self._has_progress = store, has_progress
         self._run = store.run
         self._arrivals = ArrivalBatches(store)
 
@@ -88,11 +83,18 @@ class DurableEngine:
                 # Workers check for expired delays only once a second.
                 await asyncio.to_thread(self._store.client._sys_db.transition_delayed_workflows)  # noqa: SLF001 - no other way in 3.4
 
-    async def restore(self, job: Job, record: JobRecord, *, until: float) -> None:
+    async def restore(self, job: Job, record: str, *, until: float) -> None:
         await self._run(lambda tx: transitions.restore(tx, job, record, until))
 
-    async def cancel(self, job_id: str, state: JobState, reason: str, *, ending: RecordedEnding | None = None) -> bool:
-        return await self._run(lambda tx: transitions.cancel(tx, job_id, state, reason, ending))
+    async def cancel(
+        self,
+        job_id: str,
+        state: JobState,
+        reason: str,
+        *,
+        record_ending: Callable[[str | None], str | None] | None = None,
+    ) -> bool:
+        return await self._run(lambda tx: transitions.cancel(tx, job_id, state, reason, record_ending))
 
     async def send(self, job_id: str, signal: Signal) -> bool:
         return await self._run(lambda tx: transitions.send(tx, job_id, signal))
@@ -100,10 +102,10 @@ class DurableEngine:
     async def wake(self, job_id: str) -> bool:
         return await self._run(lambda tx: transitions.wake(tx, job_id))
 
-    async def record(self, job_id: str) -> JobRecord:
+    async def record(self, job_id: str) -> str | None:
         return await self._run(lambda tx: transitions.record(tx, job_id))
 
-    async def update(self, job_id: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
+    async def update(self, job_id: str, change: Callable[[str | None], str]) -> None:
         """Update a job's record; see `JobRecords.update`.
 
         Raises:
@@ -111,12 +113,12 @@ class DurableEngine:
         """
         work = CURRENT_WORK.get()
 
-        def update(tx: Transaction) -> JobRecord:
+        def update(tx: Transaction) -> None:
             if work is not None and work.job_id == job_id:
                 _check_lease(tx, work)
-            return transitions.update(tx, job_id, change)
+            transitions.update(tx, job_id, change, self._has_progress)
 
-        return await self._run(update)
+        await self._run(update)
 
     async def check_work(self) -> None:
         """Check that the current task still holds its lease.

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from itertools import takewhile
 
 import sqlalchemy as sa
-from pydantic import TypeAdapter, ValidationError
+from croniter import croniter
 
 from bot.domain.access import LabelGrant, Tally, TrustedBots, is_unattended
 from bot.domain.commands import RecipeDue
 from bot.domain.errors import OtherVersionError, QueueError
 from bot.domain.job import Actor, Job, JobState, Origin, Repo, Thread
 from bot.events.delivery import job_id
-from bot.github.rate_limit import Reserve
-from bot.permissions.repo_config import RepoConfig, next_due
 from bot.queue import transitions
 from bot.queue.records import decode_job
 from bot.queue.store import CONFIGS, JOBS, LABELS, NOTICES, PACES, SCHEDULES, JobStore, Transaction, insert
 
 log = logging.getLogger(__name__)
-_CONFIG = TypeAdapter(RepoConfig)
 _HOUR = 3600.0
 _READ_AT_ONCE = 20
 _STARTED_AT_ONCE = 100
@@ -101,28 +99,21 @@ class DurableLedger:
 
         await self._run(suppress)
 
-    async def save_config(self, repo_id: int, config: RepoConfig, *, seconds: float) -> None:
-        # Unset values stay unset, so that the operator's apply.
-        body = _CONFIG.dump_json(config, exclude_unset=True).decode()
-
+    async def save_config(self, repo_id: int, config: str, *, seconds: float) -> None:
         def save(tx: Transaction) -> None:
             tx.rows.execute(CONFIGS.delete().where(CONFIGS.c.until <= tx.now))
-            values = {"until": tx.now + seconds, "body": body}
+            values = {"until": tx.now + seconds, "body": config}
             row = insert(tx, CONFIGS).values(repo_id=repo_id, **values)
             tx.rows.execute(row.on_conflict_do_update(index_elements=["repo_id"], set_=values))
 
         await self._run(save)
 
-    async def config(self, repo_id: int) -> RepoConfig | None:
+    async def config(self, repo_id: int) -> str | None:
         def load(tx: Transaction) -> str | None:
             query = sa.select(CONFIGS.c.body).where(CONFIGS.c.repo_id == repo_id, CONFIGS.c.until > tx.now)
             return tx.rows.execute(query).scalar()
 
-        body = await self._run(load)
-        try:
-            return None if body is None else _CONFIG.validate_json(body)
-        except ValidationError:  # another version's
-            return None
+        return await self._run(load)
 
     async def tally(self, job: Job, *, seconds: float = _HOUR) -> Tally:
         return await self._run(lambda tx: _tally(tx, job, seconds, self._trusted_bots))
@@ -240,7 +231,19 @@ class DurableSchedules:
         return await self._run(start)
 
 
-def reserve_write(store: JobStore, installation: int) -> Reserve:
+MAX_DELAY_SECONDS = 600
+
+
+def next_due(cron: str, after: float, *, delay_key: str) -> float:
+    """Return the next time of a UTC schedule, in seconds since the epoch.
+
+    A hash of `delay_key` delays it, so that repositories with the same schedule do not start at once.
+    """
+    delay = int.from_bytes(hashlib.sha256(delay_key.encode()).digest()[:4], "big") % MAX_DELAY_SECONDS
+    return float(croniter(cron, after - delay).get_next(float)) + delay
+
+
+def reserve_write(store: JobStore, installation: int) -> Callable[[float], Awaitable[float]]:
     """Return a function that reserves writes to GitHub, which limits them per installation."""
 
     async def reserve(seconds: float) -> float:

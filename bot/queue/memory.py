@@ -14,9 +14,8 @@ from typing import assert_never
 from bot.domain.access import LabelGrant, Tally, TrustedBots, is_unattended
 from bot.domain.errors import QueueError, TransitionError
 from bot.domain.job import TRANSITIONS, Job, JobState, Lane
-from bot.permissions.repo_config import RepoConfig
 from bot.queue.protocols import MAX_ENDED, JobEnded, JobHandler, JobParked, JobReleased, PendingReport, report_pause
-from bot.queue.records import Backlog, JobRecord, RecordedEnding, Signal, StoredJob
+from bot.queue.records import Backlog, Signal, StoredJob
 
 _HOUR = 3600.0
 _DAY_SECONDS = 24 * 3600.0
@@ -33,7 +32,7 @@ class InMemoryEngine:
     async def accept(self, job: Job, *, held_seconds: float = 0.0) -> bool:
         return self._add(job, JobState.QUEUED, held_until=self._clock() + held_seconds)
 
-    async def restore(self, job: Job, record: JobRecord, *, until: float) -> None:
+    async def restore(self, job: Job, record: str, *, until: float) -> None:
         if self._add(job, JobState.WAITING, until=until):
             entry = self._entries[job.id]
             entry.record, entry.begun_at = record, self._clock()
@@ -42,14 +41,23 @@ class InMemoryEngine:
         self._entry(job_id).held_until = 0.0
         self._changed.set()
 
-    async def cancel(self, job_id: str, state: JobState, reason: str, *, ending: RecordedEnding | None = None) -> bool:
+    async def cancel(
+        self,
+        job_id: str,
+        state: JobState,
+        reason: str,
+        *,
+        record_ending: Callable[[str | None], str | None] | None = None,
+    ) -> bool:
         if TRANSITIONS[state]:
             raise TransitionError(f"job {job_id} cannot end as {state}, which is not a final state")
         entry = self._entry(job_id)
-        if entry.stored.state not in {JobState.QUEUED, JobState.WAITING} or entry.record.ending is not None:
+        if entry.stored.state not in {JobState.QUEUED, JobState.WAITING}:
             return False
-        if ending is not None:
-            entry.record = replace(entry.record, ending=ending)
+        if record_ending is not None:
+            if (record := record_ending(entry.record)) is None:
+                return False
+            entry.record = record
             self._schedule_report(entry, 0.0)
         self._move(entry, state, reason)
         return True
@@ -71,14 +79,13 @@ class InMemoryEngine:
         self._move(entry, JobState.QUEUED)
         return True
 
-    async def record(self, job_id: str) -> JobRecord:
+    async def record(self, job_id: str) -> str | None:
         entry = self._entries.get(job_id)
-        return entry.record if entry is not None else JobRecord()
+        return None if entry is None else entry.record
 
-    async def update(self, job_id: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
+    async def update(self, job_id: str, change: Callable[[str | None], str]) -> None:
         entry = self._entry(job_id)
         entry.record = change(entry.record)
-        return entry.record
 
     async def get(self, job_id: str) -> StoredJob | None:
         entry = self._entries.get(job_id)
@@ -125,7 +132,7 @@ class InMemoryEngine:
         excess = max(0, len(ended) - most)
         swept = [entry for place, (at, entry) in enumerate(ended) if at < before or place < excess]
         for entry in swept:
-            entry.forgotten, entry.record, entry.signals = True, JobRecord(), []
+            entry.forgotten, entry.record, entry.signals = True, None, []
         return len(swept)
 
     def started_jobs(self) -> list[tuple[float, Job, JobState]]:
@@ -160,8 +167,8 @@ class InMemoryEngine:
                 self._move(entry, state, reason)
             case JobReleased(held_seconds=seconds):
                 self._release(entry, seconds)
-            case JobParked(until=until, request_id=request_id):
-                if len(entry.signals) > attempt.delivered or request_id in entry.record.approvals.answers:
+            case JobParked(until=until, has_answer=has_answer):
+                if len(entry.signals) > attempt.delivered or has_answer(entry.record):
                     self._release(entry, 0.0)
                 else:
                     self._move(entry, JobState.WAITING, until=until)
@@ -256,7 +263,7 @@ class _Entry:
     stored: StoredJob
     held_until: float = 0.0
     begun_at: float | None = None
-    record: JobRecord = field(default_factory=JobRecord)
+    record: str | None = None
     signals: list[Signal] = field(default_factory=list)
     report_since: float = 0.0
     due_at: float | None = None
@@ -275,7 +282,7 @@ class _Attempt:
     delivered: int = 0
 
     @asynccontextmanager
-    async def listen(self, deliver: Callable[[Signal], None], steps: Callable[[], int]) -> AsyncIterator[None]:
+    async def listen(self, deliver: Callable[[Signal], None]) -> AsyncIterator[None]:
         def deliver_signals() -> None:
             for signal in self.entry.signals[self.delivered :]:
                 self.delivered += 1
@@ -287,7 +294,6 @@ class _Attempt:
             yield
         finally:
             self.entry.deliver_signals = None
-        self.entry.record = replace(self.entry.record, steps=max(self.entry.record.steps, steps()))
 
 
 def _is_in_thread(stored: StoredJob, repo_id: int, number: int) -> bool:
@@ -303,7 +309,7 @@ class InMemoryLedger:
         self._clock = clock
         self._labels: dict[tuple[int, int, str], LabelGrant] = {}
         self._notices: dict[tuple[int, int, str], float] = {}
-        self._configs: dict[int, tuple[float, RepoConfig]] = {}
+        self._configs: dict[int, tuple[float, str]] = {}
 
     async def save_label(self, label: LabelGrant) -> None:
         key = (label.repo_id, label.number, label.name.casefold())
@@ -333,10 +339,10 @@ class InMemoryLedger:
     async def suppress_notice(self, repo_id: int, number: int, cause: str, *, seconds: float) -> None:
         self._notices[repo_id, number, cause] = self._clock() + seconds
 
-    async def save_config(self, repo_id: int, config: RepoConfig, *, seconds: float) -> None:
+    async def save_config(self, repo_id: int, config: str, *, seconds: float) -> None:
         self._configs[repo_id] = (self._clock() + seconds, config)
 
-    async def config(self, repo_id: int) -> RepoConfig | None:
+    async def config(self, repo_id: int) -> str | None:
         until, config = self._configs.get(repo_id, (0.0, None))
         return config if self._clock() < until else None
 

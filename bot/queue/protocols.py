@@ -13,8 +13,7 @@ from typing import Protocol
 
 from bot.domain.access import LabelGrant, Tally
 from bot.domain.job import Job, JobState, Repo
-from bot.permissions.repo_config import RepoConfig
-from bot.queue.records import Backlog, JobRecord, JobRecords, RecordedEnding, RunQuery, Signal, StoredJob, WeekCost
+from bot.queue.records import Backlog, RunQuery, Signal, StoredJob, WeekCost
 
 MAX_ENDED = 100_000
 """Number of ended jobs kept with text and record."""
@@ -35,15 +34,26 @@ class Inbox(Protocol):
 
     async def release_hold(self, job_id: str) -> None: ...
 
-    async def restore(self, job: Job, record: JobRecord, *, until: float) -> None:
+    async def restore(self, job: Job, record: str, *, until: float) -> None:
         """Store a job that waits in another engine, unless it is known.
 
         Args:
             until: seconds since the epoch, when it runs anyway.
         """
 
-    async def cancel(self, job_id: str, state: JobState, reason: str, *, ending: RecordedEnding | None = None) -> bool:
-        """End a queued or waiting job; return False for other jobs, including ended ones with a pending report."""
+    async def cancel(
+        self,
+        job_id: str,
+        state: JobState,
+        reason: str,
+        *,
+        record_ending: Callable[[str | None], str | None] | None = None,
+    ) -> bool:
+        """End a queued or waiting job; return False for other jobs.
+
+        Args:
+            record_ending: pure change of the record, which schedules a report; None from it keeps the job.
+        """
 
 
 class Signals(Protocol):
@@ -89,6 +99,18 @@ class EngineUpkeep(Protocol):
 
         Args:
             most: number of ended jobs to keep; older ones are deleted regardless of age.
+        """
+
+
+class JobRecords(Protocol):
+    """The progress of each job, as text that the caller encodes."""
+
+    async def record(self, job_id: str) -> str | None: ...
+
+    async def update(self, job_id: str, change: Callable[[str | None], str]) -> None:
+        """Replace a job's record by `change(record)` durably, in one transaction.
+
+        `change` is pure and may be called several times; calls for one job never overlap.
         """
 
 
@@ -152,9 +174,9 @@ class Ledger(Protocol):
     async def suppress_notice(self, repo_id: int, number: int, cause: str, *, seconds: float) -> None:
         """Make `claim_notice` return False for some seconds, regardless of earlier claims."""
 
-    async def save_config(self, repo_id: int, config: RepoConfig, *, seconds: float) -> None: ...
+    async def save_config(self, repo_id: int, config: str, *, seconds: float) -> None: ...
 
-    async def config(self, repo_id: int) -> RepoConfig | None:
+    async def config(self, repo_id: int) -> str | None:
         """Return the stored configuration; None if missing or expired."""
 
     async def tally(self, job: Job, *, seconds: float = 3600.0) -> Tally:
@@ -194,13 +216,10 @@ class JobAttempt(Protocol):
     def is_exhausted(self) -> bool:
         """Whether to end the job with a report instead of running it."""
 
-    def listen(self, deliver: Callable[[Signal], None], steps: Callable[[], int]) -> AbstractAsyncContextManager[None]:
+    def listen(self, deliver: Callable[[Signal], None]) -> AbstractAsyncContextManager[None]:
         """Deliver the job's signals, earlier ones first, during the body.
 
         A signal that was not delivered keeps the job from being parked.
-
-        Args:
-            steps: returns the agent's number of steps; progress clears a job of its deaths.
         """
 
 
@@ -223,10 +242,11 @@ class JobParked:
 
     Attributes:
         until: seconds since the epoch, when it runs anyway.
+        has_answer: whether the stored record has the answer already, so that the job runs again at once.
     """
 
     until: float
-    request_id: str = ""
+    has_answer: Callable[[str | None], bool] = lambda _record: False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -28,16 +27,7 @@ from bot.queue.protocols import (
     death_pause,
     report_pause,
 )
-from bot.queue.records import (
-    JobRecord,
-    RecordedEnding,
-    Signal,
-    decode_job,
-    decode_record,
-    encode_job,
-    encode_record,
-    has_progress,
-)
+from bot.queue.records import Signal, decode_job, encode_job
 from bot.queue.store import (
     APPLICATION,
     DEATHS,
@@ -108,10 +98,10 @@ def build_row(job: Job, now: float, held_seconds: float) -> dict[str, str | int 
     }
 
 
-def restore(tx: Transaction, job: Job, record: JobRecord, until: float) -> None:
+def restore(tx: Transaction, job: Job, record: str, until: float) -> None:
     if accept(tx, job, 0.0, JobState.WAITING):
         change(tx, job.id, begun_at=tx.now, waits_until=until, leg=1)
-        _change_record(tx, job.id, lambda _: record)
+        _save_record(tx, job.id, record)
         _wake_later(tx, job.id, 1, until)
 
 
@@ -173,9 +163,11 @@ def release(tx: Transaction, row: sa.Row[Any], held_seconds: float) -> None:
     _requeue(tx, row, held_until=tx.now + held_seconds if held_seconds else 0.0, attempts=row.attempts - 1)
 
 
-def park(tx: Transaction, row: sa.Row[Any], until: float, delivered: int, request_id: str) -> bool:
-    """Let a job wait for a person; return False if a signal came after `heard`, or the answer is there."""
-    if last_signal_number(tx, row.id) > delivered or request_id in record(tx, row.id).approvals.answers:
+def park(
+    tx: Transaction, row: sa.Row[Any], until: float, delivered: int, has_answer: Callable[[str | None], bool]
+) -> bool:
+    """Let a job wait; return False if a signal came after `delivered`, or its record has the answer."""
+    if last_signal_number(tx, row.id) > delivered or has_answer(record(tx, row.id)):
         return False
     # This attempt survived; deaths count anew after the answer.
     clear_suspect(tx, row.id)
@@ -200,37 +192,47 @@ def finish(tx: Transaction, row: sa.Row[Any], state: JobState, reason: str, repo
         schedule_report(tx, row.id, report_delay)
 
 
-def cancel(tx: Transaction, job_id: str, state: JobState, reason: str, ending: RecordedEnding | None) -> bool:
+def cancel(
+    tx: Transaction,
+    job_id: str,
+    state: JobState,
+    reason: str,
+    record_ending: Callable[[str | None], str | None] | None = None,
+) -> bool:
     _check_final(job_id, state)
     row = _lock_row(tx, job_id)
-    if row.state not in {JobState.QUEUED, JobState.WAITING} or record(tx, job_id).ending is not None:
+    if row.state not in {JobState.QUEUED, JobState.WAITING}:
         return False
-    _end(tx, row, state, reason)
-    if ending is not None:
-        _change_record(tx, job_id, lambda record: replace(record, ending=ending))
+    if record_ending is not None:
+        if (after := record_ending(record(tx, job_id))) is None:
+            return False
+        _save_record(tx, job_id, after)
         schedule_report(tx, job_id, 0.0)
+    _end(tx, row, state, reason)
     return True
 
 
-def record(tx: Transaction, job_id: str) -> JobRecord:
-    stored = _stored_record(tx, job_id)
-    return decode_record(stored) if stored is not None else JobRecord()
+def record(tx: Transaction, job_id: str) -> str | None:
+    return tx.rows.execute(sa.select(RECORDS.c.body).where(RECORDS.c.job_id == job_id)).scalar()
 
 
-def update(tx: Transaction, job_id: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
+def update(
+    tx: Transaction, job_id: str, change: Callable[[str | None], str], has_progress: Callable[[str | None, str], bool]
+) -> None:
     """Update a job's record, even if another worker runs it now: completed actions stay recorded."""
     _lock_row(tx, job_id)
-    before, after = _change_record(tx, job_id, change)
-    if has_progress(before, after):
+    before = record(tx, job_id)
+    after = change(before)
+    if after == before:
+        return
+    _save_record(tx, job_id, after)
+    if count_deaths(tx, job_id) is not None and has_progress(before, after):
         clear_suspect(tx, job_id)
-    return after
 
 
-def record_steps(tx: Transaction, job_id: str, steps: int) -> None:
-    """Record the agent's steps; new ones clear the job of suspicion."""
-    before, after = _change_record(tx, job_id, lambda record: replace(record, steps=max(record.steps, steps)))
-    if after != before:
-        clear_suspect(tx, job_id)
+def _save_record(tx: Transaction, job_id: str, body: str) -> None:
+    row = insert(tx, RECORDS).values(job_id=job_id, body=body)
+    tx.rows.execute(row.on_conflict_do_update(index_elements=["job_id"], set_={"body": body}))
 
 
 def send(tx: Transaction, job_id: str, signal: Signal) -> bool:
@@ -346,23 +348,6 @@ def _move(tx: Transaction, row: sa.Row[Any], to: JobState, **values: object) -> 
     if row.state != to and to not in TRANSITIONS[JobState(row.state)]:
         raise TransitionError(f"job {row.id} cannot go from {row.state} to {to}")
     change(tx, row.id, state=to, **values)
-
-
-def _change_record(
-    tx: Transaction, job_id: str, change: Callable[[JobRecord], JobRecord]
-) -> tuple[JobRecord, JobRecord]:
-    stored = _stored_record(tx, job_id)
-    before = decode_record(stored) if stored is not None else JobRecord()
-    after = change(before)
-    if after != before:
-        body = encode_record(after, over=stored)
-        row = insert(tx, RECORDS).values(job_id=job_id, body=body)
-        tx.rows.execute(row.on_conflict_do_update(index_elements=["job_id"], set_={"body": body}))
-    return before, after
-
-
-def _stored_record(tx: Transaction, job_id: str) -> str | None:
-    return tx.rows.execute(sa.select(RECORDS.c.body).where(RECORDS.c.job_id == job_id)).scalar()
 
 
 # Made once: to make a statement takes as long as to execute it.

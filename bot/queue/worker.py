@@ -254,8 +254,8 @@ class DurableWorker:
                     transitions.finish(tx, row, state, reason, report_delay)
                 case JobReleased(held_seconds=seconds):
                     transitions.release(tx, row, seconds)
-                case JobParked(until=until, request_id=request_id):
-                    if not transitions.park(tx, row, until, attempt.delivered, request_id):
+                case JobParked(until=until, has_answer=has_answer):
+                    if not transitions.park(tx, row, until, attempt.delivered, has_answer):
                         transitions.release(tx, row, 0.0)
                 case unknown:
                     assert_never(unknown)
@@ -282,40 +282,37 @@ class DurableWorker:
 
 class _Attempt:
     def __init__(self, store: JobStore, leg: Lease, job: Job, *, number: int, deaths: int) -> None:
-        self._store, self._steps = store, 0
+        self._store = store
         self.lease, self.job, self.number, self.deaths = leg, job, number, deaths
         self.is_exhausted, self.delivered = deaths >= MAX_DEATHS, 0
 
     @asynccontextmanager
-    async def listen(self, deliver: Callable[[Signal], None], steps: Callable[[], int]) -> AsyncIterator[None]:
-        await self._exchange(deliver, steps)
+    async def listen(self, deliver: Callable[[Signal], None]) -> AsyncIterator[None]:
+        await self._deliver(deliver)
         try:
             async with asyncio.TaskGroup() as group:
-                listening = group.create_task(self._poll_signals(deliver, steps))
+                listening = group.create_task(self._poll_signals(deliver))
                 yield
                 listening.cancel()
         except BaseExceptionGroup as failed:
             raise failed.exceptions[0] from None
-        await self._exchange(deliver, steps)
+        await self._deliver(deliver)
 
-    async def _poll_signals(self, deliver: Callable[[Signal], None], steps: Callable[[], int]) -> Never:
+    async def _poll_signals(self, deliver: Callable[[Signal], None]) -> Never:
         while True:
             await asyncio.sleep(_SIGNAL_POLL_SECONDS)
-            await self._exchange(deliver, steps)
+            await self._deliver(deliver)
 
-    async def _exchange(self, deliver: Callable[[Signal], None], steps: Callable[[], int]) -> None:
-        job_id, delivered, steps_made = self.job.id, self.delivered, steps()
+    async def _deliver(self, deliver: Callable[[Signal], None]) -> None:
+        lease, delivered = self.lease, self.delivered
 
-        def exchange(tx: Transaction) -> tuple[tuple[int, Signal], ...]:
-            transitions.check_lease(tx, job_id, self.lease.number, self.lease.worker)
-            if steps_made > self._steps:
-                transitions.record_steps(tx, job_id, steps_made)
-            return transitions.signals(tx, job_id, delivered)
+        def load(tx: Transaction) -> tuple[tuple[int, Signal], ...]:
+            transitions.check_lease(tx, lease.job_id, lease.number, lease.worker)
+            return transitions.signals(tx, lease.job_id, delivered)
 
-        for number, signal in await self._store.run(exchange):
+        for number, signal in await self._store.run(load):
             deliver(signal)
             self.delivered = number
-        self._steps = max(self._steps, steps_made)
 
 
 def recovery_pause(workers: int, chance: float) -> float:

@@ -25,6 +25,7 @@ from bot.github.client import GitHub
 from bot.github.connection import SECONDS_BETWEEN_WRITES, AppSession
 from bot.jobs.context import JobContextFactory, JobServices, Listener
 from bot.jobs.pipeline import HOLD_SECONDS, Acknowledger, Worker
+from bot.jobs.record import has_progress
 from bot.jobs.repo_events import EventFilter
 from bot.jobs.waiting import Patience
 from bot.publishing.markdown import redact_inertly
@@ -169,7 +170,7 @@ async def build_service(
     async with AsyncExitStack() as stack:
         store = await asyncio.to_thread(JobStore, settings.jobs_url, jobs_of_repository=settings.jobs_per_repository)
         stack.push_async_callback(store.close)
-        queue = DurableEngine(store)
+        queue = DurableEngine(store, has_progress=has_progress)
         await stack.enter_async_context(run_sweeps(shared, queue))
         ledger = DurableLedger(store, trusted_bots=settings.agent.trusted_bots)
         session = AppSession(seconds_between_writes, partial(reserve_write, store) if store.path is None else None)

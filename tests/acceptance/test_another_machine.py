@@ -14,6 +14,7 @@ from agent_runtime import SessionUnavailableError
 from bot.domain.job import Job, JobState
 from bot.jobs import pipeline
 from bot.jobs.context import JobServices
+from bot.jobs.record import StoredRecord
 from bot.publishing.status_view import unpack_log
 from localhub import LocalHub
 from tests import s3
@@ -108,7 +109,7 @@ async def test_a_run_that_a_worker_gave_back_goes_on_elsewhere(hub: LocalHub, tm
         [(_, sha)] = stage.bot_branches().items()
         assert stage.file(sha, "calc.py") == FIXED_CALC.strip()
         # The check that passed before counts: nothing has changed the files since.
-        result = (await stage.queue.record(job_id)).result
+        result = (await StoredRecord(stage.queue, job_id).read()).result
         assert result is not None
         assert [each.standing for each in result.progress.judged_checks] == ["counts"]
         assert [each.pull.draft for each in hub.issues(stage.repo) if each.pull is not None] == [False]
@@ -128,7 +129,7 @@ async def test_a_run_whose_files_are_nowhere_begins_again(
         end = await stage.ended(job_id)
         assert end.state is JobState.DONE, end
         assert "restarted from the beginning" in caplog.text
-        result = (await stage.queue.record(job_id)).result
+        result = (await StoredRecord(stage.queue, job_id).read()).result
         assert result is not None
         assert [each.label for each in result.progress.activities] == ["Writing calc.py"]  # and none of the lost run
         # What the lost run has cost counts, and its log is kept.
@@ -158,7 +159,7 @@ async def test_a_lost_run_counts_once_though_its_session_could_not_be_dropped_at
     again = [acting('write_file("calc.py")', FIXED_CALC, completion=COMPLETION)]
     async with staged(hub, tmp_path, again, after=first) as stage:
         assert (await stage.ended(job_id)).state is JobState.DONE
-        result = (await stage.queue.record(job_id)).result
+        result = (await StoredRecord(stage.queue, job_id).read()).result
         assert result is not None
         assert (result.progress.usage.requests, result.outcome.usage.requests) == (2, 2)
         assert next(tries) > 2

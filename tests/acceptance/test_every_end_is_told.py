@@ -12,8 +12,8 @@ import pytest
 import sqlalchemy as sa
 
 from bot.domain.job import JobState
+from bot.jobs.record import RecordedEnding, StoredRecord, with_ending
 from bot.queue import transitions
-from bot.queue.records import RecordedEnding
 from bot.queue.store import JOBS, Transaction
 from localhub import CheckRun, LocalHub
 from tests.durable import is_owed
@@ -113,14 +113,14 @@ async def test_an_ending_is_told_late_only_to_who_may_command(
         job_id = await stage.job_of(stage.say(issue.number, "/codepilot fix", author=author))
 
         async def greeted() -> float | None:
-            return (await stage.queue.record(job_id)).greeted_at
+            return (await StoredRecord(stage.queue, job_id).read()).greeted_at
 
         if told:
             acknowledged: float = await eventually(greeted)
             assert acknowledged
         # GitHub could not be asked who that is until it was too late.
         kept = RecordedEnding(state=JobState.FAILED, body="GitHub did not answer.", proven=False)
-        assert await stage.queue.cancel(job_id, JobState.STOPPED, "silence", ending=kept)
+        assert await stage.queue.cancel(job_id, JobState.STOPPED, "silence", record_ending=with_ending(kept))
         stage.open_for_work.set()
 
         async def settled() -> str | None:
@@ -137,12 +137,12 @@ async def test_an_ending_that_cannot_be_read_whole_stops_no_other_job(hub: Local
         job_id = await stage.job_of(stage.say(issue.number, "/codepilot fix"))
 
         async def greeted() -> float | None:
-            return (await stage.queue.record(job_id)).greeted_at
+            return (await StoredRecord(stage.queue, job_id).read()).greeted_at
 
         acknowledged: float = await eventually(greeted)
         assert acknowledged
         kept = RecordedEnding(state=JobState.FAILED, body="GitHub did not answer.")
-        assert await stage.queue.cancel(job_id, JobState.STOPPED, "silence", ending=kept)
+        assert await stage.queue.cancel(job_id, JobState.STOPPED, "silence", record_ending=with_ending(kept))
         # As another version of the bot may have kept it.
         with closing(sqlite3.connect(stage.data / "jobs.sqlite")) as rows, rows:
             rows.execute(
@@ -164,7 +164,7 @@ async def test_a_check_run_ends_although_its_last_text_cannot_be_read(hub: Local
     async with staged(hub, tmp_path, [asks], operator=ASKING) as stage:
         pause = await pause_of(stage, stage.say(stage.issue().number, "/codepilot fix"))
         kept = RecordedEnding(state=JobState.STOPPED, body="It ended.")
-        assert await stage.queue.cancel(pause.job_id, JobState.STOPPED, "It ended.", ending=kept)
+        assert await stage.queue.cancel(pause.job_id, JobState.STOPPED, "It ended.", record_ending=with_ending(kept))
 
         async def ended() -> CheckRun | None:
             check = check_of(stage, pause.job_id)
@@ -208,7 +208,8 @@ async def test_a_greeting_does_not_hide_that_its_job_was_cancelled_meanwhile(
                     .scalars()
                     .all()
                 ):
-                    transitions.cancel(tx, job_id, JobState.STOPPED, "The App is gone.", ending)
+                    record_ending = None if ending is None else with_ending(ending)
+                    transitions.cancel(tx, job_id, JobState.STOPPED, "The App is gone.", record_ending)
 
             if call.endswith(moment):
                 stage.queue._store.run_sync(all_live)

@@ -9,6 +9,7 @@ import pytest
 
 from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
+from bot.jobs.record import StoredRecord
 from localhub import Issue, LocalHub
 from tests.pauses import ASKING, pause_of
 from tests.stage import FILES, FIX, FIXED_CALC, WAIT_FOR_GO, Stage, acting, staged
@@ -47,7 +48,7 @@ async def test_a_second_fix_goes_on_in_the_first_ones_pull_request(hub: LocalHub
         assert heads(stage) == [branch]
         assert stage.git("rev-parse", f"{branch}^") == before
         assert stage.file(branch, "more.txt") == "More."
-        link = (await stage.queue.record(end.job_id)).published.pull
+        link = (await StoredRecord(stage.queue, end.job_id).read()).published.pull
         assert link is not None
         assert link.number == pull.number
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bot.domain.job import JobState
+from bot.jobs.record import StoredRecord
 from localhub import Comment, LocalHub
 from tests.origin import git
 from tests.patches import applied, kept_patch
@@ -228,10 +229,10 @@ async def test_an_approval_covers_that_very_tree_only(hub: LocalHub, tmp_path: P
         if noted:
             clone = applied(stage, pause.job_id)
             git(clone, "add", "--all")
-            result = (await stage.queue.record(pause.job_id)).result
+            result = (await StoredRecord(stage.queue, pause.job_id).read()).result
             assert result is not None
             altered = replace(result, tree_sha=git(clone, "write-tree"))
-            await stage.queue.update(pause.job_id, lambda record: replace(record, result=altered))
+            await StoredRecord(stage.queue, pause.job_id).update(lambda record: replace(record, result=altered))
         stage.say(issue.number, f"/codepilot approve {pause.short_id}")
         end = await stage.end_of(command)
         assert "Not published" in end.status if noted else end.state is JobState.FAILED

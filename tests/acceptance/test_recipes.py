@@ -12,6 +12,7 @@ from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
 from bot.github.app import AppAccess, list_installation_ids
 from bot.github.client import GitHub
+from bot.jobs.record import StoredRecord
 from bot.queue.ledger import DurableLedger, DurableSchedules
 from bot.queue.store import JOBS, SCHEDULES
 from bot.server.periodic import Scheduler
@@ -46,7 +47,7 @@ TRIAGED = acting("pass", completion="It is about `calc.py`.")
 async def run(stage: Stage, number: int, words: str, *, author: str = "mona") -> End:
     """Start a recipe by a comment, and wait for the end of its job, or of the command that started none."""
     end = await stage.ask(number, f"/codepilot run {words}", author=author)
-    begun = (await stage.queue.record(end.job_id)).leads_to
+    begun = (await StoredRecord(stage.queue, end.job_id).read()).leads_to
     return end if begun is None else await stage.ended(begun)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
+from bot.jobs.record import StoredRecord
 from localhub import APP_PERMISSIONS, Issue, LocalHub
 from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, SEE_IT_FAIL, End, Stage, acting, staged
 
@@ -187,7 +188,7 @@ async def test_all_that_fails_on_a_commit_is_one_piece_of_work(hub: LocalHub, tm
         stage.open_for_work.set()
         for answer in heard:
             end = await stage.ended(answer["job"])
-            if (begun := (await stage.queue.record(end.job_id)).leads_to) is not None:
+            if (begun := (await StoredRecord(stage.queue, end.job_id).read()).leads_to) is not None:
                 await stage.ended(begun)
         jobs = [each.job for each in await stage.queue.jobs_in_thread(stage.repo.id, pull.number)]
         ends = [await stage.ended(each.id) for each in jobs if each.lane == "work"]

@@ -11,7 +11,7 @@ import pytest
 
 from bot.domain.job import JobState
 from bot.jobs import waiting
-from bot.queue.records import GitHubOutage, Request, StoredRecord
+from bot.jobs.record import GitHubOutage, Request, StoredRecord
 from localhub import LocalHub, Trouble
 from tests.builders import a_comment_event, signature
 from tests.durable import begun, runnable
@@ -362,7 +362,7 @@ async def test_a_job_of_an_app_that_is_uninstalled_is_asked_about_again(hub: Loc
         stage.open_for_work.set()
 
         async def put_off() -> GitHubOutage | None:
-            return (await stage.queue.record(job_id)).github_outage
+            return (await StoredRecord(stage.queue, job_id).read()).github_outage
 
         since: GitHubOutage = await eventually(put_off)
         assert since.since <= since.last

@@ -18,9 +18,10 @@ from bot.jobs import reports, waiting
 from bot.jobs.agent_run import AgentRun
 from bot.jobs.context import Ending, JobContext
 from bot.jobs.pipeline import JobPipeline
+from bot.jobs.record import RecordedEnding, Request, StoredRecord
 from bot.jobs.results import ResultDelivery
 from bot.permissions.repo_config import Notify
-from bot.queue.records import RecordedEnding, Request, Signal, StoredJob, StoredRecord
+from bot.queue.records import Signal, StoredJob
 from localhub import LocalHub
 from tests.durable import runnable
 from tests.pauses import ASKING, next_pause, pause_of, still_waits
@@ -269,7 +270,7 @@ async def test_an_outage_of_githubs_is_no_attempt_that_died(hub: LocalHub, tmp_p
 
         async def put_off() -> StoredJob | None:
             stored = await stage.queue.get(job_id)
-            silent = (await stage.queue.record(job_id)).github_outage
+            silent = (await StoredRecord(stage.queue, job_id).read()).github_outage
             return stored if silent and stored and (stored.state, stored.attempts) == (JobState.QUEUED, 0) else None
 
         held: StoredJob = await eventually(put_off, within=30)

@@ -9,7 +9,7 @@ from pathlib import Path
 from agent_runtime import ScriptedProvider
 from bot.domain.commands import Review
 from bot.domain.job import JobState, Origin
-from bot.queue.records import CheckRecord
+from bot.jobs.record import CheckRecord, StoredRecord
 from localhub import LocalHub
 from tests.builders import a_job
 from tests.stage import FILES, End, Stage, staged
@@ -104,7 +104,7 @@ async def test_the_check_run_of_a_review_that_a_push_ends_before_it_has_a_commen
         await stage.queue.accept(review, held_seconds=3600)
         # Its worker was told to stop when it had asked for the check run.
         check = CheckRecord(head_sha=old, requests=1)
-        await stage.queue.update("old", lambda record: replace(record, check=check))
+        await StoredRecord(stage.queue, "old").update(lambda record: replace(record, check=check))
         head = push(stage, "more.txt")
         assert (await review_of(stage, pull.number, head)).state is JobState.DONE
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bot.jobs.record import StoredRecord
 from bot.publishing.checks import Verdict
 from localhub import LocalHub
 from tests.stage import BUG, COMPLETION, FILES, FIXED_CALC, acting, staged
@@ -46,7 +47,7 @@ async def test_a_claim_is_told_with_what_the_host_saw(
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         pulls = [each.pull for each in stage.pulls()]
         bodies = [each.body or "" for each in stage.pulls()]
-        record = await stage.queue.record(end.job_id)
+        record = await StoredRecord(stage.queue, end.job_id).read()
         [check] = hub.check_runs(stage.repo)
     assert end.status.startswith(f"### {head} · "), end.status
     assert [each.draft for each in pulls if each] == ([] if draft is None else [draft])

@@ -10,11 +10,11 @@ import pytest
 from bot.domain.job import Job, Origin
 from bot.github.client import GitHub
 from bot.github.types import CheckDraft
+from bot.jobs.record import CheckRecord, CommentRecord
 from bot.jobs.status import JobCheckRun, StatusComment
 from bot.publishing.markdown import Allowlist
 from bot.publishing.render import render_check, sign_marker, signed_job
 from bot.publishing.status_view import StatusView
-from bot.queue.records import CheckRecord, CommentRecord
 from localhub import LocalHub
 from tests.builders import a_job
 from tests.github_world import World, opened_world

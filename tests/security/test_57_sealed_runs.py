@@ -13,8 +13,8 @@ from bot.domain.job import JobState, Repo
 from bot.git.errors import ChangeError
 from bot.git.tree import CarriedChanges, CarriedFile, write_changes
 from bot.jobs.handover import read_member
+from bot.jobs.record import JobRecord, encode_record
 from bot.jobs.storage import MAX_SEALED_BYTES, OtherKeyError, SavedJob, SealError, seal, unseal
-from bot.queue.records import JobRecord, encode_record
 from localhub import LocalHub
 from tests.builders import a_job
 from tests.handed_over import Handed, handed

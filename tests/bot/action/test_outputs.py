@@ -30,11 +30,11 @@ from bot.domain.job import JobState
 from bot.events.delivery import IgnoredDelivery
 from bot.github.types import ReviewDraft, ReviewNote
 from bot.jobs.context import Ending
+from bot.jobs.record import JobRecord, RecordedEnding
 from bot.publishing.checks import Check, Verdict
 from bot.publishing.markdown import Allowlist, is_harmless
 from bot.publishing.render import render_status
 from bot.publishing.status_view import DeniedCall, StatusView
-from bot.queue.records import JobRecord, RecordedEnding
 from tests.builders import a_job
 from tests.changes import a_file
 from tests.security.test_38_workflow_commands import carried_out

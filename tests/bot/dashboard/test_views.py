@@ -17,9 +17,7 @@ from bot.dashboard.views import (
 from bot.domain.job import Actor, JobState, Origin, Thread
 from bot.github.types import PullLink
 from bot.jobs import waiting
-from bot.publishing.status_view import CommitRef, Progress, PublishState, RunEntry, RunLog
-from bot.queue.memory import InMemoryEngine
-from bot.queue.records import (
+from bot.jobs.record import (
     ApprovalAnswer,
     ApprovalsRecord,
     CommentRecord,
@@ -28,10 +26,11 @@ from bot.queue.records import (
     Request,
     RequestView,
     RunResult,
-    StoredJob,
     StoredRecord,
-    WeekCost,
 )
+from bot.publishing.status_view import CommitRef, Progress, PublishState, RunEntry, RunLog
+from bot.queue.memory import InMemoryEngine
+from bot.queue.records import StoredJob, WeekCost
 from tests.builders import a_job
 
 NOW = 1_795_392_000.0

@@ -29,11 +29,11 @@ from bot.jobs.admission import (
     resume_base,
 )
 from bot.jobs.context import JobContext
+from bot.jobs.record import Request
 from bot.jobs.setup import RepoSettings
 from bot.permissions.levels import Conventions, Grant, Refusal
 from bot.permissions.repo_config import RepoConfig
 from bot.queue.memory import InMemoryEngine
-from bot.queue.records import Request
 from tests.builders import a_job
 from tests.job_contexts import REPO, account, answering, context_of, snapshot
 

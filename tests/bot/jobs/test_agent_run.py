@@ -50,6 +50,7 @@ from bot.jobs.agent_run import (
     run_setup,
 )
 from bot.jobs.context import Ending, JobContext
+from bot.jobs.record import ApprovalAnswer, StoredRecord
 from bot.jobs.setup import RepoSettings, SetupResult
 from bot.jobs.status import StatusReporter
 from bot.jobs.waiting import is_waiting_for_model
@@ -57,7 +58,7 @@ from bot.permissions.levels import Conventions, Grant
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.status_view import Progress
 from bot.queue.memory import InMemoryEngine
-from bot.queue.records import ApprovalAnswer, Signal
+from bot.queue.records import Signal
 from tests.builders import a_job
 from tests.job_contexts import context_of, snapshot
 
@@ -436,7 +437,7 @@ async def test_what_was_denied_outlives_a_process_that_is_killed_before_the_run_
     _, hooks = _unanswerable(snapshot(), engine)
     [handler] = hooks.handlers(EventType.PERMISSION_REQUEST)
     await cast("Awaitable[object]", handler(COMMAND))
-    [denied] = (await engine.record("j1")).denied or ()
+    [denied] = (await StoredRecord(engine, "j1").read()).denied or ()
     assert (denied.tool, denied.value) == ("execute", "npm view left-pad")
 
 

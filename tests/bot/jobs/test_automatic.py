@@ -27,6 +27,7 @@ from bot.github.types import (
 from bot.jobs.access import PhaseReader
 from bot.jobs.automatic import ci_skip_ending, early_skip_reason, is_automatic_review, review_skip_reason
 from bot.jobs.context import ConfigCache, Ending, JobContext, ShortReply
+from bot.jobs.record import JobRecord, StoredRecord, encode_record
 from bot.permissions.levels import Conventions
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.markdown import Allowlist
@@ -34,7 +35,6 @@ from bot.publishing.plan import commit_body
 from bot.publishing.render import render_reply, settings_to_inputs, sign_marker
 from bot.publishing.status_view import CommitRef, PublishState
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
-from bot.queue.records import JobRecord, StoredRecord
 from tests.builders import a_job
 from tests.job_contexts import RED_RUN, account, answering, context_of, snapshot
 
@@ -198,7 +198,7 @@ async def test_a_history_of_nothing_but_fixes_costs_a_few_requests() -> None:
 
 async def _earlier(engine: InMemoryEngine, job: Job, commit_sha: str, state: JobState = JobState.DONE) -> None:
     """A job of the thread that has made a commit."""
-    await engine.restore(job, JobRecord(), until=1.0)
+    await engine.restore(job, encode_record(JobRecord()), until=1.0)
     published = PublishState(commit=CommitRef(sha=commit_sha, branch="topic"))
     await StoredRecord(engine, job.id).update(lambda record: replace(record, published=published))
     if state is JobState.STOPPED:

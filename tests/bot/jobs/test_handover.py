@@ -19,9 +19,9 @@ from bot.github.types import CommentFacts, CommentTarget, GitHubError, Snapshot
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.context import Ending, JobContext, JobServices, ShortReply, WorkflowResume
 from bot.jobs.handover import SESSION_FILE, handle_steering
+from bot.jobs.record import ApprovalsRecord, CommentRecord, GitHubPost, JobRecord, Request, encode_record
 from bot.jobs.storage import FileJobSessions, SavedJob, comment_digest, seal
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
-from bot.queue.records import ApprovalsRecord, CommentRecord, GitHubPost, JobRecord, Request, encode_record
 from localhub import LocalHub
 from tests.builders import a_job
 from tests.github_world import World, opened_world

@@ -21,11 +21,12 @@ from bot.jobs import pipeline
 from bot.jobs import pipeline as worker_module
 from bot.jobs.context import Ending, JobContext, JobContextFactory, JobServices
 from bot.jobs.pipeline import Worker
+from bot.jobs.record import CheckRecord, GitHubOutage, JobRecord, StoredRecord
 from bot.jobs.waiting import ACCESS_PATIENCE_SECONDS, Patience
 from bot.publishing.markdown import Allowlist
 from bot.publishing.redact import Redactor
 from bot.queue.memory import InMemoryEngine
-from bot.queue.records import CheckRecord, GitHubOutage, JobRecord, Signal, StoredJob, StoredRecord
+from bot.queue.records import Signal, StoredJob
 from tests.builders import a_job
 from tests.waiting import eventually
 
@@ -90,7 +91,7 @@ async def _ran(error: Exception, job: Job | None = None) -> tuple[InMemoryEngine
 async def test_a_job_that_cannot_go_on_here_and_now_is_put_off_and_not_charged(error: BotError) -> None:
     engine, stored = await _ran(error)
     assert (stored.state, stored.attempts) == (JobState.QUEUED, 0)
-    assert (await engine.record("j1")).ending is None
+    assert (await StoredRecord(engine, "j1").read()).ending is None
     # It is held: it is not the next at once.
     assert not await engine.run_next(Worker(cast("JobContextFactory", None), Patience()))
 
@@ -100,7 +101,7 @@ async def test_a_fault_of_ours_fails_one_job_whose_ending_is_kept_without_its_wo
 ) -> None:
     engine, stored = await _ran(ZeroDivisionError("secret detail"))
     assert stored.state is JobState.FAILED
-    ending = (await engine.record("j1")).ending
+    ending = (await StoredRecord(engine, "j1").read()).ending
     assert ending is not None
     assert ending.state is JobState.FAILED
     assert "secret detail" not in f"{stored.reason} {ending.body}"
@@ -112,15 +113,15 @@ async def test_after_a_fault_of_ours_only_what_people_see_ends_of_a_job_that_nob
     engine, job = InMemoryEngine(), replace(a_job(), origin=Origin(kind="ci", id=1))
     await engine.accept(job)
     check = CheckRecord(head_sha="a" * 40, requests=requests)
-    await engine.update("j1", lambda record: replace(record, check=check))
+    await StoredRecord(engine, "j1").update(lambda record: replace(record, check=check))
     await engine.run_next(Worker(cast("JobContextFactory", _Contexts(engine, ZeroDivisionError())), Patience()))
-    ending = (await engine.record("j1")).ending
+    ending = (await StoredRecord(engine, "j1").read()).ending
     assert (ending is not None and ending.proven) == bool(requests)
 
 
 async def test_an_error_that_is_meant_for_people_is_told_to_them() -> None:
     engine, stored = await _ran(BotError("the disk is full"))
-    ending = (await engine.record("j1")).ending
+    ending = (await StoredRecord(engine, "j1").read()).ending
     assert stored.reason == "the disk is full"
     assert ending is not None
     assert "the disk is full" in ending.body
@@ -130,7 +131,7 @@ async def test_an_error_that_is_meant_for_people_is_told_to_them() -> None:
 async def test_a_job_whose_log_cannot_be_kept_is_put_off_and_not_charged(error: Exception) -> None:
     engine, stored = await _ran(error)
     assert (stored.state, stored.attempts) == (JobState.QUEUED, 0)
-    assert (await engine.record("j1")).ending is None
+    assert (await StoredRecord(engine, "j1").read()).ending is None
 
 
 async def test_when_the_queue_itself_fails_the_job_is_left_as_it_is() -> None:
@@ -142,7 +143,7 @@ async def test_when_the_queue_itself_fails_the_job_is_left_as_it_is() -> None:
     stored = await engine.get("j1")
     assert stored is not None
     assert (stored.state, stored.attempts) == (JobState.QUEUED, 0)
-    assert (await engine.record("j1")).ending is None
+    assert (await StoredRecord(engine, "j1").read()).ending is None
 
 
 class _Cut:
@@ -168,7 +169,7 @@ async def test_a_job_is_not_failed_for_a_database_that_is_gone_for_a_moment(monk
     stored = await engine.get("j1")
     assert stored is not None
     assert stored.state is JobState.QUEUED
-    assert (await engine.record("j1")).ending is None
+    assert (await StoredRecord(engine, "j1").read()).ending is None
 
 
 BAD_GATEWAY = GitHubError("read", 503, "down", "")

@@ -27,11 +27,11 @@ from bot.domain.commands import (
 from bot.domain.job import Actor, Job, JobState, Origin, Thread
 from bot.jobs import waiting
 from bot.jobs.context import CONFIG_SECONDS, ConfigCache
+from bot.jobs.record import ApprovalAnswer, JobRecord, Request, StoredRecord, encode_record
 from bot.jobs.repo_events import EventFilter, handle_event, start_ci_fix
 from bot.permissions.repo_config import LabelNames, RepoConfig
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from bot.queue.protocols import Disposition, JobAttempt, JobEnded, PendingReport
-from bot.queue.records import ApprovalAnswer, JobRecord, Request, StoredRecord
 from tests.builders import a_job
 from tests.clocks import Clock
 from tests.held_jobs import HeldJobs
@@ -47,7 +47,7 @@ class _SignalRecorder:
 
     async def handle(self, attempt: JobAttempt) -> Disposition:
         heard: list[str] = []
-        async with attempt.listen(lambda signal: heard.append(signal.kind), lambda: 0):
+        async with attempt.listen(lambda signal: heard.append(signal.kind)):
             pass
         return JobEnded(state=JobState.DONE, reason=",".join(heard))
 
@@ -92,7 +92,7 @@ async def _happens(
 
 
 async def _waiting(engine: InMemoryEngine, job_id: str = "waiting", *, bound_to: str) -> StoredRecord:
-    await engine.restore(a_job(job_id, kind="pull"), JobRecord(), until=FOREVER)
+    await engine.restore(a_job(job_id, kind="pull"), encode_record(JobRecord()), until=FOREVER)
     record = StoredRecord(engine, job_id)
     asked = Request(kind="permission", request_id="7f3a", reason="", preview="rm x", bound_to=bound_to, until=FOREVER)
     await waiting.store_request(record, asked)
@@ -147,7 +147,8 @@ async def test_a_push_voids_what_was_approved_for_the_rest_of_a_run_and_the_bots
 
 async def test_a_push_is_reviewed_where_the_repository_wants_it_and_the_review_of_the_one_before_is_dropped() -> None:
     engine, wanted = InMemoryEngine(), RepoConfig(review_on=("push",))
-    first = await engine.record((await _happens(engine, PushEvent(head_sha=HEAD), config=wanted)).id)
+    pushed = await _happens(engine, PushEvent(head_sha=HEAD), config=wanted)
+    first = await StoredRecord(engine, pushed.id).read()
     await _happens(engine, PushEvent(head_sha="c" * 40), config=wanted, job_id="next")
     reviews = {each.job.id: each for each in await engine.jobs_in_thread(10, 7)}
     assert {each.state for each in reviews.values()} == {JobState.STOPPED, JobState.QUEUED}
@@ -162,7 +163,7 @@ async def test_a_push_back_to_a_commit_whose_review_was_dropped_is_reviewed() ->
     await _happens(engine, PushEvent(head_sha=HEAD), config=wanted, job_id="back")
     back = await _happens(engine, PushEvent(head_sha=HEAD), config=wanted, job_id="back")  # its worker had died
     alive = [each.job.id for each in await engine.jobs_in_thread(10, 7) if each.state is JobState.QUEUED]
-    assert alive == [(await engine.record(back.id)).leads_to]
+    assert alive == [(await StoredRecord(engine, back.id).read()).leads_to]
 
 
 async def test_a_lost_installation_ends_what_waits_in_its_repositories_and_nothing_else() -> None:

@@ -17,9 +17,9 @@ from bot.github.client import GitHub
 from bot.github.types import FileTooLargeError, FolderFile
 from bot.jobs.access import PhaseReader
 from bot.jobs.agent_run import fence_json
-from bot.jobs.repo_settings import default_settings, find_recipe, find_recipes, load_output_schema
+from bot.jobs.repo_settings import decode_config, default_settings, find_recipe, find_recipes, load_output_schema
 from bot.permissions.levels import Conventions
-from bot.permissions.repo_config import PATH, RecipeError, fallback_config
+from bot.permissions.repo_config import PATH, RecipeError, RepoConfig, fallback_config
 from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.job_contexts import answering, context_of
@@ -106,3 +106,9 @@ def test_a_result_that_is_nothing_but_json_is_shown_as_a_block(
 ) -> None:
     outcome = Outcome(status=Status.FINISHED, summary=summary, output_json=output_json)
     assert fence_json(outcome).summary == block
+
+
+def test_a_configuration_that_another_version_stored_is_fetched_anew() -> None:
+    config = RepoConfig(fix_ci=("pull-requests",))
+    assert decode_config(config.model_dump_json(exclude_unset=True)) == config
+    assert decode_config('{"labels": 5}') is None

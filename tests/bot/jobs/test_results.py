@@ -23,6 +23,7 @@ from bot.github.types import CommentFacts, GitHubError, ReviewCommentFacts, Revi
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import Assignment
 from bot.jobs.context import JobContext
+from bot.jobs.record import Request, StoredRecord, WaitKind
 from bot.jobs.results import (
     pending_view,
     publication_request,
@@ -40,7 +41,6 @@ from bot.publishing.publish import SendResult
 from bot.publishing.screening import ChangePreview, Objection
 from bot.publishing.status_view import CommitRef
 from bot.queue.memory import InMemoryEngine
-from bot.queue.records import Request, StoredRecord, WaitKind
 from tests.builders import a_job
 from tests.changes import BASE, TREE, a_change, a_file
 from tests.job_contexts import account, answering, context_of, on_a_line, snapshot

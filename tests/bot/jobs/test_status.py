@@ -18,6 +18,7 @@ from bot.github.rate_limit import Limits
 from bot.github.types import GitHubError
 from bot.jobs import status
 from bot.jobs.context import Ending, JobContext, reply_target
+from bot.jobs.record import CheckRecord, CommentRecord, RecordedEnding
 from bot.jobs.reports import LATE_SECONDS, post_ending, store_ending
 from bot.jobs.status import (
     JobCheckRun,
@@ -34,7 +35,6 @@ from bot.publishing.markdown import Allowlist
 from bot.publishing.render import render_check, render_notice
 from bot.publishing.status_view import PendingView, StatusView
 from bot.queue.memory import InMemoryEngine
-from bot.queue.records import CheckRecord, CommentRecord, RecordedEnding
 from localhub import LocalHub
 from tests.builders import a_job
 from tests.github_world import World, opened_world

@@ -16,10 +16,10 @@ from bot.domain.job import Actor, JobState, Origin
 from bot.github.types import Snapshot
 from bot.jobs import waiting
 from bot.jobs.context import Ending, ShortReply
+from bot.jobs.record import JobRecord, Request, StoredRecord, WaitKind, encode_record
 from bot.jobs.steering import answer_to, steer
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from bot.queue.protocols import Disposition, JobAttempt, JobEnded, JobParked, PendingReport
-from bot.queue.records import JobRecord, Request, StoredRecord, WaitKind
 from tests.builders import a_job
 from tests.job_contexts import REPO, answering, context_of, snapshot
 
@@ -33,7 +33,7 @@ class Parking:
 
     async def handle(self, attempt: JobAttempt) -> Disposition:
         received: list[str] = []
-        async with attempt.listen(lambda signal: received.append(f"{signal.kind} by {signal.by}"), lambda: 0):
+        async with attempt.listen(lambda signal: received.append(f"{signal.kind} by {signal.by}")):
             pass
         if received:
             return JobEnded(state=JobState.STOPPED, reason=", ".join(received))
@@ -75,7 +75,7 @@ async def test_a_stop_whose_worker_died_after_it_took_effect_is_not_refused() ->
 async def test_words_for_a_job_that_asked_a_question_are_its_answer() -> None:
     engine = InMemoryEngine()
     asked = Request(kind="question", request_id="7f3a", reason="Which?", preview="", bound_to="", until=FOREVER)
-    await engine.restore(a_job("a"), JobRecord(), until=FOREVER)
+    await engine.restore(a_job("a"), encode_record(JobRecord()), until=FOREVER)
     record = StoredRecord(engine, "a")
     await waiting.store_request(record, asked)
     assert (await steered(engine, Continue(message="The second."))).state is JobState.DONE
@@ -119,7 +119,7 @@ async def test_words_that_answered_a_question_answer_no_other_when_their_worker_
     engine, handler, said = InMemoryEngine(), Parking(), Continue(message="The second.")
     first = Request(kind="question", request_id="7f3a", reason="Which?", preview="", bound_to="", until=FOREVER)
     next_one = replace(first, request_id="08c1", reason="How?")
-    await engine.restore(a_job("a"), JobRecord(), until=FOREVER)
+    await engine.restore(a_job("a"), encode_record(JobRecord()), until=FOREVER)
     record = StoredRecord(engine, "a")
     await waiting.store_request(record, first)
     await steered(engine, said)
@@ -176,7 +176,7 @@ async def test_a_refusal_whose_worker_died_before_it_was_told_is_told_by_the_nex
 async def test_status_names_each_job_under_way() -> None:
     engine = InMemoryEngine()
     await engine.accept(a_job("a"))
-    await engine.restore(a_job("b"), JobRecord(), until=FOREVER)
+    await engine.restore(a_job("b"), encode_record(JobRecord()), until=FOREVER)
     ending = await steered(engine, ShowStatus())
     assert isinstance(ending.view, ShortReply)
     newest, oldest = ending.view.text.splitlines()
@@ -188,7 +188,7 @@ async def test_status_says_how_each_job_that_waits_is_answered() -> None:
     engine = InMemoryEngine()
     kinds: dict[str, WaitKind] = {"a": "permission", "b": "question"}
     for job_id, kind in kinds.items():
-        await engine.restore(a_job(job_id), JobRecord(), until=FOREVER)
+        await engine.restore(a_job(job_id), encode_record(JobRecord()), until=FOREVER)
         asked = Request(kind=kind, request_id=f"7f3{job_id}", reason="", preview="", bound_to="", until=FOREVER)
         await waiting.store_request(StoredRecord(engine, job_id), asked)
     ending = await steered(engine, ShowStatus())
@@ -200,7 +200,7 @@ async def test_status_says_how_each_job_that_waits_is_answered() -> None:
 
 async def test_a_denial_of_a_question_that_was_answered_denies_no_other_request() -> None:
     engine = InMemoryEngine()
-    await engine.restore(a_job("a"), JobRecord(), until=FOREVER)
+    await engine.restore(a_job("a"), encode_record(JobRecord()), until=FOREVER)
     record = StoredRecord(engine, "a")
     question = Request(kind="question", request_id="7f3a7f3a", reason="", preview="", bound_to="", until=FOREVER)
     wish = replace(question, kind="permission", request_id="08c108c1")

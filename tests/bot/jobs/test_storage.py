@@ -17,6 +17,7 @@ from bot.domain.errors import StorageError
 from bot.git.blobs import BlobAccess, BlobStore, open_blobs
 from bot.git.errors import WorkspaceError
 from bot.git.snapshots import Vault
+from bot.jobs.record import RunResult, StoredRecord, decode_record, encode_record
 from bot.jobs.storage import (
     DatabaseJobSessions,
     FileJobSessions,
@@ -28,7 +29,6 @@ from bot.jobs.storage import (
 )
 from bot.publishing.status_view import Activity, Progress
 from bot.queue.memory import InMemoryEngine
-from bot.queue.records import RunResult, StoredRecord, decode_record, encode_record
 from tests import s3
 from tests.builders import a_job
 from tests.changes import a_change, a_file
@@ -82,7 +82,7 @@ async def test_work_is_found_on_another_machine_even_with_text_that_utf8_cannot_
     assert found is not None
     assert found[0] == WORK
     assert found[1].read_bytes() == PATCH
-    kept = await engine.record("j1")
+    kept = await StoredRecord(engine, "j1").read()
     assert decode_record(encode_record(kept)) == kept
 
 

@@ -10,18 +10,10 @@ from agent_runtime import Outcome, Status
 from bot.domain.commands import Fix, Plan
 from bot.domain.job import Actor
 from bot.jobs import waiting
+from bot.jobs.record import ApprovalAnswer, Request, RequestView, StoredRecord, decode_record, encode_record
 from bot.jobs.results import job_from_plan
 from bot.queue.memory import InMemoryEngine
-from bot.queue.records import (
-    ApprovalAnswer,
-    Request,
-    RequestView,
-    StoredRecord,
-    decode_job,
-    decode_record,
-    encode_job,
-    encode_record,
-)
+from bot.queue.records import decode_job, encode_job
 from tests.builders import a_job
 
 NOT_UTF8 = "+caf\udce9 and half a smile \ud83d"
@@ -39,7 +31,7 @@ async def test_what_waits_and_its_answer_are_found_as_they_were_kept() -> None:
     assert await waiting.latest(record) == asked
     assert await waiting.store_answer(record, given)
     assert await waiting.find_answer(record, asked) == given
-    kept = await engine.record("j1")
+    kept = await StoredRecord(engine, "j1").read()
     assert decode_record(encode_record(kept)) == kept
 
 

@@ -15,17 +15,16 @@ from bot.domain.commands import Ask, Command, Fix, Options, RecipeBounds, Test
 from bot.permissions.levels import Grant
 from bot.permissions.permissions import grant_for
 from bot.permissions.repo_config import (
-    MAX_DELAY_SECONDS,
     MAX_RECIPE_BYTES,
     Recipe,
     RecipeError,
     RecipeEvents,
     RepoConfig,
     RunEvents,
-    next_due,
     parse_recipe,
 )
 from bot.prompt.brief import goal_for
+from bot.queue.ledger import MAX_DELAY_SECONDS, next_due
 from tests.builders import a_job, a_request_for
 from tests.source_files import ROOT
 

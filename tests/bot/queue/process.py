@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bot.domain.job import JobState
+from bot.jobs.record import StoredRecord
 from bot.queue.engine import DurableEngine
 from bot.queue.protocols import Disposition, JobAttempt, JobEnded, PendingReport
 from bot.queue.store import JobStore
@@ -25,9 +26,9 @@ class Logging:
     async def handle(self, attempt: JobAttempt) -> Disposition:
         job_id = attempt.job.id
         self._log(f"begin {job_id} {self._name} {attempt.number}")
-        async with attempt.listen(lambda _: None, lambda: 0):
+        async with attempt.listen(lambda _: None):
             await self._told_to_go()
-        await self._engine.update(job_id, lambda record: replace(record, is_acknowledged=True))
+        await StoredRecord(self._engine, job_id).update(lambda record: replace(record, is_acknowledged=True))
         self._log(f"end {job_id} {self._name}")
         return JobEnded(state=JobState.DONE)
 

@@ -40,7 +40,7 @@ class Scripted:
     async def handle(self, attempt: JobAttempt) -> Disposition:
         job_id = attempt.job.id
         self.handled.append(f"{job_id} {attempt.number}" + (f" +{attempt.deaths}" if attempt.deaths else ""))
-        async with attempt.listen(lambda signal: self.signals.append(signal.id), lambda: 3):
+        async with attempt.listen(lambda signal: self.signals.append(signal.id)):
             if job_id in self.doing:
                 await self.doing[job_id](attempt)
         left = self.dispositions.get(job_id)

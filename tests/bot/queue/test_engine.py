@@ -13,9 +13,10 @@ import pytest
 from bot.domain.commands import Stop
 from bot.domain.errors import QueueError, TransitionError
 from bot.domain.job import JobState
+from bot.jobs.record import ApprovalAnswer, ApprovalsRecord, RecordedEnding, StoredRecord, has_answer, with_ending
 from bot.queue import transitions
 from bot.queue.protocols import JobAttempt, JobEnded, JobParked, JobReleased, PendingReport
-from bot.queue.records import ApprovalAnswer, Backlog, RecordedEnding, Signal
+from bot.queue.records import Backlog, Signal
 from bot.queue.store import Transaction
 from tests.bot.queue.running import SECONDS, Running
 from tests.builders import a_job
@@ -147,13 +148,11 @@ async def test_a_parked_job_is_run_when_its_time_is_over(running: Running) -> No
 async def test_a_job_does_not_wait_for_what_it_has_been_told(running: Running) -> None:
     async def answered(attempt: JobAttempt) -> None:
         answer = ApprovalAnswer(request_id="abc", approved=True, note="", by=attempt.job.actor)
-        await running.engine.update(
-            "j1",
-            lambda record: replace(record, approvals=replace(record.approvals, answers={answer.request_id: answer})),
-        )
+        record = StoredRecord(running.engine, "j1")
+        await record.update(lambda stored: replace(stored, approvals=ApprovalsRecord(answers={"abc": answer})))
 
     running.handler.doing = {"j1": answered}
-    running.handler.dispositions = {"j1": [JobParked(until=time.time() + 3600, request_id="abc")]}
+    running.handler.dispositions = {"j1": [JobParked(until=time.time() + 3600, has_answer=has_answer("abc"))]}
     await running.engine.accept(a_job())
     running.start()
     await running.until_state("j1", JobState.DONE)
@@ -198,7 +197,7 @@ async def test_a_queued_job_can_be_ended_and_its_ending_is_told_until_it_is_take
     await running.engine.accept(a_job("a"), held_seconds=3600)
     await running.engine.accept(a_job("b"))
     ending = RecordedEnding(state=JobState.STOPPED, body="Stopped.")
-    assert await running.engine.cancel("a", JobState.STOPPED, "said so", ending=ending)
+    assert await running.engine.cancel("a", JobState.STOPPED, "said so", record_ending=with_ending(ending))
     assert not await running.engine.cancel("a", JobState.STOPPED, "again")
     running.start()
     await running.until_state("b", JobState.DONE)
@@ -207,7 +206,7 @@ async def test_a_queued_job_can_be_ended_and_its_ending_is_told_until_it_is_take
         return running.handler.reports == ["a 1", "a 2"]
 
     await running.until(has_reported)
-    assert (await running.engine.record("a")).ending == ending
+    assert (await StoredRecord(running.engine, "a").read()).ending == ending
     assert running.handler.handled == ["b 1"]
 
 

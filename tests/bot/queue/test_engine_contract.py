@@ -13,11 +13,21 @@ from bot.domain.commands import Stop
 from bot.domain.errors import QueueError, TransitionError
 from bot.domain.job import Actor, JobState, Lane
 from bot.jobs import waiting
+from bot.jobs.record import (
+    ApprovalAnswer,
+    JobRecord,
+    RecordedEnding,
+    Request,
+    StoredRecord,
+    encode_record,
+    has_answer,
+    with_ending,
+)
 from bot.queue import transitions
 from bot.queue.engine import DurableEngine
 from bot.queue.memory import InMemoryEngine
 from bot.queue.protocols import Disposition, JobAttempt, JobEnded, JobEngine, JobParked, JobReleased, PendingReport
-from bot.queue.records import ApprovalAnswer, JobRecord, RecordedEnding, Request, Signal, StoredRecord
+from bot.queue.records import Signal
 from bot.queue.store import JobStore, Transaction
 from tests.builders import a_job
 from tests.clocks import Clock
@@ -43,7 +53,7 @@ class Scripted:
 
     async def handle(self, attempt: JobAttempt) -> Disposition:
         self.handled.append(f"{attempt.job.id} {attempt.number}")
-        async with attempt.listen(lambda signal: self.signals.append(signal.id), lambda: 3):
+        async with attempt.listen(lambda signal: self.signals.append(signal.id)):
             pass
         if self.meanwhile is not None:
             await self.meanwhile()
@@ -232,7 +242,7 @@ async def test_a_job_does_not_wait_for_what_was_answered_before_it_could(bench: 
     assert await waiting.store_answer(record, given)
     assert not await waiting.store_answer(record, replace(given, approved=False))
     assert await waiting.find_answer(record, waits) == given
-    bench.handler.dispositions = [JobParked(until=FOREVER, request_id="7f3a")]
+    bench.handler.dispositions = [JobParked(until=FOREVER, has_answer=has_answer("7f3a"))]
     assert await bench.run_next("work")
     assert await bench.state() is JobState.QUEUED
 
@@ -252,9 +262,9 @@ async def test_a_job_that_nobody_runs_is_cancelled_with_words_that_are_told(benc
     with pytest.raises(TransitionError):
         await bench.engine.cancel("j1", JobState.WAITING, "")
     ending = RecordedEnding(state=JobState.STOPPED, body="The thread was closed.")
-    assert await bench.engine.cancel("j1", JobState.STOPPED, "closed", ending=ending)
+    assert await bench.engine.cancel("j1", JobState.STOPPED, "closed", record_ending=with_ending(ending))
     assert not await bench.engine.cancel("j1", JobState.STOPPED, "closed")
-    assert (await bench.engine.record("j1")).ending == ending
+    assert (await StoredRecord(bench.engine, "j1").read()).ending == ending
     bench.handler.takes = [False]
     assert await bench.tell_next()
     bench.clock.now += 3600
@@ -266,11 +276,11 @@ async def test_a_job_that_nobody_runs_is_cancelled_with_words_that_are_told(benc
 async def test_a_job_whose_worker_died_while_it_told_the_ending_is_not_cancelled(bench: Bench) -> None:
     await bench.engine.accept(a_job())
     done = RecordedEnding(state=JobState.DONE, body="Fixed.")
-    await bench.engine.update("j1", lambda record: replace(record, ending=done))
+    await StoredRecord(bench.engine, "j1").update(lambda record: replace(record, ending=done))
     stopped = RecordedEnding(state=JobState.STOPPED, body="The App is gone.")
-    assert not await bench.engine.cancel("j1", JobState.STOPPED, "gone", ending=stopped)
+    assert not await bench.engine.cancel("j1", JobState.STOPPED, "gone", record_ending=with_ending(stopped))
     assert await bench.state() is JobState.QUEUED
-    assert (await bench.engine.record("j1")).ending == done
+    assert (await StoredRecord(bench.engine, "j1").read()).ending == done
 
 
 async def test_an_ending_that_could_not_be_told_is_due_later(bench: Bench) -> None:
@@ -285,25 +295,25 @@ async def test_an_ending_that_could_not_be_told_is_due_later(bench: Bench) -> No
 
 async def test_a_job_that_another_engine_left_waiting_goes_on_with_its_record(bench: Bench) -> None:
     record = JobRecord(base_sha="a" * 40, is_acknowledged=True)
-    await bench.engine.restore(a_job(), record, until=FOREVER)
+    await bench.engine.restore(a_job(), encode_record(record), until=FOREVER)
     assert await bench.state() is JobState.WAITING
-    assert await bench.engine.record("j1") == record
+    assert await StoredRecord(bench.engine, "j1").read() == record
     assert await bench.engine.wake("j1")
     assert await bench.run_next("work")
     assert bench.handler.handled == ["j1 1"]
 
 
 async def test_a_job_that_waited_elsewhere_is_not_new(bench: Bench) -> None:
-    await bench.engine.restore(a_job(), JobRecord(), until=FOREVER)
+    await bench.engine.restore(a_job(), encode_record(JobRecord()), until=FOREVER)
     assert await bench.engine.wake("j1")
     bench.clock.now += 60
     assert (await bench.engine.backlog()).oldest_seconds == 0
 
 
 async def test_records_are_of_jobs_that_are_known(bench: Bench) -> None:
-    assert await bench.engine.record("j1") == JobRecord()
+    assert await StoredRecord(bench.engine, "j1").read() == JobRecord()
     with pytest.raises(QueueError, match="no job j1"):
-        await bench.engine.update("j1", lambda record: record)
+        await StoredRecord(bench.engine, "j1").update(lambda record: record)
 
 
 async def test_what_has_not_ended_is_found_by_thread_installation_and_repository(bench: Bench) -> None:
@@ -333,5 +343,5 @@ async def test_jobs_that_ended_long_ago_are_forgotten_but_not_that_they_were(ben
     bench.clock.now += 31 * 86400
     assert await bench.engine.sweep(30) == 1
     assert await bench.engine.get("j1") is None
-    assert await bench.engine.record("j1") == JobRecord()
+    assert await StoredRecord(bench.engine, "j1").read() == JobRecord()
     assert not await bench.engine.accept(a_job())

@@ -11,10 +11,11 @@ import pytest
 from bot.domain.commands import CloseEvent, Stop
 from bot.domain.errors import QueueError, TransitionError
 from bot.domain.job import JobState
+from bot.jobs.record import JobRecord, StoredRecord
 from bot.queue.engine import DurableEngine
 from bot.queue.memory import InMemoryEngine
 from bot.queue.protocols import JobEnded, JobEngine, JobParked
-from bot.queue.records import JobRecord, Signal, StoredJob
+from bot.queue.records import Signal, StoredJob
 from bot.queue.store import JobStore
 from tests.builders import a_job
 from tests.clocks import Clock
@@ -199,7 +200,7 @@ async def test_what_is_under_way_in_an_installation_is_found(bench: Bench) -> No
 async def test_what_is_kept_of_jobs_that_ended_long_ago_is_forgotten_and_nothing_of_others(bench: Bench) -> None:
     for number, name in enumerate(("old", "waits", "recent")):
         await bench.engine.accept(a_job(name, number=number))
-        await bench.engine.update(name, lambda record: replace(record, base_sha="1"))
+        await StoredRecord(bench.engine, name).update(lambda record: replace(record, base_sha="1"))
     for name, disposition in (("old", DONE), ("waits", FOREVER)):
         assert await bench.jobs.begin() == name
         await bench.jobs.end(name, disposition)
@@ -209,5 +210,5 @@ async def test_what_is_kept_of_jobs_that_ended_long_ago_is_forgotten_and_nothing
     assert await bench.engine.get("old") is None
     assert await bench.engine.jobs_in_thread(10, 0) == ()
     assert not await bench.engine.accept(a_job("old", number=0))
-    records = [await bench.engine.record(name) for name in ("old", "waits", "recent")]
+    records = [await StoredRecord(bench.engine, name).read() for name in ("old", "waits", "recent")]
     assert records == [JobRecord(), JobRecord(base_sha="1"), JobRecord(base_sha="1")]

@@ -19,11 +19,11 @@ from typing_extensions import override
 
 from bot.domain.errors import LeaseLostError, QueueError
 from bot.domain.job import JobState
+from bot.jobs.record import RecordedEnding, StoredRecord, with_ending
 from bot.queue import store as durable_store
 from bot.queue import transitions
 from bot.queue.engine import CURRENT_WORK, DurableEngine, Lease
 from bot.queue.protocols import PendingReport
-from bot.queue.records import RecordedEnding
 from bot.queue.store import METADATA, NOTICES, BatchRunner, JobStore, Transaction, check_database
 from bot.queue.worker import PostgresSlots
 from tests.bot.queue.running import Running, Scripted
@@ -106,9 +106,9 @@ async def test_a_worker_that_was_taken_for_dead_changes_nothing_of_its_job_any_m
         await store.run(lambda tx: transitions.check_lease(tx, "j1", 1, "w1"))
     token = CURRENT_WORK.set(Lease(job_id="j1", number=1, worker="w1"))
     with pytest.raises(LeaseLostError):
-        await engine.update("j1", lambda record: record)
+        await StoredRecord(engine, "j1").update(lambda record: record)
     CURRENT_WORK.reset(token)
-    await engine.update("j1", lambda record: record)
+    await StoredRecord(engine, "j1").update(lambda record: record)
     await store.run(
         lambda tx: transitions.finish(tx, transitions.check_lease(tx, "j1", 1, "w2"), JobState.DONE, "", None)
     )
@@ -129,11 +129,13 @@ async def test_a_worker_that_was_taken_for_dead_tells_no_ending_any_more(running
             with pytest.raises(LeaseLostError):
                 await engine.check_work()
             with pytest.raises(LeaseLostError):
-                await engine.update(report.job_id, lambda record: record)
+                await StoredRecord(engine, report.job_id).update(lambda record: record)
             return True
 
     await engine.accept(a_job())
-    await engine.cancel("j1", JobState.STOPPED, "", ending=RecordedEnding(state=JobState.STOPPED, body="Stopped."))
+    await engine.cancel(
+        "j1", JobState.STOPPED, "", record_ending=with_ending(RecordedEnding(state=JobState.STOPPED, body="Stopped."))
+    )
     await Legs(store).report(Paused(), "j1")
     assert tried == [1, 2]
     assert await is_owed(engine, "j1")  # the other one has not told it yet

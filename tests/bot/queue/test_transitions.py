@@ -18,10 +18,11 @@ import sqlalchemy as sa
 from bot.domain.commands import Command, Fix, Help, UnknownVerb
 from bot.domain.errors import LeaseLostError, QueueError, TransitionError
 from bot.domain.job import TRANSITIONS, JobState
+from bot.jobs.record import JobRecord, StoredRecord
 from bot.queue import engine as durable_engine
 from bot.queue import transitions
 from bot.queue.engine import DurableEngine
-from bot.queue.records import JobRecord, Signal
+from bot.queue.records import Signal
 from bot.queue.store import JOBS, JobStore, Transaction
 from tests.bot.queue.running import Running
 from tests.builders import a_job
@@ -34,7 +35,7 @@ Ending = Callable[[Transaction, sa.Row[Any]], object]
 _ENDINGS: dict[str, Ending] = {
     "finish": lambda tx, row: transitions.finish(tx, row, JobState.DONE, "", None),
     "release": lambda tx, row: transitions.release(tx, row, 0.0),
-    "park": lambda tx, row: transitions.park(tx, row, _FOREVER, 0, ""),
+    "park": lambda tx, row: transitions.park(tx, row, _FOREVER, 0, lambda _: False),
 }
 
 
@@ -109,13 +110,13 @@ async def test_a_released_job_has_lost_no_attempt(running: Running) -> None:
 
 async def test_a_record_is_kept_changed_and_read_after_the_end(running: Running) -> None:
     await running.engine.accept(a_job())
-    await running.engine.update("j1", lambda record: replace(record, base_sha="1"))
-    await running.engine.update("j1", lambda record: replace(record, base_sha="2"))
-    await running.engine.update("j1", lambda record: replace(record, is_acknowledged=True))
+    await StoredRecord(running.engine, "j1").update(lambda record: replace(record, base_sha="1"))
+    await StoredRecord(running.engine, "j1").update(lambda record: replace(record, base_sha="2"))
+    await StoredRecord(running.engine, "j1").update(lambda record: replace(record, is_acknowledged=True))
     await begun(running.engine, "j1")
     await _end(running, "w1", _ENDINGS["finish"])
-    assert await running.engine.record("j1") == JobRecord(base_sha="2", is_acknowledged=True)
-    assert await running.engine.record("j2") == JobRecord()
+    assert await StoredRecord(running.engine, "j1").read() == JobRecord(base_sha="2", is_acknowledged=True)
+    assert await StoredRecord(running.engine, "j2").read() == JobRecord()
 
 
 async def test_every_attempt_hears_all_signals_and_each_job_its_own(running: Running) -> None:
@@ -139,13 +140,13 @@ async def test_everything_survives_a_restart(database: str) -> None:
     for number, job_id in enumerate("ab"):
         await first.accept(a_job(job_id, number=number))
     await begun(first, "a")
-    await first.update("a", lambda record: replace(record, base_sha="1"))
+    await StoredRecord(first, "a").update(lambda record: replace(record, base_sha="1"))
     await store.close()
     store = JobStore(database)
     second = DurableEngine(store)
     assert not await second.accept(a_job("a", number=0))
     assert [each.state for each in await second.live_jobs(30)] == [JobState.RUNNING, JobState.QUEUED]
-    assert await second.record("a") == JobRecord(base_sha="1")
+    assert await StoredRecord(second, "a").read() == JobRecord(base_sha="1")
     await store.close()
 
 
@@ -220,12 +221,12 @@ def _enqueue(database: str, life: int) -> None:
         for n in range(1000 * life, 10_000):
             job_id = f"j{n}"
             assert await engine.accept(a_job(job_id, number=n))
-            await engine.update(job_id, lambda record: replace(record, base_sha="7f3a"))
+            await StoredRecord(engine, job_id).update(lambda record: replace(record, base_sha="7f3a"))
             _tell("queued", job_id)
             await begun(engine, job_id)
             await store.run(partial(_park_for_ever, job_id=job_id))
             _tell("waiting", job_id)
-            await engine.update(job_id, lambda record: replace(record, is_acknowledged=True))
+            await StoredRecord(engine, job_id).update(lambda record: replace(record, is_acknowledged=True))
             await engine.wake(job_id)
             _tell("woken", job_id)
 
@@ -233,7 +234,7 @@ def _enqueue(database: str, life: int) -> None:
 
 
 def _park_for_ever(tx: Transaction, *, job_id: str) -> bool:
-    return transitions.park(tx, transitions.check_lease(tx, job_id, 1, "w1"), _FOREVER, 0, "")
+    return transitions.park(tx, transitions.check_lease(tx, job_id, 1, "w1"), _FOREVER, 0, lambda _: False)
 
 
 def _tell(*words: str) -> None:
@@ -267,7 +268,7 @@ async def test_killed_at_any_moment_nothing_is_lost_that_was_acknowledged(databa
         "woken": {JobState.QUEUED},
     }
     for job_id, said in told.items():
-        stored, record = await engine.get(job_id), await engine.record(job_id)
+        stored, record = await engine.get(job_id), await StoredRecord(engine, job_id).read()
         assert stored is not None
         assert stored.state in later[said]
         assert (stored.state is JobState.WAITING) == (stored.until is not None)

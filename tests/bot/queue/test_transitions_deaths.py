@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import sqlalchemy as sa
 
 from bot.domain.commands import Stop
 from bot.domain.job import JobState
+from bot.jobs.record import StoredRecord, has_progress, stored_steps
 from bot.queue import transitions
 from bot.queue.engine import DurableEngine
 from bot.queue.protocols import ISOLATION_SECONDS, MAX_DEATHS, MAX_REPORT_DEATHS, death_pause
@@ -29,7 +31,7 @@ class Lives:
     """Workers, one after another: each takes what it can get."""
 
     def __init__(self, store: JobStore, clock: Clock) -> None:
-        self.store, self.clock, self.engine = store, clock, DurableEngine(store)
+        self.store, self.clock, self.engine = store, clock, DurableEngine(store, has_progress=has_progress)
 
     async def stored(self, *job_ids: str) -> None:
         for number, job_id in enumerate(job_ids):
@@ -114,10 +116,10 @@ async def test_a_worker_takes_the_next_suspect_when_the_last_one_got_on_or_is_sl
     await lives.stored("a", "b", "c", "d")
     assert len(await lives.claim_queued("w1")) == 4
     assert await lives.take_over("w1", "w2") == {"a": 0}
-    await lives.store.run(lambda tx: transitions.record_steps(tx, "a", 1))
+    await StoredRecord(lives.engine, "a").update(lambda record: replace(record, steps=1))
     lives.clock.now += _PUT_OFF
     assert await lives.claim_queued("w2") == {"b": 0}
-    await lives.engine.update("b", lambda record: replace(record, base_sha="1234"))
+    await StoredRecord(lives.engine, "b").update(lambda record: replace(record, base_sha="1234"))
     lives.clock.now += _PUT_OFF
     assert await lives.claim_queued("w2") == {"c": 0}
     lives.clock.now += ISOLATION_SECONDS + 1
@@ -144,7 +146,8 @@ async def test_steps_count_as_progress_only_when_they_are_new(lives: Lives) -> N
     await lives.stored("a")
     assert await lives.claim_queued("w1") == {"a": 0}
     for steps, deaths in ((3, 0), (2, 1), (3, 2)):
-        await lives.store.run(lambda tx, steps=steps: transitions.record_steps(tx, "a", steps))  # type: ignore[misc]
+        async with stored_steps(StoredRecord(lives.engine, "a"), partial(int, steps)):
+            pass
         await lives.take_over("w1", "w1")
         lives.clock.now += ISOLATION_SECONDS + 1
         await lives.claim_queued("w1")

@@ -6,16 +6,19 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
+from operator import ne
 
 import pytest
 import sqlalchemy as sa
 
 from bot.domain.job import Actor, Job, JobState
+from bot.jobs import waiting
+from bot.jobs.record import ApprovalAnswer, StoredRecord
 from bot.queue import transitions
+from bot.queue.engine import DurableEngine
 from bot.queue.ledger import DurableLedger
-from bot.queue.records import ApprovalAnswer, JobRecord, Signal
+from bot.queue.records import Signal
 from bot.queue.store import JOBS, JobStore, Transaction
 from tests.builders import a_job
 
@@ -54,7 +57,7 @@ def runs(store: JobStore, job_id: str, number: int) -> None:
 
 def park(store: JobStore, job_id: str) -> bool:
     def parked(tx: Transaction) -> bool:
-        return transitions.park(tx, transitions.check_lease(tx, job_id, 1, "w1"), FOREVER, 0, "")
+        return transitions.park(tx, transitions.check_lease(tx, job_id, 1, "w1"), FOREVER, 0, lambda _: False)
 
     return store.run_sync(parked)
 
@@ -78,11 +81,7 @@ def answer(store: JobStore, job_id: str, note: str) -> bool:
     """Answer a request, unless somebody has: whether it was this answer that counts."""
     given = ApprovalAnswer(request_id="7f3a", approved=True, note=note, by=Actor(id=1, login="mona"))
 
-    def answered(record: JobRecord) -> JobRecord:
-        answers = {"7f3a": given, **record.approvals.answers}
-        return replace(record, approvals=replace(record.approvals, answers=answers))
-
-    return store.run_sync(lambda tx: transitions.update(tx, job_id, answered)).approvals.answers["7f3a"] == given
+    return asyncio.run(waiting.store_answer(StoredRecord(DurableEngine(store), job_id), given))
 
 
 def state(store: JobStore, job_id: str) -> JobState:
@@ -129,7 +128,7 @@ def test_of_jobs_whose_worker_died_another_one_begins_one(stores: list[JobStore]
             runs(stores[0], name, each)
         assert sum(race(stores, *(partial(begin, job_id=name) for name in names))) == 1
         for name in names:
-            stores[0].run_sync(lambda tx, name=name: transitions.record_steps(tx, name, 1))  # type: ignore[misc]
+            stores[0].run_sync(lambda tx, name=name: transitions.update(tx, name, lambda _: "1", ne))  # type: ignore[misc]
 
 
 def accept(store: JobStore, job: Job) -> bool:

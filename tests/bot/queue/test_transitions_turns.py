@@ -105,7 +105,7 @@ def test_jobs_beyond_the_bound_follow_in_their_order_whatever_frees_a_place(stor
     assert _released(store) == ["a", "d"]
     assert store.run_sync(
         lambda tx: transitions.park(
-            tx, transitions.check_lease(tx, "a", 1, "w1"), clock_end(tx), delivered=0, request_id=""
+            tx, transitions.check_lease(tx, "a", 1, "w1"), clock_end(tx), delivered=0, has_answer=lambda _: False
         )
     )
     assert _released(store) == ["d", "e"]
