@@ -20,9 +20,9 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from tests.model_wires import Breaks, Fails, Reply, Says, Tokens, Wire, begun, broken, ended, error_body
+from tests.model_wires import Breaks, Fails, Reply, Says, Sends, Tokens, Wire, begun, broken, ended, error_body
 
-__all__ = ["Breaks", "Fails", "ModelServer", "Received", "Reply", "Says", "Tokens", "Wire"]
+__all__ = ["Breaks", "Fails", "ModelServer", "Received", "Reply", "Says", "Sends", "Tokens", "Wire"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +97,14 @@ class ModelServer:
                 return web.json_response(error_body(reply, wire), status=reply.status, headers=headers)
             case Says():
                 return await _stream(request, begun(reply, wire, model) + ended(reply, wire, model))
+            case Sends():
+                headers = {"content-type": reply.kind, **reply.headers}
+                return web.Response(body=reply.body, status=reply.status, headers=headers)
             case Breaks():
                 frames = begun(Says(reply.text), wire, model) + broken(reply, wire)
                 return await self._break(request, reply, await _stream(request, frames))
 
-    def _next(self, received: Received) -> Says | Fails | Breaks:
+    def _next(self, received: Received) -> Says | Fails | Breaks | Sends:
         if self._choose is not None:
             reply = self._choose(received)
         elif self._replies:

@@ -61,6 +61,16 @@ class Fails:
 
 
 @dataclass(frozen=True, slots=True)
+class Sends:
+    """Bytes that are no stream of the wire, such as a proxy's page."""
+
+    body: bytes
+    kind: str = "text/event-stream"
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Breaks:
     """A stream that begins and goes wrong after `text`.
 
@@ -76,7 +86,7 @@ class Breaks:
     message: str = "Overloaded"
 
 
-Reply = str | Says | Fails | Breaks
+Reply = str | Says | Fails | Breaks | Sends
 
 
 Events = list[dict[str, Any]]
@@ -146,7 +156,7 @@ def _anthropic_begun(reply: Says, model: str) -> Events:
         "input_tokens": tokens.uncached,
         "cache_read_input_tokens": tokens.cached,
         "cache_creation_input_tokens": tokens.cache_write,
-        "output_tokens": 1,
+        "output_tokens": min(1, tokens.output),
     }
     message = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": [], "usage": usage}
     events: Events = [{"type": "message_start", "message": message}, {"type": "ping"}]

@@ -6,15 +6,16 @@ and /extended-thinking (thoughts before a `tool_use` block are sent back).
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncGenerator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from typing_extensions import override
 
 from agent_runtime.core.errors import ModelRefusedError, ModelRejectedError
 from agent_runtime.core.values import Image, ToolAnswer, ToolRequest, Usage
+from agent_runtime.providers.faults import AttemptFailedError, ModelService, is_network_error
 from agent_runtime.providers.models import ModelOptions, accepts_temperature, effort_param, load_prices, thinking_param
 from agent_runtime.providers.protocol import (
     BlockJoiner,
@@ -30,8 +31,7 @@ from agent_runtime.providers.protocol import (
     parse_arguments,
     split_parts,
 )
-from agent_runtime.providers.retry import Failure, ModelService, classify, parse_retry_after, should_retry
-from agent_runtime.providers.sdk import KeyedApi, SdkProvider, connection_failure, yield_cooperatively
+from agent_runtime.providers.sdk import KeyedApi, Reader, SdkProvider
 
 if TYPE_CHECKING:
     import ssl
@@ -59,30 +59,23 @@ class AnthropicClient(SdkProvider["_Client"]):
         return ()
 
     @override
-    async def _attempt(self, request: Request) -> AsyncGenerator[Piece]:
-        import anthropic  # noqa: PLC0415 - see SdkProvider._client
-        import httpx2  # noqa: PLC0415 - the SDK lets its errors through once a stream has begun
-
+    def _prepare(self, request: Request) -> tuple[Reader, Callable[[], Awaitable[AsyncStream[Any]]]]:
         body = _request_body(request, model=self.model, options=self._options)
         # The SDK has dropped the parameter because newer models refuse it; older ones still take it.
         options = self._options
         sends_temperature = options.temperature is not None and accepts_temperature(self.model, options.thinking)
         extra = {"temperature": options.temperature} if sends_temperature else {}
-        reader, has_started = _EventReader(service=self._service, parts=ReplyParts(self.model)), False
-        try:
-            async with await self._open_stream(body, extra) as stream:
-                has_started = True
-                async for event in yield_cooperatively(stream):
-                    for chunk in reader.read(event):
-                        yield chunk
-        except (anthropic.APIError, httpx2.HTTPError, httpx2.StreamError, json.JSONDecodeError) as error:
-            raise classify(_describe_failure(error, has_started=has_started), self._service) from None
+        reader = _EventReader(service=self._service, parts=ReplyParts(self.model))
+        return reader, partial(self._open_stream, body, extra)
 
     async def _open_stream(self, body: MessageCreateParamsStreaming, extra: dict[str, Any]) -> AsyncStream[Any]:
         try:
             return await self._client.messages.create(**body, extra_body=extra)
         except self._credential_errors() as error:
             service = self._service
+            if is_network_error(error) or getattr(error, "retryable", False):
+                text = f"the credentials could not be fetched ({type(error).__name__})"
+                raise AttemptFailedError(text, detail=service.redact(str(error))) from None
             raise ModelRejectedError(
                 f"The request to {service.name} could not be signed ({service.sanitize(str(error))}). "
                 f"Check {service.key_variable}."
@@ -119,36 +112,6 @@ class AnthropicProvider(AnthropicClient):
         import anthropic  # noqa: PLC0415 - see SdkProvider._client
 
         return anthropic.AsyncAnthropic(http_client=anthropic.DefaultAsyncHttpxClient(verify=ssl_context), **settings)
-
-
-_STATUS_IN_STREAM = {
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "billing_error": 402,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "rate_limit_error": 429,
-    "timeout_error": 504,
-    "overloaded_error": 529,
-}
-"""HTTP status of errors inside a stream, whose own status is 200."""
-
-
-def _describe_failure(error: Exception, *, has_started: bool) -> Failure:
-    import anthropic  # noqa: PLC0415 - see SdkProvider._client
-
-    match error:
-        case anthropic.APIStatusError():
-            code = error.type or ""
-            return Failure(
-                status=_STATUS_IN_STREAM.get(code, 500) if has_started else error.status_code,
-                code=code,
-                message=error.api_message or "",
-                retry_after=parse_retry_after(error.response.headers),
-                retry_hint=should_retry(error.response.headers),
-            )
-        case _:
-            return connection_failure(error, has_started=has_started)
 
 
 _CACHED_USER_MESSAGES = 2

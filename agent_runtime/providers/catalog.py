@@ -15,11 +15,11 @@ from typing_extensions import override
 
 from agent_runtime.core.errors import SettingsError, did_you_mean
 from agent_runtime.providers.anthropic import AnthropicClient, AnthropicProvider
+from agent_runtime.providers.faults import ModelService
 from agent_runtime.providers.llm import LLMProvider
 from agent_runtime.providers.models import ModelOptions, load_prices
 from agent_runtime.providers.openai import OpenAIClient, OpenAIProvider
 from agent_runtime.providers.protocol import Provider
-from agent_runtime.providers.retry import ModelService
 from agent_runtime.providers.scripted import MODEL, scripted_provider
 from agent_runtime.providers.sdk import KeyedApi, is_own_address, validate_url
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from agent_runtime.core.errors import ModelRejectedError, SettingsError
 from agent_runtime.core.values import Image, MediaType, Usage
+from agent_runtime.providers.faults import ModelService, classify, describe_error
 from agent_runtime.providers.models import ModelOptions, load_prices
 from agent_runtime.providers.protocol import (
     BlockJoiner,
@@ -29,7 +30,6 @@ from agent_runtime.providers.protocol import (
     ToolCalling,
     parse_arguments,
 )
-from agent_runtime.providers.retry import AttemptFailedError, Failure, ModelService, classify
 from agent_runtime.providers.sdk import yield_cooperatively
 
 if TYPE_CHECKING:
@@ -38,12 +38,6 @@ if TYPE_CHECKING:
     from llm.parts import StreamEvent
 
     _Model = llm.Model | llm.KeyModel | llm.AsyncModel | llm.AsyncKeyModel
-
-_READ_TIMEOUTS = frozenset({"APITimeoutError", "ReadTimeout"})
-"""Error names of read timeouts."""
-
-_NETWORK = frozenset({"httpcore", "httpx", "httpx2", "requests", "urllib3"})
-"""Packages whose errors without HTTP status are connection failures."""
 
 
 class LLMProvider:
@@ -303,21 +297,10 @@ def convert_plugin_errors(service: ModelService) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - a plugin is a stranger's code with errors of its own
         import llm  # noqa: PLC0415 - see LLMProvider._attempt
 
-        # Most plugins let their client's errors through, which carry an HTTP status.
-        message = f"{type(error).__name__}: {error}"
-        status = getattr(error, "status_code", None) or getattr(getattr(error, "response", None), "status_code", None)
-        if isinstance(status, int):
-            code = getattr(error, "code", None)
-            failure = Failure(status=status, code=code if isinstance(code, str) else "", message=str(error))
+        # Most plugins let their client's errors through.
+        if not isinstance(error, llm.ModelError) and (failure := describe_error(error)) is not None:
             raise classify(failure, service) from None
-        kinds = type(error).__mro__
-        is_connection = isinstance(error, OSError) or any(
-            kind.__module__.partition(".")[0] in _NETWORK or kind.__name__.endswith(("ConnectionError", "TimeoutError"))
-            for kind in kinds
-        )
-        if not isinstance(error, llm.ModelError) and is_connection:
-            is_timeout = any(kind.__name__ in _READ_TIMEOUTS for kind in kinds)
-            raise AttemptFailedError(service.sanitize(message), silent=is_timeout) from None
+        message = f"{type(error).__name__}: {error}"
         raise ModelRejectedError(
             f"Model {service.model!r} of the package llm failed ({service.sanitize(message)}). "
             f"Check it with `llm -m {service.model} hello`; a missing key is set with `llm keys set`."

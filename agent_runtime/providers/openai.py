@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
 from agent_runtime.core.values import Image, ToolRequest, Usage
+from agent_runtime.providers.faults import Failure, ModelService, classify, refusal
 from agent_runtime.providers.models import ModelOptions, OpenAIApi, load_prices
 from agent_runtime.providers.protocol import (
     INVALID,
@@ -32,8 +33,7 @@ from agent_runtime.providers.protocol import (
     parse_arguments,
     split_parts,
 )
-from agent_runtime.providers.retry import Failure, ModelService, classify, parse_retry_after, refusal, should_retry
-from agent_runtime.providers.sdk import KeyedApi, SdkProvider, connection_failure, yield_cooperatively
+from agent_runtime.providers.sdk import KeyedApi, Reader, SdkProvider
 
 if TYPE_CHECKING:
     import ssl
@@ -74,30 +74,17 @@ class OpenAIClient(SdkProvider["openai.AsyncOpenAI"]):
         return client
 
     @override
-    async def _attempt(self, request: Request) -> AsyncGenerator[Piece]:
-        import httpx2  # noqa: PLC0415 - the SDK lets some of its errors through once a stream has begun
-        import openai  # noqa: PLC0415 - see SdkProvider._client
-
-        reader: ResponsesReader | ChatReader
-        call: Awaitable[openai.AsyncStream[Any]]
+    def _prepare(self, request: Request) -> tuple[Reader, Callable[[], Awaitable[openai.AsyncStream[Any]]]]:
+        parts = ReplyParts(self.model)
         if self._api == "responses":
-            reader = ResponsesReader(service=self._service, parts=ReplyParts(self.model))
-            call = self._client.responses.create(**responses_body(request, model=self.model, options=self._options))
-        else:
-            reader = ChatReader(service=self._service, parts=ReplyParts(self.model))
-            body = _chat_body(
-                request, model=self.model, options=self._options, compatible=self._compatible, parallel=self._parallel
-            )
-            call = self._client.chat.completions.create(**body)
-        has_started = False
-        try:
-            async with await call as stream:
-                has_started = True
-                async for event in yield_cooperatively(stream):
-                    for chunk in reader.read(event):
-                        yield chunk
-        except (openai.APIError, httpx2.HTTPError, httpx2.StreamError, json.JSONDecodeError) as error:
-            raise classify(_describe_failure(error, has_started=has_started), self._service) from None
+            body = responses_body(request, model=self.model, options=self._options)
+            reader = ResponsesReader(service=self._service, parts=parts)
+            return reader, lambda: self._client.responses.create(**body)
+        chat_body = _chat_body(
+            request, model=self.model, options=self._options, compatible=self._compatible, parallel=self._parallel
+        )
+        chat_reader = ChatReader(service=self._service, parts=parts)
+        return chat_reader, lambda: self._client.chat.completions.create(**chat_body)
 
 
 class OpenAIProvider(OpenAIClient):
@@ -135,46 +122,6 @@ class OpenAIProvider(OpenAIClient):
     def tool_calling(self) -> ToolCalling:
         """Not preferred on compatible servers, which may not parse calls."""
         return "supported" if self._compatible else super().tool_calling
-
-
-def _describe_failure(error: Exception, *, has_started: bool) -> Failure:
-    import openai  # noqa: PLC0415 - see SdkProvider._client
-
-    match error:
-        case openai.APIStatusError():
-            return Failure(
-                status=error.status_code,
-                code=error.code or error.type or "",
-                message=_service_message(error),
-                retry_after=parse_retry_after(error.response.headers),
-                retry_hint=should_retry(error.response.headers),
-            )
-        case openai.APIConnectionError():
-            return connection_failure(error, has_started=has_started)
-        case openai.APIError():
-            return _stream_failure(error.code or error.type, _service_message(error))
-        case _:
-            return connection_failure(error, has_started=has_started)
-
-
-def _service_message(error: openai.APIError) -> str:
-    text = error.body.get("message") if isinstance(error.body, dict) else None
-    return text if isinstance(text, str) else ""
-
-
-_STATUS_IN_STREAM = {
-    "context_length_exceeded": 400,
-    "invalid_prompt": 400,
-    "invalid_api_key": 401,
-    "insufficient_quota": 402,
-    "model_not_found": 404,
-    "rate_limit_exceeded": 429,
-}
-
-
-def _stream_failure(code: str | None, message: str | None) -> Failure:
-    """Describe a failure inside a stream, which has no HTTP status."""
-    return Failure(status=_STATUS_IN_STREAM.get(code or "", 500), code=code or "", message=message or "")
 
 
 def _chat_body(
@@ -443,11 +390,10 @@ class ResponsesReader:
             case responses.ResponseIncompleteEvent(response=responses.Response() as response):
                 return [self._end("length", response)]
             case responses.ResponseFailedEvent(response=responses.Response(error=error)):
-                raise classify(
-                    _stream_failure(error.code, error.message) if error else _stream_failure(None, None), self.service
-                )
+                code, message = (error.code, error.message) if error else (None, None)
+                raise classify(Failure(status=None, code=code or "", message=message or ""), self.service)
             case responses.ResponseErrorEvent(code=code, message=message):
-                raise classify(_stream_failure(code, message), self.service)
+                raise classify(Failure(status=None, code=code or "", message=message), self.service)
             case responses.ResponseOutputItemAddedEvent(item=responses.ResponseFunctionToolCall() as call):
                 return [self.parts.add_call(event.output_index, id_=call.call_id, name=call.name)]
             case responses.ResponseFunctionCallArgumentsDeltaEvent(output_index=index, delta=str(more)) if more:

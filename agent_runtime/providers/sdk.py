@@ -6,19 +6,25 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterable
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from agent_runtime.core.errors import SettingsError
+from agent_runtime.core.errors import ModelError, ModelRejectedError, SettingsError
+from agent_runtime.providers.faults import (
+    AttemptFailedError,
+    ModelService,
+    classify,
+    classify_document,
+    describe_error,
+)
 from agent_runtime.providers.models import ModelOptions, accepts_images, cap_max_tokens, find_family, thinks_by_default
 from agent_runtime.providers.protocol import Chunk, Piece, Request, ToolCalling
-from agent_runtime.providers.retry import Failure, ModelService
 
 if TYPE_CHECKING:
     import ssl
@@ -33,6 +39,18 @@ THINKING_SILENCE_SECONDS = 900.0
 """Read timeout for others; large models think for over ten minutes."""
 
 _CONNECT_SECONDS = 10.0
+
+
+_DOCUMENTS = frozenset({"application/json", "text/html"})
+_DOCUMENT_BYTES = 64_000
+
+log = logging.getLogger(__name__)
+
+
+class Reader(Protocol):
+    """Converts an SDK's events of one reply to chunks."""
+
+    def read(self, event: object) -> list[Piece]: ...
 
 
 class _Client(Protocol):
@@ -92,8 +110,52 @@ class SdkProvider(ABC, Generic[_C]):
         """Create the SDK's client."""
 
     @abstractmethod
-    def _attempt(self, request: Request) -> AsyncGenerator[Piece]:
+    def _prepare(self, request: Request) -> tuple[Reader, Callable[[], Awaitable[Any]]]:
+        """Return the reader of the reply, and a function that opens the SDK's stream."""
+
+    async def _attempt(self, request: Request) -> AsyncGenerator[Piece]:
         """Send one request; see `retry.Attempt`."""
+        reader, send = self._prepare(request)
+        is_answered = has_started = False
+        try:
+            async with await send() as stream:
+                is_answered = True
+                await self._require_stream(stream.response)
+                async for event in yield_cooperatively(stream):
+                    has_started = True
+                    for chunk in self._read(reader, event):
+                        yield chunk
+                if not has_started:
+                    raise AttemptFailedError("an empty answer")  # noqa: TRY301 - like those of the SDK
+        except (ModelError, AttemptFailedError):
+            raise
+        except Exception as error:  # SDKs let errors of many others through
+            failure = describe_error(error, is_answered=is_answered, has_started=has_started)
+            if failure is None:
+                log.exception("a request could not be made")
+                name = self._service.name
+                text = f"The request to {name} could not be made ({type(error).__name__}); see the log."
+                raise ModelRejectedError(text) from None
+            raise classify(failure, self._service) from None
+
+    async def _require_stream(self, response: Any) -> None:  # noqa: ANN401 - the client's own response
+        """Raise the error in a document in place of a stream."""
+        if response.headers.get("content-type", "").partition(";")[0].strip().lower() in _DOCUMENTS:
+            data = b""
+            async for piece in response.aiter_bytes():
+                data += piece
+                if len(data) > _DOCUMENT_BYTES:
+                    break
+            raise classify_document(data, self._service)
+
+    def _read(self, reader: Reader, event: object) -> list[Piece]:
+        try:
+            return reader.read(event)
+        except (ModelError, AttemptFailedError):
+            raise
+        except Exception as error:  # noqa: BLE001 - SDKs do not validate events: any part may have another type
+            detail = self._service.redact(f"{error!r} in {event!r}")
+            raise AttemptFailedError("an event that cannot be read", unreadable=True, detail=detail) from None
 
 
 def read_timeout(model: str, options: ModelOptions) -> float:
@@ -110,19 +172,6 @@ def read_timeout(model: str, options: ModelOptions) -> float:
     else:
         may_think = thinks_by_default(model)
     return THINKING_SILENCE_SECONDS if may_think else SILENCE_SECONDS
-
-
-def connection_failure(error: Exception, *, has_started: bool) -> Failure:
-    """Describe a failed connection, from an SDK's error with its cause."""
-    import httpx2  # noqa: PLC0415 - see SdkProvider._client
-
-    cause = error.__cause__ if isinstance(error.__cause__, httpx2.HTTPError) else error
-    if isinstance(cause, httpx2.ReadTimeout):
-        return Failure(status=None, message="no answer in time", silent=True)
-    if isinstance(error, json.JSONDecodeError):
-        return Failure(status=None, message="a chunk of the stream was not JSON", billed=True)
-    summary = "the connection broke off" if has_started else "no connection"
-    return Failure(status=None, message=f"{summary} ({type(cause).__name__})", billed=has_started)
 
 
 @cache

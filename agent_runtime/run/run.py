@@ -16,7 +16,6 @@ from agent_runtime.core.errors import (
     McpServerError,
     ModelError,
     ModelOutageError,
-    ModelUnreachableError,
     ResumeCode,
     ResumeError,
     SandboxError,
@@ -47,9 +46,11 @@ from agent_runtime.transports.protocol import StepSuspended, TransportSession
 
 FIRST_PAUSE = 10.0
 MAX_PAUSE = 60.0
-MAX_BILLED = 5
-"""Broken replies to one request that may be billed, over all outages."""
+MAX_BILLED_PAUSE = 180.0
+MAX_BILLED = 16
+"""Broken replies to one request that may be billed, before the run is parked."""
 MAX_SILENT = 2
+"""Read time-outs of one request, before the run is parked."""
 _JITTER_STEPS = 65_536
 
 
@@ -345,9 +346,10 @@ class PatientProvider(WrappedProvider):
                     raise
                 except ModelOutageError as error:
                     chance = int(self._clock_and_random.token(2), 16) / _JITTER_STEPS
-                    backoff = min(FIRST_PAUSE * 2.0 ** (tries - 1), MAX_PAUSE) * (0.5 + chance / 2)
+                    most = MAX_BILLED_PAUSE if faults.billed else MAX_PAUSE
+                    backoff = min(FIRST_PAUSE * 2.0 ** (tries - 1), most) * (0.5 + chance / 2)
                     pause = max(backoff, error.retry_after or 0.0)
-                    if faults.waited + pause > self._seconds:
+                    if faults.is_costly or faults.waited + pause > self._seconds:
                         raise
                     untimed.close()  # replaces an earlier pause of the clock
                     untimed.enter_context(self._state.clock.pause())
@@ -362,7 +364,7 @@ class PatientProvider(WrappedProvider):
         await self._inner.close()
 
     def _count_fault(self, fault: ReplyFault, faults: _Faults) -> None:
-        """Count a failed attempt; raise ModelUnreachableError if another may cost too much."""
+        """Count a failed attempt; raise ModelOutageError if another may cost too much now."""
         faults.billed += fault.billed
         faults.silent += fault.silent
         if fault.billed:
@@ -372,8 +374,8 @@ class PatientProvider(WrappedProvider):
             self._state.record(ReplyBroken(reason=fault.reason, usage=usage))
         if fault.wait is None:
             return
-        if faults.silent >= MAX_SILENT or faults.billed >= MAX_BILLED:
-            raise ModelUnreachableError(
+        if faults.is_costly:
+            raise ModelOutageError(
                 f"Model {self._inner.model!r} broke off {faults.billed} replies to the same request, which its service "
                 f"has probably charged for; the last one: {fault.reason}. Try again later, or choose another `model`."
             )
@@ -387,3 +389,8 @@ class _Faults:
     silent: int = 0
     waited: float = 0.0
     text: list[str] = field(default_factory=list)
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether to send the request again in a later segment only."""
+        return self.silent >= MAX_SILENT or self.billed >= MAX_BILLED

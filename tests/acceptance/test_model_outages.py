@@ -14,6 +14,7 @@ from agent_runtime import Provider, RunLimits
 from agent_runtime.providers.models import ModelOptions
 from bot.domain.job import JobState
 from localhub import LocalHub
+from tests.agent_runtime.providers.answers import OUTAGES
 from tests.agent_runtime.providers.conversations import Naps, provider_on
 from tests.durable import signals_of
 from tests.model_server import Fails, ModelServer, Received, Reply
@@ -22,6 +23,7 @@ from tests.waiting import eventually
 
 DOWN = Fails(503, "overloaded_error", "Back soon")
 BUSY = Fails(429, "rate_limit_error", "Slow down", retry_after="3600")
+GARBLED = OUTAGES["bytes that are no UTF-8"]
 WRITES = acting('write_file("calc.py")\nexecute("main", "echo once >> notes.txt")', FIXED_CALC)
 FINISH = acting('execute("main", "sh check.sh", check=True)', completion=COMPLETION)
 AT_ONCE = RunLimits(outage_seconds=0.0)
@@ -53,7 +55,7 @@ async def status_of(stage: Stage, job_id: str) -> str:
     return body
 
 
-@pytest.mark.parametrize("fault", [DOWN, BUSY], ids=["down", "asks for an hour"])
+@pytest.mark.parametrize("fault", [DOWN, BUSY, GARBLED], ids=["down", "asks for an hour", "bytes that are no UTF-8"])
 async def test_a_job_outlives_an_outage_and_a_restart_and_nothing_is_paid_for_twice(
     hub: LocalHub, tmp_path: Path, fault: Reply
 ) -> None:

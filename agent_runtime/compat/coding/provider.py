@@ -17,6 +17,7 @@ from llm.parts import TextPart, ToolCallPart, ToolResultPart
 
 from agent_runtime.core.events import Event, Observed, Replied, ToolReturned
 from agent_runtime.core.values import ToolRequest, Usage
+from agent_runtime.providers.faults import AttemptFailedError, ModelService
 from agent_runtime.providers.llm import convert_plugin_errors, stream_in_thread
 from agent_runtime.providers.models import ModelOptions, load_prices
 from agent_runtime.providers.protocol import (
@@ -30,7 +31,6 @@ from agent_runtime.providers.protocol import (
     TextChunk,
     ToolCalling,
 )
-from agent_runtime.providers.retry import AttemptFailedError, ModelService
 from agent_runtime.providers.sdk import yield_cooperatively
 from agent_runtime.run.calls import clip_value
 
@@ -117,7 +117,8 @@ class ConversationProvider:
                 if event.type == "text" and event.chunk:
                     yield TextChunk(text=joiner.join((event.message_index, event.part_index), event.chunk))
         if broken:
-            raise AttemptFailedError(f"the model wrote a call whose arguments are no JSON: {broken}", billed=True)
+            text = f"the model wrote a call whose arguments are no JSON: {broken}"
+            raise AttemptFailedError(text, billed=True, unreadable=True)
         self._responses[response.id] = response
         await self._done(response)
         with convert_plugin_errors(service):

@@ -55,11 +55,16 @@ def provider_on(
     server: ModelServer, wire: Wire, options: ModelOptions | None = None, model: str | None = None
 ) -> Provider:
     """Create the provider for a wire format and server."""
+    return provider_at(server.url_anthropic, wire, options, model)
+
+
+def provider_at(url: str, wire: Wire, options: ModelOptions | None = None, model: str | None = None) -> Provider:
+    """Create the provider for a wire format and the address of a server."""
     options = options or ModelOptions(retry=Naps().retry())
     if wire == "anthropic":
-        return provider_for("anthropic", model=model, api_key=KEY, base_url=server.url_anthropic, options=options)
+        return provider_for("anthropic", model=model, api_key=KEY, base_url=url, options=options)
     options = replace(options, api="responses") if wire == "responses" else options
-    return provider_for("openai", model=model, api_key=KEY, base_url=server.url_openai, options=options)
+    return provider_for("openai", model=model, api_key=KEY, base_url=f"{url}/v1", options=options)
 
 
 @dataclass

@@ -209,8 +209,8 @@ def test_parts_come_back_in_their_order_and_damaged_ones_not_at_all() -> None:
 async def test_a_server_that_numbers_all_calls_alike_is_understood() -> None:
     from openai.types.chat import ChatCompletionChunk  # noqa: PLC0415 - for this test alone
 
+    from agent_runtime.providers.faults import ModelService  # noqa: PLC0415 - the same
     from agent_runtime.providers.openai import ChatReader  # noqa: PLC0415 - the same
-    from agent_runtime.providers.retry import ModelService  # noqa: PLC0415 - the same
 
     service = ModelService(name="s", model="m", url="https://example.org", key_variable="K")
     reading, reply = ChatReader(service=service, parts=ReplyParts("m")), Collected()
@@ -235,8 +235,8 @@ async def test_a_server_that_numbers_all_calls_alike_is_understood() -> None:
 def test_calls_of_an_odd_shape_are_read_as_far_as_they_can_be(call: object, read: list[tuple[str, str, str]]) -> None:
     from openai.types.chat import ChatCompletionChunk  # noqa: PLC0415 - for this test alone
 
+    from agent_runtime.providers.faults import ModelService  # noqa: PLC0415 - the same
     from agent_runtime.providers.openai import ChatReader  # noqa: PLC0415 - the same
-    from agent_runtime.providers.retry import ModelService  # noqa: PLC0415 - the same
 
     service = ModelService(name="s", model="m", url="https://example.org", key_variable="K")
     reading, reply = ChatReader(service=service, parts=ReplyParts("m")), Collected()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import socket
 import struct
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ from botocore.credentials import Credentials
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from agent_runtime.core.errors import ModelRejectedError, SettingsError
+from agent_runtime.core.errors import ModelOutageError, ModelRejectedError, SettingsError
 from agent_runtime.providers import catalog as clouds
 from agent_runtime.providers.catalog import CATALOG, provider_for
 from agent_runtime.providers.models import ModelOptions, OpenAIApi, load_prices, normalize_name
@@ -39,12 +40,14 @@ class Cloud:
     Attributes:
         requests: method, address, headers and body.
         refuses: status for model requests; 0 to accept.
+        damage: in place of the rest of a reply of Bedrock.
     """
 
     def __init__(self) -> None:
         self.url = ""
         self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
         self.refuses = 0
+        self.damage: bytes | None = None
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -60,7 +63,8 @@ class Cloud:
         wire: Wire = "chat" if "chat" in request.path else "responses" if "responses" in request.path else "anthropic"
         frames = begun(Says("Hello."), wire, "m") + ended(Says("Hello."), wire, "m")
         if request.path.startswith("/model/"):
-            body, kind = b"".join(map(_event, _data(frames))), "application/vnd.amazon.eventstream"
+            events, kind = [*map(_event, _data(frames))], "application/vnd.amazon.eventstream"
+            body = b"".join(events) if self.damage is None else b"".join(events[:3]) + self.damage
         else:
             body, kind = b"".join(frames), "text/event-stream"
         return web.Response(body=body, headers={"content-type": kind})
@@ -73,8 +77,12 @@ def _data(frames: list[bytes]) -> list[bytes]:
 def _event(data: bytes) -> bytes:
     """Encode a message of Amazon's event streams: https://smithy.io/2.0/aws/amazon-eventstream.html"""
     payload = json.dumps({"bytes": base64.b64encode(data).decode()}).encode()
+    return _message({":message-type": "event", ":event-type": "chunk", ":content-type": "application/json"}, payload)
+
+
+def _message(fields: Mapping[str, str], payload: bytes) -> bytes:
     headers = b""
-    for name, value in ((":message-type", "event"), (":event-type", "chunk"), (":content-type", "application/json")):
+    for name, value in fields.items():
         headers += bytes([len(name)]) + name.encode() + b"\x07" + struct.pack(">H", len(value)) + value.encode()
     prelude = struct.pack(">II", 16 + len(headers) + len(payload), len(headers))
     message = prelude + struct.pack(">I", binascii.crc32(prelude)) + headers + payload
@@ -146,6 +154,29 @@ async def test_bedrock_takes_a_key_of_its_own(cloud: Cloud) -> None:
         await request(create("bedrock", variables))
 
 
+def _exception(name: str, message: str) -> bytes:
+    """Encode an exception of Amazon's event streams."""
+    payload = json.dumps({"message": message}).encode()
+    return _message({":message-type": "exception", ":exception-type": name}, payload)
+
+
+@pytest.mark.parametrize(
+    ("damage", "error"),
+    [
+        pytest.param(b"\xff" * 64, ModelOutageError, id="no event stream"),
+        pytest.param(b"", ModelOutageError, id="cut off"),
+        pytest.param(_exception("throttlingException", "Slow down"), ModelOutageError, id="throttled"),
+        pytest.param(_exception("validationException", "No such parameter"), ModelRejectedError, id="invalid"),
+    ],
+)
+async def test_a_damaged_stream_of_bedrock_is_an_outage(cloud: Cloud, damage: bytes, error: type[Exception]) -> None:
+    cloud.damage = damage
+    with pytest.raises(error) as caught:
+        await request(create("bedrock", AWS | {"ANTHROPIC_BEDROCK_BASE_URL": cloud.url}))
+    assert type(caught.value) is error
+    assert cloud.url not in str(caught.value)
+
+
 async def test_bedrock_without_credentials_fails_with_a_remedy(cloud: Cloud) -> None:
     with pytest.raises(ModelRejectedError, match=r"could not be signed.*Check the AWS credentials"):
         await request(create("bedrock", {"AWS_REGION": "us-east-1", "ANTHROPIC_BEDROCK_BASE_URL": cloud.url}))
@@ -164,8 +195,14 @@ async def test_vertex_uses_googles_default_credentials(
     )
     account: dict[str, Any] = {"type": "service_account", "client_email": "bot@acme.example", "private_key_id": "1"}
     account |= {"private_key": key.decode(), "token_uri": f"{cloud.url}/token", "project_id": "acme"}
-    (tmp_path / "account.json").write_text(json.dumps(account))
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "account.json"))
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        away = {**account, "token_uri": f"http://127.0.0.1:{closed.getsockname()[1]}/token"}
+        (tmp_path / "account.json").write_text(json.dumps(away))
+        with pytest.raises(ModelOutageError, match=r"credentials could not be fetched \(TransportError\)"):
+            await request(create("vertex", variables))
+    (tmp_path / "account.json").write_text(json.dumps(account))
     assert (await request(create("vertex", variables, "claude-opus-5@20260801"))).text == "Hello."
     _, url, headers, body = cloud.requests[-1]
     place = "projects/acme/locations/europe-west1/publishers/anthropic/models/claude-opus-5@20260801:streamRawPredict"

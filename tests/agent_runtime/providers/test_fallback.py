@@ -16,9 +16,10 @@ from agent_runtime.providers.protocol import Provider
 from agent_runtime.providers.retry import FallbackProvider
 from agent_runtime.providers.scripted import ScriptedProvider
 from tests.agent_runtime.providers.conversations import Naps, collect, conversation, provider_on
-from tests.model_server import Breaks, Fails, ModelServer, Received, Reply, Says, Tokens
+from tests.model_server import Breaks, Fails, ModelServer, Received, Reply, Says, Sends, Tokens
 
 DOWN = Fails(529, "overloaded_error", "Overloaded")
+UNREADABLE = Sends(b"{}", "application/json")
 UNKNOWN = Fails(404, "not_found_error", "x")
 
 
@@ -139,8 +140,9 @@ async def test_too_long_a_conversation_and_a_refusal_are_not_taken_elsewhere(
     [
         pytest.param(DOWN, DOWN, ModelOutageError, id="both down"),
         pytest.param(DOWN, UNKNOWN, ModelOutageError, id="one down"),
-        pytest.param(Breaks("drop"), Breaks("drop"), ModelUnreachableError, id="both break off"),
-        pytest.param(Breaks("early"), UNKNOWN, ModelRejectedError, id="one breaks off"),
+        pytest.param(Breaks("drop"), Breaks("drop"), ModelOutageError, id="both break off"),
+        pytest.param(UNREADABLE, UNREADABLE, ModelUnreachableError, id="both unreadable"),
+        pytest.param(UNREADABLE, UNKNOWN, ModelRejectedError, id="one unreadable"),
     ],
 )
 async def test_when_every_model_fails_each_is_named_with_its_error_and_an_outage_can_be_waited_for(

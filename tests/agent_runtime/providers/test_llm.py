@@ -297,6 +297,8 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     [
         (ConnectionResetError("gone"), ModelUnreachableError),
         (TimeoutError("slow"), ModelUnreachableError),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), ModelUnreachableError),
+        (ValueError(f"the key {KEY} is odd"), ModelRejectedError),
         (llm.ModelError(f"the key {KEY} is odd"), ModelRejectedError),
         (KeyError("choices"), ModelRejectedError),
     ],

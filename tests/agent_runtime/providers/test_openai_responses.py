@@ -4,9 +4,9 @@ import pytest
 from openai.types.responses import ResponseErrorEvent
 
 from agent_runtime.core.errors import ContextOverflowError, ModelRefusedError, ModelRejectedError
+from agent_runtime.providers.faults import AttemptFailedError, ModelService
 from agent_runtime.providers.openai import ResponsesReader
 from agent_runtime.providers.protocol import ReplyParts
-from agent_runtime.providers.retry import AttemptFailedError, ModelService
 
 SERVICE = ModelService(name="OpenAI", model="m", url="https://example.org", key_variable="OPENAI_API_KEY")
 

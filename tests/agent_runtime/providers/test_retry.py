@@ -9,15 +9,15 @@ import pytest
 from agent_runtime.core.errors import ModelOutageError, ModelUnreachableError, SettingsError
 from agent_runtime.core.values import Usage
 from agent_runtime.providers import retry
-from agent_runtime.providers.protocol import ReplyEnd, ReplyFault, ReplyStart, TextChunk
-from agent_runtime.providers.retry import (
+from agent_runtime.providers.faults import (
     AttemptFailedError,
     Failure,
     ModelService,
-    RetryPolicy,
     classify,
     parse_retry_after,
 )
+from agent_runtime.providers.protocol import ReplyEnd, ReplyFault, ReplyStart, TextChunk
+from agent_runtime.providers.retry import RetryPolicy
 from tests.agent_runtime.providers.conversations import Collected, Naps, collect
 
 SERVICE = ModelService(
@@ -62,19 +62,22 @@ async def test_a_service_that_asks_for_a_long_pause_is_not_asked_again() -> None
     [
         pytest.param(["down"] * 3, ModelOutageError, 3, id="down"),
         pytest.param(["broken", "down", "down"], ModelOutageError, 3, id="broke off, then down"),
-        pytest.param(["broken"] * 3, ModelUnreachableError, 3, id="breaks off every time"),
-        pytest.param(["stalled", "stalled"], ModelUnreachableError, 2, id="silent in its text twice"),
-        pytest.param(["stalled", "down", "stalled"], ModelUnreachableError, 3, id="silent in its text, down, again"),
-        pytest.param(["silent"], ModelUnreachableError, 1, id="silent before its text: it may think still"),
-        pytest.param(["down", "silent"], ModelUnreachableError, 2, id="down, then silent"),
+        pytest.param(["broken"] * 3, ModelOutageError, 2, id="breaks off every time"),
+        pytest.param(["stalled", "stalled"], ModelOutageError, 2, id="silent in its text twice"),
+        pytest.param(["stalled", "down", "stalled"], ModelOutageError, 3, id="silent in its text, down, again"),
+        pytest.param(["silent"], ModelOutageError, 1, id="silent before its text: it may think still"),
+        pytest.param(["down", "silent"], ModelOutageError, 2, id="down, then silent"),
+        pytest.param(["unreadable"] * 3, ModelUnreachableError, 3, id="unreadable every time"),
+        pytest.param(["unreadable", "down", "down"], ModelOutageError, 3, id="unreadable, then down"),
     ],
 )
-async def test_billed_failures_are_retried_few_times_and_differ_from_an_outage(
+async def test_billed_failures_are_retried_few_times_and_unreadable_replies_are_no_outage(
     faults: list[str], kind: type[Exception], asked: int
 ) -> None:
     left = iter(faults)
     made = {
         "down": AttemptFailedError("HTTP 503"),
+        "unreadable": AttemptFailedError("an odd event", unreadable=True),
         "broken": AttemptFailedError("it broke", billed=True),
         "silent": AttemptFailedError("no answer in time", silent=True),
         "stalled": AttemptFailedError("no answer in time", silent=True),
@@ -90,7 +93,7 @@ async def test_billed_failures_are_retried_few_times_and_differ_from_an_outage(
         await collect(Naps().retry().run(attempt, SERVICE), reply)
     assert type(caught.value) is kind
     told = reply.faults
-    assert [fault.billed for fault in told] == [each != "down" for each in faults]
+    assert [fault.billed for fault in told] == [each in {"broken", "silent", "stalled"} for each in faults[:asked]]
     assert len(told) == asked
     assert told[-1].wait is None
 
@@ -130,11 +133,23 @@ def test_retry_after_is_read_as_seconds_or_date(headers: dict[str, str], seconds
     assert parse_retry_after(headers, now=NOON) == seconds
 
 
-def test_an_address_is_shown_without_credentials_and_query() -> None:
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://10.1.2.3:4000/v1",
+        "10.1.2.3",
+        "[fd00::1]:443",
+        "localhost:8000",
+        "http://gate.models.svc.cluster.local/v1",
+        "example.org",
+    ],
+)
+def test_internal_addresses_are_for_the_log_only(address: str) -> None:
     assert SERVICE.address == "https://example.org:8443/v1"
-    text = str(classify(Failure(status=404), SERVICE))
-    assert "https://example.org:8443/v1" in text
-    assert "secret" not in text
+    for status in (400, 404, 500):
+        text = str(classify(Failure(status=status, message=f"Cannot connect to {address}: refused"), SERVICE))
+        assert "Cannot connect to [address]" in text
+        assert address not in text
 
 
 def test_long_words_of_a_service_are_cut() -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,8 +41,9 @@ from agent_runtime import (
 from agent_runtime.agent.agent import ClockAndRandom
 from agent_runtime.context.transcript import estimate
 from agent_runtime.providers.protocol import Chunk, ReplyFault, ReplyStart, Request, TextChunk
-from agent_runtime.run.run import PatientProvider
+from agent_runtime.run.run import MAX_BILLED, MAX_SILENT, PatientProvider
 from agent_runtime.run.state import RunClock, RunState
+from tests.agent_runtime.providers.answers import DEFINITE, OUTAGES
 from tests.agent_runtime.providers.conversations import WIRES, Naps, collect, conversation, provider_on
 from tests.model_server import Breaks, Fails, ModelServer, Received, Reply, Wire
 
@@ -119,6 +121,39 @@ async def test_an_outage_of_minutes_is_waited_for_and_costs_no_step(world: World
     assert pauses == world.naps.seconds
     assert max(pauses) <= 60
     assert not world.events_of(ReplyBroken), "what was never begun costs nothing"
+
+
+@pytest.mark.parametrize(("answer", "wire"), [*zip(OUTAGES, cycle(WIRES), strict=False)])
+async def test_every_kind_of_outage_of_five_minutes_is_survived(world: World, answer: str, wire: Wire) -> None:
+    left, stalls = [WRITES, DONE], list[Received]()
+    world.silence = 0.1  # real seconds, which stand for the five minutes of the default
+    world.limits = RunLimits(outage_seconds=900.0)
+
+    def reply(received: Received) -> Reply:
+        if len(left) == 2 or world.clock + 300 * len(stalls) >= 300:
+            return left.pop(0)
+        stalls.extend([received] if "stalls" in answer else [])
+        return OUTAGES[answer]
+
+    async with ModelServer(replies=reply) as server, world.on(server, wire) as runtime:
+        outcome = await runtime.run("Write it.")
+    assert (outcome.status, outcome.steps) == (Status.FINISHED, 2), outcome.reason
+    assert len(world.events_of(ReplyBroken)) <= MAX_BILLED
+
+
+@pytest.mark.parametrize("answer", ["a connection that breaks in the text", "a stream that stalls in the text"])
+async def test_replies_that_break_off_are_requested_a_few_times_and_then_the_run_is_parked(
+    world: World, answer: str
+) -> None:
+    world.silence, world.limits = 0.1, RunLimits(outage_seconds=100_000.0)
+    left: list[Reply] = [WRITES]
+    async with ModelServer(replies=lambda _: left.pop() if left else OUTAGES[answer]) as server:
+        async with world.on(server, "anthropic") as runtime:
+            assert (await runtime.run("Write it.")).status is Status.MODEL_UNAVAILABLE
+        assert len(server.requests) == 1 + (MAX_SILENT if "stalls" in answer else MAX_BILLED)
+        left.append(DONE)
+        async with world.on(server, "anthropic") as runtime:
+            assert (await runtime.resume()).status is Status.FINISHED
 
 
 async def test_a_longer_outage_leaves_the_run_where_it_was_for_another_process(world: World) -> None:
@@ -234,9 +269,9 @@ async def test_an_outage_costs_no_summary(world: World, patience: float, legs: i
     assert [event.text for event in world.events if isinstance(event, Summarised)] == [summary]
 
 
-@pytest.mark.parametrize("fault", [Fails(401, "authentication_error"), Fails(429, "insufficient_quota")])
-async def test_errors_that_waiting_cannot_fix_are_not_waited_for(world: World, fault: Fails) -> None:
-    async with ModelServer(replies=[fault]) as server, world.on(server, "chat") as runtime:
+@pytest.mark.parametrize("answer", [name for name, (_, error) in DEFINITE.items() if "Overflow" not in error])
+async def test_errors_that_waiting_cannot_fix_are_not_waited_for(world: World, answer: str) -> None:
+    async with ModelServer(replies=[DEFINITE[answer][0]]) as server, world.on(server, "chat") as runtime:
         assert (await runtime.run("Write it.")).status is Status.FAILED
     assert world.naps.seconds == []
 
@@ -277,12 +312,14 @@ async def test_a_reply_that_a_stop_cuts_off_counts_as_charged(world: World) -> N
 
 
 @pytest.mark.parametrize("down", [0, 3])
-async def test_a_service_that_takes_requests_and_says_nothing_is_sent_the_same_twice(world: World, down: int) -> None:
+async def test_a_service_that_takes_requests_and_says_nothing_is_sent_the_same_twice_before_the_run_is_parked(
+    world: World, down: int
+) -> None:
     world.silence = 0.2
     faults: list[Reply] = [Breaks("silence"), *[DOWN] * down, Breaks("silence")]
     async with ModelServer(replies=[*faults, DONE]) as server, world.on(server, "anthropic") as runtime:
         outcome = await runtime.run("Write it.")
-    assert outcome.status is Status.FAILED
+    assert outcome.status is Status.MODEL_UNAVAILABLE
     assert outcome.usage.total_tokens > 0
     assert len(server.requests) == len(faults)
 
