@@ -21,6 +21,7 @@ import hypothesis
 import pytest
 from aiohttp.web_app import _cached_build_middleware
 from dbos._sys_db_sqlite import SQLiteSystemDatabase
+from execnet.xspec import XSpec
 from sqlalchemy import Compiled, Dialect, Engine
 
 from agent_runtime.run import toolbox
@@ -28,7 +29,7 @@ from bot.publishing.redact import Redactor
 from bot.queue import store
 from bot.server import build
 from localhub import LocalHub
-from tests import forked, programs
+from tests import forked, forked_workers, programs
 from tests.contracts.validator import Contract
 
 ROOT = Path(__file__).parent.parent
@@ -59,6 +60,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
         gc.set_threshold(20_000, 10, 10)
         gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list[XSpec]) -> None:
+    forked_workers.fork_workers(config, specs)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
