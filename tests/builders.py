@@ -13,6 +13,7 @@ from agent_runtime import RunLimits, Task
 from bot.domain.access import Bounds, Tally
 from bot.domain.commands import Command, Fix
 from bot.domain.job import Actor, Job, Origin, Repo, Thread
+from bot.github.types import Annotation, CheckFacts, CommentFacts, ReviewCommentFacts, ReviewFacts
 from bot.permissions.levels import AccessRequest, ThreadState
 from bot.permissions.repo_config import RepoConfig
 from bot.prompt.brief import Material, brief_for
@@ -60,6 +61,39 @@ def thread_facts(**changes: Any) -> ThreadState:  # noqa: ANN401 - whatever Thre
         "author_id": 3,
     }
     return ThreadState(**{**usual, **changes})
+
+
+def a_comment(
+    comment_id: int = 1,
+    body: str = "Words.",
+    *,
+    author: str = "eve",
+    author_id: int = 5,
+    at: str = "",
+    edited: str = "",
+) -> CommentFacts:
+    by = Actor(id=author_id, login=author)
+    return CommentFacts(id=comment_id, author=by, body=body, created_at=at, updated_at=edited or at, html_url="")
+
+
+def on_lines(
+    comment: CommentFacts, path: str = "a.py", *, root: int = 0, line: int | None = None, hunk: str = ""
+) -> ReviewCommentFacts:
+    """The comment on lines of a pull request; without `root` it begins a thread."""
+    return ReviewCommentFacts(**dict(comment), root=root or comment.id, path=path, line=line, hunk=hunk)
+
+
+def in_a_review(comment: CommentFacts, *, state: str = "COMMENTED", commit_sha: str = "") -> ReviewFacts:
+    """The comment as the body of a review."""
+    return ReviewFacts(**dict(comment), state=state, commit_sha=commit_sha)
+
+
+def a_failed_check(name: str = "test", **changes: Any) -> CheckFacts:  # noqa: ANN401 - whatever CheckFacts takes
+    return CheckFacts(**{"id": 1, "name": name, "conclusion": "failure", **changes})
+
+
+def an_annotation(message: str, path: str = ".github", line: int = 1) -> Annotation:
+    return Annotation(path=path, start_line=line, end_line=line, level="failure", message=message)
 
 
 def a_request_for(job: Job, **changes: Any) -> AccessRequest:  # noqa: ANN401 - whatever AccessRequest takes

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 from bot.domain.job import Job
 from bot.github.client import GitHub
-from bot.github.types import CommentFacts, RepoFacts, ReviewCommentFacts, RunFacts, Snapshot
+from bot.github.types import RepoFacts, RunFacts, Snapshot
 from bot.jobs.access import AccessChecks, PhaseReader, ThreadSnapshot
 from bot.jobs.context import JobContext, JobServices
 from bot.queue.memory import InMemoryEngine
@@ -39,20 +39,6 @@ RED_RUN = RunFacts(
     html_url=f"{REPO.html_url}/actions/runs/501",
 )
 """A run of a workflow that failed on the branch of a pull request."""
-
-
-def on_a_line(comment: CommentFacts, commit_sha: str = "") -> ReviewCommentFacts:
-    """A comment that begins a thread on a line of a pull request."""
-    return ReviewCommentFacts(
-        comment=comment,
-        root=comment.id,
-        path="a.py",
-        line=1,
-        start_line=None,
-        side="RIGHT",
-        hunk="@@",
-        commit_sha=commit_sha,
-    )
 
 
 def context_of(

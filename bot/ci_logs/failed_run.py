@@ -9,34 +9,22 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remark:
-    path: str
-    line: int
-    message: str
+from bot.github.types import Annotation, JobFacts, RunFacts, StepFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """A step of a job, with its definition in the workflow's file.
+class StepDefinition:
+    """The definition of a step in the workflow's file.
 
     Attributes:
         run: with matrix values filled in; empty if undefined or not found.
     """
 
-    number: int
-    name: str
-    conclusion: str
     run: str = ""
     shell: str = ""
     working_directory: str = ""
     uses: str = ""
     inputs: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def failed(self) -> bool:
-        return self.conclusion in {"failure", "timed_out", "cancelled"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,44 +32,33 @@ class FailedJob:
     """A failed job of a workflow run.
 
     Attributes:
+        definitions: of its steps, by number.
         environment: of the failed step; secrets only by name, `${{ secrets.NAME }}`.
         excerpt: the first failures in its log, or the log's end; plain and redacted.
     """
 
-    id: int
-    name: str
-    conclusion: str
-    url: str = ""
-    steps: tuple[Step, ...] = ()
-    runs_on: tuple[str, ...] = ()
+    facts: JobFacts
+    definitions: Mapping[int, StepDefinition] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     services: Mapping[str, str] = field(default_factory=dict)
     container: str = ""
     excerpt: str = ""
     more: int = 0
     no_log: str = ""
-    annotations: tuple[Remark, ...] = ()
+    annotations: tuple[Annotation, ...] = ()
 
     @property
-    def failed_steps(self) -> tuple[Step, ...]:
-        return tuple(step for step in self.steps if step.failed)
+    def steps(self) -> tuple[tuple[StepFacts, StepDefinition], ...]:
+        return tuple((step, self.definitions.get(step.number, StepDefinition())) for step in self.facts.steps)
 
     @property
     def commands(self) -> tuple[str, ...]:
-        return tuple(step.run for step in self.failed_steps if step.run)
+        return tuple(definition.run for step, definition in self.steps if step.failed and definition.run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedRun:
-    id: int
-    attempt: int = 1
-    name: str
-    path: str = ""
-    event: str = ""
-    conclusion: str = ""
-    url: str
-    head_sha: str
-    head_branch: str = ""
+    facts: RunFacts
     jobs: tuple[FailedJob, ...]
     unread: int = 0
     green_sha: str = ""
@@ -213,7 +190,7 @@ def _skip_flaky(facts: FailureFacts) -> Skip | None:
 def _skip_red_base(facts: FailureFacts) -> Skip | None:
     if facts.red_on_base is None:
         return None
-    names = [job.name for job in facts.jobs]
+    names = [job.facts.name for job in facts.jobs]
     if names and facts.red_on_base and not set(names) <= set(facts.red_on_base):
         return None
     which = f"the same jobs fail on `{facts.base}`" if names and facts.red_on_base else f"it fails on `{facts.base}`"
@@ -250,24 +227,24 @@ def infrastructure_cause(jobs: Sequence[FailedJob], conclusion: str = "failure")
 
 def _unrelated_cause(job: FailedJob) -> str:
     losses = [found for remark in job.annotations if (found := _LOST.search(remark.message))]
-    failed = [step for step in job.steps if step.conclusion == "failure"]
-    if not all(_is_preparation(step, job) for step in failed):
+    failed = [step for step in job.facts.steps if step.conclusion == "failure"]
+    if not all(_is_preparation(step, job.facts) for step in failed):
         # The project's own step failed; a runner that was lost in the middle of it left its word.
         return next((_LOST_WORDS["runner"] for found in losses if found.lastgroup == "runner"), "")
     if losses:
         return _LOST_WORDS[losses[0].lastgroup or "runner"]
     when = "after the tests" if failed and failed[0].name.startswith("Post ") else "before any test"
-    return f"the step `{failed[0].name}` failed {when}" if failed else _early_end(job)
+    return f"the step `{failed[0].name}` failed {when}" if failed else _early_end(job.facts)
 
 
-def _is_preparation(step: Step, job: FailedJob) -> bool:
+def _is_preparation(step: StepFacts, job: JobFacts) -> bool:
     when, _, name = step.name.partition(" ")
     if when in {"Pre", "Post"}:
         return any(other.name == name for other in job.steps)
     return bool(_PREPARES.match(step.name))
 
 
-def _early_end(job: FailedJob) -> str:
+def _early_end(job: JobFacts) -> str:
     """Return why a job ended without a failed step; empty if a test may have hung."""
     if job.conclusion == "cancelled":
         return f"the job `{job.name}` was cancelled"

@@ -17,9 +17,10 @@ from urllib.parse import parse_qs, quote, urlsplit
 from jwt.exceptions import InvalidKeyError
 from pydantic import AliasChoices, AliasPath, BeforeValidator, Field
 
+from bot.domain.job import Actor
 from bot.github.auth import AppIdentity, InstallationAuth
 from bot.github.connection import PAGE, GitHubConnection
-from bot.github.types import Account, Answer, Facts, GitHubError, Text, parse, unreadable_answer
+from bot.github.types import Answer, Facts, GitHubError, Text, parse, unreadable_answer
 
 CALLBACK_PATH = "/dashboard/github/back"
 """Path of the App's callback URL."""
@@ -284,7 +285,7 @@ class OAuthClient:
 
     async def login(self, token: str) -> str:
         async with GitHubConnection(token, self.api_url, ca_file=self.ca_file) as connection:
-            return (await connection.read(Account, "read the account that signs in", "/user")).login
+            return (await connection.read(Actor, "read the account that signs in", "/user")).login
 
     async def repositories(self, token: str) -> frozenset[int] | None:
         """Return the ids of repositories accessible to user and App; None for an expired token."""

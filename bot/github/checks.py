@@ -60,18 +60,17 @@ class Checks:
         checks = self.connection.entries(types.CheckFacts, action, path, query, within="check_runs")
         return tuple([check async for check in checks if check.external_id.rpartition(":")[0] == job])
 
-    async def list_failing(self, repo: str, sha: str) -> tuple[types.FailedCheck, ...]:
+    async def list_failing(self, repo: str, sha: str) -> tuple[types.CheckFacts, ...]:
         """Return failed check runs of other Apps with first annotations, and failed statuses if permitted."""
         ours, commit = (await self.accounts.me()).app_id, f"/repos/{repo}/commits/{sha}"
         action = f"read the checks of {sha[:10]} of {repo}"
-        red: list[types.FailedCheck] = []
-        async for entry in self.connection.entries(
-            dict[str, Any], action, f"{commit}/check-runs", {"filter": "latest"}, within="check_runs"
-        ):
-            check = types.parse(types.CheckFacts, action, entry)
-            if (ours is None or check.app_id != ours) and entry.get("conclusion") in FAILED and len(red) < _MAX_FAILED:
-                annotations = await self.annotations(repo, check.id, _ANNOTATIONS_READ) if check.annotations else ()
-                red.append(types.parse(types.FailedCheck, action, entry | {"annotations": annotations}))
+        red: list[types.CheckFacts] = []
+        path, query = f"{commit}/check-runs", {"filter": "latest"}
+        async for check in self.connection.entries(types.CheckFacts, action, path, query, within="check_runs"):
+            if (ours is None or check.app_id != ours) and check.conclusion in FAILED and len(red) < _MAX_FAILED:
+                count = check.annotations_count
+                annotations = await self.annotations(repo, check.id, _ANNOTATIONS_READ) if count else ()
+                red.append(check.model_copy(update={"annotations": annotations}))
         try:
             action = f"read the statuses of {sha[:10]} of {repo}"
             path = f"{commit}/status"
@@ -108,7 +107,7 @@ class Checks:
     async def _annotate(self, repo: str, check: types.CheckFacts, draft: types.CheckDraft) -> types.CheckFacts:
         path = f"/repos/{repo}/check-runs/{check.id}"
         output = self._check_body(draft)["output"]
-        for start in range(check.annotations, len(draft.annotations), ANNOTATIONS_A_REQUEST):
+        for start in range(check.annotations_count, len(draft.annotations), ANNOTATIONS_A_REQUEST):
             batch = [
                 self._annotation(annotation) for annotation in draft.annotations[start : start + ANNOTATIONS_A_REQUEST]
             ]

@@ -54,7 +54,7 @@ class Threads:
         action, path = f"look for our issues in {repo}", f"/repos/{repo}/issues"
         query = {"creator": author.login, "state": "open", "direction": "asc"}
         async for issue in self.connection.entries(types.ThreadFacts, action, path, query):
-            if issue.kind == "issue" and issue.author_id == author.id and mark in issue.body:
+            if issue.kind == "issue" and issue.author.id == author.id and mark in issue.body:
                 return issue.number
         return None
 
@@ -117,11 +117,11 @@ class Comments:
         """Return an author's comments that contain `marker`, oldest first."""
         action = f"read the comments of {repo}#{target.number}"
         if target.kind == "thread":
-            comments = await self.list_for_thread(repo, target.number)
+            comments: tuple[types.CommentFacts, ...] = await self.list_for_thread(repo, target.number)
         else:
             lines = self.connection.entries(types.ReviewCommentFacts, action, _thread_path(repo, target))
-            comments = tuple([comment.comment async for comment in lines if comment.root == target.root])
-        return tuple(comment for comment in comments if comment.author_id == author_id and marker in comment.body)
+            comments = tuple([comment async for comment in lines if comment.root == target.root])
+        return tuple(comment for comment in comments if comment.author.id == author_id and marker in comment.body)
 
     async def list_for_thread(self, repo: str, number: int) -> tuple[types.CommentFacts, ...]:
         """Return a thread's comments, oldest first."""
@@ -171,7 +171,7 @@ class Pulls:
         path, query = f"/repos/{repo}/pulls", {"state": "open", "base": base}
         action = f"read the pull requests of {repo}"
         async for pull in self.connection.entries(types.PullFacts, action, path, query):
-            if pull.author_id == author_id and not pull.from_fork and pull.head_ref.startswith(prefix):
+            if pull.author.id == author_id and not pull.from_fork and pull.head_ref.startswith(prefix):
                 return pull.html_url
         return ""
 

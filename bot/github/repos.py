@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, cast, get_args
 from urllib.parse import quote
@@ -15,6 +15,7 @@ from urllib.parse import quote
 from pydantic import AliasPath, Field, RootModel
 
 from bot.domain.access import Role
+from bot.domain.job import Actor
 from bot.git.change import Change
 from bot.github import graphql, types
 from bot.github.connection import GitHubConnection
@@ -287,11 +288,11 @@ class Accounts:
                 return app.identity
         action, path = f"read the account {login}", f"/users/{quote(login, safe='')}"
         account = await self.connection.read(types.BotIdentity, action, path)
-        app.identity = account.model_copy(update={"app_id": app_id})
+        app.identity = replace(account, app_id=app_id)
         return app.identity
 
-    async def get(self, account_id: int) -> types.Account | None:
-        return await self.connection.find(types.Account, f"read account {account_id}", f"/user/{account_id}")
+    async def get(self, account_id: int) -> Actor | None:
+        return await self.connection.find(Actor, f"read account {account_id}", f"/user/{account_id}")
 
     async def get_role(self, repo: str, account_id: int, login: str) -> Role:
         """Return a user's role; the id decides, as logins can change hands.

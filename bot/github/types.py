@@ -22,10 +22,10 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 
 from bot.domain.errors import BotError
+from bot.domain.job import Actor
 
 CheckStatus = Literal["queued", "in_progress", "completed"]
 Conclusion = Literal["success", "failure", "neutral", "cancelled", "action_required", "timed_out", "skipped"]
@@ -66,6 +66,12 @@ def _level(value: object) -> object:
     return value if value in get_args(Level) else "failure"
 
 
+def _user(value: object) -> object:
+    if isinstance(value, dict):
+        return {"id": value.get("id") or 0, "login": value.get("login", "ghost")}
+    return value or Actor(id=0, login="ghost")
+
+
 def _names(value: object) -> object:
     entries = value if isinstance(value, list | tuple) else ()
     return tuple(label.get("name", "") if isinstance(label, dict) else label for label in entries if label)
@@ -97,10 +103,11 @@ class Facts(BaseModel):
 
 
 class Authored(Facts):
-    """An object with an author; `ghost` and 0 for a deleted account."""
+    """An object with an author; a deleted account has the login `ghost` and the id 0."""
 
-    author: str = Field(default="ghost", validation_alias=AliasPath("user", "login"))
-    author_id: Number = Field(default=0, validation_alias=AliasPath("user", "id"))
+    author: Annotated[Actor, BeforeValidator(_user)] = Field(
+        default=None, validate_default=True, validation_alias="user"
+    )
 
 
 class RepoFacts(Facts):
@@ -137,21 +144,16 @@ class CommitFacts(Facts):
         )
 
 
-class Account(Facts):
-    id: int
-    login: str
-    kind: str = Field(default="User", validation_alias="type")
-
-
-class BotIdentity(Facts):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BotIdentity(Actor):
     """The bot's account; `app_id` is None with a plain token."""
 
-    id: int
-    login: str
     app_id: int | None = None
 
 
 class ThreadFacts(Authored):
+    """An issue or pull request, as the API of issues has both."""
+
     kind: Annotated[Literal["issue", "pull"], BeforeValidator(_kind)] = Field(
         default="issue", validation_alias=AliasChoices("__typename", "pull_request")
     )
@@ -164,14 +166,12 @@ class ThreadFacts(Authored):
     html_url: str
 
 
-class PullFacts(Authored):
+class PullFacts(ThreadFacts):
     """A pull request; `head_repo` and `head_repo_id` are None for a deleted fork."""
 
-    number: int
-    state: State = Field(validation_alias=AliasChoices("state", "pullState"))
+    kind: Literal["issue", "pull"] = "pull"
     merged: bool = False
     draft: bool = False
-    locked: bool = False
     head_ref: str = Field(validation_alias=AliasPath("head", "ref"))
     head_sha: str = Field(validation_alias=AliasPath("head", "sha"))
     head_repo: str | None = Field(
@@ -184,8 +184,6 @@ class PullFacts(Authored):
     base_ref: str = Field(validation_alias=AliasPath("base", "ref"))
     base_sha: str = Field(validation_alias=AliasPath("base", "sha"))
     from_fork: bool = Field(validation_alias=AliasPath("base", "repo", "id"))
-    html_url: str
-    body: Text = ""
 
     @field_validator("from_fork", mode="before")
     @classmethod
@@ -242,51 +240,31 @@ class CommentFacts(Authored):
     html_url: str
 
 
-class ReviewFacts(Authored):
-    """A review; `submitted_at` is empty while pending. GitHub does not report edits."""
+class ReviewFacts(CommentFacts):
+    """A review; `created_at` is empty while pending. GitHub does not report edits."""
 
-    id: int
-    body: Text = ""
+    created_at: Text = Field(default="", validation_alias="submitted_at")
     state: str
-    submitted_at: Text = ""
     commit_sha: Text = Field(default="", validation_alias="commit_id")
-    html_url: str
 
 
-class ReviewCommentFacts(Facts):
+class ReviewCommentFacts(CommentFacts):
     """A comment on lines of a pull request.
 
     Attributes:
-        line: None for a comment on the file, or outdated.
-        start_line: None for one line.
+        root: id of the thread's first comment.
+        line: the last line; None for a comment on the file, or outdated.
     """
 
-    comment: CommentFacts
-    root: int
+    root: int = Field(default=0, validate_default=True, validation_alias="in_reply_to_id")
     path: str
     line: int | None = None
-    start_line: int | None = None
-    side: Side = "RIGHT"
     hunk: Text = Field(default="", validation_alias="diff_hunk")
-    commit_sha: Text = Field(default="", validation_alias="commit_id")
 
-    @model_validator(mode="before")
+    @field_validator("root", mode="before")
     @classmethod
-    def _split(cls, data: object) -> object:
-        if not isinstance(data, dict) or "comment" in data:
-            return data
-        side = {"side": data.get("side") or "RIGHT"}
-        return data | side | {"comment": data, "root": data.get("in_reply_to_id") or data.get("id")}
-
-
-class CheckFacts(Facts):
-    """A check run; `annotations` is their number."""
-
-    id: int
-    html_url: Text = ""
-    annotations: Number = Field(default=0, validation_alias=AliasPath("output", "annotations_count"))
-    external_id: Text = ""
-    app_id: int | None = Field(default=None, validation_alias=AliasPath("app", "id"))
+    def _first_id(cls, value: object, info: ValidationInfo) -> object:
+        return value or info.data.get("id")
 
 
 class Annotation(Facts):
@@ -298,18 +276,28 @@ class Annotation(Facts):
     title: Text = ""
 
 
-class FailedCheck(Facts):
+class CheckFacts(Facts):
+    """A check run or commit status; `conclusion` is empty while it runs.
+
+    Attributes:
+        annotations: the first ones, if requested.
+    """
+
+    id: int
     name: str = Field(validation_alias=AliasChoices("name", "context"))
-    conclusion: str = Field(validation_alias=AliasChoices("conclusion", "state"))
+    conclusion: Text = Field(default="", validation_alias=AliasChoices("conclusion", "state"))
     summary: Annotated[str, BeforeValidator(_output)] = Field(
         default="", validation_alias=AliasChoices("output", "description")
     )
-    annotations: tuple[Annotation, ...] = ()
     html_url: Text = Field(default="", validation_alias=AliasChoices("html_url", "target_url"))
+    annotations_count: Number = Field(default=0, validation_alias=AliasPath("output", "annotations_count"))
+    annotations: tuple[Annotation, ...] = ()
+    external_id: Text = ""
+    app_id: int | None = Field(default=None, validation_alias=AliasPath("app", "id"))
 
 
 class CommitStatuses(Facts):
-    statuses: tuple[FailedCheck, ...] = ()
+    statuses: tuple[CheckFacts, ...] = ()
 
 
 class RunFacts(Facts):
@@ -338,6 +326,10 @@ class StepFacts(Facts):
     conclusion: Text = ""
     started_at: Text = ""
     completed_at: Text = ""
+
+    @property
+    def failed(self) -> bool:
+        return self.conclusion in {"failure", "timed_out", "cancelled"}
 
 
 class JobFacts(Facts):

@@ -18,8 +18,8 @@ from bot.github.client import GitHub
 from bot.github.types import (
     Annotation,
     BotIdentity,
+    CheckFacts,
     CommentFacts,
-    FailedCheck,
     JobFacts,
     PullLink,
     RepoFacts,
@@ -137,7 +137,7 @@ def fetch_snapshot(job: Job, access: AccessCheck) -> ThreadSnapshot:
             locked=thread is not None and thread.locked,
             archived=repo.archived,
             private=repo.private,
-            author_id=thread.author_id if thread is not None else None,
+            author_id=thread.author.id if thread is not None else None,
         ),
     )
 
@@ -192,7 +192,7 @@ class PhaseReader:
     async def reviews(self, repo: str, number: int) -> tuple[ReviewFacts, ...]:
         return await self._cached(("reviews", repo, number), lambda: self._github.reviews.list_for_pull(repo, number))
 
-    async def failing_checks(self, repo: str, sha: str) -> tuple[FailedCheck, ...]:
+    async def failing_checks(self, repo: str, sha: str) -> tuple[CheckFacts, ...]:
         return await self._cached(("checks", repo, sha), lambda: self._github.checks.list_failing(repo, sha))
 
     async def annotations(self, repo: str, check_id: int) -> tuple[Annotation, ...]:

@@ -183,7 +183,7 @@ async def add_pull(context: JobContext, snapshot: ThreadSnapshot, delivered: Sen
 
 
 async def _is_own(context: JobContext, snapshot: ThreadSnapshot, pull: PullFacts) -> bool:
-    is_author = pull.author_id == (await context.github.accounts.me()).id and context.services.is_own(pull, context.job)
+    is_author = pull.author.id == (await context.github.accounts.me()).id and context.services.is_own(pull, context.job)
     is_open = pull.state == "open" and pull.head_repo_id == snapshot.repo.id
     return is_author and is_open and pull.head_ref.startswith(_prefix(context))
 

@@ -17,7 +17,6 @@ from bot.github.types import Annotation, GitHubError
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import resume_base
 from bot.jobs.context import Ending, JobContext, ShortReply
-from bot.jobs.material import remark_of, step_of
 from bot.jobs.repo_settings import cached_default_settings
 from bot.jobs.status import JobCheckRun, StatusReporter, read_hint
 from bot.publishing.markdown import code, escape_markdown, one_line
@@ -52,7 +51,7 @@ async def review_skip_reason(context: JobContext, snapshot: ThreadSnapshot) -> s
         return "It has a newer commit; that push has its own run."
     me = (await context.github.accounts.me()).id
     reviews = await snapshot.reader.reviews(snapshot.repo.full_name, context.job.thread.number)
-    reviewed = any(entry.author_id == me and entry.commit_sha == head and has_marker(entry.body) for entry in reviews)
+    reviewed = any(entry.author.id == me and entry.commit_sha == head and has_marker(entry.body) for entry in reviews)
     return "This commit has already been reviewed." if reviewed else ""
 
 
@@ -101,7 +100,7 @@ async def ci_skip_ending(context: JobContext, snapshot: ThreadSnapshot) -> Endin
         text, allowed = context.services.rename_settings_to_inputs(skip.reason), context.services.allowed(job)
         excerpt = escape_markdown(text, allowed, limit=COMPLETION_LIMIT)
         is_new = not any(
-            entry.author_id == me and context.github.redact_text(excerpt) in entry.body for entry in comments
+            entry.author.id == me and context.github.redact_text(excerpt) in entry.body for entry in comments
         )
     else:
         cause = f"ci {job.head_sha} {skip.cause}"
@@ -135,7 +134,7 @@ async def _request_facts(context: JobContext, snapshot: ThreadSnapshot, facts: F
     if of_fork and not context.services.is_long_running:
         me, key = (await context.github.accounts.me()).id, context.services.marker_key
         number = context.job.thread.number
-        bodies = [entry.body for entry in await snapshot.reader.comments(repo, number) if entry.author_id == me]
+        bodies = [entry.body for entry in await snapshot.reader.comments(repo, number) if entry.author.id == me]
         reports = [signed_job(body, context.job.repo.id, number, key=key, kind="ci") for body in bodies]
         attempts = max(attempts, sum(report is not None for report in reports))
     facts = replace(facts, attempts=attempts, is_from_fork=of_fork)
@@ -179,23 +178,15 @@ async def _failed_jobs(snapshot: ThreadSnapshot, run_id: int) -> tuple[FailedJob
     repo, jobs = snapshot.repo.full_name, []
     failed = [job for job in await snapshot.reader.jobs_of_run(repo, run_id) if job.conclusion in RED]
     for number, job in enumerate(failed):
-        remarks: tuple[Annotation, ...] = ()
+        annotations: tuple[Annotation, ...] = ()
         if number < _MAX_ANNOTATED_JOBS and job.check_id:
             try:
-                remarks = await snapshot.reader.annotations(repo, job.check_id)
+                annotations = await snapshot.reader.annotations(repo, job.check_id)
             except GitHubError as error:
                 if not error.lacks_permission:
                     raise
                 log.warning("%s", error)
-        jobs.append(
-            FailedJob(
-                id=job.id,
-                name=job.name,
-                conclusion=job.conclusion,
-                steps=tuple(map(step_of, job.steps)),
-                annotations=tuple(map(remark_of, remarks[:_MAX_ANNOTATIONS])),
-            )
-        )
+        jobs.append(FailedJob(facts=job, annotations=annotations[:_MAX_ANNOTATIONS]))
     return tuple(jobs)
 
 

@@ -21,7 +21,7 @@ from typing import Any, Self
 from urllib.parse import unquote
 
 from agent_runtime import BoundExceededError, Image, ImageError, Task, run_bounded
-from bot.ci_logs.failed_run import FailedJob, FailedRun, Remark, Step
+from bot.ci_logs.failed_run import FailedJob, FailedRun, StepDefinition
 from bot.ci_logs.log_formats import digest, digest_of_zip
 from bot.ci_logs.workflow import describe_job
 from bot.domain.commands import Fix, Test
@@ -30,16 +30,7 @@ from bot.git.errors import WorkspaceError
 from bot.git.mirror import Source
 from bot.github.client import GitHub
 from bot.github.downloads import LogError, LogGoneError, PictureError, TooLargeError, fetch_picture, save_log
-from bot.github.types import (
-    Annotation,
-    CommentFacts,
-    FailedCheck,
-    GitHubError,
-    JobFacts,
-    ReviewFacts,
-    RunFacts,
-    StepFacts,
-)
+from bot.github.types import Annotation, CheckFacts, GitHubError, JobFacts, RunFacts, StepFacts
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import Assignment
 from bot.jobs.context import JobContext
@@ -49,13 +40,9 @@ from bot.prompt.brief import (
     MAX_PICTURES,
     MAX_TOTAL_BYTES,
     Brief,
-    FailingCheck,
-    LineComment,
     LinkedFile,
     Material,
     Picture,
-    ReviewVerdict,
-    ThreadComment,
     is_fetchable,
     omission_notes,
     signed_address,
@@ -84,33 +71,27 @@ async def gather(context: JobContext, assignment: Assignment) -> Material:
     material = Material(
         language=language,
         approved_plan=plan,
-        checks=tuple(map(_failing_check, red)),
+        checks=red,
         failed=failed,
-        workflow=failed.name if failed is not None else "",
+        workflow=failed.facts.name if failed is not None else "",
         unread=unread,
     )
     if context.job.thread.kind == "branch":
         return material
-    me = (await context.github.accounts.me()).id
-    comments = tuple([_comment(each, me) for each in await reader.comments(repo, number)])
-    material = replace(material, comments=comments, files=await _linked_files(context, assignment))
+    material = replace(
+        material,
+        own_id=(await context.github.accounts.me()).id,
+        comments=await reader.comments(repo, number),
+        files=await _linked_files(context, assignment),
+    )
     if context.job.thread.kind == "issue":
         continues = assignment.snapshot.thread.continues > 0
         diff = await pull_diff(context, assignment, limit=_DIFF_CHARS) if continues else ""
         return replace(material, continues=continues, diff=diff)
     return replace(
         material,
-        line_comments=tuple(
-            [
-                LineComment(
-                    comment=_comment(each.comment, me), root=each.root, path=each.path, line=each.line, hunk=each.hunk
-                )
-                for each in await context.github.reviews.list_line_comments(repo, number)
-            ]
-        ),
-        verdicts=tuple(
-            [ReviewVerdict(comment=_comment(each, me), state=each.state) for each in await reader.reviews(repo, number)]
-        ),
+        line_comments=await context.github.reviews.list_line_comments(repo, number),
+        reviews=await reader.reviews(repo, number),
         diff=await pull_diff(context, assignment, limit=_DIFF_CHARS),
     )
 
@@ -126,7 +107,7 @@ async def pull_diff(context: JobContext, assignment: Assignment, *, limit: int) 
     )
 
 
-async def _failing_checks(context: JobContext, assignment: Assignment) -> tuple[tuple[FailedCheck, ...], str]:
+async def _failing_checks(context: JobContext, assignment: Assignment) -> tuple[tuple[CheckFacts, ...], str]:
     has_pull = context.job.thread.kind == "pull" or assignment.snapshot.thread.continues > 0
     # By a button, work on a branch that failing checks began is done again.
     if not has_pull and context.job.origin.kind not in {"ci", "button"}:
@@ -144,7 +125,7 @@ async def _failing_checks(context: JobContext, assignment: Assignment) -> tuple[
         return (), f"The agent was given no annotations of the failing checks. {read_hint(context, 'checks')}"
 
 
-async def _find_failed_run(context: JobContext, assignment: Assignment, red: Sequence[FailedCheck]) -> FailedRun | None:
+async def _find_failed_run(context: JobContext, assignment: Assignment, red: Sequence[CheckFacts]) -> FailedRun | None:
     snapshot, run_id = assignment.snapshot, context.job.origin.id
     if context.job.origin.kind not in {"ci", "recipe"}:
         run_id = (
@@ -190,30 +171,6 @@ def select_lines(path: str, fragment: str, text: str) -> LinkedFile:
         if first <= last:
             return LinkedFile(place=f"{path} lines {first}-{last}", text="\n".join(lines[first - 1 : last]))
     return LinkedFile(place=path, text=text)
-
-
-def _comment(facts: CommentFacts | ReviewFacts, me: int) -> ThreadComment:
-    if isinstance(facts, ReviewFacts):
-        created = updated = facts.submitted_at
-    else:
-        created, updated = facts.created_at, facts.updated_at
-    return ThreadComment(
-        id=facts.id,
-        author=facts.author,
-        body=facts.body,
-        created_at=created,
-        updated_at=updated,
-        is_own=facts.author_id == me,
-    )
-
-
-def _failing_check(red: FailedCheck) -> FailingCheck:
-    return FailingCheck(
-        name=red.name,
-        conclusion=red.conclusion,
-        summary=red.summary,
-        remarks=tuple(map(remark_of, red.annotations)),
-    )
 
 
 MAX_JOBS = 5
@@ -264,15 +221,7 @@ async def fetch_run(context: JobContext, snapshot: ThreadSnapshot, source: Sourc
         reading = _JobReader(context, snapshot, source, run, logs)
         failed = [await reading.read(job) for job in jobs[:MAX_JOBS]]
     return FailedRun(
-        id=run.id,
-        attempt=run.attempt,
-        name=run.name,
-        path=run.path,
-        event=run.event,
-        conclusion=run.conclusion,
-        url=run.html_url,
-        head_sha=run.head_sha,
-        head_branch=run.head_branch,
+        facts=run,
         jobs=tuple(failed),
         unread=max(0, len(jobs) - MAX_JOBS),
         green_sha=green,
@@ -281,7 +230,7 @@ async def fetch_run(context: JobContext, snapshot: ThreadSnapshot, source: Sourc
     )
 
 
-def find_run_id(server_url: str, repo: str, checks: Iterable[FailedCheck]) -> int:
+def find_run_id(server_url: str, repo: str, checks: Iterable[CheckFacts]) -> int:
     """Return the id of the first check's workflow run, from its URL, or 0."""
     page = re.compile(rf"{re.escape(f'{server_url}/{repo}')}/actions/runs/([0-9]{{1,18}})/job/")
     return next((int(match[1]) for check in checks if (match := page.match(check.html_url))), 0)
@@ -297,22 +246,16 @@ class _JobReader:
     async def read(self, job: JobFacts) -> FailedJob:
         excerpt, omitted, no_log = "", 0, ""
         try:
-            moments = [
-                (step.started_at, step.completed_at) for step in job.steps if step.started_at and step_of(step).failed
-            ]
+            moments = [(step.started_at, step.completed_at) for step in job.steps if step.started_at and step.failed]
             excerpt, omitted = await self._logs.excerpt(job, moments)
         except LogError as error:
             log.warning("the log of %s: %s", job.html_url or job.id, error)
             no_log = str(error)
         definition = await self._read_definition(self._run.path, job.name, job.steps)
-        steps = definition.get("steps", {})
+        steps: Mapping[str, Mapping[str, Any]] = definition.get("steps", {})
         return FailedJob(
-            id=job.id,
-            name=job.name,
-            conclusion=job.conclusion,
-            url=job.html_url,
-            steps=tuple(self._step(step, steps.get(str(step.number), {})) for step in job.steps),
-            runs_on=job.labels,
+            facts=job,
+            definitions={int(number): self._step(step) for number, step in steps.items()},
             environment=self._pairs(definition.get("environment", {})),
             services=self._pairs(definition.get("services", {})),
             container=self._redacted(definition.get("container", "")),
@@ -324,7 +267,7 @@ class _JobReader:
 
     async def _read_definition(self, path: str, name: str, steps: Sequence[StepFacts]) -> dict[str, Any]:
         """Find the job in the workflow file, or in a file that it calls."""
-        failed_steps = [(step.number, step.name, step_of(step).failed) for step in steps]
+        failed_steps = [(step.number, step.name, step.failed) for step in steps]
         try:
             for _ in range(_MAX_CALLS):
                 blob = await self._context.services.workspaces.read(
@@ -341,12 +284,11 @@ class _JobReader:
             log.warning("%s was not read: %s", path, error)
         return {}
 
-    def _step(self, step: StepFacts, definition: Mapping[str, Any]) -> Step:
+    def _step(self, definition: Mapping[str, Any]) -> StepDefinition:
         def text(key: str) -> str:
             return self._redacted(str(definition.get(key, "")))
 
-        return replace(
-            step_of(step),
+        return StepDefinition(
             run=text("run"),
             shell=text("shell"),
             working_directory=text("working_directory"),
@@ -357,7 +299,7 @@ class _JobReader:
     def _pairs(self, pairs: Mapping[str, str]) -> dict[str, str]:
         return {name: self._redacted(value) for name, value in pairs.items()}
 
-    async def _annotations(self, job: JobFacts) -> tuple[Remark, ...]:
+    async def _annotations(self, job: JobFacts) -> tuple[Annotation, ...]:
         if not job.check_id:
             return ()
         try:
@@ -368,18 +310,10 @@ class _JobReader:
             log.warning("%s", error)
             return ()
         return tuple(
-            remark_of(annotation.model_copy(update={"message": self._redacted(annotation.message)}))
+            annotation.model_copy(update={"message": self._redacted(annotation.message)})
             for annotation in annotations
             if not annotation.message.startswith(_EXIT_CODE_TEXT)
         )
-
-
-def remark_of(annotation: Annotation) -> Remark:
-    return Remark(path=annotation.path, line=annotation.start_line, message=annotation.message)
-
-
-def step_of(step: StepFacts) -> Step:
-    return Step(number=step.number, name=step.name, conclusion=step.conclusion)
 
 
 EXCERPT_CHARS = 5_000

@@ -84,7 +84,7 @@ async def _handle_label(context: JobContext, command: LabelEvent) -> Ending:
             reason = f"The text has changed since {code(command.label)} was set. Review it, and set the label again."
             silent = not (await check_access(context.github, job, bounds=context.services.bounds)).may_command
             return await context.refuse(Refusal(reason=reason, cause="edited-since-label", silent=silent))
-        words = replace(job.thread, title=thread.title, body=thread.body, author=thread.author)
+        words = replace(job.thread, title=thread.title, body=thread.body, author=thread.author.login)
         event_job = replace(job, thread=words)
         if names.is_start(command.label):
             await context.queue.accept(build_fix(event_job, "label"))

@@ -362,7 +362,7 @@ async def read_review(context: JobContext, assignment: Assignment, outcome: Outc
     earlier = await context.github.reviews.list_line_comments(
         assignment.snapshot.repo.full_name, context.job.thread.number
     )
-    keys = {comment_key(comment.path, comment.comment.body) for comment in earlier if comment.comment.author_id == me}
+    keys = {comment_key(comment.path, comment.body) for comment in earlier if comment.author.id == me}
     return await asyncio.to_thread(
         parse_review,
         outcome.summary or "",

@@ -8,17 +8,18 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal, TypeVar, assert_never, get_args
 from urllib.parse import urlsplit
 
 from agent_runtime import Image, Quote, Task
-from bot.ci_logs.failed_run import FailedJob, FailedRun, Remark, Step
+from bot.ci_logs.failed_run import FailedJob, FailedRun, StepDefinition
 from bot.domain.commands import Ask, BareCommand, Command, Explain, Fix, Plan, Review, Test, Work
 from bot.domain.grammar import parse_command
-from bot.domain.job import InputValue, Job, LineRange, OriginKind
+from bot.domain.job import Job, LineRange, OriginKind
+from bot.github.types import Annotation, CheckFacts, CommentFacts, ReviewCommentFacts, ReviewFacts, StepFacts
 from bot.prompt.sanitize import clean, clean_code, clean_line, clip, image_sources, remove_invisible, visible_images
 
 BUDGET = 60_000
@@ -38,47 +39,6 @@ _MIN_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadComment:
-    """A comment of the thread in its current state."""
-
-    id: int
-    author: str
-    body: str
-    created_at: str = ""
-    updated_at: str = ""
-    is_own: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LineComment:
-    """A comment on lines of a pull request.
-
-    Attributes:
-        line: the last line; None for a whole file or if outdated.
-    """
-
-    comment: ThreadComment
-    root: int
-    path: str
-    line: int | None = None
-    hunk: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewVerdict:
-    comment: ThreadComment
-    state: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailingCheck:
-    name: str
-    conclusion: str
-    summary: str = ""
-    remarks: tuple[Remark, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedFile:
     """A linked file or part of it, e.g. `src/a.py lines 3-9`."""
 
@@ -88,19 +48,21 @@ class LinkedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """The raw texts about a job. Comments and verdicts are oldest first.
+    """The raw texts about a job. Comments and reviews are oldest first.
 
     Attributes:
+        own_id: of the bot's account.
         diff: from the merge base to the head of the pull request.
         continues: whether work on an issue continues in a pull request, which `diff` and `checks` are from.
         unread: which failing checks could not be read, with the remedy, for users.
     """
 
-    comments: tuple[ThreadComment, ...] = ()
-    line_comments: tuple[LineComment, ...] = ()
-    verdicts: tuple[ReviewVerdict, ...] = ()
+    own_id: int | None = None
+    comments: tuple[CommentFacts, ...] = ()
+    line_comments: tuple[ReviewCommentFacts, ...] = ()
+    reviews: tuple[ReviewFacts, ...] = ()
     diff: str = ""
-    checks: tuple[FailingCheck, ...] = ()
+    checks: tuple[CheckFacts, ...] = ()
     files: tuple[LinkedFile, ...] = ()
     workflow: str = ""
     failed: FailedRun | None = None
@@ -113,6 +75,9 @@ class Material:
     def failing(self) -> tuple[str, ...]:
         """Commands of the failed workflow steps."""
         return tuple(command for job in self.failed.jobs for command in job.commands) if self.failed else ()
+
+    def is_own(self, comment: CommentFacts) -> bool:
+        return comment.author.id == self.own_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,11 +101,11 @@ _Kind = Literal["comment", "review_comment", "review"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Statement:
     quote: Quote
-    comment: ThreadComment
+    comment: CommentFacts
     kind: _Kind
 
 
-T = TypeVar("T")
+Comment = TypeVar("Comment", bound=CommentFacts)
 
 
 def brief_for(job: Job, command: Command | None = None, material: Material | None = None) -> Brief:
@@ -167,43 +132,45 @@ def brief_for(job: Job, command: Command | None = None, material: Material | Non
     quotes, notes = fit_quotes(parts, BUDGET)
     notes += [f"{label}: {number}" for label, number in left_out.items()]
     quoted = set(map(_fingerprint, quotes))
-    foreign = [part for part in statements if not part.comment.is_own and _fingerprint(part.quote) in quoted]
+    foreign = [part for part in statements if not material.is_own(part.comment) and _fingerprint(part.quote) in quoted]
     return Brief(goal=goal, quotes=tuple(quotes), notes=tuple(notes), pictures=_pictures(job, command.goal, foreign))
 
 
 def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[QuoteShare], list[_Statement]]:
     """Return the quotes by kind, most important first, with shares of the budget; and the statements."""
     comments = [
-        _statement(comment, "comment", _author(comment))
-        for comment in _select(job, material.comments, lambda comment: comment, "comment", left_out)
+        _statement(comment, "comment", _author(material, comment))
+        for comment in _select(job, material, material.comments, "comment", left_out)
     ]
-    verdicts = [
-        _statement(verdict.comment, "review", f"review by @{_name(verdict.comment.author)}: {_name(verdict.state)}")
-        for verdict in _select(job, material.verdicts, lambda verdict: verdict.comment, "review", left_out)
+    reviews = [
+        _statement(review, "review", f"review by @{_name(review.author.login)}: {_name(review.state)}")
+        for review in _select(job, material, material.reviews, "review", left_out)
     ]
     # Threads in the order of their first comments; the code once a thread.
     by_root: dict[int, list[_Statement]] = {}
-    for line_comment in _select(job, material.line_comments, lambda line: line.comment, "review_comment", left_out):
-        thread = by_root.setdefault(line_comment.root, [])
-        hunk = "" if thread else clean_code(line_comment.hunk, limit=_HUNK_CHARS)
-        comment, line = line_comment.comment, _line_range(None, line_comment.line)
-        source = f"{_author(comment)} on {_name(line_comment.path)}{line}"
+    for comment in _select(job, material, material.line_comments, "review_comment", left_out):
+        thread = by_root.setdefault(comment.root, [])
+        hunk = "" if thread else clean_code(comment.hunk, limit=_HUNK_CHARS)
+        source = f"{_author(material, comment)} on {_name(comment.path)}{_line_range(None, comment.line)}"
         thread.append(_statement(comment, "review_comment", source, above=hunk and f"{hunk}\n\n"))
     threads = [statement for thread in by_root.values() for statement in thread]
     lines, has_description = job.origin.lines, job.thread.title or job.thread.body
     failed = material.failed
     # The check of a failed job adds nothing to the job.
-    jobs = {failed_job.name for failed_job in failed.jobs} if failed is not None else set()
+    jobs = {failed_job.facts.name for failed_job in failed.jobs} if failed is not None else set()
     other_checks = [check for check in material.checks if check.name not in jobs]
     failing = [*(job_quotes(failed) if failed is not None else []), *map(_check, other_checks[:_MAX_CHECKS])]
     diff = clean_code(material.diff, limit=BUDGET)
     plan = clean(material.approved_plan, limit=_BODY_CHARS)
+    files = [
+        Quote(source=f"linked file {_name(file.place)}", text=clean_code(file.text, limit=_FILE_CHARS))
+        for file in material.files
+    ]
+    inputs = [
+        Quote(source=_name(value.source), text=clean(value.text, limit=_BODY_CHARS)) for value in job.origin.values
+    ]
     # A job has commented lines or a workflow's inputs, never both.
-    first = (
-        ("commented lines", 4_000, [_lines(lines)])
-        if lines
-        else ("values of the workflow's inputs", 4_000, [_input_value(value) for value in job.origin.values])
-    )
+    first = ("commented lines", 4_000, [_lines(lines)]) if lines else ("values of the workflow's inputs", 4_000, inputs)
     kinds: tuple[tuple[str, int, Iterable[Quote]], ...] = (
         first,
         (
@@ -218,12 +185,12 @@ def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[Q
         ("diff", 17_000, [Quote(source="the pull request's diff", text=diff)] if material.diff.strip() else []),
         ("changes since the last green run", 0, change_quotes(failed) if failed else []),
         ("comments from the middle of the threads about lines", 5_000, _quotes(threads)),
-        ("reviews from the middle", 2_000, _quotes(verdicts)),
+        ("reviews from the middle", 2_000, _quotes(reviews)),
         ("comments from the middle of the discussion", 5_000, _quotes(comments)),
-        ("linked files", 2_000, map(_file, material.files)),
+        ("linked files", 2_000, files),
     )
     parts = [QuoteShare(label=label, share=share, quotes=tuple(quotes)) for label, share, quotes in kinds]
-    return parts, [*comments, *verdicts, *threads]
+    return parts, [*comments, *reviews, *threads]
 
 
 def _pictures(job: Job, words: str, statements: Iterable[_Statement]) -> tuple[Picture, ...]:
@@ -236,7 +203,7 @@ def _pictures(job: Job, words: str, statements: Iterable[_Statement]) -> tuple[P
     texts = []
     for statement in sorted(statements, key=lambda statement: (statement.comment.created_at, statement.comment.id)):
         comment, kind = statement.comment, statement.kind.replace("review_comment", "line comment")
-        name = f"{kind} {comment.id} by @{_name(comment.author)}"
+        name = f"{kind} {comment.id} by @{_name(comment.author.login)}"
         texts.append(PictureText(kind=statement.kind, id=comment.id, name=name, text=comment.body))
     return choose_pictures(description, texts, command)
 
@@ -250,11 +217,10 @@ def _fingerprint(quote: Quote) -> tuple[str, str]:
 
 
 def _select(
-    job: Job, items: Sequence[T], comment_of: Callable[[T], ThreadComment], kind: OriginKind, left_out: Counter[str]
-) -> list[T]:
+    job: Job, material: Material, comments: Sequence[Comment], kind: OriginKind, left_out: Counter[str]
+) -> list[Comment]:
     earlier = []
-    for item in items:
-        comment = comment_of(item)
+    for comment in comments:
         # Within one kind ids grow with time; timestamps have whole seconds.
         if kind == job.origin.kind:
             if comment.id == job.origin.id:
@@ -264,14 +230,14 @@ def _select(
         else:
             is_later = bool(job.origin.at) and comment.created_at >= job.origin.at
         if is_later:
-            if not comment.is_own:  # such as the answer to this command
+            if not material.is_own(comment):  # such as the answer to this command
                 left_out["comments made after the command"] += 1
         elif job.origin.at and comment.updated_at != comment.created_at and comment.updated_at >= job.origin.at:
             left_out["comments edited after the command was given"] += 1
         else:
-            earlier.append(item)
+            earlier.append(comment)
     # Drop what cannot fit before it is cleaned: cleaning hostile text is slow.
-    sizes = [min(len(comment_of(item).body), _COMMENT_CHARS) + _FRAME_CHARS for item in earlier]
+    sizes = [min(len(comment.body), _COMMENT_CHARS) + _FRAME_CHARS for comment in earlier]
     first = bisect_right(list(accumulate(sizes)), BUDGET // 3)
     last = bisect_right(list(accumulate(reversed(sizes))), BUDGET - BUDGET // 3)
     if (too_many := len(earlier) - first - last) > 0:
@@ -285,10 +251,6 @@ def _lines(lines: LineRange) -> Quote:
     side = "after the change" if lines.side == "RIGHT" else "before the change"
     place = f"{_name(lines.path)}{_line_range(lines.start_line, lines.line)}, {side}, at commit {lines.commit_sha[:10]}"
     return Quote(source="the lines that the request is about", text=f"{place}\n\n{hunk}")
-
-
-def _input_value(value: InputValue) -> Quote:
-    return Quote(source=_name(value.source), text=clean(value.text, limit=_BODY_CHARS))
 
 
 def _line_range(first: int | None, last: int | None) -> str:
@@ -316,24 +278,21 @@ def _thread(job: Job) -> str:
     return f"{kind} #{job.thread.number} by @{_name(job.thread.author)}"
 
 
-def _check(check: FailingCheck) -> Quote:
-    text = "\n".join(filter(None, [clean_code(check.summary, limit=_CHECK_CHARS), *remark_lines(check.remarks)]))
+def _check(check: CheckFacts) -> Quote:
+    lines = annotation_lines(check.annotations)
+    text = "\n".join(filter(None, [clean_code(check.summary, limit=_CHECK_CHARS), *lines]))
     return Quote(
         source=f"failing check {_name(check.name)}: {_name(check.conclusion)}", text=text or "(it says nothing)"
     )
 
 
-def _statement(comment: ThreadComment, kind: _Kind, source: str, *, above: str = "") -> _Statement:
+def _statement(comment: CommentFacts, kind: _Kind, source: str, *, above: str = "") -> _Statement:
     body = clean(comment.body, limit=_COMMENT_CHARS)
     return _Statement(quote=Quote(source=source, text=above + body), comment=comment, kind=kind)
 
 
-def _author(comment: ThreadComment) -> str:
-    return "an earlier comment of yours" if comment.is_own else f"comment by @{_name(comment.author)}"
-
-
-def _file(file: LinkedFile) -> Quote:
-    return Quote(source=f"linked file {_name(file.place)}", text=clean_code(file.text, limit=_FILE_CHARS))
+def _author(material: Material, comment: CommentFacts) -> str:
+    return "an earlier comment of yours" if material.is_own(comment) else f"comment by @{_name(comment.author.login)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -533,22 +492,24 @@ _NAME_CHARS = 200
 _RUN_CHARS = 2_000
 _VALUE_CHARS = 300
 _EXCERPT_CHARS = 6_000
-_REMARK_CHARS = 1_000
+_ANNOTATION_CHARS = 1_000
 _CHANGES_CHARS = 20_000
 _MAX_VALUES = 30
 _MAX_STEPS = 30
-_MAX_REMARKS = 20
+_MAX_ANNOTATIONS = 20
 
 
 def job_quotes(run: FailedRun) -> list[Quote]:
     quotes: list[Quote] = []
     for job in run.jobs:
-        parts = [*map(_step, job.failed_steps), "\n".join(_environment(job)), _log(job)]
-        if remarks := remark_lines(job.annotations):
-            parts.append("\n".join(["Annotations:", *remarks]))
-        source = f"failed job {_name(job.name)} of workflow {_name(run.name)}: {_name(job.conclusion)}"
+        failed_steps = [_step(step, definition) for step, definition in job.steps if step.failed]
+        parts = [*failed_steps, "\n".join(_environment(job)), _log(job)]
+        if lines := annotation_lines(job.annotations):
+            parts.append("\n".join(["Annotations:", *lines]))
+        name, conclusion = _name(job.facts.name), _name(job.facts.conclusion)
+        source = f"failed job {name} of workflow {_name(run.facts.name)}: {conclusion}"
         if not run.is_current:
-            source += f", on commit {_name(run.head_sha[:10])}, which is not HEAD"
+            source += f", on commit {_name(run.facts.head_sha[:10])}, which is not HEAD"
         quotes.append(Quote(source=source, text="\n\n".join(filter(None, parts))))
     if run.unread:
         quotes.append(Quote(source="other failed jobs", text=f"{run.unread} more jobs of this run failed."))
@@ -562,45 +523,47 @@ def change_quotes(run: FailedRun) -> list[Quote]:
     return [Quote(source=source, text=clean_code(run.changes, limit=_CHANGES_CHARS))]
 
 
-def remark_lines(remarks: Sequence[Remark]) -> list[str]:
+def annotation_lines(annotations: Sequence[Annotation]) -> list[str]:
     return [
-        f"{_name(remark.path)}:{remark.line}: {clean_code(remark.message, limit=_REMARK_CHARS)}"
-        for remark in remarks[:_MAX_REMARKS]
+        f"{_name(annotation.path)}:{annotation.start_line}: {clean_code(annotation.message, limit=_ANNOTATION_CHARS)}"
+        for annotation in annotations[:_MAX_ANNOTATIONS]
     ]
 
 
-def _step(step: Step) -> str:
+def _step(step: StepFacts, definition: StepDefinition) -> str:
     title = f"Failed step {step.number}: {_name(step.name)} ({_name(step.conclusion)})"
-    if step.uses:
-        return f"{title}\nuses: {_uses(step)}"
-    if not step.run:
+    if definition.uses:
+        return f"{title}\nuses: {_uses(definition)}"
+    if not definition.run:
         return title
-    details = [f"shell: {_name(step.shell)}"] if step.shell else []
-    details += [f"working-directory: {_name(step.working_directory)}"] if step.working_directory else []
-    return "\n".join([title, *details, "run:", _indent(clean_code(step.run, limit=_RUN_CHARS))])
+    details = [f"shell: {_name(definition.shell)}"] if definition.shell else []
+    if definition.working_directory:
+        details.append(f"working-directory: {_name(definition.working_directory)}")
+    return "\n".join([title, *details, "run:", _indent(clean_code(definition.run, limit=_RUN_CHARS))])
 
 
 def _environment(job: FailedJob) -> Iterator[str]:
-    if other_steps := [_step_summary(step) for step in job.steps if not step.failed and (step.run or step.uses)]:
-        yield "\n".join(["Other steps of the job:", *(f"- {step}" for step in other_steps[:_MAX_STEPS])])
+    others = [definition for step, definition in job.steps if not step.failed and (definition.run or definition.uses)]
+    if others:
+        yield "\n".join(["Other steps of the job:", *(f"- {_summary(step)}" for step in others[:_MAX_STEPS])])
     if job.environment:
         yield f"Environment:\n{_indent(_variables(job.environment))}"
     if job.services:
         yield f"Services:\n{_indent(_variables(job.services))}"
     if job.container:
         yield f"Container: {_name(job.container)}"
-    if job.runs_on:
-        yield f"Runner: {_name(', '.join(job.runs_on))}"
+    if job.facts.labels:
+        yield f"Runner: {_name(', '.join(job.facts.labels))}"
 
 
-def _step_summary(step: Step) -> str:
+def _summary(step: StepDefinition) -> str:
     if step.uses:
         return f"uses {_uses(step)}"
     first, _, rest = clean_code(step.run, limit=_VALUE_CHARS).partition("\n")
     return f"run: {first}{' …' if rest else ''}"
 
 
-def _uses(step: Step) -> str:
+def _uses(step: StepDefinition) -> str:
     inputs = ", ".join(f"{_name(key)}: {_name(value)}" for key, value in list(step.inputs.items())[:_MAX_VALUES])
     return f"{_name(step.uses)} ({inputs})" if inputs else _name(step.uses)
 

@@ -251,7 +251,7 @@ async def publish_review(
 async def _find_review(github: GitHub, target: ReviewTarget) -> ReviewFacts | None:
     me = await github.accounts.me()
     reviews = await github.reviews.list_for_pull(target.repo, target.number)
-    return next((review for review in reviews if review.author_id == me.id and target.marker in review.body), None)
+    return next((review for review in reviews if review.author.id == me.id and target.marker in review.body), None)
 
 
 class Pusher(Protocol):

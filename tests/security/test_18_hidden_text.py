@@ -5,24 +5,16 @@ from __future__ import annotations
 import pytest
 
 from bot.domain.commands import Fix
-from bot.prompt.brief import LineComment, Material, ReviewVerdict, ThreadComment
-from tests.builders import a_job, task_for
+from bot.prompt.brief import Material
+from tests.builders import a_comment, a_job, in_a_review, on_lines, task_for
 from tests.hiding_places import HIDING_PLACES
-
-
-def a_comment(number: int, body: str) -> ThreadComment:
-    return ThreadComment(id=number, author="eve", body=body)
 
 
 @pytest.mark.parametrize("hidden", HIDING_PLACES, ids=ascii)
 def test_invisible_text_is_removed_with_a_note(hidden: str) -> None:
     job = a_job(body=f"Body\n\n{hidden}", command=Fix(goal=""))
     said = a_comment(1, f"Comment\n\n{hidden}")
-    material = Material(
-        comments=(said,),
-        line_comments=(LineComment(comment=said, root=1, path="a.py"),),
-        verdicts=(ReviewVerdict(comment=said, state="COMMENTED"),),
-    )
+    material = Material(comments=(said,), line_comments=(on_lines(said),), reviews=(in_a_review(said),))
     task = task_for(job, material=material)
     assert len(task.quotes) == 4
     for quote in task.quotes:

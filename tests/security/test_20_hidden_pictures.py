@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bot.domain.commands import Fix
-from bot.prompt.brief import Material, ThreadComment, brief_for, picture_addresses
-from tests.builders import a_job
+from bot.prompt.brief import Material, brief_for, picture_addresses
+from tests.builders import a_comment, a_job
 from tests.hiding_places import HIDING_PLACES
 
 URL = "https://github.com/user-attachments/assets/6f1c0f35-1f0e-4c5e-9c39-0a5d7a0f2b11"
@@ -31,14 +31,14 @@ def test_a_picture_that_a_reader_cannot_see_is_not_looked_at(hidden: str) -> Non
 def test_a_comment_that_is_not_quoted_is_not_looked_at_either(room_taken: int) -> None:
     at = "2026-01-02T03:04:0{}Z"
     job = a_job(command=Fix(goal=""), body="")
-    later = ThreadComment(id=901, author="eve", body=f"![]({URL}1)", created_at=at.format(6))
-    edited = ThreadComment(id=1, author="eve", body=f"![]({URL}2)", created_at=at.format(1), updated_at=at.format(9))
-    ours = ThreadComment(id=2, author="codepilot[bot]", body=f"![]({URL}3)", is_own=True)
+    later = a_comment(901, f"![]({URL}1)", at=at.format(6))
+    edited = a_comment(1, f"![]({URL}2)", at=at.format(1), edited=at.format(9))
+    ours = a_comment(2, f"![]({URL}3)", author="codepilot[bot]", author_id=99)
     many = tuple(
-        ThreadComment(id=10 + n, author=f"u{n}", body=f"{'word ' * 900} ![]({URL}#{n})", created_at=at.format(2))
-        for n in range(40)
+        a_comment(10 + n, f"{'word ' * 900} ![]({URL}#{n})", author=f"u{n}", at=at.format(2)) for n in range(40)
     )
-    brief = brief_for(job, material=Material(comments=(edited, ours, *many, later), diff="+word\n" * room_taken))
+    material = Material(own_id=99, comments=(edited, ours, *many, later), diff="+word\n" * room_taken)
+    brief = brief_for(job, material=material)
     found = {each.address for each in brief.pictures}
     quoted = {int(quote.source.removeprefix("comment by @u")) for quote in brief.quotes if "@u" in quote.source}
     assert found == {f"{URL}#{n}" for n in quoted}

@@ -6,18 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from bot.ci_logs.failed_run import FailedJob, FailureFacts, Remark, Step, infrastructure_cause, skip_reason
+from bot.ci_logs.failed_run import FailedJob, FailureFacts, infrastructure_cause, skip_reason
+from bot.github.types import JobFacts, StepFacts
+from tests.builders import an_annotation
 
 A, B = "a" * 40, "b" * 40
-SET_UP = Step(number=1, name="Set up job", conclusion="success")
-CHECKOUT = Step(number=2, name="Run actions/checkout@v5", conclusion="success")
-TESTS = Step(number=3, name="Run pytest -q", conclusion="failure")
-JOB = FailedJob(id=1, name="test", conclusion="failure", steps=(SET_UP, CHECKOUT, TESTS))
+SET_UP = StepFacts(number=1, name="Set up job", conclusion="success")
+CHECKOUT = StepFacts(number=2, name="Run actions/checkout@v5", conclusion="success")
+TESTS = StepFacts(number=3, name="Run pytest -q", conclusion="failure")
+JOB = FailedJob(facts=JobFacts(id=1, name="test", conclusion="failure", steps=(SET_UP, CHECKOUT, TESTS)))
 RED = FailureFacts(subject="the workflow `CI`", head_sha=A, now_sha=A, conclusion="failure", jobs=(JOB,), base="main")
 
 
-def with_remark(job: FailedJob, message: str) -> FailedJob:
-    return replace(job, annotations=(Remark(path=".github", line=1, message=message),))
+def with_annotation(job: FailedJob, message: str) -> FailedJob:
+    return replace(job, annotations=(an_annotation(message),))
 
 
 def test_a_failure_in_a_step_of_the_project_is_fixed() -> None:
@@ -94,13 +96,13 @@ def test_an_outdated_failure_is_silent(facts: FailureFacts) -> None:
 
 
 def test_a_job_that_passes_on_the_base_is_fixed() -> None:
-    lint = replace(JOB, id=2, name="lint")
+    lint = replace(JOB, facts=JOB.facts.model_copy(update={"id": 2, "name": "lint"}))
     assert skip_reason(replace(RED, jobs=(JOB, lint), red_on_base=frozenset({"lint"}))) is None
 
 
 def ended(*steps: tuple[str, str], conclusion: str = "failure") -> FailedJob:
-    numbered = tuple(Step(number=n, name=name, conclusion=how) for n, (name, how) in enumerate(steps, 1))
-    return FailedJob(id=1, name="test", conclusion=conclusion, steps=numbered)
+    numbered = tuple(StepFacts(number=n, name=name, conclusion=how) for n, (name, how) in enumerate(steps, 1))
+    return FailedJob(facts=JobFacts(id=1, name="test", conclusion=conclusion, steps=numbered))
 
 
 @pytest.mark.parametrize(
@@ -124,19 +126,19 @@ def ended(*steps: tuple[str, str], conclusion: str = "failure") -> FailedJob:
         (ended(("Run pytest", "cancelled"), conclusion="cancelled"), "the job `test` was cancelled"),
         (ended(("Run pytest", "skipped")), "no step of the job `test` began"),
         (
-            with_remark(
+            with_annotation(
                 JOB, "The runner has received a shutdown signal. This can happen when the runner service is stopped."
             ),
             "the runner was lost",
         ),
         (
-            with_remark(ended(), "The hosted runner: GitHub Actions 3 lost communication with the server."),
+            with_annotation(ended(), "The hosted runner: GitHub Actions 3 lost communication with the server."),
             "the runner was lost",
         ),
-        (with_remark(ended(), "API rate limit exceeded for installation ID 1."), "a rate limit was hit"),
-        (with_remark(ended(), "System.IO.IOException: No space left on device"), "the runner's disk was full"),
+        (with_annotation(ended(), "API rate limit exceeded for installation ID 1."), "a rate limit was hit"),
+        (with_annotation(ended(), "System.IO.IOException: No space left on device"), "the runner's disk was full"),
         (
-            with_remark(ended(), "The job was not started because recent account payments have failed"),
+            with_annotation(ended(), "The job was not started because recent account payments have failed"),
             "GitHub did not run it because of a billing problem",
         ),
     ],
@@ -150,7 +152,7 @@ def test_failures_outside_the_code(job: FailedJob, why: str) -> None:
     [
         JOB,
         # A test that prints these words is no lost runner.
-        with_remark(JOB, "AssertionError: rate limit of 5 expected, got No space left on device"),
+        with_annotation(JOB, "AssertionError: rate limit of 5 expected, got No space left on device"),
         ended(("Set up job", "success"), ("Run pytest", "cancelled"), conclusion="timed_out"),
         ended(),
         ended(("Set up job", "success"), ("Pull request checks", "failure")),

@@ -36,7 +36,7 @@ async def test_facts(world: World) -> None:
     assert repo.clone_url == f"{world.hub.url}/mona/calc.git"
     thread = await world.github.threads.get(world.name, world.issue.number)
     assert (thread.kind, thread.state, thread.title, thread.body) == ("issue", "open", "It breaks", "Badly.")
-    assert (thread.author, thread.labels, thread.locked) == ("mona", ("bug",), False)
+    assert (thread.author.login, thread.labels, thread.locked) == ("mona", ("bug",), False)
     assert await world.github.repos.branch_head(world.name, "main") == world.sha
     assert await world.github.repos.branch_head(world.name, "absent") is None
     me = await world.github.accounts.me()
@@ -73,7 +73,7 @@ async def test_a_comment_is_found_on_a_later_page(world: World) -> None:
     for each in range(105):
         world.hub.comment(world.repo, world.issue.number, author="mona", body=f"{each}")
     made = await world.github.comments.create(world.name, world.thread, "here")
-    assert await world.github.comments.find(world.name, world.thread, "here", made.author_id) == (made,)
+    assert await world.github.comments.find(world.name, world.thread, "here", made.author.id) == (made,)
 
 
 async def test_reacting_twice_is_reacting_once(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bot.domain.job import Actor
 from bot.github.types import GitHubError, ThreadFacts, parse
 from tests.github_world import World
 
@@ -69,4 +70,4 @@ async def test_an_empty_repository_has_a_default_branch_and_no_head(world: World
 
 def test_an_author_without_a_numeric_id_is_accepted() -> None:
     thread = {"number": 1, "state": "OPEN", "title": "t", "html_url": "https://h", "user": {"login": "a", "id": None}}
-    assert parse(ThreadFacts, "read o/r#1", thread).author_id == 0
+    assert parse(ThreadFacts, "read o/r#1", thread).author == Actor(id=0, login="a")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from bot.domain.job import Actor
 from bot.github.types import FileTooLargeError, GitHubError
 from bot.jobs.repo_settings import find_recipes
 from bot.permissions.repo_config import MAX_RECIPE_BYTES, MAX_RECIPES
@@ -16,7 +17,7 @@ async def test_an_account_is_known_by_its_number(world: World) -> None:
     hubot = world.hub.add_user("hubot")
     found = await world.github.accounts.get(hubot.id)
     assert found is not None
-    assert (found.id, found.login, found.kind) == (hubot.id, "hubot", "User")
+    assert (found.id, found.login) == (hubot.id, "hubot")
     assert await world.github.accounts.get(99_999_999) is None
 
 
@@ -48,9 +49,9 @@ async def test_who_opened_a_pull_request_is_known_by_number(world: World) -> Non
     pull = world.pull()
     mona = world.hub.add_user("mona")
     facts = await world.github.pulls.get(world.name, pull.number)
-    assert (facts.author, facts.author_id) == ("mona", mona.id)
+    assert facts.author == Actor(id=mona.id, login="mona")
     thread = await world.github.threads.get(world.name, pull.number)
-    assert (thread.kind, thread.author_id) == ("pull", mona.id)
+    assert (thread.kind, thread.author.id) == ("pull", mona.id)
 
 
 async def test_a_file_is_read_at_a_branch_a_commit_or_where_the_default_branch_stands(world: World) -> None:

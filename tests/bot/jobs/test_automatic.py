@@ -15,9 +15,8 @@ from bot.domain.commands import Command, Explain, Fix, Review, ReviewEvent
 from bot.domain.job import Job, JobState, Origin, Thread
 from bot.github.types import (
     Annotation,
-    CommentFacts,
+    CheckFacts,
     CommitFacts,
-    FailedCheck,
     GitHubError,
     JobFacts,
     ReviewFacts,
@@ -35,7 +34,7 @@ from bot.publishing.plan import commit_body
 from bot.publishing.render import render_reply, settings_to_inputs, sign_marker
 from bot.publishing.status_view import CommitRef, PublishState
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
-from tests.builders import a_job
+from tests.builders import a_comment, a_failed_check, a_job, in_a_review
 from tests.job_contexts import RED_RUN, account, answering, context_of, snapshot
 
 BOT, KEY = 99, b"k"
@@ -250,7 +249,7 @@ async def test_a_workflow_knows_by_its_own_comments_what_was_told(author: int, f
     assert first is not None
     assert isinstance(first.view, ShortReply)
     body = render_reply(settings_to_inputs(first.view.text), ALLOWED, job_id="first")
-    said = CommentFacts(id=1, author="x", author_id=author, body=body, created_at="", updated_at="", html_url="")
+    said = a_comment(1, body, author_id=author)
     second = await _ending(
         await _context(_github(**refused, list_for_thread=answering((said,))), job=job, is_long_running=False)
     )
@@ -276,10 +275,8 @@ async def test_annotations_that_may_not_be_read_leave_the_steps_to_decide() -> N
     assert not await _skipped(_github(annotations=_failing(DENIED)))
 
 
-def _red(*names: str) -> tuple[FailedCheck, ...]:
-    return tuple(
-        FailedCheck(name=each, conclusion="failure", summary="", annotations=(), html_url="") for each in names
-    )
+def _red(*names: str) -> tuple[CheckFacts, ...]:
+    return tuple(a_failed_check(each) for each in names)
 
 
 @pytest.mark.parametrize(
@@ -295,9 +292,9 @@ def _red(*names: str) -> tuple[FailedCheck, ...]:
     ids=["the same", "another", "all of a suite", "not all of a suite", "green base", "green by now"],
 )
 async def test_the_check_of_an_app_that_fails_on_the_base_branch_too_is_left_alone(
-    on_base: tuple[FailedCheck, ...], on_head: tuple[FailedCheck, ...], *, skipped: bool
+    on_base: tuple[CheckFacts, ...], on_head: tuple[CheckFacts, ...], *, skipped: bool
 ) -> None:
-    async def failing(_: str, sha: str) -> tuple[FailedCheck, ...]:
+    async def failing(_: str, sha: str) -> tuple[CheckFacts, ...]:
         return on_head if sha == HEAD else on_base
 
     context = await _context(_github(list_failing=failing), job=_ci_job(run=0))
@@ -351,12 +348,7 @@ async def test_failed_jobs_that_run_again_are_left_to_that_though_the_answer_to_
 @pytest.mark.parametrize("genuine", [True, False])
 async def test_a_forks_runs_are_explained_so_often_in_a_workflow_as_its_own_marks_say(*, genuine: bool) -> None:
     ci = sign_marker("one", 10, 7, key=KEY, kind="ci")
-    said = [
-        CommentFacts(
-            id=n, author="x", author_id=BOT if genuine else 5, body=ci, created_at="", updated_at="", html_url=""
-        )
-        for n in range(2)
-    ]
+    said = [a_comment(n, ci, author_id=BOT if genuine else 5) for n in range(2)]
     context = await _context(
         _github(list_for_thread=answering(tuple(said))), job=_ci_job(command=Explain()), is_long_running=False
     )
@@ -390,16 +382,7 @@ async def _wants_review(job: Job, config: RepoConfig, *operator: ReviewEvent) ->
 
 
 def _review(author_id: int = REVIEWER, sha: str = HEAD, body: str = f"Good.\n\n{MARK}") -> ReviewFacts:
-    return ReviewFacts(
-        id=1,
-        author="x",
-        author_id=author_id,
-        body=body,
-        state="COMMENTED",
-        submitted_at="",
-        commit_sha=sha,
-        html_url="",
-    )
+    return in_a_review(a_comment(1, body, author_id=author_id), commit_sha=sha)
 
 
 async def _reviewed(context: JobContext, *, draft: bool = False, now: str = HEAD) -> bool:

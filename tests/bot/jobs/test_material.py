@@ -19,7 +19,7 @@ from bot.git.errors import WorkspaceError
 from bot.git.mirror import Blob, Source
 from bot.github.client import GitHub
 from bot.github.downloads import LogError, LogGoneError, PictureError, TooLargeError
-from bot.github.types import CommentFacts, FailedCheck, GitHubError, JobFacts, ReviewFacts, RunFacts
+from bot.github.types import CheckFacts, GitHubError, JobFacts, RunFacts
 from bot.jobs import material
 from bot.jobs.access import PhaseReader
 from bot.jobs.admission import Assignment
@@ -38,8 +38,8 @@ from bot.prompt.brief import (
     PictureText,
 )
 from bot.queue.memory import InMemoryEngine
-from tests.builders import a_job
-from tests.job_contexts import RED_RUN, account, answering, context_of, on_a_line, snapshot
+from tests.builders import a_comment, a_failed_check, a_job, in_a_review, on_lines
+from tests.job_contexts import RED_RUN, account, answering, context_of, snapshot
 from tests.pictures import png
 
 TEXT = "one\ntwo\x0c\u2028still two\nthree\n"
@@ -48,13 +48,7 @@ SERVER = "https://github.com"
 HERE = f"{SERVER}/octo/calc/blob/main"
 DENIED = GitHubError("read it", 403, "Resource not accessible by integration", "Grant it.")
 DOWN = GitHubError("read it", 502, "Bad gateway", "Later.")
-RED = FailedCheck(
-    name="test",
-    conclusion="failure",
-    summary="1 failed",
-    annotations=(),
-    html_url=f"{SERVER}/octo/calc/actions/runs/501/job/1",
-)
+RED = a_failed_check(summary="1 failed", html_url=f"{SERVER}/octo/calc/actions/runs/501/job/1")
 BY_CI = Origin(kind="ci", id=501, name="CI", conclusion="failure")
 
 
@@ -78,12 +72,6 @@ def _failing(error: Exception) -> Callable[..., Awaitable[Any]]:
         raise error
 
     return fail
-
-
-def _comment(comment_id: int, author_id: int) -> CommentFacts:
-    return CommentFacts(
-        id=comment_id, author="x", author_id=author_id, body="Words.", created_at="1", updated_at="1", html_url=""
-    )
 
 
 async def _read(path: str) -> Blob | None:
@@ -128,20 +116,15 @@ async def _gathered(job: Job, command: Work | None = None, *, continues: int = 0
 
 
 async def test_what_the_bot_said_itself_is_told_apart() -> None:
-    comments = answering((_comment(1, 5), _comment(2, BOT)))
-    on_lines = on_a_line(_comment(3, BOT), HEAD)
-    review = ReviewFacts(
-        id=4, author="x", author_id=5, body="No.", state="COMMENTED", submitted_at="1", commit_sha=HEAD, html_url=""
-    )
     found = await _gathered(
         a_job(kind="pull"),
-        list_for_thread=comments,
-        list_line_comments=answering((on_lines,)),
-        list_for_pull=answering((review,)),
+        list_for_thread=answering((a_comment(1), a_comment(2, author_id=BOT))),
+        list_line_comments=answering((on_lines(a_comment(3, author_id=BOT)),)),
+        list_for_pull=answering((in_a_review(a_comment(4)),)),
     )
-    assert [each.is_own for each in found.comments] == [False, True]
-    assert [each.comment.is_own for each in found.line_comments] == [True]
-    assert [each.comment.is_own for each in found.verdicts] == [False]
+    assert [found.is_own(each) for each in found.comments] == [False, True]
+    assert [found.is_own(each) for each in found.line_comments] == [True]
+    assert [found.is_own(each) for each in found.reviews] == [False]
     assert found.diff == "the diff"
 
 
@@ -224,8 +207,8 @@ async def test_a_plan_that_was_approved_goes_with_the_fix() -> None:
     assert (await _gathered(a_job(), Fix(plan="1. Do it."))).approved_plan == "1. Do it."
 
 
-def check(html_url: str) -> FailedCheck:
-    return FailedCheck(name="test", conclusion="failure", summary="", annotations=(), html_url=html_url)
+def check(html_url: str) -> CheckFacts:
+    return a_failed_check(html_url=html_url)
 
 
 def test_the_run_of_the_first_check_that_has_one_is_meant() -> None:

@@ -14,12 +14,12 @@ import pytest
 
 from agent_runtime import Outcome, Policy, Status
 from bot.domain.commands import Review, Undo
-from bot.domain.job import Job, Thread
+from bot.domain.job import Actor, Job, Thread
 from bot.git.change import Change
 from bot.git.errors import ChangeError
 from bot.git.mirror import Source
 from bot.git.tree import Tree
-from bot.github.types import CommentFacts, GitHubError, ReviewCommentFacts, ReviewDraft, ReviewFacts
+from bot.github.types import GitHubError, ReviewCommentFacts, ReviewDraft, ReviewFacts
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import Assignment
 from bot.jobs.context import JobContext
@@ -41,9 +41,9 @@ from bot.publishing.publish import SendResult
 from bot.publishing.screening import ChangePreview, Objection
 from bot.publishing.status_view import CommitRef
 from bot.queue.memory import InMemoryEngine
-from tests.builders import a_job
+from tests.builders import a_comment, a_job, on_lines
 from tests.changes import BASE, TREE, a_change, a_file
-from tests.job_contexts import account, answering, context_of, on_a_line, snapshot
+from tests.job_contexts import account, answering, context_of, snapshot
 
 ISSUE = a_job("undo", command=Undo())
 PULL = a_job("undo", kind="pull", number=8, command=Undo())
@@ -324,11 +324,10 @@ class _GitHub:
     async def create(self, _: str, __: int, draft: ReviewDraft) -> ReviewFacts:
         made = ReviewFacts(
             id=len(self.reviews),
-            author="codepilot[bot]",
-            author_id=BOT,
+            author=Actor(id=BOT, login="codepilot[bot]"),
             body=draft.body,
             state="COMMENTED",
-            submitted_at="",
+            created_at="",
             commit_sha=draft.commit_sha,
             html_url=f"https://github.com/octo/calc/pull/7#review-{len(self.reviews)}",
         )
@@ -376,8 +375,7 @@ def _completion(*bodies: str, line: int = 2) -> Outcome:
 
 
 def _line_comment(author_id: int, body: str) -> ReviewCommentFacts:
-    comment = CommentFacts(id=1, author="x", author_id=author_id, body=body, created_at="", updated_at="", html_url="")
-    return on_a_line(comment)
+    return on_lines(a_comment(1, body, author_id=author_id), line=1)
 
 
 async def test_a_review_is_of_the_commit_that_was_looked_at_and_of_lines_in_its_diff() -> None:

@@ -8,32 +8,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runtime import Quote
-from bot.ci_logs.failed_run import FailedJob, FailedRun, Remark, Step
+from bot.ci_logs.failed_run import FailedJob, FailedRun, StepDefinition
 from bot.domain.commands import Ask, BareCommand, Command, Explain, Fix, Help, Plan, Retry, Review, UnknownVerb, Work
 from bot.domain.job import Job, LineRange, Origin
+from bot.github.types import CommentFacts, JobFacts, RunFacts, StepFacts
 from bot.jobs.steering import build_retry
 from bot.prompt.brief import (
     BUDGET,
-    FailingCheck,
-    LineComment,
     LinkedFile,
     Material,
     QuoteShare,
-    ReviewVerdict,
-    ThreadComment,
     change_quotes,
     fit_quotes,
     job_quotes,
 )
-from tests.builders import a_job, task_for
+from tests.builders import a_comment, a_failed_check, a_job, an_annotation, in_a_review, on_lines, task_for
 
 AT = "2026-01-02T03:04:05Z"
 EARLIER = "2026-01-02T03:04:04Z"
+OWN = 99
 LINES = LineRange(path="src/a.py", line=9, start_line=7, side="RIGHT", hunk="@@ -1 +1 @@\n+x = 1", commit_sha="c" * 40)
 
 
-def comment(number: int, body: str, *, author: str = "ann", at: str = EARLIER, edited: str = "") -> ThreadComment:
-    return ThreadComment(id=number, author=author, body=body, created_at=at, updated_at=edited or at)
+def comment(number: int, body: str, *, author: str = "ann", at: str = EARLIER, edited: str = "") -> CommentFacts:
+    return a_comment(number, body, author=author, at=at, edited=edited)
 
 
 def at_lines(command: Command | None = None) -> Job:
@@ -47,10 +45,10 @@ def everything(size: int) -> Material:
     comments = tuple(comment(n, f"{n} {text}") for n in range(1, 60))
     return Material(
         comments=comments,
-        line_comments=tuple(LineComment(comment=each, root=1, path="a.py", hunk=text) for each in comments),
-        verdicts=tuple(ReviewVerdict(comment=each, state="COMMENTED") for each in comments),
+        line_comments=tuple(on_lines(each, root=1, hunk=text) for each in comments),
+        reviews=tuple(map(in_a_review, comments)),
         diff=f"+{text}\n" * 40,
-        checks=tuple(FailingCheck(name=f"c{n}", conclusion="failure", summary=text) for n in range(30)),
+        checks=tuple(a_failed_check(f"c{n}", summary=text) for n in range(30)),
         files=tuple(LinkedFile(place=f"f{n}.py", text=text) for n in range(30)),
         approved_plan=text * 10,
     )
@@ -130,8 +128,8 @@ def test_a_comment_on_lines_brings_them() -> None:
 
 def test_red_ci_names_the_workflow_and_quotes_its_checks() -> None:
     job = replace(a_job(kind="pull", command=Fix(), title="", body=""), origin=Origin(kind="ci", id=5, at=AT))
-    remark = Remark(path="src/a.py", line=3, message="E501 too long\u202e")
-    check = FailingCheck(name="lint", conclusion="failure", summary="1 error <!-- x -->", remarks=(remark,))
+    annotation = an_annotation("E501 too long\u202e", "src/a.py", 3)
+    check = a_failed_check("lint", summary="1 error <!-- x -->", annotations=(annotation,))
     task = task_for(job, material=Material(checks=(check,), workflow="CI (3.11)"))
     assert task.goal.startswith('The workflow "CI (3.11)" failed on this pull request.')
     assert task.quotes == (
@@ -166,11 +164,11 @@ def test_an_approved_plan_is_quoted_and_the_goal_says_whose_word_it_has() -> Non
 
 def test_threads_about_lines_stay_together_and_show_their_code_once() -> None:
     said = [
-        LineComment(comment=comment(1, "why?"), root=1, path="a.py", line=3, hunk="+x"),
-        LineComment(comment=comment(2, "and here?"), root=2, path="b.py", hunk="+y"),
-        LineComment(comment=replace(comment(3, "because"), is_own=True), root=1, path="a.py", line=3, hunk="+x"),
+        on_lines(comment(1, "why?"), line=3, hunk="+x"),
+        on_lines(comment(2, "and here?"), "b.py", hunk="+y"),
+        on_lines(a_comment(3, "because", author_id=OWN, at=EARLIER), root=1, line=3, hunk="+x"),
     ]
-    quotes = task_for(at_lines(), material=Material(line_comments=tuple(said))).quotes[2:]
+    quotes = task_for(at_lines(), material=Material(line_comments=tuple(said), own_id=OWN)).quotes[2:]
     assert quotes == (
         Quote(source="comment by @ann on a.py line 3", text="+x\n\nwhy?"),
         Quote(source="an earlier comment of yours on a.py line 3", text="because"),
@@ -180,7 +178,7 @@ def test_threads_about_lines_stay_together_and_show_their_code_once() -> None:
 
 def test_reviews_the_diff_and_linked_files_are_quoted() -> None:
     material = Material(
-        verdicts=(ReviewVerdict(comment=comment(4, "not yet"), state="CHANGES_REQUESTED"),),
+        reviews=(in_a_review(comment(4, "not yet"), state="CHANGES_REQUESTED"),),
         diff="+<!-- kept -->\n",
         files=(LinkedFile(place="src/a.py lines 3-9", text="x = 1\n"),),
     )
@@ -210,9 +208,9 @@ def test_only_comments_that_stood_before_the_command_as_they_stand_now_are_quote
         comment(899, "in the same second", at=AT),
         comment(900, "/codepilot fix", at=AT),
         comment(901, "late", at=AT),
-        replace(comment(902, "At work.", at=AT), is_own=True),
+        a_comment(902, "At work.", author_id=OWN, at=AT),
     )
-    quotes = task_for(a_job(), material=Material(comments=comments)).quotes[1:]
+    quotes = task_for(a_job(), material=Material(comments=comments, own_id=OWN)).quotes[1:]
     assert [quote.text for quote in quotes] == [
         "early",
         "changed in time",
@@ -244,10 +242,7 @@ def test_the_retry_of_work_on_red_checks_is_about_the_checks(command: Fix | Expl
 
 
 def test_other_words_than_the_commands_own_kind_are_told_apart_by_time() -> None:
-    line_comments = tuple(
-        LineComment(comment=comment(9_000 + n, f"n{n}", at=at), root=1, path="a.py")
-        for n, at in enumerate((EARLIER, AT))
-    )
+    line_comments = tuple(on_lines(comment(9_000 + n, f"n{n}", at=at), root=1) for n, at in enumerate((EARLIER, AT)))
     quotes = task_for(a_job(kind="pull"), material=Material(line_comments=line_comments)).quotes
     assert "n0" in str(quotes)
     assert "n1" not in str(quotes)
@@ -314,31 +309,26 @@ def test_a_command_that_needs_no_agent_has_no_task(command: Command) -> None:
 
 
 STEPS = (
-    Step(number=1, name="Set up job", conclusion="success"),
-    Step(
-        number=2,
-        name="Run actions/setup-python@v6",
-        conclusion="success",
-        uses="actions/setup-python@v6",
-        inputs={"python-version": "3.11"},
-    ),
-    Step(number=3, name="Install", conclusion="success", run="pip install -e .\npip list\n"),
-    Step(number=4, name="Tests", conclusion="failure", run="pytest -q\n", shell="bash", working_directory="src"),  # noqa: S604 - a value
+    StepFacts(number=1, name="Set up job", conclusion="success"),
+    StepFacts(number=2, name="Run actions/setup-python@v6", conclusion="success"),
+    StepFacts(number=3, name="Install", conclusion="success"),
+    StepFacts(number=4, name="Tests", conclusion="failure"),
 )
 JOB = FailedJob(
-    id=1,
-    name="test (3.11)",
-    conclusion="failure",
-    steps=STEPS,
-    runs_on=("ubuntu-latest",),
+    facts=JobFacts(id=1, name="test (3.11)", conclusion="failure", steps=STEPS, labels=("ubuntu-latest",)),
+    definitions={
+        2: StepDefinition(uses="actions/setup-python@v6", inputs={"python-version": "3.11"}),
+        3: StepDefinition(run="pip install -e .\npip list\n"),
+        4: StepDefinition(run="pytest -q\n", shell="bash", working_directory="src"),  # noqa: S604 - a value
+    },
     environment={"TOKEN": "${{ secrets.TOKEN }}"},
     services={"db": "postgres:16"},
     container="python:3.11",
     excerpt="E   assert 0\n\u202etest_a.py:3: AssertionError",
     more=3,
-    annotations=(Remark(path="src/test_a.py", line=3, message="assert 0"),),
+    annotations=(an_annotation("assert 0", "src/test_a.py", 3),),
 )
-RUN = FailedRun(id=9, name="CI", url="https://github.com/o/r/actions/runs/9", head_sha="a" * 40, jobs=(JOB,))
+RUN = FailedRun(facts=RunFacts(id=9, workflow_id=5, name="CI", head_sha="c" * 40, html_url=""), jobs=(JOB,))
 
 TOLD = """\
 Failed step 4: Tests (failure)
@@ -369,12 +359,13 @@ def test_a_failed_job_is_quoted_with_all_that_is_needed_to_run_it_again() -> Non
     [quote] = job_quotes(RUN)
     assert quote.source == "failed job test (3.11) of workflow CI: failure"
     assert quote.text == TOLD
-    [quote] = job_quotes(replace(RUN, head_sha="c" * 40, is_current=False))
+    [quote] = job_quotes(replace(RUN, is_current=False))
     assert quote.source == "failed job test (3.11) of workflow CI: failure, on commit cccccccccc, which is not HEAD"
 
 
 def test_a_job_without_a_log_says_why_and_one_that_never_began_says_little() -> None:
-    bare = FailedJob(id=2, name="lint", conclusion="startup_failure", no_log="GitHub has no log of this job.")
+    lint = JobFacts(id=2, name="lint", conclusion="startup_failure")
+    bare = FailedJob(facts=lint, no_log="GitHub has no log of this job.")
     [quote] = job_quotes(replace(RUN, jobs=(bare,)))
     assert quote.text == "No log: GitHub has no log of this job."
     [quote] = job_quotes(replace(RUN, jobs=(replace(bare, no_log=""),)))
@@ -389,7 +380,14 @@ def test_what_changed_since_the_last_green_run_is_quoted_where_it_is_known() -> 
 
 
 def test_the_first_failed_job_stays_whatever_else_there_is() -> None:
-    jobs = tuple(replace(JOB, id=n, name=f"job {n}", excerpt=f"first {n}\n" + "word " * 1_100) for n in range(5))
+    jobs = tuple(
+        replace(
+            JOB,
+            facts=JOB.facts.model_copy(update={"id": n, "name": f"job {n}"}),
+            excerpt=f"first {n}\n" + "word " * 1_100,
+        )
+        for n in range(5)
+    )
     material = replace(everything(400), failed=replace(RUN, jobs=jobs, unread=2, changes="+x\n" * 9_000))
     task = task_for(a_job(kind="pull", command=Fix(goal=""), body="word " * 4_000), material=material)
     assert sum(len(each.text) for each in task.quotes) <= BUDGET
@@ -400,7 +398,7 @@ def test_the_first_failed_job_stays_whatever_else_there_is() -> None:
 
 
 def test_the_check_of_a_failed_job_is_not_told_twice() -> None:
-    checks = tuple(FailingCheck(name=name, conclusion="failure", summary="Red.") for name in (JOB.name, "other"))
+    checks = tuple(a_failed_check(name, summary="Red.") for name in (JOB.facts.name, "other"))
     task = task_for(a_job(kind="pull", command=Fix(goal="")), material=Material(checks=checks, failed=RUN))
     told = [each.source for each in task.quotes if "fail" in each.source]
     assert told == ["failed job test (3.11) of workflow CI: failure", "failing check other: failure"]
