@@ -31,6 +31,7 @@ from tests.fakes.site import (
     FakeRun,
     FakeSite,
     FakeThread,
+    object_id,
 )
 
 Json = dict[str, Any]
@@ -199,7 +200,9 @@ def create_token(request: Request, _installation_id: str) -> Json:
             "There is at least one repository that does not exist or is not accessible to the parent installation."
         )
     expires = datetime.now(UTC).timestamp() + 3600
-    return {"token": f"ghs_{request.site.new_id():036}", "expires_at": datetime.fromtimestamp(expires, UTC).isoformat()}
+    # No part of it may stand in a text, e.g. twelve zeros, which would be redacted.
+    token = object_id("token", b"%d" % request.site.new_id())[:36]
+    return {"token": f"ghs_{token}", "expires_at": datetime.fromtimestamp(expires, UTC).isoformat()}
 
 
 @route("GET", "installation/repositories")

@@ -1,0 +1,453 @@
+"""Workspaces whose repositories are a `FakeSite`: no git, no process, no network; the agent's files are real.
+
+Generations, kept and lost files are the real `Workspaces`'; what git does is done in memory by `FakeMirror` and
+`FakeTree`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from os import fsdecode, fsencode
+from pathlib import Path
+
+from typing_extensions import override
+
+from bot.git.baseline import Baseline, Differences, IgnoreRules, find_differences, save_baseline, scan_files
+from bot.git.change import SYMLINK, Change, LargeFile
+from bot.git.diff import check_sizes, drop_large_files
+from bot.git.errors import (
+    BranchGoneError,
+    ChangeError,
+    CommitGoneError,
+    PushRejectedError,
+    RepositoryEmptyError,
+    WorkspaceError,
+)
+from bot.git.filesystem import discard, open_root, read_file
+from bot.git.mirror import Blob, Mirror, Source
+from bot.git.process import Git
+from bot.git.tree import INSEPARABLE, Tree, conflict_error
+from bot.git.workspace import IsCurrent, Workspaces, always_current, begin_generation, keep_nothing
+from tests.fakes import trees
+from tests.fakes.site import FakeCommit, FakeFile, FakeSite, object_id, tree_id
+
+_FILES = frozenset({"100644", "100755"})
+_BOT = "codepilot[bot]"
+Files = Mapping[str, FakeFile]
+
+
+@dataclass(slots=True)
+class FakeGit:
+    """The site's commits, and the trees and commits that workspaces made of them.
+
+    Attributes:
+        calls: names of the operations, oldest first.
+    """
+
+    site: FakeSite
+    calls: list[str] = field(default_factory=list)
+    faults: list[_Fault] = field(default_factory=list)
+    trees: dict[str, Files] = field(default_factory=dict)
+    commits: dict[str, FakeCommit] = field(default_factory=dict)
+    patches: dict[tuple[str, bytes], str] = field(default_factory=dict)
+
+    def begin(self, call: str) -> None:
+        """Note an operation; raise its fault, if it has one."""
+        self.calls.append(call)
+        for fault in self.faults:
+            if fault.call == call and fault.times:
+                if fault.after:
+                    fault.after -= 1
+                    continue
+                fault.times -= 1
+                raise fault.error
+
+    def find(self, sha: str) -> FakeCommit | None:
+        found = (repo.commits[sha] for repo in self.site.repos.values() if sha in repo.commits)
+        return self.commits.get(sha) or next(found, None)
+
+    def commit(self, sha: str) -> FakeCommit:
+        commit = self.find(sha)
+        assert commit is not None, f"no commit {sha}"
+        return commit
+
+    def files(self, sha: str) -> Files:
+        """Return the files of a commit."""
+        return self.commit(sha).tree
+
+    def ancestors(self, sha: str) -> Iterator[str]:
+        """Yield a commit and its ancestors, nearest first."""
+        pending, seen = [sha], set[str]()
+        while pending:
+            current = pending.pop(0)
+            if current not in seen and (commit := self.find(current)) is not None:
+                seen.add(current)
+                yield current
+                pending += commit.parents
+
+    def describe(self, folder: Path, base: str, files: Files) -> Change:
+        """Return the change from a commit to these files, and remember its patch."""
+        tree = tree_id(files)
+        changed, patch = trees.compare(self.files(base), files)
+        content = patch.encode("utf-8", "surrogateescape")
+        whole = folder / "change.patch"
+        whole.write_bytes(content)
+        self.trees[tree] = files
+        self.patches[base, hashlib.sha256(content).digest()] = tree
+        change = Change(base_sha=base, tree_sha=tree, files=changed, patch=patch, patch_file=whole)
+        if not change.changed_links:
+            return change
+        links = {path: fsdecode(entry.content) for path, entry in files.items() if entry.mode == SYMLINK}
+        return replace(change, links=links)
+
+
+@dataclass(slots=True)
+class _Fault:
+    call: str
+    error: Exception
+    times: int
+    after: int
+
+
+class FakeWorkspaces(Workspaces):
+    """Workspaces of one machine.
+
+    Attributes:
+        git: shared by the machines of a test.
+    """
+
+    def __init__(self, root: Path, site: FakeSite, *, git: FakeGit | None = None) -> None:
+        super().__init__(root)
+        self.git = git or FakeGit(site)
+        self._fetched: defaultdict[int, set[str]] = defaultdict(set)
+
+    def fail(self, call: str, error: Exception, *, times: int = 1, after: int = 0) -> None:
+        """Let an operation fail.
+
+        Args:
+            call: `fetch`, `check_out`, `read`, `diff`, `change`, `restore`, `exclude`, `replay`, `revert`, `commit`,
+                `push` or `upload`.
+            times: number of failures.
+            after: number of operations that succeed before.
+        """
+        self.git.faults.append(_Fault(call, error, times, after))
+
+    def files_of(self, job_id: str) -> Path:
+        """Return the directory of a job's files."""
+        return self._folder(job_id) / "files"
+
+    def lose(self, job_id: str) -> None:
+        """Remove the kept files of a job, as the loss of a machine does."""
+        discard(self._folder(job_id))
+
+    @property
+    def kept_jobs(self) -> list[str]:
+        """Jobs whose files are on the disk."""
+        return sorted(path.name for path in self._jobs.iterdir() if path.is_dir())
+
+    @override
+    @asynccontextmanager
+    async def open(
+        self,
+        job_id: str,
+        repo_id: int,
+        source: Source,
+        *,
+        keep: Callable[[], bool] = keep_nothing,
+        current: IsCurrent = always_current,
+    ) -> AsyncIterator[Tree]:
+        folder, tree = self._folder(job_id), None
+        await self._remove(folder)
+        try:
+            mirror = await self._provide(folder, repo_id, source)
+            commit = await self._init_trusted(folder, mirror, source.sha)
+            self.git.begin("check_out")
+            for path, entry in self.git.files(source.sha).items():
+                write_entry(folder / "files" / path, entry)
+            baseline = replace(commit, entries=scan_files(folder / "files"))
+            save_baseline(folder / "trusted", baseline)
+            tree = self._make_tree(folder, mirror, baseline, begin_generation(folder))
+            yield tree
+        finally:
+            await self._close(folder, tree, keep, current)
+
+    @override
+    async def _init_trusted(self, folder: Path, mirror: Mirror, sha: str) -> Baseline:
+        for directory in (folder / "trusted", folder / "files"):
+            directory.mkdir(mode=0o700)
+        files = self.git.files(sha)
+        blobs = {path: entry.sha for path, entry in files.items()}
+        modes = {fsencode(path): entry.mode for path, entry in files.items()}
+        return Baseline(base_sha=sha, modes=modes, blobs=blobs, entries={})
+
+    @override
+    def _make_tree(self, folder: Path, mirror: Mirror, baseline: Baseline, generation: str) -> Tree:
+        return FakeTree(
+            site_git=self.git,
+            hold=mirror,
+            path=folder / "files",
+            trusted=folder / "trusted",
+            baseline=baseline,
+            generation=generation,
+        )
+
+    @override
+    async def _close(self, folder: Path, tree: Tree | None, keep: Callable[[], bool], current: IsCurrent) -> None:
+        if tree is not None and keep():
+            await self._store(folder, tree.baseline, current)
+        else:
+            await super()._close(folder, tree, keep_nothing, current)
+
+    @override
+    def _mirror(self, repo_id: int) -> Mirror:
+        return FakeMirror(
+            path=self._mirrors / f"{repo_id}.git",
+            lock=self._mirrors / f"{repo_id}.lock",
+            site_git=self.git,
+            fetched=self._fetched[repo_id],
+        )
+
+
+def write_entry(path: Path, entry: FakeFile) -> None:
+    """Write a file or link of a commit."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if entry.mode == SYMLINK:
+        path.symlink_to(fsdecode(entry.content))
+    else:
+        path.write_bytes(entry.content)
+        path.chmod(0o755 if entry.mode == "100755" else 0o644)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeMirror(Mirror):
+    """The commits of one repository that a machine has fetched."""
+
+    site_git: FakeGit
+    fetched: set[str]
+
+    @override
+    async def provide(self, source: Source, *, keep: str | None) -> None:
+        if source.sha in self.fetched:
+            return
+        self.site_git.begin("fetch")
+        repo = self.site_git.site.repo(source.name)
+        branches, branch = repo.branches, source.ref.removeprefix("refs/heads/")
+        if not branches:
+            raise RepositoryEmptyError("The repository is empty.", "Push a first commit, then give the command again.")
+        if not source.is_pull and branch not in branches:
+            raise BranchGoneError(
+                f"`{branch}` no longer exists.", "Push the branch again, or give the command elsewhere."
+            )
+        if source.sha not in repo.commits:
+            raise CommitGoneError(
+                f"Commit {source.sha[:10]} is no longer on `{branch}`.",
+                "It was removed by a force-push: give the command again.",
+            )
+        self.fetched.add(source.sha)
+
+    @override
+    async def keep_commit(self, sha: str, *, keep: str) -> bool:
+        return sha in self.fetched
+
+    @override
+    async def release(self, *keeps: str) -> None: ...
+
+    @override
+    async def read(self, sha: str, paths: Collection[str], *, limit: int) -> dict[str, Blob | WorkspaceError | None]:
+        self.site_git.begin("read")
+        entries = self.site_git.files(sha)
+        folders = {path.rpartition("/")[0] for path in entries}
+        return {path: self._read(sha, path, entries.get(path), limit, is_folder=path in folders) for path in paths}
+
+    def _read(
+        self, sha: str, path: str, entry: FakeFile | None, limit: int, *, is_folder: bool
+    ) -> Blob | WorkspaceError | None:
+        file, remedy = f"`{path}` of commit {sha[:10]}", "Commit a regular file there, or nothing."
+        if entry is None:
+            return WorkspaceError(f"{file} is no file.", remedy) if is_folder else None
+        if entry.mode not in _FILES:
+            return WorkspaceError(f"{file} is {'a symbolic link' if entry.mode == SYMLINK else 'no file'}.", remedy)
+        if (size := len(entry.content)) > limit:
+            return WorkspaceError(f"{file} has {size:,} bytes; the limit is {limit:,}.", "Make it shorter.")
+        return Blob(id=entry.sha, content=entry.content)
+
+    @override
+    async def read_many(self, sha: str, patterns: Sequence[str], *, most: int, limit: int) -> dict[str, Blob]:
+        self.site_git.begin("read")
+        chosen = {
+            path: Blob(id=entry.sha, content=entry.content)
+            for path, entry in sorted(self.site_git.files(sha).items())
+            if entry.mode in _FILES
+            and len(entry.content) <= limit
+            and any(path.count("/") == glob.count("/") and fnmatchcase(path, glob) for glob in patterns)
+        }
+        return dict(list(chosen.items())[:most])
+
+    @override
+    async def diff(self, base: str, head: str, *, limit: int) -> bytes:
+        self.site_git.begin("diff")
+        known = set(self.site_git.ancestors(base))
+        fork = next((sha for sha in self.site_git.ancestors(head) if sha in known), base)
+        _, patch = trees.compare(self.site_git.files(fork), self.site_git.files(head))
+        return patch.encode("utf-8", "surrogateescape")[:limit]
+
+
+class FakeTree(Tree):
+    """A checked-out commit whose differences, commits and pushes are made in memory."""
+
+    def __init__(
+        self, *, site_git: FakeGit, hold: Mirror, path: Path, trusted: Path, baseline: Baseline, generation: str
+    ) -> None:
+        async def provide(source: Source) -> None:
+            await hold.provide(source, keep=None)
+
+        super().__init__(
+            path=path,
+            git=Git(git_dir=trusted / "repo.git"),
+            trusted=trusted,
+            baseline=baseline,
+            hold=provide,
+            generation=generation,
+            code_index=hold.path.with_suffix(".index") / "code.db",
+        )
+        self._site_git = site_git
+
+    @override
+    async def change(self, *, unfinished: bool = False) -> Change:
+        self._site_git.begin("change")
+        diff = await self._differences()
+        present, notes = diff.present, diff.notes
+        if unfinished:
+            present, omitted = drop_large_files(present, self.baseline.modes)
+            notes = (*notes, *omitted)
+        check_sizes(present)
+        files, times = dict(self._site_git.files(self.base_sha)), dict[str, float]()
+        for path in diff.removed:
+            files.pop(fsdecode(path), None)
+        with open_root(self.path) as root:
+            for path, scanned in present.items():
+                content = read_file(root, path, scanned.mode, limit=scanned.stamp[1])
+                if content is not None:
+                    files[fsdecode(path)] = FakeFile(scanned.mode, content)
+                    times[fsdecode(path)] = scanned.stamp[2] / 1e9
+        change = self._site_git.describe(self._trusted, self.base_sha, files)
+        touched = [times[file.path] for file in change.files if file.path in times]
+        return replace(change, notes=notes, touched=(min(touched), max(touched)) if touched else None)
+
+    @override
+    async def _differences(self) -> Differences:
+        return await find_differences(self.path, self.baseline, FakeIgnoreRules())
+
+    @override
+    async def restore(self, patch: Path, *, expect: str) -> Change:
+        self._site_git.begin("restore")
+        digest = hashlib.sha256(await asyncio.to_thread(patch.read_bytes)).digest()
+        if self._site_git.patches.get((self.base_sha, digest)) != expect:
+            raise ChangeError("The stored patch of this job's work is damaged.", "Give the command again.")
+        return self._site_git.describe(self._trusted, self.base_sha, self._site_git.trees[expect])
+
+    @override
+    async def exclude(self, change: Change, paths: Collection[str]) -> Change:
+        self._site_git.begin("exclude")
+        files, before = dict(self._site_git.trees[change.tree_sha]), self._site_git.files(change.base_sha)
+        for path in paths:
+            files.pop(path, None)
+            if path in before:
+                files[path] = before[path]
+        folders = {parent.as_posix() for path in files for parent in Path(path).parents}
+        rest = self._site_git.describe(self._trusted, change.base_sha, files)
+        expected = {file.path for file in change.files} - set(paths)
+        if folders & files.keys() or {file.path for file in rest.files} != expected:
+            raise ChangeError(INSEPARABLE, "Apply the patch yourself.")
+        return replace(rest, notes=change.notes)
+
+    @override
+    async def replay(self, change: Change, onto: Source) -> Change:
+        self._site_git.begin("replay")
+        await self._hold(onto)
+        base, files = self._site_git.files(change.base_sha), self._site_git.trees[change.tree_sha]
+        merged, conflicts = trees.merge(base, files, self._site_git.files(onto.sha))
+        if conflicts:
+            raise conflict_error(onto.sha, conflicts)
+        return self._site_git.describe(self._trusted, onto.sha, merged)
+
+    @override
+    async def revert(self, commit_sha: str) -> Change:
+        self._site_git.begin("revert")
+        if commit_sha not in self._site_git.ancestors(self.base_sha):
+            raise ChangeError(
+                f"Commit {commit_sha[:10]} is not in the history of {self.base_sha[:10]}.", "Check where it went."
+            )
+        parents = self._site_git.commit(commit_sha).parents
+        if len(parents) != 1:
+            raise ChangeError(
+                f"Commit {commit_sha[:10]} has {len(parents)} parents instead of one.", "Revert it manually."
+            )
+        return self._site_git.describe(self._trusted, commit_sha, self._site_git.files(parents[0]))
+
+    @override
+    async def commit_title(self, commit_sha: str) -> str:
+        return self._site_git.commit(commit_sha).message.partition("\n")[0]
+
+    @override
+    async def commit(self, change: Change, *, message: str) -> str:
+        self._site_git.begin("commit")
+        content = "\n".join([f"tree {change.tree_sha}", f"parent {change.base_sha}", f"author {_BOT}", "", message])
+        sha = object_id("commit", content.encode())
+        tree = self._site_git.trees[change.tree_sha]
+        self._site_git.commits[sha] = FakeCommit(sha, tree, (change.base_sha,), message, _BOT)
+        return sha
+
+    @override
+    async def push(self, sha: str, *, branch: str, expected: str, url: str, token: str) -> None:
+        self._site_git.begin("push")
+        name = Source(url=url, token=token, ref=f"refs/heads/{branch}", sha=sha).name
+        repo = self._site_git.site.repo(name)
+        head = repo.branches.get(branch, "")
+        if head == sha:  # an earlier push whose answer was lost
+            return
+        if head != expected or (expected and expected not in self._site_git.ancestors(sha)):
+            raise PushRejectedError(
+                f"The push to `{branch}` was refused: it is not a fast-forward",
+                "Check whether someone pushed to it in the meantime, and whether the App may write contents.",
+            )
+        repo.commits[sha] = self._site_git.commit(sha)
+        self._site_git.site.move_branch(repo, branch, sha)
+
+    @override
+    async def upload(self, files: Sequence[LargeFile], *, branch: str, url: str, token: str) -> None:
+        self._site_git.begin("upload")
+
+
+class FakeIgnoreRules(IgnoreRules):
+    """Simple `.gitignore` patterns: names, folders and paths with `*`."""
+
+    def __init__(self) -> None:
+        self.timed_out = False
+        self._rules: list[tuple[bytes, str]] = []
+        self._folders: set[bytes] = set()
+
+    @override
+    def add_folder(self, folder: bytes, rules: bytes | None, names: tuple[bytes, ...]) -> None:
+        prefix = folder + b"/" if folder else b""
+        self._folders.update(prefix + name for name in names)
+        lines = (rules or b"").decode("utf-8", "replace").splitlines()
+        self._rules += [(prefix, line.strip()) for line in lines if line.strip() and not line.startswith("#")]
+
+    @override
+    async def find_ignored(self, paths: list[bytes]) -> set[bytes]:
+        return {path for path in paths if any(self._matches(path, prefix, rule) for prefix, rule in self._rules)}
+
+    def _matches(self, path: bytes, prefix: bytes, rule: str) -> bool:
+        if not path.startswith(prefix) or (rule.endswith("/") and path not in self._folders):
+            return False
+        name, pattern = fsdecode(path.removeprefix(prefix)), rule.rstrip("/")
+        if "/" not in pattern:
+            name = name.rpartition("/")[2]
+        return fnmatchcase(name, pattern.removeprefix("/"))
