@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import takewhile
@@ -25,6 +25,7 @@ from agent_runtime.agent.delegation import Delegation, Persona
 from agent_runtime.context.transcript import MemorySettings, Transcript
 from agent_runtime.core.errors import FormatError, ScriptError, SessionError, SettingsError, ToolError, ToolErrorKind
 from agent_runtime.core.events import (
+    ChildRecorded,
     Ended,
     Event,
     MessageInjected,
@@ -40,7 +41,7 @@ from agent_runtime.core.events import (
     ToolReturned,
     ToolsListed,
 )
-from agent_runtime.core.values import Outcome, Plain, Status, ToolRequest, ToolResult
+from agent_runtime.core.values import Outcome, Plain, Status, Task, ToolRequest, ToolResult
 from agent_runtime.index.store import has_sources
 from agent_runtime.policy.policy import Policy, Rule, RunLimits
 from agent_runtime.providers.protocol import Provider, ReplyEnd, ReplyStart, Request, StopReason, TextChunk, ToolSchema
@@ -79,9 +80,6 @@ from agent_runtime.workspace.state import Manifest
 
 T = TypeVar("T")
 PLACE = "<work dir>"
-_INDEX_SECONDS = 60.0
-_NETWORK = (re.compile(r"^Network: HTTPS to .* only\n?", re.MULTILINE), "")
-"""The network in the first message of a replay, which has none."""
 _FORMAT_ERROR = "[Format error"
 
 
@@ -220,16 +218,13 @@ async def replay_recording(
         await asyncio.to_thread(_copied, work_dir, copy)
         places = {str(tape.about["work_dir"]), sandbox.inner_path(copy), str(copy)}
         place = (re.compile("|".join(re.escape(each) for each in sorted(places, key=len, reverse=True))), PLACE)
-        provider = ReplayProvider(path, masks=(place, _NETWORK, *(() if exact else VOLATILE)), secrets=secrets)
-        started = [event for event in events if isinstance(event, Started)]
+        provider = ReplayProvider(path, masks=(place, *(() if exact else VOLATILE)), secrets=secrets)
         recorded_agent = agent_of(tape, provider=provider, work_dir=copy, sandbox=sandbox)
         delegation = recorded_agent.delegation
         agent = replace(
             recorded_agent,
             delegation=delegation and replace(delegation, provider=provider.children()),
-            clock_and_random=_clock_and_random(tape),
-            # The first messages show what they showed then, whichever machine is the faster one.
-            index_seconds=_INDEX_SECONDS if any(event.indexed for event in started) else 0.0,
+            clock_and_random=_clock_and_random(tape, events),
         )
         same = await asyncio.to_thread(_digest, agent) == tape.about["workspace"]
         outcomes = await _run(agent, provider, events)
@@ -499,8 +494,9 @@ def _require_replayable(tape: Tape, source: str, sandbox: Sandbox) -> None:
         )
 
 
-def _clock_and_random(tape: Tape) -> ClockAndRandom:
-    """Return the recorded clock and random source; a run that reads them more often has left the recording."""
+def _clock_and_random(tape: Tape, events: Sequence[Recorded]) -> ClockAndRandom:
+    """Return the recorded values; a run that reads more of them has left the recording."""
+    starts = list(_starts(events))
     notes = [each for each in tape.entries if isinstance(each, Note)]
     noted = {kind: iter([each for each in notes if each.kind == kind]) for kind in (DIGITS, TIME)}
 
@@ -510,9 +506,27 @@ def _clock_and_random(tape: Tape) -> ClockAndRandom:
             raise ScriptError("The run reads the clock or random numbers more often than the recorded one.")
         return str(note.value)
 
+    def next_start(task: Task) -> Started | None:
+        start = next((each for each in starts if each.task == task), None)
+        if start is not None:
+            starts.remove(start)
+        return start
+
     return ClockAndRandom(
-        now=lambda: datetime.fromisoformat(next_of(TIME)), token=lambda _size: next_of(DIGITS), sleep=_no_wait
+        now=lambda: datetime.fromisoformat(next_of(TIME)),
+        token=lambda _size: next_of(DIGITS),
+        sleep=_no_wait,
+        recorded_start=next_start,
     )
+
+
+def _starts(events: Iterable[Event]) -> Iterator[Started]:
+    """Yield the starts of runs and, as they occur in any order, of their child runs."""
+    for event in events:
+        if isinstance(event, ChildRecorded):
+            yield from _starts([event.event])
+        elif isinstance(event, Started):
+            yield event
 
 
 async def _no_wait(_seconds: float) -> None: ...

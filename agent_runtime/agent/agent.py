@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from agent_runtime.agent.delegation import Delegation
 from agent_runtime.context.transcript import MemorySettings
-from agent_runtime.core.values import EmbeddingService, Network, TransportName
+from agent_runtime.core.events import Started
+from agent_runtime.core.values import EmbeddingService, Network, Task, TransportName
 from agent_runtime.mcp.settings import McpServer
 from agent_runtime.policy.policy import Policy
 from agent_runtime.providers.protocol import Provider
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockAndRandom:
-    """Clock and random source of the values that reach the model."""
+    """Sources of values that reach the model and differ in each run."""
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     """The time, with its zone."""
@@ -33,6 +34,8 @@ class ClockAndRandom:
     """Random hexadecimal digits for a number of bytes."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     """Used, for example, while a model service is unavailable."""
+    recorded_start: Callable[[Task], Started | None] = lambda _task: None
+    """The start of a replayed run, whose first message is used again."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -193,25 +193,28 @@ class Run:
 
     async def _start(self, loop: Loop, task: Task, facts: Sequence[str]) -> Outcome:
         renewed = await self.toolbox.replace_sandbox()
-        orientation = await self.toolbox.describe_environment(task, [*facts, *renewed])
-        number, token = self.state.progress.tasks + 1, self.agent.clock_and_random.token
-        first = render_opening(
-            task,
-            orientation,
-            nonce=token(6),
-            number=number,
-            instructions=self.agent.repository_instructions if number == 1 else {},
-            skills=self.toolbox.skills.values() if number == 1 else (),
-        )
-        started = Started(
-            task=task,
-            opening=first,
-            run_id=token(8),
-            facts=tuple(facts),
-            indexed=orientation.indexed,
-            python_path=orientation.python_path,
-        )
-        self.state.record(started)
+        number, around = self.state.progress.tasks + 1, self.agent.clock_and_random
+        nonce, run_id = around.token(6), around.token(8)
+        if (started := around.recorded_start(task)) is not None:
+            self.toolbox.shell.set_python_path(started.python_path)
+        else:
+            orientation = await self.toolbox.describe_environment(task, [*facts, *renewed])
+            first = render_opening(
+                task,
+                orientation,
+                nonce=nonce,
+                number=number,
+                instructions=self.agent.repository_instructions if number == 1 else {},
+                skills=self.toolbox.skills.values() if number == 1 else (),
+            )
+            started = Started(
+                task=task,
+                opening=first,
+                facts=tuple(facts),
+                indexed=orientation.indexed,
+                python_path=orientation.python_path,
+            )
+        self.state.record(replace(started, run_id=run_id))
         self._has_started = True
         return await loop.run()
 

@@ -14,6 +14,7 @@ from typing_extensions import override
 from agent_runtime import (
     Agent,
     AsyncRuntime,
+    Delegation,
     Network,
     Policy,
     Rule,
@@ -25,6 +26,7 @@ from agent_runtime import (
 )
 from agent_runtime.core.errors import ModelRejectedError, ScriptError, SettingsError
 from agent_runtime.core.values import Quote, Task
+from agent_runtime.index.index import WorkspaceIndex
 from agent_runtime.providers.protocol import Chunk, Request
 from agent_runtime.providers.recording import RecordingProvider
 from agent_runtime.recordings import Recorder, Replayed, compare_recording, replay_recording
@@ -127,6 +129,36 @@ async def test_a_run_without_terminals_replays_to_the_byte(work_dir: Path, tmp_p
     assert found.is_same
 
 
+@pytest.mark.parametrize("recorded_late", [False, True])
+async def test_a_replay_does_not_depend_on_when_the_code_index_is_ready(
+    work_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, recorded_late: bool
+) -> None:
+    async def never_ready(_: WorkspaceIndex, _seconds: float) -> bool:
+        return False
+
+    (work_dir / "calc.py").write_text(
+        "def total(numbers):\n    return sum(numbers)\n\n\ndef plus(a, b):\n    return a - b\n"
+    )
+    shutil.copytree(work_dir, tmp_path / "start")
+    delegate = '```codepilot\nprint(collect(delegate("How do numbers add up to a total?")))\n```\n'
+    summary = "```completion\nBy `sum`.\n```\n"
+    agent = replace(
+        agent_on(work_dir, delegate, ANSWER),
+        index_seconds=60.0,
+        delegation=Delegation(provider=ScriptedProvider([summary])),
+    )
+    with monkeypatch.context() as patch:
+        if recorded_late:
+            patch.setattr(WorkspaceIndex, "wait_ready", never_ready)
+        await recorded(agent, tmp_path / "run.jsonl", "Which function adds numbers to a total?")
+    assert ("return sum" in (tmp_path / "run.jsonl").read_text()) is not recorded_late
+    if not recorded_late:
+        monkeypatch.setattr(WorkspaceIndex, "wait_ready", never_ready)
+    found = await replayed(tmp_path / "run.jsonl")
+    assert found.is_same, found.difference
+    assert found.requests == 3
+
+
 async def test_another_start_is_told_and_shown_where_the_model_would_have_noticed(recording: Path) -> None:
     (recording.parent / "start" / "calc.py").write_text("def plus(a, b):\n    return a * b\n")
     found = await replayed(recording)
@@ -135,7 +167,7 @@ async def test_another_start_is_told_and_shown_where_the_model_would_have_notice
     assert found.difference is not None
     assert "a - b" in found.difference
     assert "a * b" in found.difference
-    assert (found.requests, found.remaining) == (0, 3)
+    assert (found.requests, found.remaining) == (1, 2)
     assert found.outcomes[0].status is Status.FAILED
 
 
