@@ -13,12 +13,22 @@ from agent_runtime import RunLimits, Task
 from bot.domain.access import Bounds, Tally
 from bot.domain.commands import Command, Fix
 from bot.domain.job import Actor, Job, Origin, Repo, Thread
-from bot.github.types import Annotation, CheckFacts, CommentFacts, ReviewCommentFacts, ReviewFacts
+from bot.github.types import Annotation, CheckFacts, CommentFacts, RepoFacts, ReviewCommentFacts, ReviewFacts
 from bot.permissions.levels import AccessRequest, ThreadState
 from bot.permissions.repo_config import RepoConfig
 from bot.prompt.brief import Material, brief_for
 
 SECRET = "It's a Secret to Everybody"
+REPO = RepoFacts(
+    id=10,
+    full_name="octo/calc",
+    private=False,
+    archived=False,
+    default_branch="main",
+    clone_url="https://github.com/octo/calc.git",
+    html_url="https://github.com/octo/calc",
+)
+"""The repository of `a_job`, with what GitHub says about it."""
 
 
 def a_job(
@@ -49,15 +59,13 @@ def a_job(
 def thread_facts(**changes: Any) -> ThreadState:  # noqa: ANN401 - whatever ThreadFacts takes
     """An open pull request from `mona/patch-1` to `main`, in the repository of `a_job`."""
     usual: dict[str, Any] = {
-        "default_branch": "main",
+        "repo": REPO,
         "head_sha": "a" * 40,
         "head_ref": "mona/patch-1",
         "head_repo_id": 10,
         "base_ref": "main",
         "is_open": True,
         "locked": False,
-        "archived": False,
-        "private": False,
         "author_id": 3,
     }
     return ThreadState(**{**usual, **changes})

@@ -8,25 +8,14 @@ from typing import Any, TypeVar, cast
 
 from bot.domain.job import Job
 from bot.github.client import GitHub
-from bot.github.types import RepoFacts, RunFacts, Snapshot
+from bot.github.types import RunFacts, Snapshot
 from bot.jobs.access import AccessChecks, PhaseReader, ThreadSnapshot
 from bot.jobs.context import JobContext, JobServices
 from bot.queue.memory import InMemoryEngine
 from bot.queue.protocols import Ledger
-from tests.builders import thread_facts
+from tests.builders import REPO, thread_facts
 
 _T = TypeVar("_T")
-
-REPO = RepoFacts(
-    id=10,
-    full_name="octo/calc",
-    private=False,
-    archived=False,
-    default_branch="main",
-    clone_url="https://github.com/octo/calc.git",
-    html_url="https://github.com/octo/calc",
-)
-"""The repository of `a_job`, with what GitHub says about it."""
 
 RED_RUN = RunFacts(
     id=501,

@@ -128,15 +128,13 @@ def fetch_snapshot(job: Job, access: AccessCheck) -> ThreadSnapshot:
         reader=access.reader,
         by_workflow=access.by_workflow,
         thread=ThreadState(
-            default_branch=repo.default_branch,
+            repo=repo,
             head_sha=head[0],
             head_ref=head[1],
             head_repo_id=head[2],
             base_ref=head[3],
             is_open=thread is None or thread.state == "open",
             locked=thread is not None and thread.locked,
-            archived=repo.archived,
-            private=repo.private,
             author_id=thread.author.id if thread is not None else None,
         ),
     )

@@ -13,6 +13,7 @@ from agent_runtime import Network, Policy, Rule, RunLimits
 from bot.domain.access import Bounds, Level, Role, Tally, ThreadLabel, can_command, is_workflow_command, text_binding
 from bot.domain.commands import Command, RecipeBounds, recipe_path
 from bot.domain.job import Job
+from bot.github.types import RepoFacts
 from bot.permissions.repo_config import PATH, RepoConfig
 
 Publish = Literal["new_branch", "pull_branch", "review", "nothing"]
@@ -31,7 +32,7 @@ BRANCH_PREFIX = "codepilot/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadState:
-    """The current state of a thread and its repository, without texts.
+    """The current state of a thread and its repository; decisions see no text of it.
 
     Attributes:
         head_ref: the branch of that commit; for `undo`, of the commit to revert.
@@ -39,15 +40,13 @@ class ThreadState:
         continues: for an issue, the number of the bot's open pull request that `head_*` and `base_ref` describe; or 0.
     """
 
-    default_branch: str
+    repo: RepoFacts
     head_sha: str
     head_ref: str
     head_repo_id: int | None
     base_ref: str
     is_open: bool
     locked: bool
-    archived: bool
-    private: bool
     author_id: int | None = None
     continues: int = 0
 

@@ -265,12 +265,12 @@ def cap_refusal(request: AccessRequest) -> Refusal | None:
 
 def repository_refusal(job: Job, facts: ThreadState) -> Refusal | None:
     """Refuse an archived repository, and one that was made public after the command."""
-    if facts.archived:
+    if facts.repo.archived:
         return Refusal(
             cause="archived",
             reason="This repository is archived, so nothing in it can change. Unarchive it and try again.",
         )
-    if job.repo.private and not facts.private:
+    if job.repo.private and not facts.repo.private:
         return Refusal(
             cause="made-public",
             reason="This repository was private when you gave the command and is public now. If everyone may see the "
@@ -301,13 +301,13 @@ def branch_refusal(job: Job, facts: ThreadState, *, pushes: bool) -> Refusal | N
         return Refusal(
             cause="branch-gone", reason="The branch of this pull request was deleted. Restore it and try again."
         )
-    if pushes and facts.head_repo_id == job.repo.id and facts.head_ref == facts.default_branch:
+    if pushes and facts.head_repo_id == job.repo.id and facts.head_ref == facts.repo.default_branch:
         return Refusal(
             cause="default-branch",
-            reason=f"This pull request's branch, `{facts.default_branch}`, is the default branch, and I never push to "
+            reason=f"This pull request's branch, `{facts.head_ref}`, is the default branch, and I never push to "
             "that one. Open the pull request from another branch.",
         )
-    if not all(map(is_safe_branch, (facts.head_ref, facts.base_ref, facts.default_branch))):
+    if not all(map(is_safe_branch, (facts.head_ref, facts.base_ref, facts.repo.default_branch))):
         return Refusal(
             cause="branch-name",
             reason="A branch has a name that is not supported: it begins with `-`, is too long, or is not valid in "

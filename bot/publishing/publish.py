@@ -6,15 +6,15 @@ Nothing is forced, deleted, tagged, or written to the default branch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from bot.domain.errors import BotError
 from bot.domain.job import Job
-from bot.git.change import Change, LargeFile
+from bot.git.change import Change
 from bot.git.errors import ConflictError, GitError, LargeFileError, PushRejectedError, WorkflowsForbiddenError
 from bot.git.mirror import Source
+from bot.git.tree import Tree
 from bot.github.client import GitHub
 from bot.github.graphql import check_expressible
 from bot.github.repos import is_same_commit
@@ -91,7 +91,7 @@ async def publish(
     *,
     job: Job,
     target: Target,
-    pusher: Pusher,
+    pusher: Tree,
     redactor: Redactor,
     replay: bool = False,
     dry_run: bool = False,
@@ -254,25 +254,6 @@ async def _find_review(github: GitHub, target: ReviewTarget) -> ReviewFacts | No
     return next((review for review in reviews if review.author.id == me.id and target.marker in review.body), None)
 
 
-class Pusher(Protocol):
-    """Trusted git directory; implemented by `bot.git.tree.Tree`."""
-
-    async def replay(self, change: Change, onto: Source) -> Change: ...
-
-    async def commit(self, change: Change, *, message: str) -> str: ...
-
-    async def find_large_files(self, files: Sequence[LargeFile], matches: Callable[[str], bool]) -> list[str]: ...
-
-    async def upload(self, files: Sequence[LargeFile], *, branch: str, url: str, token: str) -> None: ...
-
-    async def push(self, sha: str, *, branch: str, expected: str, url: str, token: str) -> None:
-        """Push to a branch that must point at `expected`; empty for a new branch.
-
-        Raises:
-            GitError: the push may succeed when retried.
-        """
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     repo: RepoFacts
@@ -295,7 +276,7 @@ class CommitSender:
     github: GitHub
     record: RecordPart[PublishState]
     target: Target
-    pusher: Pusher
+    pusher: Tree
     redactor: Redactor = field(repr=False)
 
     async def find_recorded(self) -> SentCommit | None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bot.git.change import Change, LargeFile
+from bot.git.change import Change
 from bot.git.mirror import Source
-from bot.git.tree import Tree
-from bot.publishing.publish import SendResult, publish
+from bot.publishing.publish import SendResult
 from localhub import LocalHub
 from tests.origin import git
-from tests.publishing_world import REDACTOR, SECRET, Outlet, an_outlet, cause_of, reason_of
+from tests.publishing_world import SECRET, Outlet, an_outlet, cause_of, reason_of
 
 MODES = pytest.mark.parametrize("mode", [0o644, 0o755], ids=["api", "push"])
 
@@ -75,52 +74,24 @@ async def test_a_conflicting_change_gets_a_branch_and_a_pull_request(outlet: Out
     assert_on_its_own_branch(outlet, delivered, theirs=theirs)
 
 
-@dataclass(slots=True)
-class Outrun:
-    """A trusted git directory whose branch moves after each replay."""
-
-    tree: Tree
-    outlet: Outlet
-    theirs: str = ""
-    times: int = 0
-
-    async def replay(self, change: Change, onto: Source) -> Change:
-        made = await self.tree.replay(change, onto)
-        self.times += 1
-        self.theirs = they_push(self.outlet, {"b.txt": f"theirs {self.times}\n"})
-        return made
-
-    async def commit(self, change: Change, *, message: str) -> str:
-        return await self.tree.commit(change, message=message)
-
-    async def find_large_files(self, files: Sequence[LargeFile], holds: Callable[[str], bool]) -> list[str]:
-        return await self.tree.find_large_files(files, holds)
-
-    async def upload(self, files: Sequence[LargeFile], *, branch: str, url: str, token: str) -> None:
-        await self.tree.upload(files, branch=branch, url=url, token=token)
-
-    async def push(self, sha: str, *, branch: str, expected: str, url: str, token: str) -> None:
-        await self.tree.push(sha, branch=branch, expected=expected, url=url, token=token)
-
-
 @MODES
-async def test_after_two_replays_it_stops_running_after_them(outlet: Outlet, mode: int) -> None:
+async def test_after_two_replays_it_stops_running_after_them(
+    outlet: Outlet, mode: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     change_a_file(outlet, mode)
     publication = await outlet.publication(branch="topic")
     they_push(outlet, {"b.txt": "theirs\n"})
-    pusher = Outrun(outlet.tree, outlet)
-    delivered = await publish(
-        outlet.github,
-        outlet.record,
-        publication,
-        job=outlet.job("pull"),
-        target=outlet.target,
-        pusher=pusher,
-        redactor=REDACTOR,
-        replay=True,
-    )
-    assert pusher.times == 2
-    assert_on_its_own_branch(outlet, delivered, theirs=pusher.theirs)
+    pushes, replay = list[str](), outlet.tree.replay
+
+    async def replay_and_push(change: Change, onto: Source) -> Change:
+        new_change = await replay(change, onto)
+        pushes.append(they_push(outlet, {"b.txt": f"theirs {len(pushes)}\n"}))
+        return new_change
+
+    monkeypatch.setattr(outlet.tree, "replay", replay_and_push)
+    delivered = await outlet.send(publication, replay=True)
+    assert len(pushes) == 2
+    assert_on_its_own_branch(outlet, delivered, theirs=pushes[-1])
 
 
 @MODES

@@ -10,8 +10,8 @@ from bot.github.client import GitHub
 from bot.github.types import Snapshot
 from bot.jobs.access import FRESH_SECONDS, AccessCheck, AccessChecks, PhaseReader
 from localhub import Exchange, LocalHub
+from tests.builders import REPO
 from tests.github_world import World, opened_world
-from tests.job_contexts import REPO
 
 
 @pytest.fixture

@@ -34,8 +34,8 @@ from bot.jobs.setup import RepoSettings
 from bot.permissions.levels import Conventions, Grant, Refusal
 from bot.permissions.repo_config import RepoConfig
 from bot.queue.memory import InMemoryEngine
-from tests.builders import a_job
-from tests.job_contexts import REPO, account, answering, context_of, snapshot
+from tests.builders import REPO, a_job
+from tests.job_contexts import account, answering, context_of, snapshot
 
 HEAD = "a" * 40
 AUTO = RepoConfig().labels.auto

@@ -15,8 +15,8 @@ from bot.jobs.recipes import recipes_text, start_after_run, start_recipe
 from bot.permissions.repo_config import RepoConfig, parse_recipe
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from bot.queue.protocols import Ledger
-from tests.builders import a_job
-from tests.job_contexts import REPO, account, answering, context_of
+from tests.builders import REPO, a_job
+from tests.job_contexts import account, answering, context_of
 
 RED = ChecksFailed(run_id=501, name="CI", conclusion="failure", head_sha="a" * 40, branch="main", pull=0)
 HEAD = "---\non:\n  workflow_run:\n    workflows: [CI]\n---\n"

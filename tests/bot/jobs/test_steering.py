@@ -20,8 +20,8 @@ from bot.jobs.record import JobRecord, Request, StoredRecord, WaitKind, encode_r
 from bot.jobs.steering import answer_to, steer
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from bot.queue.protocols import Disposition, JobAttempt, JobEnded, JobParked, PendingReport
-from tests.builders import a_job
-from tests.job_contexts import REPO, answering, context_of, snapshot
+from tests.builders import REPO, a_job
+from tests.job_contexts import answering, context_of, snapshot
 
 FOREVER = 10.0**12
 BUTTON = Origin(kind="button", id=1)

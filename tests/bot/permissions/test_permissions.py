@@ -27,6 +27,7 @@ from bot.domain.commands import (
     UnknownVerb,
 )
 from bot.domain.job import Actor, Job, OriginKind, Thread
+from bot.github.types import RepoFacts
 from bot.permissions.levels import Grant, Refusal, ThreadState
 from bot.permissions.permissions import (
     EffectiveOptions,
@@ -37,9 +38,16 @@ from bot.permissions.permissions import (
     resolve_options,
 )
 from bot.permissions.repo_config import Overrides, RepoConfig, VerbsKeys
-from tests.builders import a_job, a_request_for, thread_facts
+from tests.builders import REPO, a_job, a_request_for, thread_facts
 
 LIMITS = RunLimits(max_steps=3)
+
+
+def with_default(branch: str) -> RepoFacts:
+    return REPO.model_copy(update={"default_branch": branch})
+
+
+ARCHIVED = REPO.model_copy(update={"archived": True})
 ISSUE = thread_facts(head_ref="main")
 PULL = thread_facts()
 FORK = thread_facts(head_repo_id=11)
@@ -101,7 +109,7 @@ def test_without_write_access_there_is_no_answer_to_any_verb(role: Role, kind: s
         ("issue", replace(ISSUE, is_open=False), "issue is closed", "closed"),
         ("pull", replace(PULL, is_open=False), "pull request is closed", "closed"),
         ("issue", replace(ISSUE, locked=True), "locked", "locked"),
-        ("issue", replace(ISSUE, archived=True), "archived", "archived"),
+        ("issue", replace(ISSUE, repo=ARCHIVED), "archived", "archived"),
         ("issue", replace(ISSUE, head_sha=""), "no commit", "no-commit"),
         ("pull", replace(PULL, head_repo_id=11), "fork", "read-only"),
         ("pull", replace(PULL, head_repo_id=None), "deleted", "branch-gone"),
@@ -111,7 +119,7 @@ def test_without_write_access_there_is_no_answer_to_any_verb(role: Role, kind: s
         ("pull", replace(PULL, head_ref="a~1"), "Rename", "branch-name"),
         ("pull", replace(PULL, head_ref="a\n"), "Rename", "branch-name"),
         ("pull", replace(PULL, base_ref="${{ x }}"), "Rename", "branch-name"),
-        ("issue", replace(ISSUE, default_branch="ä.lock", head_ref="ä.lock"), "Rename", "branch-name"),
+        ("issue", replace(ISSUE, repo=with_default("ä.lock"), head_ref="ä.lock"), "Rename", "branch-name"),
     ],
 )
 def test_a_refusal_says_why_and_what_to_do(kind: str, facts: ThreadState, word: str, cause: str) -> None:
@@ -132,7 +140,7 @@ def test_what_was_private_when_asked_is_not_told_in_public() -> None:
     "ref", ["main", "mona/patch-1", "dependabot/npm_and_yarn/x-1.2", "release@2", "fix#12", "a+b=c,d"]
 )
 def test_ordinary_branch_names_are_taken(ref: str) -> None:
-    _grant("pull", replace(PULL, head_ref=ref, default_branch="trunk"))
+    _grant("pull", replace(PULL, head_ref=ref, repo=with_default("trunk")))
 
 
 @pytest.mark.parametrize(
@@ -281,7 +289,7 @@ def test_who_may_write_approves() -> None:
         ({"facts": FORK, "author_id": None}, "own-fork"),
         ({"bound_to_sha": "b" * 40}, "moved-head"),
         ({"facts": replace(PULL, locked=True)}, "locked"),
-        ({"facts": replace(PULL, archived=True)}, "archived"),
+        ({"facts": replace(PULL, repo=ARCHIVED)}, "archived"),
         ({"facts": replace(PULL, is_open=False)}, "closed"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
