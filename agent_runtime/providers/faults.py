@@ -29,9 +29,10 @@ from agent_runtime.core.errors import ContextOverflowError, ModelError, ModelRef
 
 _MESSAGE_CHARS = 400
 
+# In linear time: a scheme and a name begin at their first character only.
 _INTERNAL_ADDRESS = re.compile(
-    r"(?:\w+://)?(?:\[[0-9a-fA-F:]*:[0-9a-fA-F:.]*\]|\b(?:\d{1,3}\.){3}\d{1,3}\b|\blocalhost\b"
-    r"|\b[\w-]+(?:\.[\w-]+)*\.(?:corp|internal|intranet|lan|local|svc)\b)(?::\d+)?(?:/\S*)?"
+    r"(?:\b\w+://)?(?:\[(?=[0-9a-fA-F]*:)[0-9a-fA-F:.]+\]|\b(?:\d{1,3}\.){3}\d{1,3}\b|\blocalhost\b"
+    r"|(?<![\w-])(?<![\w-]\.)[\w-]+(?:\.[\w-]+)*\.(?:corp|internal|intranet|lan|local|svc)\b)(?::\d+)?(?:/\S*)?"
 )
 
 

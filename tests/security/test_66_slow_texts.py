@@ -20,6 +20,7 @@ from agent_runtime.interpreter.source import bound_names, discarded_calls, parse
 from agent_runtime.mcp.settings import MAX_MESSAGE_VALUES, McpServer, count_json_values
 from agent_runtime.policy.policy import CallFacts, Denied, Permitted
 from agent_runtime.policy.shell import PathGlob, parse_commands
+from agent_runtime.providers.faults import ModelService
 from agent_runtime.providers.protocol import CallChunk
 from agent_runtime.run.output_schema import schema_problem, validate_completion
 from agent_runtime.terminals.output import Screen
@@ -44,6 +45,7 @@ from tests.security.hostile_texts import SHAPES, Read, faults
 _ALLOWED = markdown.Allowlist(login="ann", number=1, server="https://github.com", repo="octo/repo")
 _REDACTOR = Redactor(["correct-horse-battery-staple"])
 _SERVER = McpServer(name="wiki", command=("wiki",), secrets=("correct-horse",))
+_SERVICE = ModelService(name="Local", model="m", url="http://model.example/v1", key_variable="KEY", secret="sk-1")
 _ASKS = Policy(
     default="ask",
     rules=(
@@ -180,6 +182,11 @@ def _(text: str) -> None:
     parse_command(text, triggers=("/codepilot",))
     parse_command(f"/codepilot {text}", triggers=("/codepilot",))
     parse_command(f"/codepilot fix --{text}", triggers=("/codepilot",))
+
+
+@_on_the_loop("error of a model service", 250_000)
+def _(text: str) -> None:
+    _SERVICE.sanitize(text)
 
 
 @_on_the_loop("secrets", 64_000)
