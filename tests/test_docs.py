@@ -276,7 +276,7 @@ def _ran(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def _definitions(path: str) -> set[str]:
     """The functions and classes of a module, and its methods with and without the name of their class."""
     found = set()
-    for node in ast.walk(tree_of(ROOT / path)):
+    for node in ast.walk(tree_of(Path(path))):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             found.add(node.name)
         if isinstance(node, ast.ClassDef):

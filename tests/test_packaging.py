@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.metadata
 import re
 import subprocess
@@ -89,15 +90,8 @@ NOT_IMPORTED = {
 def test_each_declared_package_is_imported(group: str) -> None:
     importers = ("localhub",) if group == "hub" else ("agent_runtime", "bot")
     imported = {name.replace("_", "-") for package in importers for name in _distributions(package)}
-    # Grammars are imported by the name in a table.
-    imported |= {
-        node.value.replace("_", "-")
-        for path in modules()
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("tree_sitter_")
-    }
     declared = {_name(each) for each in DECLARED[group]}
-    unused = declared - imported - set(NOT_IMPORTED)
+    unused = declared - imported - _grammars() - set(NOT_IMPORTED)
     assert not unused, f"no module imports {sorted(unused)}, declared in pyproject.toml ({group}): remove them"
 
 
@@ -140,9 +134,23 @@ def _name(requirement: str) -> str:
     return re.split(r"[^A-Za-z0-9_-]", requirement, maxsplit=1)[0].lower()
 
 
-def _distributions(package: str) -> set[str]:
+@functools.cache
+def _grammars() -> frozenset[str]:
+    """The distributions that are imported by their name in a table."""
+    return frozenset(
+        node.value.replace("_", "-")
+        for path in modules()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("tree_sitter_")
+    )
+
+
+_providers = functools.cache(importlib.metadata.packages_distributions)
+
+
+@functools.cache
+def _distributions(package: str) -> frozenset[str]:
     """The distributions that provide what a package of ours imports."""
-    providers = importlib.metadata.packages_distributions()
     imported = {
         name.partition(".")[0]
         for path in modules()
@@ -156,4 +164,4 @@ def _distributions(package: str) -> set[str]:
             else []
         )
     }
-    return {each.lower() for name in imported for each in providers.get(name, [])} - {"codepilot-bot"}
+    return frozenset(each.lower() for name in imported for each in _providers().get(name, [])) - {"codepilot-bot"}

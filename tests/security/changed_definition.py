@@ -23,11 +23,12 @@ def changed(source: str, name: str, how: str, part: str, by: str = "") -> str:
         LookupError: the definition or the part is missing or ambiguous.
     """
     module = ast.parse(source)
-    before = ast.dump(module)
-    CHANGES[how](_find(module, name), part, by)
-    if ast.dump(module) == before:
+    definition = _find(module, name)
+    before = ast.dump(definition)
+    CHANGES[how](definition, part, by)
+    if ast.dump(definition) == before:
         raise LookupError(f"{how} {part!r} changes nothing")
-    return ast.unparse(ast.fix_missing_locations(module))
+    return ast.unparse(module)
 
 
 def _find(module: ast.Module, name: str) -> Definition:

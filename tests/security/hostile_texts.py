@@ -17,7 +17,9 @@ Read = Callable[[str], object]
 _TURN_SECONDS = 0.1
 """Limit of processor time for one turn of the event loop; docs/security.md names it."""
 _MEASURABLE_SECONDS = 0.02
-_STEEP = 2.8  # a doubled text takes 2.2 times as long where time grows as n·log n, and 4 times where it grows as n²
+# A doubled text takes 2.2 times as long where time grows as n·log n, and 4 times where it grows as n².
+_MODERATE = 2.2
+_STEEP = 2.8
 _TRIES = 3
 
 _REPEATED = {
@@ -167,11 +169,18 @@ def _fault(read: Read, name: str, shape: Callable[[int], str], size: int, *, tur
     if seconds <= _STEEP * min(processor_seconds(read, half), processor_seconds(read, half)):
         return ""
     # A text that is refused early when it is short, but not when it is long, grows steeply in one doubling alone.
+    if processor_seconds(read, shape(size * 2)) <= _MODERATE * seconds:
+        return ""
     sizes = (size // 4, size // 2, size, size * 2)
-    times = [_least(read, shape(each)) for each in sizes]
-    if all(larger > _STEEP * smaller for smaller, larger in pairwise(times)):
-        return f"{name}: {', '.join(f'{s:,} characters {t * 1000:.1f} ms' for s, t in zip(sizes, times, strict=True))}"
+    if all(_is_steep(read, shape(smaller), shape(larger)) for smaller, larger in pairwise(sizes)):
+        times = ((each, processor_seconds(read, shape(each)) * 1000) for each in sizes)
+        return f"{name}: {', '.join(f'{each:,} characters {ms:.1f} ms' for each, ms in times)}"
     return ""
+
+
+def _is_steep(read: Read, smaller: str, larger: str) -> bool:
+    bound = _STEEP * _least(read, smaller)
+    return all(processor_seconds(read, larger) > bound for _ in range(_TRIES))
 
 
 def _least(read: Read, text: str) -> float:
