@@ -10,7 +10,7 @@ from bot.domain.job import Job
 from bot.github.client import GitHub
 from bot.github.types import RunFacts, Snapshot
 from bot.jobs.access import AccessChecks, PhaseReader, ThreadSnapshot
-from bot.jobs.context import JobContext, JobServices
+from bot.jobs.context import JobContext, JobServices, new_state
 from bot.queue.memory import InMemoryEngine
 from bot.queue.protocols import Ledger
 from tests.builders import REPO, thread_facts
@@ -47,6 +47,7 @@ def context_of(
         ledger=cast("Ledger", ledger),
         access_checks=AccessChecks(),
         marker="",
+        state=new_state(cast("GitHub", github), engine, job, marker=""),
     )
 
 

@@ -15,10 +15,10 @@ from bot.git.tree import Tree
 from bot.git.workspace import Workspaces
 from bot.github.client import GitHub
 from bot.github.types import PullDraft
+from bot.publishing.outcome import Published
 from bot.publishing.plan import CommitPlan, Publication, branch_name, commit_body, pull_body
-from bot.publishing.publish import SendResult, Target, publish
+from bot.publishing.publish import Target, publish
 from bot.publishing.redact import Redactor
-from bot.publishing.status_view import PublishState
 from localhub import Issue, LocalHub, Repo
 from tests.builders import a_job
 from tests.origin import git
@@ -54,7 +54,7 @@ class Outlet:
     github: GitHub
     tree: Tree
     target: Target
-    record: Remembered[PublishState]
+    record: Remembered[Published]
     installation: int
 
     @property
@@ -82,7 +82,7 @@ class Outlet:
 
     async def send(
         self, publication: Publication, *, replay: bool = False, dry_run: bool = False, redactor: Redactor = REDACTOR
-    ) -> SendResult:
+    ) -> Published:
         return await publish(
             self.github,
             self.record,
@@ -100,12 +100,27 @@ class Outlet:
         return [issue for issue in self.hub.issues(self.repo) if issue.number != 1]
 
 
-def cause_of(sent: Publication | SendResult) -> str | None:
+def sha_of(published: Published) -> str:
+    """The commit that was published; empty without one."""
+    return published.commit.sha if published.commit else ""
+
+
+def branch_of(published: Published) -> str:
+    """The branch of the commit that was published; empty without one."""
+    return published.commit.branch if published.commit else ""
+
+
+def pull_of(published: Published) -> int:
+    """The number of the pull request that has the commit; 0 without one."""
+    return published.pull.number if published.pull else 0
+
+
+def cause_of(sent: Publication | Published) -> str | None:
     """Why not all is published; None when it is."""
     return sent.withheld.cause if sent.withheld else None
 
 
-def reason_of(sent: Publication | SendResult) -> str:
+def reason_of(sent: Publication | Published) -> str:
     """The same, as people read it."""
     return sent.withheld.reason if sent.withheld else ""
 
@@ -141,6 +156,6 @@ async def an_outlet(hub: LocalHub, state: Path, *, files: Mapping[str, str] | No
                 github=github,
                 tree=tree,
                 target=Target(repo=facts),
-                record=Remembered(PublishState()),
+                record=Remembered(Published()),
                 installation=installation,
             )

@@ -28,8 +28,9 @@ from bot.events.delivery import Delivery, IgnoredDelivery
 from bot.events.triggers import job_from
 from bot.github.client import GitHub
 from bot.jobs import waiting
+from bot.jobs.acknowledger import Acknowledger
 from bot.jobs.context import JobContextFactory, JobServices
-from bot.jobs.pipeline import Acknowledger, Worker
+from bot.jobs.pipeline import Worker
 from bot.jobs.record import JobRecord, StoredRecord
 from bot.jobs.repo_events import EventFilter
 from bot.jobs.setup import Setup

@@ -19,11 +19,12 @@ from agent_runtime import Ended, Event, Refused, StepStarted, Streamed, StreamRe
 from bot.domain.errors import BotError
 from bot.domain.job import Job, JobState
 from bot.events.delivery import IgnoredDelivery
-from bot.jobs.context import Ending, ShortReply, artifact_name
+from bot.jobs.context import artifact_name
 from bot.jobs.record import JobRecord
 from bot.publishing.checks import Verdict
 from bot.publishing.markdown import Allowlist, clean, code, duration, escape_markdown, fence, one_line
-from bot.publishing.render import NO_FILE, build_annotations, explain, render_status, settings_to_inputs
+from bot.publishing.outcome import Failed, JobOutcome
+from bot.publishing.render import NO_FILE, build_annotations, explain_verdict, render_status, settings_to_inputs
 from bot.publishing.status_view import StatusView
 
 
@@ -100,12 +101,12 @@ class StepEnd:
 
     Attributes:
         ended: the state of its job, or the reason for none.
-        ending: None if its end was lost.
+        view: of its outcome; None if that was lost.
     """
 
     ended: JobState | IgnoredDelivery
     job: Job | None = None
-    ending: Ending | None = None
+    view: StatusView | None = None
     record: JobRecord = field(default_factory=JobRecord)
     patch: str = ""
     patch_file: Path | None = None
@@ -115,10 +116,14 @@ class StepEnd:
     server_url: str = ""
 
     @property
-    def view(self) -> StatusView | None:
-        """The comment's view; None for a short reply."""
-        view = self.ending.view if self.ending is not None else None
-        return view if isinstance(view, StatusView) else None
+    def outcome(self) -> JobOutcome | None:
+        return self.view.outcome if self.view is not None else None
+
+    @property
+    def status(self) -> StatusView | None:
+        """The view of the status comment; None if there is none, as for a short reply."""
+        outcome = self.outcome
+        return self.view if outcome is not None and not outcome.reply and not outcome.is_silent else None
 
     @property
     def comment(self) -> str:
@@ -128,14 +133,14 @@ class StepEnd:
     def reason(self) -> str:
         if isinstance(self.ended, IgnoredDelivery):
             return self.ended.reason
-        return self.ending.reason if self.ending is not None else ""
+        return self.outcome.cause if self.outcome is not None else ""
 
     @property
     def conclusion(self) -> Conclusion:
         return conclusion_of(
             self.ended,
             self.view.verdict if self.view is not None else None,
-            misconfigured=self.ending is not None and self.ending.misconfigured,
+            misconfigured=isinstance(self.outcome, Failed) and self.outcome.misconfigured,
         )
 
 
@@ -146,7 +151,7 @@ _CALL_FIELDS = ("tool", "request", "reason", "setting", "value")
 
 
 def outputs_of(end: StepEnd) -> dict[str, str]:
-    record, view = end.record, end.view
+    record, view = end.record, end.status
     status = "ignored" if isinstance(end.ended, IgnoredDelivery) else end.ended.value
     comment, commit = record.comment.posted, record.published.commit
     # The pull request that has the commit: opened for it, or the one that the job belongs to.
@@ -177,7 +182,7 @@ def outputs_of(end: StepEnd) -> dict[str, str]:
         "steps": str(view.steps) if view is not None else "",
         "duration-seconds": f"{end.seconds:.0f}",
         "session-path": str(end.session_file) if end.session_file else "",
-        "structured-output": end.ending.output_json if end.ending is not None else "",
+        "structured-output": run.output_json if (run := end.outcome and end.outcome.run) else "",
         "denied-calls": json.dumps(denied),
         "summary": _summary(end),
     }
@@ -188,12 +193,12 @@ def outputs_of(end: StepEnd) -> dict[str, str]:
 
 
 def _summary(end: StepEnd) -> str:
-    told = end.ending.view if end.ending is not None else None
-    text = end.reason
-    if isinstance(told, StatusView):
-        text = told.completion or told.reason or told.withheld or end.reason
-    elif isinstance(told, ShortReply):
-        text = told.text
+    text, outcome = end.reason, end.outcome
+    if outcome is not None and outcome.reply:
+        text = outcome.reply.removeprefix("🚫 ")
+    elif outcome is not None and not outcome.is_silent:
+        withheld = outcome.published.withheld
+        text = outcome.completion or outcome.reason or (withheld.reason if withheld else "") or end.reason
     return escape_text(end, text)
 
 
@@ -265,27 +270,28 @@ _SPARE_BYTES = 4_096
 def format_summary(end: StepEnd) -> str:
     if isinstance(end.ended, IgnoredDelivery):
         return f"Codepilot had nothing to do: {settings_to_inputs(end.ended.reason)}"
-    waits = render_status(end.view) if end.view is not None and end.ended is JobState.WAITING else ""
+    view = end.status
+    waits = render_status(view) if view is not None and end.ended is JobState.WAITING else ""
     parts = [end.comment or waits or f"Codepilot: {end.ended.value}. {escape_text(end, end.reason)}".strip()]
-    if end.view is not None:
+    if view is not None:
         rows = [
             ("Conclusion", code(end.conclusion.value)),
-            ("Model", code(end.view.model) if end.view.model else ""),
-            ("Steps", str(end.view.steps) if end.view.steps else ""),
-            ("Time", duration(end.view.seconds)),
+            ("Model", code(view.model) if view.model else ""),
+            ("Steps", str(view.steps) if view.steps else ""),
+            ("Time", duration(view.seconds)),
         ]
-        if (usage := end.view.usage) is not None:
-            read = usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens
-            cached = f", {usage.cached_tokens:,} of them from the cache" if usage.cached_tokens else ""
-            rows += [
-                ("Tokens", f"{read:,} in{cached}; {usage.output_tokens:,} out"),
-                ("Cost", "not known for this model" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"),
-            ]
+        usage = view.usage
+        read = usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens
+        cached = f", {usage.cached_tokens:,} of them from the cache" if usage.cached_tokens else ""
+        rows += [
+            ("Tokens", f"{read:,} in{cached}; {usage.output_tokens:,} out"),
+            ("Cost", "not known for this model" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"),
+        ]
         head, *more = [f"| {name} | {value} |" for name, value in rows if value]
         posted = end.record.comment.posted
         parts += ["\n".join([head, "|---|---|", *more]), f"[The comment]({posted.url})" if posted is not None else ""]
     text = "\n\n".join(filter(None, parts))
-    changed = end.patch if end.view is not None and end.view.files else ""
+    changed = end.patch if view is not None and view.files else ""
     if changed.strip() in text:  # the comment shows what was left out of a publication
         changed = ""
     room = MAX_SUMMARY_BYTES - len(text.encode()) - _SPARE_BYTES
@@ -311,17 +317,17 @@ _QUIET = frozenset({Conclusion.VERIFIED, Conclusion.UNCHANGED, Conclusion.DONE})
 
 
 def format_annotations(end: StepEnd) -> list[str]:
-    view, lines = end.view, list[tuple[Level, str]]()
+    view, outcome, lines = end.status, end.outcome, list[tuple[Level, str]]()
     most: Level = "error" if exit_code(end.conclusion) else "warning"
     if isinstance(end.ended, IgnoredDelivery):
         said = f"Nothing to do: {settings_to_inputs(end.ended.reason)}"
         lines.append(("notice", format_annotation("notice", said, title="Codepilot")))
     elif end.conclusion not in _QUIET:
-        said = " ".join(filter(None, (view.reason, view.remedy))) if view is not None else ""
+        said = " ".join(filter(None, (outcome.reason, outcome.remedy))) if view is not None and outcome else ""
         said = settings_to_inputs(said or _verdict(end) or MEANINGS[end.conclusion][1])
         lines.append((most, format_annotation(most, said, title=f"Codepilot: {end.conclusion.value}")))
-    if end.ending is not None and view is not None:
-        for each in build_annotations(view, end.ending.review):
+    if view is not None:
+        for each in build_annotations(view):
             # In a step that is green no error, which would be read as its failure.
             level = most if each.level == "failure" else _LEVELS[each.level]
             file = "" if each.path == NO_FILE else each.path
@@ -334,10 +340,10 @@ def format_annotations(end: StepEnd) -> list[str]:
 
 
 def _verdict(end: StepEnd) -> str:
-    view = end.view
-    if view is None or view.verdict is None or view.state != "done":
-        return end.ending.reason if end.ending is not None else ""
-    return explain(view.verdict, view.checks, changed=bool(view.files or view.checks), setup_failed=view.setup_failed)
+    view = end.status
+    if view is None or view.verdict is None:
+        return end.reason
+    return explain_verdict(view, view.verdict)
 
 
 _GROUP_TITLE_CHARS = 100

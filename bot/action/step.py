@@ -37,14 +37,16 @@ from bot.events.delivery import IgnoredDelivery
 from bot.events.triggers import job_from
 from bot.github.client import GitHub
 from bot.jobs.access import check_access
-from bot.jobs.context import Ending, JobContextFactory, JobServices, Listener, WorkflowResume, reply_target
+from bot.jobs.context import JobContextFactory, JobServices, Listener, WorkflowResume
 from bot.jobs.handover import save
 from bot.jobs.pipeline import Worker
+from bot.jobs.posts import reply_target
 from bot.jobs.record import StoredRecord
 from bot.jobs.waiting import Patience
 from bot.publishing.markdown import Allowlist, fence
 from bot.publishing.redact import Redactor
 from bot.publishing.render import render_reply, settings_to_inputs
+from bot.publishing.status_view import StatusView
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from bot.queue.records import Signal, StoredJob
 from bot.server.build import EDIT_SECONDS, build_services, local_storage, open_sessions, redactor_for
@@ -144,11 +146,11 @@ async def work_step(
     shared = _job_services(settings, redactor, listeners)
     engine = InMemoryEngine()
     await engine.accept(job)
-    endings: list[Ending] = []
+    views: list[StatusView] = []
     contexts = JobContextFactory(
         services=shared,
         queue=engine,
-        ended=endings.append,
+        on_view=views.append,
         ledger=InMemoryLedger(engine, trusted_bots=settings.agent.trusted_bots),
         github_for=github_for,
     )
@@ -161,7 +163,7 @@ async def work_step(
     end = StepEnd(
         ended=last.state,
         job=last.job,
-        ending=endings[-1] if endings else None,
+        view=views[-1] if views else None,
         record=await StoredRecord(engine, last.job.id).read(),
         patch=patch,
         patch_file=patch_file,
@@ -295,7 +297,7 @@ async def _comment_problems(settings: ActionSettings, job: Job, problems: str, r
         allowed = Allowlist(
             login=job.actor.login, number=job.thread.number, server=settings.server_url.rstrip("/"), repo=name
         )
-        body = render_reply(problems, allowed, job_id=job.id, refused=True)
+        body = render_reply(f"🚫 {problems}", allowed, job_id=job.id)
         await github.comments.create(name, reply_target(job), body)
 
 

@@ -22,8 +22,8 @@ from bot.jobs.setup import RepoSettings
 from bot.permissions.levels import AccessRequest, Grant, Refusal
 from bot.permissions.permissions import grant_for, resolve_command
 from bot.permissions.repo_config import RepoConfig
+from bot.publishing.outcome import Published
 from bot.publishing.plan import branch_name, branch_prefix, is_named_by_run
-from bot.publishing.publish import SendResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,13 +173,13 @@ async def refresh_pull(context: JobContext, snapshot: ThreadSnapshot, number: in
     return Refusal(cause="pull-closed", reason=reason)
 
 
-async def add_pull(context: JobContext, snapshot: ThreadSnapshot, delivered: SendResult, change: Change) -> SendResult:
-    """Add the continued pull request to a delivery, unless its change was not pushed."""
+async def add_pull(context: JobContext, snapshot: ThreadSnapshot, published: Published, change: Change) -> Published:
+    """Add the continued pull request to a publication, unless its change was not pushed."""
     link = snapshot.pull_link
-    if link is None or delivered.pull_number is not None or (change and delivered.commit_sha is None):
-        return delivered
-    await context.record.published.update(lambda published: replace(published, pull=link))
-    return replace(delivered, pull_number=link.number, pull_url=link.html_url)
+    if link is None or published.pull is not None or (change and published.commit is None):
+        return published
+    await context.record.published.update(lambda stored: replace(stored, pull=link))
+    return replace(published, pull=link)
 
 
 async def _is_own(context: JobContext, snapshot: ThreadSnapshot, pull: PullFacts) -> bool:

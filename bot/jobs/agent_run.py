@@ -1,6 +1,6 @@
 """Run the agent on a job: in a workspace, through pauses, to a publishable result.
 
-Start with `AgentRun.go`. A run that needs a user or waits for the model ends as a waiting job.
+Start with `run_agent`. A run that needs a user or waits for the model ends as a waiting job.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from agent_runtime import (
     AsyncRuntime,
@@ -22,7 +22,6 @@ from agent_runtime import (
     CommandRunner,
     Event,
     HookSystem,
-    MessageInjected,
     NetworkUsed,
     NoAnswer,
     Outcome,
@@ -37,7 +36,6 @@ from agent_runtime import (
 )
 from bot.domain.commands import Fix
 from bot.domain.errors import QueueError, StorageError
-from bot.domain.job import JobState
 from bot.git.change import Change
 from bot.git.errors import MissingDirectoryError, WorkspaceGoneError
 from bot.git.tree import Tree
@@ -46,321 +44,312 @@ from bot.jobs import material as material_module
 from bot.jobs import waiting
 from bot.jobs.admission import Assignment
 from bot.jobs.candidates import Candidates
-from bot.jobs.context import AgentSpec, Ending, JobContext
+from bot.jobs.context import AgentSpec, JobContext
 from bot.jobs.material import gather
 from bot.jobs.record import ApprovalAnswer, Request, RunResult, StoredRecord
-from bot.jobs.results import ResultDelivery
+from bot.jobs.results import continue_plan, deliver, find_denial, wait_for
 from bot.jobs.setup import SetupResult
-from bot.jobs.status import StatusReporter
+from bot.jobs.state import RunState
 from bot.jobs.storage import open_session
 from bot.permissions.levels import describe_network, narrow_network
 from bot.prompt.brief import Brief, brief_for
 from bot.publishing.checks import Rerun, find_reproduction, is_unrelated
 from bot.publishing.markdown import fence, one_line
+from bot.publishing.outcome import JobOutcome, Waiting
 from bot.publishing.screening import deny_unshowable_calls
-from bot.publishing.status_view import Activity, DeniedCall
+from bot.publishing.status_view import Activity, DeniedCall, Progress
 from bot.queue.protocols import JobRecords
-from bot.queue.records import Signal
 
 log = logging.getLogger(__name__)
 
 _BRANCH_CHARS = 200
-T = TypeVar("T")
 Segment = Callable[[AsyncRuntime], Coroutine[Any, Any, Outcome]]
 
 
-class AgentRun:
-    """Run one assignment to its end, or until a user must answer."""
+async def run_agent(context: JobContext, assignment: Assignment) -> JobOutcome:
+    """Start, continue or publish the agent's work, depending on the stored state."""
+    record, prepared = context.record, context.state.progress
+    request = await waiting.latest(record)
+    result = await context.services.work.find(context.job.id, record)
+    if result is not None:
+        return await _publish_stored(context, assignment, result[0], result[1], request)
+    if request is None:
+        return await _start_or_resume(context, assignment, prepared)
+    await load_progress(context)
+    answer, stop_reason = await waiting.find_answer(record, request), context.state.inbox.stop_reason
+    if stop_reason:
+        return await _stop_waiting(context, assignment, stop_reason)
+    if answer is not None:
+        return await _resume(context, assignment, request, answer, prepared)
+    if request.until <= time.time():
+        return await _stop_waiting(context, assignment, waiting.describe_timeout(request))
+    # Its worker died before it reported the request.
+    return await wait_for(context, request)
 
-    def __init__(self, context: JobContext, reporter: StatusReporter, assignment: Assignment) -> None:
-        self._context, self._reporter, self._assignment = context, reporter, assignment
-        self._delivery = ResultDelivery(context, reporter, assignment)
-        self._interrupt: Callable[[], object] = _no_op
-        self._messages = Messages()
-        self._stopped = ""
-        self._keep = False
-        self._initial_progress = reporter.progress
 
-    def handle_signal(self, signal: Signal) -> None:
-        if signal.kind == "stop":
-            self._stopped = signal.text
-            self._interrupt()
-            return
-        self._messages.deliver(signal)
+async def abandon_run(context: JobContext, assignment: Assignment, status: Status) -> JobOutcome:
+    """End an interrupted job for `Assignment.closing`, and keep its work.
 
-    @property
-    def undelivered(self) -> tuple[Signal, ...]:
-        return self._messages.undelivered
+    Raises:
+        WorkspaceError: its files are lost.
+    """
+    reason = assignment.closing
+    await load_progress(context)
+    result = await context.services.work.find(context.job.id, context.record)
+    if result is not None:
+        abandoned = replace(result[0], outcome=replace(result[0].outcome, status=status, reason=reason))
+        return await _publish_stored(context, assignment, abandoned, result[1], None)
+    return await _stop_waiting(context, assignment, reason, status)
 
-    async def go(self) -> Ending:
-        """Start, continue or publish, depending on the stored state."""
-        record, work = self._context.record, self._context.services.work
-        request = await waiting.latest(record)
-        result = await work.find(self._context.job.id, record)
-        if result is not None:
-            return await self._publish_stored(result[0], result[1], request)
-        if request is None:
-            return await self._start_or_resume()
-        await self._reporter.load()
-        answer = await waiting.find_answer(record, request)
-        if answer is not None and not self._stopped:
-            return await self._resume(request, answer)
-        if self._stopped:
-            return await self._stop_waiting(self._stopped)
-        if request.until <= time.time():
-            return await self._stop_waiting(waiting.describe_timeout(request))
-        # Its worker died before it reported the request.
-        return await self._delivery.wait_for(request)
 
-    async def abandon(self, status: Status) -> Ending:
-        """End an interrupted job for `Assignment.closing`, and keep its work.
+async def load_progress(context: JobContext) -> None:
+    """Restore the progress of an earlier attempt or segment.
 
-        Raises:
-            WorkspaceError: its files are lost.
-        """
-        reason = self._assignment.closing
-        self._stopped = reason
-        await self._reporter.load()
-        result = await self._context.services.work.find(self._context.job.id, self._context.record)
-        if result is not None:
-            abandoned = replace(result[0], outcome=replace(result[0].outcome, status=status, reason=reason))
-            return await self._publish_stored(abandoned, result[1], None)
-        return await self._stop_waiting(reason, status)
+    Raises:
+        SessionError: its session cannot be read.
+    """
+    record, state = await context.record.read(), context.state
+    progress = record.progress or state.progress
+    progress = replace(progress, denied=record.denied or progress.denied)
+    # Long logs take a while.
+    events = partial(context.services.session_events, context.job)
+    state.progress = await asyncio.to_thread(lambda: progress.replay_log(events()))
 
-    async def _start_or_resume(self) -> Ending:
-        progress = (await self._context.record.read()).progress
-        await self._reporter.load()
-        is_lost = progress is not None and progress.run_id and progress.run_id == self._reporter.progress.run_id
-        if not is_lost and await asyncio.to_thread(self._context.services.has_session, self._context.job):
+
+async def _start_or_resume(context: JobContext, assignment: Assignment, prepared: Progress) -> JobOutcome:
+    progress = (await context.record.read()).progress
+    await load_progress(context)
+    is_lost = progress is not None and progress.run_id and progress.run_id == context.state.progress.run_id
+    if not is_lost and await asyncio.to_thread(context.services.has_session, context.job):
+        try:
+            async with _reopen(context, assignment) as tree:
+                return await _finish(context, assignment, tree, await _run(context, assignment, tree, continue_segment))
+        except (WorkspaceGoneError, ResumeError) as error:
+            log.warning("restarted from the beginning: %s", error)
+    return await _start_over(context, assignment, prepared)
+
+
+async def _start_over(context: JobContext, assignment: Assignment, prepared: Progress) -> JobOutcome:
+    state = context.state
+    state.phases.begin("prepare")
+    # Keep the cost and the log of the earlier attempt.
+    state.progress = replace(prepared, usage=state.progress.usage, run_id=state.progress.run_id)
+    if state.progress.usage.requests:
+        await state.save_progress()
+    await context.services.store_log(context.job)
+    await asyncio.to_thread(context.services.forget_session, context.job)
+    async with open_workspace(context, assignment) as tree:
+        with _keeping_files(state):
+            await record_generation(context, tree)
+            inputs = await state.inbox.unless_stopped(_prepare(context, assignment, tree))
+            if inputs is None:
+                return await _finish(context, assignment, tree, Outcome(status=Status.STOPPED))
+            await state.save_progress()
+            run = await _run(context, assignment, tree, partial(_start, context, assignment, tree, inputs))
+            return await _finish(context, assignment, tree, run)
+
+
+async def _resume(
+    context: JobContext, assignment: Assignment, request: Request, answer: ApprovalAnswer, prepared: Progress
+) -> JobOutcome:
+    if not await asyncio.to_thread(context.services.has_session, context.job):
+        return await _start_over(context, assignment, prepared)  # a worker died before the first step
+
+    def segment(agent: AsyncRuntime) -> Coroutine[Any, Any, Outcome]:
+        pending = agent.pending
+        if pending is None or pending.request_id != request.request_id:
+            return continue_segment(agent)  # an earlier attempt has processed the answer
+        return agent.resume(approve=answer.approved, note=answer.note, request_id=request.request_id)
+
+    try:
+        async with _reopen(context, assignment) as tree:
             try:
-                async with self._reopen() as tree:
-                    return await self._finish(tree, await self._run(tree, continue_segment))
-            except (WorkspaceGoneError, ResumeError) as error:
-                log.warning("restarted from the beginning: %s", error)
-        return await self._start_over()
-
-    async def _start_over(self) -> Ending:
-        self._context.phases.begin("prepare")
-        # Keep the cost and the log of the earlier attempt.
-        progress = self._reporter.progress
-        self._reporter.progress = replace(self._initial_progress, usage=progress.usage, run_id=progress.run_id)
-        if progress.usage.requests:
-            await self._reporter.save()
-        await self._context.services.store_log(self._context.job)
-        await asyncio.to_thread(self._context.services.forget_session, self._context.job)
-        async with open_workspace(self._context, self._assignment, keep=lambda: self._keep) as tree:
-            with self._keep_if_interrupted():
-                await record_generation(self._context, tree)
-                prepared = await self._unless_stopped(self._prepare(tree))
-                if prepared is None:
-                    return await self._finish(tree, Outcome(status=Status.STOPPED))
-                await self._reporter.save()
-                brief, ready = prepared
-                return await self._finish(
-                    tree, await self._run(tree, lambda runtime: self._start(runtime, brief, ready, tree))
-                )
-
-    async def _resume(self, request: Request, answer: ApprovalAnswer) -> Ending:
-        if not await asyncio.to_thread(self._context.services.has_session, self._context.job):
-            return await self._start_over()  # a worker died before the first step
-
-        def segment(runtime: AsyncRuntime) -> Coroutine[Any, Any, Outcome]:
-            pending = runtime.pending
-            if pending is None or pending.request_id != request.request_id:
-                return continue_segment(runtime)  # an earlier attempt has processed the answer
-            return runtime.resume(approve=answer.approved, note=answer.note, request_id=request.request_id)
-
-        try:
-            async with self._reopen() as tree:
-                try:
-                    outcome = await self._run(tree, segment)
-                except ResumeError as error:
-                    outcome = Outcome(status=Status.STOPPED, reason=str(error))
-                return await self._finish(tree, outcome)
-        except WorkspaceGoneError as error:
-            log.warning("restarted, because the job's files are gone: %s", error)
-            return await self._start_over()
-
-    async def _stop_waiting(self, reason: str, status: Status = Status.STOPPED) -> Ending:
-        async with self._reopen() as tree:
-            return await self._finish(tree, Outcome(status=status, reason=reason, usage=self._reporter.progress.usage))
-
-    @asynccontextmanager
-    async def _reopen(self) -> AsyncIterator[Tree]:
-        self._context.phases.begin("prepare")
-        async with reopen_workspace(self._context, self._reporter, self._assignment, keep=lambda: self._keep) as tree:
-            with self._keep_if_interrupted():
-                await record_generation(self._context, tree)
-                yield tree
-
-    async def _prepare(self, tree: Tree) -> tuple[Brief, SetupResult]:
-        context, assignment, reporter = self._context, self._assignment, self._reporter
-        start_in = context.services.conventions.working_directory
-        if start_in and not any(path.startswith(f"{start_in}/") for path in tree.blobs):
-            raise MissingDirectoryError(start_in, tree.base_sha)
-        network = describe_network(narrow_network(context.services.network, assignment.settings.config.network).network)
-        ready = await run_setup(context, reporter, assignment, tree)
-        material = await gather(context, assignment)
-        warnings = (assignment.settings.conflict_note(tree.blobs), ready.warning, material.unread)
-        reporter.warn("\n\n".join(filter(None, warnings)))
-        reporter.set_prepared(network, setup_failed=ready.failed, failing=material.failing)
-        # Hostile threads cost seconds to clean.
-        return await asyncio.to_thread(brief_for, context.job, assignment.command, material), ready
-
-    async def _start(self, runtime: AsyncRuntime, brief: Brief, ready: SetupResult, tree: Tree) -> Outcome:
-        assignment, sees = self._assignment, runtime.agent.provider.sees_images
-        task = await self._unless_stopped(
-            material_module.fetch_pictures(self._context, assignment.snapshot.repo.full_name, brief, sees_images=sees)
-        )
-        if task is None:
-            return Outcome(status=Status.STOPPED)
-        self._interrupt = runtime.abort
-        branch = one_line(assignment.snapshot.thread.head_ref, _BRANCH_CHARS)  # of a fork: named by a stranger
-        head = f"HEAD: {assignment.grant.bound_to_sha[:10]} on {branch}, nothing uncommitted (git is not needed)"
-        facts = (head, *ready.facts, *(() if self._can_ask else (NO_USER,)))
-        task = replace(task, quotes=(*task.quotes, *ready.quotes), output_schema=assignment.output_schema)
-        if assignment.grant.candidates == 1:
-            return await runtime.run(task, facts=facts)
-        candidates = Candidates(runtime, self._reporter, assignment.grant.candidates, tree.blobs)
-        self._interrupt = candidates.stop
-        self._messages.set_agent(candidates)
-        outcome = await candidates.run_best(task, facts)
-        if outcome is None:
-            self._interrupt = runtime.abort
-            self._messages.set_agent(runtime)
-            outcome = await runtime.run(task, facts=facts)
-        return outcome
-
-    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Return the result of `work`, or None if the job is stopped meanwhile."""
-        task = asyncio.ensure_future(work)
-        self._interrupt = task.cancel
-        try:
-            if self._stopped:
-                task.cancel()
-            return await task
-        except asyncio.CancelledError:
-            current = asyncio.current_task()
-            if not self._stopped or (current is not None and current.cancelling()):
-                raise
-            return None
-        finally:
-            self._interrupt = _no_op
-
-    async def _run(self, tree: Tree, segment: Segment) -> Outcome:
-        """Run a segment; the outcome includes the cost of earlier ones."""
-        context, assignment = self._context, self._assignment
-        progress = (await context.record.read()).progress
-        config = assignment.settings.config
-        instructions = {config.path: config.instructions, **assignment.settings.instructions}
-        session = context.services.sessions.get(context.job.id) if context.services.sessions is not None else None
-        spec = AgentSpec(
-            work_dir=tree.path,
-            policy=await effective_policy(context, assignment.grant.policy),
-            tools=assignment.grant.tools,
-            model=assignment.grant.model,
-            network=narrow_network(context.services.network, config.network).network,
-            instructions={name: text for name, text in instructions.items() if text.strip()},
-            session=session,
-            skills=assignment.settings.skills,
-            start_in=context.services.conventions.working_directory,
-            index_file=tree.code_index,
-            servers=assignment.grant.servers,
-        )
-        context.phases.begin("run")
-        listeners = (self._listen, *context.services.listeners)
-        async with open_session(session), context.services.agent(spec, listeners) as runtime:
-            self._messages.set_agent(runtime)
-            if self._can_ask:
-                runtime.hooks.register("permission_request", deny_unshowable_calls(self._context.github.redact_text))
-                runtime.hooks.register("permission_request", approve_similar(context, assignment))
-            else:
-                deny_unanswerable(runtime.hooks, self._reporter, assignment)
-            self._interrupt = runtime.abort
-            try:
-                outcome = Outcome(status=Status.STOPPED) if self._stopped else await segment(runtime)
-            finally:
-                self._messages.set_agent(None)
-                self._interrupt = _no_op
-        return outcome if progress is None else replace(outcome, usage=progress.usage + outcome.usage)
-
-    async def _finish(self, tree: Tree, outcome: Outcome) -> Ending:
-        context = self._context
-        context.phases.begin("publish")
-        await self._reporter.save_denied()
-        waiting_or_outcome = await park(context, self._reporter, outcome, stopped=self._stopped)
-        if isinstance(waiting_or_outcome, Ending):
-            self._keep = True
-            return waiting_or_outcome
-        outcome = fence_json(waiting_or_outcome)
-        if outcome.pending is not None and context.can_ask:
-            until = time.time() + context.services.bounds.approval_seconds
-            request = waiting.build_request(outcome.pending, self._assignment.grant, until=until)
-            await waiting.store_request(context.record, request)
-            self._keep = True
-            return await self._delivery.wait_for(request)
-        change = await tree.change(unfinished=outcome.status is not Status.FINISHED)
-        if not self._reporter.progress.attempts:  # a candidate was judged in its copy, which its files came from
-            self._reporter.add_edits(change)
-        if outcome.status is Status.FINISHED and change and needs_proof(context, self._assignment):
-            proven = await self._unless_stopped(prove(context, self._reporter, self._assignment, tree, change))
-            outcome = outcome if proven else replace(outcome, status=Status.STOPPED, reason=self._stopped)
-        await store_result(context, self._reporter, outcome, change)
-        return await self._delivery.deliver(tree, outcome, change)
-
-    async def _publish_stored(self, result: RunResult, patch: Path, request: Request | None) -> Ending:
-        context, assignment = self._context, self._assignment
-        log.info("the work is already finished; publishing it")
-        context.phases.begin("publish")
-        self._reporter.progress = result.progress
-        if request is not None and request.kind == "plan":
-            return await self._delivery.continue_plan(result.outcome, request, self._stopped)
-        verdict = None
-        approval = request if request is not None and request.kind == "publication" else None
-        if approval is not None and (verdict := await self._delivery.find_verdict(approval, self._stopped)) is None:
-            stored_patch = await asyncio.to_thread(context.services.work.excerpt, context.job.id)
-            return await self._delivery.wait_for(approval, patch=stored_patch, completion=result.outcome.summary)
-        repo_id, source = assignment.snapshot.repo.id, assignment.source
-        async with context.services.workspaces.open(context.job.id, repo_id, source) as tree:
-            change = await tree.restore(patch, expect=result.tree_sha)
-            return await self._delivery.deliver(tree, result.outcome, change, verdict=verdict)
-
-    @property
-    def _can_ask(self) -> bool:
-        """Whether users are asked; parallel candidates never wait."""
-        return self._context.can_ask and self._assignment.grant.candidates == 1
-
-    @contextmanager
-    def _keep_if_interrupted(self) -> Iterator[None]:
-        try:
-            yield
-        except (asyncio.CancelledError, QueueError, StorageError, SessionInUseError, SessionUnavailableError):
-            self._keep = True
-            raise
-
-    def _listen(self, event: Event) -> None:
-        self._reporter.process_event(event)
-        inner = event.event if isinstance(event, ChildWatched) else event
-        self._messages.record_event(inner)
-        if isinstance(inner, NetworkUsed):
-            log.info("network: %s", inner.connection)
+                run = await _run(context, assignment, tree, segment)
+            except ResumeError as error:
+                run = Outcome(status=Status.STOPPED, reason=str(error))
+            return await _finish(context, assignment, tree, run)
+    except WorkspaceGoneError as error:
+        log.warning("restarted, because the job's files are gone: %s", error)
+        return await _start_over(context, assignment, prepared)
 
 
-def _no_op() -> None: ...
-
-
-def open_workspace(
-    context: JobContext, assignment: Assignment, *, keep: Callable[[], bool]
-) -> AbstractAsyncContextManager[Tree]:
-    """Open a new workspace at the commit; `keep` decides at exit whether it stays."""
-    workspaces, current = context.services.workspaces, partial(is_current, context.queue)
-    return workspaces.open(context.job.id, assignment.snapshot.repo.id, assignment.source, keep=keep, current=current)
+async def _stop_waiting(
+    context: JobContext, assignment: Assignment, reason: str, status: Status = Status.STOPPED
+) -> JobOutcome:
+    async with _reopen(context, assignment) as tree:
+        run = Outcome(status=status, reason=reason, usage=context.state.progress.usage)
+        return await _finish(context, assignment, tree, run)
 
 
 @asynccontextmanager
-async def reopen_workspace(
-    context: JobContext, reporter: StatusReporter, assignment: Assignment, *, keep: Callable[[], bool]
-) -> AsyncIterator[Tree]:
+async def _reopen(context: JobContext, assignment: Assignment) -> AsyncIterator[Tree]:
+    context.state.phases.begin("prepare")
+    async with reopen_workspace(context, assignment) as tree:
+        with _keeping_files(context.state):
+            await record_generation(context, tree)
+            yield tree
+
+
+@contextmanager
+def _keeping_files(state: RunState) -> Iterator[None]:
+    """Keep the workspace for a later attempt if this one is interrupted."""
+    try:
+        yield
+    except (asyncio.CancelledError, QueueError, StorageError, SessionInUseError, SessionUnavailableError):
+        state.keeps_files = True
+        raise
+
+
+async def _prepare(context: JobContext, assignment: Assignment, tree: Tree) -> tuple[Brief, SetupResult]:
+    start_in = context.services.conventions.working_directory
+    if start_in and not any(path.startswith(f"{start_in}/") for path in tree.blobs):
+        raise MissingDirectoryError(start_in, tree.base_sha)
+    network = describe_network(narrow_network(context.services.network, assignment.settings.config.network).network)
+    setup = await run_setup(context, assignment, tree)
+    material = await gather(context, assignment)
+    warnings = (assignment.settings.conflict_note(tree.blobs), setup.warning, material.unread)
+    state = context.state
+    state.warn("\n\n".join(filter(None, warnings)))
+    state.progress = replace(state.progress, reach=network, setup_failed=setup.failed, failing=material.failing)
+    # Hostile threads cost seconds to clean.
+    return await asyncio.to_thread(brief_for, context.job, assignment.command, material), setup
+
+
+async def _start(
+    context: JobContext, assignment: Assignment, tree: Tree, inputs: tuple[Brief, SetupResult], agent: AsyncRuntime
+) -> Outcome:
+    brief, setup = inputs
+    inbox, repo = context.state.inbox, assignment.snapshot.repo.full_name
+    task = await inbox.unless_stopped(
+        material_module.fetch_pictures(context, repo, brief, sees_images=agent.agent.provider.sees_images)
+    )
+    if task is None:
+        return Outcome(status=Status.STOPPED)
+    branch = one_line(assignment.snapshot.thread.head_ref, _BRANCH_CHARS)  # of a fork: named by a stranger
+    head = f"HEAD: {assignment.grant.bound_to_sha[:10]} on {branch}, nothing uncommitted (git is not needed)"
+    facts = (head, *setup.facts, *(() if can_ask(context, assignment) else (NO_USER,)))
+    task = replace(task, quotes=(*task.quotes, *setup.quotes), output_schema=assignment.output_schema)
+    if assignment.grant.candidates == 1:
+        return await agent.run(task, facts=facts)
+    candidates = Candidates(agent, context.state, assignment.grant.candidates, tree.blobs)
+    inbox.connect(candidates, candidates.stop)
+    outcome = await candidates.run_best(task, facts)
+    if outcome is None:
+        inbox.connect(agent, agent.abort)
+        outcome = await agent.run(task, facts=facts)
+    return outcome
+
+
+async def _run(context: JobContext, assignment: Assignment, tree: Tree, segment: Segment) -> Outcome:
+    """Run a segment; the outcome includes the cost of earlier ones."""
+    state = context.state
+    progress = (await context.record.read()).progress
+    config = assignment.settings.config
+    instructions = {config.path: config.instructions, **assignment.settings.instructions}
+    session = context.services.sessions.get(context.job.id) if context.services.sessions is not None else None
+    spec = AgentSpec(
+        work_dir=tree.path,
+        policy=await effective_policy(context, assignment.grant.policy),
+        tools=assignment.grant.tools,
+        model=assignment.grant.model,
+        network=narrow_network(context.services.network, config.network).network,
+        instructions={name: text for name, text in instructions.items() if text.strip()},
+        session=session,
+        skills=assignment.settings.skills,
+        start_in=context.services.conventions.working_directory,
+        index_file=tree.code_index,
+        servers=assignment.grant.servers,
+    )
+    state.phases.begin("run")
+
+    def listen(event: Event) -> None:
+        state.process_event(event)
+        inner = event.event if isinstance(event, ChildWatched) else event
+        if isinstance(inner, NetworkUsed):
+            log.info("network: %s", inner.connection)
+
+    listeners = (listen, *context.services.listeners)
+    async with open_session(session), context.services.agent(spec, listeners) as agent:
+        if can_ask(context, assignment):
+            agent.hooks.register("permission_request", deny_unshowable_calls(context.github.redact_text))
+            agent.hooks.register("permission_request", approve_similar(context, assignment))
+        else:
+            deny_unanswerable(agent.hooks, state, assignment)
+        state.inbox.connect(agent, agent.abort, agent.session.events)
+        try:
+            outcome = Outcome(status=Status.STOPPED) if state.inbox.stop_reason else await segment(agent)
+        finally:
+            state.inbox.disconnect()
+    return outcome if progress is None else replace(outcome, usage=progress.usage + outcome.usage)
+
+
+async def _finish(context: JobContext, assignment: Assignment, tree: Tree, run: Outcome) -> JobOutcome:
+    state = context.state
+    state.phases.begin("publish")
+    await state.save_denied()
+    parked = await park(context, run, stop_reason=assignment.closing or state.inbox.stop_reason)
+    if isinstance(parked, Waiting):
+        state.keeps_files = True
+        return parked
+    run = fence_json(parked)
+    if run.pending is not None and context.can_ask:
+        until = time.time() + context.services.bounds.approval_seconds
+        request = waiting.build_request(run.pending, assignment.grant, until=until)
+        await waiting.store_request(context.record, request)
+        state.keeps_files = True
+        return await wait_for(context, request)
+    change = await tree.change(unfinished=run.status is not Status.FINISHED)
+    # A candidate was judged in its copy, which its files came from.
+    if not state.progress.attempts and change.touched is not None:
+        state.add_edits(*change.touched)
+    if run.status is Status.FINISHED and change and needs_proof(context, assignment):
+        proven = await state.inbox.unless_stopped(prove(context, assignment, tree, change))
+        run = run if proven else replace(run, status=Status.STOPPED, reason=state.inbox.stop_reason)
+    await store_result(context, run, change)
+    return await deliver(context, assignment, tree, run, change)
+
+
+async def _publish_stored(
+    context: JobContext, assignment: Assignment, result: RunResult, patch: Path, request: Request | None
+) -> JobOutcome:
+    log.info("the work is already finished; publishing it")
+    context.state.phases.begin("publish")
+    context.state.progress = result.progress
+    if request is not None and request.kind == "plan":
+        return await continue_plan(context, assignment, result.outcome, request)
+    approved_tree = denial = ""
+    if request is not None and request.kind == "publication":
+        answer = await find_denial(context, request, assignment.closing or context.state.inbox.stop_reason)
+        if answer is None:
+            stored_patch = await asyncio.to_thread(context.services.work.excerpt, context.job.id)
+            return await wait_for(context, request, completion=result.outcome.summary, patch=stored_patch)
+        approved_tree, denial = "" if answer else request.tree_sha, answer
+    repo_id, source = assignment.snapshot.repo.id, assignment.source
+    async with context.services.workspaces.open(context.job.id, repo_id, source) as tree:
+        change = await tree.restore(patch, expect=result.tree_sha)
+        return await deliver(
+            context, assignment, tree, result.outcome, change, approved_tree=approved_tree, denial=denial
+        )
+
+
+def can_ask(context: JobContext, assignment: Assignment) -> bool:
+    """Whether users are asked; parallel candidates never wait."""
+    return context.can_ask and assignment.grant.candidates == 1
+
+
+def open_workspace(context: JobContext, assignment: Assignment) -> AbstractAsyncContextManager[Tree]:
+    """Open a new workspace at the commit; it stays if `RunState.keeps_files` at exit."""
+    workspaces, current = context.services.workspaces, partial(is_current, context.queue)
+    repo_id, keep = assignment.snapshot.repo.id, partial(_keeps_files, context)
+    return workspaces.open(context.job.id, repo_id, assignment.source, keep=keep, current=current)
+
+
+def _keeps_files(context: JobContext) -> bool:
+    return context.state.keeps_files
+
+
+@asynccontextmanager
+async def reopen_workspace(context: JobContext, assignment: Assignment) -> AsyncIterator[Tree]:
     """Reopen the files of an earlier attempt or segment.
 
     Raises:
@@ -373,13 +362,13 @@ async def reopen_workspace(
     if job_id not in saved:
         generation = (await context.record.read()).generation or ""
         ref = WorkspaceRef(generation=generation, repo_id=assignment.snapshot.repo.id, source=assignment.source)
-        current = partial(is_current, context.queue)
+        current, keep = partial(is_current, context.queue), partial(_keeps_files, context)
         async with context.services.workspaces.reopen(job_id, ref, keep=keep, current=current) as tree:
             yield tree
         return
-    async with open_workspace(context, assignment, keep=keep) as tree:
+    async with open_workspace(context, assignment) as tree:
         # Ignored files were not saved; the setup creates its own again.
-        await run_setup(context, reporter, assignment, tree)
+        await run_setup(context, assignment, tree)
         await tree.restore_carried(saved[job_id].work)
         # Only now: a failed attempt leaves it to the next one.
         del saved[job_id]
@@ -395,58 +384,22 @@ async def is_current(records: JobRecords, job_id: str, generation: str) -> bool:
     return (await StoredRecord(records, job_id).read()).generation == generation
 
 
-async def run_setup(context: JobContext, reporter: StatusReporter, assignment: Assignment, tree: Tree) -> SetupResult:
+async def run_setup(context: JobContext, assignment: Assignment, tree: Tree) -> SetupResult:
     if not assignment.grant.can_execute:
         return SetupResult()
     return await context.services.setup.run(
         tree,
         assignment.settings,
         repo_id=assignment.snapshot.repo.id,
-        report=reporter.add_activity,
+        report=context.state.add_activity,
         start_in=context.services.conventions.working_directory,
     )
 
 
-class Messages:
-    """The user messages of one job, across segments."""
-
-    def __init__(self) -> None:
-        self._signals: dict[str, Signal] = {}
-        self._delivered: set[str] = set()
-        self._agent: AsyncRuntime | Candidates | None = None
-
-    def deliver(self, signal: Signal) -> None:
-        self._signals[signal.id] = signal
-        if self._agent is not None:
-            _send(self._agent, signal)
-
-    def set_agent(self, agent: AsyncRuntime | Candidates | None) -> None:
-        """Send undelivered messages to an agent or candidates; None ends delivery."""
-        for event in agent.session.events if isinstance(agent, AsyncRuntime) else ():
-            self.record_event(event)
-        self._agent = agent
-        if agent is not None:
-            for signal in self.undelivered:
-                _send(agent, signal)
-
-    def record_event(self, event: Event) -> None:
-        if isinstance(event, MessageInjected):
-            self._delivered.add(event.id)
-
-    @property
-    def undelivered(self) -> tuple[Signal, ...]:
-        return tuple(signal for signal in self._signals.values() if signal.id not in self._delivered)
-
-
-def _send(agent: AsyncRuntime | Candidates, signal: Signal) -> None:
-    # By id: people repeat themselves, and a redactor may change the text on its way.
-    agent.send_message(f"@{signal.by} says, while you work: {signal.text}", id=signal.id)
-
-
-async def park(context: JobContext, reporter: StatusReporter, outcome: Outcome, *, stopped: str) -> Ending | Outcome:
-    """Let a job wait if its model was unavailable, else return the outcome; `stopped` replaces its reason."""
-    if stopped and outcome.status in {Status.STOPPED, Status.MODEL_UNAVAILABLE}:
-        return replace(outcome, status=Status.STOPPED, reason=stopped)
+async def park(context: JobContext, outcome: Outcome, *, stop_reason: str) -> Waiting | Outcome:
+    """Let a job wait if its model was unavailable, else return the outcome; `stop_reason` replaces its reason."""
+    if stop_reason and outcome.status in {Status.STOPPED, Status.MODEL_UNAVAILABLE}:
+        return replace(outcome, status=Status.STOPPED, reason=stop_reason)
     if outcome.status is not Status.MODEL_UNAVAILABLE:
         return outcome
     if not context.services.is_long_running:  # nobody tries again later
@@ -455,10 +408,9 @@ async def park(context: JobContext, reporter: StatusReporter, outcome: Outcome, 
     outage = await waiting.record_outage(context.record, outcome, patience=patience)
     if outage is None:
         return replace(outcome, reason=waiting.describe_exhausted_patience(outcome, patience))
-    reporter.progress = replace(reporter.progress, awaits="")
+    context.state.progress = replace(context.state.progress, awaits="")
     reason = waiting.describe_outage(outage, outcome.reason or "", patience=patience)
-    view = reporter.view(state="parked", reason=reason)
-    return Ending(state=JobState.WAITING, reason=outcome.reason or "", view=view, until=outage.until)
+    return Waiting(until=outage.until, service="the model service", reason=reason)
 
 
 async def effective_policy(context: JobContext, policy: Policy) -> Policy:
@@ -468,11 +420,11 @@ async def effective_policy(context: JobContext, policy: Policy) -> Policy:
     return replace(policy, limits=replace(policy.limits, outage_seconds=0.0))
 
 
-async def continue_segment(runtime: AsyncRuntime) -> Outcome:
+async def continue_segment(agent: AsyncRuntime) -> Outcome:
     """Continue after a crash or an outage, unless the outcome is already known."""
-    outcome = runtime.outcome
+    outcome = agent.outcome
     if outcome is None or outcome.status is Status.MODEL_UNAVAILABLE:
-        return await runtime.resume()
+        return await agent.resume()
     return outcome
 
 
@@ -501,22 +453,28 @@ _ALTERNATIVES = (
 )
 
 
-def deny_unanswerable(hooks: HookSystem, reporter: StatusReporter, assignment: Assignment) -> None:
+def deny_unanswerable(hooks: HookSystem, state: RunState, assignment: Assignment) -> None:
     """Deny each approval request and question of a run that no user can answer."""
+
+    async def add_denial(call: DeniedCall) -> None:
+        """Add and store a denied call; the session does not record it."""
+        state.progress = state.progress.with_denied_call(call)
+        try:
+            await state.save_denied()
+        except QueueError as error:  # the run's end stores it, or fails
+            log.warning("a denied call is not stored yet: %s", error)
 
     # Async, so that both run on the event loop, which alone changes the progress.
     async def deny(pending: PendingCall, **_: object) -> str:
         setting, value = _allowing_setting(assignment, pending)
         request = str(pending.args.get("command") or pending.preview)[:_CALL_CHARS]
-        await reporter.add_denial(
+        await add_denial(
             DeniedCall(tool=pending.tool, request=request, reason=pending.reason, setting=setting, value=value)
         )
         return f"{_NO_ANSWER}. {pending.reason.rstrip('. ')}. {_ALTERNATIVES}"
 
     async def decline(question: str, **_: object) -> NoAnswer:
-        await reporter.add_denial(
-            DeniedCall(tool="ask_user", request=question[:_CALL_CHARS], reason="It is a question.")
-        )
+        await add_denial(DeniedCall(tool="ask_user", request=question[:_CALL_CHARS], reason="It is a question."))
         return NoAnswer(why=_DECIDE)
 
     # By arguments even for long calls: no user sees them.
@@ -555,9 +513,7 @@ def needs_proof(context: JobContext, assignment: Assignment) -> bool:
     return context.job.origin.kind == "ci" and isinstance(assignment.command, Fix) and assignment.grant.can_execute
 
 
-async def prove(
-    context: JobContext, reporter: StatusReporter, assignment: Assignment, tree: Tree, change: Change
-) -> bool:
+async def prove(context: JobContext, assignment: Assignment, tree: Tree, change: Change) -> bool:
     """Rerun the failed command on the agent's files in a fresh sandbox, and record the result.
 
     No variables, background processes or home of the agent's terminals exist there.
@@ -566,10 +522,11 @@ async def prove(
         SandboxError: the sandbox cannot be started.
     """
     unpublished = tuple(path for path in await tree.list_unpublished(change) if path not in _CACHES)
-    progress, report = reporter.progress, reporter.add_activity
+    state = context.state
+    progress, report = state.progress, state.add_activity
     failed = find_reproduction(progress.checks, progress.edits, progress.failing)
     if failed is None:
-        reporter.progress = replace(progress, rerun=Rerun(ignored_files=unpublished))
+        state.progress = replace(progress, rerun=Rerun(ignored_files=unpublished))
         return True
     # On its own line: if the directory is missing, no part of the command runs.
     change_directory = f"cd {shlex.quote(failed.directory)}\n" if failed.directory else ""
@@ -600,13 +557,14 @@ async def prove(
         passed_there=any(check.passed and check.command == failed.command for check in progress.checks),
         ignored_files=unpublished,
     )
-    reporter.progress = replace(reporter.progress, rerun=rerun, checks=(*reporter.progress.checks, run))
+    state.progress = replace(state.progress, rerun=rerun, checks=(*state.progress.checks, run))
     return True
 
 
-async def store_result(context: JobContext, reporter: StatusReporter, outcome: Outcome, change: Change) -> None:
+async def store_result(context: JobContext, run: Outcome, change: Change) -> None:
     """Store the result before it is published, and delete the session."""
-    result = RunResult(outcome=outcome, progress=reporter.progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
+    progress = context.state.progress
+    result = RunResult(outcome=run, progress=progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
     await context.services.work.save(context.job.id, context.record, result, change)
     await context.services.store_log(context.job)
     await asyncio.to_thread(context.services.forget_session, context.job)

@@ -1,6 +1,6 @@
 """Skip automatic reviews and fixes of failed checks that are disabled or pointless.
 
-Start with `ci_skip_ending` and `review_skip_reason`. Facts are requested only until they decide.
+Start with `ci_skip_outcome` and `review_skip_reason`. Facts are requested only until they decide.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from bot.events.ci_triggers import RED
 from bot.github.types import Annotation, GitHubError
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import resume_base
-from bot.jobs.context import Ending, JobContext, ShortReply
+from bot.jobs.context import JobContext
+from bot.jobs.posts import JobCheckRun
 from bot.jobs.repo_settings import cached_default_settings
-from bot.jobs.status import JobCheckRun, StatusReporter, read_hint
+from bot.jobs.status import read_hint, status_view
 from bot.publishing.markdown import code, escape_markdown, one_line
+from bot.publishing.outcome import JobOutcome, Refused
 from bot.publishing.plan import CI_COMMIT_PATTERN, FIX_CI_PREFIX
 from bot.publishing.render import COMPLETION_LIMIT, has_marker, signed_job
 
@@ -62,7 +64,7 @@ _NAME_CHARS = 100
 _NOTICE_SECONDS = 30 * 24 * 3600.0
 
 
-async def ci_skip_ending(context: JobContext, snapshot: ThreadSnapshot) -> Ending | None:
+async def ci_skip_outcome(context: JobContext, snapshot: ThreadSnapshot) -> JobOutcome | None:
     """Return the ending of a skipped fix of failed checks, or None.
 
     A reason is reported once for each commit: in the thread, or in the check run of a branch.
@@ -90,9 +92,9 @@ async def ci_skip_ending(context: JobContext, snapshot: ThreadSnapshot) -> Endin
     skip = skip_reason(facts) or await _rerun_failed_jobs(context, snapshot, facts)
     if skip is None:
         return None
-    ending = Ending(state=JobState.REFUSED, reason=skip.reason)
+    silence = Refused(reason=skip.reason, is_silent=True)
     if skip.silent:
-        return ending
+        return silence
     if not context.services.is_long_running and job.thread.has_comments:  # a workflow's run has no ledger
         me = (await context.github.accounts.me()).id
         comments = await snapshot.reader.comments(snapshot.repo.full_name, job.thread.number)
@@ -108,12 +110,12 @@ async def ci_skip_ending(context: JobContext, snapshot: ThreadSnapshot) -> Endin
             job.repo.id, job.thread.key, cause, seconds=_NOTICE_SECONDS, by=job.id
         )
     if not is_new:
-        return ending
+        return silence
     if job.thread.has_comments or not context.services.is_long_running:
-        return replace(ending, view=ShortReply(text=skip.reason))
+        return Refused(reason=skip.reason, reply=skip.reason)
     check = JobCheckRun(context.github, context.record.check, job, head_sha=facts.now_sha)
-    await check.show(StatusReporter(context).view(state="refused", reason=skip.reason))
-    return ending
+    await check.show(status_view(context, Refused(reason=skip.reason)))
+    return silence
 
 
 async def _request_facts(context: JobContext, snapshot: ThreadSnapshot, facts: FailureFacts) -> FailureFacts:

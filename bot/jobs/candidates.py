@@ -22,7 +22,7 @@ from agent_runtime import (
     Usage,
     UsageError,
 )
-from bot.jobs.status import StatusReporter
+from bot.jobs.state import RunState
 from bot.publishing.checks import Edits, Verdict, verdict_of
 from bot.publishing.status_view import CandidateView, Progress
 
@@ -34,13 +34,13 @@ _SUMMARY_CHARS = 2_000
 class Candidates:
     """The attempts of one job, which share its budget; each has a copy of its files."""
 
-    def __init__(self, runtime: AsyncRuntime, reporter: StatusReporter, count: int, committed: Collection[str]) -> None:
-        self._runtime, self._reporter, self._count = runtime, reporter, count
+    def __init__(self, runtime: AsyncRuntime, state: RunState, count: int, committed: Collection[str]) -> None:
+        self._runtime, self._state, self._count = runtime, state, count
         self._committed = frozenset(committed)
         # Beside the job's files: on the same file system, and removed with them if this process dies.
         copies = runtime.agent.work_dir.parent
         self._manager = TaskManager(Delegation(max_tasks=count, at_once=count, copies=copies))
-        self._initial_progress = reporter.progress
+        self._initial_progress = state.progress
         self._progress: dict[str, Progress] = {}
         self._cancellations: list[asyncio.Task[None]] = []
         self._messages: list[tuple[str, str]] = []
@@ -63,10 +63,10 @@ class Candidates:
         try:
             reason = await self._start(task, facts)
             if not self._progress and not self._stopped:
-                self._reporter.warn(f"I made one attempt instead of several candidates: {reason}")
+                self._state.warn(f"I made one attempt instead of several candidates: {reason}")
                 return None
             if reason:
-                self._reporter.warn(f"I made only {len(self._progress)} of {self._count} candidates: {reason}")
+                self._state.warn(f"I made only {len(self._progress)} of {self._count} candidates: {reason}")
             if self._stopped:  # also those that began in this moment
                 self.stop()
             statuses = [await self._manager.wait(name) for name in self._progress]
@@ -79,15 +79,15 @@ class Candidates:
                 try:
                     await self._manager.collect(result.task)
                 except UsageError as error:  # a link, for example, or a very large file
-                    self._reporter.warn(f"The change of attempt {result.attempt.number} could not be used. {error}")
+                    self._state.warn(f"The change of attempt {result.attempt.number} could not be used. {error}")
                     outcome = Outcome(status=Status.FAILED, reason="No attempt made a change that could be used.")
                     continue
                 chosen, outcome = result, result.outcome
                 break
             attempts = tuple(replace(result.attempt, is_selected=result is chosen) for result in results)
-            current = self._reporter.progress
+            current = self._state.progress
             progress = chosen.progress if chosen else current
-            self._reporter.progress = replace(
+            self._state.progress = replace(
                 progress, usage=usage, denied=current.denied, warning=current.warning, attempts=attempts
             )
             if self._stopped:

@@ -1,4 +1,4 @@
-"""Services that all jobs share (`JobServices`), the context of one job (`JobContext`) and its `Ending`."""
+"""Services that all jobs share (`JobServices`), and the context of one job (`JobContext`)."""
 
 from __future__ import annotations
 
@@ -7,29 +7,31 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
 from weakref import WeakValueDictionary
 
-from agent_runtime import AsyncRuntime, Event, Network, Policy, Session, SessionError, Status, traced
+from agent_runtime import AsyncRuntime, Event, Network, Policy, Session, SessionError
 from bot.domain.access import Bounds
 from bot.domain.errors import QueueError
-from bot.domain.job import Job, JobState
+from bot.domain.job import Job
 from bot.git.workspace import Workspaces
 from bot.github.client import GitHub
 from bot.github.issues import Reaction
 from bot.github.rate_limit import Urgency
-from bot.github.types import CommentTarget, GitHubError, PullFacts, ReviewDraft
+from bot.github.types import CommentTarget, GitHubError, PullFacts
 from bot.jobs.access import AccessChecks
+from bot.jobs.posts import StatusComment, reply_target
 from bot.jobs.record import StoredRecord
 from bot.jobs.setup import Setup
+from bot.jobs.state import RunState
 from bot.jobs.storage import FileJobSessions, JobSessions, RunResults, SavedJob
 from bot.permissions.levels import Conventions, Refusal
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.markdown import Allowlist
+from bot.publishing.outcome import Refused
 from bot.publishing.redact import Redactor
 from bot.publishing.render import claimed_job_id, settings_to_inputs, sign_marker, signed_job
 from bot.publishing.status_view import StatusView, build_log, pack_log, prepend_attempts, unpack_log
@@ -236,19 +238,6 @@ class JobServices:
             log.exception("the log of the run is not kept for the dashboard")
 
 
-Phase = Literal["admit", "prepare", "run", "publish"]
-
-
-class Phases(ExitStack):
-    _phase: Phase | None = None
-
-    def begin(self, phase: Phase) -> None:
-        if phase != self._phase:
-            self.close()
-            self._phase = phase
-            self.enter_context(traced(phase, {"codepilot.phase": phase}))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContext:
     """One job with its client and services."""
@@ -260,7 +249,7 @@ class JobContext:
     ledger: Ledger
     access_checks: AccessChecks
     marker: str
-    phases: Phases = field(default_factory=Phases)
+    state: RunState
 
     @property
     def reply_target(self) -> CommentTarget:
@@ -268,7 +257,7 @@ class JobContext:
 
     @property
     def record(self) -> StoredRecord:
-        return self.record_of(self.job)
+        return self.state.record
 
     @property
     def can_ask(self) -> bool:
@@ -283,7 +272,13 @@ class JobContext:
         return f"The patch is attached to the check run, and stored by the operator for {days} days, as `{name}`."
 
     def for_job(self, job: Job) -> JobContext:
-        return replace(self, job=job, marker=self.services.marker(job))
+        marker = self.services.marker(job)
+        return replace(
+            self,
+            job=job,
+            marker=marker,
+            state=new_state(self.github, self.queue, job, marker=marker, run_url=self.services.run_url),
+        )
 
     def record_of(self, job: Job) -> StoredRecord:
         return StoredRecord(self.queue, job.id)
@@ -310,7 +305,7 @@ class JobContext:
             except GitHubError as error:
                 log.warning("the label %s was not removed: %s", name, error)
 
-    async def refuse(self, refusal: Refusal) -> Ending:
+    async def refuse(self, refusal: Refusal) -> Refused:
         """Refuse the job: reply once per cause and hour in a thread, else react."""
         digest = sha256(refusal.variant.encode()).hexdigest()[:16] if refusal.variant else ""  # it may be long
         notice = (self.job.repo.id, self.job.thread.key, f"{refusal.cause} {digest}".rstrip())
@@ -318,30 +313,30 @@ class JobContext:
         silent = refusal.silent or self.job.is_from_event
         if silent and self.job.origin.kind == "description":
             # A template may hold the command, and put it into every stranger's issue.
-            return Ending(state=JobState.REFUSED, reason=refusal.reason)
+            return Refused(reason=refusal.reason, is_silent=True)
         if silent or not await self.ledger.claim_notice(*notice, by=self.job.id):
             await self.react("confused")
-            return Ending(state=JobState.REFUSED, reason=refusal.reason)
-        view = ShortReply(text=refusal.reason, refused=True)
-        return Ending(state=JobState.REFUSED, reason=refusal.reason, view=view)
+            return Refused(reason=refusal.reason, is_silent=True)
+        return Refused(reason=refusal.reason, reply=f"🚫 {refusal.reason}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContextFactory:
-    """Build the context of each job; `ended` is called with each ending before it is reported."""
+    """Build the context of each job; `on_view` is called with the view of each outcome before it is reported."""
 
     services: JobServices
     queue: JobEngine
     ledger: Ledger
     github_for: Callable[[Job], GitHub]
     access_checks: AccessChecks = field(default_factory=AccessChecks)
-    ended: Callable[[Ending], None] = lambda _ending: None
+    on_view: Callable[[StatusView], None] = lambda _view: None
 
     @asynccontextmanager
     async def open(self, job: Job) -> AsyncIterator[JobContext]:
         async with self.github_for(job) as github:
             if job.lane == "steer":
                 github.raise_priority(Urgency.CONTROL)
+            marker = self.services.marker(job)
             context = JobContext(
                 job=job,
                 services=self.services,
@@ -349,49 +344,13 @@ class JobContextFactory:
                 queue=self.queue,
                 ledger=self.ledger,
                 access_checks=self.access_checks,
-                marker=self.services.marker(job),
+                marker=marker,
+                state=new_state(github, self.queue, job, marker=marker, run_url=self.services.run_url),
             )
-            with context.phases:
+            with context.state.phases:
                 yield context
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShortReply:
-    """A short comment in Markdown, which rendering makes safe."""
-
-    text: str
-    refused: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """The outcome of a job, or that it waits; without a view it is not reported.
-
-    Attributes:
-        until: of a waiting job, its deadline or next attempt in seconds since the epoch.
-        request_id: to answer; empty while waiting for the model.
-        patch: the unpublished change.
-        proven: whether the requester's access was checked; otherwise it is before the report.
-        partial: whether the rest was published.
-        misconfigured: whether the bot lacked a permission.
-    """
-
-    state: JobState
-    reason: str = ""
-    view: StatusView | ShortReply | None = None
-    until: float = 0.0
-    request_id: str = ""
-    status: Status | None = None
-    patch: str = ""
-    partial: bool = False
-    review: ReviewDraft | None = None
-    proven: bool = True
-    misconfigured: bool = False
-    output_json: str = ""
-
-
-def reply_target(job: Job) -> CommentTarget:
-    """Return where a job is answered: in its thread about lines, or below the issue."""
-    if job.origin.kind == "review_comment":
-        return CommentTarget(kind="review_thread", number=job.thread.number, root=job.origin.root or job.origin.id)
-    return CommentTarget(kind="thread", number=job.thread.number)
+def new_state(github: GitHub, queue: JobEngine, job: Job, *, marker: str, run_url: str = "") -> RunState:
+    record = StoredRecord(queue, job.id)
+    return RunState(record=record, comment=StatusComment(github, record.comment, job, marker=marker), run_url=run_url)

@@ -23,12 +23,14 @@ from bot.github.downloads import LogError, save_log
 from bot.github.types import ArtifactFacts, CommentFacts, CommentTarget, GitHubError
 from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot
-from bot.jobs.context import Ending, JobContext, WorkflowResume, reply_target
+from bot.jobs.context import JobContext, WorkflowResume
+from bot.jobs.posts import reply_target
 from bot.jobs.record import CommentRecord, decode_record, encode_record
 from bot.jobs.steering import steer
 from bot.jobs.storage import MAX_SEALED_BYTES, SavedJob, SealError, comment_digest, seal, unseal
 from bot.permissions.levels import Refusal
 from bot.publishing.markdown import code
+from bot.publishing.outcome import JobOutcome
 
 log = logging.getLogger(__name__)
 SESSION_FILE = "session.codepilot"
@@ -99,7 +101,7 @@ _REPEAT = "Give the original command again."
 _ANSWERED = "That request was already answered, or its run has ended."
 
 
-async def handle_steering(context: JobContext, command: Steering, snapshot: ThreadSnapshot) -> Ending:
+async def handle_steering(context: JobContext, command: Steering, snapshot: ThreadSnapshot) -> JobOutcome:
     """Handle a steering command, including one for jobs that earlier workflow runs saved.
 
     Raises:
@@ -111,7 +113,7 @@ async def handle_steering(context: JobContext, command: Steering, snapshot: Thre
     problem = await _restore_saved_jobs(context, snapshot, handover)
     if problem and isinstance(command, (Approve, Deny, Continue)):
         return await context.refuse(Refusal(reason=problem, cause="no-saved-job"))
-    ending = await steer(context, command, snapshot)
+    outcome = await steer(context, command, snapshot)
     for stored in await context.queue.jobs_in_thread(context.job.repo.id, context.job.thread.key):
         saved = handover.saved.get(stored.job.id)
         if saved is None or stored.state is not JobState.QUEUED or saved.job.id in handover.claimed:
@@ -126,7 +128,7 @@ async def handle_steering(context: JobContext, command: Steering, snapshot: Thre
             return await context.refuse(Refusal(reason=_ANSWERED, cause="answered"))
         await context.github.comments.edit(saved.job.repo.full_name, located[0], located[1].id, text)
         handover.claimed.add(saved.job.id)
-    return ending
+    return outcome
 
 
 async def _waiting_comment(

@@ -1,7 +1,6 @@
 """The life of a job: admission, work, publication and report.
 
-Start with `Worker.handle`, which maps each ending or error to a disposition for the queue, and `JobPipeline.run`. The
-`Acknowledger` reacts and comments before a worker is free.
+Start with `Worker.handle`, which maps each outcome or error to a disposition for the queue, and `run_job`.
 """
 
 from __future__ import annotations
@@ -9,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from contextlib import AsyncExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 
 from agent_runtime import (
     AgentError,
@@ -23,13 +23,13 @@ from agent_runtime import (
 )
 from bot.domain.commands import Help, RepoEvent, Review, StartRecipe, Steering, Talk, Undo, Work
 from bot.domain.errors import BotError, OtherVersionError, QueueError, StorageError, WrongInputError
-from bot.domain.job import TRANSITIONS, Job, JobState
+from bot.domain.job import JobState
 from bot.git.errors import WorkspaceError
 from bot.git.mirror import Source
 from bot.github.rate_limit import Urgency
 from bot.github.types import GitHubError
 from bot.jobs import reports, waiting
-from bot.jobs.access import AccessCheck, ThreadSnapshot, check_access, fetch_snapshot
+from bot.jobs.access import ThreadSnapshot, check_access, fetch_snapshot
 from bot.jobs.admission import (
     Assignment,
     base_source,
@@ -41,26 +41,26 @@ from bot.jobs.admission import (
     requested_base,
     resume_base,
 )
-from bot.jobs.agent_run import AgentRun
-from bot.jobs.automatic import ci_skip_ending, early_skip_reason, review_skip_reason
-from bot.jobs.context import Ending, JobContext, JobContextFactory, ShortReply
+from bot.jobs.agent_run import abandon_run, run_agent
+from bot.jobs.automatic import ci_skip_outcome, early_skip_reason, review_skip_reason
+from bot.jobs.context import JobContext, JobContextFactory
 from bot.jobs.handover import handle_steering
+from bot.jobs.posts import JobCheckRun
 from bot.jobs.recipes import recipes_text, start_recipe
 from bot.jobs.record import StoredRecord, has_answer, stored_steps
 from bot.jobs.repo_events import handle_event
 from bot.jobs.repo_settings import default_settings, fetch_repo_settings, load_output_schema
 from bot.jobs.results import resolve_undo_target, revert_commit
 from bot.jobs.setup import RepoSettings
-from bot.jobs.status import JobCheckRun, StatusComment, StatusReporter, notice_text, notify
+from bot.jobs.status import notice_text, notify, status_view
 from bot.jobs.steering import answer_to
 from bot.jobs.waiting import Patience
 from bot.permissions.levels import Grant, Refusal
 from bot.permissions.permissions import NO_WRITE_ACCESS, resolve_command
-from bot.permissions.repo_config import Notify, RepoConfig, RepoConfigError
+from bot.permissions.repo_config import RepoConfig, RepoConfigError
 from bot.publishing.markdown import code, one_line
-from bot.publishing.status_view import StatusView
+from bot.publishing.outcome import Failed, Finished, JobOutcome, Refused, Waiting
 from bot.queue.protocols import MAX_DEATHS, Disposition, JobAttempt, JobEnded, JobParked, JobReleased, PendingReport
-from bot.queue.records import Signal
 from bot.queue.tracing import bind_job
 
 log = logging.getLogger(__name__)
@@ -69,6 +69,7 @@ _PUBLISHING_DEATHS = MAX_DEATHS + 3
 """Maximum worker deaths for publishing finished work."""
 _KEEPING_DEATHS = _PUBLISHING_DEATHS + 2
 """Maximum worker deaths for reporting partial work; later only the failure is reported."""
+_LATE_CHARS = 200
 
 
 class Worker:
@@ -123,84 +124,80 @@ class Worker:
             return disposition
 
     async def _run_and_report(self, attempt: JobAttempt) -> Disposition:
-        job = attempt.job
-        async with self._contexts.open(job) as context:
-            record = context.record
-            pipeline = JobPipeline(context)
-            if (ended := (await record.read()).ending) is not None:
-                context.phases.begin("publish")
-                owed = await reports.post_ending(context, comment=pipeline.comment)
-                return JobEnded(state=ended.state, reason="reported by a later attempt", report_delay=owed)
-            context.phases.begin("admit")
-            async with attempt.listen(pipeline.handle_signal), stored_steps(record, lambda: pipeline.steps):
-                ending = await self._run_pipeline(pipeline, context, attempt)
-                ending = await pipeline.with_status_view(ending)
+        async with self._contexts.open(attempt.job) as context:
+            state = context.state
+            if (report := (await state.record.read()).ending) is not None:
+                state.phases.begin("publish")
+                delay = await reports.post_ending(context)
+                return JobEnded(state=report.state, reason="reported by a later attempt", report_delay=delay)
+            state.phases.begin("admit")
+            async with attempt.listen(state.inbox.put), stored_steps(state.record, lambda: state.progress.steps):
+                outcome = await self._run_until_outcome(context, attempt)
+                if outcome.is_silent and (await state.record.read()).is_shown:
+                    outcome = replace(outcome, is_silent=False)  # a comment or check run shows a running job
                 # Of a run that came to no result, whose session is still there. This takes a while: messages are heard.
-                if ending.state is not JobState.WAITING:
-                    await context.services.store_log(job)
-            context.phases.begin("publish")
+                if not isinstance(outcome, Waiting):
+                    await context.services.store_log(context.job)
+            state.phases.begin("publish")
             context.github.raise_priority(Urgency.RESULT)
-            ending = pipeline.with_late_message_notes(ending)
-            log.info(": ".join(filter(None, (ending.state, ending.reason))))
-            if ending.state is JobState.WAITING:
-                self._contexts.ended(ending)
-                try:
-                    await pipeline.show_check(ending)
-                    if (body := await reports.render_body(context, ending)) is not None:
-                        await pipeline.comment.put(body)
-                    if pipeline.comment.edited_at:
-                        await waiting.record_shown(record, at=pipeline.comment.edited_at)
-                    await notify(context, f"waiting-{ending.request_id}", notice_text(ending, pipeline.notify))
-                except GitHubError as error:
-                    if await self._patience.pause(record, error) is not None:
-                        raise  # the job is to be taken up again to tell it
-                    log.warning("the job's request could not be shown: %s", error)
-                if pipeline.is_stopped:
-                    return JobReleased()
-                return JobParked(until=ending.until, has_answer=has_answer(ending.request_id))
-            self._contexts.ended(ending)
-            head = await pipeline.check_head()
-            final = await reports.render_ending(context, ending, head_sha=head, notify_on=pipeline.notify)
-            await reports.store_ending(record, final)
-            unpublished = ending.patch and not ending.partial
-            if not unpublished and ending.view is not None and ending.state is not JobState.REFUSED:
-                await asyncio.to_thread(self._contexts.services.work.reduce, job.id, ending.patch)
-            # What GitHub does not take now is told later.
-            owed = await reports.post_ending(context, comment=pipeline.comment, check=pipeline.check)
-            return JobEnded(state=ending.state, reason=ending.reason, report_delay=owed)
+            outcome = add_late_messages(context, outcome)
+            log.info(": ".join(filter(None, (outcome.state, outcome.cause))))
+            self._contexts.on_view(status_view(context, outcome))
+            if isinstance(outcome, Waiting):
+                return await self._park(context, outcome)
+            delay = await reports.report_outcome(context, outcome)
+            return JobEnded(state=outcome.state, reason=outcome.cause, report_delay=delay)
 
-    async def _run_pipeline(self, pipeline: JobPipeline, context: JobContext, attempt: JobAttempt) -> Ending:
+    async def _park(self, context: JobContext, outcome: Waiting) -> Disposition:
+        state, view = context.state, status_view(context, outcome)
+        request_id = outcome.pending.request_id if outcome.pending is not None else ""
         try:
-            finished = attempt.is_exhausted and (await context.record.read()).result is not None
-            if not attempt.is_exhausted or (finished and attempt.deaths < _PUBLISHING_DEATHS):
-                return await pipeline.run()
+            if await restore_check(context) is not None and state.check is not None:
+                await state.check.show(view)
+            await state.comment.show(view)
+            if state.comment.edited_at:
+                await waiting.record_shown(state.record, at=state.comment.edited_at)
+            await notify(context, f"waiting-{request_id}", notice_text(view, state.notify))
+        except GitHubError as error:
+            if await self._patience.pause(state.record, error) is not None:
+                raise  # the job is to be taken up again to tell it
+            log.warning("the job's request could not be shown: %s", error)
+        if state.inbox.stop_reason:
+            return JobReleased()
+        return JobParked(until=outcome.until, has_answer=has_answer(request_id))
+
+    async def _run_until_outcome(self, context: JobContext, attempt: JobAttempt) -> JobOutcome:
+        try:
+            is_finished = attempt.is_exhausted and (await context.record.read()).result is not None
+            if not attempt.is_exhausted or (is_finished and attempt.deaths < _PUBLISHING_DEATHS):
+                return await run_job(context)
             # Its workers keep dying while running it: report as much of what it did as is possible without dying again.
             reason = "The bot's process died several times while this job was running, so the job was ended."
             remedy = f"The operator finds the cause in the log under job `{attempt.job.id}`; then ask again."
-            ending = await pipeline.abandon(f"{reason} {remedy}") if attempt.deaths < _KEEPING_DEATHS else None
-            return ending or await pipeline.fail(reason, remedy, unproven=True)
+            outcome = await abandon_job(context, f"{reason} {remedy}") if attempt.deaths < _KEEPING_DEATHS else None
+            return outcome or await fail_job(context, reason, remedy, unproven=True)
         except GitHubError as error:
             # A job that is to stop, e.g. since the App is gone, waits for nothing; its end is told when it can be.
-            stops = pipeline.is_stopped and error.may_be_transient
-            if not stops and await self._patience.pause(context.record, error) is not None:
+            ends_now = context.state.inbox.stop_reason and error.may_be_transient
+            if not ends_now and await self._patience.pause(context.record, error) is not None:
                 raise
-            ending = await pipeline.fail(str(error), unproven=True)
-            return replace(ending, misconfigured=error.lacks_permission)
+            failure = await fail_job(context, str(error), unproven=True)
+            return replace(failure, misconfigured=error.lacks_permission)
         except (WorkspaceError, RepoConfigError) as error:
-            return await pipeline.fail(error.reason, error.remedy)
+            return await fail_job(context, error.reason, error.remedy)
         except (SessionInUseError, SessionUnavailableError, QueueError):
             raise  # nothing is wrong with the job
         except (BotError, AgentError) as error:
-            if isinstance(error, StorageError) and not pipeline.is_stopped:
+            if isinstance(error, StorageError) and not context.state.inbox.stop_reason:
                 raise  # nothing is lost: what is stored can be read when the store is back
             if isinstance(error, SessionNewerError) and context.services.is_long_running:
                 raise
-            return replace(await pipeline.fail(str(error)), misconfigured=isinstance(error, WrongInputError))
+            return replace(await fail_job(context, str(error)), misconfigured=isinstance(error, WrongInputError))
         except Exception as error:  # the last line: a fault of ours must still reach the person who waits, and the log
             log.exception("an internal error of the bot, or a fault of its machine")
-            said = error.strerror if isinstance(error, OSError) else ""
-            reason = f"The machine that the bot runs on failed: {said}." if said else "The bot has an internal error."
-            return await pipeline.fail(reason, f"The operator finds it in the log under job `{attempt.job.id}`.")
+            text = error.strerror if isinstance(error, OSError) else ""
+            reason = f"The machine that the bot runs on failed: {text}." if text else "The bot has an internal error."
+            return await fail_job(context, reason, f"The operator finds it in the log under job `{attempt.job.id}`.")
 
 
 def _state_after(disposition: Disposition) -> JobState:
@@ -209,330 +206,200 @@ def _state_after(disposition: Disposition) -> JobState:
     return JobState.WAITING if isinstance(disposition, JobParked) else JobState.QUEUED
 
 
-_SHORT_LINE = 3
-"""With more writes waiting than this, the queued comment would delay reports."""
-_LATE_CHARS = 200
+async def run_job(context: JobContext) -> JobOutcome:
+    """Run a job from permission to publication. After a GitHubError, the job can be repeated."""
+    job, command = context.job, context.job.command
+    if isinstance(command, RepoEvent):
+        return await handle_event(context, command)
+    if reason := await early_skip_reason(context):
+        return Refused(reason=reason, is_silent=True)
+    access = context.access_checks.take(job.id, context.github)
+    access = context.state.access = access or await check_access(context.github, job, bounds=context.services.bounds)
+    if not access.may_command and await resume_base(context) is None:
+        return await context.refuse(NO_WRITE_ACCESS)
+    await restore_start(context)
+    snapshot = fetch_snapshot(job, access)
+    if isinstance(command, StartRecipe | Steering | Talk):
+        return await _run_at_once(context, command, snapshot)
+    target = await resolve_undo_target(context, snapshot) if isinstance(command, Undo) else snapshot
+    return await context.refuse(target) if isinstance(target, Refusal) else await _start(context, target)
 
 
-class JobPipeline:
-    """Run one job."""
+async def _run_at_once(
+    context: JobContext, command: StartRecipe | Steering | Talk, snapshot: ThreadSnapshot
+) -> JobOutcome:
+    if isinstance(command, Steering):
+        return await handle_steering(context, command, snapshot)
+    if isinstance(command, StartRecipe):
+        refusal = await start_recipe(context, command)
+        return Finished(is_silent=True) if refusal is None else await context.refuse(refusal)
+    recipes = await recipes_text(context) if isinstance(command, Help) else ""
+    return Finished(reply=answer_to(command, trigger=context.job.trigger, recipes=recipes))
 
-    def __init__(self, context: JobContext) -> None:
-        self._context = context
-        self.comment = StatusComment(context.github, context.record.comment, context.job, marker=context.marker)
-        self.check: JobCheckRun | None = None
-        self._reporter = StatusReporter(context)
-        self._agent_run: AgentRun | None = None
-        self._signals: list[Signal] = []
-        self._access: AccessCheck | None = None
-        self._posted_at = 0.0
-        self.notify: tuple[Notify, ...] = ()
 
-    async def run(self) -> Ending:
-        """Run the job from permission to publication. After a GitHubError, the job can be repeated."""
-        context, command = self._context, self._context.job.command
-        if isinstance(command, RepoEvent):
-            return await handle_event(context, command)
-        if reason := await early_skip_reason(context):
-            return Ending(state=JobState.REFUSED, reason=reason)
-        access = self._access = context.access_checks.take(context.job.id, context.github) or await self._check_access()
-        if not access.may_command and await resume_base(context) is None:
-            return await context.refuse(NO_WRITE_ACCESS)
-        snapshot = await self._load_snapshot(access)
-        if isinstance(command, StartRecipe | Talk):
-            return await self._answer(command)
-        if isinstance(command, Steering):
-            return await handle_steering(context, command, snapshot)
-        target = await resolve_undo_target(context, snapshot) if isinstance(command, Undo) else snapshot
-        return await context.refuse(target) if isinstance(target, Refusal) else await self._start(target)
+async def restore_start(context: JobContext) -> None:
+    """Measure time from the command's storage, over all attempts."""
+    stored = await context.queue.get(context.job.id)
+    if stored is not None:
+        context.state.started_at = stored.enqueued_at
 
-    async def _check_access(self) -> AccessCheck:
-        context = self._context
-        self._access = await check_access(context.github, context.job, bounds=context.services.bounds)
-        return self._access
 
-    async def _load_snapshot(self, access: AccessCheck) -> ThreadSnapshot:
-        await self._reporter.restore_start()
-        return fetch_snapshot(self._context.job, access)
+async def _start(context: JobContext, snapshot: ThreadSnapshot) -> JobOutcome:
+    decision = await decide_early(context, snapshot)
+    if isinstance(decision, Refusal):
+        return await _end_partial_work(context, snapshot, decision.reason) or await context.refuse(decision)
+    try:
+        return await _work(context, snapshot)
+    except WorkspaceError:
+        # Whatever git could not do, the next attempt shall not fail for a token that serves no more.
+        context.github.tokens.forget(snapshot.repo.full_name)
+        raise
 
-    async def _answer(self, command: StartRecipe | Talk) -> Ending:
-        context = self._context
-        if isinstance(command, StartRecipe):
-            refusal = await start_recipe(context, command)
-            return Ending(state=JobState.DONE) if refusal is None else await context.refuse(refusal)
-        recipes = await recipes_text(context) if isinstance(command, Help) else ""
-        text = answer_to(command, trigger=context.job.trigger, recipes=recipes)
-        return Ending(state=JobState.DONE, view=ShortReply(text=text))
 
-    async def _start(self, snapshot: ThreadSnapshot) -> Ending:
-        decision = await self._decide_early(snapshot)
-        if isinstance(decision, Refusal):
-            return await self._finish_partial_work(snapshot, decision.reason) or await self._context.refuse(decision)
-        try:
-            return await self._work(snapshot)
-        except WorkspaceError:
-            # Whatever git could not do, the next attempt shall not fail for a token that serves no more.
-            self._context.github.tokens.forget(snapshot.repo.full_name)
-            raise
-
-    async def _decide_early(self, snapshot: ThreadSnapshot) -> Grant | Refusal:
-        """Decide with default settings before the repository's are fetched."""
-        context, again = self._context, await resume_base(self._context) is not None
-        decision = await decide(context, snapshot, RepoConfig(), is_resumed=again)
-        if isinstance(decision, Refusal) and decision.cause == "read-only":
-            # The labels that allow more may have names of the repository's own.
-            path = context.services.conventions.repo_file
-            config = await default_settings(snapshot.reader, snapshot.repo.full_name, path)
-            decision = await decide(context, snapshot, config, is_resumed=again)
-        return decision
-
-    async def _work(self, snapshot: ThreadSnapshot) -> Ending:
-        context, is_automatic = self._context, self._context.job.is_from_event
-        if not is_automatic:
-            # The greeter may not have done this.
-            record = await context.record.read()
-            if not record.is_acknowledged and await context.react("eyes"):
-                await context.record.update(lambda record: replace(record, is_acknowledged=True))
-            if record.greeted_at is None:
-                await self.comment.show(self._reporter.view())
-            self._posted_at = record.greeted_at or time.time()
-        elif isinstance(context.job.command, Review):
-            if reason := await review_skip_reason(context, snapshot):
-                return Ending(state=JobState.REFUSED, reason=reason)
-        elif (skipped := await ci_skip_ending(context, snapshot)) is not None:
-            return skipped
-        source = await head_source(context, snapshot)
-        base = await base_source(context, snapshot, source)
+async def decide_early(context: JobContext, snapshot: ThreadSnapshot) -> Grant | Refusal:
+    """Decide with default settings before the repository's are fetched."""
+    is_resumed = await resume_base(context) is not None
+    decision = await decide(context, snapshot, RepoConfig(), is_resumed=is_resumed)
+    if isinstance(decision, Refusal) and decision.cause == "read-only":
+        # The labels that allow more may have names of the repository's own.
         path = context.services.conventions.repo_file
-        fetched = await fetch_repo_settings(
-            snapshot.reader, context.services.workspaces, snapshot.repo.full_name, snapshot.repo.id, base, path
-        )
-        self.notify = fetched.settings.config.notify
-        config = fetched.settings.config.model_copy(update={"base": requested_base(context, fetched.settings)})
-        settings = replace(fetched.settings, config=config)
-        moved = await continue_pull(context, await move_to_base(context, snapshot, config.base), config)
-        grant = await decide(context, moved, settings.config, is_resumed=await resume_base(context) is not None)
-        snapshot = snapshot if isinstance(moved, Refusal) else moved
-        if isinstance(grant, Refusal):
-            if (ending := await self._finish_partial_work(snapshot, grant.reason)) is not None:
-                return ending
-            await context.remove_labels(grant.voided)
-            if is_automatic:
-                return Ending(state=JobState.REFUSED, reason=grant.reason)
-            view = self._reporter.view(state="refused", reason=grant.reason)
-            return Ending(state=JobState.REFUSED, reason=grant.reason, view=view)
-        self._reporter.set_grant(grant, warning=fetched.warning, continues=snapshot.pull_link)
+        config = await default_settings(snapshot.reader, snapshot.repo.full_name, path)
+        decision = await decide(context, snapshot, config, is_resumed=is_resumed)
+    return decision
+
+
+async def _work(context: JobContext, snapshot: ThreadSnapshot) -> JobOutcome:
+    state, is_automatic = context.state, context.job.is_from_event
+    if not is_automatic:
+        # The acknowledgement may have failed.
+        record = await state.record.read()
+        if not record.is_acknowledged and await context.react("eyes"):
+            await state.record.update(lambda record: replace(record, is_acknowledged=True))
+        if record.greeted_at is None:
+            await state.comment.show(status_view(context))
+        state.shown_at = record.greeted_at or time.time()
+    elif isinstance(context.job.command, Review):
+        if reason := await review_skip_reason(context, snapshot):
+            return Refused(reason=reason, is_silent=True)
+    elif (skipped := await ci_skip_outcome(context, snapshot)) is not None:
+        return skipped
+    source = await head_source(context, snapshot)
+    base = await base_source(context, snapshot, source)
+    path = context.services.conventions.repo_file
+    fetched = await fetch_repo_settings(
+        snapshot.reader, context.services.workspaces, snapshot.repo.full_name, snapshot.repo.id, base, path
+    )
+    state.notify = fetched.settings.config.notify
+    config = fetched.settings.config.model_copy(update={"base": requested_base(context, fetched.settings)})
+    settings = replace(fetched.settings, config=config)
+    moved = await continue_pull(context, await move_to_base(context, snapshot, config.base), config)
+    grant = await decide(context, moved, settings.config, is_resumed=await resume_base(context) is not None)
+    snapshot = snapshot if isinstance(moved, Refusal) else moved
+    if isinstance(grant, Refusal):
+        if (outcome := await _end_partial_work(context, snapshot, grant.reason)) is not None:
+            return outcome
         await context.remove_labels(grant.voided)
-        grant = await pin_base(context, grant)
-        source = replace(await head_source(context, snapshot), sha=grant.bound_to_sha)
-        return await self._execute(snapshot, grant, settings, source)
+        return Refused(reason=grant.reason, is_silent=is_automatic)
+    state.grant, state.continues = grant, snapshot.pull_link
+    state.warn(fetched.warning)
+    await context.remove_labels(grant.voided)
+    grant = await pin_base(context, grant)
+    source = replace(await head_source(context, snapshot), sha=grant.bound_to_sha)
+    return await _execute(context, snapshot, grant, settings, source)
 
-    async def _execute(self, snapshot: ThreadSnapshot, grant: Grant, settings: RepoSettings, source: Source) -> Ending:
-        context = self._context
-        command = resolve_command(context.job.command, kind=context.job.thread.kind, config=settings.config)
-        if context.services.is_long_running:
-            self.check = self._check_run(grant.bound_to_sha)
-            if warning := await self.check.create(self._reporter.view()):
-                self._reporter.warn(warning)
-            posted = (await context.record.read()).check.posted
-            self._reporter.run_url = posted.url if posted is not None else ""
-        seconds = context.services.edit_seconds
-        # Without a thread there is only the check run, which was just made.
-        stale = context.job.thread.has_comments and time.time() - self._posted_at >= seconds
-        async with self.comment.refreshing(self._reporter.view, seconds=seconds, stale=stale, check=self.check):
-            if isinstance(command, Undo):
-                return await revert_commit(context, self._reporter, snapshot, grant, source)
-            if not isinstance(command, Work):
-                raise TypeError(f"{command.verb} is no work")  # a bug of ours: `run` has dealt with all else
-            schema = await load_output_schema(context, snapshot.repo.id, replace(source, sha=settings.base_sha))
-            assignment = Assignment(
-                command=command, snapshot=snapshot, grant=grant, settings=settings, source=source, output_schema=schema
-            )
-            self._agent_run = AgentRun(context, self._reporter, assignment)
-            for signal in self._signals:
-                self._agent_run.handle_signal(signal)
-            return await self._agent_run.go()
 
-    def _check_run(self, head_sha: str) -> JobCheckRun:
-        context = self._context
-        return JobCheckRun(context.github, context.record.check, context.job, head_sha=head_sha)
-
-    async def abandon(self, reason: str) -> Ending | None:
-        """End a job whose workers keep dying, with its partial work; None without any."""
-        return await self._finish_partial_work(
-            await self._load_snapshot(await self._check_access()), reason, Status.FAILED
-        )
-
-    async def _finish_partial_work(
-        self, snapshot: ThreadSnapshot, reason: str, status: Status = Status.STOPPED
-    ) -> Ending | None:
-        context = self._context
-        command = resolve_command(context.job.command, kind=context.job.thread.kind, config=RepoConfig())
-        base = await resume_base(context)
-        if base is None or not isinstance(command, Work):
-            return None
-        nothing = Grant(policy=Policy(limits=context.services.bounds.limits), publish="nothing", bound_to_sha=base)
+async def _execute(
+    context: JobContext, snapshot: ThreadSnapshot, grant: Grant, settings: RepoSettings, source: Source
+) -> JobOutcome:
+    state = context.state
+    command = resolve_command(context.job.command, kind=context.job.thread.kind, config=settings.config)
+    if context.services.is_long_running:
+        state.check = _check_run(context, grant.bound_to_sha)
+        if warning := await state.check.create(status_view(context)):
+            state.warn(warning)
+        posted = (await state.record.read()).check.posted
+        state.run_url = posted.url if posted is not None else ""
+    view, seconds = partial(status_view, context), context.services.edit_seconds
+    # Without a thread there is only the check run, which is just made.
+    stale = context.job.thread.has_comments and time.time() - state.shown_at >= seconds
+    async with state.comment.refreshing(view, seconds=seconds, stale=stale, check=state.check):
+        if isinstance(command, Undo):
+            return await revert_commit(context, snapshot, grant, source)
+        if not isinstance(command, Work):
+            raise TypeError(f"{command.verb} is no work")  # a bug of ours: `run_job` has dealt with all else
+        schema = await load_output_schema(context, snapshot.repo.id, replace(source, sha=settings.base_sha))
         assignment = Assignment(
-            command=command,
-            snapshot=snapshot,
-            grant=nothing,
-            settings=RepoSettings(config=RepoConfig(), base_sha=base),
-            source=replace(await head_source(context, snapshot), sha=base),
-            closing=reason,
+            command=command, snapshot=snapshot, grant=grant, settings=settings, source=source, output_schema=schema
         )
-        try:
-            return await AgentRun(context, self._reporter, assignment).abandon(status)
-        except WorkspaceError:  # it had not come so far as to have files
-            return None
-
-    async def fail(self, reason: str, remedy: str = "", *, unproven: bool = False) -> Ending:
-        """Return the ending of a failed job. Users without access get no new comment.
-
-        Args:
-            unproven: report after a later access check, if there was none.
-        """
-        may_command = self._access is not None and self._access.may_command
-        proven = may_command or (await self._context.record.read()).is_shown
-        unproven = unproven and self._access is None and not self._context.job.is_from_event
-        if not (proven or unproven):
-            return Ending(state=JobState.FAILED, reason=reason)
-        result = await self._context.services.work.find(self._context.job.id, self._context.record)
-        patch = await asyncio.to_thread(self._context.services.work.excerpt, self._context.job.id) if result else ""
-        patch_note = self._context.patch_note if patch else ""
-        view = self._reporter.view(state="failed", reason=reason, remedy=remedy, kept_work=patch_note)
-        return Ending(state=JobState.FAILED, reason=reason, view=view, patch=patch, proven=proven)
-
-    async def with_status_view(self, ending: Ending) -> Ending:
-        """Add a status view if a comment or check run still shows a running job."""
-        if ending.view is not None or not (await self._context.record.read()).is_shown:
-            return ending
-        return replace(ending, view=self._reporter.view(state=ending.state.value, reason=ending.reason))
-
-    def with_late_message_notes(self, ending: Ending) -> Ending:
-        """Add a note about each message that arrived after the agent finished."""
-        if ending.state is JobState.WAITING or not isinstance(ending.view, StatusView):
-            return ending
-        messages = [signal for signal in self._signals if signal.kind == "message"]
-        late = messages if self._agent_run is None else self._agent_run.undelivered
-        notes = [
-            f"This message came too late; send it again: {code(one_line(message.text, _LATE_CHARS))}"
-            for message in late
-        ]
-        return replace(ending, view=replace(ending.view, notes=(*ending.view.notes, *notes)))
-
-    def handle_signal(self, signal: Signal) -> None:
-        self._signals.append(signal)
-        if self._agent_run is not None:
-            self._agent_run.handle_signal(signal)
-
-    @property
-    def is_stopped(self) -> bool:
-        return any(signal.kind == "stop" for signal in self._signals)
-
-    @property
-    def steps(self) -> int:
-        return self._reporter.progress.steps
-
-    async def check_head(self) -> str | None:
-        head = (await self._context.record.read()).check.head_sha
-        if self.check is None and head is not None:  # of an attempt that died
-            self.check = self._check_run(head)
-        return None if self.check is None or self.check.is_refused else self.check.head_sha
-
-    async def show_check(self, ending: Ending) -> None:
-        if await self.check_head() is None or self.check is None or not isinstance(ending.view, StatusView):
-            return
-        await self.check.show(ending.view, status=ending.status, patch=ending.patch, review=ending.review)
-
-    async def acknowledge(self) -> AccessCheck | None:
-        """React to a permitted command before its job runs; return the access check, or None if no comment is due."""
-        context = self._context
-        if context.job.lane != "work" or context.job.is_from_event:
-            return None
-        access = await self._check_access()
-        if not access.may_command:
-            return None
-        if await context.react("eyes"):
-            await context.record.update(lambda record: replace(record, is_acknowledged=True))
-        context.access_checks.put(context.job.id, access)
-        return access
-
-    async def post_queued_comment(self, access: AccessCheck) -> None:
-        """Post the comment of a permitted job, unless many writes wait."""
-        context = self._context
-        if context.github.waiting_writes > _SHORT_LINE or not isinstance(
-            await self._decide_early(await self._load_snapshot(access)), Grant
-        ):
-            return
-        stored = await context.queue.get(context.job.id)
-        if stored is None or not TRANSITIONS[stored.state]:
-            return
-        await self.comment.show(self._reporter.view(state="queued"))
-        now = time.time()
-        record = await context.record.update(lambda record: replace(record, greeted_at=now))
-        # The job may have been cancelled meanwhile, and this comment must not hide that.
-        stored = await context.queue.get(context.job.id)
-        if record.ending is not None:
-            await self.comment.put(record.ending.body)
-        elif stored is not None and not TRANSITIONS[stored.state]:
-            await self.comment.show(self._reporter.view(state=stored.state.value, reason=stored.reason))
+        return await run_agent(context, assignment)
 
 
-MAX_CONCURRENT = 16
-MAX_WAITING = 200
-ACKNOWLEDGE_SECONDS = 6.0
-HOLD_SECONDS = 15.0
-"""Time to hold a job back so that its comment is posted once: longer than an acknowledgement and its late requests."""
+def _check_run(context: JobContext, head_sha: str) -> JobCheckRun:
+    return JobCheckRun(context.github, context.record.check, context.job, head_sha=head_sha)
 
 
-class Acknowledger:
-    """React to commands and post their comments in the background; the worker does whatever is missing.
+async def restore_check(context: JobContext) -> str | None:
+    """Return the commit of the job's check run, also of an attempt that died; None without one."""
+    state = context.state
+    head = (await state.record.read()).check.head_sha
+    if state.check is None and head is not None:
+        state.check = _check_run(context, head)
+    return None if state.check is None or state.check.is_refused else state.check.head_sha
+
+
+async def abandon_job(context: JobContext, reason: str) -> JobOutcome | None:
+    """End a job whose workers keep dying, with its partial work; None without any."""
+    access = context.state.access = await check_access(context.github, context.job, bounds=context.services.bounds)
+    await restore_start(context)
+    return await _end_partial_work(context, fetch_snapshot(context.job, access), reason, Status.FAILED)
+
+
+async def _end_partial_work(
+    context: JobContext, snapshot: ThreadSnapshot, reason: str, status: Status = Status.STOPPED
+) -> JobOutcome | None:
+    command = resolve_command(context.job.command, kind=context.job.thread.kind, config=RepoConfig())
+    base = await resume_base(context)
+    if base is None or not isinstance(command, Work):
+        return None
+    nothing = Grant(policy=Policy(limits=context.services.bounds.limits), publish="nothing", bound_to_sha=base)
+    assignment = Assignment(
+        command=command,
+        snapshot=snapshot,
+        grant=nothing,
+        settings=RepoSettings(config=RepoConfig(), base_sha=base),
+        source=replace(await head_source(context, snapshot), sha=base),
+        closing=reason,
+    )
+    try:
+        return await abandon_run(context, assignment, status)
+    except WorkspaceError:  # it had not come so far as to have files
+        return None
+
+
+async def fail_job(context: JobContext, reason: str, remedy: str = "", *, unproven: bool = False) -> Failed:
+    """Return the outcome of a failed job. Users without access get no new comment.
 
     Args:
-        comments: false without an agent, where the sandbox is unknown.
+        unproven: report after a later access check, if there was none.
     """
+    access, job = context.state.access, context.job
+    may_command = access is not None and access.may_command
+    is_proven = may_command or (await context.record.read()).is_shown
+    unproven = unproven and access is None and not job.is_from_event
+    if not (is_proven or unproven):
+        return Failed(reason=reason, is_silent=True)
+    work = context.services.work
+    result = await work.find(job.id, context.record)
+    patch = await asyncio.to_thread(work.excerpt, job.id) if result else ""
+    return Failed(reason=reason, remedy=remedy, patch=patch, is_proven=is_proven)
 
-    def __init__(self, contexts: JobContextFactory, *, comments: bool = True) -> None:
-        self._contexts, self._comments = contexts, comments
-        self._slots = asyncio.Semaphore(MAX_CONCURRENT)
-        self._tasks: set[asyncio.Task[None]] = set()
 
-    def acknowledge(self, job: Job) -> None:
-        """Acknowledge a job soon, unless too many are waiting."""
-        if job.lane != "work":
-            return
-        if len(self._tasks) >= MAX_WAITING:
-            task = asyncio.create_task(self._release_hold(job))
-        else:
-            task = asyncio.create_task(self._acknowledge(job))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _acknowledge(self, job: Job) -> None:
-        try:
-            async with asyncio.timeout(ACKNOWLEDGE_SECONDS), AsyncExitStack() as stack:
-                async with self._slots:
-                    context = await stack.enter_async_context(self._contexts.open(job))
-                    pipeline = JobPipeline(context)
-                    access = await pipeline.acknowledge()
-                # A comment has to wait for its turn to write, and others for their reaction meanwhile.
-                if access is not None and self._comments:
-                    await pipeline.post_queued_comment(access)
-        except TimeoutError:
-            # GitHub may still do what it was asked: the job stays held until a worker would see that.
-            log.warning("not acknowledged: GitHub did not answer in time")
-            return
-        except (BotError, AgentError) as error:
-            log.warning("not acknowledged: %s", error)
-        await self._release_hold(job)
-
-    async def _release_hold(self, job: Job) -> None:
-        try:
-            await self._contexts.queue.release_hold(job.id)
-        except QueueError as error:
-            log.warning("the job begins only in some seconds: %s", error)
+def add_late_messages(context: JobContext, outcome: JobOutcome) -> JobOutcome:
+    """Add a note about each message that arrived after the agent finished."""
+    if isinstance(outcome, Waiting):
+        return outcome
+    notes = (
+        f"This message came too late; send it again: {code(one_line(message.text, _LATE_CHARS))}"
+        for message in context.state.inbox.undelivered
+    )
+    return replace(outcome, notes=(*outcome.notes, *notes))

@@ -9,14 +9,15 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from bot.domain.commands import RECIPE_DIR, ChecksFailed, Options, RecipeDue, StartRecipe, Work, recipe_path
-from bot.domain.job import Actor, Job, JobState, Origin, OriginKind, Thread
+from bot.domain.job import Actor, Job, Origin, OriginKind, Thread
 from bot.events.delivery import job_id
 from bot.jobs.access import ReplacedRepositoryError
-from bot.jobs.context import Ending, JobContext
+from bot.jobs.context import JobContext
 from bot.jobs.repo_settings import cached_default_settings, find_recipe
 from bot.permissions.levels import Refusal
 from bot.permissions.repo_config import Recipe, RecipeError, RepoConfig
 from bot.publishing.markdown import code
+from bot.publishing.outcome import Finished, JobOutcome
 
 
 async def start_recipe(context: JobContext, command: StartRecipe) -> Refusal | None:
@@ -56,7 +57,7 @@ def _not_valid(name: str, problems: list[str]) -> Refusal:
     return Refusal(cause="recipe-invalid", variant=reason, reason=reason)
 
 
-async def start_scheduled(context: JobContext, command: RecipeDue) -> Ending:
+async def start_scheduled(context: JobContext, command: RecipeDue) -> JobOutcome:
     """Start the job of a due recipe, if its schedule still exists.
 
     Raises:
@@ -65,9 +66,9 @@ async def start_scheduled(context: JobContext, command: RecipeDue) -> Ending:
     config = await cached_default_settings(context)  # which keeps what the files say now
     head = next((recipe for recipe in config.recipes if recipe.name == command.name and recipe.on.schedule), None)
     if head is None:
-        return Ending(state=JobState.DONE, reason=f"the recipe {command.name} has no schedule any more")
+        return Finished(reason=f"the recipe {command.name} has no schedule any more", is_silent=True)
     await _start_automatic(context, head)
-    return Ending(state=JobState.DONE)
+    return Finished(is_silent=True)
 
 
 async def start_after_run(context: JobContext, run: ChecksFailed, config: RepoConfig) -> None:

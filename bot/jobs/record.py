@@ -21,7 +21,8 @@ from bot.domain.errors import OtherVersionError
 from bot.domain.job import Actor, JobState
 from bot.github.types import CheckDraft
 from bot.publishing.checks import Verdict
-from bot.publishing.status_view import CommitRef, DeniedCall, Progress, PublishState, RecordPart
+from bot.publishing.outcome import CommitRef, Published
+from bot.publishing.status_view import DeniedCall, Progress, RecordPart
 from bot.queue.protocols import JobRecords
 
 WaitKind = Literal["permission", "question", "publication", "plan"]
@@ -224,7 +225,7 @@ class JobRecord:
     github_outage: GitHubOutage | None = None
     result: RunResult | None = None
     verdict: Verdict | None = None
-    published: PublishState = field(default_factory=PublishState)
+    published: Published = field(default_factory=Published)
     answering: str | None = None
     undoing: CommitRef | None = None
     leads_to: str | None = None
@@ -283,7 +284,7 @@ class StoredRecord(StoredPart[JobRecord]):
         return self._part(lambda record: record.check, lambda record, check: replace(record, check=check))
 
     @property
-    def published(self) -> RecordPart[PublishState]:
+    def published(self) -> RecordPart[Published]:
         return self._part(lambda record: record.published, lambda record, value: replace(record, published=value))
 
     def part(self, name: str) -> RecordPart[CommentRecord]:
@@ -387,7 +388,7 @@ def _merge(stored: Any, read: Any, written: Any) -> Any:  # noqa: ANN401 - parse
     return written
 
 
-_GROUPS = (JobRecord, CommentRecord, CheckRecord, ApprovalsRecord, PublishState)
+_GROUPS = (JobRecord, CommentRecord, CheckRecord, ApprovalsRecord, Published)
 
 
 def has_progress(before: str | None, after: str) -> bool:

@@ -33,15 +33,15 @@ from bot.jobs import reports, waiting
 from bot.jobs.access import PhaseReader, check_access
 from bot.jobs.admission import resume_base
 from bot.jobs.automatic import is_automatic_review
-from bot.jobs.context import ConfigCache, Ending, JobContext, ShortReply
+from bot.jobs.context import ConfigCache, JobContext
 from bot.jobs.recipes import enqueue, start_after_run, start_for_label, start_scheduled
 from bot.jobs.record import with_ending
 from bot.jobs.repo_settings import cached_default_settings, decode_config, default_settings
-from bot.jobs.status import StatusReporter
 from bot.jobs.steering import LIVE, stop_all
 from bot.permissions.levels import Refusal
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.markdown import code
+from bot.publishing.outcome import Finished, JobOutcome, Stopped
 from bot.queue.protocols import JobIndex, Ledger
 from bot.queue.records import Signal, StoredJob
 
@@ -50,7 +50,7 @@ _RAISED_LEVELS = frozenset({"ask", "auto"})
 """Levels that a label can raise a run to."""
 
 
-async def handle_event(context: JobContext, command: RepoEvent) -> Ending:
+async def handle_event(context: JobContext, command: RepoEvent) -> JobOutcome:
     match command:
         case LabelEvent():
             return await _handle_label(context, command)
@@ -71,10 +71,10 @@ async def handle_event(context: JobContext, command: RepoEvent) -> Ending:
             return await start_ci_fix(context, command)
         case other:
             assert_never(other)
-    return Ending(state=JobState.DONE)
+    return Finished(is_silent=True)
 
 
-async def _handle_label(context: JobContext, command: LabelEvent) -> Ending:
+async def _handle_label(context: JobContext, command: LabelEvent) -> JobOutcome:
     """Store a permission label, or start the fix or recipe of another one if the thread's text is unchanged since."""
     job, config = context.job, await cached_default_settings(context)
     names = config.labels
@@ -103,14 +103,14 @@ async def _handle_label(context: JobContext, command: LabelEvent) -> Ending:
             at=at,
         )
         await context.ledger.save_label(label)
-    return Ending(state=JobState.DONE)
+    return Finished(is_silent=True)
 
 
-async def _handle_push(context: JobContext, head_sha: str) -> Ending:
+async def _handle_push(context: JobContext, head_sha: str) -> JobOutcome:
     """Invalidate requests and labels of the previous commit, unless the bot pushed."""
     job = context.job
     if job.actor.id == (await context.github.accounts.me()).id:
-        return Ending(state=JobState.DONE)
+        return Finished(is_silent=True)
     for entry in await _jobs_of_pull(context):
         if entry.state in LIVE and await resume_base(context.for_job(entry.job)) != head_sha:
             await waiting.revoke_patterns(context.record_of(entry.job))
@@ -128,20 +128,20 @@ async def _handle_push(context: JobContext, head_sha: str) -> Ending:
         await enqueue(context, review, held_seconds=context.services.push_pause)
     labels = await context.ledger.labels(job.repo.id, job.thread.key)
     if not labels:
-        return Ending(state=JobState.DONE)
+        return Finished(is_silent=True)
     path = context.services.conventions.repo_file
     config = await default_settings(PhaseReader(context.github), job.repo.full_name, path)
     raising = [entry for entry in labels if config.labels.level_of(entry.name) in _RAISED_LEVELS]
     removed = [entry.name for entry in raising if not await _is_still_bound(context, entry.bound_to, head_sha)]
     await context.remove_labels(removed)
     if not removed or not await context.ledger.claim_notice(job.repo.id, job.thread.number, "label-void", by=job.id):
-        return Ending(state=JobState.DONE)
+        return Finished(is_silent=True)
     names = ", ".join(map(code, removed))
     text = (
         f"I removed {names}: it was set for another commit than {head_sha[:10]}. Review what was pushed, and set it "
         "again."
     )
-    return Ending(state=JobState.DONE, view=ShortReply(text=text))
+    return Finished(reply=text)
 
 
 async def _cancel_or_stop(context: JobContext, live: StoredJob, reason: str) -> None:
@@ -149,9 +149,7 @@ async def _cancel_or_stop(context: JobContext, live: StoredJob, reason: str) -> 
     target = context.for_job(live.job)
     record, ending = await target.record.read(), None
     if record.is_shown:
-        view = StatusReporter(target).view(state="stopped", reason=reason)
-        stopped = Ending(state=JobState.STOPPED, reason=reason, view=view)
-        ending = await reports.render_ending(target, stopped, head_sha=record.check.head_sha)
+        ending = await reports.render_report(target, Stopped(reason=reason))
     record_ending = None if ending is None else with_ending(ending)
     if await context.queue.cancel(live.job.id, JobState.STOPPED, reason, record_ending=record_ending):
         await target.services.store_log(target.job)
@@ -200,7 +198,7 @@ def build_push_review(push: Job) -> Job:
     )
 
 
-async def start_ci_fix(context: JobContext, command: ChecksFailed) -> Ending:
+async def start_ci_fix(context: JobContext, command: ChecksFailed) -> JobOutcome:
     """Start a fix of a commit's failed checks, if enabled by settings or label.
 
     Later failures of the commit start no other job.
@@ -209,14 +207,14 @@ async def start_ci_fix(context: JobContext, command: ChecksFailed) -> Ending:
     await start_after_run(context, command, config)
     thread = await _fix_thread(context, command, config)
     if thread is None:
-        return Ending(state=JobState.DONE, reason="fixing failed checks is not enabled here")
+        return Finished(reason="fixing failed checks is not enabled here", is_silent=True)
     siblings = [
         entry
         for entry in await context.queue.jobs_in_thread(context.job.repo.id, thread.key)
         if entry.job.origin.kind == "ci" and entry.job.head_sha == command.head_sha
     ]
     if any(TRANSITIONS[entry.state] for entry in siblings):
-        return Ending(state=JobState.DONE, reason="a job for this commit is already running")
+        return Finished(reason="a job for this commit is already running", is_silent=True)
     event, me = context.job, await context.github.accounts.me()
     by_bot = all(account.login.endswith("[bot]") for account in (event.actor, *event.other_actors))
     # Nobody is behind the check of another App, and nobody with rights behind a fork's commit; the repository's own
@@ -244,7 +242,7 @@ async def start_ci_fix(context: JobContext, command: ChecksFailed) -> Ending:
         head_sha=command.head_sha,
     )
     await enqueue(context, job)
-    return Ending(state=JobState.DONE)
+    return Finished(is_silent=True)
 
 
 async def _fix_thread(context: JobContext, command: ChecksFailed, config: RepoConfig) -> Thread | None:

@@ -16,13 +16,13 @@ from bot.domain.job import Job, JobState
 from bot.github.rate_limit import Urgency
 from bot.github.types import CHECK_TEXT_LIMIT, GitHubError
 from bot.jobs.access import check_access
-from bot.jobs.context import Ending, JobContext, JobContextFactory
+from bot.jobs.context import JobContext, JobContextFactory
+from bot.jobs.posts import JobCheckRun
 from bot.jobs.record import RecordedEnding, StoredRecord
-from bot.jobs.status import JobCheckRun, StatusComment, StatusReporter, extra_comment, notice_text, notify
-from bot.permissions.repo_config import Notify
+from bot.jobs.status import extra_comment, notice_text, notify, status_view
 from bot.publishing.markdown import clip
+from bot.publishing.outcome import ENDED, Failed, JobOutcome, Refused
 from bot.publishing.render import render_check, render_reply, render_status
-from bot.publishing.status_view import StatusView
 from bot.queue.protocols import REPORT_SECONDS, PendingReport
 
 log = logging.getLogger(__name__)
@@ -30,42 +30,35 @@ LATE_SECONDS = 120.0
 """Time until the search for duplicate comments that GitHub created late."""
 
 
-async def render_body(context: JobContext, ending: Ending) -> str | None:
-    view, job = ending.view, context.job
-    if view is None:
+async def render_report(context: JobContext, outcome: JobOutcome) -> RecordedEnding | None:
+    """Render the report of an outcome so that any worker can post it; None if nothing is reported."""
+    job, services, state = context.job, context.services, context.state
+    view = status_view(context, outcome)
+    if outcome.is_silent:
         return None
-    if isinstance(view, StatusView):
-        # Making a hostile text harmless may take a second.
-        return await asyncio.to_thread(render_status, view)
-    allowed, text = context.services.allowed(job), context.services.rename_settings_to_inputs(view.text)
-    return await asyncio.to_thread(
-        render_reply, text, allowed, job_id=job.id, marker=context.marker, refused=view.refused
-    )
+    is_proven = not isinstance(outcome, Failed) or outcome.is_proven
+    if outcome.reply:
+        text, allowed = services.rename_settings_to_inputs(outcome.reply), services.allowed(job)
+        body = await asyncio.to_thread(render_reply, text, allowed, job_id=job.id, marker=context.marker)
+        return RecordedEnding(state=outcome.state, body=body, proven=is_proven)
+    # Making a hostile text harmless may take a second.
+    body, draft = await asyncio.to_thread(render_status, view), None
+    if (head_sha := (await state.record.read()).check.head_sha) is not None and (
+        state.check is None or not state.check.is_refused
+    ):
+        draft = await asyncio.to_thread(render_check, view, job=job, head_sha=head_sha)
+    notice = notice_text(view, state.notify)
+    return RecordedEnding(state=outcome.state, body=body, check=draft, proven=is_proven, notice=notice)
 
 
-async def render_ending(
-    context: JobContext, ending: Ending, *, head_sha: str | None, notify_on: tuple[Notify, ...] = ()
-) -> RecordedEnding | None:
-    """Render an ending so that any worker can post it; None if it is not reported.
-
-    `head_sha` is the commit of the check run, `notify_on` the events to notify about.
-    """
-    body = await render_body(context, ending)
-    if body is None:
-        return None
-    draft = None
-    if head_sha is not None and isinstance(ending.view, StatusView):
-        draft = await asyncio.to_thread(
-            render_check,
-            ending.view,
-            job=context.job,
-            head_sha=head_sha,
-            status=ending.status,
-            patch=ending.patch,
-            review=ending.review,
-        )
-    notice = notice_text(ending, notify_on)
-    return RecordedEnding(state=ending.state, body=body, check=draft, proven=ending.proven, notice=notice)
+async def report_outcome(context: JobContext, outcome: JobOutcome) -> float | None:
+    """Store and post the report of an outcome; return the seconds until the next attempt, or None if settled."""
+    await store_ending(context.record, await render_report(context, outcome))
+    is_unpublished = outcome.patch and not outcome.partial
+    if not is_unpublished and not outcome.is_silent and not isinstance(outcome, Refused):
+        await asyncio.to_thread(context.services.work.reduce, context.job.id, outcome.patch)
+    # What GitHub does not take now is told later.
+    return await post_ending(context)
 
 
 async def store_ending(record: StoredRecord, ending: RecordedEnding | None) -> None:
@@ -86,14 +79,9 @@ async def store_fault(contexts: JobContextFactory, job: Job, reason: str) -> Non
     await store_ending(record, RecordedEnding(state=JobState.FAILED, body=body, proven=stored.is_shown))
 
 
-async def post_ending(
-    context: JobContext, *, comment: StatusComment | None = None, check: JobCheckRun | None = None
-) -> float | None:
-    """Post the stored ending; return the seconds until the next attempt, or None if settled.
-
-    Reuses `comment` and `check` if given.
-    """
-    record, job = context.record, context.job
+async def post_ending(context: JobContext) -> float | None:
+    """Post the stored ending; return the seconds until the next attempt, or None if settled."""
+    record, job, comment = context.record, context.job, context.state.comment
     stored = await record.read()
     ending = stored.ending
     if ending is None:
@@ -105,7 +93,6 @@ async def post_ending(
             access = await check_access(context.github, job, bounds=context.services.bounds)
             if not access.may_command:
                 return None
-        comment = comment or StatusComment(context.github, record.comment, job, marker=context.marker)
         await comment.put(ending.body)
         await notify(context, ending.state.value, ending.notice)
         comments = [extra_comment(context, name) for name in (await record.read()).parts]
@@ -115,12 +102,12 @@ async def post_ending(
     draft = ending.check
     if draft is None and stored.check.requests and (head_sha := stored.check.head_sha) is not None:
         # The ending has no draft, or one of another version: the check run ends all the same.
-        view = StatusReporter(context).view(state=ending.state.value)
+        view = status_view(context, ENDED[ending.state]())
         plain = await asyncio.to_thread(render_check, view, job=job, head_sha=head_sha)
         summary = clip(ending.body.replace(context.marker, "").rstrip(), CHECK_TEXT_LIMIT, "")
         draft = replace(plain, summary=summary)
     if draft is not None:
-        check = check or JobCheckRun(context.github, record.check, job, head_sha=draft.head_sha)
+        check = context.state.check or JobCheckRun(context.github, record.check, job, head_sha=draft.head_sha)
         try:
             await check.put(draft)
             may_duplicate = await check.fold_late(draft) or may_duplicate

@@ -1,11 +1,12 @@
 """Publish a result, request its approval or store it; revert the bot's last commit.
 
-Start with `ResultDelivery.deliver`, which checks access again. Files whose approval nobody can give are left out.
+Start with `deliver`, which checks access again. Files whose approval nobody can give are left out.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import secrets
 import time
@@ -15,10 +16,10 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from agent_runtime import Outcome, Status
-from bot.domain.commands import Fix, Plan, Review
-from bot.domain.job import Job, JobState, Thread
+from bot.domain.commands import Command, Fix, Plan, Review, Test
+from bot.domain.job import Job, Thread
 from bot.events.delivery import job_id
-from bot.git.change import Change
+from bot.git.change import Change, FileChange
 from bot.git.errors import ChangeError, WorkflowsForbiddenError
 from bot.git.mirror import Source
 from bot.git.tree import Tree
@@ -27,252 +28,267 @@ from bot.github.types import ReviewDraft
 from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot, check_access, fetch_snapshot
 from bot.jobs.admission import Assignment, add_pull, branch_number, decide, refresh_pull
-from bot.jobs.context import Ending, JobContext
+from bot.jobs.context import JobContext
 from bot.jobs.material import pull_diff
 from bot.jobs.record import Request
-from bot.jobs.status import StatusReporter, post_parts
+from bot.jobs.status import post_parts, status_view
 from bot.permissions.levels import Grant, Refusal
 from bot.permissions.permissions import NO_WRITE_ACCESS
+from bot.publishing.checks import Verdict, verdict_of
 from bot.publishing.markdown import clean, code
+from bot.publishing.outcome import (
+    CommitRef,
+    Failed,
+    Finished,
+    JobOutcome,
+    Omission,
+    PendingView,
+    Published,
+    Stopped,
+    Waiting,
+)
 from bot.publishing.plan import REMEDIES, CommitTarget, Publication, add_marker, plan_publication, plan_undo, withhold
-from bot.publishing.publish import ReviewTarget, SendResult, Target, publish, publish_review
+from bot.publishing.publish import ReviewTarget, Target, publish, publish_review
 from bot.publishing.render import COMPLETION_LIMIT
 from bot.publishing.review import comment_key, extract_prose, parse_review
 from bot.publishing.screening import ChangePreview, Objection, fits_comment, show_files, split_sections
-from bot.publishing.status_view import CommitRef, Omission, PendingView
 
 _LONG_PLAN = "The plan is too long to be shown in full, so it cannot be approved. Ask for a shorter one."
-_STATES = {Status.FINISHED: JobState.DONE, Status.STOPPED: JobState.STOPPED}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalVerdict:
-    """The decision about a change that waited for approval."""
+async def deliver(
+    context: JobContext,
+    assignment: Assignment,
+    tree: Tree,
+    run: Outcome,
+    change: Change,
+    *,
+    approved_tree: str = "",
+    denial: str = "",
+) -> JobOutcome:
+    """Publish the change, or request its approval.
 
-    approved: bool
-    reason: str = ""
-    tree_sha: str = ""
-
-
-class ResultDelivery:
-    def __init__(self, context: JobContext, reporter: StatusReporter, assignment: Assignment) -> None:
-        self._context, self._reporter, self._assignment = context, reporter, assignment
-
-    async def deliver(
-        self, tree: Tree, outcome: Outcome, change: Change, *, verdict: ApprovalVerdict | None = None
-    ) -> Ending:
-        """Publish the change, or request its approval; `verdict` is the answer to an earlier request."""
-        context, assignment = self._context, self._assignment
-        context.github.raise_priority(Urgency.RESULT)
-        # A run takes long enough for people to close the thread, to move the repository or to lose their role.
-        access = await check_access(context.github, context.job, bounds=context.services.bounds)
-        snapshot = fetch_snapshot(context.job, access)
-        current = await refresh_pull(context, snapshot, assignment.snapshot.thread.continues)
-        snapshot = snapshot if isinstance(current, Refusal) else current
-        publication = await self._plan(current, outcome, change, verdict)
-        finished = outcome.status is Status.FINISHED
-        may_wait = context.can_ask and not assignment.grant.dry_run
-        if publication.blocked and finished and verdict is None and may_wait:
-            paths = [path for objection in publication.blocked for path in objection.files]
-            preview = await asyncio.to_thread(show_files, change, paths, context.github.redact_text)
-            if not preview.obstacle:
-                request = await publication_request(context, publication, change, preview)
-                await waiting.store_request(context.record, request)
-                return await self.wait_for(request, patch=change.patch, completion=outcome.summary, files=change.files)
-            publication = withhold(publication, "needs-approval", preview.obstacle)
-        part = None
-        if publication.blocked and finished and verdict is None and not context.can_ask:
-            part = await remove_blocked(tree, change, publication.blocked, context.github.redact_text)
-            if part.rest is not None:
-                publication = await self._plan(current, outcome, part.rest, verdict, left_out=publication.blocked)
-        delivered = await publish(
-            context.github,
-            context.record.published,
-            publication,
-            job=context.job,
-            target=Target(repo=snapshot.repo, branch_prefix=context.services.conventions.branch_prefix),
-            pusher=tree,
-            redactor=context.services.redactor,
-            # What a person approved, and what was proven, is this very tree, and no other.
-            replay=assignment.grant.replay and verdict is None and context.job.origin.kind != "ci",
-            dry_run=assignment.grant.dry_run,
+    Args:
+        approved_tree: the git tree that a person approved.
+        denial: why an earlier request for approval was not granted.
+    """
+    context.github.raise_priority(Urgency.RESULT)
+    # A run takes long enough for people to close the thread, to move the repository or to lose their role.
+    access = await check_access(context.github, context.job, bounds=context.services.bounds)
+    snapshot = fetch_snapshot(context.job, access)
+    current = await refresh_pull(context, snapshot, assignment.snapshot.thread.continues)
+    snapshot = snapshot if isinstance(current, Refusal) else current
+    publication = await _plan(context, assignment, current, run, change, approved_tree=approved_tree, denial=denial)
+    is_new = run.status is Status.FINISHED and not approved_tree and not denial
+    if publication.blocked and is_new and context.can_ask and not assignment.grant.dry_run:
+        paths = [path for objection in publication.blocked for path in objection.files]
+        preview = await asyncio.to_thread(show_files, change, paths, context.github.redact_text)
+        if not preview.obstacle:
+            request = await publication_request(context, publication, change, preview)
+            await waiting.store_request(context.record, request)
+            return await wait_for(context, request, completion=run.summary, files=change.files, patch=change.patch)
+        publication = withhold(publication, "needs-approval", preview.obstacle)
+    part = None
+    if publication.blocked and is_new and not context.can_ask:
+        part = await remove_blocked(tree, change, publication.blocked, context.github.redact_text)
+        if part.rest is not None:
+            publication = await _plan(context, assignment, current, run, part.rest, left_out=publication.blocked)
+    published = await publish(
+        context.github,
+        context.record.published,
+        publication,
+        job=context.job,
+        target=Target(repo=snapshot.repo, branch_prefix=context.services.conventions.branch_prefix),
+        pusher=tree,
+        redactor=context.services.redactor,
+        # What a person approved, and what was proven, is this very tree, and no other.
+        replay=assignment.grant.replay and not approved_tree and not denial and context.job.origin.kind != "ci",
+        dry_run=assignment.grant.dry_run,
+    )
+    if published.replayed:
+        context.state.add_edits(math.inf, math.inf)  # no check ran on the result
+    commit = published.commit
+    on_head = commit is not None and commit.branch == snapshot.thread.head_ref and not published.note
+    if commit is not None and on_head and context.job.thread.kind == "pull":
+        await context.ledger.rebind_labels(
+            snapshot.repo.id, context.job.thread.number, assignment.grant.bound_to_sha, commit.sha
         )
-        if delivered.replayed:
-            self._reporter.invalidate_checks()
-        on_head = delivered.branch == snapshot.thread.head_ref and not delivered.note
-        if delivered.commit_sha is not None and on_head and context.job.thread.kind == "pull":
-            await context.ledger.rebind_labels(
-                snapshot.repo.id, context.job.thread.number, assignment.grant.bound_to_sha, delivered.commit_sha
-            )
-        delivered = await add_pull(context, snapshot, delivered, change)
-        return await self._build_ending(snapshot, outcome, change, delivered, notes=publication.notes, part=part)
+    published = await add_pull(context, snapshot, published, change)
+    return await _conclude(context, assignment, snapshot, run, change, published, publication.notes, part)
 
-    async def wait_for(self, request: Request, *, patch: str = "", **changes: Any) -> Ending:  # noqa: ANN401 - whatever a StatusView takes
-        """Post the request in full, and return the ending of a waiting job."""
-        pending = pending_view(self._context, request)
-        view = self._reporter.view(state="waiting", pending=pending, **changes)
-        if request.kind == "publication" and not fits_comment(request.preview):
-            parts = await post_parts(self._context, view)
-            view = replace(view, pending=replace(pending, part_urls=parts))
-        return Ending(
-            state=JobState.WAITING,
-            reason=request.reason,
-            view=view,
-            until=request.until,
-            request_id=request.request_id,
-            patch=patch,
-        )
 
-    async def find_verdict(self, request: Request, stopped: str) -> ApprovalVerdict | None:
-        """Return the decision about a change; None while it waits."""
-        answer = await waiting.find_answer(self._context.record, request)
-        if stopped:
-            return ApprovalVerdict(approved=False, reason=stopped)
-        if answer is not None:
-            suffix = f": {answer.note}" if answer.note else "."
-            reason = "" if answer.approved else f"@{answer.by.login} said no{suffix}"
-            return ApprovalVerdict(approved=answer.approved, reason=reason, tree_sha=request.tree_sha)
-        if request.until > time.time():
-            return None
-        return ApprovalVerdict(approved=False, reason=waiting.describe_timeout(request))
+async def wait_for(
+    context: JobContext,
+    request: Request,
+    *,
+    run: Outcome | None = None,
+    completion: str | None = None,
+    files: tuple[FileChange, ...] = (),
+    patch: str = "",
+) -> Waiting:
+    """Post the request in full, and return the outcome of a waiting job."""
+    pending = pending_view(context, request)
+    outcome = Waiting(
+        until=request.until,
+        pending=pending,
+        run=run,
+        completion=completion,
+        files=files,
+        patch=patch,
+    )
+    if request.kind == "publication" and not fits_comment(request.preview):
+        parts = await post_parts(context, status_view(context, outcome))
+        outcome = replace(outcome, pending=replace(pending, part_urls=parts))
+    return outcome
 
-    async def continue_plan(self, outcome: Outcome, request: Request, stopped: str) -> Ending:
-        """Start the work on an approved plan."""
-        context = self._context
-        verdict = await self.find_verdict(request, stopped)
-        if verdict is None:
-            return await self.wait_for(request, completion=outcome.summary)
-        note = verdict.reason
-        if verdict.approved and isinstance(self._assignment.command, Plan):
-            await context.queue.accept(job_from_plan(context.job, self._assignment.command, self._plan_text(outcome)))
-            note = "The plan was approved; the work on it has started."
-        view = self._reporter.view(state="done", completion=outcome.summary, reason=note)
-        return Ending(state=JobState.DONE, view=view, status=outcome.status)
 
-    async def _request_plan_approval(self, outcome: Outcome) -> Ending:
-        context = self._context
-        if len(self._plan_text(outcome)) > COMPLETION_LIMIT:
-            view = self._reporter.view(state="done", completion=outcome.summary, reason=_LONG_PLAN)
-            return Ending(state=JobState.DONE, view=view, status=outcome.status)
-        request = Request(
-            kind="plan",
-            request_id=secrets.token_hex(4),
-            reason="",
-            preview="",
-            bound_to=self._assignment.grant.bound_to_sha,
-            until=time.time() + context.services.bounds.approval_seconds,
-        )
-        await waiting.store_request(context.record, request)
-        return await self.wait_for(request, completion=outcome.summary, usage=outcome.usage, steps=outcome.steps)
+async def find_denial(context: JobContext, request: Request, stop_reason: str) -> str | None:
+    """Return why a request is not granted, or an empty text if it is; None while it waits."""
+    answer = await waiting.find_answer(context.record, request)
+    if stop_reason:
+        return stop_reason
+    if answer is not None:
+        suffix = f": {answer.note}" if answer.note else "."
+        return "" if answer.approved else f"@{answer.by.login} said no{suffix}"
+    return None if request.until > time.time() else waiting.describe_timeout(request)
 
-    def _plan_text(self, outcome: Outcome) -> str:
-        """Return the plan as its comment shows it; only visible text is carried out."""
-        return self._context.github.redact_text(clean(outcome.summary or ""))
 
-    async def _plan(
-        self,
-        current: ThreadSnapshot | Refusal,
-        outcome: Outcome,
-        change: Change,
-        verdict: ApprovalVerdict | None,
-        left_out: tuple[Objection, ...] = (),
-    ) -> Publication:
-        context, assignment = self._context, self._assignment
-        if assignment.closing:
-            return Publication(commit=None, pull_request=None)
-        decision = await decide(context, current, assignment.settings.config, is_resumed=True)
-        if isinstance(decision, Refusal):
-            withheld = Omission(cause="refused", reason=decision.reason)
-            return Publication(commit=None, pull_request=None, withheld=withheld)
-        snapshot = assignment.snapshot if isinstance(current, Refusal) else current
-        target = CommitTarget(
-            base_branch=assignment.settings.config.base or snapshot.thread.base_ref,
-            head_branch=snapshot.thread.head_ref if assignment.grant.publish == "pull_branch" else None,
-            server=context.services.server_url,
-            prefix=context.services.conventions.branch_prefix,
-            run_url=self._reporter.run_url,
-            keep_unfinished=assignment.settings.config.wip_branches,
-            number=await branch_number(context, snapshot.repo.full_name) if change else 1,
-        )
-        # The words are read by GitHub's parser several times.
-        publication = await asyncio.to_thread(
-            plan_publication,
-            context.job,
-            assignment.grant,
-            outcome,
-            change,
-            target,
-            approved=frozenset({verdict.tree_sha}) if verdict is not None and verdict.approved else frozenset(),
-            exclusions=left_out,
-            report=self._reporter.report(assignment.command, changed=bool(change), partial=bool(left_out)),
-        )
-        if context.job.thread.kind == "issue":
-            publication = add_marker(publication, context.marker)
-        if verdict is not None and verdict.reason:
-            return withhold(publication, "denied", verdict.reason)
-        return publication
+async def continue_plan(context: JobContext, assignment: Assignment, run: Outcome, request: Request) -> JobOutcome:
+    """Start the work on an approved plan."""
+    denial = await find_denial(context, request, context.state.inbox.stop_reason)
+    if denial is None:
+        return await wait_for(context, request, completion=run.summary)
+    note = denial
+    if not denial and isinstance(assignment.command, Plan):
+        await context.queue.accept(job_from_plan(context.job, assignment.command, _plan_text(context, run)))
+        note = "The plan was approved; the work on it has started."
+    return Finished(completion=run.summary, reason=note)
 
-    async def _build_ending(
-        self,
-        snapshot: ThreadSnapshot,
-        outcome: Outcome,
-        change: Change,
-        delivered: SendResult,
-        *,
-        notes: tuple[str, ...],
-        part: PartialChange | None,
-    ) -> Ending:
-        context, assignment, is_done = self._context, self._assignment, outcome.status is Status.FINISHED
-        if isinstance(assignment.command, Plan) and is_done and context.can_ask:
-            return await self._request_plan_approval(outcome)
-        is_review = isinstance(assignment.command, Review) and is_done
-        review = await read_review(context, assignment, outcome) if is_review else None
-        if review is not None and not delivered.withheld:
-            delivered = await send_review(context, assignment, snapshot, review)
-        published = delivered.commit_sha is not None
-        partial = published and part is not None
-        verdict = self._reporter.verdict(assignment.command, changed=bool(change), partial=partial) if is_done else None
-        if verdict is not None:
-            await context.record.update(lambda record: replace(record, verdict=verdict))
-        is_fix, can_publish = isinstance(assignment.command, Fix), isinstance(assignment.command, Fix | Review)
-        patch = change.patch if is_fix and not published else part.patch if part is not None and published else ""
-        state = _STATES.get(outcome.status, JobState.FAILED)
-        sent = part.rest if published and part is not None and part.rest is not None else change
-        view = self._reporter.view(
-            state=state.value,
-            verdict=verdict,
-            completion=await asyncio.to_thread(extract_prose, outcome.summary or "") if review else outcome.summary,
-            reason=outcome.reason or "",
-            remedy=REMEDIES.get(outcome.status, ""),
-            kept_work=context.patch_note if patch else "",
-            ci_note=context.services.ci_note if published else "",
-            partial=partial,
-            steps=outcome.steps,
-            usage=outcome.usage,
-            withheld_diff=part.diff if part is not None else "",
-            withheld=delivered.withheld.reason if delivered.withheld and can_publish else "",
-            dry_run_note=delivered.dry_run_note,
-            notes=(*assignment.grant.notes, *notes, *filter(None, [delivered.note])),
-            # Read-only commands report no files.
-            files=sent.files if is_fix else (),
-            commit_sha=delivered.commit_sha,
-            commit_url=delivered.commit_url,
-            pull_number=delivered.pull_number,
-            pull_url=delivered.pull_url,
-            pull_draft=delivered.pull_draft,
-            review_url=delivered.review_url,
-            wip_url=delivered.wip_url,
-        )
-        return Ending(
-            state=state,
-            reason=view.reason,
-            view=view,
-            status=outcome.status,
-            patch=patch,
-            partial=partial,
-            review=review,
-            output_json=context.github.redact_text(outcome.output_json),
-        )
+
+async def _request_plan_approval(context: JobContext, assignment: Assignment, run: Outcome) -> JobOutcome:
+    if len(_plan_text(context, run)) > COMPLETION_LIMIT:
+        return Finished(completion=run.summary, reason=_LONG_PLAN)
+    request = Request(
+        kind="plan",
+        request_id=secrets.token_hex(4),
+        reason="",
+        preview="",
+        bound_to=assignment.grant.bound_to_sha,
+        until=time.time() + context.services.bounds.approval_seconds,
+    )
+    await waiting.store_request(context.record, request)
+    return await wait_for(context, request, run=run, completion=run.summary)
+
+
+def _plan_text(context: JobContext, run: Outcome) -> str:
+    """Return the plan as its comment shows it; only visible text is carried out."""
+    return context.github.redact_text(clean(run.summary or ""))
+
+
+async def _plan(
+    context: JobContext,
+    assignment: Assignment,
+    current: ThreadSnapshot | Refusal,
+    run: Outcome,
+    change: Change,
+    *,
+    approved_tree: str = "",
+    denial: str = "",
+    left_out: tuple[Objection, ...] = (),
+) -> Publication:
+    if assignment.closing:
+        return Publication(commit=None, pull_request=None)
+    decision = await decide(context, current, assignment.settings.config, is_resumed=True)
+    if isinstance(decision, Refusal):
+        withheld = Omission(cause="refused", reason=decision.reason)
+        return Publication(commit=None, pull_request=None, withheld=withheld)
+    snapshot = assignment.snapshot if isinstance(current, Refusal) else current
+    target = CommitTarget(
+        base_branch=assignment.settings.config.base or snapshot.thread.base_ref,
+        head_branch=snapshot.thread.head_ref if assignment.grant.publish == "pull_branch" else None,
+        server=context.services.server_url,
+        prefix=context.services.conventions.branch_prefix,
+        run_url=context.state.run_url,
+        keep_unfinished=assignment.settings.config.wip_branches,
+        number=await branch_number(context, snapshot.repo.full_name) if change else 1,
+    )
+    verdict = judge_run(context, assignment.command, changed=bool(change), partial=bool(left_out))
+    # The words are read by GitHub's parser several times.
+    publication = await asyncio.to_thread(
+        plan_publication,
+        context.job,
+        assignment.grant,
+        run,
+        change,
+        target,
+        approved=frozenset({approved_tree} - {""}),
+        exclusions=left_out,
+        progress=context.state.progress,
+        verdict=verdict or Verdict.UNCHANGED,
+    )
+    if context.job.thread.kind == "issue":
+        publication = add_marker(publication, context.marker)
+    return withhold(publication, "denied", denial) if denial else publication
+
+
+def judge_run(context: JobContext, command: Command, *, changed: bool, partial: bool = False) -> Verdict | None:
+    """Return the verdict of a finished run; None if it needed no change or test and setup succeeded.
+
+    `partial` changes lack files that were checked.
+    """
+    progress = context.state.progress
+    failed = bool(progress.setup_failed)
+    if isinstance(command, (Fix, Test)):
+        changed = changed or not isinstance(command, Fix)
+        return verdict_of(progress.judged_checks, changed=changed, setup_failed=failed, partial=partial)
+    return Verdict.SETUP_FAILED if failed else None
+
+
+async def _conclude(  # noqa: PLR0917 - the values of its one caller
+    context: JobContext,
+    assignment: Assignment,
+    snapshot: ThreadSnapshot,
+    run: Outcome,
+    change: Change,
+    published: Published,
+    notes: tuple[str, ...],
+    part: PartialChange | None,
+) -> JobOutcome:
+    command, is_done = assignment.command, run.status is Status.FINISHED
+    if isinstance(command, Plan) and is_done and context.can_ask:
+        return await _request_plan_approval(context, assignment, run)
+    is_review = isinstance(command, Review) and is_done
+    review = await read_review(context, assignment, run) if is_review else None
+    if review is not None and not published.withheld:
+        published = await send_review(context, assignment, snapshot, review)
+    partial = published.commit is not None and part is not None
+    verdict = judge_run(context, command, changed=bool(change), partial=partial) if is_done else None
+    if verdict is not None:
+        await context.record.update(lambda record: replace(record, verdict=verdict))
+    # Read-only commands report no files, and withhold nothing.
+    is_fix = isinstance(command, Fix)
+    sent, patch = change, change.patch if is_fix else ""
+    if published.commit is not None:
+        sent, patch = change if part is None or part.rest is None else part.rest, "" if part is None else part.patch
+    if not isinstance(command, Fix | Review):
+        published = replace(published, withheld=None)
+    run = replace(run, output_json=context.github.redact_text(run.output_json))
+    facts: dict[str, Any] = {
+        "reason": run.reason or "",
+        "remedy": REMEDIES.get(run.status, ""),
+        "notes": notes,
+        "run": run,
+        "completion": await asyncio.to_thread(extract_prose, run.summary or "") if review else run.summary,
+        "files": sent.files if is_fix else (),
+        "published": published,
+        "review": review,
+        "patch": patch,
+        "partial": partial,
+        "withheld_diff": part.diff if part is not None else "",
+    }
+    if is_done:
+        return Finished(verdict=verdict, **facts)
+    return Stopped(**facts) if run.status is Status.STOPPED else Failed(**facts)
 
 
 def job_from_plan(plan_job: Job, command: Plan, plan: str) -> Job:
@@ -375,7 +391,7 @@ async def read_review(context: JobContext, assignment: Assignment, outcome: Outc
 
 async def send_review(
     context: JobContext, assignment: Assignment, snapshot: ThreadSnapshot, review: ReviewDraft
-) -> SendResult:
+) -> Published:
     """Publish a review once, across restarts."""
     target = ReviewTarget(repo=snapshot.repo.full_name, number=context.job.thread.number, marker=context.marker)
     return await publish_review(
@@ -408,9 +424,7 @@ async def resolve_undo_target(context: JobContext, snapshot: ThreadSnapshot) -> 
     return replace(snapshot, thread=thread)
 
 
-async def revert_commit(
-    context: JobContext, reporter: StatusReporter, snapshot: ThreadSnapshot, grant: Grant, source: Source
-) -> Ending:
+async def revert_commit(context: JobContext, snapshot: ThreadSnapshot, grant: Grant, source: Source) -> JobOutcome:
     async with context.services.workspaces.open(context.job.id, snapshot.repo.id, source) as tree:
         change = await tree.revert(grant.bound_to_sha)
         publication = plan_undo(
@@ -420,14 +434,14 @@ async def revert_commit(
             branch=snapshot.thread.head_ref,
             sha=grant.bound_to_sha,
             title=await tree.commit_title(grant.bound_to_sha),
-            run_url=reporter.run_url,
+            run_url=context.state.run_url,
         )
         # Git may have taken minutes, in which people lose their role.
         access = await check_access(context.github, context.job, bounds=context.services.bounds)
         if not access.may_command:
             withheld = Omission(cause="refused", reason=NO_WRITE_ACCESS.reason)
             publication = Publication(commit=None, pull_request=None, withheld=withheld)
-        delivered = await publish(
+        published = await publish(
             context.github,
             context.record.published,
             publication,
@@ -437,18 +451,10 @@ async def revert_commit(
             redactor=context.services.redactor,
             dry_run=grant.dry_run,
         )
-    reason = delivered.withheld.reason if delivered.withheld else ""
-    view = reporter.view(
-        state="failed" if reason else "done",
-        completion=None if reason or delivered.dry_run_note else f"I reverted commit {code(grant.bound_to_sha[:10])}.",
-        withheld=reason,
-        dry_run_note=delivered.dry_run_note,
-        files=change.files,
-        commit_sha=delivered.commit_sha,
-        commit_url=delivered.commit_url,
-        ci_note=context.services.ci_note if delivered.commit_sha else "",
-    )
-    return Ending(state=JobState.FAILED if reason else JobState.DONE, reason=reason, view=view)
+    if published.withheld:
+        return Failed(files=change.files, published=published)
+    completion = None if published.dry_run_note else f"I reverted commit {code(grant.bound_to_sha[:10])}."
+    return Finished(completion=completion, files=change.files, published=published)
 
 
 async def _last_commit(context: JobContext, snapshot: ThreadSnapshot) -> CommitRef | None:

@@ -29,12 +29,13 @@ from bot.domain.job import Job, JobState
 from bot.events.delivery import job_id
 from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot, check_access
-from bot.jobs.context import Ending, JobContext, ShortReply
+from bot.jobs.context import JobContext
 from bot.jobs.record import ApprovalAnswer, Request, RequestView
 from bot.permissions.levels import Refusal
 from bot.permissions.permissions import approver_refusal
 from bot.prompt.sanitize import clean
 from bot.publishing.markdown import code, duration, fence
+from bot.publishing.outcome import Finished, JobOutcome
 from bot.queue.records import Signal, StoredJob
 
 _MESSAGE_CHARS = 8_000
@@ -51,7 +52,7 @@ class _NoMatchError(Exception):
         self.refusal = Refusal(reason=reason, cause=cause)
 
 
-async def steer(context: JobContext, command: Steering, snapshot: ThreadSnapshot) -> Ending:
+async def steer(context: JobContext, command: Steering, snapshot: ThreadSnapshot) -> JobOutcome:
     jobs = await context.queue.jobs_in_thread(context.job.repo.id, context.job.thread.key)
     try:
         match command:
@@ -76,13 +77,13 @@ async def steer(context: JobContext, command: Steering, snapshot: ThreadSnapshot
                 live = [each for each in jobs if each.state in LIVE]
                 lead = "" if live else f"{_NO_JOB} Last: "
                 lines = [f"- {lead}{await _status_line(context, each)}" for each in live or jobs[:1]]
-                return Ending(state=JobState.DONE, view=ShortReply(text="\n".join(lines) or _NO_JOB))
+                return Finished(reply="\n".join(lines) or _NO_JOB)
             case other:
                 assert_never(other)
     except _NoMatchError as unfit:
         return await context.refuse(unfit.refusal)
     await context.react("+1")
-    return Ending(state=JobState.DONE)
+    return Finished(is_silent=True)
 
 
 async def _stop(context: JobContext, jobs: tuple[StoredJob, ...]) -> None:

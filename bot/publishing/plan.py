@@ -16,9 +16,10 @@ from bot.github.types import PullDraft
 from bot.permissions.levels import BRANCH_PREFIX, Grant
 from bot.publishing.checks import Rerun, Verdict
 from bot.publishing.markdown import COMMENT_LIMIT, Allowlist, BotMarkup, clean, code, defuse, escape_markdown, one_line
-from bot.publishing.render import RunReport
+from bot.publishing.outcome import Omission, OmissionCause
+from bot.publishing.render import render_account, verdict_sentence
 from bot.publishing.screening import Objection, cautions, check_settings, find_objections, is_large, reduced_tests
-from bot.publishing.status_view import Omission, OmissionCause
+from bot.publishing.status_view import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +51,19 @@ class CommitPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """The commit and pull request of one job; `blocked` may be published once a person approves."""
+    """The commit and pull request of one job; `blocked` may be published once a person approves.
+
+    Attributes:
+        account: the bot's own account of the run for reviewers, in Markdown.
+    """
 
     commit: CommitPlan | None
     pull_request: PullDraft | None
     withheld: Omission | None = None
     blocked: tuple[Objection, ...] = ()
     notes: tuple[str, ...] = ()
-    report: RunReport | None = None
+    verdict: Verdict | None = None
+    account: str = ""
 
 
 _UNFINISHED = {
@@ -91,7 +97,7 @@ _WEAK = (
     "Apply the patch if it is correct."
 )
 
-_EMPTY_REPORT = RunReport()
+_NO_PROGRESS = Progress()
 
 
 def plan_publication(
@@ -103,7 +109,8 @@ def plan_publication(
     *,
     approved: frozenset[str] = frozenset(),
     exclusions: tuple[Objection, ...] = (),
-    report: RunReport = _EMPTY_REPORT,
+    progress: Progress = _NO_PROGRESS,
+    verdict: Verdict = Verdict.UNVERIFIED,
 ) -> Publication:
     """Plan the commit and pull request of a job, or withhold them.
 
@@ -117,7 +124,7 @@ def plan_publication(
         return Publication(commit=None, pull_request=None)
     # A change requested by failed CI must be proven to fix the failure.
     is_to_prove = job.origin.kind == "ci" and outcome.status is Status.FINISHED
-    proof = (report.rerun or Rerun()) if is_to_prove else None
+    proof = (progress.rerun or Rerun()) if is_to_prove else None
     if withheld := _reason_to_withhold(grant, change, proof, exclusions):
         return Publication(commit=None, pull_request=None, withheld=withheld)
     blocked = find_objections(change, grant.protected)
@@ -138,18 +145,26 @@ def plan_publication(
         expected_head=change.base_sha,
         create_branch=grant.publish == "new_branch",
         title=commit_title(outcome.summary or "", fallback=one_line(f"Address {thread_label(job)}", TITLE_LIMIT)),
-        body=commit_body(job, run_url=target.run_url, report=report),
+        body=commit_body(job, run_url=target.run_url, verdict=verdict),
         change=change,
     )
+    account = render_account(progress, verdict, partial=bool(exclusions))
     text = f"{' '.join(objection.sentence for objection in exclusions)} {_OMISSION_NOTE}"
     withheld = Omission(cause="left-out", reason=text) if exclusions else None
     if not commit.create_branch:
-        return Publication(commit=commit, pull_request=None, withheld=withheld, notes=notes, report=report)
+        return Publication(
+            commit=commit, pull_request=None, withheld=withheld, notes=notes, verdict=verdict, account=account
+        )
     missing = (f"Withheld, because nobody could approve it in the run: {objection.names}." for objection in exclusions)
-    body = pull_body(job, outcome.summary or "", server=target.server, report=report, notes=(*missing, *notes))
-    doubtful = _is_weak_proof(proof, change) or bool(blocked or exclusions) or report.verdict is not Verdict.VERIFIED
+    notes_of_pull = (*missing, *notes)
+    body = pull_body(
+        job, outcome.summary or "", server=target.server, account=account, verdict=verdict, notes=notes_of_pull
+    )
+    doubtful = _is_weak_proof(proof, change) or bool(blocked or exclusions) or verdict is not Verdict.VERIFIED
     request = PullDraft(base=target.base_branch, title=commit.title, body=body, draft=is_large(change) or doubtful)
-    return Publication(commit=commit, pull_request=request, withheld=withheld, notes=notes, report=report)
+    return Publication(
+        commit=commit, pull_request=request, withheld=withheld, notes=notes, verdict=verdict, account=account
+    )
 
 
 def add_marker(publication: Publication, marker: str) -> Publication:
@@ -344,18 +359,19 @@ def commit_title(summary: str, *, fallback: str) -> str:
     return one_line(title, TITLE_LIMIT) if re.search(r"\w", title) else fallback
 
 
-def commit_body(job: Job, *, run_url: str = "", report: RunReport | None = None) -> str:
-    verdict = f"\n\n{report.sentence}" if report and report.sentence else ""
+def commit_body(job: Job, *, run_url: str = "", verdict: Verdict | None = None) -> str:
+    sentence = verdict_sentence(verdict)
+    account = f"\n\n{sentence}" if sentence else ""
     run = f"\n{run_url}" if run_url else ""
     if job.origin.kind == "ci":
-        return f"Codepilot job {job.id}, {thread_label(job)}, {_FOR_CI}.{run}{verdict}"
+        return f"Codepilot job {job.id}, {thread_label(job)}, {_FOR_CI}.{run}{account}"
     actor, trailer = job.actor, ""
     # The actor of a workflow or recipe run did not request the change.
     if job.origin.kind not in {"workflow", "recipe"} and _LOGIN.fullmatch(actor.login):
         # GitHub credits an account by this address without showing its real one:
         # https://docs.github.com/account-and-profile/setting-up-and-managing-your-personal-account-on-github/managing-email-preferences/setting-your-commit-email-address
         trailer = f"\n\nCo-authored-by: {actor.login} <{actor.id}+{actor.login}@users.noreply.github.com>"
-    return f"Codepilot job {job.id}, {thread_label(job)}.{run}{verdict}{trailer}"
+    return f"Codepilot job {job.id}, {thread_label(job)}.{run}{account}{trailer}"
 
 
 def thread_label(job: Job) -> str:
@@ -373,19 +389,24 @@ def undo_body(job: Job, sha: str, *, run_url: str = "") -> str:
 
 
 def pull_body(
-    job: Job, summary: str, *, server: str, report: RunReport | None = None, notes: tuple[str, ...] = ()
+    job: Job,
+    summary: str,
+    *,
+    server: str,
+    account: str = "",
+    verdict: Verdict | None = None,
+    notes: tuple[str, ...] = (),
 ) -> str:
     """Return the pull request description, with room for a marker; it closes only the job's own issue.
 
-    Links to `server` are allowed. The bot's report precedes the agent's summary.
+    Links to `server` are allowed. The bot's account precedes the agent's summary.
     """
     manual = job.origin.kind != "ci"
     login = job.actor.login if manual and job.origin.kind != "recipe" else ""
     allowed = Allowlist(login=login, number=job.thread.number, server=server, repo=job.repo.full_name)
-    account = report.markdown if report else ""
     footer = f"<sub>Made by Codepilot {f'for {requester_of(job)}' if manual else _FOR_CI} · job `{job.id}`</sub>"
     text = escape_markdown(summary, allowed)
-    if text and report and report.verdict is not Verdict.VERIFIED:
+    if text and verdict not in {None, Verdict.VERIFIED}:
         text = f"**What the agent says**\n\n{text}"
     thread = job.thread
     link = {

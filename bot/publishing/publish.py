@@ -33,35 +33,13 @@ from bot.github.types import (
 from bot.permissions.levels import BRANCH_PREFIX
 from bot.publishing.checks import Verdict
 from bot.publishing.markdown import code, plural
+from bot.publishing.outcome import CommitRef, Omission, OmissionCause, Published
 from bot.publishing.plan import CommitPlan, Publication, branch_name, pull_body
 from bot.publishing.redact import Redactor
-from bot.publishing.status_view import CommitRef, Omission, OmissionCause, PublishState, RecordPart
+from bot.publishing.status_view import RecordPart
 
 REPLAYS = 2
 """Number of times a change follows a branch that other people push to, before it gets its own branch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendResult:
-    """Locations of a publication on GitHub.
-
-    Attributes:
-        wip_url: comparison page of a branch without a pull request.
-        replayed: whether the change was applied to other files.
-    """
-
-    branch: str | None = None
-    commit_sha: str | None = None
-    commit_url: str | None = None
-    pull_number: int | None = None
-    pull_url: str | None = None
-    pull_draft: bool = False
-    wip_url: str | None = None
-    review_url: str | None = None
-    withheld: Omission | None = None
-    note: str = ""
-    replayed: bool = False
-    dry_run_note: str = ""
 
 
 class ForbiddenTargetError(BotError):
@@ -86,7 +64,7 @@ _WITHHELD_CAUSES: Mapping[type[BotError], OmissionCause] = {
 
 async def publish(
     github: GitHub,
-    record: RecordPart[PublishState],
+    record: RecordPart[Published],
     publication: Publication,
     *,
     job: Job,
@@ -95,7 +73,7 @@ async def publish(
     redactor: Redactor,
     replay: bool = False,
     dry_run: bool = False,
-) -> SendResult:
+) -> Published:
     """Send a planned publication, or only describe it (`dry_run`).
 
     With `replay`, follows a branch that moved at most `REPLAYS` times, then opens a pull request into it. If GitHub
@@ -108,7 +86,7 @@ async def publish(
     """
     commit = publication.commit
     if commit is None:
-        return SendResult(withheld=publication.withheld)
+        return Published(withheld=publication.withheld)
     sender = CommitSender(github=github, record=record, target=target, pusher=pusher, redactor=redactor)
     if not commit.create_branch and sender.is_default(commit.branch):
         reason = "The pull request comes from the default branch, which the bot never pushes to."
@@ -120,7 +98,7 @@ async def publish(
             summary = f"A commit {code(commit.title)} on the {new} {code(commit.branch)}"
             if request is not None:
                 summary += f", and a {'draft ' if request.draft else ''}pull request from it into {code(request.base)}"
-            return SendResult(withheld=publication.withheld, dry_run_note=f"{summary}.")
+            return Published(withheld=publication.withheld, dry_run_note=f"{summary}.")
         sent = await sender.find_recorded() or await _send(sender, publication, commit, job, replay=replay)
     except (HeadMovedError, PushRejectedError) as error:
         moved = "moved while the bot was working, and " if isinstance(error, HeadMovedError) else ""
@@ -169,19 +147,15 @@ async def _follow_branch(sender: CommitSender, commit: CommitPlan, job: Job, mov
 
 async def _finish(
     sender: CommitSender, plan: Publication, commit: CommitPlan, job: Job, sent_commit: SentCommit
-) -> SendResult:
-    result = SendResult(
-        branch=sent_commit.branch,
-        commit_sha=sent_commit.facts.sha,
-        commit_url=sent_commit.facts.html_url,
-        withheld=plan.withheld,
-    )
+) -> Published:
+    result = Published(commit=sent_commit.ref, withheld=plan.withheld)
     request = plan.pull_request
     if sent_commit.branch != commit.branch:
         note = f"People pushed to {code(commit.branch)} in the meantime, and the change conflicts with that."
-        report = plan.report
-        body = pull_body(job, "", server=sender.target.server, report=report, notes=(note,))
-        draft = report is not None and report.verdict is not Verdict.VERIFIED
+        body = pull_body(
+            job, "", server=sender.target.server, account=plan.account, verdict=plan.verdict, notes=(note,)
+        )
+        draft = plan.verdict not in {None, Verdict.VERIFIED}
         request = PullDraft(base=commit.branch, title=commit.title, body=body, draft=draft)
         result = replace(result, note=f"{note} It is on a separate branch, with a pull request into that one.")
     elif sent_commit.facts.parents != (commit.expected_head,):
@@ -191,7 +165,7 @@ async def _finish(
         link = (await sender.record.read()).pull
         try:
             if link is None:
-                link = await sender.github.pulls.create(sender.target.repo.full_name, request, head=result.branch or "")
+                link = await sender.github.pulls.create(sender.target.repo.full_name, request, head=sent_commit.branch)
         except GitHubError as error:
             if error.is_transient:
                 raise
@@ -199,15 +173,15 @@ async def _finish(
             reason = f"{earlier}The commit was pushed, but the pull request could not be created. {error}"
             return replace(result, withheld=Omission(cause="no-pull-request", reason=reason))
         await sender.record.update(lambda stored: replace(stored, pull=link))
-        return replace(result, pull_number=link.number, pull_url=link.html_url, pull_draft=link.draft)
+        return replace(result, pull=link)
     if commit.create_branch:
         span = f"{commit.expected_head}...{sent_commit.branch}"
         return replace(result, wip_url=f"{sender.target.repo.html_url}/compare/{span}")
     return result
 
 
-def _withhold(cause: OmissionCause, reason: str) -> SendResult:
-    return SendResult(withheld=Omission(cause=cause, reason=reason))
+def _withhold(cause: OmissionCause, reason: str) -> Published:
+    return Published(withheld=Omission(cause=cause, reason=reason))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,8 +192,8 @@ class ReviewTarget:
 
 
 async def publish_review(
-    github: GitHub, record: RecordPart[PublishState], draft: ReviewDraft, *, target: ReviewTarget, dry_run: bool = False
-) -> SendResult:
+    github: GitHub, record: RecordPart[Published], draft: ReviewDraft, *, target: ReviewTarget, dry_run: bool = False
+) -> Published:
     """Send a review, or only describe it (`dry_run`).
 
     Raises:
@@ -227,10 +201,10 @@ async def publish_review(
     """
     if dry_run:
         count = len(draft.notes)
-        return SendResult(dry_run_note=f"A review with {plural(count, 'comment')} on lines.")
+        return Published(dry_run_note=f"A review with {plural(count, 'comment')} on lines.")
     stored = await record.read()
     if stored.review_url is not None:
-        return SendResult(review_url=stored.review_url)
+        return Published(review_url=stored.review_url)
     review = await _find_review(github, target) if stored.review_requested else None
     if review is None:
         # Recorded before the request: an attempt interrupted before its response must look for the review next time.
@@ -245,7 +219,7 @@ async def publish_review(
                 raise
     url = review.html_url
     await record.update(lambda stored: replace(stored, review_url=url))
-    return SendResult(review_url=url)
+    return Published(review_url=url)
 
 
 async def _find_review(github: GitHub, target: ReviewTarget) -> ReviewFacts | None:
@@ -270,11 +244,15 @@ class SentCommit:
     facts: CommitFacts
     pull: PullLink | None = None
 
+    @property
+    def ref(self) -> CommitRef:
+        return CommitRef(sha=self.facts.sha, branch=self.branch, url=self.facts.html_url)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitSender:
     github: GitHub
-    record: RecordPart[PublishState]
+    record: RecordPart[Published]
     target: Target
     pusher: Tree
     redactor: Redactor = field(repr=False)
@@ -324,8 +302,8 @@ class CommitSender:
         return SentCommit(branch=commit.branch, facts=facts)
 
     async def record_sent(self, sent_commit: SentCommit) -> SentCommit:
-        commit = CommitRef(sha=sent_commit.facts.sha, branch=sent_commit.branch)
-        await self.record.update(lambda stored: replace(stored, commit=commit, pull=sent_commit.pull or stored.pull))
+        pull = sent_commit.pull
+        await self.record.update(lambda stored: replace(stored, commit=sent_commit.ref, pull=pull or stored.pull))
         return sent_commit
 
     async def record_replay_base(self, head: str) -> None:

@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -27,9 +27,8 @@ from bot.github.types import (
     CheckDraft,
     CheckStatus,
     Conclusion,
-    ReviewDraft,
 )
-from bot.publishing.checks import Check, Rerun, Standing, Verdict, failing_checks, verdict_of
+from bot.publishing.checks import Check, Standing, Verdict, failing_checks, verdict_of
 from bot.publishing.markdown import (
     COMMENT_LIMIT,
     Allowlist,
@@ -44,8 +43,9 @@ from bot.publishing.markdown import (
     one_line,
     plural,
 )
+from bot.publishing.outcome import Failed, PendingView
 from bot.publishing.screening import escape_unseen, fits_comment
-from bot.publishing.status_view import Activity, CandidateView, DeniedCall, PendingView, State, StatusView
+from bot.publishing.status_view import Activity, CandidateView, DeniedCall, Progress, State, StatusView
 
 _STATES: dict[State, tuple[str, str]] = {
     "queued": ("🕐", "Waiting its turn"),
@@ -97,12 +97,15 @@ def render_status(view: StatusView) -> str:
 
 def status_markup(view: StatusView) -> BotMarkup:
     parts = view.pending.part_urls if view.pending else ()
-    places = (view.run_url, view.failed_url, view.pull_url, view.review_url, view.commit_url, view.wip_url, *parts)
+    published = view.published
+    pull_url = view.pull.html_url if view.pull is not None else ""
+    commit_url = published.commit.url if published.commit is not None else ""
+    places = (view.run_url, view.failed_url, pull_url, published.review_url, commit_url, published.wip_url, *parts)
     return BotMarkup(links=frozenset(filter(None, places)), marker=view.marker, tags=True)
 
 
-def render_reply(text: str, allowed: Allowlist, *, job_id: str, marker: str = "", refused: bool = False) -> str:
-    body = escape_markdown(f"🚫 {text}" if refused else text, allowed, limit=COMPLETION_LIMIT)
+def render_reply(text: str, allowed: Allowlist, *, job_id: str, marker: str = "") -> str:
+    body = escape_markdown(text, allowed, limit=COMPLETION_LIMIT)
     recipient = f"for @{allowed.login}" if allowed.login else "started by CI, not by a person"
     body = "\n\n".join(filter(None, [body, f"<sub>{recipient} · job {code(job_id)}</sub>", marker]))
     return defuse(body, allowed, BotMarkup(marker=marker, tags=True), limit=COMMENT_LIMIT)
@@ -128,22 +131,20 @@ def render_part(view: StatusView, number: int, text: str) -> str:
 
 def _template_values(view: StatusView, *, bare: bool = False) -> dict[str, object]:
     is_running = view.state in _RUNNING_STATES
-    activities = [activity_line(item) for item in view.activities[-_MAX_ACTIVITIES:]]
+    progress, outcome, published = view.progress, view.outcome, view.published
+    checks = progress.judged_checks
+    activities = [activity_line(item) for item in progress.all_activities[-_MAX_ACTIVITIES:]]
     files = [file_line(item) for item in view.files[:_MAX_FILES]]
+    withheld = published.withheld.reason if published.withheld else ""
     run, links = f"[run]({view.run_url})" if view.run_url else "", result_links(view)
-    reason = ""
-    if view.verdict is not None and view.state == "done":
-        changed = bool(view.files or view.checks)
-        reason = explain(
-            view.verdict, view.checks, changed=changed, setup_failed=view.setup_failed, partial=view.partial
-        )
+    reason = explain_verdict(view, view.verdict) if view.verdict is not None else ""
     # The command and its user, the event, or the failed check.
     request = view.event_label or f"{code(view.command)} for {view.requester or f'@{view.allowed.login}'}"
     if view.failed_check and not view.event_label:
         name = code(one_line(view.failed_check, _NAME_LIMIT))
         request = f"{STARTED_BY_CI} {f'[{name}]({view.failed_url})' if view.failed_url else name} failed"
     waiting, pending = None, view.pending
-    if pending is not None and view.state == "waiting":
+    if pending is not None:
         until = f" until {pending.expires}" if pending.expires else ""
         waiting = {
             "head": _escape(f"**{PENDING_HEADS[pending.kind]}** {pending.reason}".strip(), view, _REASON_LIMIT),
@@ -155,13 +156,14 @@ def _template_values(view: StatusView, *, bare: bool = False) -> dict[str, objec
         }
     # Alert boxes: kind, lead-in, text.
     boxes = (
-        ("WARNING", "**Not published.** ", view.withheld),
-        ("WARNING", "", view.warning),
-        ("NOTE", "**Dry run: nothing was published.** ", view.dry_run_note),
-        ("NOTE", "**Kept.** ", view.kept_work),
+        ("WARNING", "**Not published.** ", withheld),
+        ("WARNING", "", progress.warnings),
+        ("NOTE", "**Dry run: nothing was published.** ", published.dry_run_note),
+        ("NOTE", "**Kept.** ", view.patch_note),
         ("NOTE", "**Checks will not start automatically.** ", view.ci_note),
     )
 
+    remedy = outcome.remedy if outcome else ""
     updated = f"updated {datetime.fromtimestamp(view.at, UTC):%H:%M} UTC" if is_running and view.at else ""
     stop = f"stop it with {code(view.stop)}" if is_running and view.stop else ""
     return {
@@ -170,21 +172,21 @@ def _template_values(view: StatusView, *, bare: bool = False) -> dict[str, objec
         "pending": waiting,
         "activities": activities[-_MAX_RUNNING_ACTIVITIES:] if is_running else [],
         "earlier_activities": [] if is_running or bare else activities,
-        "completion": _escape(view.completion or "", view, COMPLETION_LIMIT),
-        "is_claim": view.state == "done" and view.verdict not in {None, Verdict.VERIFIED},
-        "reason": _escape(view.reason, view, _REASON_LIMIT),
+        "completion": _escape((outcome and outcome.completion) or "", view, COMPLETION_LIMIT),
+        "is_claim": view.verdict not in {None, Verdict.VERIFIED},
+        "reason": _escape(outcome.reason if outcome else "", view, _REASON_LIMIT),
         # Escaped together with the lead-in, behind which a fence opens no block.
-        "remedy": _escape(f"**How to fix it:** {view.remedy}", view, _REASON_LIMIT) if view.remedy else "",
+        "remedy": _escape(f"**How to fix it:** {remedy}", view, _REASON_LIMIT) if remedy else "",
         "boxes": [
             (kind, _indent_lines(_escape(lead + text, view, _REASON_LIMIT), "> ")) for kind, lead, text in boxes if text
         ],
         "notes": [_indent_lines(_escape(note, view, _NOTE_LIMIT), "  ") for note in view.notes[:_MAX_NOTES]],
-        "changed": "What changed" if links or not (view.withheld or view.dry_run_note) else "Changed, not published",
+        "changed": "What changed" if links or not (withheld or published.dry_run_note) else "Changed, not published",
         "files": files[:_MAX_OPEN_FILES],
         "more_files": [] if bare else files[_MAX_OPEN_FILES:],
-        "checks": checks_table(view.checks),
-        "denied": [denied_line(item) for item in view.denied[:_MAX_DENIED_CALLS]],
-        "attempts": [attempt_line(item) for item in view.attempts],
+        "checks": checks_table(checks),
+        "denied": [denied_line(item) for item in progress.denied[:_MAX_DENIED_CALLS]],
+        "attempts": [attempt_line(item) for item in progress.attempts],
         "withheld_diff": "" if bare else render_withheld_diff(view),
         "links": links,
         "footer": " · ".join(filter(None, [updated, stop, status_footer(view)])),
@@ -193,13 +195,13 @@ def _template_values(view: StatusView, *, bare: bool = False) -> dict[str, objec
 
 
 def status_title(view: StatusView) -> tuple[str, str]:
-    if view.verdict is None or view.state != "done":
+    if view.verdict is None:
         return _STATES[view.state]
-    sign, words = headline(view.verdict, view.checks)
-    if view.withheld:
-        prefix = "Published in part" if view.commit_sha else "Not published"
+    sign, words = headline(view.verdict, view.progress.judged_checks)
+    if view.published.withheld:
+        prefix = "Published in part" if view.published.commit else "Not published"
         return "⚠️", f"{prefix}; {words[:1].lower()}{words[1:]}"
-    if view.dry_run_note:
+    if view.published.dry_run_note:
         return sign, f"Dry run; {words[:1].lower()}{words[1:]}"
     return sign, words
 
@@ -235,32 +237,34 @@ _COMMIT_SENTENCES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunReport:
-    """The bot's own account of a run, for reviewers."""
+def render_account(progress: Progress, verdict: Verdict, *, partial: bool) -> str:
+    """Render the bot's own account of a run for reviewers."""
+    checks, setup_failed = progress.judged_checks, progress.setup_failed
+    sign, words = headline(verdict, checks)
+    why = explain(verdict, checks, changed=True, setup_failed=setup_failed, partial=partial)
+    denied = "\n".join(f"- {denied_line(call)}" for call in progress.denied[:_MAX_ROWS])
+    parts = (
+        f"**{sign} {words}.** {why}".rstrip(),
+        "\n".join(checks_table(checks)),
+        f"**Denied, because nobody can approve calls in this run**\n\n{denied}" if denied else "",
+    )
+    return "\n\n".join(filter(None, parts))
 
-    verdict: Verdict = Verdict.UNVERIFIED
-    checks: tuple[Check, ...] = ()
-    setup_failed: str = ""
-    denied_calls: tuple[DeniedCall, ...] = ()
-    rerun: Rerun | None = None
-    partial: bool = False
 
-    @property
-    def markdown(self) -> str:
-        sign, words = headline(self.verdict, self.checks)
-        why = explain(self.verdict, self.checks, changed=True, setup_failed=self.setup_failed, partial=self.partial)
-        denied = "\n".join(f"- {denied_line(call)}" for call in self.denied_calls[:_MAX_ROWS])
-        parts = (
-            f"**{sign} {words}.** {why}".rstrip(),
-            "\n".join(checks_table(self.checks)),
-            f"**Denied, because nobody can approve calls in this run**\n\n{denied}" if denied else "",
-        )
-        return "\n\n".join(filter(None, parts))
+def verdict_sentence(verdict: Verdict | None) -> str:
+    """Return the sentence of a commit message about the agent's checks; empty if there is nothing to say."""
+    return "" if verdict is None else _COMMIT_SENTENCES[verdict]
 
-    @property
-    def sentence(self) -> str:
-        return _COMMIT_SENTENCES[self.verdict]
+
+def explain_verdict(view: StatusView, verdict: Verdict) -> str:
+    checks, outcome = view.progress.judged_checks, view.outcome
+    return explain(
+        verdict,
+        checks,
+        changed=bool(view.files or checks),
+        setup_failed=view.progress.setup_failed,
+        partial=outcome is not None and outcome.partial,
+    )
 
 
 def headline(verdict: Verdict, checks: Sequence[Check]) -> tuple[str, str]:
@@ -414,7 +418,8 @@ def attempt_line(attempt: CandidateView) -> str:
 
 
 def render_withheld_diff(view: StatusView) -> str:
-    return fence(view.withheld_diff, "diff") if 0 < len(view.withheld_diff) <= _MAX_WITHHELD_CHARS else ""
+    diff = view.outcome.withheld_diff if view.outcome is not None else ""
+    return fence(diff, "diff") if 0 < len(diff) <= _MAX_WITHHELD_CHARS else ""
 
 
 def render_preview(pending: PendingView) -> str:
@@ -453,16 +458,15 @@ def similar_calls_offer(pending: PendingView) -> str:
 
 
 def result_links(view: StatusView) -> str:
-    parts = []
-    if view.pull_number is not None and view.pull_url:
-        draft = "draft " if view.pull_draft else ""
-        parts.append(f"[{draft}pull request #{view.pull_number}]({view.pull_url})")
-    if view.review_url:
-        parts.append(f"[review]({view.review_url})")
-    if view.commit_sha and view.commit_url:
-        parts.append(f"[commit `{view.commit_sha[:7]}`]({view.commit_url})")
-    if view.wip_url:
-        parts.append(f"[unfinished work]({view.wip_url})")
+    parts, published = [], view.published
+    if (pull := view.pull) is not None:
+        parts.append(f"[{'draft ' if pull.draft else ''}pull request #{pull.number}]({pull.html_url})")
+    if published.review_url:
+        parts.append(f"[review]({published.review_url})")
+    if (commit := published.commit) is not None and commit.url:
+        parts.append(f"[commit `{commit.sha[:7]}`]({commit.url})")
+    if published.wip_url:
+        parts.append(f"[unfinished work]({published.wip_url})")
     return " · ".join(parts)
 
 
@@ -470,15 +474,15 @@ def status_footer(view: StatusView) -> str:
     parts = []
     if view.steps:
         parts.append(plural(view.steps, "step"))
-    if view.usage is not None and view.usage.total_tokens:
+    if view.usage.total_tokens:
         usage = view.usage
         inputs = usage.total_tokens - usage.output_tokens
         cached = usage.cached_tokens * 100 // inputs if inputs else 0
         share = f", {cached} % of the input cached" if inputs and usage.cached_tokens else ""
         parts.append(f"{usage.total_tokens:,} tokens{share}")
-    if view.usage is not None and view.usage.cost_usd:
+    if view.usage.cost_usd:
         parts.append(f"${view.usage.cost_usd:.2f}" if view.usage.cost_usd >= 0.01 else "under $0.01")  # noqa: PLR2004 - a cent
-    if view.usage is not None and view.usage.total_tokens and view.usage.cost_usd is None:
+    if view.usage.total_tokens and view.usage.cost_usd is None:
         parts.append("cost not known")
     if view.model:
         parts.append(code(view.model))
@@ -587,9 +591,6 @@ def render_check(
     *,
     job: Job,
     head_sha: str,
-    status: Status | None = None,
-    patch: str = "",
-    review: ReviewDraft | None = None,
 ) -> CheckDraft:
     """Render the check run on a commit, with the patch as far as it fits, and review comments as annotations."""
     running_status = _RUNNING_STATUSES.get(view.state)
@@ -602,7 +603,7 @@ def render_check(
         cut = clip(summary, CHECK_TEXT_LIMIT, "_Truncated: see the comment for the rest._")
         summary = defuse(cut, view.allowed, replace(status_markup(view), marker=""), limit=CHECK_TEXT_LIMIT)
     buttons, pending = _BUTTONS.get(view.state, ()), view.pending
-    if view.state == "waiting" and pending is not None and pending.kind != "question":  # which takes words
+    if pending is not None and pending.kind != "question":  # which takes words
         # The identifier names the request, since an old page may show buttons of an earlier one.
         request_id, choices = pending.request_id[:_ID_LIMIT], (_APPROVE, _DENY) if is_approvable(pending) else (_DENY,)
         answers = (
@@ -616,23 +617,24 @@ def render_check(
         head_sha=head_sha,
         external_id=f"{job.id}:{place}:{view.pending.request_id if view.pending else '-'}",
         status=running_status or "completed",
-        conclusion=None if running_status else check_conclusion(view, status, blocking=job.thread.kind == "pull"),
+        conclusion=None if running_status else check_conclusion(view, blocking=job.thread.kind == "pull"),
         title=one_line(f"{status_title(view)[1]}: {request}", TITLE_LIMIT),
         summary=summary,
-        text=_patch_text(patch, job.id),
-        annotations=build_annotations(view, review) if view.state in _FINAL_STATES else (),
+        text=_patch_text(view.outcome.patch if view.outcome else "", job.id),
+        annotations=build_annotations(view) if view.state in _FINAL_STATES else (),
         buttons=buttons,
     )
 
 
-def check_conclusion(view: StatusView, status: Status | None, *, blocking: bool) -> Conclusion:
+def check_conclusion(view: StatusView, *, blocking: bool) -> Conclusion:
     """Return the conclusion of an ended job; unless `blocking`, failures become `neutral`."""
     result = _CONCLUSIONS[view.state]
-    if view.state == "failed" and status is Status.TIMEOUT:
+    outcome = view.outcome
+    if isinstance(outcome, Failed) and outcome.run is not None and outcome.run.status is Status.TIMEOUT:
         result = "timed_out"
-    if view.state == "done" and view.verdict is not None:
+    if view.verdict is not None:
         result = _VERDICTS[view.verdict]
-    if result == "success" and view.withheld:
+    if result == "success" and view.published.withheld:
         result = "neutral"
     return result if blocking or result in _PASSING else "neutral"
 
@@ -661,9 +663,10 @@ def _patch_text(patch: str, job_id: str) -> str:
     return note
 
 
-def build_annotations(view: StatusView, review: ReviewDraft | None) -> tuple[Annotation, ...]:
-    failed = failing_checks(view.checks)
-    unfinished = [check for check in view.checks if check.standing == "counts" and check.exit_code is None]
+def build_annotations(view: StatusView) -> tuple[Annotation, ...]:
+    judged, review = view.progress.judged_checks, view.outcome.review if view.outcome is not None else None
+    failed = failing_checks(judged)
+    unfinished = [check for check in judged if check.standing == "counts" and check.exit_code is None]
     checks = (
         Annotation(
             path=NO_FILE,

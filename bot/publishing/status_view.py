@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, Literal, Protocol, TypeVar
@@ -38,6 +38,7 @@ from bot.git.change import FileChange
 from bot.github.types import PullLink
 from bot.publishing.checks import Check, Edits, Rerun, Verdict, judge_checks, parse_check, step_lines
 from bot.publishing.markdown import Allowlist, clean, duration, one_line
+from bot.publishing.outcome import Failed, Finished, JobOutcome, PendingView, Published, Refused, Stopped, Waiting
 
 State = Literal["queued", "working", "waiting", "parked", "done", "stopped", "failed", "refused"]
 
@@ -74,84 +75,6 @@ class CandidateView:
     usage: Usage
     summary: str
     is_selected: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingView:
-    """A request that waits for a user's answer.
-
-    Attributes:
-        part_urls: comments with a preview too long for the status comment.
-        like: patterns of further calls that an approval could allow.
-    """
-
-    kind: Literal["permission", "question", "publication", "plan"]
-    request_id: str
-    trigger: str
-    reason: str = ""
-    preview: str = ""
-    part_urls: tuple[str, ...] = ()
-    language: Literal["diff", "bash", ""] = ""
-    like: tuple[str, ...] = ()
-    expires: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatusView:
-    """Unescaped content of the status comment.
-
-    Attributes:
-        requester: as Markdown, if it is not the person in `allowed`.
-        verdict: only for state `done` of a command that changes or tests.
-        completion: the agent's final text.
-        partial: whether the published change was not checked without the withheld files.
-        ci_note: instructions if the push starts no checks.
-    """
-
-    state: State
-    command: str
-    allowed: Allowlist
-    job_id: str
-    marker: str
-    seconds: float
-    at: float = 0.0
-    stop: str = ""
-    requester: str = ""
-    event_label: str = ""
-    verdict: Verdict | None = None
-    setup_failed: str = ""
-    failed_check: str = ""
-    failed_url: str = ""
-    run_url: str = ""
-    pending: PendingView | None = None
-    activities: tuple[Activity, ...] = ()
-    completion: str | None = None
-    reason: str = ""
-    remedy: str = ""
-    withheld: str = ""
-    withheld_diff: str = ""
-    partial: bool = False
-    kept_work: str = ""
-    dry_run_note: str = ""
-    warning: str = ""
-    notes: tuple[str, ...] = ()
-    files: tuple[FileChange, ...] = ()
-    checks: tuple[Check, ...] = ()
-    denied: tuple[DeniedCall, ...] = ()
-    attempts: tuple[CandidateView, ...] = ()
-    commit_sha: str | None = None
-    commit_url: str | None = None
-    pull_number: int | None = None
-    pull_url: str | None = None
-    pull_draft: bool = False
-    review_url: str | None = None
-    wip_url: str | None = None
-    ci_note: str = ""
-    steps: int = 0
-    usage: Usage | None = None
-    model: str = ""
-    sandbox: str = ""
-    level: str = ""
 
 
 _MAX_DENIED_CALLS = 50
@@ -289,64 +212,86 @@ class Progress:
         return Check(command=command, exit_code=None, seconds=event.seconds, declared=declared, directory=directory)
 
 
-T = TypeVar("T")
+_STATES: Mapping[type[JobOutcome], State] = {Finished: "done", Refused: "refused", Failed: "failed", Stopped: "stopped"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitRef:
-    sha: str
-    branch: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishState:
-    """Durable state of a job's publications.
+class StatusView:
+    """Unescaped content of the status comment.
 
     Attributes:
-        onto: commit of the latest replay of the change.
-        review_requested: set before the request, whose response may be lost.
+        outcome: None until the job ends or waits.
+        requester: as Markdown, if it is not the person in `allowed`.
+        pull: the pull request of the change, or the one that the job continues.
+        ci_note: instructions if the push starts no checks.
+        patch_note: the location of the unpublished change.
     """
 
-    commit: CommitRef | None = None
+    command: str
+    allowed: Allowlist
+    job_id: str
+    marker: str
+    seconds: float
+    at: float = 0.0
+    is_queued: bool = False
+    outcome: JobOutcome | None = None
+    progress: Progress = field(default_factory=Progress)
+    stop: str = ""
+    requester: str = ""
+    event_label: str = ""
+    failed_check: str = ""
+    failed_url: str = ""
+    run_url: str = ""
     pull: PullLink | None = None
-    onto: str | None = None
-    review_requested: bool = False
-    review_url: str | None = None
+    ci_note: str = ""
+    patch_note: str = ""
+    notes: tuple[str, ...] = ()
+    model: str = ""
+    sandbox: str = ""
+    level: str = ""
+
+    @property
+    def state(self) -> State:
+        if self.outcome is None:
+            return "queued" if self.is_queued else "working"
+        if isinstance(self.outcome, Waiting):
+            return "parked" if self.outcome.pending is None else "waiting"
+        return _STATES[type(self.outcome)]
+
+    @property
+    def verdict(self) -> Verdict | None:
+        return self.outcome.verdict if isinstance(self.outcome, Finished) else None
+
+    @property
+    def pending(self) -> PendingView | None:
+        return self.outcome.pending if isinstance(self.outcome, Waiting) else None
+
+    @property
+    def steps(self) -> int:
+        run = self.outcome.run if self.outcome is not None else None
+        return self.progress.steps if run is None else run.steps
+
+    @property
+    def usage(self) -> Usage:
+        run = self.outcome.run if self.outcome is not None else None
+        return self.progress.usage if run is None else run.usage
+
+    @property
+    def published(self) -> Published:
+        return Published() if self.outcome is None else self.outcome.published
+
+    @property
+    def files(self) -> tuple[FileChange, ...]:
+        return () if self.outcome is None else self.outcome.files
+
+
+T = TypeVar("T")
 
 
 class RecordPart(Protocol[T]):
     async def read(self) -> T: ...
 
     async def update(self, change: Callable[[T], T]) -> T: ...
-
-
-OmissionCause = Literal[
-    "branch-moved",
-    "default-branch",
-    "denied",
-    "large-file",
-    "left-out",
-    "needs-approval",
-    "no-pull-request",
-    "no-reversal",
-    "other-commit",
-    "published-already",
-    "read-only",
-    "refused",
-    "secret",
-    "unfinished",
-    "unproven",
-    "weak-proof",
-    "workflows",
-]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Omission:
-    """Reason to withhold a part of a publication."""
-
-    cause: OmissionCause
-    reason: str
 
 
 _MAX_TEXT = 8_000

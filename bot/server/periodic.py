@@ -16,8 +16,8 @@ from bot.github.types import GitHubError
 from bot.jobs.access import PhaseReader
 from bot.jobs.agent_run import is_current
 from bot.jobs.context import JobServices
+from bot.jobs.posts import background
 from bot.jobs.repo_settings import default_settings, find_recipes, schedules_by_name
-from bot.jobs.status import background
 from bot.queue.protocols import JobEngine, Ledger, Schedules
 
 log = logging.getLogger(__name__)

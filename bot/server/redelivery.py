@@ -25,7 +25,7 @@ from bot.events.triggers import router
 from bot.git.filesystem import run_thread, try_lock
 from bot.github.app import AppDeliveries, Attempt
 from bot.github.types import GitHubError
-from bot.jobs.status import background
+from bot.jobs.posts import background
 from bot.queue.store import SWEEPS, JobStore, Transaction, insert
 
 log = logging.getLogger(__name__)

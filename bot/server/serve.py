@@ -23,8 +23,9 @@ from bot.git.process import PAUSES as GIT_PAUSES
 from bot.github.app import OAuthClient, list_installation_ids, open_deliveries
 from bot.github.client import GitHub
 from bot.github.connection import SECONDS_BETWEEN_WRITES, AppSession
+from bot.jobs.acknowledger import HOLD_SECONDS, Acknowledger
 from bot.jobs.context import JobContextFactory, JobServices, Listener
-from bot.jobs.pipeline import HOLD_SECONDS, Acknowledger, Worker
+from bot.jobs.pipeline import Worker
 from bot.jobs.record import has_progress
 from bot.jobs.repo_events import EventFilter
 from bot.jobs.waiting import Patience

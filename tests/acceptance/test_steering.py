@@ -11,9 +11,11 @@ from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import Job, JobState
 from bot.git.change import Change
 from bot.git.tree import Tree
-from bot.jobs.agent_run import AgentRun
-from bot.jobs.context import Ending, JobServices
-from bot.jobs.results import ResultDelivery
+from bot.jobs import agent_run, results
+from bot.jobs.admission import Assignment
+from bot.jobs.context import JobContext, JobServices
+from bot.jobs.state import Inbox
+from bot.publishing.outcome import JobOutcome
 from bot.queue.records import Signal, StoredJob
 from localhub import Comment, LocalHub
 from tests.durable import signals_of
@@ -116,13 +118,13 @@ async def test_continue_reaches_the_running_job_at_its_next_step(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[Signal] = []
-    hear = AgentRun.handle_signal
+    put = Inbox.put
 
-    def overheard(agent_run: AgentRun, signal: Signal) -> None:
-        hear(agent_run, signal)
+    def overheard(inbox: Inbox, signal: Signal) -> None:
+        put(inbox, signal)
         heard.append(signal)
 
-    monkeypatch.setattr(AgentRun, "handle_signal", overheard)
+    monkeypatch.setattr(Inbox, "put", overheard)
     next_step = ScriptedReply(text=FIX, expect=("@mona says, while you work: mind the minus",))
     async with staged(hub, tmp_path, [acting(WAIT_FOR_GO), next_step]) as stage:
         issue = stage.issue()
@@ -182,18 +184,20 @@ async def test_retry_does_the_last_work_again_and_only_when_it_is_over(hub: Loca
 async def test_a_message_that_comes_too_late_for_the_run_is_said_to_have(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deliver = ResultDelivery.deliver
+    deliver = results.deliver
     late: list[Comment] = []
 
     async with staged(hub, tmp_path, [FIX]) as stage:
         issue = stage.issue()
 
-        async def slowly(delivery: ResultDelivery, tree: Tree, outcome: Outcome, change: Change) -> Ending:
+        async def slowly(
+            context: JobContext, assignment: Assignment, tree: Tree, run: Outcome, change: Change
+        ) -> JobOutcome:
             late.append(stage.say(issue.number, "/codepilot continue but leave the docs alone"))
             await stage.end_of(late[0])
-            return await deliver(delivery, tree, outcome, change)
+            return await deliver(context, assignment, tree, run, change)
 
-        monkeypatch.setattr(ResultDelivery, "deliver", slowly)
+        monkeypatch.setattr(agent_run, "deliver", slowly)
         end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.DONE, end
         assert "This message came too late; send it again: `but leave the docs alone`" in end.status

@@ -13,14 +13,11 @@ from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
 from bot.git.change import Change
 from bot.git.tree import Tree
-from bot.jobs import pipeline as pipeline_module
-from bot.jobs import reports, waiting
-from bot.jobs.agent_run import AgentRun
-from bot.jobs.context import Ending, JobContext
-from bot.jobs.pipeline import JobPipeline
+from bot.jobs import acknowledger, agent_run, reports, waiting
+from bot.jobs.context import JobContext
 from bot.jobs.record import RecordedEnding, Request, StoredRecord
-from bot.jobs.results import ResultDelivery
-from bot.permissions.repo_config import Notify
+from bot.jobs.state import Inbox
+from bot.publishing.outcome import JobOutcome
 from bot.queue.records import Signal, StoredJob
 from localhub import LocalHub
 from tests.durable import runnable
@@ -38,17 +35,15 @@ NEEDS_A_YES = acting('write_file("calc.py")\nexecute("main", "make mischief")', 
 def unheard(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """GitHub does not answer any more once a job has ended well; set when it is asked."""
     asked = asyncio.Event()
-    recorded = reports.render_ending
+    render = reports.render_report
 
-    async def hang(
-        context: JobContext, ending: Ending, *, head_sha: str | None, notify_on: tuple[Notify, ...]
-    ) -> RecordedEnding | None:
-        if ending.state is JobState.DONE and not asked.is_set():
+    async def hang(context: JobContext, outcome: JobOutcome) -> RecordedEnding | None:
+        if outcome.state is JobState.DONE and not asked.is_set():
             asked.set()
             await asyncio.Event().wait()
-        return await recorded(context, ending, head_sha=head_sha, notify_on=notify_on)
+        return await render(context, outcome)
 
-    monkeypatch.setattr(reports, "render_ending", hang)
+    monkeypatch.setattr(reports, "render_report", hang)
     return asked
 
 
@@ -81,17 +76,16 @@ async def test_an_undo_that_was_done_but_not_told_is_told(
         pull = first.pull()
         assert (await first.ask(pull.number, "/codepilot fix")).state is JobState.DONE
         made = hub.branches(first.repo)["topic"]
-        sent, checked = asyncio.Event(), JobPipeline.check_head
+        sent, render = asyncio.Event(), reports.render_report
 
-        async def hang(pipeline: JobPipeline) -> str | None:
-            if pipeline._context.job.is_from_event:  # of the review that nobody wanted
-                return await checked(pipeline)
-            sent.set()
-            await asyncio.Event().wait()
-            return None
+        async def hang(context: JobContext, outcome: JobOutcome) -> RecordedEnding | None:
+            if not context.job.is_from_event:  # of the review that nobody wanted
+                sent.set()
+                await asyncio.Event().wait()
+            return await render(context, outcome)
 
         with monkeypatch.context() as patched:
-            patched.setattr(JobPipeline, "check_head", hang)
+            patched.setattr(reports, "render_report", hang)
             command = first.say(pull.number, "/codepilot undo")
             await asyncio.wait_for(sent.wait(), 30)
             job_id = await first.job_of(command)
@@ -107,10 +101,10 @@ async def test_a_stop_that_is_heard_while_a_job_begins_to_wait_ends_it(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[Signal] = []
-    hear, ask = AgentRun.handle_signal, waiting.store_request
+    put, ask = Inbox.put, waiting.store_request
 
-    def overheard(agent_run: AgentRun, signal: Signal) -> None:
-        hear(agent_run, signal)
+    def overheard(inbox: Inbox, signal: Signal) -> None:
+        put(inbox, signal)
         heard.append(signal)
 
     async with staged(hub, tmp_path, [NEEDS_A_YES], operator=ASKING) as stage:
@@ -121,7 +115,7 @@ async def test_a_stop_that_is_heard_while_a_job_begins_to_wait_ends_it(
             stage.say(issue.number, "/codepilot stop")
             await eventually(lambda: heard)
 
-        monkeypatch.setattr(AgentRun, "handle_signal", overheard)
+        monkeypatch.setattr(Inbox, "put", overheard)
         monkeypatch.setattr(waiting, "store_request", slowly)
         end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.STOPPED, end
@@ -212,7 +206,7 @@ async def test_what_a_label_allowed_for_one_commit_follows_no_other_after_a_rest
         hub.add_label(first.repo, pull.number, "codepilot:auto", by="mona")
         await first.end_after("pull_request", "labeled")
         with monkeypatch.context() as patched:
-            patched.setattr(ResultDelivery, "deliver", hang)
+            patched.setattr(agent_run, "deliver", hang)
             command = first.say(pull.number, "/codepilot fix")
             await asyncio.wait_for(finished.wait(), 30)
             job_id = await first.job_of(command)
@@ -250,11 +244,11 @@ async def test_a_yes_that_is_dealt_with_twice_is_no_yes_to_what_is_asked_next(
 async def test_a_job_stays_held_while_its_greeting_may_still_be_on_its_way(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def hang(_: JobPipeline) -> None:
+    async def hang(_: JobContext) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(JobPipeline, "acknowledge", hang)
-    monkeypatch.setattr(pipeline_module, "ACKNOWLEDGE_SECONDS", 0.01)
+    monkeypatch.setattr(acknowledger, "react_to_command", hang)
+    monkeypatch.setattr(acknowledger, "ACKNOWLEDGE_SECONDS", 0.01)
     async with staged(hub, tmp_path, held=True) as stage:
         await stage.job_of(stage.say(stage.issue().number, "/codepilot fix"))
         await eventually(lambda: "not acknowledged:" in caplog.text)
@@ -375,7 +369,7 @@ async def test_a_run_that_begins_again_after_an_approval_and_is_cut_off_begins_o
         await asyncio.Event().wait()
 
     with monkeypatch.context() as patched:
-        patched.setattr(AgentRun, "_prepare", hang)
+        patched.setattr(agent_run, "_prepare", hang)
         async with staged(hub, tmp_path, operator=ASKING, after=first) as second:
             second.say(issue.number, f"/codepilot approve {pause.short_id}")
             await asyncio.wait_for(preparing.wait(), 30)

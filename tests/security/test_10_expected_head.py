@@ -10,7 +10,7 @@ import pytest
 from bot.git.errors import PushRejectedError
 from localhub import LocalHub
 from tests.origin import git
-from tests.publishing_world import Outlet, an_outlet, cause_of
+from tests.publishing_world import Outlet, an_outlet, cause_of, sha_of
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def test_a_head_that_moved_is_left_as_it_is(outlet: Outlet, mode: int, mov
     move(outlet)
     theirs = outlet.hub.branches(outlet.repo)
     delivered = await outlet.send(publication)
-    assert delivered.commit_sha is None
+    assert not sha_of(delivered)
     assert cause_of(delivered) == "branch-moved"
     assert outlet.hub.branches(outlet.repo) == theirs
 

@@ -10,12 +10,13 @@ from agent_runtime import Outcome, Policy, Status
 from bot.domain.commands import is_safe_branch
 from bot.permissions.levels import Grant
 from bot.publishing.markdown import Allowlist
+from bot.publishing.outcome import PendingView
 from bot.publishing.plan import CommitTarget, plan_publication
 from bot.publishing.render import render_reply, render_status
-from bot.publishing.status_view import PendingView, StatusView
 from tests.builders import a_job, task_for
 from tests.changes import BASE, a_change, a_file
 from tests.origin import git
+from tests.status_views import a_status_view
 
 TEMPLATES = ["${{ secrets.TOKEN }}", "{{ 7 * 7 }}", "{% for x in y %}", "{# gone #}", "$(id)", "{job.id}", "%(id)s"]
 ALLOWED = Allowlist(login="mona", number=7, server="https://github.example", repo="octo/calc")
@@ -24,7 +25,7 @@ ALLOWED = Allowlist(login="mona", number=7, server="https://github.example", rep
 @pytest.mark.parametrize("text", TEMPLATES)
 def test_a_template_is_shown_literally(text: str) -> None:
     pending = PendingView(kind="permission", request_id="7f3a91c0", trigger="/codepilot", reason=text, preview=text)
-    view = StatusView(
+    view = a_status_view(
         state="waiting",
         command=f"/codepilot {text}",
         allowed=ALLOWED,

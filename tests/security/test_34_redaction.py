@@ -11,13 +11,13 @@ import pytest
 from agent_runtime.providers.scripted import ScriptedReply
 from bot.github.client import GitHub
 from bot.github.types import CommentTarget, PullDraft
+from bot.publishing.outcome import Published
 from bot.publishing.redact import Redactor
-from bot.publishing.status_view import PublishState
 from localhub import LocalHub
 from tests.changes import a_change, a_file
 from tests.origin import git
 from tests.pauses import ASKING
-from tests.publishing_world import an_outlet, cause_of, reason_of
+from tests.publishing_world import an_outlet, cause_of, reason_of, sha_of
 from tests.stage import WEBHOOK_SECRET, acting, staged
 
 SECRET = "s3cret/of+the=bot&its own"
@@ -124,10 +124,10 @@ async def test_a_token_that_holds_a_jwt_is_held_back_and_nobody_elses_jwt_is(hub
         redactor = Redactor([token])
         (outlet.tree.path / "test_jwt.py").write_text(f'TOKEN = "{SAMPLE_JWT}"\n')
         assert redactor.redact_known(SAMPLE_JWT) == SAMPLE_JWT  # what the model reads
-        assert (await outlet.send(await outlet.publication(), redactor=redactor)).commit_sha is not None
+        assert sha_of(await outlet.send(await outlet.publication(), redactor=redactor))
         (outlet.tree.path / "leak.py").write_text(f'TOKEN = "{token[-40:]}"\n')
-        outlet.record.value = PublishState()
+        outlet.record.value = Published()
         sent = await outlet.send(await outlet.publication(branch="topic"), redactor=redactor)
-        assert sent.commit_sha is None
+        assert not sha_of(sent)
         assert cause_of(sent) == "secret"
         assert "`leak.py`" in reason_of(sent)

@@ -10,9 +10,9 @@ from bot.permissions.levels import Grant
 from bot.publishing.markdown import Allowlist, escape_markdown, is_harmless
 from bot.publishing.plan import CommitTarget, plan_publication
 from bot.publishing.render import render_status, sign_marker
-from bot.publishing.status_view import StatusView
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file
+from tests.status_views import a_status_view
 
 ALLOWED = Allowlist(login="mona", number=7, server="https://github.example", repo="octo/calc")
 MARKER = sign_marker("j1", 10, 7, key=b"k")
@@ -32,14 +32,14 @@ SPAM = [
 def comment_of(text: str, **places: str) -> str:
     values = {"completion": text, "reason": text, "remedy": text, "withheld": text} | places
     return render_status(
-        StatusView(
+        a_status_view(
             state="failed",
             command="/codepilot fix",
             allowed=ALLOWED,
             job_id="j1",
             marker=MARKER,
             seconds=1,
-            **values,  # type: ignore[arg-type] # all are texts
+            **values,
         )
     )
 
@@ -81,7 +81,7 @@ def test_the_pull_request_closes_its_own_issue_only(text: str) -> None:
 def test_a_file_name_is_shown_as_code_and_does_nothing() -> None:
     file = a_file("`@hubot` [x](https://evil.example) <b>.py", status="added", old_mode="")
     body = render_status(
-        StatusView(
+        a_status_view(
             state="done",
             command="/codepilot fix",
             allowed=ALLOWED,

@@ -10,15 +10,17 @@ import pytest
 from bot.domain.job import Job, Origin
 from bot.github.client import GitHub
 from bot.github.types import CheckDraft
+from bot.jobs.posts import JobCheckRun, StatusComment
 from bot.jobs.record import CheckRecord, CommentRecord
-from bot.jobs.status import JobCheckRun, StatusComment
 from bot.publishing.markdown import Allowlist
+from bot.publishing.outcome import Finished
 from bot.publishing.render import render_check, sign_marker, signed_job
 from bot.publishing.status_view import StatusView
 from localhub import LocalHub
 from tests.builders import a_job
 from tests.github_world import World, opened_world
 from tests.publishing_world import Remembered
+from tests.status_views import a_status_view
 
 KEY = b"a key that nobody else has"
 MARK = sign_marker("j1", 10, 7, key=KEY)
@@ -37,7 +39,7 @@ def a_job_of(world: World, number: int) -> Job:
 
 def a_view(job: Job) -> StatusView:
     allowed = Allowlist(login="mona", number=job.thread.number, server="https://github.example", repo="mona/calc")
-    return StatusView(
+    return a_status_view(
         state="working", command="/codepilot fix", allowed=allowed, job_id=job.id, marker=MARK, seconds=1.0
     )
 
@@ -76,7 +78,7 @@ async def test_another_apps_check_run_is_not_ours(world: World) -> None:
     ) as github:
         theirs = await github.checks.create(world.name, draft)
     check = JobCheckRun(world.github, Remembered(CheckRecord(requests=1)), job, head_sha=world.sha)
-    await check.show(replace(a_view(job), state="done"))
+    await check.show(replace(a_view(job), outcome=Finished()))
     runs = {run.id: run.status for run in world.hub.check_runs(world.repo)}
     assert len(runs) == 2
     assert runs[theirs.id] == "in_progress"

@@ -16,6 +16,7 @@ from bot.publishing.status_view import Activity, StatusView
 from localhub import LocalHub
 from tests.builders import a_job
 from tests.changes import a_file
+from tests.status_views import a_status_view
 
 ALLOWED = Allowlist(login="mona", number=7, server="https://github.example", repo="octo/calc")
 MARKER = sign_marker("j1", 10, 7, key=b"k")
@@ -26,8 +27,8 @@ def rendered(completion: str, *, many: int = 0) -> str:
     return render_status(a_view(completion, many=many))
 
 
-def a_view(completion: str, *, many: int) -> StatusView:
-    return StatusView(
+def a_view(completion: str, *, many: int, patch: str = "") -> StatusView:
+    return a_status_view(
         state="done",
         command="/codepilot fix",
         allowed=ALLOWED,
@@ -35,6 +36,7 @@ def a_view(completion: str, *, many: int) -> StatusView:
         marker=MARKER,
         seconds=1,
         completion=completion,
+        patch=patch,
         reason=completion,
         withheld=completion,
         activities=tuple(Activity(label=f"{n} {LONG}", state="done") for n in range(many)),
@@ -82,8 +84,8 @@ async def test_the_longest_check_run_is_taken(patch: str, hub: LocalHub) -> None
     hub.add_user("mona")
     repo = hub.add_repo("mona/calc", owner="mona", files={"a": "1"})
     app = hub.add_app("codepilot")
-    view = a_view("word " * 100_000, many=500)
-    draft = render_check(view, job=a_job(), head_sha=hub.branches(repo)["main"], patch=patch)
+    view = a_view("word " * 100_000, many=500, patch=patch)
+    draft = render_check(view, job=a_job(), head_sha=hub.branches(repo)["main"])
     async with GitHub.for_installation(
         app.id,
         app.private_key_pem,

@@ -9,7 +9,7 @@ import pytest
 
 from localhub import LocalHub
 from tests.origin import git
-from tests.publishing_world import Outlet, an_outlet
+from tests.publishing_world import Outlet, an_outlet, sha_of
 
 
 @pytest.fixture
@@ -37,14 +37,14 @@ async def test_the_host_signs_and_writes_the_message(outlet: Outlet, mode: int, 
     (outlet.tree.path / "a.txt").chmod(mode)
     _rewritten(outlet.tree.path)
     delivered = await outlet.send(await outlet.publication(branch=branch))
-    assert delivered.commit_sha is not None
-    made = git(outlet.repo.path, "log", "-1", "--format=%P|%an|%ae|%cn|%B", delivered.commit_sha)
+    assert sha_of(delivered)
+    made = git(outlet.repo.path, "log", "-1", "--format=%P|%an|%ae|%cn|%B", sha_of(delivered))
     parents, author, email, _, message = made.split("|")
     assert parents == outlet.base
     assert author == "codepilot[bot]"
     assert email.endswith("codepilot[bot]@users.noreply.github.com")
     assert message.splitlines()[0] == "Fix it [redacted]"
     assert "of mine" not in message
-    assert "torvalds" not in git(outlet.repo.path, "log", "--format=full", delivered.commit_sha)
-    changed = git(outlet.repo.path, "diff-tree", "-r", "--name-only", "--no-commit-id", delivered.commit_sha)
+    assert "torvalds" not in git(outlet.repo.path, "log", "--format=full", sha_of(delivered))
+    changed = git(outlet.repo.path, "diff-tree", "-r", "--name-only", "--no-commit-id", sha_of(delivered))
     assert changed == "a.txt"

@@ -10,10 +10,10 @@ import pytest
 
 from bot.git.change import Change
 from bot.git.mirror import Source
-from bot.publishing.publish import SendResult
+from bot.publishing.outcome import Published
 from localhub import LocalHub
 from tests.origin import git
-from tests.publishing_world import SECRET, Outlet, an_outlet, cause_of, reason_of
+from tests.publishing_world import SECRET, Outlet, an_outlet, branch_of, cause_of, pull_of, reason_of, sha_of
 
 MODES = pytest.mark.parametrize("mode", [0o644, 0o755], ids=["api", "push"])
 
@@ -37,17 +37,17 @@ def shown(outlet: Outlet, name: str) -> str:
     return git(outlet.repo.path, "show", name)
 
 
-def assert_on_its_own_branch(outlet: Outlet, delivered: SendResult, *, theirs: str) -> None:
+def assert_on_its_own_branch(outlet: Outlet, delivered: Published, *, theirs: str) -> None:
     branches = outlet.hub.branches(outlet.repo)
     assert branches["topic"] == theirs
-    assert delivered.branch == "codepilot/pull-1-j1"
-    assert branches["codepilot/pull-1-j1"] == delivered.commit_sha
+    assert branch_of(delivered) == "codepilot/pull-1-j1"
+    assert branches["codepilot/pull-1-j1"] == sha_of(delivered)
     assert shown(outlet, "codepilot/pull-1-j1:a.txt") == "the bot's"
     [opened] = outlet.pulls()
     assert opened.pull is not None
     assert (opened.pull.head_ref, opened.pull.base_ref) == ("codepilot/pull-1-j1", "topic")
     assert "For #1" in (opened.body or "")
-    assert delivered.pull_number == opened.number
+    assert pull_of(delivered) == opened.number
     assert "`topic`" in delivered.note
 
 
@@ -57,7 +57,7 @@ async def test_the_change_is_made_again_on_top_of_theirs(outlet: Outlet, mode: i
     publication = await outlet.publication(branch="topic")
     theirs = they_push(outlet, {"b.txt": "theirs\n"})
     delivered = await outlet.send(publication, replay=True)
-    assert outlet.hub.branches(outlet.repo)["topic"] == delivered.commit_sha
+    assert outlet.hub.branches(outlet.repo)["topic"] == sha_of(delivered)
     assert git(outlet.repo.path, "rev-parse", "topic^") == theirs
     assert (shown(outlet, "topic:a.txt"), shown(outlet, "topic:b.txt")) == ("the bot's", "theirs")
     assert git(outlet.repo.path, "ls-tree", "topic", "a.txt").startswith(f"100{mode:o}")
@@ -102,7 +102,7 @@ async def test_a_grant_for_one_commit_follows_nobody(outlet: Outlet, mode: int) 
     before = outlet.hub.branches(outlet.repo)
     delivered = await outlet.send(publication)
     assert cause_of(delivered) == "branch-moved"
-    assert delivered.commit_sha is None
+    assert not sha_of(delivered)
     assert outlet.hub.branches(outlet.repo) == before
     assert outlet.pulls() == []
 
@@ -113,7 +113,7 @@ async def test_an_identical_push_leaves_nothing_to_publish(outlet: Outlet) -> No
     theirs = they_push(outlet, {"a.txt": "the bot's\n"})
     delivered = await outlet.send(publication, replay=True)
     assert cause_of(delivered) == "published-already"
-    assert delivered.commit_sha is None
+    assert not sha_of(delivered)
     assert outlet.hub.branches(outlet.repo)["topic"] == theirs
 
 
@@ -130,7 +130,7 @@ async def test_a_worker_killed_before_it_noted_it_sends_nothing_twice(
         outlet.record.value = kept
         assert await outlet.send(publication, replay=True) == first
     assert git(outlet.repo.path, "rev-list", "--count", f"{outlet.base}..topic") == (
-        "2" if first.pull_url is None else "1"
+        "2" if (first.pull and first.pull.html_url) is None else "1"
     )
 
 

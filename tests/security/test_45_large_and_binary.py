@@ -14,10 +14,10 @@ from bot.permissions.levels import Grant
 from bot.publishing.checks import Verdict
 from bot.publishing.markdown import Allowlist
 from bot.publishing.plan import CommitTarget, plan_publication
-from bot.publishing.render import RunReport, render_status
-from bot.publishing.status_view import StatusView
+from bot.publishing.render import render_status
 from localhub import LocalHub
-from tests.publishing_world import Outlet, an_outlet
+from tests.publishing_world import Outlet, an_outlet, pull_of
+from tests.status_views import a_status_view
 
 
 @pytest.fixture
@@ -35,14 +35,14 @@ async def opened_draft(outlet: Outlet) -> tuple[bool, str, str]:
         Outcome(status=Status.FINISHED, summary="Did it."),
         change,
         CommitTarget(base_branch="main", server=outlet.hub.url),
-        report=RunReport(verdict=Verdict.VERIFIED),
+        verdict=Verdict.VERIFIED,
     )
     delivered = await outlet.send(publication)
-    assert delivered.pull_number is not None
-    opened = outlet.hub.issue(outlet.repo, delivered.pull_number)
+    assert pull_of(delivered)
+    opened = outlet.hub.issue(outlet.repo, pull_of(delivered))
     assert opened.pull is not None
     allowed = Allowlist(login="mona", number=1, server=outlet.hub.url, repo="mona/calc")
-    view = StatusView(
+    view = a_status_view(
         state="done", command="/codepilot fix", allowed=allowed, job_id="j1", marker="", seconds=1, files=change.files
     )
     return opened.pull.draft, opened.body or "", render_status(view)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -29,7 +31,6 @@ from bot.domain.errors import BotError
 from bot.domain.job import JobState
 from bot.events.delivery import IgnoredDelivery
 from bot.github.types import ReviewDraft, ReviewNote
-from bot.jobs.context import Ending
 from bot.jobs.record import JobRecord, RecordedEnding
 from bot.publishing.checks import Check, Verdict
 from bot.publishing.markdown import Allowlist, is_harmless
@@ -38,6 +39,7 @@ from bot.publishing.status_view import DeniedCall, StatusView
 from tests.builders import a_job
 from tests.changes import a_file
 from tests.security.test_38_workflow_commands import carried_out
+from tests.status_views import a_status_view
 
 HOSTILE = "a,b:c\r\n::set-output name=x::y\n##[error]z 100%\x1b[2J"
 
@@ -124,7 +126,7 @@ def test_every_conclusion_has_its_exit_code_and_meaning_and_a_failed_step_has_no
 
 
 def view_of(**changes: object) -> StatusView:
-    usual: dict[str, object] = {
+    usual: dict[str, Any] = {
         "state": "done",
         "command": "/codepilot fix",
         "allowed": Allowlist(login="mona", number=1, server="https://github.com", repo="octo/calc"),
@@ -132,15 +134,16 @@ def view_of(**changes: object) -> StatusView:
         "marker": "<!-- m -->",
         "seconds": 3.0,
     }
-    return StatusView(**{**usual, **changes})  # type: ignore[arg-type] # as the tests name them
+    return a_status_view(**{**usual, **changes})
 
 
 def end_of(
     view: StatusView, *, state: JobState = JobState.DONE, patch: str = "", review: ReviewDraft | None = None
 ) -> StepEnd:
-    ending = Ending(state=state, reason=view.reason, view=view, review=review)
+    if review is not None and view.outcome is not None:
+        view = replace(view, outcome=replace(view.outcome, review=review))
     record = JobRecord(ending=RecordedEnding(state=state, body=render_status(view)))
-    return StepEnd(ended=state, ending=ending, record=record, patch=patch)
+    return StepEnd(ended=state, view=view, record=record, patch=patch)
 
 
 CHANGED = (a_file("a.py"),)
@@ -159,8 +162,10 @@ def test_a_change_that_is_too_large_is_cut_at_a_line_and_everything_is_closed() 
 
 def test_why_a_job_ended_without_a_comment_is_harmless_in_the_summary() -> None:
     why = "`CI` failed: the step `a` ![x](https://evil.example/x.png) @octo/team ` failed before any test"
-    ending = Ending(state=JobState.REFUSED, reason=why)
-    text = format_summary(StepEnd(ended=JobState.REFUSED, job=a_job(), ending=ending, server_url="https://github.com"))
+    view = view_of(state="refused", reason=why)
+    assert view.outcome is not None
+    view = replace(view, outcome=replace(view.outcome, is_silent=True))
+    text = format_summary(StepEnd(ended=JobState.REFUSED, job=a_job(), view=view, server_url="https://github.com"))
     assert text.startswith("Codepilot: refused. `CI` failed")
     assert is_harmless(text, Allowlist(login="", number=7, server="https://github.com", repo="octo/calc"))
 

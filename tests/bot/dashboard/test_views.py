@@ -28,7 +28,8 @@ from bot.jobs.record import (
     RunResult,
     StoredRecord,
 )
-from bot.publishing.status_view import CommitRef, Progress, PublishState, RunEntry, RunLog
+from bot.publishing.outcome import CommitRef, Published
+from bot.publishing.status_view import Progress, RunEntry, RunLog
 from bot.queue.memory import InMemoryEngine
 from bot.queue.records import StoredJob, WeekCost
 from tests.builders import a_job
@@ -108,7 +109,7 @@ def test_a_diff_is_shown_in_parts_and_long_lines_are_cut() -> None:
 
 
 def test_a_run_links_to_what_it_made_on_github_and_to_nothing_else() -> None:
-    published = PublishState(
+    published = Published(
         commit=CommitRef(sha="a" * 40, branch="codepilot/7"),
         pull=PullLink(number=9, html_url="https://github.com/octo/calc/pull/9"),
         review_url="javascript:alert(1)",

@@ -20,7 +20,7 @@ from bot.git.process import Git, ProcessBounds
 from bot.git.workspace import Workspaces
 from localhub import LocalHub
 from tests.origin import Origin, git
-from tests.publishing_world import SECRET, Outlet, an_outlet, cause_of, reason_of
+from tests.publishing_world import SECRET, Outlet, an_outlet, branch_of, cause_of, reason_of, sha_of
 
 _CONTENT = b"\x89PNG" + bytes(range(256)) * 9_000  # more than is read at a time
 _OID = hashlib.sha256(_CONTENT).hexdigest()
@@ -69,10 +69,10 @@ async def test_a_new_file_is_a_pointer_in_the_commit_and_an_object_in_lfs(outlet
     assert change.patch_file is not None
     assert await outlet.tree.restore(change.patch_file, expect=change.tree_sha) == change
     sent = await outlet.send(await outlet.publication(change=change))
-    assert sent.branch is not None
+    assert branch_of(sent)
     assert outlet.hub.large_files(outlet.repo) == {_OID: _CONTENT}
-    assert _at(outlet, sent.branch, "new.bin").strip() == _POINTER.strip()
-    assert _at(outlet, sent.branch, "kept.bin").strip() == _KEPT.encode().strip()
+    assert _at(outlet, branch_of(sent), "new.bin").strip() == _POINTER.strip()
+    assert _at(outlet, branch_of(sent), "kept.bin").strip() == _KEPT.encode().strip()
 
 
 async def test_passing_trouble_is_waited_for(outlet: Outlet, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ async def test_nothing_is_pushed_if_lfs_rejects_an_object(outlet: Outlet, method
     outlet.hub.faults.add(method, path, "403")
     before = outlet.hub.branches(outlet.repo)
     sent = await outlet.send(await outlet.publication())
-    assert sent.commit_sha is None
+    assert not sha_of(sent)
     assert cause_of(sent) == "large-file"
     assert "`new.bin`" in reason_of(sent)
     assert said in reason_of(sent)
@@ -166,7 +166,7 @@ async def test_a_pointer_to_a_missing_object_is_not_pushed(outlet: Outlet) -> No
     (outlet.tree.path / "made-up.bin").write_text(_KEPT)
     sent = await outlet.send(await outlet.publication())
     assert cause_of(sent) == "large-file"
-    assert sent.commit_sha is None
+    assert not sha_of(sent)
 
 
 async def test_a_secret_in_an_object_is_detected(outlet: Outlet) -> None:

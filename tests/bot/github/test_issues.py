@@ -10,8 +10,8 @@ import pytest
 from bot.domain.job import Actor
 from bot.github.issues import Text
 from bot.github.types import CommentTarget, GitHubError, ReviewDraft, ReviewNote
+from bot.publishing.outcome import Published
 from bot.publishing.publish import ReviewTarget, publish_review
-from bot.publishing.status_view import PublishState
 from tests.github_world import SECRET, World
 from tests.publishing_world import Remembered
 from tests.waiting import eventually
@@ -185,7 +185,7 @@ async def test_a_body_that_would_be_too_long_says_how_much_is_missing(world: Wor
 
 
 async def test_a_review_is_sent_once_however_often_it_is_begun(world: World) -> None:
-    pull, record = world.pull(), Remembered(PublishState())
+    pull, record = world.pull(), Remembered(Published())
     draft = ReviewDraft(commit_sha=world.hub.branches(world.repo)["topic"], body="Words.", notes=(a_note(20),))
     place = ReviewTarget(repo=world.name, number=pull.number, marker="<!-- mark -->")
     world.hub.review(world.repo, pull.number, author="mona", body="A copy. <!-- mark -->")
@@ -200,7 +200,7 @@ async def test_a_review_is_sent_once_however_often_it_is_begun(world: World) -> 
 
 
 async def test_a_review_that_github_makes_late_is_not_sent_a_second_time(world: World) -> None:
-    pull, record = world.pull(), Remembered(PublishState())
+    pull, record = world.pull(), Remembered(Published())
     draft = ReviewDraft(commit_sha=world.hub.branches(world.repo)["topic"], body="Words.", notes=(a_note(20),))
     place = ReviewTarget(repo=world.name, number=pull.number, marker="<!-- mark -->")
     world.hub.faults.add("POST", "*/reviews", "drop")
@@ -215,6 +215,6 @@ async def test_a_dry_run_sends_no_review(world: World) -> None:
     pull = world.pull()
     draft = ReviewDraft(commit_sha=world.sha, body="Words.", notes=(a_note(20),))
     place = ReviewTarget(repo=world.name, number=pull.number, marker="<!-- mark -->")
-    delivered = await publish_review(world.github, Remembered(PublishState()), draft, target=place, dry_run=True)
+    delivered = await publish_review(world.github, Remembered(Published()), draft, target=place, dry_run=True)
     assert delivered.dry_run_note == "A review with 1 comment on lines."
     assert world.hub.reviews(world.repo, pull.number) == []

@@ -29,7 +29,6 @@ from agent_runtime import (
 )
 from agent_runtime.sandbox.protocol import SandboxSettings
 from bot.domain.commands import Fix
-from bot.domain.job import JobState
 from bot.git.errors import ChangeError, CloneError
 from bot.git.mirror import Source
 from bot.git.tree import Tree
@@ -38,7 +37,6 @@ from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import Assignment
 from bot.jobs.agent_run import (
-    Messages,
     approve_similar,
     continue_segment,
     deny_unanswerable,
@@ -49,13 +47,14 @@ from bot.jobs.agent_run import (
     reopen_workspace,
     run_setup,
 )
-from bot.jobs.context import Ending, JobContext
+from bot.jobs.context import JobContext
 from bot.jobs.record import ApprovalAnswer, StoredRecord
 from bot.jobs.setup import RepoSettings, SetupResult
-from bot.jobs.status import StatusReporter
+from bot.jobs.state import Inbox, RunState
 from bot.jobs.waiting import is_waiting_for_model
 from bot.permissions.levels import Conventions, Grant
 from bot.permissions.repo_config import RepoConfig
+from bot.publishing.outcome import Waiting
 from bot.publishing.status_view import Progress
 from bot.queue.memory import InMemoryEngine
 from bot.queue.records import Signal
@@ -66,7 +65,7 @@ DONE = "```completion\nDone.\n```\n"
 
 
 def runtime_of(
-    path: Path, messages: Messages, replies: Sequence[str] = (DONE,), *, is_stored: bool = False
+    path: Path, messages: Inbox, replies: Sequence[str] = (DONE,), *, is_stored: bool = False
 ) -> AsyncRuntime:
     sandbox = pick_sandbox("auto", SandboxSettings())
     agent = Agent(provider=ScriptedProvider(list(replies)), work_dir=path, sandbox=sandbox)
@@ -85,24 +84,24 @@ def injected(runtime: AsyncRuntime) -> list[str]:
 
 
 async def test_a_message_that_repeats_an_earlier_one_is_delivered_too(tmp_path: Path) -> None:
-    messages = Messages()
-    messages.deliver(message_signal("m1"))
+    messages = Inbox()
+    messages.put(message_signal("m1"))
     async with runtime_of(tmp_path, messages) as runtime:
-        messages.set_agent(runtime)
-        messages.deliver(message_signal("m2"))
+        messages.connect(runtime, runtime.abort, runtime.session.events)
+        messages.put(message_signal("m2"))
         await runtime.run("Listen")
         assert injected(runtime) == ["m1", "m2"]
     assert messages.undelivered == ()
 
 
 async def test_a_message_that_repeats_an_earlier_one_and_comes_too_late_is_reported(tmp_path: Path) -> None:
-    messages = Messages()
-    messages.deliver(message_signal("m1"))
+    messages = Inbox()
+    messages.put(message_signal("m1"))
     async with runtime_of(tmp_path, messages) as runtime:
-        messages.set_agent(runtime)
+        messages.connect(runtime, runtime.abort, runtime.session.events)
         await runtime.run("Listen")
-        messages.set_agent(None)
-        messages.deliver(message_signal("m2"))
+        messages.disconnect()
+        messages.put(message_signal("m2"))
     assert [signal.id for signal in messages.undelivered] == ["m2"]
 
 
@@ -110,11 +109,11 @@ async def test_the_next_process_delivers_only_what_the_session_does_not_have(tmp
     work_dir = tmp_path / "work"
     work_dir.mkdir()
     for heard in (["m1"], ["m1", "m2"]):
-        messages = Messages()
+        messages = Inbox()
         for id_ in heard:
-            messages.deliver(message_signal(id_))
+            messages.put(message_signal(id_))
         async with runtime_of(work_dir, messages, is_stored=True) as runtime:
-            messages.set_agent(runtime)
+            messages.connect(runtime, runtime.abort, runtime.session.events)
             await runtime.run("Listen")
             assert injected(runtime) == heard
 
@@ -123,41 +122,28 @@ DOWN = Outcome(status=Status.MODEL_UNAVAILABLE, reason="HTTP 503", steps=3)
 DAY = 86_400.0
 
 
-@dataclass(slots=True)
-class _Reporter:
-    """Keeps the views that it is asked for."""
-
-    progress: Progress = field(default_factory=lambda: Progress(awaits="the model service"))
-    views: list[dict[str, Any]] = field(default_factory=list)
-
-    def view(self, **changes: Any) -> None:  # noqa: ANN401 - whatever a StatusView takes
-        self.views.append(changes)
-
-
 async def _context(*, is_long_running: bool = True, patience: float = DAY) -> JobContext:
     engine, job = InMemoryEngine(), a_job()
     await engine.accept(job)
-    return context_of(engine, job, services=SimpleNamespace(is_long_running=is_long_running, model_patience=patience))
-
-
-async def _parked(context: JobContext, outcome: Outcome, *, stopped: str = "") -> tuple[Ending | Outcome, _Reporter]:
-    reporter = _Reporter()
-    return await park(context, cast("StatusReporter", reporter), outcome, stopped=stopped), reporter
+    context = context_of(
+        engine, job, services=SimpleNamespace(is_long_running=is_long_running, model_patience=patience)
+    )
+    context.state.progress = Progress(awaits="the model service")
+    return context
 
 
 async def test_a_job_waits_for_the_model_and_not_for_a_person() -> None:
     context = await _context()
-    ending, reporter = await _parked(context, DOWN)
-    assert isinstance(ending, Ending)
-    assert (ending.state, ending.request_id) == (JobState.WAITING, "")
-    assert ending.until > time.time()
-    assert await is_waiting_for_model(context.record, ending.until)
-    assert [each["state"] for each in reporter.views] == ["parked"]
-    assert reporter.progress.awaits == ""
+    outcome = await park(context, DOWN, stop_reason="")
+    assert isinstance(outcome, Waiting)
+    assert (outcome.pending, outcome.service) == (None, "the model service")
+    assert outcome.until > time.time()
+    assert await is_waiting_for_model(context.record, outcome.until)
+    assert context.state.progress.awaits == ""
 
 
 async def test_a_job_that_has_waited_for_long_enough_ends_and_says_so() -> None:
-    outcome, _ = await _parked(await _context(patience=1.0), DOWN)
+    outcome = await park(await _context(patience=1.0), DOWN, stop_reason="")
     assert isinstance(outcome, Outcome)
     assert outcome.status is Status.MODEL_UNAVAILABLE
     assert "HTTP 503" in (outcome.reason or "")
@@ -165,13 +151,13 @@ async def test_a_job_that_has_waited_for_long_enough_ends_and_says_so() -> None:
 
 async def test_a_workflows_step_waits_for_nothing() -> None:
     context = await _context(is_long_running=False)
-    assert (await _parked(context, DOWN))[0] is DOWN
+    assert await park(context, DOWN, stop_reason="") is DOWN
     assert (await context.record.read()).outage is None
 
 
 @pytest.mark.parametrize("status", [Status.MODEL_UNAVAILABLE, Status.STOPPED])
 async def test_a_job_that_was_stopped_meanwhile_does_not_wait(status: Status) -> None:
-    outcome, _ = await _parked(await _context(), replace(DOWN, status=status), stopped="Stopped by @mona.")
+    outcome = await park(await _context(), replace(DOWN, status=status), stop_reason="Stopped by @mona.")
     assert outcome == replace(DOWN, status=Status.STOPPED, reason="Stopped by @mona.")
 
 
@@ -179,13 +165,13 @@ async def test_a_job_that_was_stopped_meanwhile_does_not_wait(status: Status) ->
 @pytest.mark.parametrize("status", [Status.FINISHED, Status.FAILED, Status.PAUSED])
 async def test_what_a_run_came_to_before_a_stop_stands(status: Status, stopped: str) -> None:
     outcome = replace(DOWN, status=status)
-    assert (await _parked(await _context(), outcome, stopped=stopped))[0] is outcome
+    assert await park(await _context(), outcome, stop_reason=stopped) is outcome
 
 
 async def test_only_a_run_that_has_waited_before_asks_a_silent_model_no_longer() -> None:
     context, policy = await _context(), Policy(limits=RunLimits(outage_seconds=600.0))
     assert await effective_policy(context, policy) == policy
-    await _parked(context, DOWN)
+    await park(context, DOWN, stop_reason="")
     after = await effective_policy(context, policy)
     assert (after.limits.outage_seconds, after.limits.max_steps) == (0.0, policy.limits.max_steps)
 
@@ -207,7 +193,6 @@ async def test_what_a_run_has_come_to_is_not_done_again(outcome: Outcome | None,
 
 BASE = "a" * 40
 SOURCE = Source(url="/origin", token="", ref="refs/heads/main", sha=BASE)
-REPORTER = cast("StatusReporter", SimpleNamespace(add_activity=lambda _activity: None))
 
 
 @dataclass(slots=True)
@@ -261,7 +246,7 @@ async def _reopening_context(files: _Files, *, saved: str = "") -> JobContext:
 
 
 async def _reopen(context: JobContext) -> None:
-    async with reopen_workspace(context, REPORTER, _assignment(), keep=lambda: True):
+    async with reopen_workspace(context, _assignment()):
         pass
 
 
@@ -302,7 +287,7 @@ async def test_what_was_stored_is_still_there_for_the_next_attempt_when_one_coul
 async def test_what_was_put_back_once_is_not_put_over_what_the_job_did_since() -> None:
     files = _Files()
     context = await _reopening_context(files, saved="the work")
-    async with reopen_workspace(context, REPORTER, _assignment(), keep=lambda: True) as tree:
+    async with reopen_workspace(context, _assignment()) as tree:
         await record_generation(context, tree)
     await _reopen(context)
     assert files.operations[3:] == ["reopen fresh at a"]
@@ -320,9 +305,9 @@ async def test_only_a_job_that_may_execute_anything_is_set_up() -> None:
     files = _Files()
     context = await _reopening_context(files)
     tree = cast("Tree", files)
-    assert await run_setup(context, REPORTER, _assignment(executes=False), tree) == SetupResult()
+    assert await run_setup(context, _assignment(executes=False), tree) == SetupResult()
     assert files.operations == []
-    assert (await run_setup(context, REPORTER, _assignment(), tree)).facts
+    assert (await run_setup(context, _assignment(), tree)).facts
 
 
 def _call(command: str) -> PendingCall:
@@ -390,9 +375,8 @@ WRITE = PendingCall(
 COMMAND = replace(WRITE, tool="execute", args={"session": "main", "command": "npm view left-pad"}, preview="npm view")
 
 
-def _unanswerable(thread: ThreadSnapshot, engine: InMemoryEngine | None = None) -> tuple[StatusReporter, HookSystem]:
-    services = SimpleNamespace(run_url="")
-    reporter = StatusReporter(context_of(engine or InMemoryEngine(), a_job(), services=services))
+def _unanswerable(thread: ThreadSnapshot, engine: InMemoryEngine | None = None) -> tuple[RunState, HookSystem]:
+    state = context_of(engine or InMemoryEngine(), a_job()).state
     hooks = HookSystem()
     assignment = Assignment(
         command=Fix(),
@@ -401,16 +385,16 @@ def _unanswerable(thread: ThreadSnapshot, engine: InMemoryEngine | None = None) 
         settings=RepoSettings(config=RepoConfig(), base_sha=BASE),
         source=Source(url="/origin", token="", ref="refs/heads/main", sha=BASE),
     )
-    deny_unanswerable(hooks, reporter, assignment)
-    return reporter, hooks
+    deny_unanswerable(hooks, state, assignment)
+    return state, hooks
 
 
 async def _denied(call: PendingCall, thread: ThreadSnapshot) -> tuple[str, str, str]:
-    reporter, hooks = _unanswerable(thread)
+    state, hooks = _unanswerable(thread)
     [handler] = hooks.handlers(EventType.PERMISSION_REQUEST)
     reason = await cast("Awaitable[object]", handler(call))
     assert isinstance(reason, str), "a text denies the call"
-    [denied] = reporter.progress.denied
+    [denied] = state.progress.denied
     assert denied.tool == call.tool
     return denied.request, denied.setting, denied.value
 
@@ -442,10 +426,10 @@ async def test_what_was_denied_outlives_a_process_that_is_killed_before_the_run_
 
 
 async def test_a_question_gets_no_answer_and_is_noted() -> None:
-    reporter, hooks = _unanswerable(snapshot())
+    state, hooks = _unanswerable(snapshot())
     [handler] = hooks.handlers(EventType.ASK_USER)
     assert isinstance(await cast("Awaitable[object]", handler("Which one?")), NoAnswer)
-    [denied] = reporter.progress.denied
+    [denied] = state.progress.denied
     assert (denied.tool, denied.request, denied.setting) == ("ask_user", "Which one?", "")
 
 

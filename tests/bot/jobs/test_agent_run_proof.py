@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,11 +20,11 @@ from bot.jobs.admission import Assignment
 from bot.jobs.agent_run import needs_proof, prove, store_result
 from bot.jobs.context import JobContext
 from bot.jobs.setup import RepoSettings
-from bot.jobs.status import StatusReporter
+from bot.jobs.state import RunState
 from bot.permissions.levels import Conventions, Grant
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.checks import Check, Edits, Rerun
-from bot.publishing.status_view import Activity, Progress
+from bot.publishing.status_view import Progress
 from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file
@@ -49,17 +49,6 @@ def _context(job: Job | None = None, **services: object) -> JobContext:
     return context_of(InMemoryEngine(), job or a_job(), services=common)
 
 
-@dataclass(slots=True)
-class _Reporter:
-    """Keeps what it is told."""
-
-    progress: Progress
-    activities: list[Activity] = field(default_factory=list)
-
-    def add_activity(self, activity: Activity) -> None:
-        self.activities.append(activity)
-
-
 @pytest.mark.parametrize(
     ("origin", "command", "tools", "proven"),
     [
@@ -76,16 +65,16 @@ def test_only_a_fix_that_failed_checks_began_is_proven(
     assert needs_proof(_context(replace(a_job(), origin=origin)), _assignment(command, tools)) is proven
 
 
-async def _proven(tree: Path, *checks: Check, ignored: tuple[str, ...] = (), sandbox: object = None) -> _Reporter:
-    reporter = _Reporter(Progress(checks=checks, edits=Edits(first=50.0, last=60.0)))
+async def _proven(tree: Path, *checks: Check, ignored: tuple[str, ...] = (), sandbox: object = None) -> RunState:
 
     async def list_unpublished(_: object) -> tuple[str, ...]:
         return ignored
 
     place = cast("Tree", SimpleNamespace(path=tree, list_unpublished=list_unpublished))
     context = _context(setup=SimpleNamespace(sandbox=sandbox))
-    assert await prove(context, cast("StatusReporter", reporter), _assignment(Fix()), place, CHANGE)
-    return reporter
+    context.state.progress = Progress(checks=checks, edits=Edits(first=50.0, last=60.0))
+    assert await prove(context, _assignment(Fix()), place, CHANGE)
+    return context.state
 
 
 @pytest.mark.parametrize(
@@ -101,10 +90,10 @@ async def _proven(tree: Path, *checks: Check, ignored: tuple[str, ...] = (), san
 async def test_what_was_never_seen_to_fail_before_the_change_is_not_run_and_proves_nothing(
     tmp_path: Path, check: Check
 ) -> None:
-    reporter = await _proven(tmp_path, check, ignored=("build/", ".pytest_cache/"))
-    assert reporter.progress.rerun == Rerun(ignored_files=("build/",))
-    assert reporter.progress.checks == (check,)
-    assert reporter.activities == []
+    state = await _proven(tmp_path, check, ignored=("build/", ".pytest_cache/"))
+    assert state.progress.rerun == Rerun(ignored_files=("build/",))
+    assert state.progress.checks == (check,)
+    assert state.progress.activities == ()
 
 
 @pytest.mark.parametrize(
@@ -125,13 +114,13 @@ async def test_the_command_that_failed_is_run_once_more_where_it_was_run(
     (tmp_path / "a b" / "c").mkdir(parents=True)
     (tmp_path / "a b" / "c" / "it.py").write_text("fixed\n")
     seen = Check(command=command, exit_code=2, seconds=1, ended=10.0, directory=directory)
-    reporter = await _proven(tmp_path, seen, sandbox=pick_sandbox("bubblewrap", SandboxSettings()))
-    rerun = reporter.progress.rerun
+    state = await _proven(tmp_path, seen, sandbox=pick_sandbox("bubblewrap", SandboxSettings()))
+    rerun = state.progress.rerun
     assert rerun is not None
     assert (rerun.before, rerun.after, rerun.is_proven) == (2, after, after == 0)
-    first, again = reporter.progress.checks
+    first, again = state.progress.checks
     assert (first, again.by_host, again.exit_code) == (seen, True, after)
-    assert [each.state for each in reporter.activities] == ["doing", "done" if after == 0 else "failed"]
+    assert [each.state for each in state.progress.activities] == ["done" if after == 0 else "failed"]
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
@@ -148,9 +137,9 @@ async def test_a_session_is_dropped_only_when_what_the_run_came_to_is_kept(*, is
         store_log=answering(None), work=SimpleNamespace(save=store), forget_session=lambda job: dropped.append(job.id)
     )
     outcome = Outcome(status=Status.FINISHED, summary="Fixed.")
-    reporter = cast("StatusReporter", _Reporter(Progress(steps=3)))
+    context.state.progress = Progress(steps=3)
     with nullcontext() if is_stored else pytest.raises(StorageError):
-        await store_result(context, reporter, outcome, CHANGE)
+        await store_result(context, outcome, CHANGE)
     assert dropped == (["j1"] if is_stored else [])
     assert [(job_id, work.outcome, work.tree_sha, work.progress.steps) for job_id, work, _ in results] == (
         [("j1", outcome, CHANGE.tree_sha, 3)] if is_stored else []

@@ -24,15 +24,15 @@ from bot.github.types import (
     StepFacts,
 )
 from bot.jobs.access import PhaseReader
-from bot.jobs.automatic import ci_skip_ending, early_skip_reason, is_automatic_review, review_skip_reason
-from bot.jobs.context import ConfigCache, Ending, JobContext, ShortReply
+from bot.jobs.automatic import ci_skip_outcome, early_skip_reason, is_automatic_review, review_skip_reason
+from bot.jobs.context import ConfigCache, JobContext
 from bot.jobs.record import JobRecord, StoredRecord, encode_record
 from bot.permissions.levels import Conventions
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.markdown import Allowlist
+from bot.publishing.outcome import CommitRef, JobOutcome, Published
 from bot.publishing.plan import commit_body
 from bot.publishing.render import render_reply, settings_to_inputs, sign_marker
-from bot.publishing.status_view import CommitRef, PublishState
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from tests.builders import a_comment, a_failed_check, a_job, in_a_review
 from tests.job_contexts import RED_RUN, account, answering, context_of, snapshot
@@ -125,9 +125,9 @@ async def _context(
     return context_of(engine, job, github=github, services=common, ledger=ledger or InMemoryLedger(engine))
 
 
-async def _ending(context: JobContext, now: str = HEAD, **thread: Any) -> Ending | None:  # noqa: ANN401 - see `snapshot`
+async def _ending(context: JobContext, now: str = HEAD, **thread: Any) -> JobOutcome | None:  # noqa: ANN401 - see `snapshot`
     reader = PhaseReader(context.github)
-    return await ci_skip_ending(context, snapshot(reader=reader, head_sha=now, **thread))
+    return await ci_skip_outcome(context, snapshot(reader=reader, head_sha=now, **thread))
 
 
 async def _skipped(github: SimpleNamespace, job: Job | None = None, now: str = HEAD, **thread: Any) -> bool:  # noqa: ANN401 - see `snapshot`
@@ -198,7 +198,7 @@ async def test_a_history_of_nothing_but_fixes_costs_a_few_requests() -> None:
 async def _earlier(engine: InMemoryEngine, job: Job, commit_sha: str, state: JobState = JobState.DONE) -> None:
     """A job of the thread that has made a commit."""
     await engine.restore(job, encode_record(JobRecord()), until=1.0)
-    published = PublishState(commit=CommitRef(sha=commit_sha, branch="topic"))
+    published = Published(commit=CommitRef(sha=commit_sha, branch="topic"))
     await StoredRecord(engine, job.id).update(lambda record: replace(record, published=published))
     if state is JobState.STOPPED:
         await engine.cancel(job.id, state, "Stopped.")
@@ -235,7 +235,7 @@ async def test_why_is_told_once_for_each_commit() -> None:
     for job in (_ci_job("one"), _ci_job("two"), _ci_job("three", BEFORE)):
         ending = await _ending(await _context(flaky, job=job, engine=engine, ledger=ledger), job.head_sha)
         assert ending is not None
-        told.append(isinstance(ending.view, ShortReply))
+        told.append(bool(ending.reply))
     assert told == [True, False, True]
 
 
@@ -247,14 +247,13 @@ async def test_a_workflow_knows_by_its_own_comments_what_was_told(author: int, f
     refused = {"get": _failing(GitHubError("read it", 403, "Look at https://github.com/x", "Check CODEPILOT_API_URL."))}
     first = await _ending(await _context(_github(**refused), job=job, is_long_running=False))
     assert first is not None
-    assert isinstance(first.view, ShortReply)
-    body = render_reply(settings_to_inputs(first.view.text), ALLOWED, job_id="first")
+    body = render_reply(settings_to_inputs(first.reply), ALLOWED, job_id="first")
     said = a_comment(1, body, author_id=author)
     second = await _ending(
         await _context(_github(**refused, list_for_thread=answering((said,))), job=job, is_long_running=False)
     )
     assert second is not None
-    assert (second.view is not None) is again
+    assert bool(second.reply) is again
 
 
 async def test_github_that_is_silent_for_a_moment_decides_nothing() -> None:
@@ -300,7 +299,7 @@ async def test_the_check_of_an_app_that_fails_on_the_base_branch_too_is_left_alo
     context = await _context(_github(list_failing=failing), job=_ci_job(run=0))
     here = snapshot(reader=PhaseReader(context.github), head_sha=HEAD)
     here = replace(here, facts=here.facts.model_copy(update={"base_head": BEFORE}))
-    assert (await ci_skip_ending(context, here) is not None) is skipped
+    assert (await ci_skip_outcome(context, here) is not None) is skipped
 
 
 @pytest.mark.parametrize(
@@ -354,7 +353,7 @@ async def test_a_forks_runs_are_explained_so_often_in_a_workflow_as_its_own_mark
     )
     ending = await _ending(context, head_repo_id=77)
     assert (ending is not None) is genuine
-    assert ending is None or ending.view is None, "strangers could make it talk for ever"
+    assert ending is None or not ending.reply, "strangers could make it talk for ever"
 
 
 REVIEWER, HEAD = 99, "a" * 40

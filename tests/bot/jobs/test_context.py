@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode, get_current_span
 
 from agent_runtime.processes import spawn
-from bot.jobs.context import Phases
+from bot.jobs.state import Phases
 from bot.permissions.levels import Refusal
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from tests.builders import a_job
@@ -25,8 +25,8 @@ async def _has_views(*refusals: Refusal) -> list[bool]:
     for number, refusal in enumerate(refusals):
         job = a_job(f"j{number}")
         await engine.accept(job)
-        ending = await context_of(engine, job, github=github, ledger=ledger).refuse(refusal)
-        told.append(ending.view is not None)
+        outcome = await context_of(engine, job, github=github, ledger=ledger).refuse(refusal)
+        told.append(bool(outcome.reply))
     return told
 
 

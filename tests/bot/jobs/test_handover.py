@@ -17,10 +17,11 @@ from bot.github.client import GitHub
 from bot.github.issues import Comments
 from bot.github.types import CommentFacts, CommentTarget, GitHubError, Snapshot
 from bot.jobs.access import ThreadSnapshot
-from bot.jobs.context import Ending, JobContext, JobServices, ShortReply, WorkflowResume
+from bot.jobs.context import JobContext, JobServices, WorkflowResume
 from bot.jobs.handover import SESSION_FILE, handle_steering
 from bot.jobs.record import ApprovalsRecord, CommentRecord, GitHubPost, JobRecord, Request, encode_record
 from bot.jobs.storage import FileJobSessions, SavedJob, comment_digest, seal
+from bot.publishing.outcome import JobOutcome
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from localhub import LocalHub
 from tests.builders import a_job
@@ -95,7 +96,7 @@ class Waits:
         )
         return context_of(engine, job, github=self.world.github, services=services, ledger=InMemoryLedger(engine))
 
-    async def answered(self, context: JobContext) -> tuple[Ending, JobState | None]:
+    async def answered(self, context: JobContext) -> tuple[JobOutcome, JobState | None]:
         """How the answer ended, and where the job that it is for stands then."""
         command = context.job.command
         assert isinstance(command, Steering)
@@ -203,7 +204,7 @@ async def test_what_this_repositorys_workflow_did_not_make_for_this_thread_is_no
         waits.keep(fork=True)
     ending, state = await waits.answered(await waits.context(YES))
     assert (ending.state, state, waits.patches) == (JobState.REFUSED, None, {})
-    assert isinstance(ending.view, ShortReply)
+    assert ending.reply
     assert waits.status == waits.comment.body
 
 

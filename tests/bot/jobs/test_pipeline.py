@@ -17,17 +17,19 @@ from agent_runtime import Replied, SessionInUseError, SessionUnavailableError, U
 from bot.domain.errors import BotError, OtherVersionError, QueueError
 from bot.domain.job import Job, JobState, Origin
 from bot.github.types import GitHubError
-from bot.jobs import pipeline
+from bot.jobs import acknowledger
 from bot.jobs import pipeline as worker_module
-from bot.jobs.context import Ending, JobContext, JobContextFactory, JobServices
+from bot.jobs.context import JobContext, JobContextFactory, JobServices
 from bot.jobs.pipeline import Worker
 from bot.jobs.record import CheckRecord, GitHubOutage, JobRecord, StoredRecord
 from bot.jobs.waiting import ACCESS_PATIENCE_SECONDS, Patience
 from bot.publishing.markdown import Allowlist
+from bot.publishing.outcome import JobOutcome
 from bot.publishing.redact import Redactor
 from bot.queue.memory import InMemoryEngine
-from bot.queue.records import Signal, StoredJob
+from bot.queue.records import StoredJob
 from tests.builders import a_job
+from tests.job_contexts import context_of
 from tests.waiting import eventually
 
 DOWN = GitHubError("read octo/calc", 502, "Bad gateway", "Try again later.")
@@ -63,8 +65,7 @@ class _Contexts:
     async def open(self, _: Job) -> AsyncIterator[JobContext]:
         if self._error is not None:
             raise self._error
-        phases = SimpleNamespace(begin=lambda _name: None)
-        yield cast("Any", SimpleNamespace(record=StoredRecord(self.queue, "j1"), phases=phases))
+        yield context_of(self.queue, a_job())
 
 
 async def test_a_job_that_is_given_up_keeps_its_log_and_its_cost() -> None:
@@ -146,21 +147,11 @@ async def test_when_the_queue_itself_fails_the_job_is_left_as_it_is() -> None:
     assert (await StoredRecord(engine, "j1").read()).ending is None
 
 
-class _Cut:
-    """Loses the database in the middle of a job."""
-
-    def __init__(self, _: JobContext) -> None:
-        self.steps, self.is_to_stop = 0, False
-
-    def handle_signal(self, _: Signal) -> None:
-        raise AssertionError
-
-    async def run(self) -> Ending:
+async def test_a_job_is_not_failed_for_a_database_that_is_gone_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lose_database(_: JobContext) -> JobOutcome:
         raise QueueError("the server is gone")
 
-
-async def test_a_job_is_not_failed_for_a_database_that_is_gone_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_module, "JobPipeline", _Cut)
+    monkeypatch.setattr(worker_module, "run_job", lose_database)
     engine = InMemoryEngine()
     await engine.accept(a_job())
     contexts = _Contexts(engine, None)
@@ -232,11 +223,11 @@ async def test_who_waits_in_line_to_be_greeted_gives_up_in_time_too(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     contexts = _SilentContexts()
-    greeting = pipeline.Acknowledger(cast("JobContextFactory", contexts))
-    for number in range(pipeline.MAX_CONCURRENT):
+    greeting = acknowledger.Acknowledger(cast("JobContextFactory", contexts))
+    for number in range(acknowledger.MAX_CONCURRENT):
         greeting.acknowledge(a_job(f"j{number}"))
-    await eventually(lambda: len(contexts.job_ids) == pipeline.MAX_CONCURRENT)
-    monkeypatch.setattr(pipeline, "ACKNOWLEDGE_SECONDS", 0.1)
+    await eventually(lambda: len(contexts.job_ids) == acknowledger.MAX_CONCURRENT)
+    monkeypatch.setattr(acknowledger, "ACKNOWLEDGE_SECONDS", 0.1)
     greeting.acknowledge(a_job("late"))
     await eventually(lambda: "not acknowledged: GitHub did not answer in time" in caplog.text, within=5.0)
     assert "late" not in contexts.job_ids
@@ -264,15 +255,15 @@ class _BrokenContexts:
         raise QueueError("the job database is gone")
 
 
-@pytest.mark.parametrize("waiting", [0, pipeline.MAX_WAITING])
+@pytest.mark.parametrize("waiting", [0, acknowledger.MAX_WAITING])
 async def test_a_database_that_is_gone_fails_no_greeting(
     waiting: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     unheard = list[object]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
-    monkeypatch.setattr(pipeline, "MAX_WAITING", pipeline.MAX_WAITING - waiting)
+    monkeypatch.setattr(acknowledger, "MAX_WAITING", acknowledger.MAX_WAITING - waiting)
     contexts = _BrokenContexts()
-    greeting = pipeline.Acknowledger(cast("JobContextFactory", contexts))
+    greeting = acknowledger.Acknowledger(cast("JobContextFactory", contexts))
     greeting.acknowledge(a_job())
     await eventually(lambda: "begins only in some seconds" in caplog.text)
     await greeting.close()

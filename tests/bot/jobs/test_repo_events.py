@@ -78,6 +78,7 @@ async def _happens(
         bounds=Bounds(limits=RunLimits()),
         push_pause=0.0,
         marker=lambda _job: "",
+        run_url="",
         has_session=lambda _job: False,
         store_log=answering(None),
         work=SimpleNamespace(find=answering(None)),

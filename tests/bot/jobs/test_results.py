@@ -36,10 +36,9 @@ from bot.jobs.setup import RepoSettings
 from bot.permissions.levels import Conventions, Grant, Refusal
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.markdown import Allowlist
+from bot.publishing.outcome import CommitRef, Published
 from bot.publishing.plan import Publication
-from bot.publishing.publish import SendResult
 from bot.publishing.screening import ChangePreview, Objection
-from bot.publishing.status_view import CommitRef
 from bot.queue.memory import InMemoryEngine
 from tests.builders import a_comment, a_job, on_lines
 from tests.changes import BASE, TREE, a_change, a_file
@@ -406,7 +405,7 @@ async def test_a_review_is_sent_once_however_often_the_job_is_started_again() ->
     review = await read_review(context, _assignment(), _completion("Why 2?"))
     first = await send_review(context, _assignment(), HERE, review)
     assert first == await send_review(context, _assignment(), HERE, review)
-    assert first == SendResult(review_url=github.reviews[0].html_url)
+    assert first == Published(review_url=github.reviews[0].html_url)
     assert len(github.reviews) == 1
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -17,23 +17,17 @@ from bot.github.client import GitHub
 from bot.github.rate_limit import Limits
 from bot.github.types import GitHubError
 from bot.jobs import status
-from bot.jobs.context import Ending, JobContext, reply_target
+from bot.jobs.context import JobContext
+from bot.jobs.posts import JobCheckRun, StatusComment, background, edit_pause, reply_target
 from bot.jobs.record import CheckRecord, CommentRecord, RecordedEnding
 from bot.jobs.reports import LATE_SECONDS, post_ending, store_ending
-from bot.jobs.status import (
-    JobCheckRun,
-    StatusComment,
-    background,
-    edit_pause,
-    notice_text,
-    post_parts,
-    read_hint,
-)
+from bot.jobs.status import notice_text, post_parts, read_hint
 from bot.permissions.repo_config import Notify
 from bot.publishing.checks import Check
 from bot.publishing.markdown import Allowlist
+from bot.publishing.outcome import PendingView
 from bot.publishing.render import render_check, render_notice
-from bot.publishing.status_view import PendingView, StatusView
+from bot.publishing.status_view import StatusView
 from bot.queue.memory import InMemoryEngine
 from localhub import LocalHub
 from tests.builders import a_job
@@ -41,6 +35,7 @@ from tests.github_world import World, opened_world
 from tests.job_contexts import context_of
 from tests.publishing_world import Remembered
 from tests.stage import FILES, FIX, staged
+from tests.status_views import a_status_view
 from tests.waiting import eventually
 
 MARK = "<!-- mark -->"
@@ -59,7 +54,7 @@ def a_job_here(world: World, number: int, origin: Origin | None = None) -> Job:
 
 def a_view(job: Job, seconds: float = 1.0) -> StatusView:
     allowed = Allowlist(login="mona", number=job.thread.number, server="https://github.example", repo="mona/calc")
-    return StatusView(
+    return a_status_view(
         state="working", command="/codepilot fix", allowed=allowed, job_id=job.id, marker=MARK, seconds=seconds
     )
 
@@ -210,18 +205,19 @@ def a_checked_job(world: World) -> Job:
     return replace(job, repo=replace(job.repo, full_name=world.name))
 
 
-def a_check_view(job: Job) -> StatusView:
+def a_check_view(job: Job, state: str = "working", **facts: Any) -> StatusView:  # noqa: ANN401 - see `a_status_view`
     allowed = Allowlist(login="mona", number=job.thread.number, server="https://github.example", repo="mona/calc")
-    return StatusView(state="working", command="/codepilot fix", allowed=allowed, job_id=job.id, marker="", seconds=1.0)
+    return a_status_view(state, allowed=allowed, job_id=job.id, seconds=1.0, **facts)
 
 
 async def test_one_check_run_over_restarts(world: World) -> None:
     job, record = a_checked_job(world), Remembered(CheckRecord())
     for state in ("working", "working", "failed"):
         check = JobCheckRun(world.github, record, job, head_sha=world.sha)
-        view = replace(a_check_view(job), state=state)
-        await check.show(view, status=Status.TIMEOUT, patch="--- a\n+++ b\n")
-        await check.show(view, status=Status.TIMEOUT, patch="--- a\n+++ b\n")
+        facts = {"status": Status.TIMEOUT, "patch": "--- a\n+++ b\n"} if state == "failed" else {}
+        view = a_check_view(job, state, **facts)
+        await check.show(view)
+        await check.show(view)
     [run] = world.hub.check_runs(world.repo)
     assert (run.status, run.conclusion, run.external_id) == ("completed", "timed_out", f"j1:pull:{job.thread.number}:-")
     assert "```diff\n--- a\n+++ b\n```" in (run.text or "")
@@ -232,7 +228,7 @@ async def test_a_worker_killed_before_it_heard_of_it_makes_no_second_one(world: 
     await JobCheckRun(world.github, record, job, head_sha=world.sha).show(a_check_view(job))
     posted = record.value.posted
     record.value = replace(record.value, posted=None)
-    done = replace(a_check_view(job), state="done")
+    done = a_check_view(job, "done")
     await JobCheckRun(world.github, record, job, head_sha=world.sha).show(done)
     [run] = world.hub.check_runs(world.repo)
     assert run.conclusion == "success"
@@ -243,7 +239,7 @@ async def test_a_lost_answer_makes_no_second_one(world: World) -> None:
     job, record = a_checked_job(world), Remembered(CheckRecord())
     world.hub.faults.add("POST", "*/check-runs", "drop_answer")
     checks = (Check(command="pytest", exit_code=1, seconds=1),)
-    view = replace(a_check_view(job), state="done", checks=checks)
+    view = a_check_view(job, "done", checks=checks)
     await JobCheckRun(world.github, record, job, head_sha=world.sha).show(view)
     [run] = world.hub.check_runs(world.repo)
     assert len(run.annotations) == 1
@@ -254,7 +250,7 @@ async def test_a_lost_answer_makes_no_second_one(world: World) -> None:
 async def test_annotations_are_added_once_over_restarts(world: World) -> None:
     job, record = a_checked_job(world), Remembered(CheckRecord())
     checks = tuple(Check(command=f"pytest {n}", exit_code=1, seconds=1) for n in range(70))
-    view = replace(a_check_view(job), state="done", checks=checks)
+    view = a_check_view(job, "done", checks=checks)
     for _ in range(3):
         await JobCheckRun(world.github, record, job, head_sha=world.sha).show(view)
     [run] = world.hub.check_runs(world.repo)
@@ -274,7 +270,7 @@ async def test_without_the_permission_the_job_goes_on_and_says_so_once(world: Wo
     ) as narrow:
         check = JobCheckRun(narrow, Remembered(CheckRecord()), job, head_sha=world.sha)
         await check.show(a_check_view(job))
-        await check.show(replace(a_check_view(job), state="done"))
+        await check.show(a_check_view(job, "done"))
     assert "`checks: write`" in check.missing
     assert world.hub.check_runs(world.repo) == []
 
@@ -306,7 +302,7 @@ async def test_a_check_run_that_github_made_late_ends_like_the_one_that_counts(w
     # The first request was not lost after all.
     working = render_check(a_check_view(job), job=job, head_sha=world.sha)
     await world.github.checks.create(world.name, working)
-    ended = render_check(replace(a_check_view(job), state="failed"), job=job, head_sha=world.sha)
+    ended = render_check(a_check_view(job, "failed"), job=job, head_sha=world.sha)
     await check.put(ended)
     assert await check.fold_late(ended)
     runs = world.hub.check_runs(world.repo)
@@ -323,7 +319,7 @@ async def test_check_runs_that_github_made_though_no_answer_came_to_either_reque
     # Neither request was lost after all.
     for _ in range(2):
         await world.github.checks.create(world.name, render_check(a_check_view(job), job=job, head_sha=world.sha))
-    ended = render_check(replace(a_check_view(job), state="failed"), job=job, head_sha=world.sha)
+    ended = render_check(a_check_view(job, "failed"), job=job, head_sha=world.sha)
     await check.put(ended)
     assert await check.fold_late(ended)
     runs = world.hub.check_runs(world.repo)
@@ -335,35 +331,28 @@ _BOTH: tuple[Notify, ...] = ("waiting", "done")
 _URL = "https://github.example/mona/calc/issues/7#issuecomment-1"
 
 
-def ending(state: JobState, *, seconds: float = 500.0, login: str = "mona", request_id: str = "") -> Ending:
-    view = StatusView(
-        state="done",
-        command="/codepilot fix",
-        allowed=replace(_ALLOWED, login=login),
-        job_id="j",
-        marker="<!-- m -->",
-        seconds=seconds,
-    )
-    return Ending(state=state, view=view, request_id=request_id, until=1_700_000_000.0)
+def an_end(state: str, *, seconds: float = 500.0, login: str = "mona", request_id: str = "") -> StatusView:
+    pending = PendingView(kind="plan", request_id=request_id, trigger="/codepilot") if request_id else None
+    facts = {"pending": pending, "until": 1_700_000_000.0} if state == "waiting" else {}
+    return a_status_view(state, allowed=replace(_ALLOWED, login=login), seconds=seconds, **facts)
 
 
 @pytest.mark.parametrize(
-    ("ending", "events", "excerpt"),
+    ("view", "events", "excerpt"),
     [
-        (ending(JobState.DONE), _BOTH, "`/codepilot fix` has finished after 8 min 20 s"),
-        (ending(JobState.FAILED), _BOTH, "`/codepilot fix` has failed after 8 min 20 s"),
-        (ending(JobState.DONE, seconds=119), _BOTH, ""),
-        (ending(JobState.DONE), ("waiting",), ""),
-        (ending(JobState.STOPPED), _BOTH, ""),
-        (ending(JobState.DONE, login=""), _BOTH, ""),
-        (ending(JobState.WAITING, request_id="abcd"), _BOTH, "is waiting for an answer until 14 November, 22:13 UTC"),
-        (ending(JobState.WAITING, request_id="abcd"), ("done",), ""),
-        (ending(JobState.WAITING), _BOTH, ""),
-        (Ending(state=JobState.DONE), _BOTH, ""),
+        (an_end("done"), _BOTH, "`/codepilot fix` has finished after 8 min 20 s"),
+        (an_end("failed"), _BOTH, "`/codepilot fix` has failed after 8 min 20 s"),
+        (an_end("done", seconds=119), _BOTH, ""),
+        (an_end("done"), ("waiting",), ""),
+        (an_end("stopped"), _BOTH, ""),
+        (an_end("done", login=""), _BOTH, ""),
+        (an_end("waiting", request_id="abcd"), _BOTH, "is waiting for an answer until 14 November, 22:13 UTC"),
+        (an_end("waiting", request_id="abcd"), ("done",), ""),
+        (an_end("waiting"), _BOTH, ""),
     ],
 )
-def test_what_takes_long_or_needs_a_person_is_told(ending: Ending, events: tuple[Notify, ...], excerpt: str) -> None:
-    notice = notice_text(ending, events)
+def test_what_takes_long_or_needs_a_person_is_told(view: StatusView, events: tuple[Notify, ...], excerpt: str) -> None:
+    notice = notice_text(view, events)
     assert (excerpt in notice) if excerpt else (notice == "")
 
 
@@ -403,7 +392,7 @@ def _view(request_id: str = "7f3a", lines: list[str] = LINES) -> StatusView:
         kind="publication", request_id=request_id, trigger="/codepilot", preview="\n".join(lines), language="diff"
     )
     allowed = Allowlist(login="mona", number=1, server="https://github.example", repo="mona/calc")
-    return StatusView(
+    return a_status_view(
         state="waiting", command="/codepilot fix", allowed=allowed, job_id="j1", marker="", seconds=1.0, pending=pending
     )
 
@@ -462,7 +451,7 @@ async def test_another_request_is_shown_in_comments_of_its_own(world: World) -> 
 
 async def test_without_a_thread_or_without_a_request_nothing_is_shown(world: World) -> None:
     assert await post_parts(await _context(world, branch="main"), _view()) == ()
-    assert await post_parts(await _context(world), replace(_view(), pending=None)) == ()
+    assert await post_parts(await _context(world), a_status_view("parked")) == ()
     assert _comment_lines(world) == []
 
 

@@ -15,9 +15,9 @@ from bot.domain.grammar import VERBS
 from bot.domain.job import Actor, JobState, Origin
 from bot.github.types import Snapshot
 from bot.jobs import waiting
-from bot.jobs.context import Ending, ShortReply
 from bot.jobs.record import JobRecord, Request, StoredRecord, WaitKind, encode_record
 from bot.jobs.steering import answer_to, steer
+from bot.publishing.outcome import JobOutcome
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from bot.queue.protocols import Disposition, JobAttempt, JobEnded, JobParked, PendingReport
 from tests.builders import REPO, a_job
@@ -43,7 +43,7 @@ class Parking:
         raise NotImplementedError
 
 
-async def steered(engine: InMemoryEngine, command: Steering) -> Ending:
+async def steered(engine: InMemoryEngine, command: Steering) -> JobOutcome:
     """Do what a press of a button asks, once more each time: GitHub has nothing to be asked or told."""
     job = replace(a_job("command", command=command), origin=BUTTON)
     context = context_of(engine, job)
@@ -168,9 +168,8 @@ async def test_a_refusal_whose_worker_died_before_it_was_told_is_told_by_the_nex
     first, second = (context_of(engine, replace(a_job(each), origin=BUTTON), ledger=ledger) for each in ("a", "b"))
     for _ in range(2):
         ending = await steer(first, Stop(), snapshot())
-        assert isinstance(ending.view, ShortReply)
-        assert "No job is running" in ending.view.text
-    assert (await steer(second, Stop(), snapshot())).view is None
+        assert "No job is running" in ending.reply
+    assert not (await steer(second, Stop(), snapshot())).reply
 
 
 async def test_status_names_each_job_under_way() -> None:
@@ -178,8 +177,8 @@ async def test_status_names_each_job_under_way() -> None:
     await engine.accept(a_job("a"))
     await engine.restore(a_job("b"), encode_record(JobRecord()), until=FOREVER)
     ending = await steered(engine, ShowStatus())
-    assert isinstance(ending.view, ShortReply)
-    newest, oldest = ending.view.text.splitlines()
+    assert ending.reply
+    newest, oldest = ending.reply.splitlines()
     assert ": waiting, " in newest
     assert ": queued, " in oldest
 
@@ -192,8 +191,8 @@ async def test_status_says_how_each_job_that_waits_is_answered() -> None:
         asked = Request(kind=kind, request_id=f"7f3{job_id}", reason="", preview="", bound_to="", until=FOREVER)
         await waiting.store_request(StoredRecord(engine, job_id), asked)
     ending = await steered(engine, ShowStatus())
-    assert isinstance(ending.view, ShortReply)
-    question, permission = ending.view.text.splitlines()
+    assert ending.reply
+    question, permission = ending.reply.splitlines()
     assert ": waiting, for `/codepilot continue` and an answer, " in question
     assert ": waiting, for `/codepilot approve 7f3a` or `deny`, " in permission
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -20,10 +21,11 @@ from bot.publishing.checks import (
 )
 from bot.publishing.markdown import Allowlist
 from bot.publishing.plan import commit_body, pull_body
-from bot.publishing.render import RunReport, checks_table, explain, render_check, render_status
-from bot.publishing.status_view import DeniedCall, StatusView
+from bot.publishing.render import checks_table, explain, render_account, render_check, render_status
+from bot.publishing.status_view import DeniedCall, Progress, StatusView
 from tests.builders import a_job
 from tests.changes import a_file
+from tests.status_views import a_status_view
 
 
 def read(command: str, *, declared: bool = True) -> ParsedCheck:
@@ -314,7 +316,7 @@ RUNS = {
 
 
 def a_view(verdict: Verdict, *checks: Check, **changes: object) -> StatusView:
-    told = {
+    told: dict[str, Any] = {
         "state": "done",
         "command": "/codepilot fix",
         "allowed": ALLOWED,
@@ -324,10 +326,11 @@ def a_view(verdict: Verdict, *checks: Check, **changes: object) -> StatusView:
         "completion": "Fixed it!",
         "verdict": verdict,
         "setup_failed": SETUP if verdict is Verdict.SETUP_FAILED else "",
-        "checks": judge_checks(checks or RUNS[verdict], Edits(first=5, last=5)),
+        "checks": checks or RUNS[verdict],
+        "edits": Edits(first=5, last=5),
         "files": () if verdict is Verdict.UNCHANGED else (a_file(),),
     }
-    return StatusView(**{**told, **changes})  # type: ignore[arg-type] # fields by name
+    return a_status_view(**{**told, **changes})
 
 
 @pytest.mark.parametrize(
@@ -414,13 +417,10 @@ def test_no_command_leaves_its_cell() -> None:
 
 def test_a_pull_request_says_the_same_before_the_agents_words() -> None:
     denied = DeniedCall(tool="execute", request="curl x", reason="network", setting="allow-commands", value="curl x")
-    checks = judge_checks([ran("pytest -q", 1, 4), ran("pytest -q", 2, 6)], Edits(first=5, last=5))
-    body = pull_body(
-        a_job(),
-        "Fixed it!",
-        server="https://github.example",
-        report=RunReport(verdict=Verdict.RED, checks=checks, denied_calls=(denied,)),
-    )
+    checks = (ran("pytest -q", 1, 4), ran("pytest -q", 2, 6))
+    progress = Progress(checks=checks, edits=Edits(first=5, last=5), denied=(denied,))
+    account = render_account(progress, Verdict.RED, partial=False)
+    body = pull_body(a_job(), "Fixed it!", server="https://github.example", account=account, verdict=Verdict.RED)
     assert body.startswith(
         "**❌ Checks fail.** `pytest -q` ended with exit code 2.\n\n| | Check | Result | Time "
         "|\n|---|---|---|---|\n| ▫️ | `pytest -q` | exit code 1, superseded by a later run | 1 s |\n| ❌ | `pytest "
@@ -430,5 +430,5 @@ def test_a_pull_request_says_the_same_before_the_agents_words() -> None:
 
 
 def test_a_commits_message_says_it_in_the_hosts_words() -> None:
-    said = commit_body(a_job(), report=RunReport(verdict=Verdict.RED, checks=(ran("pytest @octocat", 2, 6),)))
+    said = commit_body(a_job(), verdict=Verdict.RED)
     assert said.startswith("Codepilot job j1, issue 7.\n\nThe agent's checks fail on this change.\n\n")

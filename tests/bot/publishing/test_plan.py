@@ -15,8 +15,8 @@ from bot.git.change import Change, FileChange
 from bot.permissions.levels import Grant
 from bot.publishing.checks import Check, Rerun, Verdict
 from bot.publishing.plan import CommitTarget, Publication, commit_title, plan_publication, plan_undo, withhold
-from bot.publishing.render import RunReport
 from bot.publishing.screening import Objection
+from bot.publishing.status_view import Progress
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file
 from tests.publishing_world import cause_of, reason_of
@@ -24,7 +24,7 @@ from tests.publishing_world import cause_of, reason_of
 LARGE = "The change is large: review it in parts."
 
 
-_VERIFIED = RunReport(verdict=Verdict.VERIFIED, checks=(Check(command="pytest -q", exit_code=0, seconds=1),))
+_VERIFIED = Progress(checks=(Check(command="pytest -q", exit_code=0, seconds=1),))
 
 
 def a_grant(publish: str = "new_branch", sha: str = BASE) -> Grant:
@@ -43,7 +43,8 @@ def planned(
     approved: frozenset[str] = frozenset(),
     keep_unfinished: bool = False,
     run_url: str = "",
-    report: RunReport = _VERIFIED,
+    progress: Progress = _VERIFIED,
+    verdict: Verdict = Verdict.VERIFIED,
 ) -> Publication:
     return plan_publication(
         replace(a_job(kind=kind), origin=Origin(kind=origin, id=900)),  # type: ignore[arg-type] # one of its words
@@ -58,7 +59,8 @@ def planned(
             keep_unfinished=keep_unfinished,
         ),
         approved=approved,
-        report=report,
+        progress=progress,
+        verdict=verdict,
     )
 
 
@@ -297,12 +299,14 @@ def test_large_and_unusual_changes_are_flagged() -> None:
 )
 def test_a_fix_that_removes_lines_of_tests_is_a_draft_with_a_note(file: FileChange, *, doubted: bool) -> None:
     proven = replace(_VERIFIED, rerun=Rerun(command="pytest", before=1, after=0))
-    publication = planned(a_change(file), origin="ci", report=proven)
+    publication = planned(a_change(file), origin="ci", progress=proven)
     assert publication.pull_request is not None
     assert publication.pull_request.draft is doubted
     said = f"**Review the tests first:** the change removes lines from `{file.path}`"
     assert [said in publication.pull_request.body, any(said in each for each in publication.notes)] == [doubted] * 2
-    elsewhere = planned(origin="ci", report=replace(_VERIFIED, rerun=Rerun(command="mypy", after=0, is_unrelated=True)))
+    elsewhere = planned(
+        origin="ci", progress=replace(_VERIFIED, rerun=Rerun(command="mypy", after=0, is_unrelated=True))
+    )
     assert elsewhere.pull_request is not None
     assert elsewhere.pull_request.draft
     asked = planned(a_change(file)).pull_request
@@ -319,7 +323,8 @@ def test_a_weak_proof_commits_nothing_to_the_branch_of_a_person(file: FileChange
         Outcome(status=Status.FINISHED, summary="Fixed."),
         a_change(file),
         CommitTarget(base_branch="main", head_branch="topic", server="https://github.example"),
-        report=weak,
+        progress=weak,
+        verdict=Verdict.VERIFIED,
     )
     assert (publication.commit, publication.pull_request) == (None, None)
     assert cause_of(publication) == "weak-proof"
@@ -337,7 +342,8 @@ def test_a_fix_of_red_ci_is_not_published_without_the_files_it_was_proven_with()
             a_change(a_file()),
             CommitTarget(base_branch="main", head_branch="topic", server="https://github.example"),
             exclusions=left_out,
-            report=proven,
+            progress=proven,
+            verdict=Verdict.VERIFIED,
         )
 
     assert sent().commit is not None
@@ -350,10 +356,10 @@ def test_a_fix_of_red_ci_is_not_published_without_the_files_it_was_proven_with()
 def test_a_fix_of_red_ci_says_which_of_its_files_set_the_check() -> None:
     proven = replace(_VERIFIED, rerun=Rerun(command="pytest -q", before=1, after=0))
     notes = planned(
-        a_change(a_file(), a_file("Makefile"), a_file("a/conftest.py", removed=0)), report=proven, origin="ci"
+        a_change(a_file(), a_file("Makefile"), a_file("a/conftest.py", removed=0)), progress=proven, origin="ci"
     ).notes
     assert "It changes checks or their settings: `Makefile`, `a/conftest.py`." in notes[1]
-    assert len(planned(a_change(a_file("src/calc.py")), report=proven, origin="ci").notes) == 1
+    assert len(planned(a_change(a_file("src/calc.py")), progress=proven, origin="ci").notes) == 1
 
 
 def undone(change: Change | None = None, publish: str = "pull_branch") -> Publication:

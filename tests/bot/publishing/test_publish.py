@@ -14,13 +14,13 @@ from bot.git.process import Git
 from bot.github.client import GitHub
 from bot.github.rate_limit import Limits
 from bot.github.types import GitHubError
+from bot.publishing.outcome import Omission, Published
 from bot.publishing.plan import CommitPlan, Publication
-from bot.publishing.publish import ForbiddenTargetError, SendResult
-from bot.publishing.status_view import Omission
+from bot.publishing.publish import ForbiddenTargetError
 from localhub import LocalHub
 from tests.changes import a_change, a_file
 from tests.origin import git
-from tests.publishing_world import SECRET, Outlet, an_outlet, cause_of, reason_of
+from tests.publishing_world import SECRET, Outlet, an_outlet, branch_of, cause_of, pull_of, reason_of, sha_of
 
 
 @pytest.fixture
@@ -33,12 +33,12 @@ async def test_a_change_becomes_a_branch_a_commit_and_a_pull_request(outlet: Out
     (outlet.tree.path / "a.txt").write_text("2\n")
     (outlet.tree.path / "b.txt").unlink()
     delivered = await outlet.send(await outlet.publication())
-    assert delivered.branch == "codepilot/issue-1-j1"
-    assert delivered.commit_sha == outlet.hub.branches(outlet.repo)["codepilot/issue-1-j1"]
-    assert git(outlet.repo.path, "ls-tree", "--name-only", delivered.commit_sha) == "a.txt\nlong.txt"
-    assert git(outlet.repo.path, "show", f"{delivered.commit_sha}:a.txt") == "2"
-    assert delivered.pull_number == 2
-    assert delivered.pull_url == f"{outlet.hub.url}/mona/calc/pull/2"
+    assert branch_of(delivered) == "codepilot/issue-1-j1"
+    assert sha_of(delivered) == outlet.hub.branches(outlet.repo)["codepilot/issue-1-j1"]
+    assert git(outlet.repo.path, "ls-tree", "--name-only", sha_of(delivered)) == "a.txt\nlong.txt"
+    assert git(outlet.repo.path, "show", f"{sha_of(delivered)}:a.txt") == "2"
+    assert pull_of(delivered) == 2
+    assert (delivered.pull and delivered.pull.html_url) == f"{outlet.hub.url}/mona/calc/pull/2"
     body = outlet.hub.issue(outlet.repo, 2).body or ""
     assert "Fixes #1" in body
     assert SECRET not in body
@@ -52,18 +52,18 @@ async def test_a_draft_is_reported_as_one_by_either_api(outlet: Outlet, mode: in
     publication = await outlet.publication()
     assert publication.pull_request is not None
     delivered = await outlet.send(replace(publication, pull_request=replace(publication.pull_request, draft=True)))
-    assert (delivered.pull_number, delivered.pull_draft) == (2, True)
+    assert (pull_of(delivered), delivered.pull and delivered.pull.draft) == (2, True)
 
 
 async def test_a_change_the_commit_api_cannot_express_is_pushed(outlet: Outlet) -> None:
     (outlet.tree.path / "a.txt").chmod(0o755)
     (outlet.tree.path / "link").symlink_to("a.txt")
     delivered = await outlet.send(await outlet.publication())
-    assert delivered.commit_sha is not None
-    listing = git(outlet.repo.path, "ls-tree", delivered.commit_sha)
+    assert sha_of(delivered)
+    listing = git(outlet.repo.path, "ls-tree", sha_of(delivered))
     assert [line.split()[0] for line in listing.splitlines()] == ["100755", "100644", "120000", "100644"]
-    assert "Co-authored-by: hubot-owner" in git(outlet.repo.path, "log", "-1", "--format=%b", delivered.commit_sha)
-    assert delivered.pull_number == 2
+    assert "Co-authored-by: hubot-owner" in git(outlet.repo.path, "log", "-1", "--format=%b", sha_of(delivered))
+    assert pull_of(delivered) == 2
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o755])
@@ -78,7 +78,7 @@ async def test_started_again_after_a_kill_nothing_is_sent_twice(outlet: Outlet, 
     assert await outlet.send(publication) == first
     assert await outlet.send(publication) == first
     assert [each.number for each in outlet.pulls()] == [2]
-    assert git(outlet.repo.path, "rev-list", "--count", f"main..{first.commit_sha}") == "1"
+    assert git(outlet.repo.path, "rev-list", "--count", f"main..{sha_of(first)}") == "1"
 
 
 @pytest.mark.parametrize("path", ["*/graphql", "*/git/refs", "*/pulls"])
@@ -90,22 +90,22 @@ async def test_a_lost_answer_changes_nothing(outlet: Outlet, path: str, *, at_on
         outlet = replace(outlet, target=replace(outlet.target, repo=repo))
     outlet.hub.faults.add("POST", path, "drop_answer")
     delivered = await outlet.send(await outlet.publication())
-    assert delivered.pull_number == 2
+    assert pull_of(delivered) == 2
     assert [each.number for each in outlet.pulls()] == [2]
-    assert git(outlet.repo.path, "rev-list", "--count", f"main..{delivered.commit_sha}") == "1"
+    assert git(outlet.repo.path, "rev-list", "--count", f"main..{sha_of(delivered)}") == "1"
 
 
 async def test_a_pull_requests_own_branch_gets_the_commit(outlet: Outlet) -> None:
     (outlet.tree.path / "a.txt").write_text("2\n")
     delivered = await outlet.send(await outlet.publication(branch="topic"))
-    assert outlet.hub.branches(outlet.repo)["topic"] == delivered.commit_sha
-    assert delivered.pull_number is None
+    assert outlet.hub.branches(outlet.repo)["topic"] == sha_of(delivered)
+    assert not pull_of(delivered)
 
 
 async def test_nothing_planned_nothing_sent(outlet: Outlet) -> None:
     because = Omission(cause="read-only", reason="because")
     empty = Publication(commit=None, pull_request=None, withheld=because)
-    assert await outlet.send(empty) == SendResult(withheld=because)
+    assert await outlet.send(empty) == Published(withheld=because)
     assert set(outlet.hub.branches(outlet.repo)) == {"main", "topic"}
 
 
@@ -120,7 +120,7 @@ async def test_a_refused_pull_request_leaves_the_commit_and_says_why(outlet: Out
     delivered = await outlet.send(
         replace(astray, withheld=Omission(cause="left-out", reason="`uv.lock` is unchanged."))
     )
-    assert delivered.commit_sha is not None
+    assert sha_of(delivered)
     assert cause_of(delivered) == "no-pull-request"
     assert "`uv.lock` is unchanged." in reason_of(delivered)
 
@@ -132,7 +132,7 @@ async def test_an_outage_is_an_error_and_the_next_try_completes_it(outlet: Outle
     with pytest.raises(GitHubError):
         await outlet.send(publication)
     outlet.github._connection.session.limits = Limits()  # the hour is over
-    assert (await outlet.send(publication)).pull_number == 2
+    assert pull_of(await outlet.send(publication)) == 2
 
 
 async def test_an_outage_of_the_git_server_is_no_branch_that_moved_and_the_next_try_completes_it(
@@ -144,7 +144,7 @@ async def test_an_outage_of_the_git_server_is_no_branch_that_moved_and_the_next_
     outlet.hub.faults.add("GET", "*/info/refs", "503")
     with pytest.raises(GitHubError, match="error: 503", check=lambda error: error.is_transient):
         await outlet.send(publication)
-    assert (await outlet.send(publication)).pull_number == 2
+    assert pull_of(await outlet.send(publication)) == 2
 
 
 async def test_a_push_that_takes_too_long_is_looked_for_and_tried_again(
@@ -164,7 +164,7 @@ async def test_a_push_that_takes_too_long_is_looked_for_and_tried_again(
         await outlet.send(publication)
     monkeypatch.setattr(Git, "run", run)
     delivered = await outlet.send(publication)
-    assert (delivered.pull_number, delivered.withheld) == (2, None)
+    assert (pull_of(delivered), delivered.withheld) == (2, None)
 
 
 async def test_a_push_that_the_server_refuses_is_not_called_a_branch_that_moved(outlet: Outlet) -> None:
@@ -212,7 +212,7 @@ async def test_unfinished_work_goes_to_a_branch_that_can_be_compared(outlet: Out
     whole = await outlet.publication()
     unfinished = Omission(cause="unfinished", reason="The run reached its step limit.")
     delivered = await outlet.send(replace(whole, pull_request=None, withheld=unfinished))
-    assert delivered.branch == "codepilot/issue-1-j1"
+    assert branch_of(delivered) == "codepilot/issue-1-j1"
     assert delivered.wip_url == f"{outlet.target.repo.html_url}/compare/{outlet.base}...codepilot/issue-1-j1"
     assert delivered.withheld == unfinished
     assert outlet.pulls() == []
@@ -224,7 +224,7 @@ async def test_a_dry_run_describes_the_publication_and_sends_nothing(outlet: Out
     before = outlet.hub.branches(outlet.repo)
     delivered = await outlet.send(await outlet.publication(branch=branch), dry_run=True)
     assert (branch or "`codepilot/issue-1-j1`, and a pull request from it into `main`") in delivered.dry_run_note
-    assert (delivered.commit_sha, delivered.pull_number, delivered.branch) == (None, None, None)
+    assert (sha_of(delivered), pull_of(delivered), branch_of(delivered)) == ("", 0, "")
     assert outlet.hub.branches(outlet.repo) == before
     assert outlet.pulls() == []
 
@@ -263,7 +263,7 @@ async def test_a_workflow_file_is_published_with_the_permission_for_it(
     _write_workflow(outlet, mode)
     delivered = await outlet.send(await outlet.publication(branch=branch))
     assert delivered.withheld is None
-    assert git(outlet.repo.path, "show", f"{delivered.commit_sha}:{WORKFLOW}") == "on: push"
+    assert git(outlet.repo.path, "show", f"{sha_of(delivered)}:{WORKFLOW}") == "on: push"
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o755], ids=["api", "push"])
@@ -277,7 +277,7 @@ async def test_a_missing_workflow_permission_is_reported(outlet: Outlet, mode: i
         assert cause_of(delivered) == "workflows"
         assert "*Workflows: read and write*" in reason_of(delivered)
         assert "accept it in the installation" in reason_of(delivered)
-        assert delivered == SendResult(withheld=delivered.withheld)
+        assert delivered == Published(withheld=delivered.withheld)
     assert outlet.hub.branches(outlet.repo) == before
 
 
@@ -297,7 +297,7 @@ async def test_a_workflow_file_may_go_without_it(outlet: Outlet) -> None:
     head = outlet.hub.branches(outlet.repo)["topic"]
     gone = a_change(a_file(WORKFLOW, None), base_sha=head)
     delivered = await outlet.send(await outlet.publication(branch="topic", change=gone))
-    assert (delivered.withheld, delivered.commit_sha) == (None, outlet.hub.branches(outlet.repo)["topic"])
+    assert (delivered.withheld, sha_of(delivered)) == (None, outlet.hub.branches(outlet.repo)["topic"])
 
 
 @pytest.mark.parametrize(("workflows", "wanted"), [(False, {"contents"}), (True, {"contents", "workflows"})])

@@ -15,6 +15,7 @@ from bot.domain.job import Thread
 from bot.github.types import ReviewDraft, ReviewNote
 from bot.publishing.checks import Check
 from bot.publishing.markdown import Allowlist, duration, is_harmless
+from bot.publishing.outcome import PendingView
 from bot.publishing.render import (
     answer_commands,
     render_check,
@@ -24,9 +25,10 @@ from bot.publishing.render import (
     sign_marker,
     signed_job,
 )
-from bot.publishing.status_view import Activity, DeniedCall, PendingView, StatusView
+from bot.publishing.status_view import Activity, DeniedCall, StatusView
 from tests.builders import a_job
 from tests.changes import a_file
+from tests.status_views import a_status_view
 
 KEY = b"a key of the bot's"
 MARKER = sign_marker("j1", 10, 7, key=KEY)
@@ -34,9 +36,8 @@ ALLOWED = Allowlist(login="mona", number=7, server="https://github.example", rep
 
 
 def a_view(**changes: object) -> StatusView:
-    values: dict[str, Any] = {"state": "working", "command": "/codepilot fix", "allowed": ALLOWED, "seconds": 34}
-    values.update({"job_id": "j1", "marker": MARKER} | changes)
-    return StatusView(**values)
+    values: dict[str, Any] = {"state": "working", "allowed": ALLOWED, "seconds": 34, "marker": MARKER}
+    return a_status_view(**{**values, **changes})
 
 
 def test_a_working_comment_lists_the_activities() -> None:
@@ -209,7 +210,7 @@ def test_important_notes_are_in_alert_boxes() -> None:
             state="stopped",
             withheld="Because.",
             dry_run_note="A commit `Fix` on the new branch `b`.",
-            kept_work="As a patch, for 30 days.",
+            patch_note="As a patch, for 30 days.",
             ci_note="Close and reopen the pull request to begin them.",
             notes=("`--budget 9` was cut to the operator's 5 dollars.", "The label `x` is void:\nthe head moved."),
             run_url="https://github.example/octo/calc/runs/5",
@@ -232,7 +233,7 @@ def test_unpublished_files_are_titled_not_published() -> None:
 
 
 def test_a_short_answer_names_its_job_and_is_harmless() -> None:
-    body = render_reply("Only for @hubot.", ALLOWED, job_id="j1", marker=MARKER, refused=True)
+    body = render_reply("🚫 Only for @hubot.", ALLOWED, job_id="j1", marker=MARKER)
     assert body == f"🚫 Only for `@hubot`.\n\n<sub>for @mona · job `j1`</sub>\n\n{MARKER}"
     assert render_reply("Yes.", ALLOWED, job_id="j1") == "Yes.\n\n<sub>for @mona · job `j1`</sub>"
 
@@ -269,20 +270,12 @@ def test_a_setting_is_called_as_the_input_is(text: str, told: str) -> None:
 
 
 MARK = "<!-- codepilot:job=j1 sig=00 -->"
-VIEW = StatusView(
-    state="working",
-    command="/codepilot fix",
-    allowed=Allowlist(login="mona", number=7, server="https://github.example", repo="octo/calc"),
-    job_id="j1",
-    marker=MARK,
-    seconds=1.0,
-)
 SHA = "a" * 40
 PENDING = PendingView(kind="permission", request_id="7f3a9b0c1d2e3f4a", trigger="/codepilot")
 
 
 def view(state: str, **changes: object) -> StatusView:
-    return replace(VIEW, state=state, **changes)  # type: ignore[arg-type] # whatever a view takes
+    return a_status_view(state, marker=MARK, seconds=1.0, **changes)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +316,7 @@ def test_a_question_has_no_button_for_yes() -> None:
 
 @pytest.mark.parametrize(("kind", "conclusion"), [("pull", "timed_out"), ("issue", "neutral")])
 def test_a_time_limit_has_its_own_word(kind: str, conclusion: str) -> None:
-    draft = render_check(view("failed"), job=a_job(kind=kind), head_sha=SHA, status=Status.TIMEOUT)
+    draft = render_check(view("failed", status=Status.TIMEOUT), job=a_job(kind=kind), head_sha=SHA)
     assert draft.conclusion == conclusion
 
 
@@ -353,27 +346,27 @@ def test_the_summary_is_the_comment_without_its_mark() -> None:
 
 def test_the_patch_is_attached() -> None:
     patch = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-```\n+~~~\n"
-    draft = render_check(view("done"), job=a_job(), head_sha=SHA, patch=patch)
+    draft = render_check(view("done", patch=patch), job=a_job(), head_sha=SHA)
     assert draft.text == f"### The patch\n\n````diff\n{patch}````"
     assert not render_check(view("done"), job=a_job(), head_sha=SHA).text
 
 
 @pytest.mark.parametrize("patch", ["+line\n" * 20_000, "+" + "`" * 200_000, "x" * 70_000, "+" + "`" * 65_400])
 def test_a_patch_that_does_not_fit_is_cut_with_a_word_about_the_whole(patch: str) -> None:
-    draft = render_check(view("done"), job=a_job(), head_sha=SHA, patch=patch)
+    draft = render_check(view("done", patch=patch), job=a_job(), head_sha=SHA)
     assert len(draft.text) <= 65_535
     assert draft.text.endswith(f"{len(patch):,} characters. The bot keeps it under job `j1`._")
 
 
 @pytest.mark.parametrize("patch", ["+\udcff\n", "+\x1b[31mred\n", "+\u202e\n"])
 def test_invisible_characters_are_removed_from_a_patch_with_a_note(patch: str) -> None:
-    draft = render_check(view("done"), job=a_job(), head_sha=SHA, patch=patch)
+    draft = render_check(view("done", patch=patch), job=a_job(), head_sha=SHA)
     assert draft.text.encode()
     assert draft.text.endswith("_Shown without invisible characters. The bot keeps the patch under job `j1`._")
 
 
 def test_the_line_ends_of_a_patch_stay() -> None:
-    assert "-a\r\n+b\r\n c" in render_check(view("done"), job=a_job(), head_sha=SHA, patch="-a\r\n+b\r\n c\n").text
+    assert "-a\r\n+b\r\n c" in render_check(view("done", patch="-a\r\n+b\r\n c\n"), job=a_job(), head_sha=SHA).text
 
 
 def test_failed_commands_and_the_notes_of_a_review_are_annotations() -> None:
@@ -390,18 +383,18 @@ def test_failed_commands_and_the_notes_of_a_review_are_annotations() -> None:
             ReviewNote(path="a.py", line=9, body="Why remove it?", side="LEFT"),
         ),
     )
-    draft = render_check(view("done", checks=checks), job=a_job(kind="pull"), head_sha=SHA, review=review)
+    draft = render_check(view("done", checks=checks, review=review), job=a_job(kind="pull"), head_sha=SHA)
     assert [(each.path, each.start_line, each.end_line, each.level, each.message) for each in draft.annotations] == [
         (".github", 1, 1, "failure", "Ended with exit code 1 after 3 s."),
         (".github", 1, 1, "failure", "Did not finish within 9 s."),
         ("a.py", 3, 5, "notice", "Off by one."),
     ]
     # GitHub only adds annotations, so they are not sent while more may come.
-    assert render_check(view("working", checks=checks), job=a_job(), head_sha=SHA, review=review).annotations == ()
+    assert render_check(view("working", checks=checks, review=review), job=a_job(), head_sha=SHA).annotations == ()
 
 
 def test_no_more_of_a_patch_is_read_than_could_be_shown() -> None:
     patch = "\u200b" * 300_000 + "\n+the end\n"
-    text = render_check(view("done"), job=a_job(), head_sha=SHA, patch="+a\n" + patch).text
+    text = render_check(view("done", patch="+a\n" + patch), job=a_job(), head_sha=SHA).text
     assert "+the end" not in text
     assert "_Shown without invisible characters. Truncated: the whole patch has 300,013 characters." in text

@@ -8,6 +8,7 @@ import pytest
 
 from bot.git.change import Change, FileChange, LargeFile
 from bot.publishing.markdown import COMMENT_LIMIT
+from bot.publishing.outcome import PendingView
 from bot.publishing.redact import Redactor
 from bot.publishing.render import answer_commands, render_part, render_preview, render_status
 from bot.publishing.screening import (
@@ -22,7 +23,6 @@ from bot.publishing.screening import (
     split_diff,
     split_sections,
 )
-from bot.publishing.status_view import PendingView
 from tests.bot.publishing.test_render import a_view
 from tests.changes import BASE, TREE, a_file
 

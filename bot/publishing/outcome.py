@@ -1,0 +1,182 @@
+"""The outcome of a job (`JobOutcome`), and its publication on GitHub (`Published`).
+
+The comment, the check run, the queue and the end of a workflow's step are made from a `JobOutcome`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from agent_runtime import Outcome
+from bot.domain.job import JobState
+from bot.git.change import FileChange
+from bot.github.types import PullLink, ReviewDraft
+from bot.publishing.checks import Verdict
+
+OmissionCause = Literal[
+    "branch-moved",
+    "default-branch",
+    "denied",
+    "large-file",
+    "left-out",
+    "needs-approval",
+    "no-pull-request",
+    "no-reversal",
+    "other-commit",
+    "published-already",
+    "read-only",
+    "refused",
+    "secret",
+    "unfinished",
+    "unproven",
+    "weak-proof",
+    "workflows",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Omission:
+    """Reason to withhold a part of a publication."""
+
+    cause: OmissionCause
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRef:
+    sha: str
+    branch: str
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """A job's publications; the job's record stores the part that is on GitHub.
+
+    Attributes:
+        onto: commit of the latest replay of the change.
+        review_requested: set before the request, whose response may be lost.
+        wip_url: comparison page of a branch without a pull request.
+        replayed: whether the change was applied to other files.
+    """
+
+    commit: CommitRef | None = None
+    pull: PullLink | None = None
+    onto: str | None = None
+    review_requested: bool = False
+    review_url: str | None = None
+    wip_url: str = ""
+    withheld: Omission | None = None
+    note: str = ""
+    replayed: bool = False
+    dry_run_note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingView:
+    """A request that waits for a user's answer.
+
+    Attributes:
+        part_urls: comments with a preview too long for the status comment.
+        like: patterns of further calls that an approval could allow.
+    """
+
+    kind: Literal["permission", "question", "publication", "plan"]
+    request_id: str
+    trigger: str
+    reason: str = ""
+    preview: str = ""
+    part_urls: tuple[str, ...] = ()
+    language: Literal["diff", "bash", ""] = ""
+    like: tuple[str, ...] = ()
+    expires: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """Facts of every outcome.
+
+    Attributes:
+        reply: a short answer in Markdown, in place of the status comment.
+        is_silent: whether nothing is reported, unless people already see the job.
+        run: the agent's outcome, if it ran.
+        completion: the agent's final text.
+        verdict: of a command that changes or tests.
+        patch: the unpublished change.
+        partial: whether the published change was not checked without the withheld files.
+    """
+
+    reason: str = ""
+    remedy: str = ""
+    notes: tuple[str, ...] = ()
+    reply: str = ""
+    is_silent: bool = False
+    run: Outcome | None = None
+    completion: str | None = None
+    verdict: Verdict | None = None
+    files: tuple[FileChange, ...] = ()
+    published: Published = field(default_factory=Published)
+    review: ReviewDraft | None = None
+    patch: str = ""
+    partial: bool = False
+    withheld_diff: str = ""
+
+    @property
+    def cause(self) -> str:
+        """The reason in the queue: of the outcome, else for the withheld publication of a job that ran no agent."""
+        withheld = self.published.withheld if self.run is None else None
+        return self.reason or (withheld.reason if withheld else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished(_Outcome):
+    state: ClassVar[JobState] = JobState.DONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting(_Outcome):
+    """The job waits without a worker.
+
+    Attributes:
+        until: the deadline or the next attempt, in seconds since the epoch.
+        pending: the request to a person; None while a service is unavailable.
+        service: that is unavailable, such as `the model service`.
+    """
+
+    state: ClassVar[JobState] = JobState.WAITING
+    until: float
+    pending: PendingView | None = None
+    service: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused(_Outcome):
+    state: ClassVar[JobState] = JobState.REFUSED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed(_Outcome):
+    """The job could not be done.
+
+    Attributes:
+        is_proven: whether the requester's access was checked; otherwise it is before the report.
+        misconfigured: whether the bot lacked a permission.
+    """
+
+    state: ClassVar[JobState] = JobState.FAILED
+    is_proven: bool = True
+    misconfigured: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped(_Outcome):
+    state: ClassVar[JobState] = JobState.STOPPED
+
+
+JobOutcome = Finished | Waiting | Refused | Failed | Stopped
+
+ENDED: Mapping[JobState, type[Finished | Refused | Failed | Stopped]] = {
+    each.state: each for each in (Finished, Refused, Failed, Stopped)
+}
