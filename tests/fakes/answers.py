@@ -109,6 +109,7 @@ Handler = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class _Route:
+    name: str
     pattern: re.Pattern[str]
     permission: str
     level: str
@@ -124,10 +125,17 @@ def route(verb: str, template: str, allow: str = "") -> Callable[[Handler], Hand
     pattern = re.escape(template).replace(r"\{\*\}", "(.*)").replace(r"\{\}", "([^/]+)")
 
     def register(handler: Handler) -> Handler:
-        _ROUTES.setdefault((verb, first), []).append(_Route(re.compile(pattern), permission, level, handler))
+        _ROUTES.setdefault((verb, first), []).append(
+            _Route(f"{verb} {template}", re.compile(pattern), permission, level, handler)
+        )
         return handler
 
     return register
+
+
+def routes() -> frozenset[str]:
+    """Return the names of all routes, as `FakeSite.requests` has them."""
+    return frozenset({"POST graphql", *(known.name for listed in _ROUTES.values() for known in listed)})
 
 
 def answer(request: Request, verb: str, path: str) -> Answer:
@@ -140,6 +148,7 @@ def answer(request: Request, verb: str, path: str) -> Answer:
     for candidate in _ROUTES.get((verb, path.split("/", maxsplit=1)[0]), ()):
         if match := candidate.pattern.fullmatch(path):
             accepted = "; ".join(f"{name}={candidate.level}" for name in candidate.permission.split("|") if name)
+            request.site.requests.append(candidate.name)
             headers = {"x-accepted-github-permissions": accepted}
             try:
                 if request.home is not None:
@@ -739,7 +748,7 @@ def combined_status(request: Request, revision: str) -> Json:
     order = [status for status in reversed(request.repo.statuses) if newest.get(status.context) is status]
 
     def show(status: Any) -> Json:  # noqa: ANN401 - a FakeStatus
-        return {name: getattr(status, name) for name in ("state", "context", "description", "target_url")}
+        return {name: getattr(status, name) for name in ("id", "state", "context", "description", "target_url")}
 
     return {"statuses": request.page(order, show)}
 
@@ -914,6 +923,7 @@ def graphql_answer(request: Request, query: str, variables: Mapping[str, Any]) -
         HubError: it is refused, with the status that the client gives the refusal.
         AssertionError: the operation is unknown.
     """
+    request.site.requests.append("POST graphql")
     if query in {graphql.COMMIT, graphql.NEW_BRANCH, graphql.NEW_BRANCH_WITH_PULL}:
         return _mutate(request, variables)
     name = f"{variables['owner']}/{variables['name']}"
@@ -923,7 +933,8 @@ def graphql_answer(request: Request, query: str, variables: Mapping[str, Any]) -
         return {"repository": _graphql_facts(request, repo) | {"ref": _target(sha)}}
     if query == graphql.THREAD:
         thread = repo.threads.get(variables["number"])
-        shown = None if thread is None else _graphql_thread(request, repo, thread)
+        hidden = not {request.app.permissions.get(name) for name in ("issues", "pull_requests")} & {"read", "write"}
+        shown = None if thread is None or (repo.installed and hidden) else _graphql_thread(request, repo, thread)
         return {"repository": _graphql_facts(request, repo) | {"issueOrPullRequest": shown}}
     blobs = {name: sha for name, sha in variables.items() if name not in {"owner", "name"}}
     if query == graphql.blobs_query(len(blobs)):
@@ -953,7 +964,6 @@ def _target(sha: str | None) -> Json | None:
 
 
 def _graphql_thread(request: Request, repo: FakeRepo, thread: FakeThread) -> Json:
-    request.demand(repo, "issues|pull_requests", "read")
     account, pull = request.site.users.get(thread.author_id), thread.pull
     shown: Json = {
         "__typename": "PullRequest" if pull else "Issue",
@@ -1035,6 +1045,9 @@ def _graphql_ref(request: Request, fields: Mapping[str, Any]) -> Json:
 
 def _graphql_pull(request: Request, fields: Mapping[str, Any]) -> Json:
     repo = _by_node(request, fields["repositoryId"], "pull_requests")
+    if not fields["title"].strip():
+        raise HubError(422, "Title can't be blank")
+    check_length(fields["title"], "PullRequest", "title")
     names = {"head": fields["headRefName"], "base": fields["baseRefName"]}
     return {"pullRequest": _open_pull(request, repo, {**fields, **names})}
 

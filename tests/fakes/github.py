@@ -278,7 +278,7 @@ def not_found(message: str = "Not Found") -> GitHubError:
 
 
 def rate_limited(seconds: int) -> GitHubError:
-    message = "You have exceeded a secondary rate limit."
+    message = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
     return _refusal(HTTPStatus.FORBIDDEN, message, {"retry-after": str(seconds)})
 
 

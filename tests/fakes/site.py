@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import io
 import itertools
+import zipfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,21 +20,10 @@ from typing import Any, Literal
 from bot.domain.access import Role
 from bot.github.connection import AppSession
 from bot.github.types import GitHubError, Side
-from localhub import EndedJob
+from localhub import APP_PERMISSIONS, EndedJob, NewComment, UnplacedError
 from localhub.api.auth import HubError, invalid
 from localhub.git import diff as git_diff
-from localhub.operations.pulls import NewComment, UnplacedError
 
-APP_PERMISSIONS: Mapping[str, str] = {
-    "actions": "read",
-    "checks": "write",
-    "contents": "write",
-    "issues": "write",
-    "metadata": "read",
-    "pull_requests": "write",
-    "statuses": "write",
-    "workflows": "write",
-}
 FIRST_COMMIT_TIME = 1_790_000_000
 _FUNCTION_CHARS = 80
 
@@ -188,9 +179,10 @@ class FakeCheck:
 
 @dataclass(slots=True)
 class FakeStatus:
+    id: int
     sha: str
     state: str
-    context: str = "default"
+    context: str
     description: str | None = None
     target_url: str | None = None
 
@@ -308,6 +300,7 @@ class FakeSite:
         app: the bot's App; its permissions are those of the installation.
         workflow_app: GitHub Actions, which has the token of a workflow.
         calls: the calls of all clients in order, e.g. `comments.create`; with those that a call makes itself.
+        requests: the requests of all clients in order, by their routes, e.g. `POST issues/{}/comments`.
         on_call: called with each of them before it begins; may edit the site.
         session: tokens, limits and the pace of writes, shared by all clients.
     """
@@ -320,6 +313,7 @@ class FakeSite:
     repos: dict[int, FakeRepo] = field(default_factory=dict)
     former_names: dict[str, int] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     on_call: Callable[[str], None] | None = None
     session: AppSession = field(default_factory=lambda: AppSession(0.0))
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -426,7 +420,11 @@ class FakeSite:
         return self.repos.get(self.former_names.get(wanted, 0))
 
     def add_collaborator(self, repo: FakeRepo, login: str, role: Role) -> None:
-        repo.roles[self.add_user(login).id] = role
+        """Give an account a role; `none` takes it away."""
+        user = self.add_user(login)
+        repo.roles.pop(user.id, None)
+        if role != "none":
+            repo.roles[user.id] = role
 
     def role_of(self, repo: FakeRepo, user: FakeUser) -> Role:
         if user.login.lower() == repo.owner.lower():
@@ -526,6 +524,9 @@ class FakeSite:
 
     # Threads
 
+    def issues(self, repo: FakeRepo) -> list[FakeThread]:
+        return list(repo.threads.values())
+
     def issue(self, repo: FakeRepo, number: int) -> FakeThread:
         return repo.threads[number]
 
@@ -596,6 +597,7 @@ class FakeSite:
         commit = self.write_commit(repo, base, tree, message=f"Merge #{number}", author=self.user(by))
         merged = replace(commit, parents=(base.sha, pull.head_sha))
         repo.commits[merged.sha] = merged
+        pull.merged, thread.state = True, "closed"
         self.move_branch(repo, pull.base_ref, merged.sha)
         return merged.sha
 
@@ -618,6 +620,15 @@ class FakeSite:
 
     def comments(self, repo: FakeRepo, number: int) -> list[FakeComment]:
         return repo.threads[number].comments
+
+    def reviews(self, repo: FakeRepo, number: int) -> list[FakeReview]:
+        return _pull_of(repo, number).reviews
+
+    def review_comments(self, repo: FakeRepo, number: int) -> list[FakeLineComment]:
+        return _pull_of(repo, number).line_comments
+
+    def check_runs(self, repo: FakeRepo) -> list[FakeCheck]:
+        return repo.checks
 
     def label(self, repo: FakeRepo, number: int, *labels: str, by: str) -> None:
         repo.threads[number].labels = list(labels)
@@ -738,6 +749,13 @@ class FakeSite:
         repo.checks.append(check)
         return check
 
+    def add_status(
+        self, repo: FakeRepo, sha: str, state: str, context: str = "default", description: str | None = None
+    ) -> FakeStatus:
+        status = FakeStatus(self.new_id(), sha, state, context, description)
+        repo.statuses.append(status)
+        return status
+
     def workflow_run(
         self,
         repo: FakeRepo,
@@ -777,6 +795,8 @@ class FakeSite:
         return run
 
     def end_attempt(self, run: FakeRun, *, conclusion: str, jobs: Sequence[EndedJob] = ()) -> FakeRun:
+        if not run.is_queued:
+            raise ValueError(f"no further attempt of run {run.id} was asked for; call run_again first")
         run.conclusion, run.is_queued = conclusion, False
         self._add_jobs(run, jobs)
         return run
@@ -788,9 +808,20 @@ class FakeSite:
         ]
 
     def keep_artifact(
-        self, repo: FakeRepo, name: str, content: bytes, *, run_id: int, fork: FakeRepo | None = None
+        self,
+        repo: FakeRepo,
+        name: str,
+        files: Mapping[str, bytes],
+        *,
+        run_id: int,
+        days: int = 90,
+        fork: FakeRepo | None = None,
     ) -> FakeArtifact:
-        artifact = FakeArtifact(self.new_id(), name, content, run_id, (fork or repo).id)
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path, content in files.items():
+                archive.writestr(path, content)
+        artifact = FakeArtifact(self.new_id(), name, packed.getvalue(), run_id, (fork or repo).id, expired=days <= 0)
         repo.artifacts.append(artifact)
         return artifact
 
