@@ -40,6 +40,7 @@ from .core.events import ChildWatched as ChildWatched
 from .core.events import CompletionWithdrawn as CompletionWithdrawn
 from .core.events import Ended as Ended
 from .core.events import Event as Event
+from .core.events import EventType as EventType
 from .core.events import Faulted as Faulted
 from .core.events import Imported as Imported
 from .core.events import MessageInjected as MessageInjected
@@ -119,7 +120,6 @@ from .recordings import Recorder as Recorder
 from .recordings import Replayed as Replayed
 from .recordings import compare_recording as compare_recording
 from .recordings import replay_recording as replay_recording
-from .run.hooks import EventType as EventType
 from .run.hooks import HookSystem as HookSystem
 from .run.hooks import NoAnswer as NoAnswer
 from .run.hooks import on_ask_user as on_ask_user

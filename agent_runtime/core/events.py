@@ -6,10 +6,25 @@ a recorded event needs a default.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from enum import StrEnum
+from operator import attrgetter
+from typing import ClassVar, Literal
 
-from agent_runtime.core.values import Connection, Outcome, PendingCall, Plain, Task, ToolAnswer, ToolRequest, Usage
+from typing_extensions import override
+
+from agent_runtime.core.values import (
+    Connection,
+    Outcome,
+    PendingCall,
+    Plain,
+    Status,
+    Task,
+    ToolAnswer,
+    ToolRequest,
+    Usage,
+)
 
 Role = Literal["user", "assistant"]
 
@@ -22,14 +37,77 @@ SERVER_DOWN = "server_down"
 """Key in a failed call's value: the name of the unreachable MCP server."""
 
 
+class EventType(StrEnum):
+    """Event types, with the keyword arguments of their handlers. Accept `**_`: later versions may add arguments."""
+
+    START = "start"
+    """task: the run starts."""
+    STEP = "step"
+    """step, max_steps: before a model request is sent."""
+    STREAM = "stream"
+    """text: a part of the model's text for people, without control blocks and file contents."""
+    STREAM_RESET = "stream_reset"
+    """attempt: discard the text streamed in this step; the request is sent again."""
+    MODEL_AWAITED = "model_awaited"
+    """reason, seconds: the model service does not answer; the next attempt is in this many seconds."""
+    TOOL_CALL = "tool_call"
+    """tool, args, label, number: before a tool runs."""
+    TOOL_PROGRESS = "tool_progress"
+    """tool, text, number: a running tool reports progress."""
+    TOOL_RESULT = "tool_result"
+    """tool, result, args, ok, value, seconds, number: after a tool has run or failed."""
+    ASK_USER = "ask_user"
+    """question, pending: the agent asks; a handler returns the answer, or `NoAnswer` if there will be none."""
+    PERMISSION_REQUEST = "permission_request"
+    """tool, description, preview, pending: a call needs approval; a handler returns True, False, a reason, or None."""
+    SECURITY_ERROR = "security_error"
+    """error: the model tried something that is not allowed, and it was prevented."""
+    RUNTIME_ERROR = "runtime_error"
+    """error: the model service, the sandbox, its network, a reply or a control block failed."""
+    COMPLETION_WITHDRAWN = "completion_withdrawn"
+    """step: a completion, which was not streamed, does not count: its step failed, or it does not fit the schema."""
+    FINISH = "finish"
+    """summary: the task is done; the text of the completion."""
+    MAX_STEPS = "max_steps"
+    """No arguments: the run ended at its step limit."""
+    PAUSED = "paused"
+    """pending: the run waits for a person."""
+    END = "end"
+    """outcome: the run has ended for any reason; not sent for a pause."""
+    USER_MESSAGE_QUEUED = "user_message_queued"
+    """message: `send_message` was called."""
+    USER_MESSAGE_INJECTED = "user_message_injected"
+    """message: a sent message was added to the conversation."""
+    SESSION_RESET = "session_reset"
+    """No arguments: the session was deleted."""
+
+
+HookCall = tuple[EventType, dict[str, object]]
+
+
+class Announced:
+    """An event with handlers; `argument=attribute` renames."""
+
+    __slots__ = ()
+    HOOK: ClassVar[EventType]
+    ARGUMENTS: ClassVar[str] = ""
+
+    def hook_calls(self) -> Iterable[HookCall]:
+        names = [argument.partition("=") for argument in self.ARGUMENTS.split()]
+        return [(self.HOOK, {name: attrgetter(path or name)(self) for name, _, path in names})]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class Started(Announced):
     """A run began with the model's first message.
 
     Attributes:
         run_id: kept across pauses.
         python_path: import root of the project, relative to the commands' directory.
     """
+
+    HOOK = EventType.START
+    ARGUMENTS = "task=task.goal"
 
     task: Task
     opening: str
@@ -58,24 +136,33 @@ class ToolsListed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepStarted:
+class StepStarted(Announced):
     """A model request is about to be sent."""
+
+    HOOK = EventType.STEP
+    ARGUMENTS = "step max_steps"
 
     step: int
     max_steps: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Streamed:
+class Streamed(Announced):
     """Text for people, a completion only if it counts."""
+
+    HOOK = EventType.STREAM
+    ARGUMENTS = "text"
 
     text: str
     completion: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamReset:
+class StreamReset(Announced):
     """The reply broke off and is requested again; discard the step's streamed text."""
+
+    HOOK = EventType.STREAM_RESET
+    ARGUMENTS = "attempt"
 
     attempt: int
 
@@ -92,8 +179,11 @@ class Replied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelAwaited:
+class ModelAwaited(Announced):
     """The model service does not answer; the next attempt follows after a pause."""
+
+    HOOK = EventType.MODEL_AWAITED
+    ARGUMENTS = "reason seconds"
 
     reason: str
     seconds: float
@@ -108,8 +198,11 @@ class ReplyBroken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCalled:
+class ToolCalled(Announced):
     """A tool is about to run."""
+
+    HOOK = EventType.TOOL_CALL
+    ARGUMENTS = "tool args label number"
 
     number: int
     tool: str
@@ -118,8 +211,11 @@ class ToolCalled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolProgressed:
+class ToolProgressed(Announced):
     """Progress of a running tool."""
+
+    HOOK = EventType.TOOL_PROGRESS
+    ARGUMENTS = "tool text number"
 
     number: int
     tool: str
@@ -127,13 +223,16 @@ class ToolProgressed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolReturned:
+class ToolReturned(Announced):
     """The host's record of a tool call, with long texts cut.
 
     Attributes:
         value: result in the control block, or details of a failure.
         text: result for the model.
     """
+
+    HOOK = EventType.TOOL_RESULT
+    ARGUMENTS = "tool result=text args ok value seconds number"
 
     number: int
     tool: str
@@ -170,15 +269,21 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageQueued:
+class MessageQueued(Announced):
     """A message for the agent that is not yet in the conversation."""
+
+    HOOK = EventType.USER_MESSAGE_QUEUED
+    ARGUMENTS = "message=text"
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageInjected:
+class MessageInjected(Announced):
     """A queued message entered the conversation."""
+
+    HOOK = EventType.USER_MESSAGE_INJECTED
+    ARGUMENTS = "message=text"
 
     step: int
     text: str
@@ -194,8 +299,11 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paused:
+class Paused(Announced):
     """The run waits for a person; `signature` is an HMAC over the opaque `state`."""
+
+    HOOK = EventType.PAUSED
+    ARGUMENTS = "pending"
 
     pending: PendingCall
     state: str
@@ -212,8 +320,11 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parked:
+class Parked(Announced):
     """The run waits between steps for an unavailable model service."""
+
+    HOOK = EventType.RUNTIME_ERROR
+    ARGUMENTS = "error=reason"
 
     reason: str
     retry_after: float | None = None
@@ -303,50 +414,83 @@ class QuestionAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class Refused(Announced):
     """A call denied by the policy, or a rejected block."""
 
+    HOOK = EventType.SECURITY_ERROR
+    ARGUMENTS = "error"
+
     error: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Faulted:
+class Faulted(Announced):
     """A failure that does not end the run, e.g. of a control block."""
 
+    HOOK = EventType.RUNTIME_ERROR
+    ARGUMENTS = "error"
+
     error: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkUsed:
+class NetworkUsed(Announced):
     """A connection of a sandboxed program ended or was refused."""
 
     connection: Connection
 
+    @override
+    def hook_calls(self) -> Iterable[HookCall]:
+        error = f"network: {self.connection}"
+        return [] if self.connection.allowed else [(EventType.SECURITY_ERROR, {"error": error})]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkLost:
+class NetworkLost(Announced):
     """The sandbox's network is gone; the run ends after its step."""
 
     reason: str
 
+    @override
+    def hook_calls(self) -> Iterable[HookCall]:
+        return [(EventType.RUNTIME_ERROR, {"error": f"The sandbox has lost its network: {self.reason}."})]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionReset:
+class SessionReset(Announced):
     """The session was emptied."""
 
+    HOOK = EventType.SESSION_RESET
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompletionWithdrawn:
+class CompletionWithdrawn(Announced):
     """A completion was rejected: its step failed, or its output is invalid."""
+
+    HOOK = EventType.COMPLETION_WITHDRAWN
+    ARGUMENTS = "step"
 
     step: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class Ended(Announced):
     """The run is over."""
 
     outcome: Outcome
+
+    @override
+    def hook_calls(self) -> Iterable[HookCall]:
+        match self.outcome.status:
+            case Status.FINISHED:
+                yield EventType.FINISH, {"summary": self.outcome.summary}
+            case Status.MAX_STEPS:
+                yield EventType.MAX_STEPS, {}
+            case Status.FAILED | Status.SANDBOX_FAILED:
+                yield EventType.RUNTIME_ERROR, {"error": self.outcome.reason}
+            case _:
+                pass
+        yield EventType.END, {"outcome": self.outcome}
 
 
 Recorded = (

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Never
 
 from agent_runtime.core.errors import ResumeCode, ResumeError, Suspend, ToolError
-from agent_runtime.core.events import PermissionAsked, QuestionAsked
+from agent_runtime.core.events import EventType, PermissionAsked, QuestionAsked
 from agent_runtime.core.values import PendingCall, PendingKind, Plain
 from agent_runtime.processes.spawn import run_in_daemon_thread
-from agent_runtime.run.hooks import EventType, Handler, NoAnswer
+from agent_runtime.run.hooks import Handler, NoAnswer
 from agent_runtime.run.state import RunState
 from agent_runtime.tools.tool import is_cancelled
 

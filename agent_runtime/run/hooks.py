@@ -7,86 +7,18 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol, TypeVar
 
-from agent_runtime.core.events import (
-    CompletionWithdrawn,
-    Ended,
-    Event,
-    Faulted,
-    MessageInjected,
-    MessageQueued,
-    ModelAwaited,
-    NetworkLost,
-    NetworkUsed,
-    Parked,
-    Paused,
-    Refused,
-    Replied,
-    SessionReset,
-    Started,
-    StepStarted,
-    Streamed,
-    StreamReset,
-    ToolCalled,
-    ToolProgressed,
-    ToolReturned,
-)
-from agent_runtime.core.values import Outcome, PendingCall, Status
+from agent_runtime.core.events import Announced, Event, EventType, Replied, StepStarted, Streamed, StreamReset
+from agent_runtime.core.values import PendingCall
 
 Listener = Callable[[Event], None]
 Handler = Callable[..., object]
 H = TypeVar("H", bound=Handler)
 
 log = logging.getLogger(__name__)
-
-
-class EventType(StrEnum):
-    """Event types, with the keyword arguments of their handlers. Accept `**_`: later versions may add arguments."""
-
-    START = "start"
-    """task: the run starts."""
-    STEP = "step"
-    """step, max_steps: before a model request is sent."""
-    STREAM = "stream"
-    """text: a part of the model's text for people, without control blocks and file contents."""
-    STREAM_RESET = "stream_reset"
-    """attempt: discard the text streamed in this step; the request is sent again."""
-    MODEL_AWAITED = "model_awaited"
-    """reason, seconds: the model service does not answer; the next attempt is in this many seconds."""
-    TOOL_CALL = "tool_call"
-    """tool, args, label, number: before a tool runs."""
-    TOOL_PROGRESS = "tool_progress"
-    """tool, text, number: a running tool reports progress."""
-    TOOL_RESULT = "tool_result"
-    """tool, result, args, ok, value, seconds, number: after a tool has run or failed."""
-    ASK_USER = "ask_user"
-    """question, pending: the agent asks; a handler returns the answer, or `NoAnswer` if there will be none."""
-    PERMISSION_REQUEST = "permission_request"
-    """tool, description, preview, pending: a call needs approval; a handler returns True, False, a reason, or None."""
-    SECURITY_ERROR = "security_error"
-    """error: the model tried something that is not allowed, and it was prevented."""
-    RUNTIME_ERROR = "runtime_error"
-    """error: the model service, the sandbox, its network, a reply or a control block failed."""
-    COMPLETION_WITHDRAWN = "completion_withdrawn"
-    """step: a completion, which was not streamed, does not count: its step failed, or it does not fit the schema."""
-    FINISH = "finish"
-    """summary: the task is done; the text of the completion."""
-    MAX_STEPS = "max_steps"
-    """No arguments: the run ended at its step limit."""
-    PAUSED = "paused"
-    """pending: the run waits for a person."""
-    END = "end"
-    """outcome: the run has ended for any reason; not sent for a pause."""
-    USER_MESSAGE_QUEUED = "user_message_queued"
-    """message: `send_message` was called."""
-    USER_MESSAGE_INJECTED = "user_message_injected"
-    """message: a sent message was added to the conversation."""
-    SESSION_RESET = "session_reset"
-    """No arguments: the session was deleted."""
 
 
 _ANSWERED_TYPES = frozenset({EventType.ASK_USER, EventType.PERMISSION_REQUEST})
@@ -233,25 +165,6 @@ on_user_message_injected = _decorator(EventType.USER_MESSAGE_INJECTED)
 on_session_reset = _decorator(EventType.SESSION_RESET)
 
 
-_HANDLER_ARGUMENTS: Mapping[type, tuple[EventType, str]] = {
-    StepStarted: (EventType.STEP, "step max_steps"),
-    StreamReset: (EventType.STREAM_RESET, "attempt"),
-    ModelAwaited: (EventType.MODEL_AWAITED, "reason seconds"),
-    ToolCalled: (EventType.TOOL_CALL, "tool args label number"),
-    ToolProgressed: (EventType.TOOL_PROGRESS, "tool text number"),
-    ToolReturned: (EventType.TOOL_RESULT, "tool result=text args ok value seconds number"),
-    Refused: (EventType.SECURITY_ERROR, "error"),
-    Faulted: (EventType.RUNTIME_ERROR, "error"),
-    Parked: (EventType.RUNTIME_ERROR, "error=reason"),
-    CompletionWithdrawn: (EventType.COMPLETION_WITHDRAWN, "step"),
-    MessageQueued: (EventType.USER_MESSAGE_QUEUED, "message=text"),
-    MessageInjected: (EventType.USER_MESSAGE_INJECTED, "message=text"),
-    Paused: (EventType.PAUSED, "pending"),
-    SessionReset: (EventType.SESSION_RESET, ""),
-}
-"""Event type and handler arguments of each event; `argument=attribute` renames."""
-
-
 class Announcer:
     """Listener that calls the handlers of events."""
 
@@ -268,42 +181,23 @@ class Announcer:
             case StepStarted() | StreamReset():
                 self._text.clear()
                 self._is_complete = False
-            case Streamed(text=text) if self._stream or self._is_complete:
-                self._emit(EventType.STREAM, text=text)
-            case Streamed(text=text):
+            case Streamed(text=text) if not (self._stream or self._is_complete):
                 self._text.append(text)
+                return
             case Replied():
                 self._is_complete = True
                 self._flush_text()
-            case Started(task=task):
-                self._emit(EventType.START, task=task.goal)
-            case NetworkUsed(connection=connection) if not connection.allowed:
-                self._emit(EventType.SECURITY_ERROR, error=f"network: {connection}")
-            case NetworkLost(reason=reason):
-                self._emit(EventType.RUNTIME_ERROR, error=f"The sandbox has lost its network: {reason}.")
-            case Ended(outcome=outcome):
-                self._announce_end(outcome)
             case _:
                 pass
-        if type(event) in _HANDLER_ARGUMENTS:
-            kind, arguments = _HANDLER_ARGUMENTS[type(event)]
-            names = [argument.partition("=") for argument in arguments.split()]
-            self._emit(kind, **{name: getattr(event, attribute or name) for name, _, attribute in names})
+        if isinstance(event, Announced):
+            for kind, arguments in event.hook_calls():
+                self._emit(kind, **arguments)
 
     def _flush_text(self) -> None:
         text = "".join(self._text)
         self._text.clear()
         if text.strip():
             self._emit(EventType.STREAM, text=text)
-
-    def _announce_end(self, outcome: Outcome) -> None:
-        if outcome.status is Status.FINISHED:
-            self._emit(EventType.FINISH, summary=outcome.summary)
-        elif outcome.status is Status.MAX_STEPS:
-            self._emit(EventType.MAX_STEPS)
-        elif outcome.status in {Status.FAILED, Status.SANDBOX_FAILED}:
-            self._emit(EventType.RUNTIME_ERROR, error=outcome.reason)
-        self._emit(EventType.END, outcome=outcome)
 
 
 _RESULT_CHARS = 200

@@ -30,12 +30,11 @@ from agent_runtime.compat.coding.provider import ConversationProvider, Turn
 from agent_runtime.compat.coding.tools import MUTATING, NAMES, PREFIX, CodingTools
 from agent_runtime.compat.commands import lease_of
 from agent_runtime.core.errors import ModelError, SandboxError, SettingsError
-from agent_runtime.core.events import Event, Replied, Streamed
+from agent_runtime.core.events import Event, EventType, Replied, Streamed
 from agent_runtime.core.values import Outcome, PendingCall, Status, Usage
 from agent_runtime.policy.policy import Policy, Rule, RunLimits, alike_patterns, exact_patterns, is_covered
 from agent_runtime.policy.shell import CommandPattern
 from agent_runtime.processes.spawn import LoopThread
-from agent_runtime.run.hooks import EventType
 from agent_runtime.run.runtime import AsyncRuntime
 from agent_runtime.sandbox.select import SandboxName
 
