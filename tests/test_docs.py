@@ -137,7 +137,7 @@ def _help() -> str:
 
 def _events() -> str:
     """Every kind of event, from the words below each in the code: `argument, argument: when`."""
-    tree = ast.parse((ROOT / "agent_runtime" / "run" / "hooks.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "agent_runtime" / "core" / "events.py").read_text(encoding="utf-8"))
     [kinds] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "EventType"]
     rows = ["| event | decorator | keyword arguments | meaning |", "|---|---|---|---|"]
     for member, words in pairwise(kinds.body):
