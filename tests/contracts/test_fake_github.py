@@ -29,7 +29,6 @@ from bot.github.types import (
 from localhub import EndedJob, LocalHub
 from tests.changes import a_change, a_file
 from tests.contracts.fake_worlds import FILES, FakeWorld, HubWorld, World, on_thread
-from tests.fakes.answers import routes
 from tests.fakes.github import (
     FakeFile,
     FakeGitHub,
@@ -37,6 +36,7 @@ from tests.fakes.github import (
     outage,
     tree_id,
 )
+from tests.fakes.routing import routes
 from tests.github_world import SECRET
 
 _MISSING = 999
@@ -460,6 +460,9 @@ async def a_merged_pull_request(w: World) -> None:
     await w.ask(w.github.pulls.list_open_from(w.name, "topic"))
     await w.ask(w.github.repos.read_file(w.name, "long.txt"))
     merged = await w.must(w.github.repos.branch_head(w.name, "main"))
+    by_hand = w.pull(repo, branch="by-hand", line="twentieth line\n")
+    w.set_branch(repo, "main", w_head(w, repo, "by-hand"))
+    await w.ask(w.github.pulls.get(w.name, by_hand.number))
     w.note((await w.github.repos.commit(w.name, merged)).parents)
 
 

@@ -33,7 +33,9 @@ from bot.github.issues import Comments, Pulls, Reviews, Threads
 from bot.github.repos import Accounts, Commits, Repos
 from bot.github.types import Answer, GitHubError, remedy_for
 from localhub.api.auth import HubError
-from tests.fakes.answers import Request, answer, graphql_answer
+from tests.fakes import answers, check_answers
+from tests.fakes.graphql_answers import graphql_answer
+from tests.fakes.routing import Request, answer
 from tests.fakes.site import FakeFile, FakeRepo, FakeSite, FakeThread, tree_id
 
 __all__ = [
@@ -50,6 +52,8 @@ __all__ = [
     "tree_id",
 ]
 
+ROUTED = (answers, check_answers)
+"""The modules that register routes."""
 _Part = TypeVar("_Part", bound=type)
 _CALL: ContextVar[str] = ContextVar("call", default="")
 _INSTALLATION = 1

@@ -1,0 +1,188 @@
+"""The answers to the client's GraphQL operations."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bot.github import graphql
+from localhub.api.auth import HubError
+from localhub.api.routing import check_length
+from tests.fakes.answers import create_branch, demand_workflow_access, open_pull, repo_json
+from tests.fakes.routing import Json, Request, demand_writable
+from tests.fakes.site import (
+    FakeFile,
+    FakeRepo,
+    FakeThread,
+)
+
+
+def graphql_answer(request: Request, query: str, variables: Mapping[str, Any]) -> Json:
+    """Perform one of the client's GraphQL operations.
+
+    Raises:
+        HubError: it is refused, with the status that the client gives the refusal.
+        AssertionError: the operation is unknown.
+    """
+    request.site.requests.append("POST graphql")
+    if query in {graphql.COMMIT, graphql.NEW_BRANCH, graphql.NEW_BRANCH_WITH_PULL}:
+        return _mutate(request, variables)
+    name = f"{variables['owner']}/{variables['name']}"
+    repo = _graphql_repo(request, request.site.find_repo(name), name, ("metadata", "read"))
+    if query == graphql.BRANCH:
+        sha = repo.branches.get(variables["ref"].removeprefix("refs/heads/"))
+        return {"repository": _graphql_facts(request, repo) | {"ref": _target(sha)}}
+    if query == graphql.THREAD:
+        thread = repo.threads.get(variables["number"])
+        hidden = not {request.app.permissions.get(name) for name in ("issues", "pull_requests")} & {"read", "write"}
+        shown = None if thread is None or (repo.installed and hidden) else _graphql_thread(request, repo, thread)
+        return {"repository": _graphql_facts(request, repo) | {"issueOrPullRequest": shown}}
+    blobs = {name: sha for name, sha in variables.items() if name not in {"owner", "name"}}
+    if query == graphql.blobs_query(len(blobs)):
+        files = {file.sha: file for commit in repo.commits.values() for file in commit.tree.values()}
+        return {"repository": {name: _blob(files.get(sha)) for name, sha in blobs.items()}}
+    raise AssertionError(f"FakeGitHub does not know the operation {query}")
+
+
+def _graphql_repo(
+    request: Request, repo: FakeRepo | None, name: str, access: tuple[str, str] = ("contents", "write")
+) -> FakeRepo:
+    if repo is None:
+        raise HubError(404, f"Could not resolve to a Repository with the name '{name}'.")
+    request.demand(repo, *access)
+    demand_writable(repo, is_write=access[1] == "write")
+    return repo
+
+
+def _graphql_facts(request: Request, repo: FakeRepo) -> Json:
+    facts = {
+        name: value for name, value in repo_json(request, repo).items() if name not in {"clone_url", "default_branch"}
+    }
+    head = _target(repo.branches.get(repo.default_branch))
+    return facts | {"defaultBranchRef": None if head is None else {"name": repo.default_branch, **head}}
+
+
+def _target(sha: str | None) -> Json | None:
+    return None if sha is None else {"target": {"oid": sha}}
+
+
+def _graphql_thread(request: Request, repo: FakeRepo, thread: FakeThread) -> Json:
+    account, pull = request.site.users.get(thread.author_id), thread.pull
+    shown: Json = {
+        "__typename": "PullRequest" if pull else "Issue",
+        "number": thread.number,
+        "title": thread.title,
+        "body": thread.body or "",
+        "html_url": f"{request.site.url}/{repo.full_name}/{'pull' if pull else 'issues'}/{thread.number}",
+        "locked": thread.locked,
+        # As an actor a bot goes without the suffix of its login.
+        "user": None if account is None else {"id": account.id, "login": account.login.removesuffix("[bot]")},
+        "labels": {"nodes": [{"name": name} for name in thread.labels]},
+    }
+    if pull is None:
+        return shown | {"issueState": thread.state.upper()}
+    home = pull.head_repo
+    base_head = repo.branches.get(pull.base_ref)
+    return shown | {
+        "pullState": "MERGED" if pull.merged else thread.state.upper(),
+        "merged": pull.merged,
+        "draft": pull.draft,
+        "from_fork": home is not repo,
+        "head_ref": pull.head_ref,
+        "head_sha": pull.head_sha,
+        "base_ref": pull.base_ref,
+        "base_sha": base_head or pull.base_sha,
+        "head": None if home is None else {"repo_id": home.id, "repo_name": home.full_name},
+        "baseRef": _target(base_head),
+    }
+
+
+def _blob(file: FakeFile | None) -> Json | None:
+    if file is None:
+        return None
+    try:
+        text = None if b"\0" in file.content else file.content.decode()
+    except UnicodeDecodeError:
+        text = file.content.decode("latin-1")
+    return {"oid": file.sha, "byteSize": len(file.content), "isTruncated": False, "text": text}
+
+
+def _mutate(request: Request, variables: Mapping[str, Any]) -> Json:
+    """Perform the parts of a mutation one after the other; a refused part does not stop the next one."""
+    parts: tuple[tuple[str, str, Callable[[Request, Mapping[str, Any]], Json]], ...] = (
+        ("ref", "createRef", _graphql_ref),
+        ("commit", "createCommitOnBranch", _graphql_commit),
+        ("pull", "createPullRequest", _graphql_pull),
+    )
+    data: Json = {}
+    refusals: list[HubError] = []
+    for name, part, perform in parts:
+        try:
+            data[part] = perform(request, variables[name]) if name in variables else None
+        except HubError as error:
+            data[part] = None
+            refusals.append(error)
+    if data["createCommitOnBranch"] is None:
+        statuses = {error.status for error in refusals}
+        status = 403 if 403 in statuses else 404 if statuses == {404} else 400
+        raise HubError(status, "; ".join(_message(error) for error in refusals))
+    return data
+
+
+def _message(error: HubError) -> str:
+    texts = (each if isinstance(each, str) else each.get("message", "") for each in error.errors)
+    return "; ".join(filter(None, texts)) or error.message
+
+
+def _by_node(request: Request, node_id: str, permission: str) -> FakeRepo:
+    repo = request.site.repos.get(int(node_id.removeprefix("R_"))) if node_id[2:].isdecimal() else None
+    if repo is None:
+        raise HubError(404, f"Could not resolve to a node with the global id of '{node_id}'.")
+    return _graphql_repo(request, repo, repo.full_name, (permission, "write"))
+
+
+def _graphql_ref(request: Request, fields: Mapping[str, Any]) -> Json:
+    create_branch(request, _by_node(request, fields["repositoryId"], "contents"), fields["name"], fields["oid"])
+    return {}
+
+
+def _graphql_pull(request: Request, fields: Mapping[str, Any]) -> Json:
+    repo = _by_node(request, fields["repositoryId"], "pull_requests")
+    if not fields["title"].strip():
+        raise HubError(422, "Title can't be blank")
+    check_length(fields["title"], "PullRequest", "title")
+    names = {"head": fields["headRefName"], "base": fields["baseRefName"]}
+    return {"pullRequest": open_pull(request, repo, {**fields, **names})}
+
+
+def _graphql_commit(request: Request, fields: Mapping[str, Any]) -> Json:
+    name, branch = fields["branch"]["repositoryNameWithOwner"], fields["branch"]["branchName"]
+    repo = _graphql_repo(request, request.site.find_repo(name), name)
+    head, expected = repo.head(branch), fields["expectedHeadOid"]
+    if head is None:
+        raise HubError(404, f"No ref found for branch '{branch}'.")
+    if head.sha != expected:
+        raise HubError(422, f'Expected branch to point to "{expected}" but it did not. Pull and try again.')
+    files: dict[str, bytes | None] = {}
+    for deletion in fields["fileChanges"]["deletions"]:
+        if deletion["path"] not in head.tree:
+            raise HubError(422, f"A path was requested for deletion which does not exist: {deletion['path']}")
+        files[deletion["path"]] = None
+    for addition in fields["fileChanges"]["additions"]:
+        if any(part.lower() in {"", ".", "..", ".git"} for part in addition["path"].split("/")):
+            raise HubError(422, f"A path is malformed: {addition['path']}")
+        files[addition["path"]] = base64.b64decode(addition["contents"])
+    message = "\n\n".join(filter(None, (fields["message"]["headline"], fields["message"]["body"])))
+    commit = request.site.write_commit(repo, head, files, message=message, author=request.app.bot)
+    demand_workflow_access(request, repo, commit)
+    request.site.move_branch(repo, branch, commit.sha)
+    return {
+        "commit": {
+            "oid": commit.sha,
+            "html_url": f"{request.site.url}/{repo.full_name}/commit/{commit.sha}",
+            "message": message,
+            "tree": {"oid": commit.tree_sha},
+            "parents": {"nodes": [{"oid": head.sha}]},
+        }
+    }
