@@ -30,12 +30,12 @@ from bot.github.client import GitHub
 from bot.jobs import waiting
 from bot.jobs.acknowledger import Acknowledger
 from bot.jobs.context import JobContextFactory, JobServices
+from bot.jobs.faults import Patience
 from bot.jobs.pipeline import Worker
 from bot.jobs.record import JobRecord, StoredRecord
 from bot.jobs.repo_events import EventFilter
 from bot.jobs.setup import Setup
 from bot.jobs.storage import RunResults
-from bot.jobs.waiting import Patience
 from bot.publishing.markdown import redact_inertly
 from bot.publishing.redact import Redactor
 from bot.queue.memory import InMemoryEngine, InMemoryLedger

@@ -38,11 +38,11 @@ from bot.events.triggers import job_from
 from bot.github.client import GitHub
 from bot.jobs.access import check_access
 from bot.jobs.context import JobContextFactory, JobServices, Listener, WorkflowResume
+from bot.jobs.faults import Patience
 from bot.jobs.handover import save
 from bot.jobs.pipeline import Worker
 from bot.jobs.posts import reply_target
 from bot.jobs.record import StoredRecord
-from bot.jobs.waiting import Patience
 from bot.publishing.markdown import Allowlist, fence
 from bot.publishing.redact import Redactor
 from bot.publishing.render import render_reply, settings_to_inputs

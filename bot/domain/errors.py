@@ -6,6 +6,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Literal
+
+Certainty = Literal["passing", "doubtful", "definite"]
+"""Whether a later attempt may succeed. Doubtful answers are refusals that GitHub also sends spuriously, for minutes."""
+_PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+_DOUBTFUL = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
+NO_PERMISSION = "resource not accessible"
+_PERMANENT = (
+    NO_PERMISSION,
+    "write access to repository not granted",
+    "archived",
+    "locked",
+    "suspended",
+    "not permitted",
+    "protected",
+    "rule violations",
+    "blocked",
+)
+"""Texts of permanent refusals."""
+
+
+def certainty_of(status: int, message: str) -> Certainty:
+    """Return the certainty of an unsuccessful HTTP answer; `status` is 0 without an answer."""
+    # Below 400 no answer came, or an unreadable one: a proxy's page, half an answer.
+    if status < HTTPStatus.BAD_REQUEST or status in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return "passing"
+    is_doubtful = status in _DOUBTFUL and not any(words in message.lower() for words in _PERMANENT)
+    return "doubtful" if is_doubtful else "definite"
 
 
 class BotError(Exception):
@@ -81,7 +110,7 @@ class TransitionError(QueueError):
 
 
 class StorageError(BotError):
-    """The blob store failed, perhaps temporarily."""
+    """The blob store failed, perhaps temporarily. The text names its address: it is for the log only."""
 
     def __init__(self, address: str, reason: str, remedy: str) -> None:
         super().__init__(f"The blob store {address} failed: {reason.strip('. ')}. {remedy}")
@@ -90,8 +119,8 @@ class StorageError(BotError):
 class BlobTooLargeError(BotError):
     """A blob exceeds its size limit; nothing of it was kept."""
 
-    def __init__(self, name: str, address: str, limit: int) -> None:
+    def __init__(self, name: str, limit: int) -> None:
         super().__init__(
-            f"The blob {name} in {address} has more than the {limit:,} bytes that it may have. "
+            f"The stored blob {name} has more than the {limit:,} bytes that it may have. "
             "Delete it if the bot did not write it."
         )

@@ -159,7 +159,7 @@ class DirectoryBlobs:
                 self._check_root()
                 return None
         if len(content) > limit:
-            raise BlobTooLargeError(name, self.address, limit)
+            raise BlobTooLargeError(name, limit)
         return content
 
     def delete(self, name: str) -> None:
@@ -247,7 +247,7 @@ class S3Blobs:
                     raise self._storage_error(error) from error
                 return None
             if blob.meta["size"] > limit:
-                raise BlobTooLargeError(name, self._address, limit)
+                raise BlobTooLargeError(name, limit)
             return bytes(blob.bytes())
 
     def delete(self, name: str) -> None:

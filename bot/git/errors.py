@@ -2,11 +2,52 @@
 
 from __future__ import annotations
 
+import errno
+import re
+import signal
 from collections.abc import Sequence
 
-from bot.domain.errors import BotError
+from bot.domain.errors import BotError, Certainty, certainty_of
 
 _MAX_NAMES = 10
+_NETWORK = frozenset({"fetch", "ls-remote", "push"})
+_NAMES = re.compile(r"'[^'\n]*'|https?://\S+")
+_STATUS = re.compile(r"(?:returned error:|HTTP(?: code)?(?: =)?) (\d{3})\b")
+_RETRY_AFTER = re.compile(r"retry[- ]after:? (\d{1,6})\b", re.IGNORECASE)
+REF_MISSING = "couldn't find remote ref"
+_TOO_LONG = "it took more than"
+_SILENT, _UNREADABLE = "git on GitHub did not answer", "git on GitHub sent an unreadable answer"
+_REFUSED, _NOT_SHOWN = "git on GitHub refused access", "git on GitHub does not show the branch or commit"
+_ANSWERS: tuple[tuple[str, Certainty, str], ...] = (
+    (r"could not read (?:Username|Password)|Authentication failed", "doubtful", _REFUSED),
+    (r"^fatal: repository .* not found", "doubtful", _REFUSED),
+    (rf"{REF_MISSING}|not our ref", "doubtful", _NOT_SHOWN),
+    (_TOO_LONG, "doubtful", "git on GitHub took too long"),
+    ("fsck error", "definite", ""),
+    ("certificate", "passing", "the bot's machine does not trust the certificate of git on GitHub"),
+    (r"is this a git repository\?|protocol error|bad line length|bad pack header", "passing", _UNREADABLE),
+    (r"pack (?:is corrupted|has bad object)|inflate: data stream error|index-pack", "passing", _UNREADABLE),
+    (r"unable to update url base", "passing", _UNREADABLE),
+    (r"unable to access|RPC failed|early EOF|unexpected disconnect|hung up unexpectedly", "passing", _SILENT),
+    (r"expected flush|Could(?: not|n't) (?:resolve|connect)|Failed to connect", "passing", _SILENT),
+    (r"Connection (?:refused|reset|timed out)|Operation (?:too slow|timed out)|Empty reply", "passing", _SILENT),
+    (r"Recv failure|Send failure|transfer closed|SSL_ERROR_SYSCALL|GnuTLS recv error", "passing", _SILENT),
+)
+"""Messages of git, the certainty of the answer behind each, and a public text; the first match counts."""
+_SERVER_FAILED = re.compile("Internal Server Error|fatal error in commit_refs", re.IGNORECASE)
+# The last: bytes that git cannot allocate may also be too many for its limit.
+_MACHINE = (
+    ("No space left on device", errno.ENOSPC),
+    ("Disk quota exceeded", errno.EDQUOT),
+    ("Read-only file system", errno.EROFS),
+    ("Too many open files", errno.EMFILE),
+    ("Input/output error", errno.EIO),
+    ("database or disk is full", errno.ENOSPC),
+    ("disk I/O error", errno.EIO),
+    ("attempt to write a readonly database", errno.EROFS),
+    ("Resource temporarily unavailable", errno.EAGAIN),
+    ("Cannot allocate memory", errno.ENOMEM),
+)
 
 
 class WorkspaceError(BotError):
@@ -17,7 +58,16 @@ class WorkspaceError(BotError):
 
 
 class CloneError(WorkspaceError):
-    pass
+    """A commit could not be fetched.
+
+    Attributes:
+        ref: that git was asked for; empty if the server does not matter.
+    """
+
+    def __init__(self, reason: str, remedy: str, *, ref: str = "", sha: str = "") -> None:
+        super().__init__(reason, remedy)
+        self.ref = ref
+        self.sha = sha
 
 
 class RepositoryEmptyError(CloneError):
@@ -56,6 +106,10 @@ class ChangeError(WorkspaceError):
 
 class WorkspaceGoneError(WorkspaceError):
     pass
+
+
+class PushFailedError(WorkspaceError):
+    """The server did not take a push; it may succeed later."""
 
 
 class PushRejectedError(WorkspaceError):
@@ -97,7 +151,15 @@ class ConflictError(WorkspaceError):
 
 
 class GitError(WorkspaceError):
-    """A git command failed; the text contains no credential."""
+    """A git command failed; the text contains no credential.
+
+    Attributes:
+        errno: of a fault of this machine that git reports; 0 for none.
+        certainty: whether a later attempt may succeed; always definite for a command that needs no server.
+        status: the HTTP status of the server's refusal; 0 for none.
+        symptom: a public text about the server.
+        retry_after: seconds.
+    """
 
     def __init__(self, command: str, exit_code: int | None, stderr: str) -> None:
         ended = "was stopped" if exit_code is None else f"ended with exit code {exit_code}"
@@ -110,6 +172,47 @@ class GitError(WorkspaceError):
         super().__init__(f"git {command} {ended}: {stderr.strip() or 'it printed nothing'}.", remedy)
         self.exit_code = exit_code
         self.stderr = stderr
+        own, remote = _split(stderr)
+        # The kernel kills programs when the machine has no memory left.
+        self.errno = errno.ENOMEM if exit_code == -signal.SIGKILL else find_errno(own)
+        match = _STATUS.search(own)
+        self.status = int(match[1]) if match else 0
+        pause = _RETRY_AFTER.search(stderr)
+        self.retry_after = float(pause[1]) if pause else 0.0
+        self.certainty: Certainty = "definite"
+        self.symptom = ""
+        if command not in _NETWORK or self.errno:
+            return
+        if self.status:
+            self.certainty = certainty_of(self.status, remote)
+            verb = "answered" if self.certainty == "passing" else "refused access:"
+            self.symptom = f"git on GitHub {verb} {self.status}"
+            return
+        for pattern, certainty, symptom in _ANSWERS:
+            if re.search(pattern, own, re.IGNORECASE | re.MULTILINE):
+                self.certainty, self.symptom = certainty, symptom
+                return
+        if _SERVER_FAILED.search(remote):
+            self.certainty, self.symptom = "passing", "git on GitHub failed"
+
+
+def _split(stderr: str) -> tuple[str, str]:
+    """Return git's own messages, without names and addresses, and those of the server."""
+    own: list[str] = []
+    remote: list[str] = []
+    for line in stderr.splitlines():
+        (remote if line.startswith("remote:") or "[remote rejected]" in line else own).append(line)
+    return _NAMES.sub("", "\n".join(own)), "\n".join(remote)
+
+
+def find_errno(text: str) -> int:
+    """Return the error number of the first fault of a machine in a program's messages; 0 for none."""
+    return next((number for words, number in _MACHINE if words.lower() in text.lower()), 0)
+
+
+def is_certificate_error(stderr: str) -> bool:
+    """Whether git reports an untrusted server."""
+    return "certificate" in _split(stderr)[0].lower()
 
 
 def _list_paths(paths: Sequence[str]) -> str:

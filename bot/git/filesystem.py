@@ -76,7 +76,7 @@ async def hold_lock(path: Path, *, seconds: float, once: bool = False) -> AsyncI
             raise WorkspaceError(
                 f"Another process has held {path} for more than {seconds:.0f} s.",
                 "Find it with `fuser`; a git process that hangs can be killed safely.",
-            )
+            ) from BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         await asyncio.sleep(_POLL_SECONDS)
     try:
         yield

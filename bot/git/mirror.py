@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from bot.domain.commands import is_safe_branch
 from bot.git.errors import (
+    REF_MISSING,
     BranchGoneError,
     CloneError,
     CommitGoneError,
@@ -28,17 +29,11 @@ from bot.git.errors import (
     GitError,
     RepositoryEmptyError,
     WorkspaceError,
+    find_errno,
+    is_certificate_error,
 )
 from bot.git.filesystem import copy_names, discard, hold_lock, remove_tree, run_thread
-from bot.git.process import (
-    PAUSES,
-    UNKNOWN_AUTHORITY,
-    Credential,
-    Git,
-    ProcessBounds,
-    is_certificate_error,
-    retry,
-)
+from bot.git.process import PAUSES, UNKNOWN_AUTHORITY, Credential, Git, ProcessBounds, retry
 
 log = logging.getLogger(__name__)
 KEEP_REFS = "refs/keep/"
@@ -52,7 +47,6 @@ _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _PULL = re.compile(r"refs/pull/\d+/head")
 _FETCH = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
 _FETCH_REFS = "refs/mirror/"
-_REF_MISSING = "couldn't find remote ref"
 _LOCKS = ("*.lock", "refs/**/*.lock", "objects/*.lock", "objects/pack/*.lock", "objects/info/**/*.lock")
 """Locations of git's lock files; loose objects have none."""
 _REMOVED = ".removed-"
@@ -249,6 +243,8 @@ class Mirror:
         try:
             await self._fetch_ref(source, source.sha)
         except GitError as error:
+            if error.errno or error.certainty == "passing":
+                raise await self._fetch_error(source, error) from error
             raise CommitGoneError(
                 f"Commit {source.sha[:10]} is no longer on `{_short_ref(source.ref)}`.",
                 "It was removed by a force-push: give the command again.",
@@ -261,7 +257,7 @@ class Mirror:
         try:
             await self._fetch_ref(replace(source, ref="refs/heads/HEAD"), f"+HEAD:{_fetched_ref('HEAD')}")
         except GitError as error:
-            if _REF_MISSING not in error.stderr:
+            if REF_MISSING not in error.stderr:
                 raise
 
     async def _fetch_ref(self, source: Source, refspec: str) -> None:
@@ -275,11 +271,12 @@ class Mirror:
         async def fetch() -> bytes:
             try:
                 return await git.run(*_FETCH, "--", source.url, refspec, credential=source.credential)
-            except GitError as error:
+            except GitError:
                 largest = max((file.stat().st_size for file in self._unfinished()), default=0)
                 if largest >= max_bytes // 512 * 512:  # as the limit is counted
                     setting = "CODEPILOT_PULL_FETCH_MB" if source.is_pull else "CODEPILOT_FETCH_MB"
-                    raise FetchTooLargeError(source.name, _short_ref(source.ref), max_bytes, setting) from error
+                    # Without its cause: the limit looks like a broken connection to git.
+                    raise FetchTooLargeError(source.name, _short_ref(source.ref), max_bytes, setting) from None
                 raise
             finally:
                 self._remove_leftovers()
@@ -296,17 +293,21 @@ class Mirror:
         return list(self.path.glob("objects/pack/tmp_*"))
 
     async def _fetch_error(self, source: Source, error: GitError) -> CloneError:
-        if _REF_MISSING not in error.stderr:
+        if REF_MISSING not in error.stderr:
             lines = [line.strip() for line in error.stderr.splitlines() if line.strip()]
             # fsck's finding precedes git's own message.
             lines = [line for line in lines if line.startswith("error: object ")] or lines
             message = lines[-1].rstrip(".") if lines else f"git ended with exit code {error.exit_code}"
-            return CloneError(f"The repository could not be fetched: {message}.", _remedy(error.stderr))
+            reason = f"The repository could not be fetched: {error.symptom or message}."
+            return CloneError(reason, _remedy(error), ref=source.ref, sha=source.sha)
         listing = ("ls-remote", "--", source.url)
         if not await retry(lambda: self.git.run(*listing, credential=source.credential), self.pauses):
             return RepositoryEmptyError("The repository is empty.", "Push a first commit, then give the command again.")
         return BranchGoneError(
-            f"`{_short_ref(source.ref)}` no longer exists.", "Push the branch again, or give the command elsewhere."
+            f"`{_short_ref(source.ref)}` no longer exists.",
+            "Push the branch again, or give the command elsewhere.",
+            ref=source.ref,
+            sha=source.sha,
         )
 
 
@@ -336,21 +337,18 @@ def _short_ref(ref: str) -> str:
     return ref.removeprefix("refs/heads/").removeprefix("refs/")
 
 
-def _remedy(stderr: str) -> str:
-    text = stderr.lower()
-    if "fsck error" in text:
+def _remedy(error: GitError) -> str:
+    if "fsck error" in error.stderr.lower():
         return "Git reports the repository as malformed or hostile; fix that object first."
-    if "authentication failed" in text or "could not read username" in text or "returned error: 403" in text:
-        return (
-            "Grant the bot read access to the repository's contents: the App in its settings, a workflow's job with "
-            "`permissions: { contents: write }`."
-        )
-    if "not found" in text or "does not exist" in text or "redirect" in text:
-        return "Check whether it was deleted, renamed or made private, and whether the App is still installed."
-    if is_certificate_error(stderr):
+    if is_certificate_error(error.stderr):
         return UNKNOWN_AUTHORITY
-    if "could not resolve" in text or "unable to access" in text or "connection" in text:
+    if error.certainty == "passing":
         return "Check that the server is reachable from the bot's machine, then give the command again."
+    if error.status or error.certainty == "doubtful":
+        return (
+            "Check that it still exists, and that the bot may read its contents: the App in its settings, a workflow's "
+            "job with `permissions: { contents: write }`."
+        )
     return "Give the command again; if it fails again, report this to the bot's operator."
 
 
@@ -394,7 +392,10 @@ class CheckoutCache:
                 halves = [["."]]
             results = await asyncio.gather(*(copy_names(source, target, half) for half in halves))
             if error := next(filter(None, results), ""):
-                raise WorkspaceError(f"The files could not be copied: {error}", "Check whether the disk is full.")
+                cause = OSError(find_errno(error), error)
+                raise WorkspaceError(
+                    f"The files could not be copied: {error}", "Check whether the disk is full."
+                ) from cause
 
 
 def _read(note: Path) -> str:

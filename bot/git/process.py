@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 import shutil
 import signal
 import ssl
@@ -46,13 +45,6 @@ RESTORE_CA_FILE = "The operator must put the file back; no restart is needed."
 # Set before the program starts, so that its children inherit the limits. A limit that cannot be set is already lower.
 _ULIMIT = 'for each in "-S -t $1" "-d $2" "-f $3" "-c 0"; do ulimit $each 2>/dev/null || :; done; shift 3; exec "$@"'
 _NOT_STARTED = (126, 127)  # how a shell says so
-_TRANSIENT = re.compile(
-    r"returned error: (?:429|5\d\d)|HTTP (?:429|5\d\d)|RPC failed|early EOF|unexpected disconnect|hung up unexpectedly"
-    r"|Could not resolve|Couldn't resolve|Failed to connect|Couldn't connect|Connection (?:refused|reset|timed out)"
-    r"|Operation (?:too slow|timed out)|Empty reply|Recv failure|Send failure|transfer closed|SSL_ERROR_SYSCALL"
-    r"|GnuTLS recv error|Internal Server Error",
-    re.IGNORECASE,
-)
 
 # Harmless faults that fsck reports in old histories: see docs/decisions/0037.
 _IGNORED_FAULTS = (
@@ -283,15 +275,11 @@ async def retry(call: Callable[[], Awaitable[bytes]], pauses: Sequence[float]) -
         try:
             return await call()
         except GitError as error:
-            if not is_transient(error):
+            if error.certainty != "passing":
                 raise
             log.warning("trying the git server again in %.0f s: %s", pause, error.stderr.strip()[-300:])
         await asyncio.sleep(pause)
     return await call()
-
-
-def is_transient(error: GitError) -> bool:
-    return error.exit_code is not None and _TRANSIENT.search(error.stderr) is not None
 
 
 async def run(
@@ -445,9 +433,3 @@ def _context(ca_file: Path, _state: tuple[int, int, int]) -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.load_verify_locations(ca_file)
     return context
-
-
-def is_certificate_error(stderr: str) -> bool:
-    """Whether git reports an untrusted server; lines of the server itself begin with `remote:`."""
-    own = (line for line in stderr.lower().splitlines() if not line.startswith("remote:"))
-    return any("certificate" in line for line in own)

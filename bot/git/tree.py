@@ -30,7 +30,15 @@ from bot.git.diff import (
     stage_files,
     store_blobs,
 )
-from bot.git.errors import ChangeError, ConflictError, GitError, PushRejectedError, WorkflowsForbiddenError
+from bot.git.errors import (
+    ChangeError,
+    ConflictError,
+    GitError,
+    PushFailedError,
+    PushRejectedError,
+    WorkflowsForbiddenError,
+    is_certificate_error,
+)
 from bot.git.filesystem import ScannedFile, Stamp, is_git_name, make_stamp, open_below, open_root, read_file, run_thread
 from bot.git.lfs import any_chunk_matches, find_pointers, put_pointers, upload_objects
 from bot.git.mirror import Source
@@ -40,8 +48,6 @@ from bot.git.process import (
     UNKNOWN_AUTHORITY,
     Credential,
     Git,
-    is_certificate_error,
-    is_transient,
     retry,
 )
 
@@ -285,7 +291,7 @@ class Tree:
         Raises:
             PushRejectedError: the branch moved, or the server refused.
             WorkflowsForbiddenError: the token may not write workflow files.
-            GitError: no answer, or a transient failure.
+            PushFailedError: the server did not take it, perhaps for now; a push that timed out may still succeed.
         """
         credential = Credential(url=url, token=token)
         target = f"refs/heads/{branch}"
@@ -301,12 +307,17 @@ class Tree:
         except GitError as error:
             if _WORKFLOWS_REFUSED.search(error.stderr):
                 raise WorkflowsForbiddenError from error
-            if is_transient(error) or error.exit_code is None:  # a push that timed out may still succeed
+            if error.errno:
                 raise
-            remedy = "Check whether someone pushed to it in the meantime, and whether the App may write contents."
+            if error.certainty != "definite":
+                advice = "Check whether the App may write the repository's contents, then give the command again."
+                raise PushFailedError(
+                    f"The push to `{branch}` failed: {error.symptom}.",
+                    UNKNOWN_AUTHORITY if is_certificate_error(error.stderr) else advice,
+                ) from error
             raise PushRejectedError(
                 f"The push to `{branch}` was refused: {error.stderr.strip() or 'it is not a fast-forward'}",
-                UNKNOWN_AUTHORITY if is_certificate_error(error.stderr) else remedy,
+                "Check whether someone pushed to it in the meantime, and whether the App may write contents.",
             ) from error
 
     async def upload(self, files: Sequence[LargeFile], *, branch: str, url: str, token: str) -> None:

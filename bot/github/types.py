@@ -24,7 +24,7 @@ from pydantic import (
     field_validator,
 )
 
-from bot.domain.errors import BotError
+from bot.domain.errors import NO_PERMISSION, BotError, Certainty, certainty_of
 from bot.domain.job import Actor
 
 CheckStatus = Literal["queued", "in_progress", "completed"]
@@ -449,21 +449,8 @@ class Answer:
     data: Any
 
 
-_TRANSIENT = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 _ACCESS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
 _ALL_OF_A_JOB = "contents=write,issues=write,pull_requests=write"
-_NO_PERMISSION = "resource not accessible"
-_PERMANENT = (
-    _NO_PERMISSION,
-    "archived",
-    "locked",
-    "suspended",
-    "not permitted",
-    "protected",
-    "rule violations",
-    "blocked",
-)
-"""Texts of permanent refusals."""
 _ASK = "Report this to the bot's operator."
 _BLOCKED = "GitHub has blocked the repository; its owner can ask GitHub's support why."
 _UNREADABLE = (
@@ -471,7 +458,7 @@ _UNREADABLE = (
     "bot and GitHub."
 )
 _REMEDIES = (
-    (_NO_PERMISSION, "Grant the App this permission in its settings, then accept it in the installation."),
+    (NO_PERMISSION, "Grant the App this permission in its settings, then accept it in the installation."),
     ("not permitted to create or approve pull requests", "Allow it under Settings, Actions, General."),
     ("archived", "Unarchive the repository first."),
     ("locked", "Unlock the conversation first."),
@@ -521,18 +508,18 @@ class GitHubError(BotError):
         self.answer = answer
 
     @property
+    def certainty(self) -> Certainty:
+        return "passing" if self.limited else certainty_of(self.status, self.message)
+
+    @property
     def is_transient(self) -> bool:
         """Whether a retry may succeed."""
-        # Below 400 no answer came, or one that nobody can read: a proxy's page, half an answer.
-        unanswered = self.status < HTTPStatus.BAD_REQUEST
-        return (
-            self.limited or unanswered or self.status in _TRANSIENT or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-        )
+        return self.certainty == "passing"
 
     @property
     def may_be_transient(self) -> bool:
-        """Whether a refusal may be temporary: GitHub sends 401, 403 and 404 without a reason for its own faults."""
-        return self.status in _ACCESS and not any(words in self.message.lower() for words in _PERMANENT)
+        """Whether a refusal may be temporary."""
+        return self.certainty == "doubtful"
 
     @property
     def can_report_later(self) -> bool:
@@ -541,7 +528,7 @@ class GitHubError(BotError):
 
     @property
     def lacks_permission(self) -> bool:
-        return self.status == HTTPStatus.FORBIDDEN and _NO_PERMISSION in self.message.lower()
+        return self.status == HTTPStatus.FORBIDDEN and NO_PERMISSION in self.message.lower()
 
     @property
     def may_have_succeeded(self) -> bool:
@@ -583,9 +570,9 @@ def remedy_for(status: int, message: str, *, needs: str = "", in_workflow: bool 
         in_workflow: whether the token is a workflow's.
     """
     text = message.lower()
-    if in_workflow and _NO_PERMISSION in text:
+    if in_workflow and NO_PERMISSION in text:
         return _workflow_remedy(needs)
-    if needs and _NO_PERMISSION in text:
+    if needs and NO_PERMISSION in text:
         permissions = " or ".join(
             f"`{permission.strip().replace(',', ' and ').replace('=', ': ')}`" for permission in needs.split(";")
         )

@@ -35,7 +35,7 @@ from agent_runtime import (
     is_covered,
 )
 from bot.domain.commands import Fix
-from bot.domain.errors import QueueError, StorageError
+from bot.domain.errors import QueueError
 from bot.git.change import Change
 from bot.git.errors import MissingDirectoryError, WorkspaceGoneError
 from bot.git.tree import Tree
@@ -45,6 +45,7 @@ from bot.jobs import waiting
 from bot.jobs.admission import Assignment
 from bot.jobs.candidates import Candidates
 from bot.jobs.context import AgentSpec, JobContext
+from bot.jobs.faults import classify
 from bot.jobs.material import gather
 from bot.jobs.record import ApprovalAnswer, Request, RunResult, StoredRecord
 from bot.jobs.results import continue_plan, deliver, find_denial, wait_for
@@ -195,8 +196,11 @@ def _keeping_files(state: RunState) -> Iterator[None]:
     """Keep the workspace for a later attempt if this one is interrupted."""
     try:
         yield
-    except (asyncio.CancelledError, QueueError, StorageError, SessionInUseError, SessionUnavailableError):
+    except (asyncio.CancelledError, QueueError, SessionInUseError, SessionUnavailableError):
         state.keeps_files = True
+        raise
+    except Exception as error:  # any of them may have a fault behind it that is not the job's
+        state.keeps_files = state.keeps_files or classify(error) is not None
         raise
 
 

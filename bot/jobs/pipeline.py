@@ -22,8 +22,8 @@ from agent_runtime import (
     traced,
 )
 from bot.domain.commands import Help, RepoEvent, Review, StartRecipe, Steering, Talk, Undo, Work
-from bot.domain.errors import BotError, OtherVersionError, QueueError, StorageError, WrongInputError
-from bot.domain.job import JobState
+from bot.domain.errors import BotError, OtherVersionError, QueueError, WrongInputError
+from bot.domain.job import Job, JobState
 from bot.git.errors import WorkspaceError
 from bot.git.mirror import Source
 from bot.github.rate_limit import Urgency
@@ -44,6 +44,7 @@ from bot.jobs.admission import (
 from bot.jobs.agent_run import abandon_run, run_agent
 from bot.jobs.automatic import ci_skip_outcome, early_skip_reason, review_skip_reason
 from bot.jobs.context import JobContext, JobContextFactory
+from bot.jobs.faults import Fault, Patience, classify
 from bot.jobs.handover import handle_steering
 from bot.jobs.posts import JobCheckRun
 from bot.jobs.recipes import recipes_text, start_recipe
@@ -54,7 +55,6 @@ from bot.jobs.results import resolve_undo_target, revert_commit
 from bot.jobs.setup import RepoSettings
 from bot.jobs.status import notice_text, notify, status_view
 from bot.jobs.steering import answer_to
-from bot.jobs.waiting import Patience
 from bot.permissions.levels import Grant, Refusal
 from bot.permissions.permissions import NO_WRITE_ACCESS, resolve_command
 from bot.permissions.repo_config import RepoConfig, RepoConfigError
@@ -93,21 +93,15 @@ class Worker:
         }
         with bind_job(job, attempt=attempt.number), traced("job", attributes) as span:
             log.info("attempt %d", attempt.number)
-            disposition: Disposition
+            disposition: Disposition | None
             try:
                 disposition = await self._run_and_report(attempt)
-            except GitHubError as error:
-                # What could not be asked or told now is asked or told when the job is resumed.
-                pause = await self._patience.pause(StoredRecord(self._contexts.queue, job.id), error)
-                seconds = self._patience.longest_pause if pause is None else pause
-                log.exception("GitHub is not reachable; trying again in %.0f s", seconds)
-                disposition = JobReleased(held_seconds=seconds)
             except (SessionInUseError, SessionUnavailableError) as error:
                 log.warning(
                     "job %s: its log cannot be kept now; trying again in %.0f s: %s", job.id, _SESSION_SECONDS, error
                 )
                 disposition = JobReleased(held_seconds=_SESSION_SECONDS)
-            except (StorageError, OtherVersionError, SessionNewerError) as error:
+            except (OtherVersionError, SessionNewerError) as error:
                 # What another version wrote is for its workers, which run beside this one while a version is deployed.
                 seconds = self._patience.longest_pause
                 log.warning("trying again in %.0f s: %s", seconds, error)
@@ -115,13 +109,25 @@ class Worker:
             except QueueError:
                 raise
             except Exception as error:  # one job must not take the worker, and so all the others, with it
-                log.exception("given up")
-                reason = str(error) if isinstance(error, BotError) else "The bot has an internal error; see the log."
-                await reports.store_fault(self._contexts, job, reason)
-                await self._contexts.services.store_log(job)
-                disposition = JobEnded(state=JobState.FAILED, reason=reason, report_delay=0.0)
+                disposition = await self._put_off(job, error)
+                if disposition is None:
+                    log.exception("given up")
+                    reason = str(error) if isinstance(error, BotError) else "The bot has an internal error."
+                    await reports.store_fault(self._contexts, job, reason)
+                    await self._contexts.services.store_log(job)
+                    disposition = JobEnded(state=JobState.FAILED, reason=reason, report_delay=0.0)
             span.set_attribute("codepilot.job.state", _state_after(disposition).value)
             return disposition
+
+    async def _put_off(self, job: Job, error: Exception) -> Disposition | None:
+        """Return to the queue after a fault that is not the job's; its requests and reports are repeated then."""
+        fault = classify(error)
+        if fault is None and not isinstance(error, GitHubError):
+            return None
+        pause = await self._patience.pause(StoredRecord(self._contexts.queue, job.id), fault)
+        seconds = self._patience.longest_pause if pause is None else pause
+        log.warning("%s; trying again in %.0f s", str(error).rstrip("."), seconds)
+        return JobReleased(held_seconds=seconds)
 
     async def _run_and_report(self, attempt: JobAttempt) -> Disposition:
         async with self._contexts.open(attempt.job) as context:
@@ -159,7 +165,7 @@ class Worker:
                 await waiting.record_shown(state.record, at=state.comment.edited_at)
             await notify(context, f"waiting-{request_id}", notice_text(view, state.notify))
         except GitHubError as error:
-            if await self._patience.pause(state.record, error) is not None:
+            if await self._patience.pause(state.record, classify(error)) is not None:
                 raise  # the job is to be taken up again to tell it
             log.warning("the job's request could not be shown: %s", error)
         if state.inbox.stop_reason:
@@ -176,28 +182,37 @@ class Worker:
             remedy = f"The operator finds the cause in the log under job `{attempt.job.id}`; then ask again."
             outcome = await abandon_job(context, f"{reason} {remedy}") if attempt.deaths < _KEEPING_DEATHS else None
             return outcome or await fail_job(context, reason, remedy, unproven=True)
-        except GitHubError as error:
-            # A job that is to stop, e.g. since the App is gone, waits for nothing; its end is told when it can be.
-            ends_now = context.state.inbox.stop_reason and error.may_be_transient
-            if not ends_now and await self._patience.pause(context.record, error) is not None:
-                raise
-            failure = await fail_job(context, str(error), unproven=True)
-            return replace(failure, misconfigured=error.lacks_permission)
-        except (WorkspaceError, RepoConfigError) as error:
-            return await fail_job(context, error.reason, error.remedy)
         except (SessionInUseError, SessionUnavailableError, QueueError):
             raise  # nothing is wrong with the job
-        except (BotError, AgentError) as error:
-            if isinstance(error, StorageError) and not context.state.inbox.stop_reason:
-                raise  # nothing is lost: what is stored can be read when the store is back
+        except Exception as error:  # the last line: a fault of ours must still reach the person who waits, and the log
             if isinstance(error, SessionNewerError) and context.services.is_long_running:
                 raise
-            return replace(await fail_job(context, str(error)), misconfigured=isinstance(error, WrongInputError))
-        except Exception as error:  # the last line: a fault of ours must still reach the person who waits, and the log
-            log.exception("an internal error of the bot, or a fault of its machine")
-            text = error.strerror if isinstance(error, OSError) else ""
-            reason = f"The machine that the bot runs on failed: {text}." if text else "The bot has an internal error."
-            return await fail_job(context, reason, f"The operator finds it in the log under job `{attempt.job.id}`.")
+            fault = classify(error)
+            # A job that is to stop, e.g. since the App is gone, waits only for an answer that is sure to come.
+            waits = isinstance(error, GitHubError) and not error.may_be_transient
+            ends_now = context.state.inbox.stop_reason and not waits
+            if not ends_now and await self._patience.pause(context.record, fault) is not None:
+                raise
+            return await fail_for(context, error, fault)
+
+
+async def fail_for(context: JobContext, error: Exception, fault: Fault | None) -> Failed:
+    """Return the outcome of a job that failed with `error`, in words for the public."""
+    advice = f"The operator finds it in the log under job `{context.job.id}`."
+    if isinstance(error, GitHubError):
+        failure = await fail_job(context, str(error), unproven=True)
+        return replace(failure, misconfigured=error.lacks_permission)
+    if fault is not None and fault.service in {"store", "machine"}:
+        log.error("the job ends for a fault that is not its own", exc_info=error)
+        return await fail_job(context, fault.public, advice)
+    if isinstance(error, WorkspaceError | RepoConfigError):
+        return await fail_job(context, error.reason, error.remedy)
+    if isinstance(error, BotError | AgentError):
+        return replace(await fail_job(context, str(error)), misconfigured=isinstance(error, WrongInputError))
+    log.error("an internal error of the bot, or a fault of its machine", exc_info=error)
+    text = error.strerror if isinstance(error, OSError) else ""
+    reason = f"The machine that the bot runs on failed: {text}." if text else "The bot has an internal error."
+    return await fail_job(context, reason, advice)
 
 
 def _state_after(disposition: Disposition) -> JobState:

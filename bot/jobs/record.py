@@ -187,9 +187,22 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GitHubOutage:
+class ServiceOutage:
+    """An outage of GitHub, its git, the blob store or the machine during a job.
+
+    Attributes:
+        reason: public.
+        last: the latest failure.
+        until: the end of the patience.
+        doubtful_since: start of the present series of doubtful answers.
+    """
+
+    service: str
+    reason: str
     since: float
     last: float
+    until: float
+    doubtful_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +235,7 @@ class JobRecord:
     denied: tuple[DeniedCall, ...] | None = None
     approvals: ApprovalsRecord = ApprovalsRecord()
     outage: Outage | None = None
-    github_outage: GitHubOutage | None = None
+    service_outage: ServiceOutage | None = None
     result: RunResult | None = None
     verdict: Verdict | None = None
     published: Published = field(default_factory=Published)
@@ -319,7 +332,7 @@ async def stored_steps(record: StoredRecord, steps: Callable[[], int]) -> AsyncI
             yield
             storing.cancel()
     except BaseExceptionGroup as failed:
-        raise failed.exceptions[0] from None
+        raise failed.exceptions[0] from failed.exceptions[0].__cause__
     await store()
 
 

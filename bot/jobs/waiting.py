@@ -1,7 +1,6 @@
-"""Waiting jobs: for a user's answer, the model service or GitHub.
+"""Waiting jobs: for a user's answer or the model service.
 
-Requests and outages are stored in the job's record. The first answer counts. Jobs that wait for GitHub return to the
-queue after a pause; the others are parked without a worker.
+Requests and outages are stored in the job's record. The first answer counts. The jobs are parked without a worker.
 """
 
 from __future__ import annotations
@@ -9,12 +8,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from agent_runtime import Outcome, PendingCall, alike_patterns
-from bot.github.types import GitHubError
-from bot.jobs.record import ApprovalAnswer, ApprovalsRecord, GitHubOutage, Outage, Request, RequestView, StoredRecord
+from bot.jobs.record import ApprovalAnswer, ApprovalsRecord, Outage, Request, RequestView, StoredRecord
 from bot.permissions.levels import Grant
 from bot.publishing.markdown import duration
 
@@ -145,33 +143,3 @@ def describe_exhausted_patience(outcome: Outcome, patience: float) -> str:
 def _clock(seconds: float) -> str:
     when = datetime.fromtimestamp(seconds, UTC)
     return f"{when:%H:%M} UTC on {when.day} {when:%B}"
-
-
-PATIENCE_SECONDS = 6 * 3600.0
-"""Longer than GitHub's rate limit windows and most outages."""
-ACCESS_PATIENCE_SECONDS = 600.0
-"""For 401, 403 and 404, which GitHub also returns spuriously for minutes."""
-_FIRST_PAUSE_SECONDS = 2.0
-_QUIET_SECONDS = 1800.0
-"""Gap after which an error starts a new outage; longer than any pause."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """Limits for retries of GitHub requests; `seconds` is the total per outage."""
-
-    seconds: float = PATIENCE_SECONDS
-    longest_pause: float = 60.0
-
-    async def pause(self, record: StoredRecord, error: GitHubError) -> float | None:
-        """Return the seconds until the next attempt, which grow with the outage; None after the limit."""
-        if not (error.is_transient or error.may_be_transient):
-            return None
-        now = time.time()
-        outage = (await record.read()).github_outage
-        since = outage.since if outage is not None and now - outage.last < _QUIET_SECONDS else now
-        await record.update(lambda stored: replace(stored, github_outage=GitHubOutage(since=since, last=now)))
-        elapsed = now - since
-        if elapsed > (self.seconds if error.is_transient else min(self.seconds, ACCESS_PATIENCE_SECONDS)):
-            return None
-        return max(error.retry_after, min(self.longest_pause, max(_FIRST_PAUSE_SECONDS, elapsed / 2)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from bot.domain.errors import BotError
 from bot.domain.job import Job
 from bot.git.change import Change
-from bot.git.errors import ConflictError, GitError, LargeFileError, PushRejectedError, WorkflowsForbiddenError
+from bot.git.errors import ConflictError, LargeFileError, PushRejectedError, WorkflowsForbiddenError
 from bot.git.mirror import Source
 from bot.git.tree import Tree
 from bot.github.client import GitHub
@@ -28,7 +28,6 @@ from bot.github.types import (
     RepoFacts,
     ReviewDraft,
     ReviewFacts,
-    remedy_for,
 )
 from bot.permissions.levels import BRANCH_PREFIX
 from bot.publishing.checks import Verdict
@@ -372,11 +371,7 @@ class CommitSender:
         sha = await self.pusher.commit(commit.change, message=self._message(commit))
         token = await self.github.tokens.for_push(self.target.repo.full_name, workflows=commit.change.writes_workflows)
         expected, url = "" if commit.create_branch else commit.expected_head, self.target.repo.clone_url
-        try:
-            await self.pusher.push(sha, branch=commit.branch, expected=expected, url=url, token=token)
-        except GitError as error:
-            action = f"push to {commit.branch} of {self.target.repo.full_name}"
-            raise GitHubError(action, 0, error.stderr.strip(), remedy_for(0, "")) from error
+        await self.pusher.push(sha, branch=commit.branch, expected=expected, url=url, token=token)
         return await self.github.repos.commit(self.target.repo.full_name, sha)
 
 

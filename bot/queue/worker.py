@@ -295,7 +295,7 @@ class _Attempt:
                 yield
                 listening.cancel()
         except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None
+            raise failed.exceptions[0] from failed.exceptions[0].__cause__
         await self._deliver(deliver)
 
     async def _poll_signals(self, deliver: Callable[[Signal], None]) -> Never:

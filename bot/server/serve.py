@@ -25,10 +25,10 @@ from bot.github.client import GitHub
 from bot.github.connection import SECONDS_BETWEEN_WRITES, AppSession
 from bot.jobs.acknowledger import HOLD_SECONDS, Acknowledger
 from bot.jobs.context import JobContextFactory, JobServices, Listener
+from bot.jobs.faults import Patience
 from bot.jobs.pipeline import Worker
 from bot.jobs.record import has_progress
 from bot.jobs.repo_events import EventFilter
-from bot.jobs.waiting import Patience
 from bot.publishing.markdown import redact_inertly
 from bot.publishing.redact import Redactor
 from bot.queue.engine import DurableEngine

@@ -11,7 +11,7 @@ import pytest
 from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.commands import Ask, Command, Fix, Review
 from bot.domain.job import Actor, Job, JobState, Origin, Repo, Thread
-from bot.jobs.record import CheckRecord, GitHubOutage, StoredRecord
+from bot.jobs.record import CheckRecord, ServiceOutage, StoredRecord
 from localhub import LocalHub
 from tests.durable import runnable
 from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, Stage, acting, staged
@@ -101,9 +101,12 @@ async def test_the_check_run_of_a_job_that_nobody_asked_for_ends_though_github_k
         await stage.queue.accept(job)
         # Its worker died when it had asked for the check run, and GitHub has refused everything for an hour since then.
         check = CheckRecord(head_sha=hub.branches(stage.repo)["main"], requests=1)
-        outage = GitHubOutage(since=time.time() - 3600, last=time.time())
+        now = time.time()
+        outage = ServiceOutage(
+            service="GitHub", reason="", since=now - 3600, last=now, until=now, doubtful_since=now - 3600
+        )
         await StoredRecord(stage.queue, job.id).update(
-            lambda record: replace(record, check=check, github_outage=outage)
+            lambda record: replace(record, check=check, service_outage=outage)
         )
         hub.faults.add("POST", "*/graphql", "404", times=9)
         stage.open_for_work.set()

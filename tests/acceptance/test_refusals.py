@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from bot.domain.job import JobState
+from bot.jobs.record import ServiceOutage, StoredRecord
 from localhub import LocalHub, Trouble
 from tests.builders import a_comment_event, signature
 from tests.durable import begun, runnable
@@ -42,16 +45,36 @@ async def test_a_branch_of_any_name_that_git_takes_is_worked_on(hub: LocalHub, t
         assert stage.bot_branches() == {}
 
 
-@pytest.mark.parametrize("trouble", ["503", "drop"])
-async def test_a_clone_that_fails_is_told_with_a_remedy(hub: LocalHub, tmp_path: Path, trouble: Trouble) -> None:
-    async with staged(hub, tmp_path) as stage:
+@pytest.mark.parametrize("trouble", ["503", "404", "drop"])
+async def test_a_job_waits_for_git_and_is_done_when_it_answers(
+    hub: LocalHub, tmp_path: Path, caplog: pytest.LogCaptureFixture, trouble: Trouble
+) -> None:
+    async with staged(hub, tmp_path, [FIX]) as stage:
         issue = stage.issue()
-        hub.faults.add("GET", "*/info/refs", trouble, times=20)
-        end = await stage.ask(issue.number, "/codepilot fix")
+        hub.faults.add("GET", "*/info/refs", trouble, times=99)
+        command = stage.say(issue.number, "/codepilot fix")
+        await eventually(lambda: "The repository could not be fetched: git on GitHub" in caplog.text)
+        hub.faults.clear()
+        assert (await stage.end_of(command)).state is JobState.DONE
+        [line] = [each for each in caplog.records if "could not be fetched" in each.getMessage()]
+        assert line.exc_info is None
+        assert len(stage.bot_comments(issue.number)) == 1
+
+
+async def test_a_clone_that_is_refused_for_too_long_is_told_with_a_remedy(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, held=True) as stage:
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix")
+        job_id, now = await stage.job_of(command), time.time()
+        outage = ServiceOutage(service="git", reason="", since=now - 700, last=now, until=now, doubtful_since=now - 700)
+        await StoredRecord(stage.queue, job_id).update(lambda record: replace(record, service_outage=outage))
+        hub.faults.add("GET", "*/info/refs", "404", times=99)
+        stage.open_for_work.set()
+        end = await stage.end_of(command)
         hub.faults.clear()
         assert end.state is JobState.FAILED
-        assert "could not be fetched" in end.status
-        assert "give the command again" in end.status
+        assert "The repository could not be fetched: git on GitHub refused access" in end.status
+        assert "that the bot may read its contents" in end.status
         assert len(stage.bot_comments(issue.number)) == 1
         assert stage.nothing_left()
         assert stage.providers == []

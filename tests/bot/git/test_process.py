@@ -18,10 +18,10 @@ from aiohttp import web
 from typing_extensions import override
 
 from bot.git.change import LargeFile
-from bot.git.errors import CloneError, GitError, GitMissingError, LargeFileError
+from bot.git.errors import CloneError, GitError, GitMissingError, LargeFileError, is_certificate_error
 from bot.git.lfs import upload_objects
 from bot.git.mirror import Source
-from bot.git.process import Git, ProcessBounds, git_variables, is_certificate_error, make_connector, run
+from bot.git.process import Git, ProcessBounds, git_variables, make_connector, run
 from bot.git.workspace import Workspaces
 from bot.github.connection import GitHubConnection
 from bot.github.downloads import LogError, PictureError, fetch_picture, save_log

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from bot.git import baseline
-from bot.git.errors import ChangeError, PushRejectedError
+from bot.git.errors import ChangeError, PushFailedError, PushRejectedError
 from bot.git.filesystem import Folder
 from bot.git.mirror import Source
 from bot.git.tree import INSEPARABLE, Tree
@@ -213,9 +213,10 @@ async def test_a_branch_that_moved_is_never_overwritten(tree: Tree, origin: Orig
 async def test_a_push_to_a_server_that_is_not_trusted_names_the_setting(tree: Tree, tmp_path: Path) -> None:
     (tree.path / "edit.txt").write_text("x\n")
     sha = await tree.commit(await tree.change(), message="Fix it")
+    tree._pauses = ()
     async with serving(web.Application(), authority(tmp_path, "localhost").server) as port:
         url = f"https://localhost:{port}/octo/calc.git"
-        with pytest.raises(PushRejectedError, match="CODEPILOT_CA_FILE"):
+        with pytest.raises(PushFailedError, match="CODEPILOT_CA_FILE"):
             await tree.push(sha, branch="codepilot/issue-1-x", expected="", url=url, token="")
 
 

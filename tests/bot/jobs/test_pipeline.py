@@ -20,9 +20,9 @@ from bot.github.types import GitHubError
 from bot.jobs import acknowledger
 from bot.jobs import pipeline as worker_module
 from bot.jobs.context import JobContext, JobContextFactory, JobServices
+from bot.jobs.faults import Patience
 from bot.jobs.pipeline import Worker
-from bot.jobs.record import CheckRecord, GitHubOutage, JobRecord, StoredRecord
-from bot.jobs.waiting import ACCESS_PATIENCE_SECONDS, Patience
+from bot.jobs.record import CheckRecord, StoredRecord
 from bot.publishing.markdown import Allowlist
 from bot.publishing.outcome import JobOutcome
 from bot.publishing.redact import Redactor
@@ -161,48 +161,6 @@ async def test_a_job_is_not_failed_for_a_database_that_is_gone_for_a_moment(monk
     assert stored is not None
     assert stored.state is JobState.QUEUED
     assert (await StoredRecord(engine, "j1").read()).ending is None
-
-
-BAD_GATEWAY = GitHubError("read", 503, "down", "")
-
-
-async def a_record() -> StoredRecord:
-    engine = InMemoryEngine()
-    await engine.accept(a_job("j1"))
-    return StoredRecord(engine, "j1")
-
-
-async def since(record: StoredRecord, seconds: float) -> None:
-    """Let the trouble have begun so long ago, and GitHub have been asked just now."""
-
-    def earlier(kept: JobRecord) -> JobRecord:
-        met = kept.github_outage
-        assert met is not None
-        return replace(kept, github_outage=GitHubOutage(since=met.last - seconds, last=met.last))
-
-    await record.update(earlier)
-
-
-async def test_pauses_grow_with_the_trouble_up_to_the_longest() -> None:
-    record, patience = await a_record(), Patience(seconds=3600, longest_pause=60)
-    first = await patience.pause(record, BAD_GATEWAY)
-    await since(record, 1800)
-    assert (first, await patience.pause(record, BAD_GATEWAY)) == (2.0, 60)
-
-
-async def test_patience_ends_and_sooner_where_access_is_refused() -> None:
-    record, patience = await a_record(), Patience(seconds=3600)
-    assert await patience.pause(record, BAD_GATEWAY) is not None
-    await since(record, ACCESS_PATIENCE_SECONDS + 60)
-    assert await patience.pause(record, GitHubError("read", 404, "not there", "")) is None
-    await since(record, 3700)
-    assert await patience.pause(record, BAD_GATEWAY) is None
-
-
-async def test_a_refusal_for_good_is_not_waited_for() -> None:
-    record = await a_record()
-    assert await Patience().pause(record, GitHubError("read", 422, "no", "")) is None
-    assert (await record.read()).github_outage is None
 
 
 @dataclass(slots=True)

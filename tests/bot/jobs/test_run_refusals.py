@@ -9,7 +9,7 @@ import pytest
 
 from bot.domain.job import JobState
 from bot.github.types import GitHubError
-from bot.jobs.waiting import ACCESS_PATIENCE_SECONDS
+from bot.jobs.faults import ACCESS_PATIENCE_SECONDS
 from tests.fakes.agent import do, execute, reply, write
 from tests.fakes.github import no_answer, not_found, outage, rate_limited
 from tests.seam import COMPLETION, FIX, FIXED_CALC, End, Seam, open_seam
@@ -279,12 +279,12 @@ async def test_a_job_of_an_app_that_is_uninstalled_is_asked_about_again(tmp_path
         # No token is made for it any more.
         stage.hub.fail("threads.snapshot", not_found(), times=1000)
         await stage.settle()
-        outage = (await stage.record(job_id)).github_outage
+        outage = (await stage.record(job_id)).service_outage
         assert outage is not None
         assert await stage.state_of(job_id) is JobState.QUEUED
         # The queue tries again until the patience is over.
         assert (await stage.end_of(command)).state is JobState.FAILED
-        outage = (await stage.record(job_id)).github_outage
+        outage = (await stage.record(job_id)).service_outage
         assert outage is not None
         assert outage.last - outage.since > ACCESS_PATIENCE_SECONDS
         assert stage.providers == []

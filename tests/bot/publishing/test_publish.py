@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bot.git.errors import GitError
+from bot.git.errors import GitError, PushFailedError
 from bot.git.process import Git
 from bot.github.client import GitHub
 from bot.github.rate_limit import Limits
@@ -142,7 +142,7 @@ async def test_an_outage_of_the_git_server_is_no_branch_that_moved_and_the_next_
     publication = await outlet.publication()
     outlet.tree._pauses = ()
     outlet.hub.faults.add("GET", "*/info/refs", "503")
-    with pytest.raises(GitHubError, match="error: 503", check=lambda error: error.is_transient):
+    with pytest.raises(PushFailedError, match="answered 503"):
         await outlet.send(publication)
     assert pull_of(await outlet.send(publication)) == 2
 
@@ -160,7 +160,7 @@ async def test_a_push_that_takes_too_long_is_looked_for_and_tried_again(
         return done
 
     monkeypatch.setattr(Git, "run", run_out_of_time)
-    with pytest.raises(GitHubError, check=lambda error: error.is_transient):
+    with pytest.raises(PushFailedError, match="took too long"):
         await outlet.send(publication)
     monkeypatch.setattr(Git, "run", run)
     delivered = await outlet.send(publication)

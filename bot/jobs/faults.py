@@ -1,0 +1,143 @@
+"""Faults that are not the job's: of GitHub, of its git, of the blob store and of the machine.
+
+`classify` returns the fault behind an error, and `Patience` how long to wait for its end. docs/server.md has the table.
+"""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+import time
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from bot.domain.errors import Certainty, StorageError
+from bot.git.errors import GitError, find_errno
+from bot.git.process import CA_FILE_UNREADABLE, AuthoritiesError
+from bot.github.types import GitHubError
+from bot.jobs.record import ServiceOutage, StoredRecord
+
+Service = Literal["GitHub", "git", "store", "machine"]
+_STORE_GONE = "The store for unfinished work cannot be reached."
+_DISK_FULL = "The disk of the machine is full."
+_MACHINE = {
+    errno.ENOSPC: _DISK_FULL,
+    errno.EDQUOT: _DISK_FULL,
+    errno.EROFS: "The disk of the machine can only be read.",
+    errno.EIO: "The disk of the machine failed.",
+    errno.EMFILE: "The machine has too many open files.",
+    errno.ENFILE: "The machine has too many open files.",
+    errno.ENOMEM: "The machine has too little memory.",
+    errno.EAGAIN: "The machine is busy.",
+    errno.ESTALE: "The disk of the machine failed.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A fault that is not the job's.
+
+    Attributes:
+        certainty: `passing` or `doubtful`.
+        public: a sentence for the status comment, without internal addresses and paths.
+        retry_after: seconds that the service asked to wait.
+    """
+
+    service: Service
+    certainty: Certainty
+    public: str
+    retry_after: float = 0.0
+
+
+def classify(error: BaseException) -> Fault | None:
+    """Return the fault behind an error; None for a definite answer, and for a fault of the job or of the bot.
+
+    Errors of the queue and of the session's lock are no faults: another worker continues the job.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, GitHubError):
+            return _github_fault(cause)
+        if isinstance(cause, GitError):
+            if cause.errno:
+                # Of memory, git may also need more than its limit.
+                certainty: Certainty = "doubtful" if cause.errno == errno.ENOMEM else "passing"
+                return Fault(service="machine", certainty=certainty, public=_MACHINE[cause.errno])
+            if cause.certainty == "definite":
+                return None
+            public = f"{cause.symptom}."
+            return Fault(service="git", certainty=cause.certainty, public=public, retry_after=cause.retry_after)
+        if (fault := _local_fault(cause)) is not None:
+            return fault
+        cause = cause.__cause__
+    return None
+
+
+def _github_fault(error: GitHubError) -> Fault | None:
+    if error.status == 0 and error.__cause__ is not None and (fault := _local_fault(error.__cause__)) is not None:
+        return fault
+    if error.certainty == "definite":
+        return None
+    if error.limited:
+        public = "GitHub limits the bot's requests."
+    elif error.certainty == "doubtful":
+        public = f"GitHub refused a request: {error.status}."
+    else:
+        public = f"GitHub answered {error.status}." if error.status else "GitHub did not answer."
+    return Fault(service="GitHub", certainty=error.certainty, public=public, retry_after=error.retry_after)
+
+
+def _local_fault(error: BaseException) -> Fault | None:
+    if isinstance(error, StorageError):
+        return Fault(service="store", certainty="passing", public=_STORE_GONE)
+    if isinstance(error, AuthoritiesError):
+        public = f"{CA_FILE_UNREADABLE[0].upper()}{CA_FILE_UNREADABLE[1:]}."
+        return Fault(service="machine", certainty="passing", public=public)
+    number = (
+        error.errno if isinstance(error, OSError) else find_errno(str(error)) if isinstance(error, sqlite3.Error) else 0
+    )
+    public = _MACHINE.get(number or 0, "")
+    return Fault(service="machine", certainty="passing", public=public) if public else None
+
+
+PATIENCE_SECONDS = 6 * 3600.0
+"""Longer than GitHub's rate limit windows and most outages."""
+ACCESS_PATIENCE_SECONDS = 600.0
+"""For doubtful answers."""
+_FIRST_PAUSE_SECONDS = 2.0
+_QUIET_SECONDS = 1800.0
+"""Gap after which a fault starts a new outage; longer than any pause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """Limits of the wait for the end of faults; `seconds` is the total per outage, of any services."""
+
+    seconds: float = PATIENCE_SECONDS
+    longest_pause: float = 60.0
+
+    async def pause(self, record: StoredRecord, fault: Fault | None) -> float | None:
+        """Record the outage and return the seconds until the next attempt; None after the limit, or without a fault."""
+        if fault is None:
+            return None
+        now = time.time()
+        last = (await record.read()).service_outage
+        if last is not None and now - last.last >= _QUIET_SECONDS:
+            last = None
+        since = last.since if last is not None else now
+        until, doubtful_since = since + self.seconds, None
+        if fault.certainty == "doubtful":
+            doubtful_since = (last.doubtful_since if last is not None else None) or now
+            until = min(until, doubtful_since + ACCESS_PATIENCE_SECONDS)
+        outage = ServiceOutage(
+            service=fault.service,
+            reason=fault.public,
+            since=since,
+            last=now,
+            until=until,
+            doubtful_since=doubtful_since,
+        )
+        await record.update(lambda stored: replace(stored, service_outage=outage))
+        if now > until:
+            return None
+        return max(fault.retry_after, min(self.longest_pause, max(_FIRST_PAUSE_SECONDS, (now - since) / 2)))
