@@ -155,6 +155,17 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert not circles, f"circles of imports; move what both need to a module below both:{_listed(circles)}"
 
 
+def test_one_module_knows_dbos() -> None:
+    importers = {
+        str(path)
+        for path in modules()
+        for node in ast.walk(tree_of(path))
+        if (isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "dbos")
+        or (isinstance(node, ast.Import) and any(name.name.partition(".")[0] == "dbos" for name in node.names))
+    }
+    assert importers == {"bot/queue/workflows.py"}, "Call DBOS in bot/queue/workflows.py, the seam to it."
+
+
 def test_only_the_settings_read_the_environment() -> None:
     readers = [
         f"{path}:{node.lineno}"

@@ -1,24 +1,21 @@
 """The job engine on a database, for any number of receivers and workers. Start at `DurableEngine`.
 
-`transitions` changes jobs, `worker` runs them; jobs that arrive together are stored in batches (`ArrivalBatches`).
+`transitions` changes jobs, `worker` runs them.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from operator import ne
 from typing import Any, Never
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError
 
-from bot.domain.errors import OtherVersionError, QueueError
+from bot.domain.errors import OtherVersionError
 from bot.domain.job import Job, JobState
 from bot.queue import transitions
 from bot.queue.protocols import MAX_ENDED, PendingReport
@@ -30,13 +27,9 @@ from bot.queue.store import (
     REPORTS,
     RUN_LOGS,
     SIGNALS,
-    BatchRunner,
     JobStore,
     Transaction,
-    WorkItem,
     insert,
-    insert_rows,
-    try_locks,
 )
 
 log = logging.getLogger(__name__)
@@ -70,18 +63,15 @@ class DurableEngine:
     def __init__(self, store: JobStore, *, has_progress: Callable[[str | None, str], bool] = ne) -> None:
         self._store, self._has_progress = store, has_progress
         self._run = store.run
-        self._arrivals = ArrivalBatches(store)
 
     async def accept(self, job: Job, *, held_seconds: float = 0.0) -> bool:
-        return await self._arrivals.accept(job, held_seconds)
+        return await self._run(lambda tx: transitions.accept(tx, job, held_seconds))
 
     async def release_hold(self, job_id: str) -> None:
         workflow_id = await self._run(lambda tx: transitions.release_hold(tx, job_id))
         if workflow_id is not None:
             with self._store.map_errors():
-                await self._store.client.set_workflow_delay_async(workflow_id, delay_seconds=0)
-                # Workers check for expired delays only once a second.
-                await asyncio.to_thread(self._store.client._sys_db.transition_delayed_workflows)  # noqa: SLF001 - no other way in 3.4
+                await self._store.workflows.end_delay(workflow_id)
 
     async def restore(self, job: Job, record: str, *, until: float) -> None:
         await self._run(lambda tx: transitions.restore(tx, job, record, until))
@@ -206,24 +196,13 @@ class DurableEngine:
         await self._store.watch()
 
     async def sweep(self, keep_days: float, *, most: int = MAX_ENDED) -> int:
-        await self._sweep_workflows()
+        with self._store.map_errors():
+            await self._store.workflows.delete_completed(self._store.clock() - _DAY_SECONDS)
         before, count = self._store.clock() - keep_days * _DAY_SECONDS, 0
         # Short transactions, since SQLite has a single writer.
         while swept := await self._run(lambda tx: _sweep(tx, before, most, _SWEPT_AT_ONCE)):
             count += swept
         return count
-
-    async def _sweep_workflows(self) -> None:
-        before = datetime.fromtimestamp(self._store.clock() - _DAY_SECONDS, UTC).isoformat()
-        client = self._store.client
-        while True:
-            with self._store.map_errors():
-                workflows = await client.list_workflows_async(
-                    completed_before=before, limit=_SWEPT_AT_ONCE, load_input=False, load_output=False
-                )
-                await client.delete_workflows_async([workflow.workflow_id for workflow in workflows])
-            if len(workflows) < _SWEPT_AT_ONCE:
-                return
 
 
 _UNLIMITED = 2**31 - 1  # SQLite takes no offset without a limit
@@ -354,95 +333,3 @@ def _check_writable(tx: Transaction) -> None:
     tx.lock("check")
     tx.rows.execute(NOTICES.delete().where(row))
     tx.rows.execute(NOTICES.insert().values(repo_id=0, thread=0, cause="the database can be written", until=tx.now))
-
-
-class ArrivalBatches:
-    """Stores jobs; those that arrive during a transaction are stored together in the next one."""
-
-    def __init__(self, store: JobStore) -> None:
-        self._store = store
-        self._batches = BatchRunner[Arrival, bool | None](store.arrival_thread, self._accept)
-
-    async def accept(self, job: Job, held_seconds: float) -> bool:
-        stored = None
-        # With a limit per repository, a new job may affect all its threads.
-        if not transitions.has_limit(self._store, job.lane):
-            values = transitions.build_row(job, self._store.clock(), held_seconds)
-            stored = await self._batches.submit(Arrival(job=job, values=values, held_seconds=held_seconds))
-        if stored is None:
-            return await self._store.run(lambda tx: transitions.accept(tx, job, held_seconds))
-        return stored
-
-    def _accept(self, arrivals: Sequence[Arrival]) -> Sequence[bool | None]:
-        try:
-            return self._store.run_sync(lambda tx: accept_batch(tx, arrivals))
-        except QueueError as error:
-            # A lost connection may have committed; other errors stored nothing, and one job may be the cause.
-            cause = error.__cause__
-            if len(arrivals) == 1 or (isinstance(cause, DBAPIError) and cause.connection_invalidated):
-                raise
-            return [None] * len(arrivals)
-
-
-# LIMIT instead of EXISTS, for which PostgreSQL would scan all unfinished jobs.
-_BUSY = (
-    "coalesce((SELECT true FROM jobs AS other WHERE other.lane = new.lane AND other.repo_id = new.repo_id "
-    "AND other.thread = new.thread AND other.state IN ('queued', 'running') LIMIT 1), false)"
-)
-_COMPUTED = (("released", f"NOT {_BUSY}"), ("leg", f"CASE WHEN {_BUSY} THEN 0 ELSE 1 END"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
-    """A job to store."""
-
-    job: Job
-    values: dict[str, str | int | float | None]
-    held_seconds: float
-
-    @property
-    def lock(self) -> str:
-        return transitions.lock_name(self.job.lane, self.job.repo.id, self.job.thread.key)
-
-
-def accept_batch(tx: Transaction, arrivals: Sequence[Arrival]) -> list[bool | None]:
-    """Store jobs with few statements; these, not the disk, limit a receiver under load.
-
-    Returns:
-        For each job whether it is new; None for one in conflict, to be stored by `transitions.accept`.
-    """
-    independent = _without_conflicts(arrivals)
-    locked = try_locks(tx.rows, [arrival.lock for arrival in independent])
-    chosen = [arrival for arrival, is_free in zip(independent, locked, strict=True) if is_free]
-    if not chosen:
-        return [None] * len(arrivals)
-    stored = insert_rows(tx.rows, "jobs", [arrival.values for arrival in chosen], _COMPUTED, " RETURNING id, released")
-    released = {row.id: bool(row.released) for row in stored}
-    tx.enqueue_all([_workflow_of(arrival) for arrival in chosen if released.get(arrival.job.id)])
-    for arrival in chosen:
-        if released.get(arrival.job.id) is False:
-            transitions.release_next(tx, arrival.job.lane, arrival.job.repo.id, arrival.job.thread.key)
-    chosen_ids = {id(arrival) for arrival in chosen}
-    return [arrival.job.id in released if id(arrival) in chosen_ids else None for arrival in arrivals]
-
-
-def _without_conflicts(arrivals: Iterable[Arrival]) -> list[Arrival]:
-    used_keys, independent = set[tuple[str, str]](), list[Arrival]()
-    for arrival in arrivals:
-        keys = {("id", arrival.job.id), ("delivery", arrival.job.delivery_id), ("lock", arrival.lock)}
-        if used_keys.isdisjoint(keys):
-            independent.append(arrival)
-        used_keys |= keys
-    return independent
-
-
-def _workflow_of(arrival: Arrival) -> WorkItem:
-    job = arrival.job
-    return WorkItem(
-        workflow=transitions.RUN,
-        id=transitions.workflow_id(job.id, 1),
-        queue=transitions.queue_name(job.lane),
-        partition=transitions.partition_of(job.lane, job.installation, job.actor.id),
-        delay=arrival.held_seconds,
-        args=(job.id, 1),
-    )

@@ -8,35 +8,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, Never, TypeVar, cast
-from uuid import uuid4
 
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, EnqueueOptions
-from dbos import error as dbos_error
 from filelock import FileLock
-from pydantic_core import to_json
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 from typing_extensions import override
 
 from bot.domain.errors import QueueError
+from bot.queue.workflows import WorkflowClient, WorkflowError
+from bot.queue.workflows import migrate as migrate_workflows
 
 log = logging.getLogger(__name__)
-
-APPLICATION = "codepilot"
-"""Our name in DBOS's tables, which applications may share."""
 
 TIMEOUTS = {"tcp_keepalives_idle": 1, "tcp_keepalives_interval": 1, "tcp_keepalives_count": 2, "tcp_user_timeout": 3000}
 """PostgreSQL ends a session, and releases its locks, three seconds after its client is gone."""
@@ -234,32 +228,9 @@ class Transaction:
         jobs_of_repository: limit of parallel jobs of a repository; None for none.
     """
 
-    def __init__(self, rows: Connection, client: DBOSClient, now: float, jobs_of_repository: int | None) -> None:
+    def __init__(self, rows: Connection, workflows: WorkflowClient, now: float, jobs_of_repository: int | None) -> None:
         self.rows, self.now, self.jobs_of_repository = rows, now, jobs_of_repository
-        self._client = client
-
-    def enqueue(
-        self, workflow: str, workflow_id: str, queue: str, partition: str | None, delay: float, *args: str | int
-    ) -> None:
-        """Enqueue a workflow once for each id.
-
-        Args:
-            workflow_id: a repeated id is ignored.
-            partition: None for a queue without partitions.
-        """
-        request = WorkItem(workflow=workflow, id=workflow_id, queue=queue, partition=partition, delay=delay, args=args)
-        self._client.enqueue_in_transaction(self.rows, request.options, *args)
-
-    def enqueue_all(self, workflows: Sequence[WorkItem]) -> None:
-        """Enqueue workflows with two statements; DBOS would use two for each."""
-        if not workflows:
-            return
-        schema = "dbos." if self.rows.dialect.name == "postgresql" else ""
-        rows = [self._client._build_enqueue_status(workflow.options, *workflow.args)[1] for workflow in workflows]  # noqa: SLF001 - no other way in 3.4
-        statuses = [{**workflow, "recovery_attempts": 0, "creator_xid": str(uuid4())} for workflow in rows]
-        for table, columns in (("workflow_status", _STATUS_COLUMNS), ("workflow_input", _INPUT_COLUMNS)):
-            values = [{column: workflow[column] for column in columns} for workflow in statuses]
-            insert_rows(self.rows, f"{schema}{table}", values)
+        self.enqueue = partial(workflows.enqueue, rows)
 
     def lock(self, *name: object) -> bool:
         """Acquire a lock until the transaction ends.
@@ -291,9 +262,6 @@ class JobStore:
 
     Calls return after the commit has reached the disk: an acknowledged delivery is not sent again, so its job must
     survive a power cut.
-
-    Attributes:
-        arrival_thread: a thread that never waits for other transactions' locks.
     """
 
     def __init__(
@@ -308,7 +276,6 @@ class JobStore:
             QueueError: unusable, or of a newer version.
         """
         self.clock, self.jobs_of_repository = clock, jobs_of_repository
-        logging.getLogger("dbos").setLevel(logging.WARNING)  # it reports every step of its start
         address = _address(url)
         self.url = address.render_as_string(hide_password=False)
         self.name, self._address = _label(address), address
@@ -317,13 +284,8 @@ class JobStore:
             self.engine = _engine(address)
             try:
                 _migrate(self.engine)
-                DBOS.migrate(self.url)
-                self.client = DBOSClient(
-                    system_database_engine=self.engine,
-                    serializer=DBOSPortableJSONSerializer(),
-                    application_name=APPLICATION,
-                    retry_connection_errors=False,
-                )
+                migrate_workflows(self.url)
+                self.workflows = WorkflowClient(self.engine)
             except BaseException:  # no other code would close it
                 self.engine.dispose()
                 raise
@@ -332,7 +294,6 @@ class JobStore:
         self._threads = ThreadPoolExecutor(1 if self.path else _CONNECTIONS, thread_name_prefix="store")
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
         self._batches = BatchRunner[Callable[[Transaction], Any], Any](self._threads, self._run_batch)
-        self.arrival_thread = self._threads if self.path else ThreadPoolExecutor(1, thread_name_prefix="store-arrivals")
 
     async def run(self, operation: Callable[[Transaction], T]) -> T:
         """Run a transaction in a thread, with retries on conflicts."""
@@ -361,7 +322,7 @@ class JobStore:
         raise AssertionError("the last try returns or raises")
 
     def _transaction(self, rows: Connection) -> Transaction:
-        return Transaction(rows, self.client, self.clock(), self.jobs_of_repository)
+        return Transaction(rows, self.workflows, self.clock(), self.jobs_of_repository)
 
     def _run_batch(self, operations: Sequence[Callable[[Transaction], Any]]) -> list[Any]:
         """Commit operations together: the disk takes as long for one as for a hundred."""
@@ -415,10 +376,9 @@ class JobStore:
         await asyncio.to_thread(self.close_sync)
 
     def close_sync(self) -> None:
-        self.arrival_thread.shutdown()
         self._threads.shutdown()
         self._readers.shutdown()
-        self.client.destroy()
+        self.workflows.close()
         self.engine.dispose()
 
 
@@ -450,7 +410,7 @@ def check_database(url: str) -> None:
 def _map_errors(address: sa.URL) -> Iterator[None]:
     try:
         yield
-    except (SQLAlchemyError, dbos_error.DBOSException, OSError) as error:
+    except (SQLAlchemyError, WorkflowError, OSError) as error:
         reason = getattr(error, "orig", None) or error
         remedy = (
             "check that the disk has space and the file is writable, or name another in CODEPILOT_DATABASE_URL"
@@ -498,7 +458,7 @@ def _address(url: str) -> sa.URL:
 def _engine(address: sa.URL) -> Engine:
     if address.get_backend_name() == "postgresql":
         engine = sa.create_engine(address, pool_size=_CONNECTIONS + 4, max_overflow=0, pool_pre_ping=True)
-        sa.event.listen(engine, "connect", _set_timeouts)
+        sa.event.listen(engine, "connect", _configure_session)
         return engine
     path = Path(address.database or "")
     engine = sa.create_engine(address, connect_args={"timeout": _BUSY_SECONDS, "isolation_level": None})
@@ -522,10 +482,12 @@ def _begin(rows: Connection) -> None:
     rows.exec_driver_sql("BEGIN" if rows.get_execution_options().get("only_reads") else "BEGIN IMMEDIATE")
 
 
-def _set_timeouts(connection: sa.engine.interfaces.DBAPIConnection, _record: object) -> None:
+def _configure_session(connection: sa.engine.interfaces.DBAPIConnection, _record: object) -> None:
     """Limit how long PostgreSQL keeps a session of a dead or stopped process: its locks would block others."""
     cursor = connection.cursor()
-    for name, value in {**TIMEOUTS, "idle_in_transaction_session_timeout": int(IDLE_SECONDS * 1000)}.items():
+    idle = {"idle_in_transaction_session_timeout": int(IDLE_SECONDS * 1000)}
+    # A plan that is kept from the time when a table was small would read all of its rows.
+    for name, value in {**TIMEOUTS, **idle, "plan_cache_mode": "force_custom_plan"}.items():
         cursor.execute("SELECT set_config(%s, %s, false)", (name, str(value)))
     cursor.close()
     connection.commit()
@@ -640,70 +602,3 @@ def _set_results(results: Sequence[tuple[asyncio.Future[R], R | BaseException]])
             future.set_exception(result)
         else:
             future.set_result(result)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkItem:
-    workflow: str
-    id: str
-    queue: str
-    partition: str | None
-    delay: float
-    args: tuple[str | int, ...]
-
-    @property
-    def options(self) -> EnqueueOptions:
-        options = EnqueueOptions(workflow_name=self.workflow, queue_name=self.queue, workflow_id=self.id)
-        if self.partition is not None:
-            options["queue_partition_key"] = self.partition
-        if self.delay > 0:
-            options["delay_seconds"] = self.delay
-        return options
-
-
-_STATUS_COLUMNS = (
-    "workflow_uuid", "status", "name", "queue_name", "queue_partition_key", "priority", "recovery_attempts",
-    "serialization", "delay_until_epoch_ms", "application_name", "creator_xid",
-)  # fmt: skip
-_INPUT_COLUMNS = ("workflow_uuid", "inputs")
-
-_TRY_LOCKS = """
-SELECT pg_try_advisory_xact_lock(hashtextextended(name, 0)) FROM json_array_elements_text(CAST(%s AS json)) AS name
-"""
-
-
-def try_locks(rows: Connection, names: Sequence[str]) -> list[bool]:
-    if rows.dialect.name != "postgresql":
-        return [True] * len(names)
-    return list(rows.exec_driver_sql(_TRY_LOCKS, (to_json(names).decode(),)).scalars())
-
-
-def insert_rows(
-    rows: Connection,
-    table: str,
-    values: Sequence[Mapping[str, object]],
-    computed: tuple[tuple[str, str], ...] = (),
-    suffix: str = "",
-) -> sa.CursorResult[Any]:
-    """Insert new rows with one statement; existing ones are skipped.
-
-    SQLAlchemy and DBOS would take about a millisecond of processor time for a job and its workflow.
-
-    Args:
-        values: at least one row, all with the same columns.
-    """
-    statement = _insert_statement(rows.dialect.name, table, tuple(values[0]), computed)
-    return rows.exec_driver_sql(statement + suffix, (to_json(values).decode(),))
-
-
-@cache
-def _insert_statement(dialect: str, table: str, columns: tuple[str, ...], computed: tuple[tuple[str, str], ...]) -> str:
-    if dialect == "postgresql":
-        rows = f"json_populate_recordset(NULL::{table}, CAST(%s AS json))"
-    else:
-        fields = ", ".join(f"json_extract(value, '$.{column}') AS {column}" for column in columns)
-        rows = f"(SELECT {fields} FROM json_each(?))"  # noqa: S608 - ours
-    into = ", ".join([*columns, *(column for column, _ in computed)])
-    values = ", ".join([*columns, *(expression for _, expression in computed)])
-    # Without WHERE, SQLite parses ON as a part of FROM.
-    return f"INSERT INTO {table} ({into}) SELECT {values} FROM {rows} AS new WHERE true ON CONFLICT DO NOTHING"  # noqa: S608 - ours

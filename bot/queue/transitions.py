@@ -29,28 +29,18 @@ from bot.queue.protocols import (
 )
 from bot.queue.records import Signal, decode_job, encode_job
 from bot.queue.store import (
-    APPLICATION,
     DEATHS,
     JOBS,
     RECORDS,
     REPORTS,
     SIGNALS,
     SUSPECTS,
-    JobStore,
     Transaction,
     insert,
 )
+from bot.queue.workflows import REPORT, REPORT_QUEUE, RUN, TIMERS, WAKE, queue_name
 
 log = logging.getLogger(__name__)
-
-RUN = "codepilot-run"
-"""Name of the workflow that runs a job; stored, so that versions share it."""
-
-WAKE, REPORT = "codepilot-wake", "codepilot-tell"
-"""Names of workflows."""
-
-TIMERS, REPORT_QUEUE = "codepilot-timers", "codepilot-endings"
-"""Queues of wake-ups and of pending reports."""
 
 _SUSPECT_SECONDS = 5.0
 """Delay of a suspect whose worker already runs one."""
@@ -65,23 +55,7 @@ _FINAL_STATES = tuple(state for state in JobState if not TRANSITIONS[state])
 
 def accept(tx: Transaction, job: Job, held_seconds: float, state: JobState = JobState.QUEUED) -> bool:
     lock(tx, job.lane, job.repo.id, job.thread.key)
-    values: dict[str, Any] = build_row(job, tx.now, held_seconds) | {"state": state}
-    statement = _insert_statement(tx.rows.dialect.name, state == JobState.QUEUED and not has_limit(tx, job.lane))
-    thread = _thread_parameters(job.lane, job.repo.id, job.thread.key)
-    stored = tx.rows.execute(statement, values | thread).one_or_none()
-    if stored is None:
-        return False
-    if stored.released:
-        share, queue = partition_of(job.lane, job.installation, job.actor.id), queue_name(job.lane)
-        tx.enqueue(RUN, workflow_id(job.id, 1), queue, share, held_seconds, job.id, 1)
-    else:
-        release_next(tx, job.lane, job.repo.id, job.thread.key)
-    return True
-
-
-def build_row(job: Job, now: float, held_seconds: float) -> dict[str, str | int | float | None]:
-    held_until = now + held_seconds if held_seconds else 0.0
-    return {
+    values = {
         "id": job.id,
         "delivery_id": job.delivery_id,
         "repo_id": job.repo.id,
@@ -89,13 +63,25 @@ def build_row(job: Job, now: float, held_seconds: float) -> dict[str, str | int 
         "installation": job.installation,
         "actor_id": job.actor.id,
         "lane": job.lane,
-        "state": JobState.QUEUED.value,
-        "held_until": held_until,
-        "enqueued_at": now,
+        "state": state,
+        "held_until": tx.now + held_seconds if held_seconds else 0.0,
+        "enqueued_at": tx.now,
         "body": encode_job(job),
         "repository": job.repo.full_name.casefold(),
         "actor": job.actor.login.casefold(),
     }
+    statement = _insert_statement(tx.rows.dialect.name, state == JobState.QUEUED and not has_limit(tx, job.lane))
+    thread = _thread_parameters(job.lane, job.repo.id, job.thread.key)
+    stored = tx.rows.execute(statement, values | thread).one_or_none()
+    if stored is None:
+        return False
+    if stored.released:
+        share = partition_of(job.lane, job.installation, job.actor.id)
+        run_id, queue = workflow_id(job.id, 1), queue_name(job.lane)
+        tx.enqueue(RUN, run_id, queue, job.id, 1, partition=share, delay=held_seconds)
+    else:
+        release_next(tx, job.lane, job.repo.id, job.thread.key)
+    return True
 
 
 def restore(tx: Transaction, job: Job, record: str, until: float) -> None:
@@ -261,7 +247,7 @@ def signals(tx: Transaction, job_id: str, after: int) -> tuple[tuple[int, Signal
 
 def schedule_report(tx: Transaction, job_id: str, delay: float) -> None:
     tx.rows.execute(insert(tx, REPORTS).values(job_id=job_id, since=tx.now, tries=0).on_conflict_do_nothing())
-    tx.enqueue(REPORT, f"{job_id}-told-0", REPORT_QUEUE, None, delay, job_id)
+    tx.enqueue(REPORT, f"{job_id}-told-0", REPORT_QUEUE, job_id, delay=delay)
 
 
 def claim_report(tx: Transaction, job_id: str) -> PendingReport | None:
@@ -296,15 +282,7 @@ def finish_report(tx: Transaction, report: PendingReport) -> None:
 def postpone_report(tx: Transaction, report: PendingReport) -> None:
     check_report(tx, report)
     delay = report_pause(report.tries)
-    tx.enqueue(REPORT, f"{report.job_id}-told-{report.tries}", REPORT_QUEUE, None, delay, report.job_id)
-
-
-def active_executors(tx: Transaction) -> frozenset[str]:
-    table = "dbos.workflow_status" if tx.rows.dialect.name == "postgresql" else "workflow_status"
-    # DBOS's client would read whole workflows, and on SQLite, where it uses no index, also ended ones.
-    query = f"SELECT DISTINCT executor_id FROM {table} WHERE status = 'PENDING' AND application_name = :ours"  # noqa: S608 - ours
-    ids = tx.rows.execute(sa.text(query), {"ours": APPLICATION}).scalars()
-    return frozenset(executor for executor in ids if executor is not None)
+    tx.enqueue(REPORT, f"{report.job_id}-told-{report.tries}", REPORT_QUEUE, report.job_id, delay=delay)
 
 
 def _give_up(tx: Transaction, row: sa.Row[Any], deaths: int) -> bool:
@@ -324,7 +302,7 @@ def _postpone(tx: Transaction, row: sa.Row[Any], seconds: float) -> bool:
 
 
 def _wake_later(tx: Transaction, job_id: str, leg: int, until: float) -> None:
-    tx.enqueue(WAKE, f"{job_id}-wake-{leg}", TIMERS, None, max(0.0, until - tx.now), job_id, leg)
+    tx.enqueue(WAKE, f"{job_id}-wake-{leg}", TIMERS, job_id, leg, delay=max(0.0, until - tx.now))
 
 
 def _requeue(tx: Transaction, row: sa.Row[Any], **values: float) -> None:
@@ -362,10 +340,6 @@ def _lock_row(tx: Transaction, job_id: str) -> sa.Row[Any]:
     return tx.rows.execute(_ROW, {"of_job": job_id}).one() if has_waited else row
 
 
-def queue_name(lane: Lane) -> str:
-    return f"codepilot-{lane}"
-
-
 def workflow_id(job_id: str, leg: int) -> str:
     return job_id if leg == 1 else f"{job_id}-{leg}"
 
@@ -375,12 +349,12 @@ def partition_of(lane: Lane, installation: int | None, actor_id: int) -> str:
     return str(installation or 0) if lane == "work" else str(actor_id)
 
 
-def has_limit(source: Transaction | JobStore, lane: Lane) -> bool:
+def has_limit(tx: Transaction, lane: Lane) -> bool:
     """Whether parallel jobs of a repository are limited.
 
     DBOS limits only partitions, which are installations; jobs beyond a repository's limit stay in the table.
     """
-    return lane == "work" and source.jobs_of_repository is not None
+    return lane == "work" and tx.jobs_of_repository is not None
 
 
 def lock(tx: Transaction, lane: Lane, repo_id: int, thread: int) -> bool:
@@ -450,7 +424,7 @@ def _enqueue_leg(tx: Transaction, row: sa.Row[Any]) -> int:
     leg: int = row.leg + 1
     change(tx, row.id, leg=leg, released=True)
     share, delay = partition_of(row.lane, row.installation, row.actor_id), max(0.0, row.held_until - tx.now)
-    tx.enqueue(RUN, workflow_id(row.id, leg), queue_name(row.lane), share, delay, row.id, leg)
+    tx.enqueue(RUN, workflow_id(row.id, leg), queue_name(row.lane), row.id, leg, partition=share, delay=delay)
     return leg
 
 

@@ -20,30 +20,17 @@ from pathlib import Path
 from typing import Any, Never, Protocol, assert_never
 
 import psycopg
-from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer
 
 from bot.domain.errors import LeaseLostError, QueueError
-from bot.domain.job import Job, Lane
+from bot.domain.job import Job
 from bot.git.filesystem import try_lock
-from bot.queue import transitions
+from bot.queue import transitions, workflows
 from bot.queue.engine import CURRENT_WORK, Lease
 from bot.queue.protocols import MAX_DEATHS, JobEnded, JobHandler, JobParked, JobReleased
 from bot.queue.records import Signal
-from bot.queue.store import APPLICATION, IDLE_SECONDS, TIMEOUTS, JobStore, Transaction
+from bot.queue.store import IDLE_SECONDS, TIMEOUTS, JobStore, Transaction
 
 log = logging.getLogger(__name__)
-
-_VERSION = "1"
-"""Version of the workflows, not of Codepilot; increase it if workers of two versions must not share a database."""
-
-_POLL_SECONDS: dict[Lane, float] = {"work": 0.15, "steer": 0.25, "event": 0.5}
-"""Polling interval of each queue; a poll costs half a millisecond of processor time."""
-
-_TIMER_POLL_SECONDS = 1.0
-"""Polling interval of wake-ups and reports, which are less urgent."""
-
-_MESSAGES_SECONDS = 0.05
-"""Polling interval of DBOS's messages, unused here; the shutdown waits for it."""
 
 _RECOVERY_SECONDS = 0.5
 _PARALLEL_RECOVERIES = 4
@@ -52,18 +39,6 @@ _RECOVERIES_PER_FILL = 10
 """One in so many recoveries also enqueues stranded jobs."""
 
 _SIGNAL_POLL_SECONDS = 0.5
-
-_STEERING_JOBS = 3
-"""Several, so that steering continues while GitHub delays one installation."""
-
-_EVENT_JOBS = 8
-"""Several in one poll, so that bursts of events end soon."""
-
-_REPORT_JOBS = 2
-
-_PLACES_PER_EXTRA = 4
-"""Other installations have one extra place for so many of an installation's, at least one. DBOS assigns free places
-randomly among installations."""
 
 _CLOSING_SECONDS = 15.0
 
@@ -120,34 +95,14 @@ class DurableWorker:
 
     @asynccontextmanager
     async def _run_dbos(self, slot: int) -> AsyncIterator[None]:
-        global _worker  # noqa: PLW0603 - DBOS calls plain functions, and is one in a process
-        if _worker is not None:
-            raise QueueError("there is a worker in this process already")
-        _worker = self
-        config = DBOSConfig(
-            name=APPLICATION,
-            system_database_url=self._store.url,
-            executor_id=_executor(slot),
-            application_version=_VERSION,
-            serializer=DBOSPortableJSONSerializer(),
-            run_migrations=False,
-            sys_db_idle_transaction_timeout_sec=IDLE_SECONDS,
-            use_listen_notify=False,
-            notification_listener_polling_interval_sec=_MESSAGES_SECONDS,
-            # DBOS retries after a lost connection, so no check is needed before each use.
-            db_engine_kwargs={"pool_pre_ping": False},
-            log_level="WARNING",
-        )
+        workflows.register_handler(self)
         try:
             with self._store.map_errors():
-                DBOS(config=config)
-                await self._register_queues()
-                # Takes 0.1 to 0.4 s, but in a thread DBOS would run workflows in a loop of its own.
-                DBOS.launch()
+                await self._store.workflows.register_queues(self._jobs_at_once)
+                workflows.launch(self._store.url, _executor(slot), idle_seconds=IDLE_SECONDS)
             yield
         finally:
             await self._close()
-            _worker = None
 
     async def _close(self) -> None:
         self.draining = True
@@ -155,51 +110,29 @@ class DurableWorker:
         destroying = None
         if drain:
             log.info("waiting up to %d s for %d jobs to end; the others are resumed later", drain, len(self._tasks))
-            destroy = partial(DBOS.destroy, workflow_completion_timeout_sec=drain)
-            destroying = asyncio.create_task(asyncio.to_thread(destroy))
+            destroying = asyncio.create_task(workflows.destroy(drain))
             await asyncio.wait([destroying], timeout=drain)
         self._closing = True
         for leg in self._tasks:
             leg.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.wait_for(destroying or asyncio.to_thread(DBOS.destroy), _CLOSING_SECONDS)
-
-    async def _register_queues(self) -> None:
-        register, jobs_at_once = self._store.client.register_queue_async, self._jobs_at_once
-        shares: dict[Lane, tuple[int, int]] = {
-            # More places than one installation, or one steering user, can fill.
-            "work": (jobs_at_once + max(1, jobs_at_once // _PLACES_PER_EXTRA), jobs_at_once),
-            "steer": (_STEERING_JOBS, _STEERING_JOBS - 1),
-            "event": (_EVENT_JOBS, _EVENT_JOBS),
-        }
-        for lane, (at_once, per_partition) in shares.items():
-            await register(
-                transitions.queue_name(lane),
-                worker_concurrency=at_once,
-                partition_worker_concurrency=per_partition,
-                polling_interval_sec=_POLL_SECONDS[lane],
-                on_conflict="always_update",
-            )
-        for name, at_once in ((transitions.TIMERS, 10), (transitions.REPORT_QUEUE, _REPORT_JOBS)):
-            await register(
-                name, worker_concurrency=at_once, polling_interval_sec=_TIMER_POLL_SECONDS, on_conflict="always_update"
-            )
+        await asyncio.wait_for(destroying or workflows.destroy(), _CLOSING_SECONDS)
 
     async def _recover(self, slot: int) -> int:
-        executors = await self._store.run(transitions.active_executors) - {_executor(slot)}
+        executors = await self._store.run(lambda tx: workflows.active_executors(tx.rows)) - {_executor(slot)}
         for executor in executors:
             async with self._slots.claim_vacant(int(executor.removeprefix(_executor("")))) as is_dead:
                 if is_dead:
                     log.warning("the worker %s is dead; its jobs are taken over", executor)
-                    await asyncio.to_thread(DBOS._recover_pending_workflows, [executor])  # noqa: SLF001 - no other way in 3.4
+                    await workflows.recover(executor)
         return len(executors)
 
     async def _fill_repositories(self) -> None:
         for repo_id in await self._store.read(transitions.find_repositories_to_fill):
             await self._store.run(partial(transitions.fill_repository, repo_id=repo_id))
 
-    async def run_job(self, job_id: str, number: int) -> None:
-        await self._run_task(self._run_job(Lease(job_id=job_id, number=number, worker=self._name)))
+    async def run_job(self, job_id: str, leg: int) -> None:
+        await self._run_task(self._run_job(Lease(job_id=job_id, number=leg, worker=self._name)))
 
     async def _run_task(self, work: Coroutine[Any, Any, object]) -> None:
         """Run a coroutine in a task that ends with the worker.
@@ -323,30 +256,6 @@ def recovery_pause(workers: int, chance: float) -> float:
 
 def _executor(slot: int | str) -> str:
     return f"worker-{slot}"
-
-
-_worker: DurableWorker | None = None
-
-
-def _this_worker() -> DurableWorker:
-    if _worker is None:
-        raise QueueError("there is no worker in this process")
-    return _worker
-
-
-@DBOS.workflow(name=transitions.RUN, max_recovery_attempts=None)
-async def _run_job(job_id: str, leg: int) -> None:
-    await _this_worker().run_job(job_id, leg)
-
-
-@DBOS.workflow(name=transitions.REPORT, max_recovery_attempts=None)
-async def _report_end(job_id: str) -> None:
-    await _this_worker().report(job_id)
-
-
-@DBOS.workflow(name=transitions.WAKE, max_recovery_attempts=None)
-async def _wake_job(job_id: str, leg: int) -> None:
-    await _this_worker().wake(job_id, leg)
 
 
 ADVISORY_CLASS = 0x636F64

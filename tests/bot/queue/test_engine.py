@@ -310,7 +310,7 @@ async def test_workflows_that_ended_a_day_ago_are_deleted_and_no_others(running:
         await running.engine.accept(a_job(f"j{number}", number=number))
     await running.until_state("j1", JobState.DONE)
     await running.until_state("j2", JobState.WAITING)
-    client = running.store.client
+    client = running.store.workflows._client
 
     async def ids() -> set[str]:
         return {each.workflow_id for each in await client.list_workflows_async(load_input=False, load_output=False)}

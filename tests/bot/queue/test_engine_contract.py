@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,12 +24,12 @@ from bot.jobs.record import (
     has_answer,
     with_ending,
 )
-from bot.queue import transitions
 from bot.queue.engine import DurableEngine
 from bot.queue.memory import InMemoryEngine
 from bot.queue.protocols import Disposition, JobAttempt, JobEnded, JobEngine, JobParked, JobReleased, PendingReport
 from bot.queue.records import Signal
-from bot.queue.store import JobStore, Transaction
+from bot.queue.store import JobStore
+from bot.queue.workflows import REPORT, WorkflowClient
 from tests.builders import a_job
 from tests.clocks import Clock
 from tests.durable import Legs, job_tables, jobs_url
@@ -100,16 +101,14 @@ class Endings:
         self._due: list[tuple[float, str]] = []
 
     def record(self, patch: pytest.MonkeyPatch) -> None:
-        enqueue = Transaction.enqueue
+        enqueue = WorkflowClient.enqueue
 
-        def recorded(  # noqa: PLR0917 - as it is
-            tx: Transaction, name: str, id_: str, queue: str, share: str | None, delay: float, *args: str | int
-        ) -> None:
-            enqueue(tx, name, id_, queue, share, delay, *args)
-            if name == transitions.REPORT:
-                self._due.append((tx.now + delay, str(args[0])))
+        def recorded(client: WorkflowClient, *args: Any, delay: float = 0.0, **options: Any) -> None:  # noqa: ANN401
+            enqueue(client, *args, delay=delay, **options)
+            if args[1] == REPORT:
+                self._due.append((self._clock.now + delay, args[-1]))
 
-        patch.setattr(Transaction, "enqueue", recorded)
+        patch.setattr(WorkflowClient, "enqueue", recorded)
 
     async def tell_next(self) -> bool:
         due = next((each for each in self._due if each[0] <= self._clock.now), None)
