@@ -6,27 +6,28 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.values import Plain, Status, ToolResult
 from agent_runtime.delegation.children import ChildRuns, TaskStatus
 from agent_runtime.policy.policy import CallFacts
 from agent_runtime.tools import changes as changes_module
 from agent_runtime.tools.changes import external_write
-from agent_runtime.tools.tool import CallPlan, preview_call
+from agent_runtime.tools.tool import CallPlan, ToolFamily, preview_call
 from agent_runtime.workspace.files import StagedFile
 
 _MAX_LISTED = 30
 _SUMMARY_CHARS = 4_000
 
 
-class DelegationTools:
+class DelegationTools(ToolFamily):
     value_types: ClassVar[dict[str, str]] = {"delegate": "str", "task_status": "dict[str, Any]", "collect": "list[str]"}
     labels: ClassVar[dict[str, str]] = {
         "delegate": "Delegating: {prompt}",
         "task_status": "Looking at task {task}",
         "collect": "Collecting task {task}",
     }
-    stub_types: ClassVar[str] = ""
 
     def __init__(self, tasks: ChildRuns) -> None:
         self._tasks = tasks
@@ -58,6 +59,7 @@ class DelegationTools:
         """  # noqa: D205 - as above
         return self._collect(task, self._tasks.plan_merge(task, paths).writes)
 
+    @override
     async def prepare(self, tool: str, args: dict[str, Any]) -> None:
         """Wait for the task of a `collect` call, because its changes are unknown until then."""
         if tool != "collect":
@@ -71,6 +73,7 @@ class DelegationTools:
                 f"collect: task {task} {describe(status)}\n{files}\nTo take files of it, name them in paths."
             )
 
+    @override
     def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
         """Plan the writes of a `collect` call; see `Tool.plan`."""
         facts = CallFacts(tool=tool, args=args)

@@ -7,11 +7,13 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
+from typing_extensions import override
+
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.values import Plain, ToolResult
 from agent_runtime.index.index import MAX_CALLS, Call, WorkspaceIndex
 from agent_runtime.policy.policy import CallFacts
-from agent_runtime.tools.tool import CallPlan, preview_call
+from agent_runtime.tools.tool import CallPlan, ToolFamily, preview_call
 
 T = TypeVar("T")
 
@@ -22,7 +24,7 @@ _MAX_LISTED = 200
 _MODES = ("search", "trace_callers", "trace_callees", "trace_graph")
 
 
-class IndexTools:
+class IndexTools(ToolFamily):
     value_types: ClassVar[dict[str, str]] = {
         "semantic_search": "list[Any]",
         "trace_callers": "list[Any]",
@@ -35,11 +37,11 @@ class IndexTools:
         "trace_callees": "Looking for what {symbol} calls",
         "trace_graph": "Looking for what depends on {symbol}",
     }
-    stub_types: ClassVar[str] = ""
 
     def __init__(self, index: WorkspaceIndex) -> None:
         self._index = index
 
+    @override
     def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
         """Validate a call; see `Tool.plan`."""
         for name in ("query", "symbol"):

@@ -10,6 +10,7 @@ from agent_runtime.core.errors import ToolError
 from agent_runtime.core.events import Archived, Revealed
 from agent_runtime.core.values import Plain, Skill, ToolResult
 from agent_runtime.sessions.protocol import EventLog
+from agent_runtime.tools.tool import ToolFamily
 
 Numbers = int | list[int] | tuple[int, ...]
 Texts = str | list[str] | tuple[str, ...]
@@ -20,7 +21,7 @@ _PREVIEW_CHARS = 100
 _SUMMARY_CHARS = 4_000
 
 
-class ContextTools:
+class ContextTools(ToolFamily):
     """Archive tools on one session's log."""
 
     value_types: ClassVar[dict[str, str]] = {
@@ -158,10 +159,9 @@ Ask = Callable[[str], Awaitable[str]]
 _QUESTION_CHARS = 4_000
 
 
-class QuestionTools:
+class QuestionTools(ToolFamily):
     value_types: ClassVar[dict[str, str]] = {"ask_user": "str"}
     labels: ClassVar[dict[str, str]] = {"ask_user": "Asking: {question}"}
-    stub_types: ClassVar[str] = ""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -180,10 +180,9 @@ class QuestionTools:
         return ToolResult(value=answer, text=f"[ask_user] {answer or '(an empty answer)'}")
 
 
-class SkillTools:
+class SkillTools(ToolFamily):
     value_types: ClassVar[dict[str, str]] = {"read_skill": "str"}
     labels: ClassVar[dict[str, str]] = {"read_skill": "Reading the skill {name}"}
-    stub_types: ClassVar[str] = ""
 
     def __init__(self, skills: Mapping[str, Skill]) -> None:
         self._skills = skills

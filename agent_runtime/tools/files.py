@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, ClassVar, Literal, NoReturn
 
+from typing_extensions import override
+
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.values import ListedLines, Plain, ToolResult
 from agent_runtime.index import parsing
@@ -20,7 +22,7 @@ from agent_runtime.policy.policy import CallFacts
 from agent_runtime.processes.bounded import call_bounded
 from agent_runtime.tools import changes as changes_module
 from agent_runtime.tools.changes import FileWrite, Planner, StepLimits, external_write
-from agent_runtime.tools.tool import CallPlan, preview_call, refusal_plan, require_text
+from agent_runtime.tools.tool import CallPlan, ToolFamily, preview_call, refusal_plan, require_text
 from agent_runtime.workspace import listing
 from agent_runtime.workspace.diffs import Text, is_integer
 from agent_runtime.workspace.edits import StaleError, Versions, WriteCall, check_mode, pairs, payload_count, view
@@ -42,14 +44,13 @@ _READ_SECONDS = 10.0
 _MEMORY = 200 * 1024**2
 
 
-class FileTools:
+class FileTools(ToolFamily):
     value_types: ClassVar[dict[str, str]] = {"read_file": "str", "write_file": "str", "list_files": "list[str]"}
     labels: ClassVar[dict[str, str]] = {
         "read_file": "Reading {path}",
         "write_file": "Writing {path}",  # a patch names its files itself
         "list_files": "Listing {pattern}",
     }
-    stub_types: ClassVar[str] = ""
     policy_parameters: ClassVar[dict[str, str]] = dict.fromkeys(value_types, "path")
 
     def __init__(
@@ -93,6 +94,7 @@ class FileTools:
         changes = self._watch.take_changes()
         return "\n".join(["[files that your commands changed]", *changes]) if changes else ""
 
+    @override
     def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
         """Plan a call; see `Tool.plan`."""
         if tool == "write_file":
@@ -100,8 +102,9 @@ class FileTools:
         facts = self.policy_facts(tool, {"path": ".", **args})
         return CallPlan(facts=facts, preview=partial(preview_call, tool, args), apply=call)
 
+    @override
     def policy_facts(self, tool: str, args: dict[str, Any]) -> CallFacts:
-        """Return the path of a call; see `SupportsPolicy`."""
+        """Return the path of a call; see `ToolFamily`."""
         path = require_text(tool, "path", args["path"])
         path = self._split_symbol(path)[0] if tool == "read_file" else path
         paths = (self._workspace.resolve(path),)

@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
+from typing_extensions import override
+
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.values import Plain, ToolResult
 from agent_runtime.index.index import CodeIndex
@@ -18,7 +20,7 @@ from agent_runtime.policy.policy import CallFacts
 from agent_runtime.processes.bounded import run_bounded
 from agent_runtime.sandbox import container
 from agent_runtime.sandbox.protocol import Launch, Sandbox, find_libraries
-from agent_runtime.tools.tool import CallPlan, preview_call, require_text
+from agent_runtime.tools.tool import CallPlan, ToolFamily, preview_call, require_text
 from agent_runtime.workspace import search
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.listing import SURROGATES, Include
@@ -48,7 +50,7 @@ _OUTPUT_FORMAT = ("--heading", "--with-filename", "--null", "--line-number", "--
 """Output format that `Hits` parses."""
 
 
-class SearchTools:
+class SearchTools(ToolFamily):
     value_types: ClassVar[dict[str, str]] = {"find": "list[Match]"}
     labels: ClassVar[dict[str, str]] = {"find": "Searching for `{pattern}`"}
     stub_types: ClassVar[str] = "class Match(TypedDict): file: str; line: int; text: str\n"
@@ -84,6 +86,7 @@ class SearchTools:
             self._program.close()
             self._program = None
 
+    @override
     def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
         """Plan a call; see `Tool.plan`."""
         _check_arguments(args["pattern"], args.get("max_results", _DEFAULT_RESULTS), args.get("context", 0))
@@ -92,8 +95,9 @@ class SearchTools:
         facts = CallFacts(tool=tool, args=args, paths=paths)
         return CallPlan(facts=facts, preview=partial(preview_call, tool, args), apply=call)
 
+    @override
     def policy_facts(self, tool: str, args: dict[str, Any]) -> CallFacts:
-        """Return the targets of a call; see `SupportsPolicy`."""
+        """Return the targets of a call; see `ToolFamily`."""
         target = args["target"]
         targets = target if isinstance(target, list | tuple) else [target or "."]
         paths = tuple(self._workspace.resolve(require_text(tool, "target", name)) for name in targets)

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from typing_extensions import override
+
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.values import Plain, ToolResult
 from agent_runtime.policy.policy import CallFacts
@@ -17,7 +19,15 @@ from agent_runtime.sandbox.repositories import RepositoryGuard
 from agent_runtime.terminals.command import CommandReport, ShellStart
 from agent_runtime.terminals.factory import LiveTerminal, create_terminals
 from agent_runtime.terminals.output import OutputLogs, Spool
-from agent_runtime.tools.tool import CallPlan, preview_call, preview_command, preview_input, refusal_plan, require_text
+from agent_runtime.tools.tool import (
+    CallPlan,
+    ToolFamily,
+    preview_call,
+    preview_command,
+    preview_input,
+    refusal_plan,
+    require_text,
+)
 from agent_runtime.workspace.files import Scratch
 
 if TYPE_CHECKING:  # few runs have a network
@@ -39,7 +49,7 @@ _TERMINAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
 _LABEL_CHARACTERS = 60
 
 
-class ShellTools:
+class ShellTools(ToolFamily):
     """Shell tools of one workspace. The terminal `main` always exists and starts on first use."""
 
     value_types: ClassVar[dict[str, str]] = {
@@ -154,6 +164,7 @@ class ShellTools:
         text = f"[terminal:{session_id}] terminated{note}"
         return ToolResult(value=text, text=text)
 
+    @override
     def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
         facts, preview = CallFacts(tool=tool, args=args), partial(preview_call, tool, args)
         try:
@@ -176,8 +187,9 @@ class ShellTools:
             return refusal_plan(facts, error)
         return CallPlan(facts=facts, preview=preview, apply=call)
 
+    @override
     def policy_facts(self, tool: str, args: dict[str, Any]) -> CallFacts:
-        """Return the command or input of a call; see `SupportsPolicy`."""
+        """Return the command or input of a call; see `ToolFamily`."""
         parameter, shell = self.policy_parameters[tool], str(args.get("shell") or "bash")
         text = require_text(tool, parameter, args[parameter])
         if tool == "send_input":

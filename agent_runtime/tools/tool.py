@@ -24,12 +24,10 @@ from typing import (
     Any,
     ClassVar,
     NoReturn,
-    Protocol,
     TypeVar,
     Union,
     get_args,
     get_origin,
-    runtime_checkable,
 )
 
 from agent_runtime.core.errors import BoundExceededError, Interrupt, SandboxError, SettingsError, ToolError
@@ -346,6 +344,26 @@ def value_type(func: Callable[..., Any]) -> str:
     return text if text.partition("[")[0] in checkable else "Any"
 
 
+class ToolFamily:
+    """Base of tools with shared state: each method in `value_types` is a tool."""
+
+    value_types: ClassVar[dict[str, str]]
+    """Return type of each tool in the stub."""
+    labels: ClassVar[dict[str, str]] = {}
+    """Label of each tool; see `Tool.label`."""
+    stub_types: ClassVar[str] = ""
+    """Declarations of these types."""
+    policy_parameters: ClassVar[dict[str, str]] = {}
+    """The parameter with files or a command, by tool."""
+    policy_facts: FactsReader | None = None
+    """Returns the policy's input for a call even if a registered function replaces the tool, given unvalidated
+    arguments with defaults."""
+    plan: Planner | None = None
+    """Plans a call without side effects. Raises ToolError if it cannot succeed, and its facts are unknown."""
+    prepare: Callable[[str, dict[str, Any]], Awaitable[None]] | None = None
+    """Waits until a call can be planned."""
+
+
 class Registry:
     """Tools of one runtime, in order of registration."""
 
@@ -375,14 +393,13 @@ class Registry:
 
     def add_family(self, family: ToolFamily, *, only: Iterable[str] | None = None) -> None:
         """Register a family's tools, all or `only` some. The policy applies even if they are replaced later."""
-        if isinstance(family, SupportsPolicy):
-            self._facts_readers |= {name: (by, family.policy_facts) for name, by in family.policy_parameters.items()}
+        if (facts := family.policy_facts) is not None:
+            self._facts_readers |= {name: (by, facts) for name, by in family.policy_parameters.items()}
         chosen = list(family.value_types if only is None else only)
-        planner = family.plan if isinstance(family, SupportsPlan) else None
-        prepare = family.prepare if isinstance(family, SupportsPrepare) else None
         for name in chosen:
             func, label = getattr(family, name), family.labels.get(name, "")
-            tool = self._adapt(Tool(name, func, family.value_types[name], label, planner=planner, prepare=prepare))
+            tool = Tool(name, func, family.value_types[name], label, planner=family.plan, prepare=family.prepare)
+            tool = self._adapt(tool)
             self.add_tool(tool)
             self._built_in[name] = tool
         if chosen and family.stub_types and family.stub_types not in self._types:
@@ -448,48 +465,6 @@ class Registry:
     def stubs(self) -> str:
         """Types and stubs for the type checker."""
         return "\n".join([_PRELUDE, *self._types, *(tool.bare_stub for tool in self._tools.values())])
-
-
-class ToolFamily(Protocol):
-    """Tools with shared state: each method in `value_types` is a tool."""
-
-    value_types: ClassVar[dict[str, str]]
-    """Return type of each tool in the stub."""
-    labels: ClassVar[dict[str, str]]
-    """Label of each tool; see `Tool.label`."""
-    stub_types: ClassVar[str]
-    """Declarations of these types."""
-
-
-@runtime_checkable
-class SupportsPlan(Protocol):
-    """A family that plans calls."""
-
-    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
-        """Plan a call without side effects.
-
-        Raises:
-            ToolError: the call cannot succeed, and its facts are unknown.
-        """
-
-
-@runtime_checkable
-class SupportsPolicy(Protocol):
-    """A family whose calls have a subject for rules, even if a registered function replaces the tool."""
-
-    policy_parameters: ClassVar[dict[str, str]]
-    """The parameter with files or a command, by tool."""
-
-    def policy_facts(self, tool: str, args: dict[str, Any]) -> CallFacts:
-        """Return the policy's input for a call of a replaced tool, given unvalidated arguments with defaults."""
-
-
-@runtime_checkable
-class SupportsPrepare(Protocol):
-    """A family whose calls may wait before they are planned."""
-
-    async def prepare(self, tool: str, args: dict[str, Any]) -> None:
-        """Wait until a call can be planned."""
 
 
 def tool_schema(tool: Tool) -> ToolSchema:

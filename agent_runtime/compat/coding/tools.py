@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 import llm
+from typing_extensions import override
 
 from agent_runtime.compat.commands import Commands
 from agent_runtime.core.errors import BoundExceededError, SandboxError, SettingsError, ToolError
@@ -30,7 +31,7 @@ from agent_runtime.tools import changes
 from agent_runtime.tools.changes import FileWrite
 from agent_runtime.tools.files import CHANGED_MEANWHILE
 from agent_runtime.tools.search import SearchTools
-from agent_runtime.tools.tool import CallPlan, preview_call, preview_command, refusal_plan
+from agent_runtime.tools.tool import CallPlan, ToolFamily, preview_call, preview_command, refusal_plan
 from agent_runtime.workspace import listing
 from agent_runtime.workspace.diffs import Text, decode, unified_text, version_of
 from agent_runtime.workspace.files import MAX_BYTES, StagedFile, Workspace, apply_changes, is_unchanged, quote_path
@@ -144,7 +145,7 @@ class CodingTools(llm.Toolbox):  # type: ignore[no-untyped-call]  # llm leaves i
         return self._loop.run(partial(self._actions.perform, name, args))
 
 
-class CodingActions:
+class CodingActions(ToolFamily):
     """The six tools of llm-coding-agent on one directory; a family of tools for a runtime.
 
     Attributes:
@@ -160,7 +161,6 @@ class CodingActions:
         f"{PREFIX}edit_file": "Editing {path}",
         f"{PREFIX}execute_command": "Running `{command}`",
     }
-    stub_types: ClassVar[str] = ""
 
     def __init__(self, root: Path, sandbox: SandboxName) -> None:
         self.root = root
@@ -205,6 +205,7 @@ class CodingActions:
     def _search(self) -> SearchTools:
         return SearchTools(self._workspace, self._sandbox_if_any, withholds=_is_noise)
 
+    @override
     def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
         """Tell what a call is about, and for a write what it does; see `Tool.plan`.
 

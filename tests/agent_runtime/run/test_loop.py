@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, ClassVar, cast
 
 import pytest
+from typing_extensions import override
 
 from agent_runtime.context.conversation import Conversation
 from agent_runtime.context.transcript import MemorySettings, render_messages
@@ -32,7 +33,7 @@ from agent_runtime.run.loop import Loop
 from agent_runtime.run.state import RunState
 from agent_runtime.sessions.protocol import InMemorySession
 from agent_runtime.tools.files import FileTools
-from agent_runtime.tools.tool import CallPlan, Registry
+from agent_runtime.tools.tool import CallPlan, Registry, ToolFamily
 from agent_runtime.transports.blocks import BlockTransport
 
 READ = '```codepilot\nread_file("a.txt")\n```\n'
@@ -42,12 +43,11 @@ RED = '```codepilot\nprint("before")\nexecute("main", "false", check=True)\nprin
 DONE = "```completion\nDone.\n```\n"
 
 
-class Diary:
+class Diary(ToolFamily):
     """Tools that only record their calls."""
 
     value_types: ClassVar[dict[str, str]] = {"read_file": "str", "write_file": "None", "execute": "int"}
     labels: ClassVar[dict[str, str]] = {"execute": "Running `{command}`"}
-    stub_types: ClassVar[str] = ""
 
     def __init__(self) -> None:
         self.entries: list[str] = []
@@ -78,6 +78,7 @@ class Diary:
         self.entries.append(f"write {path}: {contents[0]!r}")
         return ToolResult(value=None, text=f"[write_file] {path}")
 
+    @override
     def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:
         made = partial(self.write_file, **args) if tool == "write_file" else call
         return CallPlan(facts=CallFacts(tool=tool, args=args), preview=str, apply=made)

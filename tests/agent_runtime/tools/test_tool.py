@@ -13,7 +13,7 @@ import pytest
 from agent_runtime.core.errors import SandboxError, SettingsError, ToolError
 from agent_runtime.core.values import ToolResult
 from agent_runtime.policy.policy import Policy
-from agent_runtime.tools.tool import Registry
+from agent_runtime.tools.tool import Registry, ToolFamily
 from tests.block_files import call
 from tests.waiting import eventually
 
@@ -211,10 +211,8 @@ async def test_a_foreign_sync_tool_does_not_block_the_event_loop() -> None:
 
 
 def test_tools_are_added_by_decorator_and_taken_away() -> None:
-    class Own:
+    class Own(ToolFamily):
         value_types: ClassVar[dict[str, str]] = {"look": "str"}
-        labels: ClassVar[dict[str, str]] = {}
-        stub_types: ClassVar[str] = ""
 
         def look(self) -> ToolResult:
             """Look."""
