@@ -56,6 +56,8 @@ class FakeHub(FakeSite):
 
     deliveries: list[FakeDelivery] = field(default_factory=list)
     is_connected: bool = True
+    _actors: dict[int, FakeUser] = field(default_factory=dict, repr=False)
+    _triggers: dict[int, FakeUser] = field(default_factory=dict, repr=False)
 
     def send(self, event: str, action: str, repo: FakeRepo | None, sender: FakeUser, **parts: Any) -> None:  # noqa: ANN401
         """Send an event of a repository, or with None of the installation."""
@@ -255,6 +257,12 @@ class FakeHub(FakeSite):
             if thread.state != state:
                 self._send_thread("closed", home, thread, by)
 
+    @override
+    def merge(self, repo: FakeRepo, number: int, *, by: str) -> str:
+        sha = FakeSite.merge(self, repo, number, by=by)
+        self._send_thread("closed", repo, repo.threads[number], self.user(by))
+        return sha
+
     def delete_branch(self, repo: FakeRepo, branch: str) -> None:
         self.move_branch(repo, branch, None)
 
@@ -341,7 +349,22 @@ class FakeHub(FakeSite):
         )
         home = head_repository or repo
         person = self.user(actor) if actor else self.user(home.commits[head_sha].author)
+        self._actors[run.id] = person
         self._send_run(repo, run, home, person, person)
+        return run
+
+    @override
+    def run_again(self, run: FakeRun, *, by: str) -> FakeRun:
+        self._triggers[run.id] = self.user(by)
+        return FakeSite.run_again(self, run, by=by)
+
+    @override
+    def end_attempt(self, run: FakeRun, *, conclusion: str, jobs: Sequence[EndedJob] = ()) -> FakeRun:
+        FakeSite.end_attempt(self, run, conclusion=conclusion, jobs=jobs)
+        [repo] = [repo for repo in self.repos.values() if run in repo.runs]
+        home = self.repos[run.head_repo_id]
+        actor = self._actors[run.id]
+        self._send_run(repo, run, home, actor, self._triggers.get(run.id, actor))
         return run
 
     def _send_run(self, repo: FakeRepo, run: FakeRun, home: FakeRepo, actor: FakeUser, trigger: FakeUser) -> None:
@@ -361,16 +384,30 @@ class FakeHub(FakeSite):
         }
         self.send("workflow_run", "completed", repo, trigger, workflow_run=facts)
 
-    def uninstall(self, *, by: str) -> None:
-        self.send("installation", "deleted", None, self.user(by))
+    def install(self, _app: FakeApp, repo: FakeRepo) -> int:
+        """Install the App on a repository; return the installation's id."""
+        repo.installed = True
+        return INSTALLATION
+
+    def uninstall(self, _installation: int, *, by: str | None = None) -> None:
+        self._remove("deleted", by)
+
+    def suspend(self, _installation: int, *, by: str | None = None) -> None:
+        self._remove("suspend", by)
+
+    def _remove(self, action: str, by: str | None) -> None:
+        self.send("installation", action, None, self._keeper(by))
         for repo in self.repos.values():
             repo.installed = False
 
-    def take_out(self, repo: FakeRepo, *, by: str) -> None:
+    def take_out(self, _installation: int, repo: FakeRepo, *, by: str | None = None) -> None:
         """Remove a repository from the installation."""
         removed = [{"id": repo.id, "full_name": repo.full_name}]
-        self.send("installation_repositories", "removed", None, self.user(by), repositories_removed=removed)
+        self.send("installation_repositories", "removed", None, self._keeper(by), repositories_removed=removed)
         repo.installed = False
+
+    def _keeper(self, by: str | None) -> FakeUser:
+        return self.user(by or next(iter(self.repos.values())).owner)
 
 
 def _repository(repo: FakeRepo) -> Payload:
