@@ -47,7 +47,12 @@ def a_status_view(state: str = "working", **facts: Any) -> StatusView:  # noqa: 
         if state in _ENDED:
             outcome = _ENDED[state](**shared)
         else:
-            outcome = Waiting(until=facts.pop("until", 0.0), pending=facts.pop("pending", None), **shared)
+            outcome = Waiting(
+                until=facts.pop("until", 0.0),
+                pending=facts.pop("pending", None),
+                service=facts.pop("service", ""),
+                **shared,
+            )
     usual = {"command": "/codepilot fix", "allowed": ALLOWED, "job_id": "j1", "marker": "", "seconds": 34.0}
     return StatusView(
         is_queued=state == "queued", outcome=outcome, progress=Progress(**progress), pull=pull, **{**usual, **facts}

@@ -18,6 +18,12 @@ from bot.github.types import GitHubError
 from bot.jobs.record import ServiceOutage, StoredRecord
 
 Service = Literal["GitHub", "git", "store", "machine"]
+SERVICE_NAMES: dict[Service, str] = {
+    "GitHub": "GitHub",
+    "git": "git on GitHub",
+    "store": "the store for unfinished work",
+    "machine": "the bot's machine",
+}
 _STORE_GONE = "The store for unfinished work cannot be reached."
 _DISK_FULL = "The disk of the machine is full."
 _MACHINE = {

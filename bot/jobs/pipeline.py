@@ -24,7 +24,7 @@ from agent_runtime import (
 from bot.domain.commands import Help, RepoEvent, Review, StartRecipe, Steering, Talk, Undo, Work
 from bot.domain.errors import BotError, OtherVersionError, QueueError, WrongInputError
 from bot.domain.job import Job, JobState
-from bot.git.errors import WorkspaceError
+from bot.git.errors import GitError, WorkspaceError
 from bot.git.mirror import Source
 from bot.github.rate_limit import Urgency
 from bot.github.types import GitHubError
@@ -44,7 +44,7 @@ from bot.jobs.admission import (
 from bot.jobs.agent_run import abandon_run, run_agent
 from bot.jobs.automatic import ci_skip_outcome, early_skip_reason, review_skip_reason
 from bot.jobs.context import JobContext, JobContextFactory
-from bot.jobs.faults import Fault, Patience, classify
+from bot.jobs.faults import SERVICE_NAMES, Fault, Patience, classify
 from bot.jobs.handover import handle_steering
 from bot.jobs.posts import JobCheckRun
 from bot.jobs.recipes import recipes_text, start_recipe
@@ -192,8 +192,26 @@ class Worker:
             waits = isinstance(error, GitHubError) and not error.may_be_transient
             ends_now = context.state.inbox.stop_reason and not waits
             if not ends_now and await self._patience.pause(context.record, fault) is not None:
+                await show_outage(context)
                 raise
             return await fail_for(context, error, fault)
+
+
+async def show_outage(context: JobContext) -> None:
+    """Show that the job waits for a service. During an outage of GitHub itself, only the dashboard and `status` can."""
+    state = context.state
+    record = await state.record.read()
+    outage = record.service_outage
+    if outage is None or not record.is_shown or (outage.service == "GitHub" and outage.doubtful_since is None):
+        return
+    reason = waiting.describe_service_outage(outage)
+    view = status_view(context, Waiting(until=outage.until, service=SERVICE_NAMES[outage.service], reason=reason))
+    try:
+        await state.comment.show(view)
+        if await restore_check(context) is not None and state.check is not None:
+            await state.check.show(view)
+    except GitHubError as error:
+        log.warning("the wait is not shown: %s", error)
 
 
 async def fail_for(context: JobContext, error: Exception, fault: Fault | None) -> Failed:
@@ -202,7 +220,7 @@ async def fail_for(context: JobContext, error: Exception, fault: Fault | None) -
     if isinstance(error, GitHubError):
         failure = await fail_job(context, str(error), unproven=True)
         return replace(failure, misconfigured=error.lacks_permission)
-    if fault is not None and fault.service in {"store", "machine"}:
+    if fault is not None and (fault.service in {"store", "machine"} or isinstance(error, GitError)):
         log.error("the job ends for a fault that is not its own", exc_info=error)
         return await fail_job(context, fault.public, advice)
     if isinstance(error, WorkspaceError | RepoConfigError):

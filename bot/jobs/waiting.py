@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from agent_runtime import Outcome, PendingCall, alike_patterns
-from bot.jobs.record import ApprovalAnswer, ApprovalsRecord, Outage, Request, RequestView, StoredRecord
+from bot.jobs.record import ApprovalAnswer, ApprovalsRecord, Outage, Request, RequestView, ServiceOutage, StoredRecord
 from bot.permissions.levels import Grant
 from bot.publishing.markdown import duration
 
@@ -132,6 +132,14 @@ def describe_outage(outage: Outage, reason: str, *, patience: float) -> str:
     return (
         f"The model service is unavailable: {reason}\n\nThe work so far is kept. The job continues automatically: it "
         f"retries at {until}, and until {last} at the latest. `stop` ends it."
+    )
+
+
+def describe_service_outage(outage: ServiceOutage) -> str:
+    since, until = _clock(outage.since), _clock(outage.until)
+    return (
+        f"{outage.reason}\n\nThe work so far is kept, and the job waits since {since}. It tries again by itself, "
+        f"until {until} at the latest. `stop` ends it."
     )
 
 

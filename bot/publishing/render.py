@@ -43,7 +43,7 @@ from bot.publishing.markdown import (
     one_line,
     plural,
 )
-from bot.publishing.outcome import Failed, PendingView
+from bot.publishing.outcome import Failed, PendingView, Waiting
 from bot.publishing.screening import escape_unseen, fits_comment
 from bot.publishing.status_view import Activity, CandidateView, DeniedCall, Progress, State, StatusView
 
@@ -51,7 +51,7 @@ _STATES: dict[State, tuple[str, str]] = {
     "queued": ("🕐", "Waiting its turn"),
     "working": ("🛠️", "Working on it"),
     "waiting": ("✋", "Waiting for you"),
-    "parked": ("⏳", "Waiting for the model service"),
+    "parked": ("⏳", "Waiting"),
     "done": ("✅", "Done"),
     "stopped": ("⏹️", "Stopped"),
     "failed": ("❌", "Failed"),
@@ -195,6 +195,9 @@ def _template_values(view: StatusView, *, bare: bool = False) -> dict[str, objec
 
 
 def status_title(view: StatusView) -> tuple[str, str]:
+    if isinstance(view.outcome, Waiting) and view.outcome.service:
+        sign, words = _STATES["parked"]
+        return sign, f"{words} for {view.outcome.service}"
     if view.verdict is None:
         return _STATES[view.state]
     sign, words = headline(view.verdict, view.progress.judged_checks)

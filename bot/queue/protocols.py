@@ -276,7 +276,8 @@ class PendingReport:
 REPORT_SECONDS = 7 * 24 * 3600.0
 """Period of attempts to report an end."""
 
-_REPORT_RETRY_DELAYS = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+# By tries. A service that is back after hours reports each end within a minute.
+_REPORT_RETRY_DELAYS = (5.0, 15.0, 30.0, *(60.0,) * 360, 600.0, 1800.0, 3600.0)
 
 
 def report_pause(tries: int) -> float:
