@@ -21,11 +21,12 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from bot.domain.errors import certainty_of
 from bot.git.change import FileChange, LargeFile
 from bot.git.errors import LargeFileError
 from bot.git.process import PAUSES, AuthoritiesError, Credential, make_connector, proxy_options
 
-SECONDS = 300.0
+SECONDS = 900.0
 MAX_BYTES = 512 * 1024 * 1024
 _POINTER = re.compile(
     rb"version https://(?:git-lfs|hawser)\.github\.com/spec/v1\n"
@@ -228,10 +229,11 @@ def is_safe_address(address: str, ours: str) -> bool:
 def _check_status(status: int) -> None:
     if status < HTTPStatus.MULTIPLE_CHOICES:
         return
-    message = f"the server answered {status}"
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
+    message, certainty = f"the server answered {status}", certainty_of(status, "")
+    if certainty == "passing":
         raise _TransientError(message)
-    raise ValueError(f"{message}; is Git LFS enabled for the repository, and is there quota left?")
+    error = _TransientError if certainty == "doubtful" else ValueError
+    raise error(f"{message}; is Git LFS enabled for the repository, and is there quota left?")
 
 
 def _dict(value: object) -> dict[str, Any]:

@@ -55,6 +55,8 @@ MAX_CARRIED_BYTES = 20 * 1024 * 1024
 INSEPARABLE = "The rest of the change does not work without the withheld files."
 _MAX_FILES = 2_000
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_UPLOAD_PATIENCE = 14
+"""Repetitions of the longest pause."""
 _FILES = frozenset({"100644", "100755"})
 _GITMODULES = ".gitmodules"
 
@@ -96,7 +98,7 @@ class Tree:
         self._trusted = trusted
         self.baseline = baseline
         self._hold = hold
-        self._pauses = pauses
+        self._pauses = tuple(pauses)
         self._lock = asyncio.Lock()
 
     async def reset_baseline(self, excluded: Iterable[str]) -> None:
@@ -322,8 +324,10 @@ class Tree:
 
     async def upload(self, files: Sequence[LargeFile], *, branch: str, url: str, token: str) -> None:
         ca_file = Path(path) if (path := self._git.environment.get(GIT_CA_FILE)) else None
+        # For ten minutes, since the objects exist only in the workspace.
+        pauses = (*self._pauses, *(self._pauses[-1:] * _UPLOAD_PATIENCE))
         await upload_objects(
-            files, objects=self._objects, branch=branch, url=url, token=token, pauses=self._pauses, ca_file=ca_file
+            files, objects=self._objects, branch=branch, url=url, token=token, pauses=pauses, ca_file=ca_file
         )
 
     async def find_large_files(self, files: Sequence[LargeFile], holds: Callable[[str], bool]) -> list[str]:

@@ -14,13 +14,14 @@ from typing import Any, TypeVar
 from bot.domain.access import Bounds, Role, can_command, is_app, is_workflow_command
 from bot.domain.errors import BotError
 from bot.domain.job import Actor, Job
-from bot.git.errors import BranchGoneError
+from bot.git.errors import BranchGoneError, CloneError
 from bot.github.client import GitHub
 from bot.github.types import (
     Annotation,
     BotIdentity,
     CheckFacts,
     CommentFacts,
+    GitHubError,
     JobFacts,
     PullLink,
     RepoFacts,
@@ -171,6 +172,25 @@ async def branch_head(github: GitHub, snapshot: ThreadSnapshot, branch: str) -> 
             f"The branch `{branch}`, which the work is for, does not exist.", "Choose another and try again."
         )
     return sha
+
+
+async def confirm_refusal(github: GitHub, repo: str, error: CloneError) -> CloneError:
+    """Return the error of git, or another one if GitHub's API shows the branch or commit that git does not show."""
+    branch, reason = error.ref.removeprefix("refs/heads/"), error.reason
+    try:
+        if isinstance(error, BranchGoneError) and branch != error.ref:
+            reason = f"git on GitHub does not show `{branch}`."
+            is_shown = await github.repos.branch_head(repo, branch) is not None
+        else:
+            is_shown = bool(error.sha and await github.repos.commit(repo, error.sha))
+    except GitHubError:
+        is_shown = False
+    if not is_shown:
+        return error
+    return CloneError(
+        f"{reason} GitHub's API shows it all the same.",
+        "Give the command again later. If git still refuses it, check whether the bot may read the contents.",
+    )
 
 
 T = TypeVar("T")

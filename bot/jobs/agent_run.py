@@ -35,7 +35,7 @@ from agent_runtime import (
     is_covered,
 )
 from bot.domain.commands import Fix
-from bot.domain.errors import QueueError
+from bot.domain.errors import QueueError, StorageError
 from bot.git.change import Change
 from bot.git.errors import MissingDirectoryError, WorkspaceGoneError
 from bot.git.tree import Tree
@@ -569,6 +569,12 @@ async def store_result(context: JobContext, run: Outcome, change: Change) -> Non
     """Store the result before it is published, and delete the session."""
     progress = context.state.progress
     result = RunResult(outcome=run, progress=progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
-    await context.services.work.save(context.job.id, context.record, result, change)
+    try:
+        await context.services.work.save(context.job.id, context.record, result, change)
+    except StorageError as error:
+        if not context.state.inbox.stop_reason:
+            raise
+        log.warning("the work of the stopped job is only published, and not stored: %s", error)
+        return
     await context.services.store_log(context.job)
     await asyncio.to_thread(context.services.forget_session, context.job)

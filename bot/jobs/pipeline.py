@@ -15,6 +15,7 @@ from functools import partial
 from agent_runtime import (
     AgentError,
     Policy,
+    SessionError,
     SessionInUseError,
     SessionNewerError,
     SessionUnavailableError,
@@ -22,14 +23,14 @@ from agent_runtime import (
     traced,
 )
 from bot.domain.commands import Help, RepoEvent, Review, StartRecipe, Steering, Talk, Undo, Work
-from bot.domain.errors import BotError, OtherVersionError, QueueError, WrongInputError
+from bot.domain.errors import BotError, OtherVersionError, QueueError, StorageError, WrongInputError
 from bot.domain.job import Job, JobState
-from bot.git.errors import GitError, WorkspaceError
+from bot.git.errors import CloneError, GitError, WorkspaceError
 from bot.git.mirror import Source
 from bot.github.rate_limit import Urgency
 from bot.github.types import GitHubError
 from bot.jobs import reports, waiting
-from bot.jobs.access import ThreadSnapshot, check_access, fetch_snapshot
+from bot.jobs.access import ThreadSnapshot, check_access, confirm_refusal, fetch_snapshot
 from bot.jobs.admission import (
     Assignment,
     base_source,
@@ -188,8 +189,9 @@ class Worker:
             if isinstance(error, SessionNewerError) and context.services.is_long_running:
                 raise
             fault = classify(error)
-            # A job that is to stop, e.g. since the App is gone, waits only for an answer that is sure to come.
-            waits = isinstance(error, GitHubError) and not error.may_be_transient
+            # A job that is to stop, e.g. since the App is gone, waits only for an answer that is sure to come, to keep
+            # its work.
+            waits = fault is not None and fault.certainty == "passing" and await _has_work(context)
             ends_now = context.state.inbox.stop_reason and not waits
             if not ends_now and await self._patience.pause(context.record, fault) is not None:
                 await show_outage(context)
@@ -218,11 +220,15 @@ async def fail_for(context: JobContext, error: Exception, fault: Fault | None) -
     """Return the outcome of a job that failed with `error`, in words for the public."""
     advice = f"The operator finds it in the log under job `{context.job.id}`."
     if isinstance(error, GitHubError):
-        failure = await fail_job(context, str(error), unproven=True)
+        # Without an answer, the error may name an address of the operator's network.
+        reason, remedy = (str(error), "") if error.status or fault is None else (fault.public, error.remedy)
+        failure = await fail_job(context, reason, remedy, unproven=True)
         return replace(failure, misconfigured=error.lacks_permission)
     if fault is not None and (fault.service in {"store", "machine"} or isinstance(error, GitError)):
         log.error("the job ends for a fault that is not its own", exc_info=error)
         return await fail_job(context, fault.public, advice)
+    if isinstance(error, CloneError):
+        error = await confirm_refusal(context.github, context.job.repo.full_name, error)
     if isinstance(error, WorkspaceError | RepoConfigError):
         return await fail_job(context, error.reason, error.remedy)
     if isinstance(error, BotError | AgentError):
@@ -231,6 +237,14 @@ async def fail_for(context: JobContext, error: Exception, fault: Fault | None) -
     text = error.strerror if isinstance(error, OSError) else ""
     reason = f"The machine that the bot runs on failed: {text}." if text else "The bot has an internal error."
     return await fail_job(context, reason, advice)
+
+
+async def _has_work(context: JobContext) -> bool:
+    """Whether an attempt has done work that its end must keep, or may have, if that cannot be read now."""
+    try:
+        return await resume_base(context) is not None
+    except (OSError, SessionError, StorageError):
+        return True
 
 
 def _state_after(disposition: Disposition) -> JobState:
@@ -405,8 +419,10 @@ async def _end_partial_work(
     )
     try:
         return await abandon_run(context, assignment, status)
-    except WorkspaceError:  # it had not come so far as to have files
-        return None
+    except WorkspaceError as error:
+        if classify(error) is not None:
+            raise
+        return None  # it had not come so far as to have files
 
 
 async def fail_job(context: JobContext, reason: str, remedy: str = "", *, unproven: bool = False) -> Failed:
@@ -421,9 +437,12 @@ async def fail_job(context: JobContext, reason: str, remedy: str = "", *, unprov
     unproven = unproven and access is None and not job.is_from_event
     if not (is_proven or unproven):
         return Failed(reason=reason, is_silent=True)
-    work = context.services.work
-    result = await work.find(job.id, context.record)
-    patch = await asyncio.to_thread(work.excerpt, job.id) if result else ""
+    work, patch = context.services.work, ""
+    try:
+        if await work.find(job.id, context.record) is not None:
+            patch = await asyncio.to_thread(work.excerpt, job.id)
+    except (OSError, StorageError) as error:  # perhaps why the job fails
+        log.warning("the patch of the job cannot be read: %s", error)
     return Failed(reason=reason, remedy=remedy, patch=patch, is_proven=is_proven)
 
 

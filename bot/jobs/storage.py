@@ -26,7 +26,7 @@ from cryptography.fernet import Fernet, InvalidToken
 from pydantic import ConfigDict, TypeAdapter
 
 from agent_runtime import DatabaseSession, Event, FileSession, Session, SessionError, SessionInUseError
-from bot.domain.errors import BotError
+from bot.domain.errors import BotError, StorageError
 from bot.domain.job import Job
 from bot.git.blobs import BlobInfo
 from bot.git.change import Change
@@ -80,13 +80,13 @@ class RunResults:
         self._patches.put(job_id, io.BytesIO(patch))
 
     def reduce(self, job_id: str, patch: str) -> None:
-        """Keep only the unpublished part of the patch; a disk error is logged."""
+        """Keep only the unpublished part of the patch; an error of the disk or the store is logged."""
         try:
             if patch:
                 self.put(job_id, patch.encode("utf-8", "surrogateescape"))
             elif not self._lasting:
                 self._patches.delete(job_id)
-        except OSError as error:
+        except (OSError, StorageError) as error:
             log.warning("job %s: more of its patch is kept than is needed: %s", job_id, error)
 
     def file(self, job_id: str) -> Path | None:

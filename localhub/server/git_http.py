@@ -54,7 +54,9 @@ class GitHttp:
         fault = self._faults.take(request.method, request.path)
         if fault is not None:
             return (
-                hang_up(request) if fault.trouble.startswith("drop") else web.Response(status=503, text="Try later.\n")
+                hang_up(request)
+                if fault.trouble.startswith("drop")
+                else web.Response(status=int(fault.trouble) if fault.trouble.isdecimal() else 503, text="Try later.\n")
             )
         try:
             with self._site.lock:

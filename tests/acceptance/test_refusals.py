@@ -74,7 +74,7 @@ async def test_a_clone_that_is_refused_for_too_long_is_told_with_a_remedy(hub: L
         hub.faults.clear()
         assert end.state is JobState.FAILED
         assert "The repository could not be fetched: git on GitHub refused access" in end.status
-        assert "that the bot may read its contents" in end.status
+        assert "GitHub's API shows it all the same" in end.status
         assert len(stage.bot_comments(issue.number)) == 1
         assert stage.nothing_left()
         assert stage.providers == []

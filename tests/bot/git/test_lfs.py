@@ -16,9 +16,9 @@ from bot.git.diff import Attributes
 from bot.git.errors import ChangeError, LargeFileError
 from bot.git.lfs import format_pointer, is_safe_address, parse_pointer, upload_objects
 from bot.git.mirror import Source
-from bot.git.process import Git, ProcessBounds
+from bot.git.process import PAUSES, Git, ProcessBounds
 from bot.git.workspace import Workspaces
-from localhub import LocalHub
+from localhub import LocalHub, Trouble
 from tests.origin import Origin, git
 from tests.publishing_world import SECRET, Outlet, an_outlet, branch_of, cause_of, reason_of, sha_of
 
@@ -89,10 +89,11 @@ async def test_passing_trouble_is_waited_for(outlet: Outlet, tmp_path: Path) -> 
         await upload_objects([file], objects=tmp_path, url=url, token=token, branch="b", pauses=(0.0,))
 
 
-async def test_lfs_requests_are_retried_like_git(outlet: Outlet) -> None:
+@pytest.mark.parametrize("trouble", ["503", "403", "404"])
+async def test_an_upload_outlasts_an_outage_of_ten_minutes(outlet: Outlet, trouble: Trouble) -> None:
     (outlet.tree.path / "new.bin").write_bytes(_CONTENT)
-    outlet.hub.faults.add("POST", "*/info/lfs/objects/batch", "503", times=3)
-    outlet.tree._pauses = (0.0,) * 3
+    outlet.hub.faults.add("POST", "*/info/lfs/objects/batch", trouble, times=len(PAUSES) + 14)
+    outlet.tree._pauses = (0.0,) * len(PAUSES)
     assert (await outlet.send(await outlet.publication())).withheld is None
     assert outlet.hub.large_files(outlet.repo) == {_OID: _CONTENT}
 
@@ -139,6 +140,7 @@ async def test_nothing_is_pushed_if_lfs_rejects_an_object(outlet: Outlet, method
     (outlet.tree.path / "new.bin").write_bytes(_CONTENT)
     (outlet.tree.path / "a.txt").write_text("2\n")
     outlet.hub.faults.add(method, path, "403")
+    outlet.tree._pauses = ()
     before = outlet.hub.branches(outlet.repo)
     sent = await outlet.send(await outlet.publication())
     assert not sha_of(sent)

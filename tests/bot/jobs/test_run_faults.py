@@ -1,0 +1,280 @@
+"""Faults of GitHub, git, the blob store and the machine at each place of a job: it waits, or ends with the true reason.
+
+The tables of docs/server.md, "When something fails", cell by cell.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent_runtime import SessionError
+from bot.domain.errors import StorageError
+from bot.domain.job import JobState
+from bot.git.errors import BranchGoneError, CloneError, GitError, PushFailedError
+from bot.jobs.faults import ACCESS_PATIENCE_SECONDS, PATIENCE_SECONDS
+from tests.fakes.agent import Script, do, execute, reply, wait_for_test, write
+from tests.fakes.github import no_answer, not_found, outage
+from tests.fakes.site import FakeComment
+from tests.seam import COMPLETION, FIX, FIXED_CALC, End, Seam, open_seam
+
+INTERNAL = ("10.0.0.7", "/var/lib")
+HTTP = "fatal: unable to access 'https://10.0.0.7/o/r.git/': The requested URL returned error: "
+ALWAYS = 100_000
+
+
+def git_error(status: int, command: str) -> GitError:
+    return GitError(command, 128, f"{HTTP}{status}")
+
+
+def clone_error(status: int) -> CloneError:
+    error = CloneError("The repository could not be fetched: it failed.", "Check it.", ref="refs/heads/main")
+    error.__cause__ = git_error(status, "fetch")
+    return error
+
+
+def push_error(status: int) -> PushFailedError:
+    error = PushFailedError("The push to `b` failed: it failed.", "Check it.")
+    error.__cause__ = git_error(status, "push")
+    return error
+
+
+def disk_full() -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/var/lib/codepilot/jobs")
+
+
+def session_on_a_full_disk() -> SessionError:
+    error = SessionError("The session file /var/lib/codepilot/run cannot be used: No space left on device.")
+    error.__cause__ = disk_full()
+    return error
+
+
+def store_away() -> StorageError:
+    return StorageError("s3://work at http://10.0.0.7:9000", "timed out", "Check the bucket.")
+
+
+def pushed(folder: Callable[[], Path]) -> Script:
+    """Return the run of a fix that only a push can express: a file becomes executable."""
+    mode = do(lambda: (folder() / "calc.py").chmod(stat.S_IRWXU))
+    return [reply(write("calc.py", FIXED_CALC), mode, execute("sh check.sh"), completion=COMPLETION)]
+
+
+def only_folder(stage: Seam) -> Path:
+    [job_id] = stage.workspaces.kept_jobs
+    return stage.workspaces.files_of(job_id)
+
+
+async def end_of_outage(stage: Seam, command: FakeComment) -> End:
+    """Let time pass, and the job's worker try again now and then, until the job has ended."""
+    job_id = await stage.job_of(command)
+    for _ in range(40):
+        await stage.settle()
+        if await stage.state_of(job_id) is not JobState.QUEUED:
+            break
+        stage.advance(900.0)
+    return await stage.end_of(command)
+
+
+Cell = tuple[Callable[[Seam, int], None], str]
+PASSING: dict[str, Cell] = {
+    "GitHub, admission": (lambda s, n: s.hub.fail("threads.snapshot", outage(), n), "GitHub answered 502."),
+    "GitHub, publish": (
+        lambda s, n: s.hub.fail("commits.create_with_branch", no_answer(), n),
+        "GitHub did not answer.",
+    ),
+    "git, clone": (lambda s, n: s.workspaces.fail("fetch", clone_error(503), times=n), "git on GitHub answered 503."),
+    "machine, clone": (
+        lambda s, n: s.workspaces.fail("check_out", disk_full(), times=n),
+        "The disk of the machine is full.",
+    ),
+    "machine, change": (
+        lambda s, n: s.workspaces.fail("change", disk_full(), times=n),
+        "The disk of the machine is full.",
+    ),
+}
+DOUBTFUL: dict[str, Cell] = {
+    "GitHub, admission": (
+        lambda s, n: s.hub.fail("threads.snapshot", not_found(), n),
+        "GitHub refused a request: 404.",
+    ),
+    "git, clone": (
+        lambda s, n: s.workspaces.fail("fetch", clone_error(404), times=n),
+        "git on GitHub refused access: 404.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PASSING)
+async def test_a_job_outlasts_a_passing_fault(tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str) -> None:
+    fail, public = PASSING[name]
+    async with open_seam(tmp_path, FIX) as stage:
+        issue = stage.issue()
+        fail(stage, 3)
+        command = stage.say(issue.number, "/codepilot fix")
+        await stage.settle()
+        record = await stage.record(await stage.job_of(command))
+        assert record.service_outage is not None
+        assert record.service_outage.reason == public
+        assert (await stage.end_of(command)).state is JobState.DONE
+        assert len(stage.providers) == len(stage.pulls()) == 1
+        [comment] = stage.bot_comments(issue.number)
+        assert not any(words in comment for words in INTERNAL)
+    waits = [line for line in caplog.records if "trying again in" in line.getMessage()]
+    assert 0 < len(waits) <= 3
+    assert [line for line in caplog.records if line.exc_info] == []
+
+
+@pytest.mark.parametrize("name", DOUBTFUL)
+async def test_a_job_outlasts_a_doubtful_answer(tmp_path: Path, name: str) -> None:
+    fail, public = DOUBTFUL[name]
+    async with open_seam(tmp_path, FIX) as stage:
+        fail(stage, 3)
+        command = stage.say(stage.issue().number, "/codepilot fix")
+        await stage.settle()
+        outage_record = (await stage.record(await stage.job_of(command))).service_outage
+        assert outage_record is not None
+        assert outage_record.reason == public
+        assert (await stage.end_of(command)).state is JobState.DONE
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds", "words"),
+    [
+        ("GitHub, publish", PATIENCE_SECONDS, "GitHub did not answer."),
+        ("git, clone", PATIENCE_SECONDS, "The repository could not be fetched"),
+        ("machine, clone", PATIENCE_SECONDS, "The disk of the machine is full."),
+        ("machine, change", PATIENCE_SECONDS, "The disk of the machine is full."),
+    ],
+)
+async def test_a_fault_that_outlives_the_patience_ends_the_job_with_the_true_reason(
+    tmp_path: Path, name: str, seconds: float, words: str
+) -> None:
+    fail, _ = PASSING[name]
+    async with open_seam(tmp_path, FIX) as stage:
+        fail(stage, ALWAYS)
+        end = await end_of_outage(stage, stage.say(stage.issue().number, "/codepilot fix"))
+        assert end.state is JobState.FAILED
+        assert words in end.status
+        assert not any(internal in end.status for internal in INTERNAL)
+        last = (await stage.record(end.job_id)).service_outage
+        assert last is not None
+        assert last.last - last.since > seconds
+
+
+@pytest.mark.parametrize("is_shown", [True, False])
+async def test_a_branch_that_git_does_not_show_is_gone_only_if_the_api_agrees(
+    tmp_path: Path, *, is_shown: bool
+) -> None:
+    branch = "main" if is_shown else "other"
+    error = BranchGoneError("`main` no longer exists.", "Push it again.", ref=f"refs/heads/{branch}", sha="a" * 40)
+    error.__cause__ = GitError("fetch", 128, "fatal: couldn't find remote ref refs/heads/main")
+    async with open_seam(tmp_path, FIX) as stage:
+        stage.workspaces.fail("fetch", error, times=ALWAYS)
+        end = await end_of_outage(stage, stage.say(stage.issue().number, "/codepilot fix"))
+        assert end.state is JobState.FAILED
+        last = (await stage.record(end.job_id)).service_outage
+        assert last is not None
+        assert last.last - last.since > ACCESS_PATIENCE_SECONDS
+        assert ("`main` no longer exists." in end.status) is not is_shown
+        assert ("GitHub's API shows it all the same" in end.status) is is_shown
+        assert ("Push it again." in end.status) is not is_shown
+
+
+@pytest.mark.parametrize("is_shown", [True, False])
+async def test_access_is_called_missing_only_if_the_api_agrees(tmp_path: Path, *, is_shown: bool) -> None:
+    async with open_seam(tmp_path, FIX) as stage:
+        error = clone_error(403)
+        error.sha = stage.head("main") if is_shown else "a" * 40
+        stage.workspaces.fail("fetch", error, times=ALWAYS)
+        end = await end_of_outage(stage, stage.say(stage.issue().number, "/codepilot fix"))
+        assert end.state is JobState.FAILED
+        assert ("GitHub's API shows it all the same" in end.status) is is_shown
+
+
+async def test_a_push_that_fails_keeps_the_finished_work_and_publishes_it_once(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, pushed(lambda: only_folder(stage))) as stage:
+        stage.workspaces.fail("push", push_error(503), times=2)
+        stage.workspaces.fail("push", push_error(403), times=1)
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert end.state is JobState.DONE, end
+        assert len(stage.providers) == len(stage.pulls()) == len(stage.bot_branches()) == 1
+
+
+async def test_a_push_that_never_succeeds_leaves_the_patch(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, pushed(lambda: only_folder(stage))) as stage:
+        stage.workspaces.fail("push", push_error(503), times=ALWAYS)
+        end = await end_of_outage(stage, stage.say(stage.issue().number, "/codepilot fix"))
+        assert end.state is JobState.FAILED
+        assert "The push to `b` failed" in end.status
+        assert stage.kept_patch(end.job_id)
+        assert stage.pulls() == []
+
+
+async def test_a_full_disk_in_mid_run_lets_the_run_go_on_later(tmp_path: Path) -> None:
+    faults = [session_on_a_full_disk()]
+
+    def write_event() -> None:
+        if faults:
+            raise faults.pop()
+
+    script = [reply(write("calc.py", FIXED_CALC), do(write_event)), *FIX]
+    async with open_seam(tmp_path, script) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert end.state is JobState.DONE, end
+        assert faults == []
+        assert len(stage.pulls()) == 1
+
+
+async def test_a_result_waits_for_the_store(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, FIX) as stage:
+        stage.patches.failure = store_away()
+        command = stage.say(stage.issue().number, "/codepilot fix")
+        await stage.settle()
+        assert await stage.state_of(await stage.job_of(command)) is JobState.QUEUED
+        assert stage.pulls() == []
+        stage.patches.failure = None
+        assert (await stage.end_of(command)).state is JobState.DONE
+        assert len(stage.pulls()) == 1
+
+
+async def test_a_store_that_stays_away_is_told_without_its_address(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, FIX) as stage:
+        stage.patches.failure = store_away()
+        end = await end_of_outage(stage, stage.say(stage.issue().number, "/codepilot fix"))
+        assert end.state is JobState.FAILED
+        assert "The store for unfinished work cannot be reached." in end.status
+        assert not any(internal in f"{end.status}{end.reason}" for internal in INTERNAL)
+
+
+async def test_a_stopped_run_publishes_its_work_although_the_store_is_away(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, [reply(write("calc.py", FIXED_CALC), wait_for_test())]) as stage:
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix")
+        await stage.at_work()
+        stage.patches.failure = store_away()
+        stage.say(issue.number, "/codepilot stop")
+        end = await stage.end_of(command)
+        assert end.state is JobState.STOPPED, end
+        assert not any(internal in f"{end.status}{end.reason}" for internal in INTERNAL)
+        [branch] = stage.bot_branches()
+        assert stage.file(branch, "calc.py") == FIXED_CALC.strip()
+
+
+async def test_a_stopped_job_without_work_does_not_wait_for_git(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, FIX) as stage:
+        issue = stage.issue()
+        stage.workspaces.fail("fetch", clone_error(503), times=ALWAYS)
+        command = stage.say(issue.number, "/codepilot fix")
+        await stage.settle()
+        job_id = await stage.job_of(command)
+        assert await stage.state_of(job_id) is JobState.QUEUED
+        since = stage.clock()
+        stage.say(issue.number, "/codepilot stop")
+        await stage.ended(job_id)
+        assert stage.clock() - since < ACCESS_PATIENCE_SECONDS
+        assert stage.providers == []
