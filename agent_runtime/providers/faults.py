@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -36,6 +36,7 @@ _INTERNAL_ADDRESS = re.compile(
 )
 
 
+@dataclass(eq=False, repr=False)
 class AttemptFailedError(Exception):
     """A failed attempt that may be retried; never leaves the providers.
 
@@ -46,22 +47,16 @@ class AttemptFailedError(Exception):
         detail: text for the log only.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        retry_after: float | None = None,
-        billed: bool = False,
-        silent: bool = False,
-        unreadable: bool = False,
-        detail: str = "",
-    ) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
-        self.billed = billed or silent
-        self.silent = silent
-        self.unreadable = unreadable
-        self.detail = detail
+    message: str
+    _: KW_ONLY
+    retry_after: float | None = None
+    billed: bool = False
+    silent: bool = False
+    unreadable: bool = False
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        self.billed = self.billed or self.silent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
