@@ -60,7 +60,6 @@ __all__ = [
     "End",
     "Pause",
     "Seam",
-    "Stage",
     "open_seam",
 ]
 
@@ -454,9 +453,6 @@ class Seam:
     def press(self, job_id: str, label: str, *, by: str = "mona") -> None:
         """Press a button of a job's check run."""
         self.hub.press(self.check_of(job_id), self.buttons_of(job_id)[label], by=by)
-
-
-Stage = Seam
 
 
 @asynccontextmanager
