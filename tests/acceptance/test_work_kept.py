@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 
-import pytest
-
 from agent_runtime import RunLimits
-from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
-from bot.jobs.storage import PatchFiles
 from localhub import LocalHub
 from tests.durable import begun
 from tests.patches import applied, kept_patch
@@ -46,15 +40,6 @@ def _as_a_patch(stage: Stage, end: End) -> None:
     assert (applied(stage, end.job_id) / "calc.py").read_text() == FIXED_CALC
 
 
-async def _stopped(stage: Stage, number: int) -> End:
-    """Stop a run in the middle of its work."""
-    command = stage.say(number, "/codepilot fix")
-    await stage.job_of(command)
-    await stage.at_work()
-    stage.say(number, "/codepilot stop")
-    return await stage.end_of(command)
-
-
 async def test_a_run_at_its_step_limit_leaves_a_branch(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [FIXES], limits=ONE_STEP) as stage:
         issue = stage.issue()
@@ -69,107 +54,11 @@ async def test_a_run_at_its_step_limit_leaves_a_branch(hub: LocalHub, tmp_path: 
         assert not kept_patch(stage, end.job_id).exists()
 
 
-async def test_a_patch_that_cannot_be_removed_changes_no_ending(
-    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(_patches: PatchFiles, _job_id: str) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(PatchFiles, "delete", full)
-    async with staged(hub, tmp_path, [FIX]) as stage:
-        end = await stage.ask(stage.issue().number, "/codepilot fix")
-        assert end.state is JobState.DONE
-        assert COMPLETION in end.status
-
-
-async def test_a_limit_that_the_command_sets_counts_alike(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [FIXES]) as stage:
-        end = await stage.ask(stage.issue().number, "/codepilot fix --max-steps 1")
-        assert end.state is JobState.FAILED
-        assert "step limit" in end.status
-        _on_a_branch(stage, end)
-
-
 async def test_where_branches_are_not_wanted_a_patch_is_kept(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [FIXES], limits=ONE_STEP, files=NO_BRANCHES) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         assert end.state is JobState.FAILED
         assert "> **Not published.** The run reached its step limit." in end.status
-        _as_a_patch(stage, end)
-
-
-async def test_unfinished_work_on_a_pull_request_does_not_go_to_its_branch(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [FIXES], limits=ONE_STEP) as stage:
-        pull = stage.pull()
-        before = stage.git("rev-parse", "topic")
-        end = await stage.ask(pull.number, "/codepilot fix")
-        assert stage.git("rev-parse", "topic") == before
-        _on_a_branch(stage, end)
-        assert [each.number for each in stage.pulls()] == [pull.number]
-        assert check_of(stage, end.job_id).conclusion == "failure"
-
-
-@pytest.mark.parametrize("files", [FILES, NO_BRANCHES], ids=["branch", "patch"])
-async def test_a_run_that_is_stopped_keeps_what_it_did(hub: LocalHub, tmp_path: Path, files: dict[str, str]) -> None:
-    async with staged(hub, tmp_path, [FIXES_AND_WAITS], files=files) as stage:
-        issue = stage.issue()
-        end = await _stopped(stage, issue.number)
-        assert end.state is JobState.STOPPED
-        assert "Stopped by @mona" in end.status
-        (_on_a_branch if files is FILES else _as_a_patch)(stage, end)
-        assert stage.pulls() == []
-        assert len(stage.bot_comments(issue.number)) == 1
-        assert stage.nothing_left()
-
-
-async def test_a_run_that_is_stopped_before_it_did_anything_leaves_nothing(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [acting(WAIT_FOR_GO)]) as stage:
-        end = await _stopped(stage, stage.issue().number)
-        assert end.state is JobState.STOPPED
-        assert stage.nothing_published()
-        assert "patch" not in end.status
-        assert not kept_patch(stage, end.job_id).exists()
-
-
-async def test_unfinished_work_on_protected_files_goes_to_no_branch(hub: LocalHub, tmp_path: Path) -> None:
-    script = [acting('write_file(".github/workflows/ci.yml")', "on: push\n")]
-    async with staged(hub, tmp_path, script, limits=ONE_STEP) as stage:
-        end = await stage.ask(stage.issue().number, "/codepilot fix")
-        assert end.state is JobState.FAILED
-        assert stage.nothing_published()
-        assert "`.github/workflows/ci.yml`" in end.status
-        assert f"`{end.job_id}.patch`" in end.status
-        assert "+on: push" in (check_of(stage, end.job_id).text or "")
-        assert (applied(stage, end.job_id) / ".github/workflows/ci.yml").read_text() == "on: push\n"
-
-
-async def test_a_model_that_fails_costs_no_work(hub: LocalHub, tmp_path: Path) -> None:
-    stops = ScriptedReply(text="never given", expect=("what is never said",))
-    async with staged(hub, tmp_path, [FIXES, stops]) as stage:
-        end = await stage.ask(stage.issue().number, "/codepilot fix")
-        assert end.state is JobState.FAILED
-        _on_a_branch(stage, end)
-
-
-@pytest.mark.parametrize("meanwhile", ["role", "closed"])
-async def test_a_refusal_meanwhile_keeps_the_finished_work(hub: LocalHub, tmp_path: Path, meanwhile: str) -> None:
-    script = [FIXES_AND_WAITS, f"```completion\n{COMPLETION}\n```\n"]
-    async with staged(hub, tmp_path, script) as stage:
-        hub.add_collaborator(stage.repo, "rita", "write")
-        issue = stage.issue()
-        command = stage.say(issue.number, "/codepilot fix", author="rita")
-        job_id = await stage.job_of(command)
-        await stage.at_work()
-        if meanwhile == "role":
-            hub.add_collaborator(stage.repo, "rita", "read")
-            await stage.let_go(job_id)
-        else:
-            hub.close(stage.repo, issue.number, by="mona")
-        end = await stage.end_of(command)
-        assert stage.pulls() == []
-        assert stage.nothing_published()
-        why = "write access" if meanwhile == "role" else "closed"
-        assert why in end.status
         _as_a_patch(stage, end)
 
 
@@ -251,13 +140,3 @@ async def test_kept_patches_go_after_their_time(hub: LocalHub, tmp_path: Path) -
         assert kept_patch(first, end.job_id).exists()
     async with staged(hub, tmp_path, after=first, operator={"keep_days": 0}):
         await eventually(lambda: not kept_patch(first, end.job_id).exists())
-
-
-async def test_a_run_that_may_not_publish_keeps_no_patch(hub: LocalHub, tmp_path: Path) -> None:
-    script = [acting('execute("main", "touch made")', completion="Looked.")]
-    async with staged(hub, tmp_path, script) as stage:
-        end = await stage.ask(stage.issue().number, "/codepilot test")
-        assert end.state is JobState.DONE
-        assert stage.nothing_published()
-        assert "patch" not in end.status
-        assert not kept_patch(stage, end.job_id).exists()
