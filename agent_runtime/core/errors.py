@@ -100,7 +100,7 @@ class ModelError(AgentError):
 
 
 class ModelUnreachableError(ModelError):
-    """The service sent no complete reply."""
+    """The service sent no reply that can be read."""
 
 
 class ModelOutageError(ModelUnreachableError):

@@ -138,7 +138,7 @@ class Provider(Protocol):
 
         Raises:
             ModelOutageError: all attempts failed; try later.
-            ModelUnreachableError: all attempts failed, and more would only cost.
+            ModelUnreachableError: its replies cannot be read.
             ModelRejectedError: permanent refusal.
             ContextOverflowError: conversation too long.
             ModelRefusedError: the model declined.
