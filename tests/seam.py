@@ -43,7 +43,7 @@ from bot.settings.models import bounds_of
 from tests.fakes.agent import Play, Reply, Script, ScriptedAgents, execute, reply, write
 from tests.fakes.clock import SteppedClock
 from tests.fakes.github import FakeGitHub
-from tests.fakes.hub import FakeDelivery, FakeHub
+from tests.fakes.hub import INSTALLATION, FakeDelivery, FakeHub
 from tests.fakes.site import FakeApp, FakeCheck, FakeComment, FakeRepo, FakeThread
 from tests.fakes.stores import FakeJobSessions, FakePatches
 from tests.fakes.workspaces import FakeWorkspaces
@@ -334,6 +334,10 @@ class Seam:
     @property
     def app(self) -> FakeApp:
         return self.hub.app
+
+    @property
+    def installation(self) -> int:
+        return INSTALLATION
 
     @property
     def providers(self) -> list[Play]:
