@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,9 +13,8 @@ from bot.domain.job import JobState
 from bot.jobs.record import RecordedEnding, StoredRecord, with_ending
 from bot.queue import transitions
 from bot.queue.store import JOBS, Transaction
-from localhub import CheckRun, LocalHub
+from localhub import LocalHub
 from tests.durable import is_owed
-from tests.pauses import ASKING, buttons_of, check_of, pause_of
 from tests.stage import COMPLETION, FIX, WAIT_FOR_GO, Stage, acting, staged
 from tests.waiting import eventually
 
@@ -34,49 +31,26 @@ async def _told(stage: Stage, number: int, words: str) -> str:
     return await eventually(told, within=60)
 
 
-@pytest.mark.parametrize("trouble", ["401", "403", "404"])
-async def test_a_command_that_met_trouble_at_its_start_is_done(hub: LocalHub, tmp_path: Path, trouble: str) -> None:
+async def test_a_command_that_met_trouble_at_its_start_is_done(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [ANSWER], held=True) as stage:
         issue = stage.issue()
-        hub.faults.add("POST", "*/graphql", trouble, times=4)  # type: ignore[arg-type] # one of the three
+        hub.faults.add("POST", "*/graphql", "404", times=4)
         command = stage.say(issue.number, "/codepilot fix")
         stage.open_for_work.set()
         assert (await stage.end_of(command, within=60)).state is JobState.DONE
         assert "The code is right." in await _told(stage, issue.number, "Nothing changed")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Silence:
-    """How GitHub comes to take no ending, and takes it again."""
-
-    begin: Callable[[Stage], object]
-    end: Callable[[Stage], object]
-
-
-_SILENCES = {
-    "one 404": Silence(begin=lambda stage: _edits_fail(stage, "404", 1), end=lambda _: None),
-    "one 401 after another": Silence(begin=lambda stage: _edits_fail(stage, "401", 3), end=lambda _: None),
-    "archived": Silence(
-        begin=lambda stage: stage.hub.archive(stage.repo), end=lambda stage: stage.hub.unarchive(stage.repo)
-    ),
-}
-
-
-def _edits_fail(stage: Stage, trouble: str, times: int) -> None:
-    stage.hub.faults.add("PATCH", "*/issues/comments/*", trouble, times=times)  # type: ignore[arg-type] # one of those
-
-
-@pytest.mark.parametrize("name", _SILENCES)
-async def test_an_end_that_github_does_not_take_is_told_when_it_does(hub: LocalHub, tmp_path: Path, name: str) -> None:
+async def test_an_end_that_an_archived_repository_does_not_take_is_told_later(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [acting(WAIT_FOR_GO, completion=COMPLETION)]) as stage:
         issue = stage.issue()
         command = stage.say(issue.number, "/codepilot fix")
         job_id = await stage.job_of(command)
         await stage.at_work()
-        _SILENCES[name].begin(stage)
+        hub.archive(stage.repo)
         await stage.let_go(job_id)
         await stage.ended(job_id)
-        _SILENCES[name].end(stage)
+        hub.unarchive(stage.repo)
         status = await _told(stage, issue.number, COMPLETION)
         assert "Working on it" not in status
 
@@ -101,34 +75,6 @@ async def test_another_process_tells_what_is_owed(hub: LocalHub, tmp_path: Path)
     async with staged(hub, tmp_path, after=first) as second:
         await _told(second, issue.number, COMPLETION)
         await eventually(lambda: [run.conclusion for run in hub.check_runs(second.repo)] == ["success"] or None)
-
-
-@pytest.mark.parametrize(("author", "told"), [("mona", 1), ("stranger", 0)])
-async def test_an_ending_is_told_late_only_to_who_may_command(
-    hub: LocalHub, tmp_path: Path, author: str, told: int
-) -> None:
-    async with staged(hub, tmp_path, held=True) as stage:
-        hub.add_user("stranger")
-        issue = stage.issue()
-        job_id = await stage.job_of(stage.say(issue.number, "/codepilot fix", author=author))
-
-        async def greeted() -> float | None:
-            return (await StoredRecord(stage.queue, job_id).read()).greeted_at
-
-        if told:
-            acknowledged: float = await eventually(greeted)
-            assert acknowledged
-        # GitHub could not be asked who that is until it was too late.
-        kept = RecordedEnding(state=JobState.FAILED, body="GitHub did not answer.", proven=False)
-        assert await stage.queue.cancel(job_id, JobState.STOPPED, "silence", record_ending=with_ending(kept))
-        stage.open_for_work.set()
-
-        async def settled() -> str | None:
-            return None if await is_owed(stage.queue, job_id) else "yes"
-
-        done: str = await eventually(settled, within=30)
-        assert done
-        assert sum("GitHub did not answer." in each for each in stage.bot_comments(issue.number)) == told
 
 
 async def test_an_ending_that_cannot_be_read_whole_stops_no_other_job(hub: LocalHub, tmp_path: Path) -> None:
@@ -157,34 +103,6 @@ async def test_an_ending_that_cannot_be_read_whole_stops_no_other_job(hub: Local
         assert done
         assert any("GitHub did not answer." in each for each in stage.bot_comments(issue.number))
         assert (await stage.ask(stage.issue().number, "/codepilot fix")).state is JobState.DONE
-
-
-async def test_a_check_run_ends_although_its_last_text_cannot_be_read(hub: LocalHub, tmp_path: Path) -> None:
-    asks = acting('execute("main", "echo ran >> ran.txt")')
-    async with staged(hub, tmp_path, [asks], operator=ASKING) as stage:
-        pause = await pause_of(stage, stage.say(stage.issue().number, "/codepilot fix"))
-        kept = RecordedEnding(state=JobState.STOPPED, body="It ended.")
-        assert await stage.queue.cancel(pause.job_id, JobState.STOPPED, "It ended.", record_ending=with_ending(kept))
-
-        async def ended() -> CheckRun | None:
-            check = check_of(stage, pause.job_id)
-            return check if check.summary == "It ended." else None
-
-        check: CheckRun = await eventually(ended, within=30)
-        assert (check.status, check.conclusion) == ("completed", "neutral")
-        assert (check.title or "").startswith("Stopped: ")
-        assert set(buttons_of(check)) == {"Retry"}
-
-
-async def test_without_check_runs_the_comment_alone_tells_of_the_job(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [FIX]) as stage:
-        issue = stage.issue()
-        hub.faults.add("*", "*/check-runs*", "503", times=1000)
-        end = await stage.ask(issue.number, "/codepilot fix")
-        assert end.state is JobState.DONE
-        assert COMPLETION in end.status
-        assert end.status.count("GitHub did not create the check run,") == 1
-        hub.faults.clear()
 
 
 @pytest.mark.parametrize(
