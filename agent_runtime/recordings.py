@@ -288,7 +288,7 @@ async def compare_recording(path: Path | str) -> Comparison:
         toolbox = Toolbox(agent, state, ask=Gate(state).ask_question)
         try:
             _serve_recorded(toolbox.registry, events_of(tape))
-            read = toolbox.open_transport().read
+            read = toolbox.open_transport().read_reply
             return compare(
                 tape,
                 system=toolbox.system_prompt,
@@ -331,7 +331,7 @@ def compare(
     Args:
         system: the current system prompt.
         tools: as declared to the service.
-        read: reads the replies of a run, in order; see `TransportLeg.read`.
+        read: reads the replies of a run, in order; see `Transport.read_reply`.
         max_entry_chars: see `Transcript`.
 
     Raises:

@@ -161,7 +161,7 @@ async def _read_on(size: int, model: str) -> list[Exchange]:
         system="all kinds of words " * 300,
         memory=MemorySettings(),
         limits=RunLimits(max_steps=2 * READING_STEPS),
-        words=BlockTransport().plain_text,
+        words=BlockTransport().extract_prose,
     )
     exchanges: list[Exchange] = []
     for step in range(READING_STEPS):
@@ -310,7 +310,7 @@ async def _request_ms(messages: int) -> float:
         system="You are an agent.",
         memory=MemorySettings(max_context_tokens=10_000_000),
         limits=RunLimits(),
-        words=BlockTransport().plain_text,
+        words=BlockTransport().extract_prose,
     )
     await conversation.request("now")
     taken = []

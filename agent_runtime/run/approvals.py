@@ -75,30 +75,40 @@ class Gate:
                 reason = f"what the call would do is no longer what was approved ({reason})"
         pending = _create_request("permission", tool, args, f"{self._prefix}{reason}", preview)
         self._state.emit(PermissionAsked(pending=pending))
-        answer = await self._ask_permission(pending, description)
-        if answer is None and not preview:
+        kind = EventType.PERMISSION_REQUEST
+        handlers = self._hooks.handlers(kind) if pending.preview else self._hooks.argument_handlers()
+        answers = await self._ask(kind, handlers, tool=tool, description=description, preview=preview, pending=pending)
+        if not answers and not preview:
             raise ToolError(
                 f"{tool} was not made: it is too long to approve. People approve only what they were shown whole. "
                 f"{_SHORTER.get(tool, 'Make it shorter.')}",
                 kind="PermissionError",
             )
-        if answer is None:
+        if not answers:
             self._suspend(pending)
-        if not answer.approved:
-            raise _denial(tool, answer)
+        if any(answer is not True for answer in answers):  # any denial denies
+            note = next((answer for answer in answers if isinstance(answer, str)), "")
+            raise _denial(tool, Answer(approved=False, note=note))
 
     async def ask_question(self, question: str) -> str:
-        """Return the user's answer to a question."""
-        text = f"{self._prefix}{question}"
+        text, answer = f"{self._prefix}{question}", None
         if self._stored is not None and (self._stored[0].kind, self._stored[0].reason) == ("question", text):
             answer = self._stored[1]
         else:
+            kind = EventType.ASK_USER
             pending = _create_request("question", "ask_user", {"question": question}, text, text[:_QUESTION_CHARS])
             self._state.emit(QuestionAsked(pending=pending))
-            reply = await self._ask_user(pending)
-            if reply is None:
+            answers = await self._ask(kind, self._hooks.handlers(kind), question=text, pending=pending)
+            if texts := [given for given in answers if not isinstance(given, NoAnswer)]:
+                return str(texts[-1])
+            if declined := [given for given in answers if isinstance(given, NoAnswer)]:
+                answer = Answer(approved=False, note=declined[-1].why)
+            elif self._console is not None:
+                with self._state.clock.pause():
+                    typed = await run_in_daemon_thread(partial(self._console, text))
+                answer = None if typed is None else Answer(approved=True, note=typed)
+            if answer is None:
                 self._suspend(pending)
-            answer = reply
         if not answer.approved:
             raise ToolError(f"the user gave no answer{_suffix(answer)}. Go on with what you know.")
         return answer.note
@@ -116,35 +126,8 @@ class Gate:
         self.waiting = pending
         raise Suspend
 
-    async def _ask_permission(self, pending: PendingCall, description: str) -> Answer | None:
-        """Combine answers: any denial denies, an approval needs one handler."""
-        kind = EventType.PERMISSION_REQUEST
-        handlers = self._hooks.handlers(kind) if pending.preview else self._hooks.argument_handlers()
-        texts = {"description": description, "preview": pending.preview}
-        answers = await self._ask(kind, handlers, tool=pending.tool, **texts, pending=pending)
-        replies = [answer for answer in answers if answer is not None]
-        if not replies:
-            return None
-        note = next((answer for answer in replies if isinstance(answer, str)), "")
-        return Answer(approved=all(answer is True for answer in replies), note=note)
-
-    async def _ask_user(self, pending: PendingCall) -> Answer | None:
-        """Return the last answer; `NoAnswer` counts if there is no other."""
-        kind = EventType.ASK_USER
-        answers = await self._ask(kind, self._hooks.handlers(kind), question=pending.reason, pending=pending)
-        replies = [answer for answer in answers if answer is not None]
-        if texts := [answer for answer in replies if not isinstance(answer, NoAnswer)]:
-            return Answer(approved=True, note=str(texts[-1]))
-        if declined := [answer for answer in replies if isinstance(answer, NoAnswer)]:
-            return Answer(approved=False, note=declined[-1].why)
-        if self._console is None:
-            return None
-        with self._state.clock.pause():
-            typed = await run_in_daemon_thread(partial(self._console, pending.reason))
-        return None if typed is None else Answer(approved=True, note=typed)
-
     async def _ask(self, kind: EventType, handlers: Iterable[Handler], **arguments: object) -> list[object]:
-        """Collect the answers of all handlers. Sync ones run in threads."""
+        """Collect the handlers' answers other than None. Sync ones run in threads."""
         answers: list[object] = []
         with self._state.clock.pause():
             for handler in handlers:
@@ -154,19 +137,19 @@ class Gate:
                     else:
                         answer = await run_in_daemon_thread(partial(handler, **arguments))
                     # A lambda or an object around an async function cannot be recognised as async beforehand.
-                    answers.append(await answer if inspect.isawaitable(answer) else answer)
+                    answer = await answer if inspect.isawaitable(answer) else answer
                 except (Exception, SystemExit, asyncio.CancelledError) as error:
                     # A handler's error does not end the run; a cancellation of the run does.
                     if is_cancelled(error):
                         raise
                     self._hooks.report_failure(handler, kind, error)
+                else:
+                    answers += [] if answer is None else [answer]
         return answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A person's answer to a request."""
-
     approved: bool
     """For a question, whether there is an answer."""
     note: str = ""

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from agent_runtime.core.errors import ResumeCode, ResumeError, SettingsError
 from agent_runtime.core.events import Paused, Recorded
@@ -110,11 +110,10 @@ def read_transport(paused: Paused) -> TransportName | None:
         name = json.loads(paused.state)["transport"]
     except (ValueError, TypeError, KeyError):
         return None
-    return "tools" if name == "tools" else "blocks"
+    return name if name in get_args(TransportName) else None
 
 
 def digest_log(events: Iterable[Recorded]) -> str:
-    """Return a hash of a log's events."""
     digest = hashlib.sha256()
     for event in events:
         digest.update(encode(event) + b"\n")
@@ -137,14 +136,12 @@ class StateKey:
             )
 
     def __call__(self) -> bytes:
-        """Return the key."""
         if self._key is None:
             self._key = load_key(default_key_file()) if self._persistent else secrets.token_bytes(_BYTES)
         return self._key
 
 
 def default_key_file() -> Path:
-    """Return the path of this user's key."""
     problem = "The key that signs paused runs cannot be stored"
     return home_dir(problem, remedy="pass `state_key`") / ".codepilot" / "state.key"
 
@@ -159,7 +156,20 @@ def load_key(path: Path) -> bytes:
         with suppress(FileNotFoundError):
             return _read(path)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _create(path)
+        # Write it under a temporary name first: no process must read half of it.
+        draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+        _write(draft)
+        try:
+            os.link(draft, path)
+        except FileExistsError:  # another process created it first
+            pass
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            with suppress(FileExistsError):  # as above; `_read` waits until it is written
+                _write(path)
+        finally:
+            draft.unlink()
         return _read(path)
     except OSError as error:
         raise SettingsError(
@@ -193,28 +203,11 @@ def _read(path: Path) -> bytes:
             raise SettingsError(f"{path} can be read or changed by others; run: chmod 600 {path}")
         deadline = time.monotonic() + _WRITE_SECONDS
         while len(key := file.read()) < _BYTES // 2 and time.monotonic() < deadline:
-            time.sleep(0.01)  # another process is about to write it; see `_make`
+            time.sleep(0.01)  # another process is about to write it; see `load_key`
             file.seek(0)
     if len(key) < _BYTES // 2:
         raise SettingsError(f"{path} is too short for a key; delete it, and reset the paused sessions.")
     return key
-
-
-def _create(path: Path) -> None:
-    """Write a new key under a temporary name first: no process must read half of it."""
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    _write(draft)
-    try:
-        os.link(draft, path)
-    except FileExistsError:  # another process created it first
-        pass
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        with suppress(FileExistsError):  # as above; `_read` waits until it is written
-            _write(path)
-    finally:
-        draft.unlink()
 
 
 def _write(path: Path) -> None:

@@ -1,16 +1,25 @@
-"""The loop of a run: send the conversation, parse the reply, make its calls, record the results."""
+"""A run's loop, from a step's request to its observation, in this order; then its tool calls and their output."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from agent_runtime import prompts
 from agent_runtime.context.conversation import Conversation
-from agent_runtime.core.errors import ContextOverflowError, FormatError, ModelUnreachableError
+from agent_runtime.core.errors import (
+    ContextOverflowError,
+    FormatError,
+    Interrupt,
+    ModelUnreachableError,
+    Suspend,
+    ToolError,
+)
 from agent_runtime.core.events import (
     CompletionWithdrawn,
     Faulted,
@@ -20,68 +29,51 @@ from agent_runtime.core.events import (
     StepStarted,
     Streamed,
     StreamReset,
+    ToolCalled,
+    ToolProgressed,
+    ToolReturned,
 )
-from agent_runtime.core.values import Outcome, Status
-from agent_runtime.policy.policy import TOKENS_PER_USD, RunLimits
-from agent_runtime.processes.spawn import run_in_thread
-from agent_runtime.providers.protocol import (
-    CallChunk,
-    Provider,
-    ReplyEnd,
-    ReplyFault,
-    ReplyStart,
-    StopReason,
-    TextChunk,
-)
-from agent_runtime.run.calls import Calls
+from agent_runtime.core.text import replace_binary
+from agent_runtime.core.values import Image, ListedLines, Outcome, Plain, Status, ToolAnswer, ToolRequest
+from agent_runtime.interpreter.source import to_plain
+from agent_runtime.policy.policy import TOKENS_PER_USD, Denied, NeedsApproval, Permitted, Policy, RunLimits
+from agent_runtime.processes.spawn import run_in_thread, traced
+from agent_runtime.providers.protocol import CallChunk, ReplyEnd, ReplyFault, ReplyStart, TextChunk
+from agent_runtime.run.approvals import Gate
+from agent_runtime.run.checkpoint import SavedStep
 from agent_runtime.run.output_schema import MAX_RETRIES, Validation, check_completion
 from agent_runtime.run.state import RepeatCounter, RunState
 from agent_runtime.tools.files import FileTools
-from agent_runtime.transports.protocol import ReplyReader, ReplyStep, TransportSession
+from agent_runtime.tools.tool import CallPlan, Registry, describe_in_line
+from agent_runtime.transports.transport import ReplyState, SuspendedCalls, Transport
 
-_MIN_REPEATS_TO_WARN = 3
 _TURN_CHARS = 64_000
 """Characters of a reply that are parsed before other tasks run."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepCheckpoint:
-    """The position at which a suspended run continues."""
-
-    calls: Mapping[str, Any]
-    """State of the calls, from the transport."""
-    output: Mapping[str, Any]
-    """Output of the step so far."""
-    files: Mapping[str, Any]
-    """State of the file tools and the transport."""
-    call: int
-    """Number of the call that was waiting."""
-    note: str = ""
-    """For the model, about the pause."""
+_MIN_REPEATS_TO_WARN = 3
+_FAILURE_CHARS = 30_000
+_RECORDED_CHARS = 10_000
+_NO_OUTPUT = "[done, without output]"
+_MIN_EXCERPT_CHARS = 400
+_MAX_NOTES = 30
+"""Further omitted results are only counted."""
+_NAME_CHARS = 200
 
 
 @dataclass(slots=True, kw_only=True)
 class Loop:
     """One run, or the rest of one."""
 
-    provider: Provider
-    """The model."""
-    transport: TransportSession
-    """Parses replies."""
+    transport: Transport[Any]
     calls: Calls
-    """Makes tool calls."""
     files: FileTools
-    """Tracks files between steps."""
     state: RunState
-    """The log and its listeners; has at least a `Started`."""
+    """Has at least a `Started`."""
     conversation: Conversation
-    """Creates requests from the log."""
     status: Callable[[int], str]
     """Returns the text after the last message of a step's request."""
     network_lost: Callable[[], str]
     """Returns why the network was lost, or an empty text."""
     limits: RunLimits
-    """Limits of the run."""
     chat: bool
     """Whether a reply that neither acts nor finishes is an answer."""
     format_errors: int = field(default=0, init=False)
@@ -91,17 +83,34 @@ class Loop:
     withdrawn: list[str] = field(default_factory=list, init=False)
     """Completions of failed steps."""
 
-    async def run(self) -> Outcome:
+    async def run(self, saved: SavedStep | None = None, note: str = "") -> Outcome:
         """Take steps until the task is finished, a limit is reached or the network is lost.
+
+        A `saved` step is continued first, at the call that was waiting; `note` is for the model, about the pause.
 
         Raises:
             StepSuspended: a call waits for a person.
             ModelError: the model service failed.
             SandboxError: the machine failed.
         """
+        last = await run_in_thread(self._read_history)
+        if saved is not None:
+            if last is None:
+                raise AssertionError("a step is paused only after its reply was accepted")
+            files = dict[str, Any](saved.files)["step"]
+            self.files.resume_step(files)
+            self.calls.begin_step()
+            self.calls.output.restore(saved.output)
+            self.calls.number = saved.call - 1
+            if note:
+                self.calls.output.add_result(note)
+            suspended = SuspendedCalls(calls=saved.calls, contents=files)
+            outcome = await self._run_calls(self.state.progress.step, last, suspended)
+            await self.state.session.commit()
+            if outcome is not None:
+                return outcome
         progress = self.state.progress
         self.calls.number = progress.calls
-        await run_in_thread(self._parse_history)
         for step in range(progress.step + 1, self.limits.max_steps + 1):
             outcome = self._check_limits() or await self._take_step(step)
             if outcome is not None:
@@ -110,36 +119,22 @@ class Loop:
             Status.MAX_STEPS, reason=f"The task was not finished within {self.limits.max_steps} steps."
         )
 
-    async def resume(self, checkpoint: StepCheckpoint) -> Outcome:
-        """Continue a step at the call that was waiting, then like `run`."""
-        reply = (await run_in_thread(self._parse_history))[-1]
-        if reply is None:
-            raise AssertionError("a step is paused only after its reply was accepted")
-        self.files.resume_step(checkpoint.files)
-        self.calls.begin_step()
-        self.calls.output.restore(checkpoint.output)
-        self.calls.number = checkpoint.call - 1
-        if checkpoint.note:
-            self.calls.output.add_result(checkpoint.note)
-        work = reply.resume(checkpoint.files, checkpoint.calls, self.calls, self.calls.output)
-        outcome = await self._finish_calls(self.state.progress.step, reply, work)
-        await self.state.session.commit()
-        return outcome if outcome is not None else await self.run()
-
-    def _parse_history(self) -> Sequence[ReplyStep | None]:
-        records = self.state.progress.steps
-        replies = [record.reply for record in records]
-        if replies and self.state.original is not None:
-            replies[-1] = self.state.original
-        steps = self.transport.parse_history(replies)
-        pairs = [(record, step) for record, step in zip(records, steps, strict=True) if step is not None]
-        self.repeats.restore((record.calls, step.contents) for record, step in pairs if record.is_done)
-        self.withdrawn[:] = [
-            step.completion
-            for record, step in pairs
-            if step.completion and record.observed and record.observed.withdrew
-        ]
-        return steps
+    def _read_history(self) -> ReplyState | None:
+        """Read the run's earlier replies, to which later ones refer; return the last one, if it is readable."""
+        reply, records = None, self.state.progress.steps
+        for record in records:
+            original = self.state.original if record is records[-1] else None
+            recorded = original or record.reply
+            try:
+                reply = self.transport.read_reply(recorded.text, "stop", recorded.requests)
+            except FormatError:  # it was not acted on
+                reply = None
+                continue
+            if record.is_done:
+                self.repeats.count(record.calls, reply.contents)
+            if reply.completion and record.observed and record.observed.withdrew:
+                self.withdrawn.append(reply.completion)
+        return reply
 
     def _check_limits(self) -> Outcome | None:
         if lost := self.network_lost():
@@ -168,16 +163,24 @@ class Loop:
             self.state.record(Observed(step=step, text=changes, ok=True))
         self.state.inject(step)
         try:
-            reader, stop = await self._request_reply(step)
+            reply, end = await self._request_reply(step)
         except ContextOverflowError:  # the model finds the conversation too long
             if not await self.conversation.shorten():
                 raise
-            reader, stop = await self._request_reply(step)
+            reply, end = await self._request_reply(step)
         try:
-            outcome = await self._act(step, reader.finish(stop))
+            self.transport.parse_reply(reply, end.stop)
+            outcome = await self._act(step, reply)
             self.format_errors = 0
         except FormatError as error:
-            outcome = self._reject_reply(step, error)
+            self.format_errors += 1
+            count, most, outcome = self.format_errors, self.limits.max_format_errors, None
+            text = f"[Format error {count} of {most} in a row: {error.code}. Nothing was run.]\n{error}"
+            self.state.emit(Refused(error=text) if error.code == "control_syntax" else Faulted(error=text))
+            self.state.record(Observed(step=step, text=text, ok=False))
+            if count >= most:
+                reason = self.transport.explain_format_errors(error.code, count)
+                outcome = self.state.outcome(Status.FORMAT_ERRORS, reason=reason)
         await self.state.session.commit()
         return outcome
 
@@ -185,58 +188,50 @@ class Loop:
         """Read changes of tracked files in a thread, unless their stamps exclude any."""
         return await run_in_thread(read) if self.files.may_differ() else ""
 
-    async def _request_reply(self, step: int) -> tuple[ReplyReader, StopReason]:
-        request = await self.conversation.request(self.status(step))
-        reader, text, end = self.transport.new_reader(), list[str](), None
-        async with aclosing(self.provider.reply(request)) as chunks:
+    async def _request_reply(self, step: int) -> tuple[ReplyState, ReplyEnd]:
+        request, provider = await self.conversation.request(self.status(step)), self.conversation.provider
+        reply, text, end = self.transport.start_reply(), list[str](), None
+        async with aclosing(provider.reply(request)) as chunks:
             async for chunk in chunks:
                 match chunk:
                     case ReplyStart(attempt=attempt):
                         if attempt > 1:
-                            reader, text = self.transport.new_reader(), []
+                            reply, text = self.transport.start_reply(), []
                             self.state.emit(StreamReset(attempt=attempt))
                     case CallChunk():
-                        self._stream(reader.feed(chunk))
+                        self._stream(self.transport.feed_reply(reply, chunk))
                     case TextChunk(text=piece):
                         text.append(piece)
                         for start in range(0, len(piece), _TURN_CHARS):
                             await asyncio.sleep(0)
-                            self._stream(reader.feed(TextChunk(text=piece[start : start + _TURN_CHARS])))
+                            turn = TextChunk(text=piece[start : start + _TURN_CHARS])
+                            self._stream(self.transport.feed_reply(reply, turn))
                     case ReplyFault():
                         pass  # reported and counted by the provider that waits for outages
                     case ReplyEnd():
                         end = chunk
         if end is None:
-            raise ModelUnreachableError(f"{self.provider.model}: the provider ended a reply without a ReplyEnd")
-        self._stream(reader.flush())
-        requests = reader.requests
-        reasoning = end.reasoning if requests else ""
-        reply = Replied(step=step, text="".join(text), usage=end.usage, requests=requests, reasoning=reasoning)
-        self.state.record(reply)
+            raise ModelUnreachableError(f"{provider.model}: the provider ended a reply without a ReplyEnd")
+        self._stream(self.transport.feed_reply(reply, end))
+        reasoning = end.reasoning if reply.requests else ""
+        self.state.record(
+            Replied(step=step, text="".join(text), usage=end.usage, requests=reply.requests, reasoning=reasoning)
+        )
         self.conversation.record_usage(end.usage)
-        return reader, end.stop
+        return reply, end
 
     def _stream(self, texts: Sequence[Streamed]) -> None:
         for text in texts:
             if not (text.completion and self.state.progress.output_schema is not None):
                 self.state.emit(text)
 
-    def _reject_reply(self, step: int, error: FormatError) -> Outcome | None:
-        self.format_errors += 1
-        count, most = self.format_errors, self.limits.max_format_errors
-        text = f"[Format error {count} of {most} in a row: {error.code}. Nothing was run.]\n{error}"
-        self.state.emit(Refused(error=text) if error.code == "control_syntax" else Faulted(error=text))
-        self.state.record(Observed(step=step, text=text, ok=False))
-        if count < most:
-            return None
-        return self.state.outcome(Status.FORMAT_ERRORS, reason=self.transport.failure_message(error.code, count))
-
-    async def _act(self, step: int, reply: ReplyStep) -> Outcome | None:
+    async def _act(self, step: int, reply: ReplyState) -> Outcome | None:
+        """Run a reply's calls, finish the run, or answer with its prose."""
         completion = self._effective_completion(reply)
         if reply.has_calls:
             self.files.begin_step()
             self.calls.begin_step()
-            return await self._finish_calls(step, reply, reply.run(self.calls, self.calls.output))
+            return await self._run_calls(step, reply)
         progress = self.state.progress
         converses = self.chat and progress.output_schema is None
         if completion is None and self.transport.prose_finishes and not (converses and not progress.calls):
@@ -245,14 +240,14 @@ class Loop:
             checked = await self._check_completion(completion)
             if checked.problems or reply.answers:
                 error = self._reject_completion(step, checked) if checked.problems else ""
-                self.state.record(Observed(step=step, text=error, ok=True, unfit=bool(error), answers=reply.answers))
+                self._observe(step, reply, error, ok=True, unfit=bool(error))
             streamed = progress.output_schema is None and not reply.answers
             return self._finish_run(completion, checked, streamed=streamed)
         if converses:
             return self.state.outcome(Status.ANSWERED, summary=reply.prose.strip())
         raise FormatError("empty", self.transport.no_action)
 
-    def _effective_completion(self, reply: ReplyStep) -> str | None:
+    def _effective_completion(self, reply: ReplyState) -> str | None:
         """Return a reply's completion; an empty one repeats the last withdrawn one."""
         if reply.completion != "" or not self.withdrawn:
             return reply.completion
@@ -260,13 +255,20 @@ class Loop:
             raise FormatError("empty", prompts.NOTHING_PROVEN)
         return self.withdrawn[-1]
 
-    async def _finish_calls(self, step: int, reply: ReplyStep, work: Awaitable[None]) -> Outcome | None:
+    async def _run_calls(self, step: int, reply: ReplyState, suspended: SuspendedCalls | None = None) -> Outcome | None:
+        """Run a reply's calls, record the observation, and finish the run if its completion counts."""
+        output, ok, failure = self.calls.output, True, ""
         try:
-            output, ok = await self.calls.finish_step(work)
+            await self.transport.run_calls(
+                reply, call=self.calls, show=output.add_print, answer=output.take_answer, suspended=suspended
+            )
         except FormatError as error:  # nothing ran, but the contents are stored
-            notes = filter(None, [reply.end(ok=False), await self._read_changes(self.files.end_step)])
+            notes = filter(None, [self.transport.store_unreached(), await self._read_changes(self.files.end_step)])
             raise FormatError(error.code, "\n".join([str(error), "\n\n".join(notes)]).rstrip()) from error
-        parts = [output, reply.end(ok=ok), await self._read_changes(self.files.end_step)]
+        except Interrupt as error:
+            ok, failure = False, clip(str(error), _FAILURE_CHARS)
+        shown = "\n\n".join(filter(None, (output.text(), failure)))
+        parts = [shown, "" if ok else self.transport.store_unreached(), await self._read_changes(self.files.end_step)]
         completion = self._effective_completion(reply)
         withdrew = completion is not None and not ok
         if completion is not None and not ok:
@@ -275,7 +277,7 @@ class Loop:
             parts.append(prompts.WITHDRAWN)
         if not ok:
             failed = [answer.text for answer in reply.answers if not answer.ok]
-            self.state.emit(Faulted(error="\n\n".join(filter(None, [*failed, output]))))
+            self.state.emit(Faulted(error="\n\n".join(filter(None, [*failed, shown]))))
         checked = await self._check_completion(completion if ok else None)
         if checked.problems:
             parts.append(self._reject_completion(step, checked))
@@ -283,8 +285,7 @@ class Loop:
         if self.limits.max_repeated_calls > repeated >= _MIN_REPEATS_TO_WARN:
             parts.append(prompts.repetition_warning(repeated, self.limits.max_repeated_calls))
         text = "\n\n".join(filter(None, parts)) or self.transport.no_output
-        unfit = bool(checked.problems)
-        self.state.record(Observed(step=step, text=text, ok=ok, unfit=unfit, withdrew=withdrew, answers=reply.answers))
+        self._observe(step, reply, text, ok=ok, unfit=bool(checked.problems), withdrew=withdrew)
         outcome = None
         if ok and completion is not None:
             outcome = self._finish_run(completion, checked, streamed=False)
@@ -292,6 +293,12 @@ class Loop:
             reason = f"The agent made the same calls in {repeated} steps in a row."
             outcome = self.state.outcome(Status.REPEATED_CALLS, reason=reason)
         return outcome
+
+    def _observe(
+        self, step: int, reply: ReplyState, text: str, *, ok: bool, unfit: bool, withdrew: bool = False
+    ) -> None:
+        answers = tuple(reply.answers)
+        self.state.record(Observed(step=step, text=text, ok=ok, unfit=unfit, withdrew=withdrew, answers=answers))
 
     async def _check_completion(self, completion: str | None) -> Validation:
         schema = self.state.progress.output_schema
@@ -301,7 +308,7 @@ class Loop:
         """Withdraw a completion that does not match the schema; return the message to the model."""
         self.state.emit(CompletionWithdrawn(step=step))
         attempts = max(0, MAX_RETRIES - 1 - self.state.progress.unfit)
-        return self.transport.mismatch_message(checked.problems, attempts)
+        return prompts.output_note(self.transport.correction, checked.problems, attempts)
 
     def _finish_run(self, completion: str, checked: Validation, *, streamed: bool) -> Outcome | None:
         if not checked.problems:
@@ -312,3 +319,229 @@ class Loop:
             return None
         reason = f"{count} completions did not fit the output schema. The last one:\n{checked.problems}"
         return self.state.outcome(Status.INVALID_OUTPUT, reason=reason)
+
+
+class Calls:
+    """The tool calls of a run's steps."""
+
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        policy: Policy,
+        gate: Gate,
+        state: RunState,
+        max_output_chars: Mapping[str, int] | None = None,
+        max_step_chars: int | None = None,
+    ) -> None:
+        self.number = 0
+        self.output = StepOutput(0)
+        self._registry = registry
+        self._policy = policy
+        self._gate = gate
+        self._state = state
+        self._max_output_chars = max_output_chars or {}
+        self._max_step_chars = max_step_chars or policy.limits.max_output_chars_per_step
+
+    def begin_step(self) -> None:
+        self.output = StepOutput(self._max_step_chars)
+
+    async def __call__(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
+        """Make one call.
+
+        Raises:
+            ToolError: it was refused or failed; control code gets an exception.
+            Suspend: it waits for a person.
+        """
+        try:
+            return await self._make_call(tool, args, kwargs, show=show)
+        finally:
+            self._gate.discard_answer()
+
+    async def _make_call(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
+        entry = self._registry.get(tool)
+        bound = entry.bind(args, kwargs)
+        planned = await entry.plan(bound)
+        refusal = self._gate.denial(tool) or await self._refusal(bound, planned)
+        self.number += 1
+        label = entry.describe_call(bound)
+        recorded = {name: clip_value(value) for name, value in bound.items()}
+        self._state.emit(ToolCalled(number=self.number, tool=tool, args=recorded, label=label))
+        record = partial(self._record, tool, recorded, label, time.monotonic())
+        try:
+            await asyncio.sleep(0)  # a listener may have stopped the run
+            if refusal is not None:
+                note = planned.on_decline()
+                raise ToolError(f"{refusal}\n{note}", kind=refusal.kind, value=refusal.value) if note else refusal
+            with traced(f"execute_tool {tool}", {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}):
+                result = await entry.apply(planned, partial(self._report_progress, self.number, tool))
+        except ToolError as error:
+            record(to_plain(error.value, f"the failure of {tool}"), str(error), ok=False)
+            raise
+        except Suspend:  # a question without an answer; it will be repeated
+            self.number -= 1
+            raise
+        if show:
+            limit = self._max_output_chars.get(tool)
+            self.output.add_result(result.text, call=label, lines=result.lines, max_chars=limit, images=result.images)
+        record(result.value, result.text, ok=True)
+        return result.value
+
+    async def _refusal(self, args: dict[str, Plain], planned: CallPlan) -> ToolError | None:
+        tool = planned.facts.tool
+        if self._policy.always_allows(tool) and not planned.facts.is_external:
+            return None
+        match self._policy.decide(planned.facts):
+            case Permitted():
+                return None
+            case Denied(reason=reason):
+                denied = ToolError(f"{tool} is not allowed in this run: {reason}", kind="PermissionError")
+                self._state.emit(Refused(error=str(denied)))
+                return denied
+            case NeedsApproval() if planned.refusal:  # it cannot succeed; the call itself says why
+                return None
+            case NeedsApproval(reason=reason):
+                try:
+                    preview = await run_in_thread(planned.preview)
+                    description = await run_in_thread(partial(describe_in_line, planned.facts))
+                    await self._gate.permit(
+                        tool=tool, args=args, reason=reason, description=description, preview=preview
+                    )
+                except ToolError as error:
+                    return error
+                return None
+
+    def _report_progress(self, number: int, tool: str, text: str) -> None:
+        self._state.emit(ToolProgressed(number=number, tool=tool, text=clip(text, _RECORDED_CHARS)))
+
+    def _record(  # noqa: PLR0917 - the first four are the call, bound once
+        self, tool: str, args: dict[str, Plain], label: str, started: float, value: Plain, text: str, *, ok: bool
+    ) -> None:
+        self._state.record(
+            ToolReturned(
+                number=self.number,
+                tool=tool,
+                args=args,
+                value=clip_value(value),
+                text=clip(text, _RECORDED_CHARS),
+                ok=ok,
+                seconds=time.monotonic() - started,
+                label=label,
+                ended=time.time(),
+            )
+        )
+
+
+class StepOutput:
+    """Output of a step for the model, within a limit. Notes name omitted calls and file lines."""
+
+    def __init__(self, max_chars: int) -> None:
+        self._max = max_chars
+        self._used = 0
+        self._dropped = 0
+        self._missing = 0
+        self._parts: list[tuple[str, bool]] = []
+        self._images: tuple[Image, ...] = ()
+
+    def to_plain(self) -> dict[str, Plain]:
+        parts: list[Plain] = [[text, printed] for text, printed in self._parts]
+        counts: dict[str, Plain] = {"used": self._used, "dropped": self._dropped, "missing": self._missing}
+        return {"parts": parts, **counts, "images": [asdict(image) for image in self._images]}
+
+    def restore(self, plain: Mapping[str, Any]) -> None:
+        self._parts = [(text, printed) for text, printed in plain["parts"]]
+        self._used, self._dropped, self._missing = plain["used"], plain["dropped"], plain["missing"]
+        self._images = tuple(Image(**image) for image in plain["images"])
+
+    def add_print(self, text: str) -> None:
+        text = replace_binary(text)
+        excerpt = text[: max(0, self._max - self._used)]
+        self._used += len(excerpt)
+        self._dropped += len(text) - len(excerpt)
+        if excerpt:
+            self._parts.append((excerpt, True))
+
+    def add_result(
+        self,
+        text: str,
+        *,
+        call: str = "",
+        lines: ListedLines | None = None,
+        max_chars: int | None = None,
+        images: tuple[Image, ...] = (),
+    ) -> None:
+        """Add the result of a call as a separate block; `lines` are the file lines that the text lists."""
+        self._images += images
+        text = replace_binary(text)
+        room, reason = max(0, self._max - self._used), f"a step shows {self._max:,} characters"
+        if max_chars is not None and max_chars < room:
+            room, reason = max_chars, f"of such a result {max_chars:,} characters are shown"
+        if len(text) <= room:
+            excerpt = text
+        elif lines is not None:
+            end = text.rfind("\n", 0, room + 1)
+            count = text.count("\n", 0, end) if end > 0 else 0
+            rest = _span(lines, lines.first + count) if lines.first + count <= lines.last else "an outline"
+            excerpt = f"{text[:end]}\n[not shown, since {reason}: {rest}]" if count else ""
+        elif room >= min(_MIN_EXCERPT_CHARS, self._max, max_chars or _MIN_EXCERPT_CHARS):
+            head, tail = text[: room // 2], text[len(text) - room // 2 :]
+            head, tail = head[: head.rfind("\n") + 1] or head, tail[tail.find("\n") + 1 :] or tail
+            missing = f"{len(text) - len(head) - len(tail):,} characters left out{f' of {call}' if call else ''}"
+            excerpt = f"{head.rstrip()}\n[{missing}, since {reason}]\n{tail}"
+        else:
+            excerpt = ""
+        self._used += len(excerpt)
+        if not excerpt:
+            self._missing += 1
+            rest = _span(lines, lines.first) if lines is not None else f"{call or 'a result'}, {len(text):,} characters"
+            excerpt = f"[not shown, since {reason}: {rest}]" if self._missing <= _MAX_NOTES else ""
+        if excerpt:
+            self._parts.append((excerpt, False))
+
+    def take_answer(self, request: ToolRequest, failure: str) -> ToolAnswer:
+        """Move the output into the answer of a native call, with the reason of its `failure`; it still counts."""
+        if failure:
+            self.add_result(failure, call=request.name)
+        answer = ToolAnswer(id=request.id, text=self.text() or _NO_OUTPUT, ok=not failure, images=self._images)
+        self._parts, self._images = [], ()
+        self._dropped = self._missing = 0
+        return answer
+
+    def text(self) -> str:
+        blocks: list[str] = []
+        previous = False
+        for text, printed in self._parts:
+            if blocks and printed and previous:
+                blocks[-1] += text
+            else:
+                blocks.append(text)
+            previous = printed
+        if self._missing > _MAX_NOTES:
+            blocks.append(f"[{self._missing - _MAX_NOTES} more results are not shown]")
+        if self._dropped:
+            blocks.append(f"[{self._dropped:,} more characters were printed in this step and are left out; print less]")
+        return "\n\n".join(block.rstrip("\n") for block in blocks)
+
+
+def _span(lines: ListedLines, first: int) -> str:
+    name = repr(lines.path)
+    return f"lines {first}-{lines.last} of {name if len(name) <= _NAME_CHARS else f'{name[:_NAME_CHARS]}…'}"
+
+
+def clip_value(value: Plain) -> Plain:
+    """Return plain data with clipped texts, so that a log does not contain every file."""
+    if isinstance(value, str):
+        return clip(value, _RECORDED_CHARS)
+    if isinstance(value, dict):
+        return {key: clip_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(clip_value(item) for item in value)
+    return value
+
+
+def clip(text: str, limit: int) -> str:
+    """Return head and tail of a long text."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half:,} characters left out]\n{text[-half:]}"

@@ -17,7 +17,7 @@ from agent_runtime.core.text import find_surrogate
 from agent_runtime.core.values import Plain, ToolResult
 from agent_runtime.interpreter.source import NotPlainError, to_plain
 from agent_runtime.run.approvals import Gate
-from agent_runtime.run.calls import Calls
+from agent_runtime.run.loop import Calls
 from agent_runtime.run.state import RunState
 from agent_runtime.sandbox.repositories import RepositoryGuard
 from agent_runtime.sessions.protocol import InMemorySession
@@ -118,7 +118,6 @@ class Servers:
                 self._state.record(event)
 
     async def close(self) -> None:
-        """Close all connections; idempotent."""
         await asyncio.gather(*(connection.close() for connection in self._connections.values()))
 
     def _register(self, event: ToolsListed) -> None:
@@ -229,7 +228,7 @@ class ToolServer:
             except Suspend:
                 waiting = self._gate.waiting
                 return f"{name} requires approval, and nobody is asked here: {waiting and waiting.reason}", False
-            return self._calls.output.drain().text, True
+            return self._calls.output.text(), True
 
 
 _FIELD = 2

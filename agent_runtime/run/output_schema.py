@@ -75,6 +75,9 @@ async def check_completion(completion: str, schema: Mapping[str, Plain]) -> Vali
 def schema_problem(text: str) -> str:
     """Return why a schema is invalid, or an empty text. Runs in a worker."""
     from jsonschema import SchemaError  # noqa: PLC0415 - see TYPE_CHECKING above
+    from referencing import Registry  # noqa: PLC0415 - the same
+    from referencing.exceptions import Unresolvable  # noqa: PLC0415 - the same
+    from referencing.jsonschema import DRAFT202012, specification_with  # noqa: PLC0415 - the same
 
     schema = json.loads(text)
     try:
@@ -86,7 +89,15 @@ def schema_problem(text: str) -> str:
         return _describe(error)
     except RecursionError:
         return "it nests too deeply."
-    return next(_missing_references(schema, validator), "")
+    dialect = validator.META_SCHEMA.get("$schema", "")
+    resource = specification_with(dialect, default=DRAFT202012).create_resource(schema)
+    resolver = Registry().resolver_with_root(resource)
+    for reference in _references(schema):
+        try:
+            resolver.lookup(reference)
+        except Unresolvable:
+            return f"{reference[:_PROBLEM_CHARS]!r} refers to a place that it does not have."
+    return ""
 
 
 def validate_completion(completion: str, schema: str) -> tuple[bool, str]:
@@ -166,21 +177,6 @@ def _external_references(schema: object, *, top: bool = True) -> Iterator[str]:
             yield f"{key} {value[:_PROBLEM_CHARS]!r} gives a part of it its own address; remove that {key}."
         elif key not in _DATA:
             yield from _external_references(value, top=False)
-
-
-def _missing_references(schema: Mapping[str, Any], validator: Validator) -> Iterator[str]:
-    from referencing import Registry  # noqa: PLC0415 - the same
-    from referencing.exceptions import Unresolvable  # noqa: PLC0415 - see TYPE_CHECKING above
-    from referencing.jsonschema import DRAFT202012, specification_with  # noqa: PLC0415 - the same
-
-    dialect = validator.META_SCHEMA.get("$schema", "")
-    resource = specification_with(dialect, default=DRAFT202012).create_resource(schema)
-    resolver = Registry().resolver_with_root(resource)
-    for reference in _references(schema):
-        try:
-            resolver.lookup(reference)
-        except Unresolvable:
-            yield f"{reference[:_PROBLEM_CHARS]!r} refers to a place that it does not have."
 
 
 def _references(schema: object) -> Iterator[str]:

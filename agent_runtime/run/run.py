@@ -22,7 +22,7 @@ from agent_runtime.core.errors import (
     SettingsError,
 )
 from agent_runtime.core.events import ModelAwaited, Observed, Parked, Recovered, Replied, ReplyBroken, Resumed, Started
-from agent_runtime.core.values import Outcome, Plain, Status, Task, Usage
+from agent_runtime.core.values import Outcome, Status, Task, Usage
 from agent_runtime.prompts import notes
 from agent_runtime.providers.protocol import (
     CallChunk,
@@ -36,13 +36,12 @@ from agent_runtime.providers.protocol import (
     traced_reply,
 )
 from agent_runtime.run.approvals import Answer, Gate
-from agent_runtime.run.calls import Calls
 from agent_runtime.run.checkpoint import SavedStep, digest_log, seal, unseal
-from agent_runtime.run.loop import Loop, StepCheckpoint
+from agent_runtime.run.loop import Calls, Loop
 from agent_runtime.run.state import RunState
 from agent_runtime.run.toolbox import Toolbox
 from agent_runtime.sessions.codec import decode, encode
-from agent_runtime.transports.protocol import StepSuspended, TransportSession
+from agent_runtime.transports.transport import StepSuspended, SuspendedCalls, Transport
 
 FIRST_PAUSE = 10.0
 MAX_PAUSE = 60.0
@@ -59,15 +58,11 @@ class Run:
     """One segment of a run; used once."""
 
     agent: Agent
-    """Its configuration."""
     toolbox: Toolbox
-    """Its tools."""
     state: RunState
-    """Log, clock and listeners."""
     conversation: Callable[[], Conversation]
     """Creates the conversation once the tools are known."""
     gate: Gate
-    """Asks people."""
     key: Callable[[], bytes]
     """Signs pauses."""
     _has_started: bool = True
@@ -127,12 +122,18 @@ class Run:
             raise ResumeError(
                 ResumeCode.OTHER_REQUEST, request=saved.pending.request_id, now="it was answered meanwhile"
             )
-        checkpoint = self._restore_step(saved)
+        original = decode(saved.reply.encode("utf-8", "surrogatepass")) if saved.reply else None
+        self.state.original = original if isinstance(original, Replied) else None
+        self.toolbox.transport.require_resumable(saved.calls)
+        if saved.pending.tool not in self.toolbox.registry.names:
+            raise ResumeError(ResumeCode.TOOL_MISSING, tool=saved.pending.tool)
+        self.toolbox.files.restore(dict[str, Any](saved.files)["tracked"])
+        note = self._describe_losses(saved.terminals)
         self.state.record(Resumed(request_id=saved.pending.request_id, approved=answer.approved, note=answer.note))
         await self.state.session.commit()  # from here on the answer survives this process
         self.gate.set_answer(answer, saved.pending)
         self.state.clock.add(saved.seconds)
-        return await self._run_segment(lambda loop: loop.resume(checkpoint))
+        return await self._run_segment(lambda loop: loop.run(saved, note))
 
     def end_early(self, status: Status, reason: str) -> Outcome:
         """Return the outcome of an interrupted run; the next one is told about an incomplete step."""
@@ -159,7 +160,7 @@ class Run:
         except StepSuspended as stop:
             if stopped:
                 loop.calls.output.add_result(notes.tasks_stopped(stopped))
-            return await self._pause(stop.calls, loop)
+            return await self._pause(stop.state, loop)
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -218,7 +219,7 @@ class Run:
         self._has_started = True
         return await loop.run()
 
-    async def _pause(self, calls: dict[str, Plain], loop: Loop) -> Outcome:
+    async def _pause(self, suspended: SuspendedCalls, loop: Loop) -> Outcome:
         waiting = self.gate.waiting
         if waiting is None:
             raise AssertionError("a step is suspended by the gate only")
@@ -234,10 +235,10 @@ class Run:
             seconds=self.state.clock.seconds,
             log=await asyncio.to_thread(digest_log, [*self.state.events]),
             output=loop.calls.output.to_plain(),
-            calls=calls,
+            calls=dict(suspended.calls),
             files={
                 "tracked": {**self.toolbox.files.tracked()},
-                "step": {**self.toolbox.files.step_state(), **loop.transport.state()},
+                "step": {**self.toolbox.files.step_state(), **suspended.contents},
             },
             manifest=manifest.to_plain(),
             terminals=[*self.toolbox.shell.live_names],
@@ -249,29 +250,13 @@ class Run:
         reason = f"The run waits for {request} (request {pending.request_id})."
         return replace(self.state.outcome(Status.PAUSED, reason=reason), pending=pending)
 
-    def _restore_step(self, saved: SavedStep) -> StepCheckpoint:
-        files = dict[str, Any](saved.files)
-        original = decode(saved.reply.encode("utf-8", "surrogatepass")) if saved.reply else None
-        self.state.original = original if isinstance(original, Replied) else None
-        self.toolbox.transport.require_resumable(saved.calls)
-        if saved.pending.tool not in self.toolbox.registry.names:
-            raise ResumeError(ResumeCode.TOOL_MISSING, tool=saved.pending.tool)
-        self.toolbox.files.restore(files["tracked"])
-        return StepCheckpoint(
-            calls=saved.calls,
-            output=saved.output,
-            files=files["step"],
-            call=saved.call,
-            note=self._describe_losses(saved.terminals),
-        )
-
     def _describe_losses(self, terminals: Sequence[str]) -> str:
         dead = [name for name in terminals if name not in self.toolbox.shell.live_names]
         tasks = [task for task in self.state.progress.children if task not in self.toolbox.children]
         parts = (notes.terminals_died(dead) if dead else "", notes.copies_lost(tasks) if tasks else "")
         return "\n".join(filter(None, parts))
 
-    def _create_loop(self, transport: TransportSession) -> Loop:
+    def _create_loop(self, transport: Transport[Any]) -> Loop:
         agent, conversation = self.agent, self.conversation()
         conversation.provider = PatientProvider(
             agent.provider,
@@ -281,7 +266,6 @@ class Run:
             spent=conversation.estimate_usage,
         )
         return Loop(
-            provider=conversation.provider,
             transport=transport,
             calls=Calls(
                 registry=self.toolbox.registry,
@@ -363,7 +347,6 @@ class PatientProvider(WrappedProvider):
                 faults.waited += pause
 
     async def close(self) -> None:
-        """Close the inner provider; idempotent."""
         await self._inner.close()
 
     def _count_fault(self, fault: ReplyFault, faults: _Faults) -> None:

@@ -412,7 +412,7 @@ class AsyncRuntime:
                 system=system,
                 memory=agent.memory,
                 limits=agent.policy.limits,
-                words=self._toolbox.transport.plain_text,
+                words=self._toolbox.transport.extract_prose,
                 tools=tools,
                 clock=lambda: agent.clock_and_random.now().timestamp(),
             )

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -55,12 +55,10 @@ class RunState:
 
     @property
     def events(self) -> Sequence[Recorded]:
-        """Recorded events, oldest first."""
         return self.session.events
 
     @property
     def progress(self) -> RunProgress:
-        """Current progress."""
         return self._progress.read()
 
     def emit(self, event: Event) -> None:
@@ -84,7 +82,6 @@ class RunState:
         self.emit(MessageQueued(text=message))
 
     def inject(self, step: int) -> None:
-        """Record queued messages in the conversation."""
         while self._messages:
             text, id_ = self._messages[0]
             self.record(MessageInjected(step=step, text=text, id=id_))
@@ -93,7 +90,6 @@ class RunState:
     def outcome(
         self, status: Status, *, summary: str | None = None, reason: str | None = None, output_json: str = ""
     ) -> Outcome:
-        """Create an outcome with the run's usage."""
         progress = self.progress
         return Outcome(
             status=status,
@@ -106,7 +102,6 @@ class RunState:
         )
 
     def reset(self) -> None:
-        """Delete the conversation and queued messages."""
         self._messages.clear()
         self.session.reset()
         self._progress = RunProgress(self.session.events)
@@ -285,12 +280,6 @@ class RepeatCounter:
         self._last = ""
         self._count = 0
 
-    def restore(self, steps: Iterable[tuple[Sequence[ToolReturned], Sequence[str]]]) -> None:
-        """Count earlier steps: a pause does not reset the limit."""
-        self._last, self._count = "", 0
-        for calls, contents in steps:
-            self.count(calls, contents)
-
     def count(self, calls: Sequence[ToolReturned], contents: Sequence[str]) -> int:
         """Return the number of consecutive steps with these calls. A running command resets the count."""
         waits = any(isinstance(call.value, dict) and call.value.get("status") == "running" for call in calls)
@@ -310,15 +299,12 @@ class RunClock:
 
     @property
     def seconds(self) -> float:
-        """Run time so far."""
         return self._used + time.monotonic() - self._started
 
     def start(self) -> None:
-        """Start a segment."""
         self._used, self._started, self._deadline = 0.0, time.monotonic(), None
 
     def add(self, seconds: float) -> None:
-        """Add the time of earlier segments."""
         self._used += seconds
 
     def limit(self, seconds: float) -> asyncio.Timeout:

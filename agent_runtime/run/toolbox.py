@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 from agent_runtime import prompts
 from agent_runtime.agent.agent import Agent
@@ -61,7 +61,7 @@ from agent_runtime.tools.shell import ShellTools
 from agent_runtime.tools.tool import Registry, ToolFamily
 from agent_runtime.transports.blocks import BlockTransport
 from agent_runtime.transports.native import NativeTransport
-from agent_runtime.transports.protocol import Transport, TransportSession
+from agent_runtime.transports.transport import Transport
 from agent_runtime.workspace.files import Scratch, Workspace
 from agent_runtime.workspace.state import Manifest
 
@@ -122,7 +122,7 @@ class Toolbox:
         self._python_path = state.progress.python_path
         self.shell.set_python_path(self._python_path)
         self.transport = _select_transport(agent, state)
-        self.registry = Registry(self.transport.adapt, agent.policy.has_detailed_rules)
+        self.registry = Registry(self.transport.adapt_tool, agent.policy.has_detailed_rules)
         self.children = ChildRuns(agent, OwnRun(state, self.registry), self.workspace, start_child, self.files.adopt)
         context = ContextTools(state)
         families: list[ToolFamily] = [self.files, self._search, self.shell, QuestionTools(ask), context]
@@ -148,7 +148,7 @@ class Toolbox:
     def system_prompt(self) -> str:
         """Current system prompt; it depends on the registered tools."""
         agent = self._agent
-        replies = self.transport.guide(self.registry.declarations, chat=agent.chat)
+        replies = self.transport.render_guide(self.registry.declarations, chat=agent.chat)
         return prompts.system_prompt(
             name=agent.name,
             role=agent.role,
@@ -159,16 +159,16 @@ class Toolbox:
 
     @property
     def schemas(self) -> tuple[ToolSchema, ...]:
-        """Tool schemas for the model service; see `Transport.schemas`."""
-        return self.transport.schemas(self.registry)
+        """Tool schemas for the model service; see `Transport.declare_tools`."""
+        return self.transport.declare_tools(self.registry)
 
-    def open_transport(self) -> TransportSession:
-        """Open a transport session with these tools."""
+    def open_transport(self) -> Transport[Any]:
+        """Begin a segment of a run with these tools."""
         return self.transport.open(self.registry, self._agent.policy.limits, find_encloser(self._agent.sandbox))
 
     def set_provider(self, provider: Provider) -> None:
         """Set the model, also of future child runs."""
-        if isinstance(self.transport, NativeTransport):
+        if self.transport.uses_tool_calls:
             _require_tool_calls(provider)
         self._agent = replace(self._agent, provider=provider)
         self.children.set_provider(provider)
@@ -229,7 +229,6 @@ class Toolbox:
         return ChildRuns(agent, caller, self.workspace, self._start_child, self.files.adopt)
 
     async def manifest(self) -> Manifest:
-        """Return the digests of the workspace's files."""
         return await Manifest.scan_bounded(self.workspace)
 
     async def list_changes(self, manifest: Mapping[str, Plain]) -> list[str]:
@@ -257,7 +256,6 @@ class Toolbox:
             self._scratch.clear()
 
     async def close(self) -> None:
-        """Release everything; idempotent."""
         await self.children.close()
         await self.servers.close()
         await self.shell.close()
@@ -288,20 +286,23 @@ class Toolbox:
         self._state.emit(NetworkLost(reason=reason))
 
     def _sees_images(self) -> bool:
-        return isinstance(self.transport, NativeTransport) and self._agent.provider.sees_images
+        return self.transport.uses_tool_calls and self._agent.provider.sees_images
 
     def _hides(self, path: str) -> bool:
         return any(self._agent.policy.hides(tool, path) for tool in ("read_file", "find"))
 
 
-def _select_transport(agent: Agent, state: RunState) -> Transport:
-    if agent.transport == "tools":
+_TRANSPORTS: dict[str, type[Transport[Any]]] = {"blocks": BlockTransport, "tools": NativeTransport}
+
+
+def _select_transport(agent: Agent, state: RunState) -> Transport[Any]:
+    if agent.transport is not None and _TRANSPORTS[agent.transport].uses_tool_calls:
         _require_tool_calls(agent.provider)
     support = tool_calling(agent.provider)
     waiting = state.progress.waiting
     suspended = read_transport(waiting[1]) if waiting is not None and support != "unsupported" else None
     name = agent.transport or suspended or ("tools" if support == "preferred" else "blocks")
-    return NativeTransport() if name == "tools" else BlockTransport()
+    return _TRANSPORTS[name]()
 
 
 def _require_tool_calls(provider: Provider) -> None:
@@ -322,7 +323,6 @@ class OwnRun:
 
     @property
     def consumption(self) -> Consumption:
-        """Consumption of the run."""
         progress = self._state.progress
         return Consumption(usage=progress.usage, steps=progress.step, seconds=self._state.clock.seconds)
 
@@ -332,12 +332,10 @@ class OwnRun:
         return self._registry.originals
 
     def new_task_id(self) -> str:
-        """Return an unused task id."""
         self._number = max(self._number, self._state.progress.delegations) + 1
         return f"t{self._number}"
 
     def past_status(self, task: str) -> TaskStatus | None:
-        """Return the status of a task in the log."""
         if (record := self._state.progress.children.get(task)) is None:
             return None
         ended = record.outcome or Outcome(status=Status.STOPPED, reason="The process that ran it ended.")

@@ -5,34 +5,32 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from string import Template
 from typing import Any, Literal, NoReturn, Self
 
-from agent_runtime import prompts
-from agent_runtime.core.errors import FormatError, LimitError, ResumeCode, ResumeError, ToolError
-from agent_runtime.core.events import Replied, Streamed
+from typing_extensions import override
+
+from agent_runtime.core.errors import FormatCode, LimitError, ToolError
+from agent_runtime.core.events import Streamed
 from agent_runtime.core.values import CallTool, Plain, ToolAnswer, ToolRequest, ToolResult
-from agent_runtime.interpreter.interpreter import Interpreter, require_readable
-from agent_runtime.interpreter.source import InterpreterLimits, InterpreterState, Suspended
+from agent_runtime.interpreter.source import InterpreterState, Suspended
 from agent_runtime.policy.policy import CallFacts, RunLimits
-from agent_runtime.providers.protocol import CallChunk, StopReason, TextChunk, ToolSchema
+from agent_runtime.providers.protocol import CallChunk, Piece, ReplyEnd, StopReason
 from agent_runtime.tools.files import CHANGED_MEANWHILE, content_count
 from agent_runtime.tools.tool import CallPlan, Planner, Registry, Tool, refusal_plan
 from agent_runtime.transports.blocks_parser import (
     WRITE,
     ExpectedWrite,
     Payload,
-    Reply,
     ReplyParser,
     expected_writes,
-    failure_message,
     same_file,
 )
-from agent_runtime.transports.protocol import StepOutput, StepSuspended, read_guide
+from agent_runtime.transports.transport import ReplyState, StepSuspended, SuspendedCalls, Transport, read_guide
 from agent_runtime.workspace.diffs import is_integer
 from agent_runtime.workspace.patches import count_hunks, replace_hunks
 
@@ -40,9 +38,16 @@ NO_ACTION = (
     "Your reply held neither a ```codepilot block nor a ```completion, so nothing happened. To act, write a "
     "```codepilot block; if the task is done or cannot be done, end it with a ```completion block that says so."
 )
-
-NO_OUTPUT = "[Control block executed with no output.]"
-mismatch_message = partial(prompts.output_note, "The step itself is done. Send a corrected ```completion")
+_FAULTS: dict[FormatCode, str] = {
+    "truncated": "was cut off",
+    "payload_count": "held more or fewer payloads than its calls need",
+    "multiple_control": "held several control blocks",
+    "completion_first": "ended the task before it acted",
+    "control_syntax": "held a control block that is not valid Python",
+    "ambiguous": "could be read in two ways",
+    "filename_mismatch": "named other files than its calls",
+    "empty": "neither acted nor ended the task",
+}
 _CHAT = "- A reply without control block and completion is an answer in conversation."
 _JOB = "- A reply with neither control block nor completion is an error: act, or finish with a completion alone."
 _CONTROL = re.compile(r"^ {0,3}(?:```|~~~)+codepilot\b.*", re.MULTILINE | re.DOTALL)
@@ -55,163 +60,105 @@ _SELECTORS = frozenset({"payload", "hunks"})
 """Arguments that select contents; the tool does not take them."""
 
 
-class BlockTransport:
+@dataclass(slots=True, kw_only=True)
+class BlockReply(ReplyState):
+    """State of a reply with a control block."""
+
+    parser: ReplyParser
+    control: str = ""
+    payloads: tuple[Payload, ...] = ()
+
+
+class BlockTransport(Transport[BlockReply]):
     """Control blocks, with the stored contents of failed writes."""
+
+    name = "blocks"
+    no_action, no_output = NO_ACTION, "[Control block executed with no output.]"
+    correction = "The step itself is done. Send a corrected ```completion"
 
     def __init__(self) -> None:
         self._binder = PayloadBinder()
 
-    def guide(self, tools: str, *, chat: bool) -> str:
+    @override
+    def render_guide(self, tools: str, *, chat: bool) -> str:
         return Template(read_guide("blocks_guide.md")).substitute(tools=tools, mode=_CHAT if chat else _JOB).strip()
 
-    def schemas(self, tools: Registry) -> tuple[ToolSchema, ...]:  # noqa: ARG002 - the interface of all transports
-        return ()
-
-    def plain_text(self, reply: str) -> str:
-        return _FENCE.sub("", _CONTROL.sub("", reply))
-
-    def adapt(self, tool: Tool) -> Tool:
+    @override
+    def adapt_tool(self, tool: Tool) -> Tool:
         return self._binder.adapt(tool)
 
-    def open(self, tools: Registry, limits: RunLimits, enclose: Callable[[Path], Path] | None = None) -> BlockSession:
-        bounds = InterpreterLimits(calls=limits.max_calls_per_step)
-        interpreter = Interpreter(tools=tools.names, stubs=tools.stubs, limits=bounds, enclose=enclose)
+    @override
+    def open(self, tools: Registry, limits: RunLimits, enclose: Callable[[Path], Path] | None = None) -> Self:
+        self._writers: frozenset[str] = frozenset()  # names that write when later replies use them
         # A registered write_file takes its contents as an argument.
-        payloads = WRITE not in tools or not tools.get(WRITE).foreign
-        return BlockSession(self._binder, interpreter, payloads=payloads)
+        self._takes_payloads = WRITE not in tools or not tools.get(WRITE).foreign
+        return super().open(tools, limits, enclose)
 
-    def require_resumable(self, calls: Mapping[str, Any]) -> None:
-        if "transport" in calls:
-            raise ResumeError(ResumeCode.TRANSPORT, found=calls["transport"], now="blocks")
-        require_readable(InterpreterState.from_plain(calls))
+    @override
+    def start_reply(self) -> BlockReply:
+        return BlockReply(parser=ReplyParser(known_writers=self._writers, payloads=self._takes_payloads))
 
-    def reset(self) -> None:
-        self._binder.reset()
+    @override
+    def feed_reply(self, reply: BlockReply, chunk: Piece) -> Sequence[Streamed]:
+        if isinstance(chunk, CallChunk):
+            return []
+        streamed = reply.parser.flush() if isinstance(chunk, ReplyEnd) else reply.parser.feed(chunk.text)
+        return [text for text in streamed if not (text.completion and reply.parser.has_control)]
 
+    @override
+    def parse_reply(self, reply: BlockReply, stop: StopReason) -> None:
+        parsed = reply.parser.finish(stop)
+        self._writers |= parsed.writers
+        reply.prose, reply.completion, reply.payloads = parsed.prose, parsed.completion, parsed.payloads
+        reply.has_calls, reply.control = parsed.control is not None, parsed.control or ""
+        reply.contents = tuple(payload.text for payload in parsed.payloads)
 
-class BlockSession:
-    """Parser of replies with control blocks; remembers names that write."""
-
-    no_action, no_output, prose_finishes = NO_ACTION, NO_OUTPUT, False
-    mismatch_message, failure_message = staticmethod(mismatch_message), staticmethod(failure_message)
-
-    def __init__(self, binder: PayloadBinder, interpreter: Interpreter, *, payloads: bool = True) -> None:
-        self._binder = binder
-        self._interpreter = interpreter
-        self._payloads = payloads
-        self._writers: frozenset[str] = frozenset()
-
-    def parse_history(self, replies: Sequence[Replied]) -> list[BlockStep | None]:
-        self._writers = frozenset()
-        steps = list[BlockStep | None]()
-        for reply in replies:
-            try:
-                steps.append(self.read(reply.text, "stop"))
-            except FormatError:  # it was not acted on
-                steps.append(None)
-        return steps
-
-    def read(
+    @override
+    async def run_calls(
         self,
-        text: str,
-        stop: StopReason,
-        requests: Sequence[ToolRequest] = (),  # noqa: ARG002 - the interface of all transports
-    ) -> BlockStep:
-        reader = self.new_reader()
-        reader.feed(TextChunk(text=text))
-        return reader.finish(stop)
-
-    def new_reader(self) -> BlockReader:
-        return BlockReader(self, ReplyParser(known_writers=self._writers, payloads=self._payloads))
-
-    def accept(self, reply: Reply) -> BlockStep:
-        self._writers |= reply.writers
-        return BlockStep(reply=reply, binder=self._binder, interpreter=self._interpreter)
-
-    def state(self) -> dict[str, Plain]:
-        return self._binder.state()
-
-    async def close(self) -> None:
-        await self._interpreter.close()
-
-
-class BlockReader:
-    def __init__(self, session: BlockSession, parser: ReplyParser) -> None:
-        self._session = session
-        self._parser = parser
-
-    @property
-    def requests(self) -> tuple[ToolRequest, ...]:
-        return ()
-
-    def feed(self, chunk: TextChunk | CallChunk) -> list[Streamed]:
-        return self._filter(self._parser.feed(chunk.text)) if isinstance(chunk, TextChunk) else []
-
-    def flush(self) -> list[Streamed]:
-        return self._filter(self._parser.flush())
-
-    def finish(self, stop: StopReason) -> BlockStep:
-        return self._session.accept(self._parser.finish(stop))
-
-    def _filter(self, texts: Sequence[Streamed]) -> list[Streamed]:
-        return [text for text in texts if not (text.completion and self._parser.has_control)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockStep:
-    """The control block, payloads and completion of one reply."""
-
-    reply: Reply
-    binder: PayloadBinder
-    interpreter: Interpreter
-
-    @property
-    def has_calls(self) -> bool:
-        return self.reply.control is not None
-
-    @property
-    def contents(self) -> tuple[str, ...]:
-        return tuple(payload.text for payload in self.reply.payloads)
-
-    @property
-    def answers(self) -> tuple[ToolAnswer, ...]:
-        return ()
-
-    @property
-    def completion(self) -> str | None:
-        return self.reply.completion
-
-    @property
-    def prose(self) -> str:
-        return self.reply.prose
-
-    async def run(self, call: CallTool, output: StepOutput) -> None:
-        control = self.reply.control or ""
-        self.binder.begin_step(Payloads(self.reply.payloads), control)
-        await self._run_block(self.interpreter.run(control, call=call, show=output.add_print))
-
-    async def resume(
-        self, state: Mapping[str, Any], calls: Mapping[str, Any], call: CallTool, output: StepOutput
+        reply: BlockReply,
+        *,
+        call: CallTool,
+        show: Callable[[str], None],
+        answer: Callable[[ToolRequest, str], ToolAnswer],
+        suspended: SuspendedCalls | None = None,
     ) -> None:
-        self.binder.resume(Payloads(self.reply.payloads), self.reply.control or "", state)
-        await self._run_block(
-            self.interpreter.resume(InterpreterState.from_plain(calls), call=call, show=output.add_print)
-        )
-
-    def end(self, *, ok: bool) -> str:
-        """Store the contents of writes that a failed block did not reach."""
-        return "" if ok else self.binder.store_unreached()
-
-    async def _run_block(self, block: Awaitable[None]) -> None:
+        payloads = Payloads(reply.payloads)
+        if suspended is None:
+            self._binder.begin_step(payloads, reply.control)
+            block = self._interpreter.run(reply.control, call=call, show=show)
+        else:
+            self._binder.resume(payloads, reply.control, suspended.contents)
+            block = self._interpreter.resume(InterpreterState.from_plain(suspended.calls), call=call, show=show)
         try:
             await block
         except Suspended as stop:
-            raise StepSuspended(stop.state.to_plain()) from None
-        if unused := self.binder.unused():
+            state = SuspendedCalls(calls=stop.state.to_plain(), contents=self._binder.state())
+            raise StepSuspended(state) from None
+        if unused := payloads.unused():
             raise LimitError(
                 f"{unused} payload{'s were' if unused > 1 else ' was'} left over: the block made fewer writes than the "
                 "reply brings contents."
             )
+
+    @override
+    def store_unreached(self) -> str:
+        return self._binder.store_unreached()
+
+    @override
+    def explain_format_errors(self, code: FormatCode, count: int) -> str:
+        return (
+            f"{count} replies of the model in a row did not have the expected form; the last one {_FAULTS[code]}. "
+            "Try again, or choose another `model`."
+        )
+
+    @override
+    def extract_prose(self, reply: str) -> str:
+        return _FENCE.sub("", _CONTROL.sub("", reply))
+
+    @override
+    def reset(self) -> None:
+        self._binder.reset()
 
 
 def write_file(  # noqa: PLR0917 - the signature that users of the first CodePilot know
@@ -285,9 +232,6 @@ class PayloadBinder:
         if state["promise"]:
             call, digest = state["promise"]
             self._suspended = self._pending = (call, digest)
-
-    def unused(self) -> int:
-        return self._payloads.unused()
 
     def store_unreached(self) -> str:
         """Store contents of unreached writes and return a note."""

@@ -15,7 +15,7 @@ from enum import StrEnum
 from itertools import pairwise
 from pathlib import PurePosixPath
 
-from agent_runtime.core.errors import FormatCode, FormatError
+from agent_runtime.core.errors import FormatError
 from agent_runtime.core.events import Streamed
 from agent_runtime.core.text import MAX_REPLY_CHARS, FenceLine, FenceScanner, Token
 from agent_runtime.interpreter.source import CodeError, is_readable, parse_code
@@ -38,8 +38,6 @@ _MAX_FENCES = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """One valid reply."""
-
     control: str | None
     """Code to run."""
     payloads: tuple[Payload, ...]
@@ -715,22 +713,3 @@ def wrong_file(line: int, filename: str, number: int, slot: Slot) -> FormatError
 
 def _total(slots: tuple[Slot, ...]) -> str:
     return f"The codepilot block takes {len(slots)} payload{'' if len(slots) == 1 else 's'}"
-
-
-_FAULTS: dict[FormatCode, str] = {
-    "truncated": "was cut off",
-    "payload_count": "held more or fewer payloads than its calls need",
-    "multiple_control": "held several control blocks",
-    "completion_first": "ended the task before it acted",
-    "control_syntax": "held a control block that is not valid Python",
-    "ambiguous": "could be read in two ways",
-    "filename_mismatch": "named other files than its calls",
-    "empty": "neither acted nor ended the task",
-}
-
-
-def failure_message(code: FormatCode, count: int) -> str:
-    return (
-        f"{count} replies of the model in a row did not have the expected form; the last one {_FAULTS[code]}. "
-        "Try again, or choose another `model`."
-    )

@@ -70,7 +70,7 @@ def run_of(*, first_reply: str = ACT, seen: str = "Found.", told: str = "Found."
 
 
 def compared(tape: Tape, *, system: str) -> Comparison:
-    return compare(tape, system=system, read=BlockTransport().open(Registry(), RunLimits()).read)
+    return compare(tape, system=system, read=BlockTransport().open(Registry(), RunLimits()).read_reply)
 
 
 def test_the_same_code_asks_the_same() -> None:

@@ -36,7 +36,7 @@ from agent_runtime.core.events import Ended, Observed, Parked, Paused, Recovered
 from agent_runtime.core.values import Plain, ToolResult
 from agent_runtime.policy.policy import CallFacts
 from agent_runtime.run.approvals import Answer
-from agent_runtime.run.calls import Calls
+from agent_runtime.run.loop import Calls
 from agent_runtime.run.runtime import RUNNING
 from agent_runtime.tools.tool import CallPlan, Registry
 from bot.jobs.context import AgentSpec, Listener

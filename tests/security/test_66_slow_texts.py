@@ -28,7 +28,7 @@ from agent_runtime.tools import changes
 from agent_runtime.tools.mcp import clean_text
 from agent_runtime.tools.tool import describe_in_line, preview_call, preview_command, read_arguments
 from agent_runtime.transports.blocks_parser import expected_writes, parse
-from agent_runtime.transports.native import NativeReader
+from agent_runtime.transports.native import NativeReply, NativeTransport
 from agent_runtime.workspace import syntax
 from agent_runtime.workspace.listing import IgnoreFile, Include
 from agent_runtime.workspace.patches import count_hunks, parse_patch
@@ -329,10 +329,10 @@ def test_the_model_is_told_the_limits_of_a_reply() -> None:
         parse("a" * (MAX_REPLY_CHARS + 1))
     with pytest.raises(FormatError, match="5,000 fence lines"):
         parse("```\n" * 6_000)
-    reader = NativeReader(lambda _text, _requests: pytest.fail("it was accepted"))
-    reader.feed(CallChunk(index=0, name="execute", arguments="a" * (MAX_REPLY_CHARS + 1)))
+    transport, reply = NativeTransport(), NativeReply()
+    transport.feed_reply(reply, CallChunk(index=0, name="execute", arguments="a" * (MAX_REPLY_CHARS + 1)))
     with pytest.raises(FormatError, match="2,000,000 characters"):
-        reader.finish("stop")
+        transport.parse_reply(reply, "stop")
 
 
 @pytest.mark.parametrize(

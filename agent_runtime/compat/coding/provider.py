@@ -32,7 +32,7 @@ from agent_runtime.providers.protocol import (
     ToolCalling,
 )
 from agent_runtime.providers.sdk import yield_cooperatively
-from agent_runtime.run.calls import clip_value
+from agent_runtime.run.loop import clip_value
 
 Made = tuple[llm.ToolCall, llm.ToolResult]
 _NOT_MADE = "Cancelled: the session ended before this call was made"

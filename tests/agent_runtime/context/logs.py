@@ -124,7 +124,7 @@ class Talk:
             system=self.system,
             memory=self.memory,
             limits=RunLimits(),
-            words=BlockTransport().plain_text,
+            words=BlockTransport().extract_prose,
             clock=self.clock,
         )
 

@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import pytest
 
-from agent_runtime.core.values import ToolAnswer, ToolRequest
+from agent_runtime.core.values import ToolAnswer, ToolRequest, Usage
 from agent_runtime.providers.models import ModelOptions, Thinking
-from agent_runtime.providers.protocol import Message, ReplyParts, Request, ToolSchema, split_parts
-from agent_runtime.transports.native import NativeReader, NativeStep
+from agent_runtime.providers.protocol import Message, ReplyEnd, ReplyParts, Request, ToolSchema, split_parts
+from agent_runtime.transports.native import NativeReply, NativeTransport
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.providers.conversations import MODELS, WIRES, Collected, ask
 from tests.agent_runtime.providers.test_requests_on_the_wire import STATUS, prefix, unmarked
@@ -25,13 +25,11 @@ PICTURE = picture("plot")
 
 
 def requests_of(reply: Collected) -> tuple[ToolRequest, ...]:
-    def accept(_text: str, _requests: object) -> NativeStep:
-        raise AssertionError("nothing runs here")
-
-    reader = NativeReader(accept)
+    transport, state = NativeTransport(), NativeReply()
     for call in reply.calls:
-        reader.feed(call)
-    return reader.requests
+        transport.feed_reply(state, call)
+    transport.feed_reply(state, ReplyEnd(stop="stop", usage=Usage()))
+    return state.requests
 
 
 def conversation(steps: int, *said: Message) -> Request:

@@ -27,9 +27,8 @@ from agent_runtime.core.values import Outcome, Status, Task, ToolResult, Usage
 from agent_runtime.policy.policy import CallFacts, Policy, RunLimits
 from agent_runtime.providers.scripted import ScriptedProvider, ScriptedReply
 from agent_runtime.run.approvals import Gate
-from agent_runtime.run.calls import Calls
 from agent_runtime.run.hooks import HookSystem
-from agent_runtime.run.loop import Loop
+from agent_runtime.run.loop import Calls, Loop, clip, clip_value
 from agent_runtime.run.state import RunState
 from agent_runtime.sessions.protocol import InMemorySession
 from agent_runtime.tools.files import FileTools
@@ -100,11 +99,14 @@ class Bench:
     live: list[Event] = field(default_factory=list)
     requests: list[int] = field(default_factory=list)
     chunk_chars: int = 5
+    tools: dict[str, Callable[[], object]] = field(default_factory=dict)
 
     async def run(self, *replies: str | ScriptedReply, chat: bool = False, policy: Policy | None = None) -> Outcome:
         policy = policy or Policy()
-        registry = Registry(self.diary.transport.adapt)
+        registry = Registry(self.diary.transport.adapt_tool)
         registry.add_family(self.diary)
+        for name, tool in self.tools.items():
+            registry.register_tool(name, tool)
         transport = self.diary.transport.open(registry, policy.limits)
         self.provider = ScriptedProvider(replies, chunk_chars=self.chunk_chars)
         state = RunState(self.session, HookSystem(self.live.append))
@@ -114,12 +116,11 @@ class Bench:
             system="system",
             memory=MemorySettings(),
             limits=policy.limits,
-            words=BlockTransport().plain_text,
+            words=BlockTransport().extract_prose,
         )
         self.session.append(Started(task=Task(goal="Do it"), opening="# Task\nDo it"))
         try:
             return await Loop(
-                provider=self.provider,
                 transport=transport,
                 calls=Calls(registry=registry, policy=policy, gate=Gate(state), state=state),
                 files=cast("FileTools", self.diary),
@@ -331,3 +332,47 @@ async def test_usage_is_summed_over_the_steps(bench: Bench) -> None:
     used = Usage(requests=1, input_tokens=5, cached_tokens=7, output_tokens=3, cost_usd=0.25)
     outcome = await bench.run(ScriptedReply(text=READ, usage=used), ScriptedReply(text=DONE, usage=used))
     assert outcome.usage == Usage(requests=2, input_tokens=10, cached_tokens=14, output_tokens=6, cost_usd=0.5)
+
+
+def test_clipping_keeps_head_and_tail() -> None:
+    assert clip("abcdefghij", 10) == "abcdefghij"
+    assert clip("a" * 500 + "z" * 500, 10) == "aaaaa\n[990 characters left out]\nzzzzz"
+
+
+def test_long_texts_inside_plain_data_are_clipped() -> None:
+    short = clip_value({"a": ["x" * 1_000_000, 1, None], "b": ("y",)})
+    assert isinstance(short, dict)
+    assert len(str(short)) < 20_000
+    assert short["b"] == ("y",)
+
+
+def control(source: str) -> str:
+    return f"```codepilot\n{source}\n```\n"
+
+
+async def test_the_log_of_calls_does_not_contain_file_contents(bench: Bench) -> None:
+    bench.tools["big"] = lambda: "x" * 1_000_000
+    outcome = await bench.run(control("for _ in range(20): big()") + DONE)
+    assert outcome.status is Status.FINISHED
+    returned = [event for event in bench.session.events if isinstance(event, ToolReturned)]
+    assert len(returned) == 20
+    assert sum(len(event.text) + len(str(event.value)) for event in returned) < 500_000
+
+
+@pytest.mark.parametrize("source", ["fail()", "raise ValueError('x' * 1_000_000)"])
+async def test_a_huge_failure_is_shown_by_head_and_tail(bench: Bench, source: str) -> None:
+    def fail() -> str:
+        raise ToolError("boom " * 100_000, kind="ValueError")
+
+    bench.tools["fail"] = fail
+    await bench.run(control(source), DONE)
+    [text] = bench.observed()
+    assert "characters left out" in text
+    assert len(text) < 40_000
+
+
+async def test_output_before_a_failure_stays(bench: Bench) -> None:
+    await bench.run(control("print('before')\nassert False, 'why'"), DONE)
+    [text] = bench.observed()
+    assert text.startswith("before\n\nTraceback")
+    assert text.endswith("AssertionError: why")

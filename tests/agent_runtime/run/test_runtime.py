@@ -296,7 +296,7 @@ async def test_a_listener_that_raises_breaks_nothing(
 
 @pytest.mark.parametrize("chat", [True, False])
 def test_the_prompt_explains_a_reply_of_prose(chat: bool) -> None:  # noqa: FBT001 - a test's parameter
-    prompt = BlockTransport().guide("", chat=chat)
+    prompt = BlockTransport().render_guide("", chat=chat)
     assert ("is an answer in conversation" in prompt) is chat
     assert ("is an error" in prompt) is not chat
     assert "$" not in prompt

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.transports.protocol import StepOutput
+from agent_runtime.run.loop import StepOutput
 from agent_runtime.workspace.diffs import version_of
 from agent_runtime.workspace.files import Workspace
 from tests.block_files import BlockFiles, call
@@ -355,7 +355,7 @@ def test_a_refused_write_still_takes_its_payload_so_that_the_next_gets_its_own(a
         tools.write("a.txt", 99, 99, mode="edit")
     tools.write("b.txt")
     assert agent.text("b.txt") == "second\n"
-    assert agent.tools.payloads.unused() == 0
+    assert agent.tools.payloads._payloads.unused() == 0
 
 
 # Limits of a step.

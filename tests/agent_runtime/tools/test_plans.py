@@ -31,9 +31,9 @@ class Desk:
 
     def plan(self, tool: str, **args: Plain) -> CallPlan:
         before = self.snapshot()
-        left = self.files.payloads.unused()
+        left = self.files.payloads._payloads.unused()
         told = self.registry.get(tool)._plan(args)
-        assert (self.snapshot(), self.files.payloads.unused()) == (before, left), "planning does nothing"
+        assert (self.snapshot(), self.files.payloads._payloads.unused()) == (before, left), "planning does nothing"
         return told
 
     async def call(self, tool: str, **args: Plain) -> str:
@@ -292,7 +292,7 @@ def test_a_denied_call_that_would_have_taken_nothing_leaves_all_in_place(desk: D
     assert desk.plan("write_file", path="a", payload=7).on_decline() == ""
     assert desk.plan("write_file", path=1).on_decline() == ""
     assert desk.plan("read_file", path="a").on_decline() == ""
-    assert desk.files.payloads.unused() == 1
+    assert desk.files.payloads._payloads.unused() == 1
 
 
 # What a rule keeps back is told by no other way than by its name.

@@ -44,4 +44,4 @@ WORDS = "Alpha was done, all tests pass."
     ],
 )
 def test_of_a_reply_that_was_to_be_plain_text_its_words_are_taken(reply: str, words: str) -> None:
-    assert BlockTransport().plain_text(reply).strip() == words
+    assert BlockTransport().extract_prose(reply).strip() == words

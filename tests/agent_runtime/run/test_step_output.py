@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 
 from agent_runtime.core.values import ListedLines
-from agent_runtime.transports.protocol import StepOutput
+from agent_runtime.run.loop import StepOutput
 
 
 def listing(path: str, first: int, last: int) -> tuple[str, ListedLines]:
