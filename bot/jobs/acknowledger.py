@@ -24,6 +24,9 @@ _SHORT_LINE = 3
 MAX_CONCURRENT = 16
 MAX_WAITING = 200
 ACKNOWLEDGE_SECONDS = 6.0
+"""Time in which the comment of a queued job is posted; later its worker does."""
+REACTION_SECONDS = 90.0
+"""Time in which the reaction is made, which goes before every other write."""
 HOLD_SECONDS = 15.0
 """Time to hold a job back so that its comment is posted once: longer than an acknowledgement and its late requests."""
 
@@ -57,14 +60,17 @@ class Acknowledger:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _acknowledge(self, job: Job) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + ACKNOWLEDGE_SECONDS
         try:
-            async with asyncio.timeout(ACKNOWLEDGE_SECONDS), AsyncExitStack() as stack:
+            async with asyncio.timeout(REACTION_SECONDS), AsyncExitStack() as stack:
                 async with self._slots:
                     context = await stack.enter_async_context(self._contexts.open(job))
                     access = await react_to_command(context)
                 # A comment has to wait for its turn to write, and others for their reaction meanwhile.
-                if access is not None and self._comments:
-                    await post_queued_comment(context, access)
+                if access is not None and self._comments and loop.time() < deadline:
+                    async with asyncio.timeout_at(deadline):
+                        await post_queued_comment(context, access)
         except TimeoutError:
             # GitHub may still do what it was asked: the job stays held until a worker would see that.
             log.warning("not acknowledged: GitHub did not answer in time")
@@ -88,7 +94,8 @@ async def react_to_command(context: JobContext) -> AccessCheck | None:
     access = context.state.access = await check_access(context.github, job, bounds=context.services.bounds)
     if not access.may_command:
         return None
-    if await context.react("eyes"):
+    record = await context.record.read()
+    if not record.is_acknowledged and await context.react("eyes"):
         await context.record.update(lambda record: replace(record, is_acknowledged=True))
     context.access_checks.put(job.id, access)
     return access

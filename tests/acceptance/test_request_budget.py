@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bot.domain.job import JobState
-from bot.jobs import pipeline
+from bot.jobs import acknowledger
 from localhub import Exchange, LocalHub
 from tests.stage import FILES, FIX, SEE_IT_FAIL, Stage, staged
 from tests.waiting import eventually
@@ -126,7 +126,7 @@ async def test_every_command_of_a_burst_has_its_sign_before_anything_is_done_abo
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It is about the order; how long it takes is measured in bench/.
-    monkeypatch.setattr(pipeline, "ACKNOWLEDGE_SECONDS", 30.0)
+    monkeypatch.setattr(acknowledger, "ACKNOWLEDGE_SECONDS", 30.0)
     async with staged(hub, tmp_path, held=True) as stage:
         issues = [stage.issue(f"It is wrong {number}").number for number in range(COMMANDS)]
         stage.calls.clear()

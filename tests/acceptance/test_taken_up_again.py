@@ -248,7 +248,7 @@ async def test_a_job_stays_held_while_its_greeting_may_still_be_on_its_way(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(acknowledger, "react_to_command", hang)
-    monkeypatch.setattr(acknowledger, "ACKNOWLEDGE_SECONDS", 0.01)
+    monkeypatch.setattr(acknowledger, "REACTION_SECONDS", 0.01)
     async with staged(hub, tmp_path, held=True) as stage:
         await stage.job_of(stage.say(stage.issue().number, "/codepilot fix"))
         await eventually(lambda: "not acknowledged:" in caplog.text)

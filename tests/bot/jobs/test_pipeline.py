@@ -185,7 +185,7 @@ async def test_who_waits_in_line_to_be_greeted_gives_up_in_time_too(
     for number in range(acknowledger.MAX_CONCURRENT):
         greeting.acknowledge(a_job(f"j{number}"))
     await eventually(lambda: len(contexts.job_ids) == acknowledger.MAX_CONCURRENT)
-    monkeypatch.setattr(acknowledger, "ACKNOWLEDGE_SECONDS", 0.1)
+    monkeypatch.setattr(acknowledger, "REACTION_SECONDS", 0.1)
     greeting.acknowledge(a_job("late"))
     await eventually(lambda: "not acknowledged: GitHub did not answer in time" in caplog.text, within=5.0)
     assert "late" not in contexts.job_ids
