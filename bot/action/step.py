@@ -57,6 +57,9 @@ from bot.settings.models import ActionSettings, ActionSurvey, bounds_of
 log = logging.getLogger(__name__)
 
 LONGEST_PAUSE_SECONDS = 15.0
+_PATIENCE_PAUSES = 40
+"""Ten minutes for faults that are not the job's."""
+_REPORT_PAUSES = 4
 """Limit of the wait before a job that GitHub's outage interrupted is resumed."""
 
 _WAIT_SECONDS = 900.0
@@ -154,10 +157,9 @@ async def work_step(
         ledger=InMemoryLedger(engine, trusted_bots=settings.agent.trusted_bots),
         github_for=github_for,
     )
-    patience = 4 * longest_pause
-    worker = Worker(contexts, Patience(seconds=patience, longest_pause=longest_pause))
+    worker = Worker(contexts, Patience(seconds=_PATIENCE_PAUSES * longest_pause, longest_pause=longest_pause))
     last, session_file = await run_jobs(contexts, partial(engine.run_job, worker), job)
-    await engine.report_end(worker, last.job.id, until=time.time() + patience)
+    await engine.report_end(worker, last.job.id, until=time.time() + _REPORT_PAUSES * longest_pause)
     patch = await asyncio.to_thread(shared.work.excerpt, last.job.id)
     patch_file = await asyncio.to_thread(shared.work.file, last.job.id)
     end = StepEnd(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import signal
 from collections.abc import Sequence
@@ -35,19 +36,9 @@ _ANSWERS: tuple[tuple[str, Certainty, str], ...] = (
 )
 """Messages of git, the certainty of the answer behind each, and a public text; the first match counts."""
 _SERVER_FAILED = re.compile("Internal Server Error|fatal error in commit_refs", re.IGNORECASE)
-# The last: bytes that git cannot allocate may also be too many for its limit.
-_MACHINE = (
-    ("No space left on device", errno.ENOSPC),
-    ("Disk quota exceeded", errno.EDQUOT),
-    ("Read-only file system", errno.EROFS),
-    ("Too many open files", errno.EMFILE),
-    ("Input/output error", errno.EIO),
-    ("database or disk is full", errno.ENOSPC),
-    ("disk I/O error", errno.EIO),
-    ("attempt to write a readonly database", errno.EROFS),
-    ("Resource temporarily unavailable", errno.EAGAIN),
-    ("Cannot allocate memory", errno.ENOMEM),
-)
+_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.EIO, errno.EAGAIN, errno.ENOMEM)
+# Git does not say why it is unable to write an object to a file.
+_MACHINE = {os.strerror(number): number for number in _ERRNOS} | {"unable to stream": errno.EIO}
 
 
 class WorkspaceError(BotError):
@@ -207,12 +198,7 @@ def _split(stderr: str) -> tuple[str, str]:
 
 def find_errno(text: str) -> int:
     """Return the error number of the first fault of a machine in a program's messages; 0 for none."""
-    return next((number for words, number in _MACHINE if words.lower() in text.lower()), 0)
-
-
-def is_certificate_error(stderr: str) -> bool:
-    """Whether git reports an untrusted server."""
-    return "certificate" in _split(stderr)[0].lower()
+    return next((number for words, number in _MACHINE.items() if words.lower() in text.lower()), 0)
 
 
 def _list_paths(paths: Sequence[str]) -> str:

@@ -30,7 +30,6 @@ from bot.git.errors import (
     RepositoryEmptyError,
     WorkspaceError,
     find_errno,
-    is_certificate_error,
 )
 from bot.git.filesystem import copy_names, discard, hold_lock, remove_tree, run_thread
 from bot.git.process import PAUSES, UNKNOWN_AUTHORITY, Credential, Git, ProcessBounds, retry
@@ -293,22 +292,20 @@ class Mirror:
         return list(self.path.glob("objects/pack/tmp_*"))
 
     async def _fetch_error(self, source: Source, error: GitError) -> CloneError:
+        ref = {"ref": source.ref, "sha": source.sha}
         if REF_MISSING not in error.stderr:
             lines = [line.strip() for line in error.stderr.splitlines() if line.strip()]
             # fsck's finding precedes git's own message.
             lines = [line for line in lines if line.startswith("error: object ")] or lines
             message = lines[-1].rstrip(".") if lines else f"git ended with exit code {error.exit_code}"
             reason = f"The repository could not be fetched: {error.symptom or message}."
-            return CloneError(reason, _remedy(error), ref=source.ref, sha=source.sha)
+            return CloneError(reason, _remedy(error), **ref)
         listing = ("ls-remote", "--", source.url)
         if not await retry(lambda: self.git.run(*listing, credential=source.credential), self.pauses):
-            return RepositoryEmptyError("The repository is empty.", "Push a first commit, then give the command again.")
-        return BranchGoneError(
-            f"`{_short_ref(source.ref)}` no longer exists.",
-            "Push the branch again, or give the command elsewhere.",
-            ref=source.ref,
-            sha=source.sha,
-        )
+            remedy = "Push a first commit, then give the command again."
+            return RepositoryEmptyError("The repository is empty.", remedy, **ref)
+        remedy = "Push the branch again, or give the command elsewhere."
+        return BranchGoneError(f"`{_short_ref(source.ref)}` no longer exists.", remedy, **ref)
 
 
 def _keep_ref(keep: str) -> str:
@@ -340,7 +337,7 @@ def _short_ref(ref: str) -> str:
 def _remedy(error: GitError) -> str:
     if "fsck error" in error.stderr.lower():
         return "Git reports the repository as malformed or hostile; fix that object first."
-    if is_certificate_error(error.stderr):
+    if "certificate" in error.symptom:
         return UNKNOWN_AUTHORITY
     if error.certainty == "passing":
         return "Check that the server is reachable from the bot's machine, then give the command again."

@@ -37,7 +37,6 @@ from bot.git.errors import (
     PushFailedError,
     PushRejectedError,
     WorkflowsForbiddenError,
-    is_certificate_error,
 )
 from bot.git.filesystem import ScannedFile, Stamp, is_git_name, make_stamp, open_below, open_root, read_file, run_thread
 from bot.git.lfs import any_chunk_matches, find_pointers, put_pointers, upload_objects
@@ -315,7 +314,7 @@ class Tree:
                 advice = "Check whether the App may write the repository's contents, then give the command again."
                 raise PushFailedError(
                     f"The push to `{branch}` failed: {error.symptom}.",
-                    UNKNOWN_AUTHORITY if is_certificate_error(error.stderr) else advice,
+                    UNKNOWN_AUTHORITY if "certificate" in error.symptom else advice,
                 ) from error
             raise PushRejectedError(
                 f"The push to `{branch}` was refused: {error.stderr.strip() or 'it is not a fast-forward'}",

@@ -517,11 +517,6 @@ class GitHubError(BotError):
         return self.certainty == "passing"
 
     @property
-    def may_be_transient(self) -> bool:
-        """Whether a refusal may be temporary."""
-        return self.certainty == "doubtful"
-
-    @property
     def can_report_later(self) -> bool:
         """Whether a later request may succeed."""
         return self.is_transient or self.status in _ACCESS | {HTTPStatus.UNAVAILABLE_FOR_LEGAL_REASONS}

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from bot.domain.access import Bounds, Role, can_command, is_app, is_workflow_command
 from bot.domain.errors import BotError
 from bot.domain.job import Actor, Job
-from bot.git.errors import BranchGoneError, CloneError
+from bot.git.errors import BranchGoneError, CloneError, RepositoryEmptyError
 from bot.github.client import GitHub
 from bot.github.types import (
     Annotation,
@@ -178,7 +178,7 @@ async def confirm_refusal(github: GitHub, repo: str, error: CloneError) -> Clone
     """Return the error of git, or another one if GitHub's API shows the branch or commit that git does not show."""
     branch, reason = error.ref.removeprefix("refs/heads/"), error.reason
     try:
-        if isinstance(error, BranchGoneError) and branch != error.ref:
+        if isinstance(error, BranchGoneError | RepositoryEmptyError) and branch != error.ref:
             reason = f"git on GitHub does not show `{branch}`."
             is_shown = await github.repos.branch_head(repo, branch) is not None
         else:

@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import errno
-import sqlite3
 import time
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from bot.domain.errors import Certainty, StorageError
-from bot.git.errors import GitError, find_errno
+from bot.git.errors import GitError
 from bot.git.process import CA_FILE_UNREADABLE, AuthoritiesError
 from bot.github.types import GitHubError
 from bot.jobs.record import ServiceOutage, StoredRecord
@@ -79,17 +78,20 @@ def classify(error: BaseException) -> Fault | None:
     return None
 
 
+def is_passing(error: BaseException) -> bool:
+    fault = classify(error)
+    return fault is not None and fault.certainty == "passing"
+
+
 def _github_fault(error: GitHubError) -> Fault | None:
     if error.status == 0 and error.__cause__ is not None and (fault := _local_fault(error.__cause__)) is not None:
         return fault
     if error.certainty == "definite":
         return None
+    verb = "answered" if error.certainty == "passing" else "refused a request:"
+    public = f"GitHub {verb} {error.status}." if error.status else "GitHub did not answer."
     if error.limited:
         public = "GitHub limits the bot's requests."
-    elif error.certainty == "doubtful":
-        public = f"GitHub refused a request: {error.status}."
-    else:
-        public = f"GitHub answered {error.status}." if error.status else "GitHub did not answer."
     return Fault(service="GitHub", certainty=error.certainty, public=public, retry_after=error.retry_after)
 
 
@@ -98,11 +100,8 @@ def _local_fault(error: BaseException) -> Fault | None:
         return Fault(service="store", certainty="passing", public=_STORE_GONE)
     if isinstance(error, AuthoritiesError):
         public = f"{CA_FILE_UNREADABLE[0].upper()}{CA_FILE_UNREADABLE[1:]}."
-        return Fault(service="machine", certainty="passing", public=public)
-    number = (
-        error.errno if isinstance(error, OSError) else find_errno(str(error)) if isinstance(error, sqlite3.Error) else 0
-    )
-    public = _MACHINE.get(number or 0, "")
+    else:
+        public = _MACHINE.get(error.errno or 0, "") if isinstance(error, OSError) else ""
     return Fault(service="machine", certainty="passing", public=public) if public else None
 
 

@@ -34,6 +34,7 @@ from bot.github.types import Annotation, CheckFacts, GitHubError, JobFacts, RunF
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import Assignment
 from bot.jobs.context import JobContext
+from bot.jobs.faults import is_passing
 from bot.jobs.status import read_hint
 from bot.prompt.brief import (
     MAX_PICTURE_BYTES,
@@ -155,8 +156,10 @@ async def _linked_files(context: JobContext, assignment: Assignment) -> tuple[Li
         try:
             repo_id, source = assignment.snapshot.repo.id, assignment.source
             blob = await context.services.workspaces.read(repo_id, source, path, limit=_FILE_BYTES)
-        except WorkspaceError:  # no file, or a large one: the agent can look for itself
-            continue
+        except WorkspaceError as error:
+            if is_passing(error):
+                raise
+            continue  # no file, or a large one: the agent can look for itself
         if blob is None:
             continue
         files.append(select_lines(path, lines, blob.content.decode("utf-8", "replace")))
@@ -211,7 +214,7 @@ async def fetch_run(context: JobContext, snapshot: ThreadSnapshot, source: Sourc
             changes = await context.services.workspaces.diff(repo.id, place, source, limit=_CHANGES_CHARS)
             green = green_run.head_sha
     except (GitHubError, WorkspaceError) as error:
-        if isinstance(error, GitHubError) and error.is_transient:
+        if is_passing(error):
             raise
         log.warning("the changes since the last green run were not read: %s", error)
     plain = context.services.server_url.startswith("http://")
@@ -281,6 +284,8 @@ class _JobReader:
                     return job
                 path, name = str(job["calls"]), str(job["name"])
         except (WorkspaceError, ValueError, BoundExceededError) as error:
+            if is_passing(error):
+                raise
             log.warning("%s was not read: %s", path, error)
         return {}
 

@@ -118,8 +118,8 @@ class StatusComment:
                     try:
                         if place is not None:
                             await place.show(now)
-                    except GitHubError:
-                        log.warning("the job's status was not updated", exc_info=True)
+                    except GitHubError as error:
+                        log.warning("the job's status was not updated: %s", error)
 
         async with background(refresh()):
             yield

@@ -74,7 +74,7 @@ async def test_an_outage_is_waited_out_and_a_run_never_ends_in_between(
 ) -> None:
     run = a_runner(hub, tmp_path, CODEPILOT_LEVEL="auto")
     hub.faults.add("POST", "*/graphql", "503", times=times)
-    assert (await work_step(run.settings, longest_pause=0.5)).ended is ends
+    assert (await work_step(run.settings, longest_pause=0.1)).ended is ends
     assert len(hub.comments(run.repo, run.number)) == (2 if ends is JobState.DONE else 1)
 
 

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from agent_runtime.index.index import WorkspaceIndex
 from agent_runtime.workspace.files import Workspace
-from bot.git.errors import CloneError, WorkspaceError
+from bot.git.errors import CloneError, GitError, RepositoryEmptyError, WorkspaceError
 from bot.git.filesystem import copy_names
 from bot.git.mirror import Mirror, Source
 from bot.git.workspace import Workspaces
 from tests.odd_histories import follow, two_authors, two_links, with_author, with_message, with_tree
 from tests.origin import Origin
+from tests.tls_hosts import serving
 
 REPO = 4711
 FILE = b"100644"
@@ -202,3 +206,62 @@ async def test_a_cp_that_complains_on_and_on_is_ended_with_its_job(
         copying.cancel()
         _, left = await asyncio.wait([copying], timeout=20)
         assert not left
+
+
+ANSWERS: dict[str, tuple[int, str, str, str]] = {
+    # status, content type, certainty, public text
+    "401": (401, "text/plain", "doubtful", "git on GitHub refused access"),
+    "403": (403, "text/plain", "doubtful", "git on GitHub refused access: 403"),
+    "404": (404, "text/plain", "doubtful", "git on GitHub refused access"),
+    "429": (429, "text/plain", "passing", "git on GitHub answered 429"),
+    "503": (503, "text/html", "passing", "git on GitHub answered 503"),
+    "redirect": (302, "text/html", "passing", ""),
+    # Git takes it for the list of references of an old kind of server.
+    "page": (200, "text/html", "doubtful", "git on GitHub does not show the branch or commit"),
+    "half an answer": (200, "application/x-git-upload-pack-advertisement", "passing", ""),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+async def test_the_answer_of_a_git_server_is_recognised_from_the_messages_of_git(mirror: Mirror, name: str) -> None:
+    status, kind, certainty, symptom = ANSWERS[name]
+
+    async def answer(_: web.Request) -> web.Response:
+        headers = {"Location": "https://sso.example/login"} if status == 302 else {}
+        return web.Response(status=status, content_type=kind, text="<html>Unicorn!</html>", headers=headers)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with serving(app, None) as port:
+        source = Source(url=f"http://127.0.0.1:{port}/o/r.git", token="", ref="refs/heads/main", sha="a" * 40)
+        with pytest.raises(CloneError) as refused:
+            await replace(mirror, pauses=()).provide(source, keep=None)
+    cause = refused.value.__cause__
+    assert isinstance(cause, GitError)
+    assert cause.certainty == certainty, cause.stderr
+    assert symptom in cause.symptom
+    assert cause.symptom in refused.value.reason or isinstance(refused.value, RepositoryEmptyError)
+    assert "127.0.0.1" not in str(refused.value)
+
+
+async def test_a_server_that_does_not_listen_is_a_passing_fault_without_its_address(
+    mirror: Mirror, origin: Origin
+) -> None:
+    source = replace(main_at(origin, "a" * 40), url="http://127.0.0.1:9/o/r.git")
+    with pytest.raises(CloneError, match="git on GitHub did not answer") as refused:
+        await replace(mirror, pauses=()).provide(source, keep=None)
+    assert "127.0.0.1" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [("ls-tree -r {}", errno.ENOSPC), ("archive {}", errno.ENOSPC), ("cat-file blob {}:big.txt", errno.EIO)],
+)
+async def test_a_full_disk_is_recognised_from_the_messages_of_git(
+    mirror: Mirror, origin: Origin, command: str, number: int
+) -> None:
+    sha = origin.commit({"big.txt": "x" * 1_000_000})
+    await mirror.provide(main_at(origin, sha), keep=None)
+    with pytest.raises(GitError) as failed:
+        await mirror.git.run(*command.format(sha).split(), stdout=Path("/dev/full"))
+    assert failed.value.errno == number, failed.value.stderr

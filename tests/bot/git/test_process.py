@@ -18,7 +18,7 @@ from aiohttp import web
 from typing_extensions import override
 
 from bot.git.change import LargeFile
-from bot.git.errors import CloneError, GitError, GitMissingError, LargeFileError, is_certificate_error
+from bot.git.errors import CloneError, GitError, GitMissingError, LargeFileError
 from bot.git.lfs import upload_objects
 from bot.git.mirror import Source
 from bot.git.process import Git, ProcessBounds, git_variables, make_connector, run
@@ -319,8 +319,3 @@ async def test_a_request_succeeds_again_once_the_ca_file_is_restored(tmp_path: P
             await connection.read(RepoFacts, "read the repository", "/repos/o/r")
     assert told.value.is_transient
     assert str(tmp_path) not in str(told.value)
-
-
-def test_certificate_errors_of_git_differ_from_messages_of_the_server() -> None:
-    assert is_certificate_error("fatal: unable to access: SSL certificate problem: unable to get local issuer\n")
-    assert not is_certificate_error("remote: sign your commits with a certificate\n! [remote rejected] main\n")

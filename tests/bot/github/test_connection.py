@@ -226,7 +226,7 @@ async def test_a_token_that_is_refused_twice_is_an_error_that_may_pass(world: Wo
     world.hub.faults.add("GET", "*/repos/mona/calc", "401", times=2)
     with pytest.raises(GitHubError) as caught:
         await world.github.repos.get(world.name)
-    assert caught.value.may_be_transient
+    assert caught.value.certainty == "doubtful"
 
 
 @pytest.mark.parametrize("minutes", [-5, 5, -150])
@@ -275,7 +275,7 @@ async def test_an_error_of_graphql_that_passes_is_waited_for(world: World, troub
     ],
 )
 def test_what_may_be_a_hiccup_is_told_from_what_is_meant(status: int, said: str, *, unsettled: bool) -> None:
-    assert GitHubError("ask", status, said, "").may_be_transient is unsettled
+    assert (GitHubError("ask", status, said, "").certainty == "doubtful") is unsettled
 
 
 class Jobs:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sqlite3
 from dataclasses import replace
 
 import pytest
@@ -95,11 +94,6 @@ PASSING = {
     ),
     "checkout on a full disk": (
         git("error: unable to write file a.txt: No space left on device", "read-tree"),
-        "machine",
-        "The disk of the machine is full.",
-    ),
-    "SQLite on a full disk": (
-        sqlite3.OperationalError("database or disk is full"),
         "machine",
         "The disk of the machine is full.",
     ),
