@@ -184,6 +184,14 @@ class Seam:
         slot.is_blocked, self._blocked[id(play)] = True, slot
         self._changed.set()
 
+    async def hang(self, *_: object, **__: object) -> None:
+        """Block the running job at this point until `restart` kills its worker; takes the place of any coroutine."""
+        slot = _SLOT.get()
+        assert slot is not None, "no job runs here"
+        slot.is_blocked = True
+        self._changed.set()
+        await asyncio.Event().wait()
+
     def _unblock(self, play: Play) -> None:
         slot = self._blocked.pop(id(play), None)
         if slot is not None:
