@@ -443,6 +443,7 @@ async def fail_job(context: JobContext, reason: str, remedy: str = "", *, unprov
             patch = await asyncio.to_thread(work.excerpt, job.id)
     except (OSError, StorageError) as error:  # perhaps why the job fails
         log.warning("the patch of the job cannot be read: %s", error)
+        remedy = f"{remedy} The change is stored; `codepilot patch {job.id}` prints it.".strip()
     return Failed(reason=reason, remedy=remedy, patch=patch, is_proven=is_proven)
 
 

@@ -54,8 +54,9 @@ async def render_report(context: JobContext, outcome: JobOutcome) -> RecordedEnd
 async def report_outcome(context: JobContext, outcome: JobOutcome) -> float | None:
     """Store and post the report of an outcome; return the seconds until the next attempt, or None if settled."""
     await store_ending(context.record, await render_report(context, outcome))
-    is_unpublished = outcome.patch and not outcome.partial
-    if not is_unpublished and not outcome.is_silent and not isinstance(outcome, Refused):
+    # A job that failed by itself may have work that could not be read.
+    keeps_patch = (outcome.patch and not outcome.partial) or (isinstance(outcome, Failed) and outcome.run is None)
+    if not keeps_patch and not outcome.is_silent and not isinstance(outcome, Refused):
         await asyncio.to_thread(context.services.work.reduce, context.job.id, outcome.patch)
     # What GitHub does not take now is told later.
     return await post_ending(context)

@@ -88,6 +88,14 @@ PASSING: dict[str, Cell] = {
         "GitHub did not answer.",
     ),
     "git, clone": (lambda s, n: s.workspaces.fail("fetch", clone_error(503), times=n), "git on GitHub answered 503."),
+    "git, settings": (
+        lambda s, n: s.workspaces.fail("read", clone_error(429), times=n),
+        "git on GitHub answered 429.",
+    ),
+    "machine, settings": (
+        lambda s, n: s.workspaces.fail("read", disk_full(), times=n),
+        "The disk of the machine is full.",
+    ),
     "machine, clone": (
         lambda s, n: s.workspaces.fail("check_out", disk_full(), times=n),
         "The disk of the machine is full.",
@@ -251,6 +259,21 @@ async def test_a_store_that_stays_away_is_told_without_its_address(tmp_path: Pat
         assert not any(internal in f"{end.status}{end.reason}" for internal in INTERNAL)
 
 
+async def test_a_store_that_goes_away_with_a_finished_result_is_told_without_its_address(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, pushed(lambda: only_folder(stage))) as stage:
+        stage.workspaces.fail("push", push_error(503), times=ALWAYS)
+        command = stage.say(stage.issue().number, "/codepilot fix")
+        await stage.settle()
+        stage.patches.failure = store_away()
+        end = await end_of_outage(stage, command)
+        assert end.state is JobState.FAILED
+        assert "The store for unfinished work cannot be reached." in end.status
+        assert not any(internal in f"{end.status}{end.reason}" for internal in INTERNAL)
+        assert f"`codepilot patch {end.job_id}` prints it." in end.status
+        stage.patches.failure = None
+        assert stage.kept_patch(end.job_id)
+
+
 async def test_a_stopped_run_publishes_its_work_although_the_store_is_away(tmp_path: Path) -> None:
     async with open_seam(tmp_path, [reply(write("calc.py", FIXED_CALC), wait_for_test())]) as stage:
         issue = stage.issue()
@@ -278,3 +301,30 @@ async def test_a_stopped_job_without_work_does_not_wait_for_git(tmp_path: Path) 
         await stage.ended(job_id)
         assert stage.clock() - since < ACCESS_PATIENCE_SECONDS
         assert stage.providers == []
+
+
+async def test_a_stopped_job_with_finished_work_waits_for_git_and_publishes_it(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, pushed(lambda: only_folder(stage))) as stage:
+        issue = stage.issue()
+        stage.workspaces.fail("push", push_error(503), times=3)
+        command = stage.say(issue.number, "/codepilot fix")
+        await stage.settle()
+        stage.say(issue.number, "/codepilot stop")
+        end = await stage.end_of(command)
+        assert not any(internal in f"{end.status}{end.reason}" for internal in INTERNAL)
+        assert len(stage.bot_branches()) == len(stage.providers) == 1
+
+
+async def test_a_file_that_the_thread_links_to_is_waited_for(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, FIX) as stage:
+        link = f"{stage.hub.url}/{stage.repo.full_name}/blob/main/calc.py"
+        issue = stage.issue(body=f"See {link}")
+        # The settings are read before, as one file and as many.
+        stage.workspaces.fail("read", clone_error(503), after=2)
+        command = stage.say(issue.number, "/codepilot fix")
+        await stage.settle()
+        assert (await stage.record(await stage.job_of(command))).service_outage is not None
+        end = await stage.end_of(command)
+        assert end.state is JobState.DONE, end
+        [play] = stage.providers
+        assert "def add" in play.opening

@@ -32,6 +32,7 @@ from bot.queue.memory import InMemoryEngine
 from tests import s3
 from tests.builders import a_job
 from tests.changes import a_change, a_file
+from tests.fakes.stores import FakePatches
 from tests.postgres import PASSWORD, postgres_server, postgres_url
 
 CHANGE = a_change(a_file("caf\udce9.py", b"x\n"))
@@ -177,6 +178,13 @@ async def test_work_that_was_kept_here_before_there_was_a_store_is_found_and_kep
     assert _names(tmp_path / "patches") == ["j1.patch", "recent.patch"]
     results.reduce("j1", "")
     assert await results.find("j1", record) is None
+
+
+def test_a_store_that_is_away_changes_no_ending(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    patches = FakePatches(tmp_path / "patches")
+    patches.failure = StorageError("s3://work", "timed out", "Check it.")
+    RunResults(patches, most_bytes=10**6).reduce("j1", "part")
+    assert "more of its patch is kept than is needed" in caplog.text
 
 
 def _create_old_file(path: Path, days: float, *, size: int = 1) -> None:
