@@ -309,7 +309,7 @@ async def _finish(context: JobContext, assignment: Assignment, tree: Tree, run: 
     if run.status is Status.FINISHED and change and needs_proof(context, assignment):
         proven = await state.inbox.unless_stopped(prove(context, assignment, tree, change))
         run = run if proven else replace(run, status=Status.STOPPED, reason=state.inbox.stop_reason)
-    await store_result(context, run, change)
+    await store_result(context, run, change, ends=bool(state.inbox.stop_reason or assignment.closing))
     return await deliver(context, assignment, tree, run, change)
 
 
@@ -565,16 +565,16 @@ async def prove(context: JobContext, assignment: Assignment, tree: Tree, change:
     return True
 
 
-async def store_result(context: JobContext, run: Outcome, change: Change) -> None:
-    """Store the result before it is published, and delete the session."""
+async def store_result(context: JobContext, run: Outcome, change: Change, *, ends: bool = False) -> None:
+    """Store the result before it is published, and delete the session; one that ends the job does not wait for it."""
     progress = context.state.progress
     result = RunResult(outcome=run, progress=progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
     try:
         await context.services.work.save(context.job.id, context.record, result, change)
     except StorageError as error:
-        if not context.state.inbox.stop_reason:
+        if not ends:
             raise
-        log.warning("the work of the stopped job is only published, and not stored: %s", error)
+        log.warning("the work of the job is only published, and not stored: %s", error)
         return
     await context.services.store_log(context.job)
     await asyncio.to_thread(context.services.forget_session, context.job)

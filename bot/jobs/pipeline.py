@@ -216,7 +216,7 @@ async def show_outage(context: JobContext) -> None:
         log.warning("the wait is not shown: %s", error)
 
 
-async def fail_for(context: JobContext, error: Exception, fault: Fault | None) -> Failed:
+async def fail_for(context: JobContext, error: Exception, fault: Fault | None) -> JobOutcome:
     """Return the outcome of a job that failed with `error`, in words for the public."""
     advice = f"The operator finds it in the log under job `{context.job.id}`."
     if isinstance(error, GitHubError):
@@ -226,7 +226,14 @@ async def fail_for(context: JobContext, error: Exception, fault: Fault | None) -
         return replace(failure, misconfigured=error.lacks_permission)
     if fault is not None and (fault.service in {"store", "machine"} or isinstance(error, GitError)):
         log.error("the job ends for a fault that is not its own", exc_info=error)
-        return await fail_job(context, fault.public, advice)
+        outcome = None
+        try:
+            outcome = await abandon_job(context, f"{fault.public} {advice}")
+        except QueueError:
+            raise
+        except (AgentError, BotError, OSError) as trouble:  # perhaps the same fault
+            log.warning("the work so far is not reported: %s", trouble)
+        return outcome or await fail_job(context, fault.public, advice)
     if isinstance(error, CloneError):
         error = await confirm_refusal(context.github, context.job.repo.full_name, error)
     if isinstance(error, WorkspaceError | RepoConfigError):

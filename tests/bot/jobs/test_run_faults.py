@@ -257,6 +257,9 @@ async def test_a_store_that_stays_away_is_told_without_its_address(tmp_path: Pat
         assert end.state is JobState.FAILED
         assert "The store for unfinished work cannot be reached." in end.status
         assert not any(internal in f"{end.status}{end.reason}" for internal in INTERNAL)
+        check = stage.check_of(end.job_id)
+        assert "+    return a + b" in f"{check}"
+        assert len(stage.providers) == 1
 
 
 async def test_a_store_that_goes_away_with_a_finished_result_is_told_without_its_address(tmp_path: Path) -> None:
