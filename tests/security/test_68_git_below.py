@@ -183,9 +183,11 @@ def judge(top: Path) -> None:
     """Run the user's git at the top, and then in every directory, as an editor or a prompt does."""
     for words in (("status",), ("diff",), ("submodule", "status"), ("log", "--oneline"), ("add", "--dry-run", ".")):
         git(top, *words, check=False)
-    for place, names, _ in os.walk(os.fsencode(top)):
+    for place, names, files in os.walk(os.fsencode(top)):
         if b".git" in names:
             names.remove(b".git")
+        elif len(names) == 1 and not files:
+            continue  # git finds the same repository as in the directory above
         for word in ("status", "st"):
             git(Path(os.fsdecode(place)), word, check=False)
 
