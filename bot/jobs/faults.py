@@ -16,13 +16,8 @@ from bot.git.process import CA_FILE_UNREADABLE, AuthoritiesError
 from bot.github.types import GitHubError
 from bot.jobs.record import ServiceOutage, StoredRecord
 
-Service = Literal["GitHub", "git", "store", "machine"]
-SERVICE_NAMES: dict[Service, str] = {
-    "GitHub": "GitHub",
-    "git": "git on GitHub",
-    "store": "the store for unfinished work",
-    "machine": "the bot's machine",
-}
+Service = Literal["GitHub", "git on GitHub", "the store for unfinished work", "the bot's machine"]
+"""As the headline of the status comment names it."""
 _STORE_GONE = "The store for unfinished work cannot be reached."
 _DISK_FULL = "The disk of the machine is full."
 _MACHINE = {
@@ -53,6 +48,11 @@ class Fault:
     public: str
     retry_after: float = 0.0
 
+    @property
+    def is_operators(self) -> bool:
+        """Whether the operator ends it, not GitHub."""
+        return self.service in {"the store for unfinished work", "the bot's machine"}
+
 
 def classify(error: BaseException) -> Fault | None:
     """Return the fault behind an error; None for a definite answer, and for a fault of the job or of the bot.
@@ -67,11 +67,13 @@ def classify(error: BaseException) -> Fault | None:
             if cause.errno:
                 # Of memory, git may also need more than its limit.
                 certainty: Certainty = "doubtful" if cause.errno == errno.ENOMEM else "passing"
-                return Fault(service="machine", certainty=certainty, public=_MACHINE[cause.errno])
+                return Fault(service="the bot's machine", certainty=certainty, public=_MACHINE[cause.errno])
             if cause.certainty == "definite":
                 return None
             public = f"{cause.symptom}."
-            return Fault(service="git", certainty=cause.certainty, public=public, retry_after=cause.retry_after)
+            return Fault(
+                service="git on GitHub", certainty=cause.certainty, public=public, retry_after=cause.retry_after
+            )
         if (fault := _local_fault(cause)) is not None:
             return fault
         cause = cause.__cause__
@@ -97,12 +99,12 @@ def _github_fault(error: GitHubError) -> Fault | None:
 
 def _local_fault(error: BaseException) -> Fault | None:
     if isinstance(error, StorageError):
-        return Fault(service="store", certainty="passing", public=_STORE_GONE)
+        return Fault(service="the store for unfinished work", certainty="passing", public=_STORE_GONE)
     if isinstance(error, AuthoritiesError):
         public = f"{CA_FILE_UNREADABLE[0].upper()}{CA_FILE_UNREADABLE[1:]}."
     else:
         public = _MACHINE.get(error.errno or 0, "") if isinstance(error, OSError) else ""
-    return Fault(service="machine", certainty="passing", public=public) if public else None
+    return Fault(service="the bot's machine", certainty="passing", public=public) if public else None
 
 
 PATIENCE_SECONDS = 6 * 3600.0

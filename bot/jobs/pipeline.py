@@ -45,7 +45,7 @@ from bot.jobs.admission import (
 from bot.jobs.agent_run import abandon_run, run_agent
 from bot.jobs.automatic import ci_skip_outcome, early_skip_reason, review_skip_reason
 from bot.jobs.context import JobContext, JobContextFactory
-from bot.jobs.faults import SERVICE_NAMES, Fault, Patience, classify
+from bot.jobs.faults import Fault, Patience, classify
 from bot.jobs.handover import handle_steering
 from bot.jobs.posts import JobCheckRun
 from bot.jobs.recipes import recipes_text, start_recipe
@@ -207,7 +207,7 @@ async def show_outage(context: JobContext) -> None:
     if outage is None or not record.is_shown or (outage.service == "GitHub" and outage.doubtful_since is None):
         return
     reason = waiting.describe_service_outage(outage)
-    view = status_view(context, Waiting(until=outage.until, service=SERVICE_NAMES[outage.service], reason=reason))
+    view = status_view(context, Waiting(until=outage.until, service=outage.service, reason=reason))
     try:
         await state.comment.show(view)
         if await restore_check(context) is not None and state.check is not None:
@@ -224,7 +224,7 @@ async def fail_for(context: JobContext, error: Exception, fault: Fault | None) -
         reason, remedy = (str(error), "") if error.status or fault is None else (fault.public, error.remedy)
         failure = await fail_job(context, reason, remedy, unproven=True)
         return replace(failure, misconfigured=error.lacks_permission)
-    if fault is not None and (fault.service in {"store", "machine"} or isinstance(error, GitError)):
+    if fault is not None and (fault.is_operators or isinstance(error, GitError)):
         log.error("the job ends for a fault that is not its own", exc_info=error)
         outcome = None
         try:

@@ -197,7 +197,7 @@ class ServiceOutage:
         doubtful_since: start of the present series of doubtful answers.
     """
 
-    service: Literal["GitHub", "git", "store", "machine"]
+    service: str
     reason: str
     since: float
     last: float

@@ -19,6 +19,7 @@ from tests.builders import a_job
 
 URL = "https://github.com/octo/certificate-503.git"
 UNREADABLE = "unreadable answer"
+GIT, STORE, MACHINE = "git on GitHub", "the store for unfinished work", "the bot's machine"
 UNABLE = f"fatal: unable to access '{URL}/': "
 
 
@@ -42,69 +43,69 @@ PASSING = {
     "429": (api(429), "GitHub", "GitHub answered 429."),
     "502": (api(502), "GitHub", "GitHub answered 502."),
     "rate limit": (api(403, "rate limit", limited=True), "GitHub", "GitHub limits the bot's requests."),
-    "git 429": (git(f"{UNABLE}The requested URL returned error: 429"), "git", "git on GitHub answered 429."),
-    "git 503": (git(f"{UNABLE}The requested URL returned error: 503"), "git", "git on GitHub answered 503."),
-    "git 302": (git(f"{UNABLE}The requested URL returned error: 302"), "git", "git on GitHub answered 302."),
-    "git RPC 502": (git("error: RPC failed; HTTP 502 curl 22 The requested"), "git", "git on GitHub answered 502."),
-    "git DNS": (git(f"{UNABLE}Could not resolve host: github.com"), "git", "git on GitHub did not answer."),
-    "git proxy": (git(f"{UNABLE}Could not resolve proxy: proxy.lan"), "git", "git on GitHub did not answer."),
-    "git reset": (git(f"{UNABLE}Recv failure: Connection reset by peer"), "git", "git on GitHub did not answer."),
+    "git 429": (git(f"{UNABLE}The requested URL returned error: 429"), GIT, "git on GitHub answered 429."),
+    "git 503": (git(f"{UNABLE}The requested URL returned error: 503"), GIT, "git on GitHub answered 503."),
+    "git 302": (git(f"{UNABLE}The requested URL returned error: 302"), GIT, "git on GitHub answered 302."),
+    "git RPC 502": (git("error: RPC failed; HTTP 502 curl 22 The requested"), GIT, "git on GitHub answered 502."),
+    "git DNS": (git(f"{UNABLE}Could not resolve host: github.com"), GIT, "git on GitHub did not answer."),
+    "git proxy": (git(f"{UNABLE}Could not resolve proxy: proxy.lan"), GIT, "git on GitHub did not answer."),
+    "git reset": (git(f"{UNABLE}Recv failure: Connection reset by peer"), GIT, "git on GitHub did not answer."),
     "git cut off": (
         git("fatal: early EOF\nfatal: index-pack failed"),
-        "git",
+        GIT,
         f"git on GitHub sent an {UNREADABLE}.",
     ),
     "git hung up": (
         git("fatal: the remote end hung up unexpectedly", "push"),
-        "git",
+        GIT,
         "git on GitHub did not answer.",
     ),
-    "git TLS": (git(f"{UNABLE}OpenSSL SSL_connect: SSL_ERROR_SYSCALL"), "git", "git on GitHub did not answer."),
+    "git TLS": (git(f"{UNABLE}OpenSSL SSL_connect: SSL_ERROR_SYSCALL"), GIT, "git on GitHub did not answer."),
     "git page": (
         git(f"fatal: {URL}/info/refs not valid: is this a git repository?"),
-        "git",
+        GIT,
         f"git on GitHub sent an {UNREADABLE}.",
     ),
     "git certificate": (
         git(f"{UNABLE}SSL certificate problem: certificate has expired"),
-        "git",
+        GIT,
         "the bot's machine does not trust the certificate of git on GitHub.",
     ),
     "git push fails inside": (
         git("remote: Internal Server Error\n ! [remote rejected] x -> x (Internal Server Error)", "push"),
-        "git",
+        GIT,
         "git on GitHub failed.",
     ),
     "store": (
         StorageError("s3://work at http://10.0.0.7:9000", "timeout", "Check it."),
-        "store",
+        STORE,
         "The store for unfinished work cannot be reached.",
     ),
-    "disk full": (OSError(errno.ENOSPC, "x", "/var/lib/bot"), "machine", "The disk of the machine is full."),
-    "quota": (OSError(errno.EDQUOT, "x"), "machine", "The disk of the machine is full."),
-    "read-only disk": (OSError(errno.EROFS, "x"), "machine", "The disk of the machine can only be read."),
-    "disk error": (OSError(errno.EIO, "x"), "machine", "The disk of the machine failed."),
-    "open files": (OSError(errno.EMFILE, "x"), "machine", "The machine has too many open files."),
-    "memory": (OSError(errno.ENOMEM, "x"), "machine", "The machine has too little memory."),
-    "fork": (BlockingIOError(errno.EAGAIN, "x"), "machine", "The machine is busy."),
+    "disk full": (OSError(errno.ENOSPC, "x", "/var/lib/bot"), MACHINE, "The disk of the machine is full."),
+    "quota": (OSError(errno.EDQUOT, "x"), MACHINE, "The disk of the machine is full."),
+    "read-only disk": (OSError(errno.EROFS, "x"), MACHINE, "The disk of the machine can only be read."),
+    "disk error": (OSError(errno.EIO, "x"), MACHINE, "The disk of the machine failed."),
+    "open files": (OSError(errno.EMFILE, "x"), MACHINE, "The machine has too many open files."),
+    "memory": (OSError(errno.ENOMEM, "x"), MACHINE, "The machine has too little memory."),
+    "fork": (BlockingIOError(errno.EAGAIN, "x"), MACHINE, "The machine is busy."),
     "git on a full disk": (
         git("fatal: write error: No space left on device\nfatal: index-pack failed"),
-        "machine",
+        MACHINE,
         "The disk of the machine is full.",
     ),
     "checkout on a full disk": (
         git("error: unable to write file a.txt: No space left on device", "read-tree"),
-        "machine",
+        MACHINE,
         "The disk of the machine is full.",
     ),
     "authorities": (
         AuthoritiesError(FileNotFoundError(errno.ENOENT, "No such file")),
-        "machine",
+        MACHINE,
         "The bot cannot read the file that CODEPILOT_CA_FILE names.",
     ),
     "no socket": (
         with_cause(api(0), OSError(errno.EMFILE, "Too many open files")),
-        "machine",
+        MACHINE,
         "The machine has too many open files.",
     ),
 }
@@ -114,40 +115,40 @@ DOUBTFUL = {
     "404": (api(404, "Not Found"), "GitHub", "GitHub refused a request: 404."),
     "git 401": (
         git(f"fatal: could not read Username for '{URL}': terminal prompts disabled"),
-        "git",
+        GIT,
         "git on GitHub refused access.",
     ),
-    "git 401 to a token": (git(f"fatal: Authentication failed for '{URL}/'"), "git", "git on GitHub refused access."),
+    "git 401 to a token": (git(f"fatal: Authentication failed for '{URL}/'"), GIT, "git on GitHub refused access."),
     "git 403": (
         git(f"{UNABLE}The requested URL returned error: 403"),
-        "git",
+        GIT,
         "git on GitHub refused access: 403.",
     ),
     "git RPC 403": (
         git("error: RPC failed; HTTP 403 curl 22 The requested URL returned error: 403", "push"),
-        "git",
+        GIT,
         "git on GitHub refused access: 403.",
     ),
     "git 404": (
         git(f"remote: Not Found\nfatal: repository '{URL}/' not found"),
-        "git",
+        GIT,
         "git on GitHub refused access.",
     ),
     "git without the branch": (
         git("fatal: couldn't find remote ref refs/heads/main"),
-        "git",
+        GIT,
         "git on GitHub does not show the branch or commit.",
     ),
     "git without the commit": (
         git(f"fatal: remote error: upload-pack: not our ref {'a' * 40}"),
-        "git",
+        GIT,
         "git on GitHub does not show the branch or commit.",
     ),
-    "git takes too long": (git("it took more than 600 s", code=None), "git", "git on GitHub took too long."),
-    "git killed": (git("", code=-9), "machine", "The machine has too little memory."),
+    "git takes too long": (git("it took more than 600 s", code=None), GIT, "git on GitHub took too long."),
+    "git killed": (git("", code=-9), MACHINE, "The machine has too little memory."),
     "git without memory": (
         git("fatal: mmap failed: Cannot allocate memory"),
-        "machine",
+        MACHINE,
         "The machine has too little memory.",
     ),
 }
@@ -198,7 +199,7 @@ def test_a_definite_answer_is_no_fault(name: str) -> None:
 def test_the_fault_behind_an_error_counts(error: BaseException) -> None:
     fault = classify(with_cause(error, git(f"{UNABLE}The requested URL returned error: 503")))
     assert fault is not None
-    assert fault.service == "git"
+    assert fault.service == GIT
 
 
 @pytest.mark.parametrize(
@@ -222,7 +223,7 @@ def test_each_errno_of_the_machine_has_words_of_its_own_without_a_path() -> None
     assert not any(path in sentence for sentence in sentences)
 
 
-DOWN = Fault(service="git", certainty="passing", public="git on GitHub did not answer.")
+DOWN = Fault(service="git on GitHub", certainty="passing", public="git on GitHub did not answer.")
 REFUSED = Fault(service="GitHub", certainty="doubtful", public="GitHub refused a request: 404.")
 
 
