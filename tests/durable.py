@@ -126,8 +126,10 @@ def _wake_due(tx: Transaction) -> None:
 
 
 def _next(lane: Lane, tx: Transaction) -> Lease | None:
-    ready = sa.select(JOBS.c.id, JOBS.c.leg).where(
-        JOBS.c.released, JOBS.c.lane == lane, JOBS.c.held_until <= tx.now, JOBS.c.state == JobState.QUEUED
+    ready = sa.select(JOBS.c.id, JOBS.c.leg, JOBS.c.lane).where(
+        JOBS.c.released, JOBS.c.held_until <= tx.now, JOBS.c.state == JobState.QUEUED
     )
-    row = tx.rows.execute(ready.order_by(JOBS.c.seq)).first()
-    return None if row is None else Lease(job_id=row.id, number=row.leg, worker="w1")
+    for row in tx.rows.execute(ready.order_by(JOBS.c.seq)).all():
+        if lane == ("steer" if transitions.is_stopping(tx, row.id) else row.lane):
+            return Lease(job_id=row.id, number=row.leg, worker="w1")
+    return None

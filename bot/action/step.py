@@ -229,7 +229,6 @@ async def run_jobs(
         log.warning("job %s: not stored for a later run: %s", last.job.id, error)
         why = f"The run requires an answer and cannot wait for one. {error}"
     await queue.send(last.job.id, Signal(kind="stop", text=why, by="", id="not kept"))
-    await queue.wake(last.job.id)
     return await run_job(last.job.id), None
 
 

@@ -249,6 +249,11 @@ class JobRecord:
         """Whether people can see that the job started, so that its end must be shown too."""
         return self.comment.requests > 0 or self.check.requests > 0
 
+    @property
+    def has_worked(self) -> bool:
+        """Whether the job may have files, a result or commits."""
+        return bool(self.generation or self.result or self.steps or self.published != Published())
+
 
 T = TypeVar("T")
 
@@ -410,12 +415,18 @@ def has_progress(before: str | None, after: str) -> bool:
     return new.steps > old.steps or not set(_progress_fields(new)) <= set(_progress_fields(old))
 
 
-def with_ending(ending: RecordedEnding) -> Callable[[str | None], str | None]:
-    """Return a change for `Inbox.cancel` that records the ending; it returns None for a job that has one."""
+def with_ending(ending: RecordedEnding | None, *, unless_worked: bool = False) -> Callable[[str | None], str | None]:
+    """Return a change for `Inbox.cancel` that records the ending; it returns None for a job that has one.
+
+    Args:
+        unless_worked: also return None if the job may have work to keep.
+    """
 
     def change(text: str | None) -> str | None:
         record = decode_record(text)
-        return encode_record(replace(record, ending=ending), over=text) if record.ending is None else None
+        if record.ending is not None or (unless_worked and record.has_worked):
+            return None
+        return encode_record(replace(record, ending=ending), over=text)
 
     return change
 

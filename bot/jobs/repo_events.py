@@ -29,19 +29,18 @@ from bot.domain.commands import (
 )
 from bot.domain.job import TRANSITIONS, Actor, Job, JobState, Origin, Thread
 from bot.events.delivery import job_id
-from bot.jobs import reports, waiting
+from bot.jobs import waiting
 from bot.jobs.access import PhaseReader, check_access
 from bot.jobs.admission import resume_base
 from bot.jobs.automatic import is_automatic_review
 from bot.jobs.context import ConfigCache, JobContext
 from bot.jobs.recipes import enqueue, start_after_run, start_for_label, start_scheduled
-from bot.jobs.record import with_ending
 from bot.jobs.repo_settings import cached_default_settings, decode_config, default_settings
-from bot.jobs.steering import LIVE, stop_all
+from bot.jobs.steering import LIVE, cancel_job, stop_all
 from bot.permissions.levels import Refusal
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.markdown import code
-from bot.publishing.outcome import Finished, JobOutcome, Stopped
+from bot.publishing.outcome import Finished, JobOutcome
 from bot.queue.protocols import JobIndex, Ledger
 from bot.queue.records import Signal, StoredJob
 
@@ -114,11 +113,12 @@ async def _handle_push(context: JobContext, head_sha: str) -> JobOutcome:
     for entry in await _jobs_of_pull(context):
         if entry.state in LIVE and await resume_base(context.for_job(entry.job)) != head_sha:
             await waiting.revoke_patterns(context.record_of(entry.job))
-        request = await waiting.open_request(context.record_of(entry.job)) if entry.state is JobState.WAITING else None
+        # A job that runs asks again for the new commit.
+        waits = entry.state in {JobState.WAITING, JobState.QUEUED}
+        request = await waiting.open_request(context.record_of(entry.job)) if waits else None
         if request is not None and not await _is_still_bound(context, request.bound_to, head_sha):
             reason = f"The pull request moved to {head_sha[:10]}, so the request is no longer valid."
             await context.queue.send(entry.job.id, Signal(kind="stop", text=reason, by=job.actor.login, id=job.id))
-            await context.queue.wake(entry.job.id)
     if (await cached_default_settings(context)).is_review_enabled("push", context.services.bounds.review_on):
         review = build_push_review(job)
         for entry in await _jobs(context):
@@ -146,15 +146,7 @@ async def _handle_push(context: JobContext, head_sha: str) -> JobOutcome:
 
 async def _cancel_or_stop(context: JobContext, live: StoredJob, reason: str) -> None:
     """End a waiting job and report it, or signal a running one."""
-    target = context.for_job(live.job)
-    record, ending = await target.record.read(), None
-    if record.is_shown:
-        ending = await reports.render_report(target, Stopped(reason=reason))
-    record_ending = None if ending is None else with_ending(ending)
-    if await context.queue.cancel(live.job.id, JobState.STOPPED, reason, record_ending=record_ending):
-        await target.services.store_log(target.job)
-        await context.services.workspaces.discard(live.job.id)
-    else:
+    if not await cancel_job(context, live.job, reason):
         await context.queue.send(live.job.id, Signal(kind="stop", text=reason, by="GitHub", id=context.job.id))
 
 

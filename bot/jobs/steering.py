@@ -27,15 +27,15 @@ from bot.domain.commands import (
 from bot.domain.grammar import render_help
 from bot.domain.job import Job, JobState
 from bot.events.delivery import job_id
-from bot.jobs import waiting
+from bot.jobs import reports, waiting
 from bot.jobs.access import ThreadSnapshot, check_access
 from bot.jobs.context import JobContext
-from bot.jobs.record import ApprovalAnswer, Request, RequestView
+from bot.jobs.record import ApprovalAnswer, Request, RequestView, with_ending
 from bot.permissions.levels import Refusal
 from bot.permissions.permissions import approver_refusal
 from bot.prompt.sanitize import clean
 from bot.publishing.markdown import code, duration, fence
-from bot.publishing.outcome import Finished, JobOutcome
+from bot.publishing.outcome import Finished, JobOutcome, Stopped
 from bot.queue.records import Signal, StoredJob
 
 _MESSAGE_CHARS = 8_000
@@ -96,19 +96,42 @@ async def _stop(context: JobContext, jobs: tuple[StoredJob, ...]) -> None:
 
 async def stop_all(context: JobContext, jobs: tuple[StoredJob, ...], reason: str) -> None:
     """Stop all live jobs; each reports it and keeps its work."""
+    stop = Signal(kind="stop", text=reason, by=context.job.actor.login, id=context.job.id)
     for entry in (entry for entry in jobs if entry.state in LIVE):
-        await context.queue.send(
-            entry.job.id, Signal(kind="stop", text=reason, by=context.job.actor.login, id=context.job.id)
-        )
-        await context.queue.wake(entry.job.id)
+        if not await cancel_job(context, entry.job, reason, unless_worked=True):
+            await context.queue.send(entry.job.id, stop)
+
+
+async def cancel_job(context: JobContext, job: Job, reason: str, *, unless_worked: bool = False) -> bool:
+    """End a queued or waiting job without a run; return False if it runs or has ended.
+
+    Args:
+        unless_worked: also return False if the job may have work to keep; report jobs that were not shown yet.
+    """
+    record, ending = await context.record_of(job).read(), None
+    if unless_worked and record.has_worked:
+        return False
+    target = context.for_job(job)
+    if record.is_shown or (unless_worked and not job.is_from_event):
+        ending = await reports.render_report(target, Stopped(reason=reason))
+        ending = ending and replace(ending, proven=record.is_shown)
+    change = with_ending(ending, unless_worked=unless_worked)
+    if not await context.queue.cancel(job.id, JobState.STOPPED, reason, record_ending=change):
+        return False
+    await target.services.store_log(job)
+    await context.services.workspaces.discard(job.id)
+    return True
 
 
 async def _continue(context: JobContext, jobs: tuple[StoredJob, ...], message: str) -> None:
     # A second attempt of this command must not answer the next question, nor say again what was an answer.
     earlier = (await context.record.read()).answering
-    for entry in (entry for entry in jobs if entry.state is JobState.WAITING):
-        request = await waiting.open_request(context.record_of(entry.job))
-        if request is not None and request.kind == "question" and earlier in {None, request.request_id}:
+    for entry in (entry for entry in jobs if entry.state in LIVE):
+        record = context.record_of(entry.job)
+        request = await waiting.open_request(record)
+        if request is None or request.kind != "question" or earlier not in {None, request.request_id}:
+            continue
+        if entry.state is JobState.WAITING or request.request_id in await _shown_requests(context, (entry,)):
             await _store_answer(context, entry.job, request, approved=True, note=message)
             return
     if earlier is not None:
@@ -232,10 +255,8 @@ def _answer_lines(context: JobContext, requests: list[Request], verb: str) -> st
 async def _open_requests(context: JobContext, jobs: tuple[StoredJob, ...]) -> list[tuple[Job, Request]]:
     requests = []
     for entry in jobs:
-        # A job that is about to wait has told so before it does.
-        if entry.state not in {JobState.WAITING, JobState.RUNNING}:
-            continue
-        request = await waiting.open_request(context.record_of(entry.job))
+        # A job that is about to wait, or is between two attempts, shows its request already.
+        request = await waiting.open_request(context.record_of(entry.job)) if entry.state in LIVE else None
         if request is not None:
             requests.append((entry.job, request))
     return requests

@@ -70,6 +70,10 @@ class InMemoryEngine:
             entry.signals.append(signal)
             if entry.deliver_signals is not None:
                 entry.deliver_signals()
+        if signal.kind == "stop":
+            entry.held_until = 0.0
+            if entry.stored.state is JobState.WAITING:
+                self._move(entry, JobState.QUEUED)
         return True
 
     async def wake(self, job_id: str) -> bool:
@@ -143,7 +147,7 @@ class InMemoryEngine:
         """Run jobs until the given one has ended or waits; return it."""
         entry = self._entry(job_id)
         while entry.stored.state is not JobState.WAITING and TRANSITIONS[entry.stored.state]:
-            if not await self.run_next(handler, entry.stored.job.lane):
+            if not await self.run_next(handler, entry.lane):
                 await self._wait_for_runnable_job()
         return entry.stored
 
@@ -220,10 +224,10 @@ class InMemoryEngine:
         blocked = set()
         for entry in self._entries.values():
             job = entry.stored.job
-            if job.lane != lane or entry.stored.state is not JobState.QUEUED:
+            if entry.lane != lane or entry.stored.state is not JobState.QUEUED:
                 continue
             thread = (job.repo.id, job.thread.key)
-            if thread not in blocked and entry.held_until <= now and not self._is_busy(lane, thread):
+            if thread not in blocked and entry.held_until <= now and not self._is_busy(job.lane, thread):
                 return entry
             if lane == "work":
                 blocked.add(thread)
@@ -270,6 +274,11 @@ class _Entry:
     tries: int = 0
     forgotten: bool = False
     deliver_signals: Callable[[], None] | None = None
+
+    @property
+    def lane(self) -> Lane:
+        """The lane that runs the job; one to stop waits for no work."""
+        return "steer" if any(signal.kind == "stop" for signal in self.signals) else self.stored.job.lane
 
 
 @dataclass(slots=True)

@@ -217,6 +217,8 @@ SWEEPS = sa.Table(
     sa.Column("body", sa.Text, nullable=False),
 )
 T = TypeVar("T")
+SIGNAL_CHANNEL = "codepilot_signals"
+_NOTIFY = sa.select(sa.func.pg_notify(SIGNAL_CHANNEL, sa.bindparam("job_id", type_=sa.Text)))
 _LOCK = sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(sa.bindparam("what", type_=sa.Text), 0)))
 
 
@@ -231,6 +233,11 @@ class Transaction:
     def __init__(self, rows: Connection, workflows: WorkflowClient, now: float, jobs_of_repository: int | None) -> None:
         self.rows, self.now, self.jobs_of_repository = rows, now, jobs_of_repository
         self.enqueue = partial(workflows.enqueue, rows)
+
+    def notify(self, job_id: str) -> None:
+        """Tell workers on PostgreSQL about a job's new signal."""
+        if self.rows.dialect.name == "postgresql":
+            self.rows.execute(_NOTIFY, {"job_id": job_id})
 
     def lock(self, *name: object) -> bool:
         """Acquire a lock until the transaction ends.

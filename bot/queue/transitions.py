@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any
 
@@ -44,6 +44,9 @@ log = logging.getLogger(__name__)
 
 _SUSPECT_SECONDS = 5.0
 """Delay of a suspect whose worker already runs one."""
+
+_STOP_RETRY_SECONDS = 1.0
+"""Delay of a stopped job while another one of its thread runs."""
 
 _OTHER_VERSION_DELAY_SECONDS = 30.0
 
@@ -107,10 +110,13 @@ def begin(tx: Transaction, job_id: str, leg: int, worker: str) -> tuple[Job, int
         if _give_up(tx, row, charged_deaths) or _postpone(tx, row, death_pause(charged_deaths)):
             return None
         _move(tx, row, JobState.QUEUED)
-    deaths = count_deaths(tx, job_id)
-    must_wait = deaths is not None and has_running_suspect(tx, worker)
-    if must_wait or is_over_limit(tx, row):
-        _requeue(tx, row, held_until=tx.now + _SUSPECT_SECONDS if must_wait else 0.0)
+    deaths, stops = count_deaths(tx, job_id), is_stopping(tx, job_id)
+    delay = _SUSPECT_SECONDS if deaths is not None and has_running_suspect(tx, worker) else 0.0
+    is_thread_busy = tx.rows.execute(_RUNS_IN_THREAD, _thread_parameters(row.lane, row.repo_id, row.thread)).scalar()
+    if delay or is_thread_busy or (is_over_limit(tx, row) and not stops):
+        # The end of the other job of its thread releases the next one, but none that stops.
+        delay = delay or (_STOP_RETRY_SECONDS if stops else 0.0)
+        _requeue(tx, row, held_until=tx.now + delay if delay else 0.0)
         return None
     try:
         job = decode_job(row.body)
@@ -222,20 +228,36 @@ def _save_record(tx: Transaction, job_id: str, body: str) -> None:
 
 
 def send(tx: Transaction, job_id: str, signal: Signal) -> bool:
-    if not TRANSITIONS[JobState(_lock_row(tx, job_id).state)]:
+    """Store a signal; a job to stop, unless it runs, is enqueued for steering, where it waits for no other job."""
+    row = _lock_row(tx, job_id)
+    if not TRANSITIONS[JobState(row.state)]:
         return False
-    number = last_signal_number(tx, job_id) + 1
+    was_stopping, number = is_stopping(tx, job_id), last_signal_number(tx, job_id) + 1
     tx.rows.execute(
         insert(tx, SIGNALS)
         .values(job_id=job_id, number=number, id=signal.id, kind=signal.kind, text=signal.text, sender=signal.by)
         .on_conflict_do_nothing()
     )
+    tx.notify(job_id)
+    if signal.kind == "stop" and row.state != JobState.RUNNING and not was_stopping:
+        _requeue(tx, row, held_until=0.0)
     return True
+
+
+def is_stopping(tx: Transaction, job_id: str) -> bool:
+    return bool(tx.rows.execute(_STOPS, {"of_job": job_id}).scalar())
 
 
 def last_signal_number(tx: Transaction, job_id: str) -> int:
     newest = sa.select(sa.func.coalesce(sa.func.max(SIGNALS.c.number), 0)).where(SIGNALS.c.job_id == job_id)
     return int(tx.rows.execute(newest).scalar_one())
+
+
+def last_signal_numbers(tx: Transaction, job_ids: Collection[str]) -> dict[str, int]:
+    """Return the number of the last signal of each job that has any."""
+    newest = sa.select(SIGNALS.c.job_id, sa.func.max(SIGNALS.c.number).label("number"))
+    newest = newest.where(SIGNALS.c.job_id.in_(job_ids)).group_by(SIGNALS.c.job_id)
+    return {row.job_id: row.number for row in tx.rows.execute(newest)}
 
 
 def signals(tx: Transaction, job_id: str, after: int) -> tuple[tuple[int, Signal], ...]:
@@ -307,7 +329,10 @@ def _wake_later(tx: Transaction, job_id: str, leg: int, until: float) -> None:
 
 def _requeue(tx: Transaction, row: sa.Row[Any], **values: float) -> None:
     _move(tx, row, JobState.QUEUED, worker=None, waits_until=None, released=False, **values)
-    release_next(tx, row.lane, row.repo_id, row.thread)
+    if is_stopping(tx, row.id):
+        _enqueue_leg(tx, tx.rows.execute(_ROW, {"of_job": row.id}).one(), "steer")
+    else:
+        release_next(tx, row.lane, row.repo_id, row.thread)
 
 
 def _end(tx: Transaction, row: sa.Row[Any], state: JobState, reason: str) -> None:
@@ -378,7 +403,7 @@ def release_next(tx: Transaction, lane: Lane, repo_id: int, thread: int) -> None
     if has_limit(tx, lane):
         _fill(tx, repo_id)
     elif (row := tx.rows.execute(_NEXT, _thread_parameters(lane, repo_id, thread)).one_or_none()) is not None:
-        _enqueue_leg(tx, row)
+        _enqueue_leg(tx, row, lane)
 
 
 def is_over_limit(tx: Transaction, row: sa.Row[Any]) -> bool:
@@ -401,7 +426,7 @@ def _fill(tx: Transaction, repo_id: int) -> None:
     room = _free_places(tx, repo_id)
     while room > 0 and (row := _lock_oldest(tx, repo_id)) is not None:
         # A delayed job takes a place only when it starts.
-        room -= _enqueue_leg(tx, row) == 1 or row.held_until <= tx.now
+        room -= _enqueue_leg(tx, row, "work") == 1 or row.held_until <= tx.now
 
 
 def _free_places(tx: Transaction, repo_id: int, *, excluded: str = "") -> float:
@@ -420,11 +445,11 @@ def _lock_oldest(tx: Transaction, repo_id: int) -> sa.Row[Any] | None:
     return row
 
 
-def _enqueue_leg(tx: Transaction, row: sa.Row[Any]) -> int:
+def _enqueue_leg(tx: Transaction, row: sa.Row[Any], lane: Lane) -> int:
     leg: int = row.leg + 1
     change(tx, row.id, leg=leg, released=True)
-    share, delay = partition_of(row.lane, row.installation, row.actor_id), max(0.0, row.held_until - tx.now)
-    tx.enqueue(RUN, workflow_id(row.id, leg), queue_name(row.lane), row.id, leg, partition=share, delay=delay)
+    share, delay = partition_of(lane, row.installation, row.actor_id), max(0.0, row.held_until - tx.now)
+    tx.enqueue(RUN, workflow_id(row.id, leg), queue_name(lane), row.id, leg, partition=share, delay=delay)
     return leg
 
 
@@ -451,6 +476,8 @@ def _insert_statement(dialect: str, may_run: bool) -> sa.Insert:  # noqa: FBT001
     return put.on_conflict_do_nothing().returning(JOBS.c.released)
 
 
+_STOPS = sa.select(sa.exists().where(SIGNALS.c.job_id == sa.bindparam("of_job"), SIGNALS.c.kind == "stop"))
+_RUNS_IN_THREAD = sa.select(sa.exists().where(*_IN_THREAD, JOBS.c.state == JobState.RUNNING))
 _BUSY = sa.exists().where(
     *_IN_THREAD, sa.or_(JOBS.c.state == JobState.RUNNING, sa.and_(JOBS.c.state == JobState.QUEUED, JOBS.c.released))
 )

@@ -13,7 +13,7 @@ import os
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from bot.queue import transitions, workflows
 from bot.queue.engine import CURRENT_WORK, Lease
 from bot.queue.protocols import MAX_DEATHS, JobEnded, JobHandler, JobParked, JobReleased
 from bot.queue.records import Signal
-from bot.queue.store import IDLE_SECONDS, TIMEOUTS, JobStore, Transaction
+from bot.queue.store import IDLE_SECONDS, SIGNAL_CHANNEL, TIMEOUTS, JobStore, Transaction
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +37,6 @@ _PARALLEL_RECOVERIES = 4
 
 _RECOVERIES_PER_FILL = 10
 """One in so many recoveries also enqueues stranded jobs."""
-
-_SIGNAL_POLL_SECONDS = 0.5
 
 _CLOSING_SECONDS = 15.0
 
@@ -58,9 +56,9 @@ class DurableWorker:
         self._jobs_at_once, self._drain_seconds = jobs_at_once, drain_seconds
         self._name = ""
         self._tasks: set[asyncio.Task[object]] = set()
+        self._attempts: dict[str, _Attempt] = {}
         self._closing = False
         self.draining = False
-        self._failed = asyncio.Event()
         self._failure: BaseException | None = None
 
     async def run(self) -> Never:
@@ -83,9 +81,7 @@ class DurableWorker:
                     if recoveries % _RECOVERIES_PER_FILL == 0:
                         await self._fill_repositories()
                     recoveries += 1
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_RECOVERY_SECONDS):
-                        await self._failed.wait()
+                await self._pass_signals(await self._slots.wait_for_signals(_RECOVERY_SECONDS))
                 if self._failure is not None:
                     raise self._failure
                 if not await self._slots.has_slot():
@@ -127,6 +123,19 @@ class DurableWorker:
                     await workflows.recover(executor)
         return len(executors)
 
+    async def _pass_signals(self, job_ids: Collection[str] | None) -> None:
+        """Let running jobs load their new signals.
+
+        Args:
+            job_ids: the jobs with new signals; None if the database does not tell.
+        """
+        running = dict(self._attempts)
+        if job_ids is None:
+            numbers = await self._store.read(lambda tx: transitions.last_signal_numbers(tx, running)) if running else {}
+            job_ids = [job_id for job_id, number in numbers.items() if number > running[job_id].delivered]
+        for job_id in running.keys() & job_ids:
+            running[job_id].has_signals.set()
+
     async def _fill_repositories(self) -> None:
         for repo_id in await self._store.read(transitions.find_repositories_to_fill):
             await self._store.run(partial(transitions.fill_repository, repo_id=repo_id))
@@ -150,7 +159,6 @@ class DurableWorker:
             raise asyncio.CancelledError
         if (failure := task.exception()) is not None:
             self._failure = self._failure or failure
-            self._failed.set()
             raise asyncio.CancelledError
 
     async def _run_job(self, lease: Lease) -> None:
@@ -162,7 +170,12 @@ class DurableWorker:
                 return
             job, attempt_number, deaths = assignment
             CURRENT_WORK.set(lease)
-            await self._handle(_Attempt(self._store, lease, job, number=attempt_number, deaths=deaths))
+            attempt = _Attempt(self._store, lease, job, number=attempt_number, deaths=deaths)
+            self._attempts[job.id] = attempt
+            try:
+                await self._handle(attempt)
+            finally:
+                del self._attempts[job.id]
         except LeaseLostError:
             log.warning("job %s: taken over by another worker; this one stops", lease.job_id)
         except asyncio.CancelledError:
@@ -218,22 +231,24 @@ class _Attempt:
         self._store = store
         self.lease, self.job, self.number, self.deaths = leg, job, number, deaths
         self.is_exhausted, self.delivered = deaths >= MAX_DEATHS, 0
+        self.has_signals = asyncio.Event()
 
     @asynccontextmanager
     async def listen(self, deliver: Callable[[Signal], None]) -> AsyncIterator[None]:
         await self._deliver(deliver)
         try:
             async with asyncio.TaskGroup() as group:
-                listening = group.create_task(self._poll_signals(deliver))
+                listening = group.create_task(self._deliver_later(deliver))
                 yield
                 listening.cancel()
         except BaseExceptionGroup as failed:
             raise failed.exceptions[0] from failed.exceptions[0].__cause__
         await self._deliver(deliver)
 
-    async def _poll_signals(self, deliver: Callable[[Signal], None]) -> Never:
+    async def _deliver_later(self, deliver: Callable[[Signal], None]) -> Never:
         while True:
-            await asyncio.sleep(_SIGNAL_POLL_SECONDS)
+            await self.has_signals.wait()
+            self.has_signals.clear()
             await self._deliver(deliver)
 
     async def _deliver(self, deliver: Callable[[Signal], None]) -> None:
@@ -276,6 +291,9 @@ class Slots(Protocol):
 
     async def has_slot(self) -> bool: ...
 
+    async def wait_for_signals(self, seconds: float) -> Collection[str] | None:
+        """Wait for new signals to jobs; return the jobs' ids, or None if the database does not tell."""
+
     def claim_vacant(self, number: int) -> AbstractAsyncContextManager[bool]:
         """Yield whether a slot is vacant, so that its worker is dead, and keep it so during the body."""
 
@@ -304,6 +322,9 @@ class FileSlots:
     async def has_slot(self) -> bool:
         """Return True: the kernel keeps the lock while the process lives."""
         return True
+
+    async def wait_for_signals(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
     @asynccontextmanager
     async def claim_vacant(self, number: int) -> AsyncIterator[bool]:
@@ -337,6 +358,7 @@ class PostgresSlots:
             self._session = await psycopg.AsyncConnection.connect(self._url, autocommit=True)
             for name, value in TIMEOUTS.items():
                 await self._session.execute("SELECT set_config(%s, %s, false)", (name, str(value)))
+            await self._session.execute(f"LISTEN {SIGNAL_CHANNEL}".encode())
             for number in range(_MOST_WORKERS):
                 if await self._call_lock("pg_try_advisory_lock", number):
                     self._number = number
@@ -350,6 +372,15 @@ class PostgresSlots:
             return self._session is not None and await self._query("SELECT true")
         except QueueError:
             return False
+
+    async def wait_for_signals(self, seconds: float) -> Collection[str]:
+        if self._session is None:
+            return ()
+        try:
+            async with self._use:
+                return {each.payload async for each in self._session.notifies(timeout=seconds, stop_after=1)}
+        except psycopg.Error:
+            return ()  # `has_slot` reports the loss
 
     @asynccontextmanager
     async def claim_vacant(self, number: int) -> AsyncIterator[bool]:

@@ -93,7 +93,7 @@ async def _happens(
 
 
 async def _waiting(engine: InMemoryEngine, job_id: str = "waiting", *, bound_to: str) -> StoredRecord:
-    await engine.restore(a_job(job_id, kind="pull"), encode_record(JobRecord()), until=FOREVER)
+    await engine.restore(a_job(job_id, kind="pull"), encode_record(JobRecord(generation="1")), until=FOREVER)
     record = StoredRecord(engine, job_id)
     asked = Request(kind="permission", request_id="7f3a", reason="", preview="rm x", bound_to=bound_to, until=FOREVER)
     await waiting.store_request(record, asked)
@@ -101,7 +101,7 @@ async def _waiting(engine: InMemoryEngine, job_id: str = "waiting", *, bound_to:
 
 
 async def _states(engine: InMemoryEngine) -> dict[str, tuple[JobState, str]]:
-    while await engine.run_next(_SignalRecorder()):
+    while await engine.run_next(_SignalRecorder()) or await engine.run_next(_SignalRecorder(), "steer"):
         pass
     return {each.job.id: (each.state, each.reason) for each in await engine.jobs_in_thread(10, 7)}
 
@@ -109,6 +109,7 @@ async def _states(engine: InMemoryEngine) -> dict[str, tuple[JobState, str]]:
 async def test_a_closed_thread_stops_what_is_queued_and_what_waits() -> None:
     engine = InMemoryEngine()
     await engine.accept(a_job("queued", kind="pull"))
+    await StoredRecord(engine, "queued").update(lambda record: replace(record, generation="1"))
     await _waiting(engine, bound_to=HEAD)
     await _happens(engine, CloseEvent())
     assert await _states(engine) == {"queued": (JobState.DONE, "stop"), "waiting": (JobState.DONE, "stop")}
@@ -117,6 +118,14 @@ async def test_a_closed_thread_stops_what_is_queued_and_what_waits() -> None:
 async def test_a_push_ends_the_request_that_was_shown_for_another_commit() -> None:
     engine = InMemoryEngine()
     await _waiting(engine, bound_to="a" * 40)
+    await _happens(engine, PushEvent(head_sha=HEAD))
+    assert await _states(engine) == {"waiting": (JobState.DONE, "stop")}
+
+
+async def test_a_push_ends_the_request_of_a_job_that_is_between_two_attempts() -> None:
+    engine = InMemoryEngine()
+    await _waiting(engine, bound_to="a" * 40)
+    assert await engine.wake("waiting")
     await _happens(engine, PushEvent(head_sha=HEAD))
     assert await _states(engine) == {"waiting": (JobState.DONE, "stop")}
 

@@ -11,7 +11,7 @@ from agent_runtime import Status
 from bot.domain.job import JobState
 from bot.jobs.waiting import MAX_PAUSE
 from tests.fakes.agent import ask_user, do, end, execute, reply, unavailable, wait_for_test, write
-from tests.seam import COMPLETION, FIX, FIXED_CALC, NOTHING_LEFT, open_seam
+from tests.seam import ASKING, COMPLETION, FIX, FIXED_CALC, NOTHING_LEFT, open_seam
 
 
 async def test_a_stop_ends_a_running_agent_and_keeps_its_work(tmp_path: Path) -> None:
@@ -26,6 +26,38 @@ async def test_a_stop_ends_a_running_agent_and_keeps_its_work(tmp_path: Path) ->
         [branch] = stage.bot_branches()
         assert stage.file(branch, "calc.py") == FIXED_CALC.strip()
         assert stage.pulls() == []
+
+
+async def test_a_stop_ends_a_job_that_never_began_at_once(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, [reply(wait_for_test())]) as stage:
+        issue = stage.issue()
+        running = stage.say(issue.number, "/codepilot fix")
+        await stage.at_work()
+        behind = stage.say(issue.number, "/codepilot fix")
+        stage.say(issue.number, "/codepilot stop")
+        stopped = await stage.end_of(behind)
+        assert stopped.state is JobState.STOPPED
+        assert "Stopped by @mona" in stopped.status
+        assert (await stage.end_of(running)).state is JobState.STOPPED
+        assert len(stage.providers) == 1
+        assert stage.nothing_left()
+
+
+async def test_a_stop_of_a_request_keeps_the_work_whoever_occupies_the_worker(tmp_path: Path) -> None:
+    asking = [reply(write("calc.py", FIXED_CALC)), reply(execute("curl nowhere.example"))]
+    script = [asking, [reply(wait_for_test())], [reply(wait_for_test())]]
+    async with open_seam(tmp_path, *script, operator=ASKING) as stage:
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix")
+        await stage.pause_of(command)
+        for _ in range(2):
+            stage.say(stage.issue().number, "/codepilot fix")
+            await stage.at_work()
+        stage.say(issue.number, "/codepilot stop")
+        stopped = await stage.end_of(command)
+        assert stopped.state is JobState.STOPPED
+        [branch] = stage.bot_branches()
+        assert stage.file(branch, "calc.py") == FIXED_CALC.strip()
 
 
 async def test_a_message_reaches_the_agent_before_its_next_reply(tmp_path: Path) -> None:

@@ -56,9 +56,12 @@ async def test_stop_reaches_a_job_that_waits_and_the_one_behind_it() -> None:
     await engine.accept(a_job("a"))
     await engine.run_next(handler)
     await engine.accept(a_job("b"))
+    for name in "ab":
+        await StoredRecord(engine, name).update(lambda record: replace(record, generation="1"))
     assert (await steered(engine, Stop())).state is JobState.DONE
-    while await engine.run_next(handler):
-        pass
+    assert not await engine.run_next(handler)
+    while len(await engine.live_ids()) > 0:
+        assert await engine.run_next(handler, "steer")
     ended = {each.job.id: (each.state, each.reason) for each in await engine.jobs_in_thread(10, 7)}
     stopped = (JobState.STOPPED, f"stop by {a_job().actor.login}")
     assert ended == {"a": stopped, "b": stopped}
@@ -67,6 +70,7 @@ async def test_stop_reaches_a_job_that_waits_and_the_one_behind_it() -> None:
 async def test_a_stop_whose_worker_died_after_it_took_effect_is_not_refused() -> None:
     engine = InMemoryEngine()
     await engine.accept(a_job("a"))
+    await StoredRecord(engine, "a").update(lambda record: replace(record, generation="1"))
     for _ in range(2):
         assert (await steered(engine, Stop())).state is JobState.DONE
         await engine.cancel("a", JobState.STOPPED, "")
@@ -85,6 +89,21 @@ async def test_words_for_a_job_that_asked_a_question_are_its_answer() -> None:
     stored = await engine.get("a")
     assert stored is not None
     assert stored.state is JobState.QUEUED
+
+
+@pytest.mark.parametrize("kind", ["question", "permission"])
+async def test_a_request_on_the_screen_is_answered_while_its_job_is_between_two_attempts(kind: WaitKind) -> None:
+    engine = InMemoryEngine()
+    asked = Request(kind=kind, request_id="7f3a", reason="", preview="", bound_to="", until=FOREVER)
+    await engine.accept(a_job("a"), held_seconds=60)
+    record = StoredRecord(engine, "a")
+    await waiting.store_request(record, asked)
+    await waiting.record_shown(record, at="")
+    command = Continue(message="The second.") if kind == "question" else Deny(request_id="7f3a", why="The second.")
+    assert (await steered(engine, command)).state is JobState.DONE
+    given = await waiting.find_answer(record, asked)
+    assert given is not None
+    assert given.note == "The second."
 
 
 async def test_words_for_a_job_that_ended_just_now_are_refused_and_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:

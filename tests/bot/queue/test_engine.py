@@ -137,6 +137,25 @@ async def test_a_parked_job_holds_up_nobody_and_is_run_when_it_is_woken(running:
     assert running.handler.handled == ["a 1", "b 1", "a 1"]
 
 
+async def test_a_parked_job_that_is_stopped_waits_for_no_place(running: Running) -> None:
+    waits, is_stopped = JobParked(until=time.time() + 3600), asyncio.Event()
+    running.handler.dispositions = {"a": [waits, JobEnded(state=JobState.STOPPED)]}
+    running.handler.doing = {name: lambda _: is_stopped.wait() for name in "bc"}
+    await running.engine.accept(a_job("a", number=1))
+    running.start(jobs_at_once=1)
+    await running.until_state("a", JobState.WAITING)
+    # Fills the place of the installation and the extra one.
+    for number, name in enumerate("bc", start=2):
+        await running.engine.accept(replace(a_job(name, number=number), installation=number))
+        await running.until_state(name, JobState.RUNNING)
+    await running.engine.accept(a_job("d", number=4))
+    assert await running.engine.send("a", Signal(kind="stop", text="", by="mona", id="s1"))
+    await running.until_state("a", JobState.STOPPED)
+    assert await running.engine.live_ids() == set("bcd")
+    is_stopped.set()
+    await running.until_state("d", JobState.DONE)
+
+
 async def test_a_parked_job_is_run_when_its_time_is_over(running: Running) -> None:
     running.handler.dispositions = {"j1": [JobParked(until=time.time() + 0.5)]}
     await running.engine.accept(a_job())

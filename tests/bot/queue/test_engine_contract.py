@@ -227,7 +227,7 @@ async def test_a_job_does_not_wait_for_what_was_said_before_it_could(bench: Benc
     bench.handler.dispositions = [JobParked(until=FOREVER), JobParked(until=FOREVER)]
     assert await bench.run_next("work")
     assert await bench.state() is JobState.QUEUED
-    assert await bench.run_next("work")
+    assert await bench.run_next("steer")
     assert await bench.state() is JobState.WAITING
     assert bench.handler.signals == ["s1"]
 

@@ -14,7 +14,7 @@ from bot.domain.job import JobState
 from bot.jobs.record import JobRecord, StoredRecord
 from bot.queue.engine import DurableEngine
 from bot.queue.memory import InMemoryEngine
-from bot.queue.protocols import JobEnded, JobEngine, JobParked
+from bot.queue.protocols import JobEnded, JobEngine, JobParked, JobReleased
 from bot.queue.records import Signal, StoredJob
 from bot.queue.store import JobStore
 from tests.builders import a_job
@@ -130,6 +130,44 @@ async def test_a_job_that_never_ran_can_only_be_stopped(bench: Bench, state: Job
     await bench.engine.accept(a_job())
     with pytest.raises(TransitionError, match=state):
         await bench.engine.cancel("j1", state, "")
+
+
+STOP = Signal(kind="stop", text="Stopped.", by="mona", id="s1")
+
+
+async def test_a_waiting_job_that_is_stopped_waits_for_no_work(bench: Bench) -> None:
+    await bench.parked()
+    assert await bench.engine.send("j1", STOP)
+    assert await bench.engine.send("j1", STOP)
+    assert (await bench.at()).state is JobState.QUEUED
+    assert await bench.jobs.begin() is None
+    assert await bench.jobs.begin("steer") == "j1"
+    assert await bench.jobs.begin("steer") is None
+
+
+async def test_a_job_between_two_attempts_that_is_stopped_does_not_wait_for_its_time(bench: Bench) -> None:
+    await bench.engine.accept(a_job())
+    assert await bench.jobs.begin() == "j1"
+    await bench.jobs.end("j1", JobReleased(held_seconds=600.0))
+    assert await bench.engine.send("j1", STOP)
+    assert await bench.jobs.begin("steer") == "j1"
+    await bench.jobs.end("j1", JobReleased())
+    assert await bench.jobs.begin("steer") == "j1"
+
+
+async def test_a_job_to_stop_and_another_of_its_thread_never_run_together(bench: Bench) -> None:
+    await bench.parked()
+    for name in ("j2", "j3"):
+        await bench.engine.accept(a_job(name))
+    assert await bench.jobs.begin() == "j2"
+    assert await bench.engine.send("j1", STOP)
+    assert await bench.jobs.begin("steer") is None
+    await bench.jobs.end("j2", DONE)
+    bench.clock.now += 5
+    assert await bench.jobs.begin("steer") == "j1"
+    assert await bench.jobs.begin() is None
+    await bench.jobs.end("j1", JobEnded(state=JobState.STOPPED))
+    assert await bench.jobs.begin() == "j3"
 
 
 async def test_what_steers_runs_whatever_runs_in_its_thread_and_work_never_in_its_place(bench: Bench) -> None:

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from bot.domain.job import Job, JobState
 from bot.queue import transitions
 from bot.queue.protocols import JobAttempt
+from bot.queue.records import Signal
 from bot.queue.store import JOBS, JobStore, Transaction
 from bot.queue.worker import open_slots
 from tests.bot.queue.running import Running
@@ -93,6 +94,34 @@ def _pause(store: JobStore, job_id: str, seconds: float) -> None:
         transitions.release(tx, transitions.check_lease(tx, job_id, row.leg, row.worker), seconds)
 
     store.run_sync(pause)
+
+
+def test_a_job_to_stop_needs_no_place_of_its_repository(store: JobStore, clock: Clock) -> None:
+    _accept(store, *"abc")
+    assert all(_begin(store, each) for each in "ab")
+    _pause(store, "a", 60.0)
+    assert _begin(store, "c")
+    stop = Signal(kind="stop", text="", by="mona", id="s1")
+    assert store.run_sync(lambda tx: transitions.send(tx, "a", stop))
+    assert _begin(store, "a")
+    assert {store.run_sync(lambda tx, each=each: _row(tx, each).state) for each in "abc"} == {"running"}  # type: ignore[misc]
+
+
+def test_a_job_that_was_about_to_begin_gives_way_to_one_of_its_thread_that_stops(database: str, clock: Clock) -> None:
+    with _opened(database, clock, None) as store:
+        for name in "ab":
+            assert store.run_sync(lambda tx, name=name: transitions.accept(tx, a_job(name), 0.0))  # type: ignore[misc]
+        assert _begin(store, "a")
+        row = store.run_sync(lambda tx: _row(tx, "a"))
+        assert store.run_sync(lambda tx: transitions.park(tx, row, clock.now + 60, 0, lambda _: False))
+        assert _released(store) == ["b"]
+        stop = Signal(kind="stop", text="", by="mona", id="s1")
+        assert store.run_sync(lambda tx: transitions.send(tx, "a", stop))
+        assert _begin(store, "a")
+        assert not _begin(store, "b")
+        assert _released(store) == ["a"]
+        _finish(store, "a")
+        assert _begin(store, "b")
 
 
 def test_jobs_beyond_the_bound_follow_in_their_order_whatever_frees_a_place(store: JobStore) -> None:
