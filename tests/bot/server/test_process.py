@@ -30,7 +30,7 @@ import asyncio, re, sys
 from bot.__main__ import finish
 from bot.server.process import Watchdog
 
-watchdog = Watchdog(stuck_seconds=STUCK, ending_seconds=0.5)
+watchdog = Watchdog(stuck_seconds=STUCK, ending_seconds=ENDING)
 
 def hostile():
     re.match("(a|a)*b", "a" * 200)  # holds the interpreter's lock for years
@@ -52,9 +52,11 @@ finish(main(), stopping=watchdog.start_deadline)
 
 
 @asynccontextmanager
-async def running(code: str, *, stuck_seconds: float | None = 0.5) -> AsyncIterator[Process]:
+async def running(
+    code: str, *, stuck_seconds: float | None = 0.5, ending_seconds: float = 0.5
+) -> AsyncIterator[Process]:
     """A process that runs `code` once it is up; unwatched without `stuck_seconds`."""
-    script = _SCRIPT.replace("WHAT", code).replace("STUCK", str(stuck_seconds))
+    script = _SCRIPT.replace("WHAT", code).replace("STUCK", str(stuck_seconds)).replace("ENDING", str(ending_seconds))
     if stuck_seconds is None:
         script = script.replace("watchdog.start()", "pass")
     process = await asyncio.create_subprocess_exec(
@@ -113,7 +115,7 @@ async def test_a_second_signal_ends_the_process_at_once() -> None:
 
 @pytest.mark.slow
 async def test_a_process_that_is_stopped_is_left_alone() -> None:
-    async with running("await asyncio.sleep(60)", stuck_seconds=2.0) as process:
+    async with running("await asyncio.sleep(60)", stuck_seconds=2.0, ending_seconds=30.0) as process:
         watcher = await _watcher_of(process)
         process.send_signal(signal.SIGSTOP)
         # It looks ten times in the seconds for which a loop may be stuck.
@@ -146,7 +148,7 @@ async def test_the_watcher_ends_with_the_process() -> None:
 
 @pytest.mark.parametrize("ended", [signal.SIGTERM, signal.SIGINT])
 async def test_one_signal_ends_a_healthy_process_without_a_word(ended: signal.Signals) -> None:
-    async with running("await asyncio.sleep(60)", stuck_seconds=10.0) as process:
+    async with running("await asyncio.sleep(60)", stuck_seconds=10.0, ending_seconds=30.0) as process:
         process.send_signal(ended)
         assert await exit_and_errors(process) == (0, "")
 
