@@ -112,9 +112,14 @@ async def load_progress(context: JobContext) -> None:
     record, state = await context.record.read(), context.state
     progress = record.progress or state.progress
     progress = replace(progress, denied=record.denied or progress.denied)
-    # Long logs take a while.
-    events = partial(context.services.session_events, context.job)
-    state.progress = await asyncio.to_thread(lambda: progress.replay_log(events()))
+
+    def replay() -> Progress:
+        events = context.services.session_events(context.job)
+        for event in events:
+            state.inbox.record_event(event)
+        return progress.replay_log(events)
+
+    state.progress = await asyncio.to_thread(replay)  # long logs take a while
 
 
 async def _start_or_resume(context: JobContext, assignment: Assignment, prepared: Progress) -> JobOutcome:
@@ -139,6 +144,7 @@ async def _start_over(context: JobContext, assignment: Assignment, prepared: Pro
         await state.save_progress()
     await context.services.store_log(context.job)
     await asyncio.to_thread(context.services.forget_session, context.job)
+    state.inbox.delivered.clear()
     async with open_workspace(context, assignment) as tree:
         with _keeping_files(state):
             await record_generation(context, tree)
@@ -319,6 +325,7 @@ async def _publish_stored(
     log.info("the work is already finished; publishing it")
     context.state.phases.begin("publish")
     context.state.progress = result.progress
+    context.state.inbox.delivered.update(result.messages)
     if request is not None and request.kind == "plan":
         return await continue_plan(context, assignment, result.outcome, request)
     approved_tree = denial = ""
@@ -567,8 +574,14 @@ async def prove(context: JobContext, assignment: Assignment, tree: Tree, change:
 
 async def store_result(context: JobContext, run: Outcome, change: Change, *, ends: bool = False) -> None:
     """Store the result before it is published, and delete the session; one that ends the job does not wait for it."""
-    progress = context.state.progress
-    result = RunResult(outcome=run, progress=progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
+    state = context.state
+    result = RunResult(
+        outcome=run,
+        progress=state.progress,
+        base_sha=change.base_sha,
+        tree_sha=change.tree_sha,
+        messages=tuple(sorted(state.inbox.delivered)),
+    )
     try:
         await context.services.work.save(context.job.id, context.record, result, change)
     except StorageError as error:

@@ -164,12 +164,14 @@ class RunResult:
 
     Attributes:
         tree_sha: the git tree that the patch must reproduce.
+        messages: ids of the people's messages that the agent received.
     """
 
     outcome: Outcome
     progress: Progress
     base_sha: str
     tree_sha: str
+    messages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,12 +48,13 @@ class Inbox:
 
     Attributes:
         stop_reason: empty unless the job is to stop.
+        delivered: ids of the messages that the agent has received.
     """
 
     def __init__(self) -> None:
         self.stop_reason = ""
+        self.delivered: set[str] = set()
         self._messages: dict[str, Signal] = {}
-        self._delivered: set[str] = set()
         self._receiver: Receiver | None = None
         self._interrupt: Callable[[], object] = _no_op
 
@@ -80,11 +81,11 @@ class Inbox:
     def record_event(self, event: Event) -> None:
         inner = event.event if isinstance(event, ChildWatched) else event
         if isinstance(inner, MessageInjected):
-            self._delivered.add(inner.id)
+            self.delivered.add(inner.id)
 
     @property
     def undelivered(self) -> tuple[Signal, ...]:
-        return tuple(signal for signal in self._messages.values() if signal.id not in self._delivered)
+        return tuple(signal for signal in self._messages.values() if signal.id not in self.delivered)
 
     async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Return the result of `work`, or None if the job is stopped meanwhile."""
