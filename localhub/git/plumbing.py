@@ -9,9 +9,7 @@ import re
 import secrets
 import shutil
 import subprocess
-import tempfile
 import zlib
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +20,8 @@ NULL_SHA = "0" * 40
 _SHA = re.compile(r"[0-9a-f]{40}")
 _OF_COMMITS = ("refs/heads/", "refs/pull/")
 _SHAS = re.compile(rf"{_SHA.pattern}(\.\.{_SHA.pattern})?")
+_NO_PART_OF_A_NAME = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
+"""Characters that git leaves out at both ends of a name."""
 _CONFIG = """\
 [core]
 	repositoryformatversion = 0
@@ -305,8 +305,13 @@ def readme_in(entries: list[TreeEntry]) -> TreeEntry | None:
 
 
 def write_blob(path: Path, content: bytes) -> str:
-    """Store a blob as git does, without a process of git's for each file; returns its SHA."""
-    stored = b"blob %d\0" % len(content) + content
+    """Store a blob; returns its SHA."""
+    return _write_object(path, "blob", content)
+
+
+def _write_object(path: Path, kind: str, content: bytes) -> str:
+    """Store an object as git does, without a process of git's for each."""
+    stored = b"%s %d\0" % (kind.encode(), len(content)) + content
     sha = hashlib.sha1(stored, usedforsecurity=False).hexdigest()
     place = path / "objects" / sha[:2] / sha[2:]
     if not place.exists():
@@ -322,47 +327,65 @@ def write_tree(path: Path, base: str | None, changes: Iterable[tuple[str, str | 
 
     A sha of None deletes a file or a folder. An added entry replaces the old one, and a tree brings its files.
     """
-    there = _list_files(path, base) if base else []
-    lines: list[str] = []
+    root = _folder(path, base) if base else {}
     for mode, sha, name in changes:
-        beneath = there[bisect_left(there, f"{name}/") : bisect_left(there, f"{name}0")]  # "0" comes after "/"
-        gone = [name, *beneath] if sha is None else beneath
-        lines += [f"0 {NULL_SHA}\t{each}" for each in gone]
+        *parents, last = name.split("/")
+        folder = root
+        for parent in parents:
+            inner = folder.get(parent)
+            if not isinstance(inner, dict):
+                inner = {}
+                if sha is not None:
+                    folder[parent] = inner
+            folder = inner
+        if sha is None:
+            folder.pop(last, None)
+        else:
+            folder[last] = _folder(path, sha) if mode == "040000" else (mode, sha)
+    return _write_folder(path, root) or _write_object(path, "tree", b"")
+
+
+_Folder = dict[str, "tuple[str, str] | _Folder"]
+"""Mode and SHA of each file by name, and the folders."""
+
+
+def _folder(path: Path, treeish: str) -> _Folder:
+    root: _Folder = {}
+    listing = _runner_for(treeish)(path, "ls-tree", "-r", "-z", "--full-tree", treeish)
+    for line in listing.decode(errors="surrogateescape").split("\0")[:-1]:
+        meta, _, name = line.partition("\t")
+        mode, _, sha = meta.split(" ")
+        *parents, last = name.split("/")
+        folder = root
+        for parent in parents:
+            inner = folder.setdefault(parent, {})
+            assert isinstance(inner, dict)  # noqa: S101 - a tree has each name once
+            folder = inner
+        folder[last] = (mode, sha)
+    return root
+
+
+def _write_folder(path: Path, folder: _Folder) -> str | None:
+    """Store a folder and those below; None without any file, as git keeps no such folder."""
+    lines: list[tuple[bytes, bytes]] = []
+    for name, entry in folder.items():
+        mode, sha = ("40000", _write_folder(path, entry)) if isinstance(entry, dict) else entry
+        key = os.fsencode(name)
         if sha is not None:
-            lines += _index_lines(path, sha, name) if mode == "040000" else [f"{mode} {sha}\t{name}"]
-    with tempfile.TemporaryDirectory() as folder:
-        index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
-        if base:
-            run(path, "read-tree", base, env=index)
-        told = "".join(f"{line}\0" for line in lines).encode(errors="surrogateescape")
-        run(path, "update-index", "--replace", "-z", "--index-info", stdin=told, env=index)
-        return run(path, "write-tree", env=index).decode().strip()
-
-
-def _list_files(path: Path, tree_sha: str) -> list[str]:
-    """The paths of all files, in the order of their characters."""
-    out = run_cached(path, "ls-tree", "-r", "-z", "--name-only", "--full-tree", tree_sha)
-    return sorted(out.decode(errors="surrogateescape").split("\0")[:-1])
-
-
-def _index_lines(path: Path, tree_sha: str, prefix: str) -> list[str]:
-    """The files of a tree, as an index takes them below `prefix`."""
-    out = run_cached(path, "ls-tree", "-r", "-z", "--full-tree", tree_sha).decode(errors="surrogateescape")
-    parted = (line.partition("\t") for line in out.split("\0")[:-1])
-    return [f"{meta.split(' ')[0]} {meta.split(' ')[2]}\t{prefix}/{name}" for meta, _, name in parted]
+            line = b"%s %s\0" % (mode.encode(), key) + bytes.fromhex(sha)
+            lines.append((key + b"/" if isinstance(entry, dict) else key, line))
+    return _write_object(path, "tree", b"".join(line for _, line in sorted(lines))) if lines else None
 
 
 def write_commit(
     path: Path, *, tree: str, parents: Iterable[str], message: str, author: Person, committer: Person
 ) -> str:
     """Store a commit; returns its SHA."""
-    env = {
-        "GIT_AUTHOR_NAME": author.name,
-        "GIT_AUTHOR_EMAIL": author.email,
-        "GIT_AUTHOR_DATE": author.date.isoformat(),
-        "GIT_COMMITTER_NAME": committer.name,
-        "GIT_COMMITTER_EMAIL": committer.email,
-        "GIT_COMMITTER_DATE": committer.date.isoformat(),
-    }
-    flags = [part for parent in parents for part in ("-p", parent)]
-    return run(path, "commit-tree", tree, *flags, stdin=message.encode(), env=env).decode().strip()
+    head = [f"tree {tree}", *(f"parent {parent}" for parent in dict.fromkeys(parents))]
+    head += [f"author {_signature(author)}", f"committer {_signature(committer)}"]
+    return _write_object(path, "commit", "\n".join([*head, "", message]).encode())
+
+
+def _signature(person: Person) -> str:
+    name, email = (re.sub(r"[\n<>]", "", text.strip(_NO_PART_OF_A_NAME)) for text in (person.name, person.email))
+    return f"{name} <{email}> {int(person.date.timestamp())} {person.date:%z}"
