@@ -47,6 +47,11 @@ def act(hub: Any, app: Any) -> None:  # noqa: ANN401 - either hub
     hub.label(repo, pull.number, "codepilot:ask", by=name)
     run = hub.workflow_run(repo, head_sha=head, head_branch="topic", conclusion="failure", actor="rita")
     hub.end_attempt(hub.run_again(run, by="mona"), conclusion="failure")
+    facts = {"head_sha": head, "head_branch": "topic", "conclusion": "failure"}
+    hub.workflow_run(repo, actor="rita", triggering_actor="mona", **facts)
+    other = hub.add_app("other-ci")
+    hub.check(repo, other, head_sha=head, name="build", conclusion="failure")
+    hub.check(repo, other, head_sha=head, name="lint", conclusion="success")
     hub.commit(repo, {"more.txt": "more\n"}, message="More", author=name, branch="topic")
     hub.merge(repo, pull.number, by=name)
     hub.take_out(hub.install(app, repo), repo)

@@ -317,7 +317,22 @@ class FakeHub(FakeSite):
             "pull_requests": _pulls_at(repo, head_sha),
         }
         self.send("check_run", "completed", repo, app.bot, check_run=facts)
+        self._send_suite(repo, app, head_sha)
         return check
+
+    def _send_suite(self, repo: FakeRepo, app: FakeApp, sha: str) -> None:
+        """Send the event of an App's checks of a commit, all of which have ended."""
+        conclusions = [check.conclusion for check in repo.checks if (check.app_id, check.head_sha) == (app.id, sha)]
+        facts = {
+            "id": app.id,
+            "head_sha": sha,
+            "head_branch": _branch_at(repo, sha),
+            "conclusion": "failure" if "failure" in conclusions else conclusions[-1],
+            "created_at": _iso(self.now()),
+            "app": {"id": app.id, "slug": app.slug},
+            "pull_requests": _pulls_at(repo, sha),
+        }
+        self.send("check_suite", "completed", repo, app.bot, check_suite=facts)
 
     @override
     def workflow_run(
@@ -328,6 +343,7 @@ class FakeHub(FakeSite):
         head_branch: str,
         conclusion: str,
         actor: str = "",
+        triggering_actor: str = "",
         head_repository: FakeRepo | None = None,
         workflow: str = "CI",
         path: str = ".github/workflows/ci.yml",
@@ -350,7 +366,7 @@ class FakeHub(FakeSite):
         home = head_repository or repo
         person = self.user(actor) if actor else self.user(home.commits[head_sha].author)
         self._actors[run.id] = person
-        self._send_run(repo, run, home, person, person)
+        self._send_run(repo, run, home, person, self.user(triggering_actor) if triggering_actor else person)
         return run
 
     @override
