@@ -1,7 +1,7 @@
 """Threat 3 at the intake: a bot can give commands only if the operator lists it.
 
 Workflow runs of Apps pass the intake, which cannot recognize the bot's own; the permission checks stop them:
-`tests/acceptance/test_red_ci.py`.
+`tests/bot/jobs/test_run_red_ci.py`.
 """
 
 from __future__ import annotations
