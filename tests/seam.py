@@ -189,6 +189,7 @@ class Seam:
         slot = _SLOT.get()
         assert slot is not None, "no job runs here"
         slot.is_blocked = True
+        self._handled += 1
         self._changed.set()
         await asyncio.Event().wait()
 

@@ -10,7 +10,7 @@ import pytest
 from agent_runtime import Status
 from bot.domain.job import JobState
 from bot.jobs.waiting import MAX_PAUSE
-from tests.fakes.agent import ask_user, do, end, execute, reply, unavailable, wait_for_test, write
+from tests.fakes.agent import do, end, execute, reply, unavailable, wait_for_test, write
 from tests.seam import ASKING, COMPLETION, FIX, FIXED_CALC, NOTHING_LEFT, open_seam
 
 
@@ -127,18 +127,6 @@ async def test_a_model_outage_lets_the_job_wait_and_go_on_where_it_was(tmp_path:
         assert len(stage.bot_comments(issue.number)) == 1
         [play] = stage.providers
         assert play.specs[-1].policy.limits.outage_seconds == 0.0
-
-
-async def test_a_question_waits_for_words(tmp_path: Path) -> None:
-    script = [reply(ask_user("Which branch?")), replace(NOTHING_LEFT, expect=("the one of today",))]
-    async with open_seam(tmp_path, script) as stage:
-        issue = stage.issue()
-        command = stage.say(issue.number, "/codepilot fix")
-        pause = await stage.pause_of(command)
-        assert "Which branch?" in pause.status
-        stage.say(issue.number, "/codepilot continue the one of today")
-        answered = await stage.end_of(command)
-        assert answered.state is JobState.DONE, answered
 
 
 @pytest.mark.parametrize("status", [Status.FAILED, Status.MAX_COST, Status.TIMEOUT, Status.SANDBOX_FAILED])
