@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Literal, Protocol
 
 from agent_runtime import SessionError
-from bot.domain.errors import BotError
+from bot.domain.errors import BotError, OtherVersionError
 from bot.domain.job import Job, JobState
 from bot.github.rate_limit import RequestBudget
 from bot.jobs.context import JobServices
-from bot.jobs.record import JobRecord, StoredRecord
+from bot.jobs.record import OUTAGE_TEXT, JobRecord, StoredRecord, decode_record
+from bot.jobs.waiting import describe_service_wait
 from bot.publishing.markdown import clean, duration, one_line
 from bot.publishing.status_view import RunEntry, RunLog, build_log, prepend_attempts, unpack_log
 from bot.queue.protocols import JobIndex, JobRecords, RunHistory
@@ -87,7 +89,15 @@ class DashboardReader:
     async def find_runs(self, query: RunQuery) -> tuple[StoredJob, ...]:
         """Return the selected work, newest first."""
         runs = await self._engine.find_runs(query)
-        return await asyncio.to_thread(lambda: tuple(map(self._redact_job, runs)))
+        live = [run.job.id for run in runs if run.state in Backlog.STATES]
+        records = await self._engine.records(live, containing=OUTAGE_TEXT) if live else {}
+
+        def convert(run: StoredJob) -> StoredJob:
+            with suppress(OtherVersionError):
+                run = _add_wait(run, decode_record(records.get(run.job.id)))
+            return self._redact_job(run)
+
+        return await asyncio.to_thread(lambda: tuple(map(convert, runs)))
 
     async def find_run(self, job_id: str, repo_ids: frozenset[int] | None) -> StoredJob | None:
         """Return a job; None if missing, not work, or not visible to the viewer."""
@@ -112,7 +122,7 @@ class DashboardReader:
                     raise BotError(f"The log of the run cannot be read: {error}") from error
                 log = prepend_attempts(build_log(events, self._redact_text), log) if events or log is None else log
             return RunMaterial(
-                stored=self._redact_job(stored),
+                stored=self._redact_job(_add_wait(stored, record)),
                 record=_redact_record(record, self._redact_text),
                 log=log,
                 diff=self._services.redactor.redact(self._services.work.excerpt(job.id)),
@@ -141,6 +151,10 @@ class DashboardReader:
 
     def _redact_text(self, text: str) -> str:
         return self._services.strip_local_paths(self._services.redactor.redact(text))
+
+
+def _add_wait(stored: StoredJob, record: JobRecord) -> StoredJob:
+    return replace(stored, reason=describe_service_wait(record, stored.state) or stored.reason)
 
 
 def _redact_record(record: JobRecord, redact: Callable[[str], str]) -> JobRecord:
@@ -186,7 +200,7 @@ class RunRow:
     Attributes:
         title: of the thread, or the branch.
         person: empty for an event.
-        reason: for the end, or the remaining wait.
+        reason: for the end or the wait.
         age: until now or the end.
     """
 

@@ -388,7 +388,7 @@ async def reopen_workspace(context: JobContext, assignment: Assignment) -> Async
 
 async def record_generation(context: JobContext, tree: Tree) -> None:
     """Store the workspace's generation before any write: older files of the job become invalid."""
-    await context.record.update(lambda record: replace(record, generation=tree.generation))
+    await context.record.update(lambda record: waiting.end_service_outage(replace(record, generation=tree.generation)))
 
 
 async def is_current(records: JobRecords, job_id: str, generation: str) -> bool:

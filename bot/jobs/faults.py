@@ -128,8 +128,9 @@ class Patience:
         if fault is None:
             return None
         now = time.time()
-        last = (await record.read()).service_outage
-        if last is not None and now - last.last >= _QUIET_SECONDS:
+        stored = await record.read()
+        last = stored.service_outage
+        if last is not None and (now - last.last >= _QUIET_SECONDS or stored.steps > last.steps):
             last = None
         since = last.since if last is not None else now
         until, doubtful_since = since + self.seconds, None
@@ -143,8 +144,9 @@ class Patience:
             last=now,
             until=until,
             doubtful_since=doubtful_since,
+            steps=last.steps if last is not None else stored.steps,
         )
-        await record.update(lambda stored: replace(stored, service_outage=outage))
+        await record.update(lambda before: replace(before, service_outage=outage))
         if now > until:
             return None
         return max(fault.retry_after, min(self.longest_pause, max(_FIRST_PAUSE_SECONDS, (now - since) / 2)))

@@ -197,6 +197,8 @@ class ServiceOutage:
         last: the latest failure.
         until: the end of the patience.
         doubtful_since: start of the present series of doubtful answers.
+        steps: of the agent until the first failure; more of them begin another outage.
+        is_over: whether the job has its files since.
     """
 
     service: str
@@ -205,6 +207,8 @@ class ServiceOutage:
     last: float
     until: float
     doubtful_since: float | None = None
+    steps: int = 0
+    is_over: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,6 +354,8 @@ RECORD_VERSION = 1
 """Increase it for an incompatible change, and add a migration to `decode_record`."""
 
 _RECORD = TypeAdapter(JobRecord)
+OUTAGE_TEXT = '"service_outage": {'
+"""Contained in the stored record of a job that has waited for a service."""
 
 
 def encode_record(record: JobRecord, *, over: str | None = None) -> str:

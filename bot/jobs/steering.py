@@ -337,13 +337,14 @@ def build_retry(old: Job, *, asked_by: Job, has_pull: bool = False) -> Job:
 
 async def _status_line(context: JobContext, stored: StoredJob) -> str:
     job, record = stored.job, context.record_of(stored.job)
-    comment = (await record.read()).comment.posted
+    contents = await record.read()
+    comment = contents.comment.posted
     name = f"[{job.command.verb}]({comment.url})" if comment is not None else job.command.verb
     if stored.state is JobState.WAITING and await waiting.is_waiting_for_model(record, stored.until):
         waits, state = None, "waiting for the model service"
     else:
         waits = await waiting.latest(record) if stored.state is JobState.WAITING else None
-        state = stored.state.value
+        state = waiting.describe_service_wait(contents, stored.state) or stored.state.value
     what = f", for `{job.trigger} approve {waits.request_id}` or `deny`" if waits else ""
     what = f", for `{job.trigger} continue` and an answer" if waits and waits.kind == "question" else what
     ago = duration(max(0.0, time.time() - stored.enqueued_at))

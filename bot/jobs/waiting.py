@@ -12,7 +12,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from agent_runtime import Outcome, PendingCall, alike_patterns
-from bot.jobs.record import ApprovalAnswer, ApprovalsRecord, Outage, Request, RequestView, ServiceOutage, StoredRecord
+from bot.domain.job import JobState
+from bot.jobs.record import (
+    ApprovalAnswer,
+    ApprovalsRecord,
+    JobRecord,
+    Outage,
+    Request,
+    RequestView,
+    ServiceOutage,
+    StoredRecord,
+)
 from bot.permissions.levels import Grant
 from bot.publishing.markdown import duration
 
@@ -141,6 +151,20 @@ def describe_service_outage(outage: ServiceOutage) -> str:
         f"{outage.reason}\n\nThe work so far is kept, and the job waits since {since}. It tries again by itself, "
         f"until {until} at the latest. `stop` ends it."
     )
+
+
+def describe_service_wait(record: JobRecord, state: JobState) -> str:
+    """Describe a job's wait for a service in a phrase; empty without one."""
+    outage = record.service_outage
+    if outage is None or outage.is_over or state not in {JobState.QUEUED, JobState.RUNNING}:
+        return ""
+    since, until = _clock(outage.since), _clock(outage.until)
+    return f"waiting for {outage.service} since {since}, until {until} at the latest"
+
+
+def end_service_outage(record: JobRecord) -> JobRecord:
+    outage = record.service_outage
+    return record if outage is None else replace(record, service_outage=replace(outage, is_over=True))
 
 
 def describe_exhausted_patience(outcome: Outcome, patience: float) -> str:

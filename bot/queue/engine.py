@@ -155,6 +155,11 @@ class DurableEngine:
     async def find_runs(self, query: RunQuery) -> tuple[StoredJob, ...]:
         return await self._store.read(lambda tx: _find_runs(tx, query))
 
+    async def records(self, job_ids: Collection[str], *, containing: str) -> dict[str, str]:
+        chosen = RECORDS.c.job_id.in_(job_ids), RECORDS.c.body.contains(containing, autoescape=True)
+        query = sa.select(RECORDS.c.job_id, RECORDS.c.body).where(*chosen)
+        return dict(await self._store.read(lambda tx: [(row.job_id, row.body) for row in tx.rows.execute(query)]))
+
     async def pulse(self) -> str:
         return await self._store.read(_pulse)
 

@@ -122,6 +122,9 @@ class RunHistory(Protocol):
     async def find_runs(self, query: RunQuery) -> tuple[StoredJob, ...]:
         """Return the selected work, newest first, without swept jobs."""
 
+    async def records(self, job_ids: Collection[str], *, containing: str) -> Mapping[str, str]:
+        """Return those of the jobs' records that contain a text."""
+
     async def pulse(self) -> str:
         """Return a text that changes when any work is stored, changes its state or ends."""
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agent_runtime import Event, Replied, Started, Task, Usage
 from bot.dashboard.app import render
-from bot.jobs.record import JobRecord, encode_record
+from bot.jobs.record import JobRecord, ServiceOutage, StoredRecord, encode_record
 from bot.publishing.status_view import build_log, pack_log
 from tests.bot.dashboard.serving import Served, served
 from tests.builders import a_job
@@ -36,6 +38,19 @@ async def test_however_many_runs_are_queued_those_that_wait_for_a_person_are_sho
     assert shown == ["waits", "queued-3", "queued-4"]
     assert 'Waiting for a person <span class="count">1</span>' in page
     assert 'Queued <span class="count">the newest 2</span>' in page
+
+
+async def test_a_run_that_waits_for_a_service_says_so_in_the_queue_and_on_its_page(site: Served) -> None:
+    now = time.time()
+    outage = ServiceOutage(service="git on GitHub", reason="It is away.", since=now, last=now, until=now + 600.0)
+    for name in ("waits", "goes-on"):
+        await site.engine.accept(a_job(name, number=len(name)))
+    await StoredRecord(site.engine, "waits").update(lambda record: replace(record, service_outage=outage))
+    over = replace(outage, is_over=True)
+    await StoredRecord(site.engine, "goes-on").update(lambda record: replace(record, service_outage=over))
+    for path, count in (("", 1), ("/runs", 1), ("/runs/waits", 1), ("/runs/goes-on", 0)):
+        _, page, _ = await site.get(path)
+        assert page.count("waiting for git on GitHub since") == count, path
 
 
 async def test_the_costs_of_very_many_repositories_are_no_work_for_the_event_loop(

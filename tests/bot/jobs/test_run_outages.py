@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import errno
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bot.domain.errors import StorageError
 from bot.domain.job import JobState
-from bot.git.errors import GitError
-from tests.fakes.github import not_found, outage
-from tests.seam import COMPLETION, FIX, FIXED_CALC, open_seam
+from bot.git.errors import CloneError, GitError
+from tests.fakes.agent import reply, wait_for_test, write
+from tests.fakes.github import no_answer, not_found, outage
+from tests.seam import COMPLETION, FIX, FIXED_CALC, Seam, open_seam
 
 RESET = GitError(
     "fetch", 128, "fatal: unable to access 'https://github.example/': Recv failure: Connection reset by peer"
+)
+REFUSED = CloneError("The repository could not be fetched: it failed.", "Check it.")
+REFUSED.__cause__ = GitError(
+    "fetch", 128, "fatal: unable to access 'https://github.example/': The requested URL returned error: 403"
 )
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
@@ -51,6 +58,67 @@ async def test_a_job_that_waits_for_a_service_says_so_and_then_goes_on(
         assert end.state is JobState.DONE, end
         assert COMPLETION in end.status
         assert stage.bot_comments(issue.number) == [end.status]
+
+
+async def shown_wait(stage: Seam, number: int) -> str:
+    """Return the line of `/codepilot status` about the thread's job, and wait for no other job."""
+    answer = await stage.job_of(stage.say(number, "/codepilot status"))
+    await stage.settle()
+    [line] = (await stage.ended(answer)).status.splitlines()[:1]
+    return line
+
+
+@pytest.mark.parametrize(
+    ("fail", "service"),
+    [
+        (lambda stage: stage.workspaces.fail("fetch", RESET, times=2), "git on GitHub"),
+        (lambda stage: stage.workspaces.fail("change", FULL, times=1), "the bot's machine"),
+        (lambda stage: stage.hub.fail("commits.create_with_branch", no_answer(), 3), "GitHub"),
+    ],
+    ids=["git", "machine", "GitHub"],
+)
+async def test_status_names_the_service_that_a_job_waits_for(
+    tmp_path: Path, fail: Callable[[Seam], None], service: str
+) -> None:
+    async with open_seam(tmp_path, FIX) as stage:
+        issue = stage.issue()
+        fail(stage)
+        command = stage.say(issue.number, "/codepilot fix")
+        job_id = await stage.job_of(command)
+        await stage.settle()
+        assert await stage.state_of(job_id) is JobState.QUEUED
+        line = await shown_wait(stage, issue.number)
+        assert re.search(
+            rf"for @mona: waiting for {service} since \d\d:\d\d UTC on .*, until \d\d:\d\d UTC on .* at the latest, ",
+            line,
+        )
+        assert (await stage.ended(job_id)).state is JobState.DONE
+        assert "waiting" not in await shown_wait(stage, issue.number)
+
+
+async def test_an_outage_that_is_over_is_not_shown_and_does_not_shorten_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bot.jobs.record._STEPS_SECONDS", 0.0)
+    script = [reply(write("calc.py", FIXED_CALC)), reply(wait_for_test()), *FIX]
+    async with open_seam(tmp_path, script) as stage:
+        issue = stage.issue()
+        # A doubtful answer while the job begins, and another one long after.
+        stage.workspaces.fail("fetch", REFUSED)
+        command = stage.say(issue.number, "/codepilot fix")
+        job_id = await stage.job_of(command)
+        await stage.settle()
+        assert await stage.state_of(job_id) is JobState.QUEUED
+        stage.advance(60.0)
+        await stage.at_work()
+        assert "for @mona: running" in await shown_wait(stage, issue.number)
+        stage.advance(1_200.0)
+        stage.workspaces.fail("change", REFUSED)
+        await stage.let_go(job_id)
+        await stage.settle()
+        assert "waiting for git on GitHub" in await shown_wait(stage, issue.number)
+        end = await stage.ended(job_id)
+        assert end.state is JobState.DONE, end
 
 
 async def test_an_outage_that_outlasts_the_patience_ends_the_job_with_its_reason(tmp_path: Path) -> None:
