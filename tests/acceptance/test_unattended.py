@@ -1,4 +1,4 @@
-"""A workflow's run, in which nobody can be asked: what would need a person is denied, and the run goes on."""
+"""Runs in a workflow, which have no person to ask: files that need an approval are withheld and shown."""
 
 from __future__ import annotations
 
@@ -10,39 +10,6 @@ from localhub import LocalHub
 from tests.acceptance.test_action_outage import a_runner
 from tests.origin import git
 from tests.stage import COMPLETION, FIXED_CALC, acting
-
-NETWORK = {"CODEPILOT_NETWORK": "pypi.org"}
-"""What commands can reach, so that some of them need an approval."""
-
-FIXED = acting('write_file("calc.py")', FIXED_CALC, fence="python")
-PROVEN = acting('execute("main", "cat calc.py", check=True)', completion=COMPLETION)
-
-
-async def test_what_nobody_can_approve_is_denied_and_the_run_goes_on(hub: LocalHub, tmp_path: Path) -> None:
-    asks = (
-        'for command in ["npm view left-pad", "sh check.sh > told"]:\n'
-        "    try:\n"
-        '        execute("main", command, check=True)\n'
-        "    except PermissionError as denied:\n"
-        "        print(denied)\n"
-        'ask_user("Is one too many?")\n'
-        'print("not reached")'
-    )
-    told_model = "nobody can be asked in this run; decide for yourself, and say in the completion what you decided"
-    proven = {"expect": told_model, "reply": PROVEN}
-    run = a_runner(hub, tmp_path, FIXED, acting(asks), proven, **NETWORK)
-    assert (await work_step(run.settings)).ended is JobState.DONE
-    [_, status] = hub.comments(run.repo, run.number)
-    for told in (status.body, run.summary.read_text(encoding="utf-8")):
-        assert "**Denied, because nobody can approve calls in this run**" in told
-        assert (
-            "- `npm view left-pad`. To allow it, add `npm view left-pad` to `allow` in `.github/codepilot.yml`" in told
-        )
-        assert "- `sh check.sh > told`. To allow it, set `level: auto`" in told
-        assert "- Not answered: `Is one too many?`" in told
-        assert "did not end" not in told, "what never ran is no check"
-    [branch] = set(hub.branches(run.repo)) - {"main"}
-    assert branch.startswith("codepilot/")
 
 
 async def test_the_readmes_workflow_takes_a_fix_that_python_proves(hub: LocalHub, tmp_path: Path) -> None:
@@ -81,14 +48,3 @@ async def test_only_what_a_person_must_approve_is_withheld_and_shown(hub: LocalH
     [branch] = set(hub.branches(run.repo)) - {"main"}
     assert git(run.repo.path, "diff", "--name-only", "main", branch) == "calc.py"
     assert "+    return a + b" not in summary, "what is published is in no patch"
-
-
-async def test_where_nothing_else_changed_nothing_is_published(hub: LocalHub, tmp_path: Path) -> None:
-    writes = acting(f'write_file("{WORKFLOW}")', "on: push\n", completion=COMPLETION)
-    run = a_runner(hub, tmp_path, writes)
-    assert (await work_step(run.settings)).ended is JobState.DONE
-    [_, status] = hub.comments(run.repo, run.number)
-    assert "This requires a separate approval." in status.body
-    assert status.body.count("The patch") == 1
-    assert "+on: push" in status.body
-    assert set(hub.branches(run.repo)) == {"main"}
