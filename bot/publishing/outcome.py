@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from typing_extensions import override
+
 from agent_runtime import Outcome
 from bot.domain.job import JobState
 from bot.git.change import FileChange
@@ -125,7 +127,7 @@ class _Outcome:
 
     @property
     def cause(self) -> str:
-        """The reason in the queue: of the outcome, else for the withheld publication of a job that ran no agent."""
+        """The reason in the queue and in a workflow: of the outcome, or of what a job without a run withheld."""
         withheld = self.published.withheld if self.run is None else None
         return self.reason or (withheld.reason if withheld else "")
 
@@ -149,6 +151,11 @@ class Waiting(_Outcome):
     until: float
     pending: PendingView | None = None
     service: str = ""
+
+    @property
+    @override
+    def cause(self) -> str:
+        return self.reason or (self.pending.reason if self.pending is not None else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

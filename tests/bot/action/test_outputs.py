@@ -34,6 +34,7 @@ from bot.github.types import ReviewDraft, ReviewNote
 from bot.jobs.record import JobRecord, RecordedEnding
 from bot.publishing.checks import Check, Verdict
 from bot.publishing.markdown import Allowlist, is_harmless
+from bot.publishing.outcome import PendingView, Waiting
 from bot.publishing.render import render_status
 from bot.publishing.status_view import DeniedCall, StatusView
 from tests.builders import a_job
@@ -184,6 +185,13 @@ def test_an_event_that_asks_for_nothing_is_said_to_do_so() -> None:
     end = StepEnd(ended=IgnoredDelivery(reason="list it in CODEPILOT_TRUSTED_BOTS"))
     assert format_summary(end) == "Codepilot had nothing to do: list it in the input `trusted-bots`"
     assert format_annotations(end) == ["::notice title=Codepilot::Nothing to do: list it in the input `trusted-bots`"]
+
+
+def test_a_run_that_waits_says_for_what() -> None:
+    pending = PendingView(kind="permission", request_id="7f3a", trigger="/codepilot", reason="make is not listed.")
+    end = end_of(replace(view_of(), outcome=Waiting(until=0.0, pending=pending)), state=JobState.WAITING)
+    assert outputs_of(end)["summary"] == "make is not listed."
+    assert format_annotations(end) == ["::warning title=Codepilot%3A waiting::make is not listed."]
 
 
 def test_a_failed_run_is_an_error_with_its_reason_and_remedy() -> None:
