@@ -85,6 +85,12 @@ def is_passing(error: BaseException) -> bool:
     return fault is not None and fault.certainty == "passing"
 
 
+def public_text(error: GitHubError) -> str:
+    """Return the text of an error for the public; without an answer, it may name an address of the operator."""
+    fault = classify(error)
+    return str(error) if error.status or fault is None else f"{fault.public} {error.remedy}".strip()
+
+
 def _github_fault(error: GitHubError) -> Fault | None:
     if error.status == 0 and error.__cause__ is not None and (fault := _local_fault(error.__cause__)) is not None:
         return fault
@@ -129,8 +135,10 @@ class Patience:
             return None
         now = time.time()
         stored = await record.read()
-        last = stored.service_outage
-        if last is not None and (now - last.last >= _QUIET_SECONDS or stored.steps > last.steps):
+        last, result = stored.service_outage, stored.result
+        # The last steps of a run are not stored yet when it is published.
+        steps = max(stored.steps, 0 if result is None else result.outcome.steps)
+        if last is not None and (now - last.last >= _QUIET_SECONDS or steps > last.steps):
             last = None
         since = last.since if last is not None else now
         until, doubtful_since = since + self.seconds, None
@@ -144,7 +152,7 @@ class Patience:
             last=now,
             until=until,
             doubtful_since=doubtful_since,
-            steps=last.steps if last is not None else stored.steps,
+            steps=last.steps if last is not None else steps,
         )
         await record.update(lambda before: replace(before, service_outage=outage))
         if now > until:

@@ -30,7 +30,7 @@ from bot.git.mirror import Source
 from bot.github.rate_limit import Urgency
 from bot.github.types import GitHubError
 from bot.jobs import reports, waiting
-from bot.jobs.access import ThreadSnapshot, check_access, confirm_refusal, fetch_snapshot
+from bot.jobs.access import ThreadSnapshot, check_access, confirm_access, confirm_refusal, fetch_snapshot
 from bot.jobs.admission import (
     Assignment,
     base_source,
@@ -45,7 +45,7 @@ from bot.jobs.admission import (
 from bot.jobs.agent_run import abandon_run, run_agent
 from bot.jobs.automatic import ci_skip_outcome, early_skip_reason, review_skip_reason
 from bot.jobs.context import JobContext, JobContextFactory
-from bot.jobs.faults import Fault, Patience, classify
+from bot.jobs.faults import Fault, Patience, classify, public_text
 from bot.jobs.handover import handle_steering
 from bot.jobs.posts import JobCheckRun
 from bot.jobs.recipes import recipes_text, start_recipe
@@ -60,7 +60,7 @@ from bot.permissions.levels import Grant, Refusal
 from bot.permissions.permissions import NO_WRITE_ACCESS, resolve_command
 from bot.permissions.repo_config import RepoConfig, RepoConfigError
 from bot.publishing.markdown import code, one_line
-from bot.publishing.outcome import Failed, Finished, JobOutcome, Refused, Waiting
+from bot.publishing.outcome import Failed, Finished, JobOutcome, Refused, Stopped, Waiting
 from bot.queue.protocols import MAX_DEATHS, Disposition, JobAttempt, JobEnded, JobParked, JobReleased, PendingReport
 from bot.queue.tracing import bind_job
 
@@ -140,11 +140,14 @@ class Worker:
             state.phases.begin("admit")
             async with attempt.listen(state.inbox.put), stored_steps(state.record, lambda: state.progress.steps):
                 outcome = await self._run_until_outcome(context, attempt)
-                if outcome.is_silent and (await state.record.read()).is_shown:
+                record = await state.record.read()
+                if outcome.is_silent and record.is_shown:
                     outcome = replace(outcome, is_silent=False)  # a comment or check run shows a running job
-                # Of a run that came to no result, whose session is still there. This takes a while: messages are heard.
                 if not isinstance(outcome, Waiting):
+                    # Of a run that came to no result, whose session is still there. Meanwhile, messages are heard.
                     await context.services.store_log(context.job)
+                    if record.service_outage is not None:
+                        await _discard_files(context)
             state.phases.begin("publish")
             context.github.raise_priority(Urgency.RESULT)
             outcome = add_late_messages(context, outcome)
@@ -191,12 +194,22 @@ class Worker:
             fault = classify(error)
             # A job that is to stop, e.g. since the App is gone, waits only for an answer that is sure to come, to keep
             # its work.
-            waits = fault is not None and fault.certainty == "passing" and await _has_work(context)
-            ends_now = context.state.inbox.stop_reason and not waits
-            if not ends_now and await self._patience.pause(context.record, fault) is not None:
+            stop = context.state.inbox.stop_reason
+            if stop and fault is not None and not (fault.certainty == "passing" and await _has_work(context)):
+                failure = await fail_job(context, stop)
+                return Stopped(reason=stop, remedy=failure.remedy, patch=failure.patch, is_silent=failure.is_silent)
+            if await self._patience.pause(context.record, fault) is not None:
                 await show_outage(context)
                 raise
             return await fail_for(context, error, fault)
+
+
+async def _discard_files(context: JobContext) -> None:
+    """Discard the files that were kept until the end of an outage; the sweep of ended jobs tries again."""
+    try:
+        await context.services.workspaces.discard(context.job.id)
+    except (BotError, OSError) as error:
+        log.warning("the job's files are not removed yet: %s", error)
 
 
 async def show_outage(context: JobContext) -> None:
@@ -220,9 +233,7 @@ async def fail_for(context: JobContext, error: Exception, fault: Fault | None) -
     """Return the outcome of a job that failed with `error`, in words for the public."""
     advice = f"The operator finds it in the log under job `{context.job.id}`."
     if isinstance(error, GitHubError):
-        # Without an answer, the error may name an address of the operator's network.
-        reason, remedy = (str(error), "") if error.status or fault is None else (fault.public, error.remedy)
-        failure = await fail_job(context, reason, remedy, unproven=True)
+        failure = await fail_job(context, public_text(error), unproven=True)
         return replace(failure, misconfigured=error.lacks_permission)
     if fault is not None and (fault.is_operators or isinstance(error, GitError)):
         log.error("the job ends for a fault that is not its own", exc_info=error)
@@ -262,15 +273,17 @@ def _state_after(disposition: Disposition) -> JobState:
 
 async def run_job(context: JobContext) -> JobOutcome:
     """Run a job from permission to publication. After a GitHubError, the job can be repeated."""
-    job, command = context.job, context.job.command
+    job, command, state = context.job, context.job.command, context.state
     if isinstance(command, RepoEvent):
         return await handle_event(context, command)
     if reason := await early_skip_reason(context):
         return Refused(reason=reason, is_silent=True)
     access = context.access_checks.take(job.id, context.github)
-    access = context.state.access = access or await check_access(context.github, job, bounds=context.services.bounds)
-    if not access.may_command and await resume_base(context) is None:
-        return await context.refuse(NO_WRITE_ACCESS)
+    access = state.access = access or await check_access(context.github, job, bounds=context.services.bounds)
+    if not access.may_command:
+        if await resume_base(context) is None:
+            return await context.refuse(NO_WRITE_ACCESS)
+        access = state.access = await confirm_access(context.github, job, bounds=context.services.bounds)
     await restore_start(context)
     snapshot = fetch_snapshot(job, access)
     if isinstance(command, StartRecipe | Steering | Talk):
@@ -331,6 +344,7 @@ async def _work(context: JobContext, snapshot: ThreadSnapshot) -> JobOutcome:
             await state.record.update(lambda record: replace(record, is_acknowledged=True))
         if record.greeted_at is None:
             await state.comment.show(status_view(context))
+            record = await state.record.update(lambda record: replace(record, greeted_at=time.time()))
         state.shown_at = record.greeted_at or time.time()
     elif isinstance(context.job.command, Review):
         if reason := await review_skip_reason(context, snapshot):

@@ -17,6 +17,7 @@ from http import HTTPStatus
 from bot.domain.job import Job
 from bot.github.client import GitHub
 from bot.github.types import CheckDraft, CheckFacts, CommentFacts, CommentTarget, GitHubError
+from bot.jobs.faults import public_text
 from bot.jobs.record import CheckRecord, CommentRecord, GitHubPost
 from bot.publishing.render import render_check, render_status
 from bot.publishing.status_view import RecordPart, StatusView
@@ -218,7 +219,7 @@ class JobCheckRun:
             await self.show(view)
         except GitHubError as error:
             log.warning("no check run yet: %s", error)
-            return f"GitHub did not create the check run, so only this comment reports on the job. {error}"
+            return f"GitHub did not create the check run, so only this comment reports on the job. {public_text(error)}"
         return self.missing
 
     async def show(self, view: StatusView) -> None:

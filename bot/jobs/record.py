@@ -217,7 +217,7 @@ class JobRecord:
 
     Attributes:
         is_acknowledged: whether the command has its reaction.
-        greeted_at: when the "queued" comment was posted.
+        greeted_at: when the comment was first posted, in seconds since the epoch.
         parts: further comments by name, for content too long for the status comment.
         generation: identifies the current files among stored ones.
         bound: whether the permission is for `base_sha` only.
