@@ -346,7 +346,8 @@ class FailedLogs:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Self]:
-        self._folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="codepilot-logs-"))
+        # Other processes remove unlocked directories with the prefix of the terminals' logs.
+        self._folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="codepilot-ci-logs-"))
         try:
             yield self
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import zipfile
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from agent_runtime import Policy, Task
+from agent_runtime.terminals.output import OutputLogs
 from bot.domain.commands import Ask, Fix, Work
 from bot.domain.job import Job, Origin, Thread
 from bot.git.errors import WorkspaceError
@@ -298,6 +300,14 @@ async def test_a_job_has_its_own_log_and_nothing_of_it_stays(monkeypatch: pytest
     assert "1 failed in own 0" in str(text)
     [folder] = logs.folders
     assert not folder.exists()
+
+
+async def test_the_folder_of_the_logs_survives_another_run_that_removes_leftovers() -> None:
+    async with FailedLogs(cast("GitHub", SimpleNamespace()), "octo/calc", 501, 1, plain=True).open() as logs:
+        os.utime(logs._folder, (0, 0))
+        runtime_logs = OutputLogs()
+        assert logs._folder.exists()
+        runtime_logs.close()
 
 
 async def test_logs_that_are_gone_are_read_from_one_zip_file(monkeypatch: pytest.MonkeyPatch) -> None:
