@@ -549,7 +549,9 @@ async def open_seam(
         events=events,
         is_acknowledging=acknowledges,
     )
-    with patch("time.time", clock), _without_programs(seam):
+    # By the stepped clock, the directories of other processes would be leftovers.
+    leftovers = patch("agent_runtime.sandbox.protocol._remove_leftovers")
+    with patch("time.time", clock), leftovers, _without_programs(seam):
         try:
             yield seam
         finally:

@@ -112,10 +112,12 @@ async def test_jobs_of_one_branch_wait_for_each_other_and_those_of_two_do_not(tm
     async with open_seam(tmp_path, *scripts) as stage:
         issue = stage.issue()
         stage.hub.commit(stage.repo, {"next.txt": "x\n"}, message="Next", author="mona", branch="next")
-        for job_id, branch in (("first", "main"), ("second", "main"), ("other", "next")):
+        await stage.queue.accept(branch_job(stage, "first"))
+        await stage.at_work()
+        for job_id, branch in (("second", "main"), ("other", "next")):
             await stage.queue.accept(branch_job(stage, job_id, branch=branch))
         await stage.queue.accept(replace(branch_job(stage, "issue"), thread=Thread.from_number("issue", issue.number)))
-        await stage.at_work()
+        await stage.settle()
         states = {job_id: await stage.state_of(job_id) for job_id in ("first", "second", "other", "issue")}
         assert (states["first"], states["second"]) == (JobState.RUNNING, JobState.QUEUED)
         assert (states["other"], states["issue"]) == (JobState.DONE, JobState.DONE)
