@@ -104,9 +104,10 @@ def test_a_handler_may_take_its_time_and_call_the_runtime(runtime_of: Callable[.
 
 
 def test_closing_twice_is_fine_and_ends_the_thread(runtime_of: Callable[..., Runtime]) -> None:
+    earlier = {*threading.enumerate()}
     runtime = runtime_of(DONE)
     runtime.run("Go")
-    [thread] = [thread for thread in threading.enumerate() if thread.name == "codepilot"]
+    [thread] = [thread for thread in {*threading.enumerate()} - earlier if thread.name == "codepilot"]
     runtime.close()
     runtime.close()
     assert not thread.is_alive()
