@@ -14,7 +14,7 @@ from bot.domain.errors import Certainty, StorageError
 from bot.git.errors import GitError
 from bot.git.process import CA_FILE_UNREADABLE, AuthoritiesError
 from bot.github.types import GitHubError
-from bot.jobs.record import ServiceOutage, StoredRecord
+from bot.jobs.record import JobRecord, ServiceOutage, StoredRecord
 
 Service = Literal["GitHub", "git on GitHub", "the store for unfinished work", "the bot's machine"]
 """As the headline of the status comment names it."""
@@ -122,6 +122,24 @@ _QUIET_SECONDS = 1800.0
 """Gap after which a fault starts a new outage; longer than any pause."""
 
 
+def _steps_of(record: JobRecord) -> int:
+    # The last steps of a run are not stored yet when it is published.
+    return max(record.steps, 0 if record.result is None else record.result.outcome.steps)
+
+
+def _present_outage(record: JobRecord) -> ServiceOutage | None:
+    """Return the outage that another fault now would continue."""
+    last = record.service_outage
+    is_present = last is not None and time.time() - last.last < _QUIET_SECONDS and _steps_of(record) <= last.steps
+    return last if is_present else None
+
+
+def is_patience_over(record: JobRecord) -> bool:
+    """Whether the next fault of the present outage ends the job."""
+    outage = _present_outage(record)
+    return outage is not None and outage.until < time.time()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
     """Limits of the wait for the end of faults; `seconds` is the total per outage, of any services."""
@@ -135,11 +153,7 @@ class Patience:
             return None
         now = time.time()
         stored = await record.read()
-        last, result = stored.service_outage, stored.result
-        # The last steps of a run are not stored yet when it is published.
-        steps = max(stored.steps, 0 if result is None else result.outcome.steps)
-        if last is not None and (now - last.last >= _QUIET_SECONDS or steps > last.steps):
-            last = None
+        last = _present_outage(stored)
         since = last.since if last is not None else now
         until, doubtful_since = since + self.seconds, None
         if fault.certainty == "doubtful":
@@ -152,7 +166,7 @@ class Patience:
             last=now,
             until=until,
             doubtful_since=doubtful_since,
-            steps=last.steps if last is not None else steps,
+            steps=last.steps if last is not None else _steps_of(stored),
         )
         await record.update(lambda before: replace(before, service_outage=outage))
         if now > until:

@@ -29,6 +29,7 @@ from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot, confirm_access, fetch_snapshot
 from bot.jobs.admission import Assignment, add_pull, branch_number, decide, refresh_pull
 from bot.jobs.context import JobContext
+from bot.jobs.faults import is_patience_over
 from bot.jobs.material import pull_diff
 from bot.jobs.record import Request
 from bot.jobs.status import post_parts, status_view
@@ -104,6 +105,7 @@ async def deliver(
         # What a person approved, and what was proven, is this very tree, and no other.
         replay=assignment.grant.replay and not approved_tree and not denial and context.job.origin.kind != "ci",
         dry_run=assignment.grant.dry_run,
+        last_try=is_patience_over(await context.record.read()),
     )
     if published.replayed:
         context.state.add_edits(math.inf, math.inf)  # no check ran on the result

@@ -72,11 +72,12 @@ async def publish(
     redactor: Redactor,
     replay: bool = False,
     dry_run: bool = False,
+    last_try: bool = False,
 ) -> Published:
     """Send a planned publication, or only describe it (`dry_run`).
 
     With `replay`, follows a branch that moved at most `REPLAYS` times, then opens a pull request into it. If GitHub
-    refuses the pull request, the commit remains.
+    refuses the pull request for good, or at the `last_try`, the commit remains.
 
     Raises:
         ForbiddenTargetError: the plan names the default branch or a foreign branch.
@@ -104,7 +105,7 @@ async def publish(
         return _withhold("branch-moved", f"The branch {moved}was not changed. {error}")
     except (LeakError, LargeFileError, WorkflowsForbiddenError, _EmptyReplayError) as error:
         return _withhold(_WITHHELD_CAUSES[type(error)], str(error))
-    return await _finish(sender, publication, commit, job, sent)
+    return await _finish(sender, publication, commit, job, sent, last_try=last_try)
 
 
 async def _send(sender: CommitSender, plan: Publication, commit: CommitPlan, job: Job, *, replay: bool) -> SentCommit:
@@ -145,7 +146,7 @@ async def _follow_branch(sender: CommitSender, commit: CommitPlan, job: Job, mov
 
 
 async def _finish(
-    sender: CommitSender, plan: Publication, commit: CommitPlan, job: Job, sent_commit: SentCommit
+    sender: CommitSender, plan: Publication, commit: CommitPlan, job: Job, sent_commit: SentCommit, *, last_try: bool
 ) -> Published:
     result = Published(commit=sent_commit.ref, withheld=plan.withheld)
     request = plan.pull_request
@@ -166,10 +167,12 @@ async def _finish(
             if link is None:
                 link = await sender.github.pulls.create(sender.target.repo.full_name, request, head=sent_commit.branch)
         except GitHubError as error:
-            if error.is_transient:
+            if error.certainty != "definite" and not last_try:
                 raise
+            # Without an answer, the error may name an address of the operator's network.
+            answer = f"{error}" if error.status else "GitHub did not answer."
             earlier = f"{plan.withheld.reason} " if plan.withheld else ""
-            reason = f"{earlier}The commit was pushed, but the pull request could not be created. {error}"
+            reason = f"{earlier}The commit was pushed, but the pull request could not be created. {answer}"
             return replace(result, withheld=Omission(cause="no-pull-request", reason=reason))
         await sender.record.update(lambda stored: replace(stored, pull=link))
         return replace(result, pull=link)

@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
-from agent_runtime import SessionError
+from agent_runtime import CommandEnd, CommandRunner, SessionError
 from bot.domain.errors import StorageError
 from bot.domain.job import JobState
 from bot.git.errors import BranchGoneError, CloneError, GitError, PushFailedError
+from bot.github.types import GitHubError
 from bot.jobs.faults import ACCESS_PATIENCE_SECONDS, PATIENCE_SECONDS
+from bot.jobs.posts import StatusComment
+from bot.queue.records import Signal
 from tests.fakes.agent import Script, do, execute, reply, wait_for_test, write
-from tests.fakes.github import no_answer, not_found, outage
+from tests.fakes.github import forbidden, no_answer, not_found, outage
 from tests.fakes.site import FakeComment
 from tests.seam import COMPLETION, FIX, FIXED_CALC, End, Seam, open_seam
+from tests.stage import FILES
 
 INTERNAL = ("10.0.0.7", "/var/lib")
 HTTP = "fatal: unable to access 'https://10.0.0.7/o/r.git/': The requested URL returned error: "
@@ -213,6 +219,50 @@ async def test_a_push_that_fails_keeps_the_finished_work_and_publishes_it_once(t
         assert len(stage.providers) == len(stage.pulls()) == len(stage.bot_branches()) == 1
 
 
+REFUSED = GitHubError("create a pull request", 403, "Forbidden", "")
+UNAUTHORIZED = GitHubError("create a pull request", 401, "Bad credentials", "")
+INVALID = GitHubError("create a pull request", 422, "Validation Failed", "")
+
+
+@pytest.mark.parametrize("error", [UNAUTHORIZED, REFUSED, not_found(), no_answer()], ids=["401", "403", "404", "none"])
+async def test_a_pull_request_is_asked_for_again_after_one_answer_that_may_pass(
+    tmp_path: Path, error: GitHubError
+) -> None:
+    async with open_seam(tmp_path, pushed(lambda: only_folder(stage))) as stage:
+        stage.hub.fail("pulls.create", error)
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert stage.hub.take_fault("pulls.create") is None
+        assert end.state is JobState.DONE, end
+        assert len(stage.providers) == len(stage.pulls()) == len(stage.bot_branches()) == 1
+        assert "could not be created" not in end.status
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [
+        (not_found(), ACCESS_PATIENCE_SECONDS),
+        (no_answer(), PATIENCE_SECONDS),
+        (INVALID, None),
+        (forbidden("Resource not accessible by integration"), None),
+    ],
+    ids=["404", "none", "422", "permission"],
+)
+async def test_a_pull_request_that_github_refuses_leaves_the_commit(
+    tmp_path: Path, error: GitHubError, seconds: float | None
+) -> None:
+    async with open_seam(tmp_path, pushed(lambda: only_folder(stage))) as stage:
+        stage.hub.fail("pulls.create", error, ALWAYS)
+        end = await end_of_outage(stage, stage.say(stage.issue().number, "/codepilot fix"))
+        assert end.state is JobState.DONE, end
+        text = "GitHub did not answer." if not error.status else f"GitHub answered {error.status}"
+        assert re.search(rf"The commit was pushed, but the pull request could not be created\. .*{text}", end.status)
+        assert len(stage.providers) == len(stage.bot_branches()) == 1
+        outage_record = (await stage.record(end.job_id)).service_outage
+        assert (outage_record is None) is (seconds is None)
+        if outage_record is not None and seconds is not None:
+            assert outage_record.last - outage_record.since <= seconds < stage.clock() - outage_record.since
+
+
 async def test_a_push_that_never_succeeds_leaves_the_patch(tmp_path: Path) -> None:
     async with open_seam(tmp_path, pushed(lambda: only_folder(stage))) as stage:
         stage.workspaces.fail("push", push_error(503), times=ALWAYS)
@@ -331,3 +381,83 @@ async def test_a_file_that_the_thread_links_to_is_waited_for(tmp_path: Path) -> 
         assert end.state is JobState.DONE, end
         [play] = stage.providers
         assert "def add" in play.opening
+
+
+async def test_a_refused_job_keeps_its_work_although_git_is_away(tmp_path: Path) -> None:
+    script = [reply(write("calc.py", FIXED_CALC), wait_for_test())]
+    async with open_seam(tmp_path, script) as stage:
+        stage.hub.add_collaborator(stage.repo, "rita", "write")
+        command = stage.say(stage.issue().number, "/codepilot fix", author="rita")
+        await stage.at_work()
+        await stage.restart()
+        stage.hub.add_collaborator(stage.repo, "rita", "read")
+        stage.workspaces.fail("change", clone_error(503), times=3)
+        end = await stage.end_of(command)
+        assert "write access" in end.status
+        assert "+    return a + b" in (stage.kept_patch(end.job_id) or "")
+
+
+async def test_a_disk_that_is_full_during_set_up_is_waited_for(tmp_path: Path) -> None:
+    files = {**FILES, ".github/codepilot.yml": "setup:\n  - npm ci\n"}
+    async with open_seam(tmp_path, FIX, files=files) as stage:
+        faults = [disk_full()] * 3
+
+        async def run(_runner: object, command: str, *, seconds: float) -> CommandEnd:
+            if faults:
+                raise faults.pop()
+            return CommandEnd(command=command, exit_code=0, output="", seconds=seconds)
+
+        with patch.object(CommandRunner, "run", run):
+            command = stage.say(stage.issue().number, "/codepilot fix")
+            await stage.settle()
+            outage_record = (await stage.record(await stage.job_of(command))).service_outage
+            assert outage_record is not None
+            assert outage_record.reason == "The disk of the machine is full."
+            end = await stage.end_of(command)
+        assert faults == []
+        assert end.state is JobState.DONE, end
+        assert len(stage.providers) == len(stage.pulls()) == 1
+
+
+async def test_a_report_is_posted_although_the_disk_was_full(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, FIX) as stage:
+        command = stage.say(stage.issue().number, "/codepilot fix")
+        faults = [disk_full()] * 3
+        put = StatusComment.put
+
+        async def post(comment: StatusComment, body: str) -> None:
+            if COMPLETION in body and faults:
+                raise faults.pop()
+            await put(comment, body)
+
+        with patch.object(StatusComment, "put", post):
+            end = await stage.end_of(command)
+        assert faults == []
+        assert end.state is JobState.DONE, end
+        assert COMPLETION in end.status
+        assert len(stage.providers) == len(stage.pulls()) == 1
+
+
+@pytest.mark.parametrize("has_work", [False, True])
+async def test_a_stop_does_not_wait_for_a_doubtful_answer(tmp_path: Path, *, has_work: bool) -> None:
+    script = [reply(write("calc.py", FIXED_CALC), wait_for_test()), *FIX]
+    async with open_seam(tmp_path, script) as stage:
+        issue = stage.issue()
+        if not has_work:
+            stage.hub.fail("threads.snapshot", not_found(), ALWAYS)
+        command = stage.say(issue.number, "/codepilot fix")
+        if has_work:
+            await stage.at_work()
+            await stage.restart()
+            stage.workspaces.fail("change", clone_error(404), times=ALWAYS)
+        await stage.settle()
+        job_id = await stage.job_of(command)
+        assert await stage.state_of(job_id) is JobState.QUEUED
+        since = stage.clock()
+        # The command to stop needs GitHub, too.
+        signal = Signal(kind="stop", text="Stopped by @mona.", by="mona", id="s1")
+        assert await stage.queue.send(job_id, signal)
+        end = await stage.ended(job_id)
+        assert stage.clock() - since < ACCESS_PATIENCE_SECONDS
+        assert end.state is JobState.STOPPED, end
+        assert stage.pulls() == []
