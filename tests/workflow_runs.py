@@ -22,8 +22,32 @@ from tests.stage import build
 _NUMBERS = itertools.count(41)
 
 ACTION = f"acme/codepilot@{'0' * 40}"
-_FILE = ".github/workflows/codepilot.yml"
+WORKFLOW_FILE = ".github/workflows/codepilot.yml"
 _OBEYED = ("prompt", "recipe", "output-schema")
+
+
+def workflow_with_step(variables: Mapping[str, str], in_file: Mapping[str, str]) -> str:
+    """Return a workflow file with one step of the action.
+
+    Args:
+        variables: the runner's, of which those of obeyed inputs stand in the file.
+        in_file: the inputs as the file has them, where that is not what they evaluate to.
+    """
+    values = {name: variables.get(f"CODEPILOT_{name.upper().replace('-', '_')}", "") for name in _OBEYED}
+    step = {"uses": ACTION, "with": {name: value for name, value in {**values, **in_file}.items() if value}}
+    return yaml.safe_dump({"on": "push", "jobs": {"bot": {"steps": [{"run": "true"}, step]}}})
+
+
+def variables_of_step(repository: str, sha: str) -> dict[str, str]:
+    """Return the runner's variables about the step without an id in a workflow file."""
+    return {
+        "GITHUB_WORKFLOW_REF": f"{repository}/{WORKFLOW_FILE}@refs/heads/main",
+        "GITHUB_WORKFLOW_SHA": sha,
+        "GITHUB_JOB": "bot",
+        "GITHUB_ACTION": "__acme_codepilot",
+        "GITHUB_ACTION_PATH": f"/home/runner/work/_actions/{ACTION.replace('@', '/')}",
+        "GITHUB_WORKSPACE": "/home/runner/work/calc/calc",
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,21 +88,9 @@ class Workflows:
         hub.observe(on_delivery=made.payloads.__setitem__)
         return made
 
-    def at_step(self, inputs: Mapping[str, str]) -> dict[str, str]:
-        """Commit a workflow file with one step, on no branch, and return what the runner says of that step."""
-        step = {"uses": ACTION, "with": {name: value for name, value in inputs.items() if value}}
-        return self.at_commit(yaml.safe_dump({"on": "push", "jobs": {"bot": {"steps": [{"run": "true"}, step]}}}))
-
     def at_commit(self, workflow: str) -> dict[str, str]:
         """Commit a workflow file on no branch, and return what the runner says of its step without an id."""
-        return {
-            "GITHUB_WORKFLOW_REF": f"{self.repo.full_name}/{_FILE}@refs/heads/main",
-            "GITHUB_WORKFLOW_SHA": commit_of(self.repo.path, _FILE, workflow),
-            "GITHUB_JOB": "bot",
-            "GITHUB_ACTION": "__acme_codepilot",
-            "GITHUB_ACTION_PATH": f"/home/runner/work/_actions/{ACTION.replace('@', '/')}",
-            "GITHUB_WORKSPACE": "/home/runner/work/calc/calc",
-        }
+        return variables_of_step(self.repo.full_name, commit_of(self.repo.path, WORKFLOW_FILE, workflow))
 
     async def run(
         self,
@@ -96,8 +108,7 @@ class Workflows:
             in_file: the inputs as the workflow file has them, where that is not what they evaluate to.
             variables: the runner's.
         """
-        given = {name: variables.get(f"CODEPILOT_{name.upper().replace('-', '_')}", "") for name in _OBEYED}
-        variables = {**self.at_step({**given, **(in_file or {})}), **variables}
+        variables = {**self.at_commit(workflow_with_step(variables, in_file or {})), **variables}
         number = next(_NUMBERS)
         folder = self.directory / f"run-{number}"
         folder.mkdir()
