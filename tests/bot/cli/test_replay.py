@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -16,7 +15,7 @@ SCRIPT = """\
     I write it and look.
     ```codepilot
     write_file("greeting.txt")
-    execute("main", "cat greeting.txt", check=True)
+    execute("main", "cat greeting.txt *.md", check=True)
     ```
     ```text filename=greeting.txt
     hello
@@ -64,12 +63,12 @@ def test_a_recorded_run_is_replayed_and_compared(recording: Path, tmp_path: Path
 
 @pytest.mark.slow
 def test_a_replay_that_goes_another_way_shows_where_and_exits_with_1(recording: Path, tmp_path: Path) -> None:
-    shutil.copy(tmp_path / "start" / "README.md", tmp_path / "start" / "MORE.md")
+    (tmp_path / "start" / "README.md").write_text("Another project.\n")
     done = codepilot("replay", recording, "--work-dir", tmp_path / "start", at=tmp_path)
     assert done.returncode == 1
     assert "the directory has changed since" in done.stdout
-    assert "Request 1 of 2 differs" in done.stdout
-    assert "+MORE.md" in done.stdout
+    assert "Request 2 of 2 differs" in done.stdout
+    assert "+Another project." in done.stdout
 
 
 def test_without_a_directory_the_command_says_what_it_needs(tmp_path: Path) -> None:
