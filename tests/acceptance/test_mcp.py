@@ -10,10 +10,9 @@ import yaml
 from agent_runtime import ToolReturned, ToolsListed
 from bot.domain.job import JobState
 from localhub import LocalHub
-from tests.acceptance.test_setup import with_config
 from tests.agent_runtime.mcp.parts import HERE
 from tests.pauses import pause_of
-from tests.stage import acting, staged
+from tests.stage import FILES, acting, staged
 
 
 async def test_jobs_have_the_servers_of_the_operator_that_the_repository_chooses(hub: LocalHub, tmp_path: Path) -> None:
@@ -34,7 +33,7 @@ async def test_jobs_have_the_servers_of_the_operator_that_the_repository_chooses
         completion="There is nothing to change.",
     )
     looks = "```completion\nIt adds.\n```\n"
-    files = with_config("mcp: [odd, free, other, gone]")
+    files = FILES | {".github/codepilot.yml": "mcp: [odd, free, other, gone]\n"}
     async with staged(hub, tmp_path, [works], [works], [looks], files=files, operator=operator) as stage:
         issue = stage.issue()
         command = stage.say(issue.number, "/codepilot fix")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,14 +9,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from agent_runtime import RunLimits
 from agent_runtime.interpreter.source import InterpreterLimits
 from agent_runtime.providers.protocol import StopReason
 from agent_runtime.providers.scripted import ScriptedReply
-from agent_runtime.transports import blocks
+from agent_runtime.transports import transport
 from bot.domain.job import JobState
 from localhub import LocalHub
-from tests.stage import BUG, COMPLETION, FILES, FIX, FIXED_CALC, WEBHOOK_SECRET, acting, staged
+from tests.stage import BUG, COMPLETION, FIX, FIXED_CALC, WEBHOOK_SECRET, acting, staged
 from tests.waiting import eventually
 
 TOKEN = "ghs_" + "Zx9" * 12
@@ -94,24 +92,27 @@ MISDEEDS = (
     ),
     Misdeed(name="deep recursion", reply=acting("def f():\n    return f()\nf()", completion="Done."), told="ecursion"),
 )
+FORMATS = next(number for number, misdeed in enumerate(MISDEEDS) if misdeed.name == "uncaught exception")
+"""How many of them are errors of format; they come first."""
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [*zip(MISDEEDS[::2], MISDEEDS[1::2], strict=True)],
-    ids=lambda misdeed: misdeed.name,
-)
-async def test_a_model_that_is_told_its_mistakes_still_fixes_the_bug(
-    hub: LocalHub, tmp_path: Path, one: Misdeed, other: Misdeed
-) -> None:
-    wrong = ScriptedReply(text=one.reply, stop=one.stop)
-    wrong_again = ScriptedReply(text=other.reply, stop=other.stop, expect=(one.told,))
-    right = ScriptedReply(text=FIX, expect=(other.told,))
-    async with staged(hub, tmp_path, [wrong, wrong_again, right]) as stage:
+async def test_a_model_that_is_told_its_mistakes_still_fixes_the_bug(hub: LocalHub, tmp_path: Path) -> None:
+    formats, failures = MISDEEDS[:FORMATS], MISDEEDS[FORMATS:]
+    # The third error of format in a row would end the run.
+    misdeeds = [*formats[:2]]
+    for number, failure in enumerate(failures, start=1):
+        misdeeds += [failure, *formats[2 * number : 2 * number + 2]]
+    assert len(misdeeds) == len(MISDEEDS)
+    replies = [
+        ScriptedReply(text=misdeed.reply, stop=misdeed.stop, expect=(last.told,) if last else ())
+        for last, misdeed in zip([None, *misdeeds], misdeeds, strict=False)
+    ]
+    right = ScriptedReply(text=FIX, expect=(misdeeds[-1].told,))
+    async with staged(hub, tmp_path, [*replies, right]) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         assert end.state is JobState.DONE, end.status
         assert COMPLETION in end.status
-        assert "3 steps" in end.status
+        assert f"{len(MISDEEDS) + 1} steps" in end.status
         [sha] = stage.bot_branches().values()
         assert stage.file(sha, "calc.py") == FIXED_CALC.strip()
         assert stage.nothing_left()
@@ -120,7 +121,7 @@ async def test_a_model_that_is_told_its_mistakes_still_fixes_the_bug(
 async def test_an_endless_loop_is_stopped_while_the_service_answers(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "InterpreterLimits", partial(InterpreterLimits, seconds=1.0))
+    monkeypatch.setattr(transport, "InterpreterLimits", partial(InterpreterLimits, seconds=1.0))
     endless = ScriptedReply(text=acting("while True:\n    pass", completion="Done."))
     async with staged(hub, tmp_path, [endless, ScriptedReply(text=FIX, expect=("time limit exceeded",))]) as stage:
         issue = stage.issue()
@@ -136,14 +137,8 @@ async def test_an_endless_loop_is_stopped_while_the_service_answers(
         assert len(stage.pulls()) == 1
 
 
-@pytest.mark.parametrize(
-    "replies",
-    [["I would change `add`."] * 3, [""] * 3, [acting(WRITE, BUG, BUG)] * 3],
-    ids=["words", "empty", "payloads"],
-)
-async def test_a_model_that_never_behaves_ends_in_a_comment_that_says_so(
-    hub: LocalHub, tmp_path: Path, replies: list[str]
-) -> None:
+async def test_a_model_that_never_behaves_ends_in_a_comment_that_says_so(hub: LocalHub, tmp_path: Path) -> None:
+    replies = ["I would change `add`.", "", acting(WRITE, BUG, BUG)]
     async with staged(hub, tmp_path, replies) as stage:
         issue = stage.issue()
         end = await stage.ask(issue.number, "/codepilot fix")
@@ -152,52 +147,6 @@ async def test_a_model_that_never_behaves_ends_in_a_comment_that_says_so(
         assert "Failed" in status
         assert "**How to fix it:** Try again" in status
         assert "3 steps" in status
-        assert stage.nothing_published()
-        assert stage.nothing_left()
-
-
-async def test_a_run_out_of_steps_keeps_its_work_on_a_branch_and_opens_no_pull_request(
-    hub: LocalHub, tmp_path: Path
-) -> None:
-    script = [acting(WRITE, FIXED_CALC), acting('read_file("calc.py")')]
-    async with staged(hub, tmp_path, script, limits=RunLimits(max_steps=2)) as stage:
-        issue = stage.issue()
-        before = stage.git("rev-parse", "main")
-        end = await stage.ask(issue.number, "/codepilot fix")
-        assert end.state is JobState.FAILED
-        assert "not finished within 2 steps" in end.status
-        assert "narrower goal" in end.status
-        [(branch, sha)] = stage.bot_branches().items()
-        assert branch == f"codepilot/issue-{issue.number}-{end.job_id}-wip"
-        assert (stage.file(sha, "calc.py"), stage.git("rev-parse", f"{sha}^")) == (FIXED_CALC.strip(), before)
-        assert "There is no pull request, because the run reached its step limit." in end.status
-        assert f"The work so far is on the branch `{branch}`" in end.status
-        assert f"/compare/{before}...{branch}" in end.status
-        assert stage.pulls() == []
-        assert stage.git("rev-parse", "main") == before
-        assert stage.nothing_left()
-
-
-async def test_a_run_out_of_steps_keeps_its_patch_where_the_repository_wants_no_such_branch(
-    hub: LocalHub, tmp_path: Path
-) -> None:
-    script = [acting(WRITE, FIXED_CALC), acting('read_file("calc.py")')]
-    files = {**FILES, ".github/codepilot.yml": "wip_branches: false\n"}
-    async with staged(hub, tmp_path, script, files=files, limits=RunLimits(max_steps=2)) as stage:
-        end = await stage.ask(stage.issue().number, "/codepilot fix")
-        assert end.state is JobState.FAILED
-        assert "Not published" in end.status
-        assert stage.nothing_published()
-        assert stage.pulls() == []
-        assert "+    return a + b" in (stage.data / "patches" / f"{end.job_id}.patch").read_text(encoding="utf-8")
-
-
-async def test_a_run_out_of_time_is_told_so(hub: LocalHub, tmp_path: Path) -> None:
-    script = [acting('execute("main", "sleep 600", timeout=600)')]
-    async with staged(hub, tmp_path, script, limits=RunLimits(max_seconds=1.0)) as stage:
-        end = await stage.ask(stage.issue().number, "/codepilot fix")
-        assert end.state is JobState.FAILED
-        assert "took longer than 1 seconds" in end.status
         assert stage.nothing_published()
         assert stage.nothing_left()
 
@@ -214,39 +163,3 @@ async def test_a_secret_in_the_completion_is_redacted_wherever_it_goes(hub: Loca
             assert WEBHOOK_SECRET not in text
             assert TOKEN not in text
         assert "[redacted]" in end.status
-
-
-@pytest.mark.parametrize("where", ["content", "name"])
-async def test_a_secret_in_the_change_withholds_it(hub: LocalHub, tmp_path: Path, where: str) -> None:
-    name, text = ("new.txt", WEBHOOK_SECRET) if where == "content" else (f"{WEBHOOK_SECRET}.txt", "x")
-    async with staged(hub, tmp_path, [acting(f'write_file("{name}")', f"{text}\n", completion="Done.")]) as stage:
-        end = await stage.ask(stage.issue().number, "/codepilot fix")
-        assert "one of the bot's secrets" in end.status
-        assert WEBHOOK_SECRET not in end.status
-        assert stage.nothing_published()
-        assert stage.pulls() == []
-
-
-async def test_a_secret_in_a_command_shows_nowhere_in_the_comment(hub: LocalHub, tmp_path: Path) -> None:
-    control = f'{WRITE}\nexecute("main", "echo {WEBHOOK_SECRET} {TOKEN}; sh check.sh", check=True)'
-    async with staged(hub, tmp_path, [acting(control, FIXED_CALC, completion="Done.")]) as stage:
-        end = await stage.ask(stage.issue().number, "/codepilot fix")
-        assert end.state is JobState.DONE
-        assert "Checks the agent ran" in end.status
-        for piece in (WEBHOOK_SECRET, WEBHOOK_SECRET[:12], TOKEN, TOKEN[:20]):
-            assert piece not in end.status
-
-
-async def test_mentions_references_and_commands_in_the_completion_are_made_inert(hub: LocalHub, tmp_path: Path) -> None:
-    said = "Thanks @octo-team and @mona, fixes #9.\n\n/codepilot fix again\n\nSee evil/repo#3."
-    async with staged(hub, tmp_path, [acting(WRITE, FIXED_CALC, completion=said)]) as stage:
-        issue = stage.issue()
-        end = await stage.ask(issue.number, "/codepilot fix")
-        [pull] = stage.pulls()
-        for text in (end.status, pull.body or ""):
-            assert re.search(r"(?<!`)@octo-team", text) is None
-            assert re.search(r"fixes #9", text, re.IGNORECASE) is None
-            assert re.search(r"(?<!`)evil/repo#3", text) is None
-            assert re.search(r"^/codepilot", text, re.MULTILINE) is None
-            assert "@mona" in text
-        assert sum((await stage.queue.counts()).values()) == 1

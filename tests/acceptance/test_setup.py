@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent_runtime import Network, Started, ToolReturned
+from agent_runtime import Started, ToolReturned
 from bot.domain.job import JobState
 from localhub import LocalHub
 from tests.stage import COMPLETION, FILES, FIXED_CALC, Stage, acting, staged
@@ -25,10 +25,6 @@ FIX = acting(
     completion=COMPLETION,
     fence="python",
 )
-
-
-def with_config(text: str) -> dict[str, str]:
-    return {**PROJECT, ".github/codepilot.yml": text}
 
 
 def stamps(stage: Stage) -> list[str]:
@@ -57,57 +53,3 @@ async def test_setup_runs_once_is_copied_later_and_is_no_part_of_the_change(hub:
     assert "setup: copied what an earlier job made" in second.status
     assert "Always test with check.sh." in asked
     assert "Setup was run before you started, and succeeded: `mkdir -p kept`; `sh make.sh`" in asked
-
-
-async def test_a_file_that_does_not_fit_is_told_with_line_and_remedy_and_little_is_done_unasked(
-    hub: LocalHub, tmp_path: Path
-) -> None:
-    fix = acting('write_file("calc.py")', FIXED_CALC, completion=COMPLETION)
-    broken, operator = with_config("setup:\n  - touch set-up\ncahce: [kept]\n"), Network.of("a.example")
-    async with staged(hub, tmp_path, [fix], files=broken, network=operator) as stage:
-        end = await stage.ask(stage.issue().number, "/codepilot fix")
-        [sha] = stage.bot_branches().values()
-        assert stage.git("diff", "--name-only", "main", sha).split() == ["calc.py"]
-        [opening] = openings(stage)
-    assert end.state is JobState.DONE
-    assert ".github/codepilot.yml:3" in end.status
-    assert "`cahce`" in end.status
-    assert "Did you mean 'cache'?" in end.status
-    assert "Fix `.github/codepilot.yml` on the base branch" in end.status
-    assert "permission: `ask` · sandbox: `bubblewrap, no network`" in end.status
-    assert "setup:" not in end.status
-    assert "set-up" not in opening
-
-
-async def test_a_file_that_does_not_fit_lets_no_label_raise_the_level(hub: LocalHub, tmp_path: Path) -> None:
-    fix = acting('write_file("calc.py")\nexecute("main", "sh check.sh", check=True)', FIXED_CALC, completion=COMPLETION)
-    async with staged(hub, tmp_path, [fix], files=with_config("cahce: [kept]\n")) as stage:
-        issue = stage.issue()
-        hub.add_label(stage.repo, issue.number, "codepilot:auto", by="mona")
-        end = await stage.ask(issue.number, "/codepilot fix")
-        assert "permission: `ask`" in end.status
-
-
-async def test_a_setup_that_fails_is_told_to_both_and_the_agent_goes_on(hub: LocalHub, tmp_path: Path) -> None:
-    failing = "setup:\n  - echo Ask @octocat; exit 9\n"
-    fix = acting('write_file("calc.py")\nexecute("main", "sh check.sh", check=True)', FIXED_CALC, completion=COMPLETION)
-    async with staged(hub, tmp_path, [fix], files=with_config(failing)) as stage:
-        end = await stage.ask(stage.issue().number, "/codepilot fix")
-        assert len(stage.pulls()) == 1
-        asked = openings(stage)[0]
-    assert end.state is JobState.DONE, end
-    assert "**Setup failed**, and the agent worked without it" in end.status
-    assert "ended with exit code 9" in end.status
-    assert "> Ask @octocat\n> ```" in end.status
-    assert "Setup FAILED before you started" in asked
-
-
-async def test_the_file_takes_from_the_network_and_never_adds_to_it(hub: LocalHub, tmp_path: Path) -> None:
-    fix = acting('write_file("calc.py")\nexecute("main", "sh check.sh", check=True)', FIXED_CALC, completion=COMPLETION)
-    operator = Network.of("a.example", "b.example")
-    async with staged(
-        hub, tmp_path, [fix], files=with_config("network: [b.example, c.example]\n"), network=operator
-    ) as stage:
-        end = await stage.ask(stage.issue().number, "/codepilot fix")
-    assert end.state is JobState.DONE, end
-    assert "bubblewrap, network: b.example`" in end.status

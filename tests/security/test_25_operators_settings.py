@@ -15,8 +15,7 @@ from bot.permissions.levels import narrow_network
 from bot.permissions.permissions import EffectiveOptions, resolve_options
 from bot.permissions.repo_config import RepoConfigError, parse_config
 from localhub import LocalHub
-from tests.acceptance.test_setup import with_config
-from tests.stage import acting, staged
+from tests.stage import FILES, acting, staged
 
 
 @pytest.mark.parametrize(
@@ -32,7 +31,8 @@ async def test_a_repository_cannot_name_a_model_an_api_a_tool_server_or_a_hook(
 ) -> None:
     """The whole file is rejected then, since the rest may depend on such a key."""
     nothing = acting("print('looked')", completion="There is nothing to do.")
-    async with staged(hub, tmp_path, [nothing], files=with_config(f"{key}\nsetup: [touch ran]")) as stage:
+    files = FILES | {".github/codepilot.yml": f"{key}\nsetup: [touch ran]\n"}
+    async with staged(hub, tmp_path, [nothing], files=files) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix")
     assert end.state is JobState.DONE
     assert "setup: touch ran" not in end.status

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime import Network
+from agent_runtime import CommandEnd, Network
 from bot.domain.job import JobState
 from tests.fakes.agent import Script, reply, wait_for_test, write
 from tests.fakes.site import FakeComment
@@ -270,3 +270,39 @@ async def test_a_status_comment_that_is_deleted_costs_the_work_nothing(tmp_path:
         assert stage.file(next(iter(stage.bot_branches())), "calc.py") == FIXED_CALC.strip()
         [run] = stage.hub.check_runs(stage.repo)
         assert (run.status, run.conclusion) == ("completed", "neutral")  # the change was not checked
+
+
+async def test_a_failed_setup_is_reported_to_the_user_and_the_agent_which_goes_on(tmp_path: Path) -> None:
+    command = "echo Ask @octocat; exit 9"
+    script = [replace(FIX[0], expect=("Setup FAILED before you started",))]
+    async with open_seam(tmp_path, script, files=with_file(f"setup:\n  - {command}\n")) as stage:
+        stage.commands[command] = CommandEnd(command=command, exit_code=9, seconds=0.1, output="Ask @octocat\n")
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert end.state is JobState.DONE, end
+        assert len(stage.pulls()) == 1
+        assert "**Setup failed**, and the agent worked without it" in end.status
+        assert "ended with exit code 9" in end.status
+        assert "> Ask @octocat\n> ```" in end.status
+
+
+async def test_the_file_takes_hosts_from_the_network_and_never_adds_to_it(tmp_path: Path) -> None:
+    files = with_file("network: [b.example, c.example]\n")
+    async with open_seam(tmp_path, FIX, files=files, network=Network.of("a.example", "b.example")) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert end.state is JobState.DONE, end
+        assert "bubblewrap, network: b.example`" in end.status
+        assert stage.providers[0].specs[-1].network == Network.of("b.example")
+
+
+async def test_an_unknown_key_is_answered_with_the_nearest_one(tmp_path: Path) -> None:
+    files = with_file("setup:\n  - touch set-up\ncahce: [kept]\n")
+    script = [replace(FIX[0], expect_not=("set-up",))]
+    async with open_seam(tmp_path, script, files=files) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert end.state is JobState.DONE, end
+        assert f"{PATH}:3" in end.status
+        assert "`cahce`" in end.status
+        assert "Did you mean 'cache'?" in end.status
+        assert "setup:" not in end.status
+        [sha] = stage.bot_branches().values()
+        assert stage.changed_paths("main", sha) == ["calc.py"]
