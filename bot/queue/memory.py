@@ -170,7 +170,8 @@ class InMemoryEngine:
                     self._schedule_report(entry, delay)
                 self._move(entry, state, reason)
             case JobReleased(held_seconds=seconds):
-                self._release(entry, seconds)
+                later = [] if attempt.earlier is None else entry.signals[attempt.earlier :]
+                self._release(entry, 0.0 if any(signal.kind == "stop" for signal in later) else seconds)
             case JobParked(until=until, has_answer=has_answer):
                 if len(entry.signals) > attempt.delivered or has_answer(entry.record):
                     self._release(entry, 0.0)
@@ -289,6 +290,7 @@ class _Attempt:
     deaths: int = 0
     is_exhausted: bool = False
     delivered: int = 0
+    earlier: int | None = None
 
     @asynccontextmanager
     async def listen(self, deliver: Callable[[Signal], None]) -> AsyncIterator[None]:
@@ -298,6 +300,7 @@ class _Attempt:
                 deliver(signal)
 
         deliver_signals()
+        self.earlier = self.delivered
         self.entry.deliver_signals = deliver_signals
         try:
             yield

@@ -254,7 +254,7 @@ class JobParked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReleased:
-    """The job runs again from its start; this attempt does not count."""
+    """The job runs again from its start; this attempt does not count. A stop sent since `listen` ends the delay."""
 
     held_seconds: float = 0.0
 

@@ -239,13 +239,14 @@ def send(tx: Transaction, job_id: str, signal: Signal) -> bool:
         .on_conflict_do_nothing()
     )
     tx.notify(job_id)
-    if signal.kind == "stop" and row.state != JobState.RUNNING and not was_stopping:
+    if signal.kind == "stop" and (row.state == JobState.WAITING or (row.state == JobState.QUEUED and not was_stopping)):
         _requeue(tx, row, held_until=0.0)
     return True
 
 
-def is_stopping(tx: Transaction, job_id: str) -> bool:
-    return bool(tx.rows.execute(_STOPS, {"of_job": job_id}).scalar())
+def is_stopping(tx: Transaction, job_id: str, *, since: int = 0) -> bool:
+    """Whether a signal after the one with the number `since` stops the job."""
+    return bool(tx.rows.execute(_STOPS, {"of_job": job_id, "since": since}).scalar())
 
 
 def last_signal_number(tx: Transaction, job_id: str) -> int:
@@ -448,7 +449,9 @@ def _lock_oldest(tx: Transaction, repo_id: int) -> sa.Row[Any] | None:
 def _enqueue_leg(tx: Transaction, row: sa.Row[Any], lane: Lane) -> int:
     leg: int = row.leg + 1
     change(tx, row.id, leg=leg, released=True)
-    share, delay = partition_of(lane, row.installation, row.actor_id), max(0.0, row.held_until - tx.now)
+    # Stops take minutes: together they have a part of the places for steering, as one person has.
+    share = partition_of(lane, row.installation, row.actor_id) if lane == row.lane else "stops"
+    delay = max(0.0, row.held_until - tx.now)
     tx.enqueue(RUN, workflow_id(row.id, leg), queue_name(lane), row.id, leg, partition=share, delay=delay)
     return leg
 
@@ -476,7 +479,8 @@ def _insert_statement(dialect: str, may_run: bool) -> sa.Insert:  # noqa: FBT001
     return put.on_conflict_do_nothing().returning(JOBS.c.released)
 
 
-_STOPS = sa.select(sa.exists().where(SIGNALS.c.job_id == sa.bindparam("of_job"), SIGNALS.c.kind == "stop"))
+_IS_LATER = SIGNALS.c.number > sa.bindparam("since")
+_STOPS = sa.select(sa.exists().where(SIGNALS.c.job_id == sa.bindparam("of_job"), SIGNALS.c.kind == "stop", _IS_LATER))
 _RUNS_IN_THREAD = sa.select(sa.exists().where(*_IN_THREAD, JOBS.c.state == JobState.RUNNING))
 _BUSY = sa.exists().where(
     *_IN_THREAD, sa.or_(JOBS.c.state == JobState.RUNNING, sa.and_(JOBS.c.state == JobState.QUEUED, JOBS.c.released))

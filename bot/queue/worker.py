@@ -199,7 +199,9 @@ class DurableWorker:
                 case JobEnded(state=state, reason=reason, report_delay=report_delay):
                     transitions.finish(tx, row, state, reason, report_delay)
                 case JobReleased(held_seconds=seconds):
-                    transitions.release(tx, row, seconds)
+                    # The handler chose the delay without this stop.
+                    is_late = attempt.earlier is not None and transitions.is_stopping(tx, row.id, since=attempt.earlier)
+                    transitions.release(tx, row, 0.0 if is_late else seconds)
                 case JobParked(until=until, has_answer=has_answer):
                     if not transitions.park(tx, row, until, attempt.delivered, has_answer):
                         transitions.release(tx, row, 0.0)
@@ -232,10 +234,12 @@ class _Attempt:
         self.lease, self.job, self.number, self.deaths = leg, job, number, deaths
         self.is_exhausted, self.delivered = deaths >= MAX_DEATHS, 0
         self.has_signals = asyncio.Event()
+        self.earlier: int | None = None  # the number of the last signal before `listen`
 
     @asynccontextmanager
     async def listen(self, deliver: Callable[[Signal], None]) -> AsyncIterator[None]:
         await self._deliver(deliver)
+        self.earlier = self.delivered
         try:
             async with asyncio.TaskGroup() as group:
                 listening = group.create_task(self._deliver_later(deliver))

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 import pytest
 
-from bot.domain.commands import Stop
+from bot.domain.commands import ShowStatus, Stop
 from bot.domain.errors import QueueError, TransitionError
-from bot.domain.job import JobState
+from bot.domain.job import Actor, JobState
 from bot.jobs.record import ApprovalAnswer, ApprovalsRecord, RecordedEnding, StoredRecord, has_answer, with_ending
 from bot.queue import transitions
 from bot.queue.protocols import JobAttempt, JobEnded, JobParked, JobReleased, PendingReport
@@ -154,6 +154,30 @@ async def test_a_parked_job_that_is_stopped_waits_for_no_place(running: Running)
     assert await running.engine.live_ids() == set("bcd")
     is_stopped.set()
     await running.until_state("d", JobState.DONE)
+
+
+async def test_stops_of_many_people_leave_a_place_for_commands(running: Running) -> None:
+    stopped, is_over = list("abcd"), asyncio.Event()
+    running.handler.dispositions = {name: [JobParked(until=time.time() + 3600)] for name in stopped}
+    for number, name in enumerate(stopped, start=1):
+        await running.engine.accept(replace(a_job(name, number=number), actor=Actor(id=number, login=name)))
+    running.start()
+    for name in stopped:
+        await running.until_state(name, JobState.WAITING)
+    running.handler.doing = {name: lambda _: is_over.wait() for name in stopped}
+    for name in stopped:
+        assert await running.engine.send(name, Signal(kind="stop", text="", by="mona", id="s1"))
+
+    async def fill_places() -> bool:
+        return (await running.engine.counts())[JobState.RUNNING] == 2
+
+    await running.until(fill_places)
+    await running.engine.accept(a_job("e", command=ShowStatus(), number=9))
+    await running.until_state("e", JobState.DONE)
+    assert (await running.engine.counts())[JobState.RUNNING] == 2
+    is_over.set()
+    for name in stopped:
+        await running.until_state(name, JobState.DONE)
 
 
 async def test_a_parked_job_is_run_when_its_time_is_over(running: Running) -> None:

@@ -232,6 +232,30 @@ async def test_a_job_does_not_wait_for_what_was_said_before_it_could(bench: Benc
     assert bench.handler.signals == ["s1"]
 
 
+async def test_a_second_stop_runs_a_job_that_waits_after_the_first_one(bench: Bench) -> None:
+    await bench.engine.accept(a_job())
+    bench.handler.dispositions = [JobParked(until=FOREVER), JobParked(until=FOREVER)]
+    assert await bench.run_next("work")
+    for signal_id in ("s1", "s2"):
+        assert await bench.engine.send("j1", Signal(kind="stop", text="", by="mona", id=signal_id))
+        assert await bench.run_next("steer")
+    assert await bench.state() is JobState.DONE
+    assert bench.handler.signals == ["s1", "s1", "s2"]
+
+
+async def test_a_stop_that_comes_during_an_attempt_does_not_wait_for_the_delay_after_it(bench: Bench) -> None:
+    await bench.engine.accept(a_job())
+    stop = Signal(kind="stop", text="", by="mona", id="s1")
+    bench.handler.dispositions = [JobReleased(held_seconds=600.0), JobReleased(held_seconds=600.0)]
+    bench.handler.meanwhile = lambda: bench.engine.send("j1", stop)
+    assert await bench.run_next("work")
+    assert await bench.run_next("steer")
+    assert not await bench.run_next("steer")
+    bench.clock.now += 600
+    assert await bench.run_next("steer")
+    assert await bench.state() is JobState.DONE
+
+
 async def test_a_job_does_not_wait_for_what_was_answered_before_it_could(bench: Bench) -> None:
     await bench.engine.accept(a_job())
     record = StoredRecord(bench.engine, "j1")
