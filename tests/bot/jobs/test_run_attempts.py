@@ -49,6 +49,19 @@ async def test_a_request_that_github_does_not_show_waits_all_the_same(tmp_path: 
         assert len(stage.providers) == 1
 
 
+async def test_a_plan_that_github_does_not_show_at_once_waits_for_its_approval(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, [reply(completion="1. Do it.")]) as stage:
+        command = stage.say(stage.issue().number, "/codepilot plan")
+        stage.hub.fail("comments.edit", outage(), 1)
+        job_id = await stage.job_of(command)
+        await stage.settle()
+        assert await stage.state_of(job_id) is JobState.QUEUED
+        stage.advance(60.0)
+        pause = await stage.pause_of_job(job_id)
+        assert "1. Do it." in pause.status
+        assert len(stage.providers) == 1
+
+
 async def test_a_question_is_asked_without_a_check_run(tmp_path: Path) -> None:
     async with open_seam(tmp_path, [reply(ask_user("Which?"))]) as stage:
         stage.hub.fail("checks.create", forbidden(), ALWAYS)
