@@ -312,6 +312,7 @@ class Tree:
                 raise
             if error.certainty != "definite":
                 advice = "Check whether the App may write the repository's contents, then give the command again."
+                advice = advice if error.certainty == "doubtful" else "Give the command again later."
                 raise PushFailedError(
                     f"The push to `{branch}` failed: {error.symptom}.",
                     UNKNOWN_AUTHORITY if "certificate" in error.symptom else advice,

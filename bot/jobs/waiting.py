@@ -148,8 +148,8 @@ def describe_outage(outage: Outage, reason: str, *, patience: float) -> str:
 def describe_service_outage(outage: ServiceOutage) -> str:
     since, until = _clock(outage.since), _clock(outage.until)
     return (
-        f"{outage.reason}\n\nThe work so far is kept, and the job waits since {since}. It tries again by itself, "
-        f"until {until} at the latest. `stop` ends it."
+        f"{outage.reason}\n\nThe work so far is kept. The job has been waiting since {since}. It tries again by "
+        f"itself, until {until} at the latest. `stop` ends it."
     )
 
 

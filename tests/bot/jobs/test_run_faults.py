@@ -461,3 +461,58 @@ async def test_a_stop_does_not_wait_for_a_doubtful_answer(tmp_path: Path, *, has
         assert stage.clock() - since < ACCESS_PATIENCE_SECONDS
         assert end.state is JobState.STOPPED, end
         assert stage.pulls() == []
+
+
+def clone_without_answer() -> CloneError:
+    error = CloneError("The repository could not be fetched: git on GitHub did not answer.", "Check it.")
+    error.__cause__ = RESET
+    return error
+
+
+def push_unavailable() -> PushFailedError:
+    error = PushFailedError("The push to `b` failed: git on GitHub answered 503.", "Give the command again later.")
+    error.__cause__ = git_error(503, "push")
+    return error
+
+
+def fail_store(stage: Seam) -> None:
+    stage.patches.failure = store_away()
+
+
+RESET = GitError("fetch", 128, "fatal: unable to access 'https://10.0.0.7/': Recv failure: Connection reset by peer")
+ENDINGS: list[tuple[str, str, Callable[[Seam], None]]] = [
+    ("GitHub", "GitHub did not answer.", lambda s: s.hub.fail("repos.branch_head", no_answer(), ALWAYS)),
+    ("GitHub", "GitHub answered 403: …", lambda s: s.hub.fail("repos.branch_head", REFUSED, ALWAYS)),
+    (
+        "git",
+        "The repository could not be fetched: git on GitHub did not answer.",
+        lambda s: s.workspaces.fail("fetch", clone_without_answer(), times=ALWAYS),
+    ),
+    (
+        "git",
+        "The push to `…` failed: git on GitHub answered 503.",
+        lambda s: s.workspaces.fail("push", push_unavailable(), times=ALWAYS),
+    ),
+    ("store", "The store for unfinished work cannot be reached.", fail_store),
+    (
+        "machine",
+        "The disk of the machine is full.",
+        lambda s: s.workspaces.fail("read", disk_full(), times=ALWAYS),
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "text", "fail"), ENDINGS, ids=[f"{row}: {text}" for row, text, _ in ENDINGS])
+async def test_a_fault_ends_in_the_words_of_the_documentation(
+    tmp_path: Path, row: str, text: str, fail: Callable[[Seam], None]
+) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "server.md").read_text(encoding="utf-8")
+    [line] = [line for line in page.splitlines() if line.startswith(f"| {row} | ")]
+    assert text in line
+    async with open_seam(tmp_path, pushed(lambda: only_folder(stage))) as stage:
+        fail(stage)
+        end = await end_of_outage(stage, stage.say(stage.issue().number, "/codepilot fix"))
+        assert end.state is JobState.FAILED
+        shown = f"{end.status}{stage.bot_comments(1)}"
+        assert re.search(re.escape(text).replace("…", ".*"), shown), shown
+        assert not any(internal in shown for internal in INTERNAL)

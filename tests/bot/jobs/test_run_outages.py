@@ -52,7 +52,7 @@ async def test_a_job_that_waits_for_a_service_says_so_and_then_goes_on(
         [status] = stage.bot_comments(issue.number)
         assert headline in status.splitlines()[0]
         assert reason in status
-        assert "the job waits since" in status
+        assert "The job has been waiting since" in status
         assert "internal" not in status
         end = await stage.ended(job_id)
         assert end.state is JobState.DONE, end
