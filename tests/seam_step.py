@@ -115,6 +115,7 @@ def _on_seam(stage: Seam) -> Iterator[None]:
 
     with (
         patch.object(step, "build_services", services),
+        patch.object(step, "open_sessions", lambda _agent: stage.sessions),
         patch.object(GitHub, "for_token", client),
         patch.object(verified_inputs, "run_bounded", call),
         patch.object(Bubblewrap, "probe"),

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from bot.action.step import work_step
 from bot.domain.job import JobState
 from bot.settings.load import load_action
@@ -67,17 +65,6 @@ def a_runner(hub: LocalHub, directory: Path, *replies: str | Mapping[str, str], 
     return Runner(repo=repo, number=issue.number, settings=settings, summary=directory / "summary")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("times", "ends"), [(4, JobState.DONE), (99, JobState.FAILED)])
-async def test_an_outage_is_waited_out_and_a_run_never_ends_in_between(
-    hub: LocalHub, tmp_path: Path, times: int, ends: JobState
-) -> None:
-    run = a_runner(hub, tmp_path, CODEPILOT_LEVEL="auto")
-    hub.faults.add("POST", "*/graphql", "503", times=times)
-    assert (await work_step(run.settings, longest_pause=0.1)).ended is ends
-    assert len(hub.comments(run.repo, run.number)) == (2 if ends is JobState.DONE else 1)
-
-
 async def test_a_model_that_stays_down_is_told_with_a_remedy_and_the_work_is_kept(
     hub: LocalHub, tmp_path: Path
 ) -> None:
@@ -92,13 +79,3 @@ async def test_a_model_that_stays_down_is_told_with_a_remedy_and_the_work_is_kep
     assert "When the model service is available again, give the same command again." in status.body
     [branch] = set(hub.branches(run.repo)) - {"main"}
     assert branch.endswith("-wip")
-
-
-async def test_a_run_leaves_the_jobs_of_others_in_its_data_directory_alone(hub: LocalHub, tmp_path: Path) -> None:
-    run = a_runner(hub, tmp_path, CODEPILOT_LEVEL="auto")
-    run.settings.agent.data_dir.mkdir(parents=True, exist_ok=True)
-    theirs = run.settings.agent.data_dir / "queue.sqlite"
-    theirs.write_bytes(b"another version's")
-    assert (await work_step(run.settings)).ended is JobState.DONE
-    assert theirs.read_bytes() == b"another version's"
-    assert list(run.settings.agent.data_dir.rglob("*sqlite*")) == [theirs]

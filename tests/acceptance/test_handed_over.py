@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
-import pytest
-from github import Auth, GithubIntegration
-
 from bot.domain.job import JobState
-from localhub import LocalHub, Permissions
-from tests.handed_over import SESSION_KEY, handed
+from localhub import LocalHub
+from tests.handed_over import handed
 from tests.origin import git
 from tests.stage import COMPLETION, FIXED_CALC, acting
 
@@ -87,57 +83,8 @@ async def test_set_up_is_made_again_and_stop_ends_what_waits(hub: LocalHub, tmp_
     assert any("Stopped by" in each.body for each in hub.comments(thread.repo, thread.number))
 
 
-async def test_what_is_missing_is_said_with_the_remedy(hub: LocalHub, tmp_path: Path) -> None:
-    thread = handed(hub, tmp_path)
-    assert await thread.say("/codepilot fix", WORKS, ASKS, keep=False) is JobState.WAITING
-    asked = f"/codepilot approve {thread.request_id()}"
-    assert await thread.say(asked) is JobState.REFUSED
-    assert f"no run has stored an artifact `{thread.name}`" in thread.last
-    assert "### ✋ Waiting for you" in thread.status
-
-
-async def test_what_has_expired_says_so(hub: LocalHub, tmp_path: Path) -> None:
-    thread = handed(hub, tmp_path)
-    assert await thread.say("/codepilot fix", ASKS, keep=False) is JobState.WAITING
-    thread.keep(thread.sealed[1], days=0)
-    approve = f"/codepilot approve {thread.request_id()}"
-    assert await thread.say(approve) is JobState.REFUSED
-    assert f"The artifact `{thread.name}` of the waiting run has expired. Give the" in thread.last
-
-
 async def test_a_request_that_nobody_answered_in_time_says_so(hub: LocalHub, tmp_path: Path) -> None:
     thread = handed(hub, tmp_path)
     assert await thread.say("/codepilot fix", ASKS, hours=0) is JobState.WAITING
     assert await thread.say(f"/codepilot approve {thread.request_id()}") is JobState.REFUSED
     assert "That request has expired. Give the command again." in thread.last
-
-
-async def test_a_permission_that_is_missing_is_named(hub: LocalHub, tmp_path: Path) -> None:
-    thread = handed(hub, tmp_path)
-    assert await thread.say("/codepilot fix", ASKS) is JobState.WAITING
-    granted: Permissions = {"metadata": "read", "contents": "write", "issues": "write", "pull_requests": "write"}
-    app = hub.add_app("actions", permissions=granted)
-    installation = hub.install(app, thread.repo, by="mona")
-    integration = GithubIntegration(auth=Auth.AppAuth(app.id, app.private_key_pem), base_url=hub.api_url)
-    token = (await asyncio.to_thread(integration.get_access_token, installation)).token
-    integration.close()
-    assert await thread.say(f"/codepilot approve {thread.request_id()}", GITHUB_TOKEN=token) is JobState.REFUSED
-    assert "Add `actions: read` to the `permissions:` of its job, and answer again." in thread.last
-
-
-async def test_a_run_that_is_too_large_to_be_kept_ends_and_its_work_is_not_lost(
-    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bot.git.tree.MAX_CARRIED_BYTES", 10)
-    thread = handed(hub, tmp_path)
-    assert await thread.say("/codepilot fix", WORKS, ASKS) is JobState.STOPPED
-    assert "too large for a waiting workflow run." in thread.status
-    assert "+    return a + b" in (tmp_path / "run-1" / "summary").read_text(encoding="utf-8")
-
-
-async def test_without_the_input_a_call_is_denied_and_the_run_goes_on(hub: LocalHub, tmp_path: Path) -> None:
-    thread = handed(hub, tmp_path)
-    goes_on = acting('write_file("calc.py")', FIXED_CALC, completion=COMPLETION)
-    assert await thread.say("/codepilot fix", ASKS, goes_on, CODEPILOT_APPROVALS="") is JobState.DONE
-    assert "**Denied, because nobody can approve calls in this run**" in thread.status
-    assert SESSION_KEY not in thread.status

@@ -55,7 +55,7 @@ class FakeJobSessions(FileJobSessions):
 
     @override
     def files(self, job_id: str, *, max_bytes: int) -> Mapping[str, bytes] | None:
-        raise NotImplementedError("a job that another machine resumes needs real files")
+        return {}  # the job can be saved, and not resumed
 
     @override
     def put(self, job_id: str, files: Mapping[str, bytes]) -> None:

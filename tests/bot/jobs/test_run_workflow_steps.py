@@ -1,0 +1,186 @@
+"""A workflow's step on failed runs of other workflows, during outages, and for runs that wait for an answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from bot.domain.job import JobState
+from tests.fakes.agent import execute, reply, write
+from tests.fakes.github import outage
+from tests.fakes.site import FakeRepo
+from tests.seam import COMPLETION, FIX, FIXED_CALC, Seam, open_seam
+from tests.seam_step import run_step
+from tests.stage import FILES
+
+CI_FIX = [reply(execute("sh check.sh", 1, output="1 failed", handled=True)), *FIX]
+DIAGNOSIS = [reply(completion="`add` is off by one.")]
+WAITING = {
+    "CODEPILOT_NETWORK": "pypi.org",
+    "CODEPILOT_LEVEL": "ask",
+    "CODEPILOT_APPROVALS": "artifact",
+    "CODEPILOT_SESSION_KEY": "session-key-of-the-seam-0123456789abcdef",
+}
+ASK = reply(write("calc.py", FIXED_CALC), execute("sh check.sh > log"))
+
+
+def fail_run(stage: Seam, branch: str = "topic", fork: FakeRepo | None = None) -> None:
+    """Open a pull request unless the branch is the default one, and let a run of `CI` fail on it."""
+    home, author = fork or stage.repo, "forker" if fork else "mona"
+    if branch != "main":
+        stage.hub.commit(home, {"topic.txt": "A topic.\n"}, message="Add a topic", author=author, branch=branch)
+        head = f"forker:{branch}" if fork else branch
+        stage.hub.open_pull(stage.repo, author=author, head=head, title="Add a topic")
+    stage.hub.workflow_run(
+        stage.repo,
+        head_sha=home.branches[branch],
+        head_branch=branch,
+        head_repository=home,
+        conclusion="failure",
+        actor=author,
+        event="push" if branch == "main" else "pull_request",
+    )
+
+
+def add_fork(stage: Seam) -> FakeRepo:
+    stage.hub.add_user("forker")
+    return stage.hub.add_repo("forker/calc", owner="forker", fork_of=stage.repo)
+
+
+def bodies(stage: Seam, number: int = 1) -> list[str]:
+    return [comment.body for comment in stage.hub.comments(stage.repo, number)]
+
+
+async def test_a_failed_run_of_a_pull_request_is_fixed_on_its_branch(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, CI_FIX) as stage:
+        fail_run(stage)
+        run = await run_step(stage, "workflow_run")
+        assert run.ended is JobState.DONE, run.summary
+        assert stage.file("topic", "calc.py") == FIXED_CALC.strip()
+        assert "Started by CI: [`CI`](" in run.summary
+        assert "@mona" not in run.summary
+        assert len(stage.pulls()) == len(bodies(stage)) == 1
+
+
+async def test_the_repository_limits_the_fixes_of_failed_runs_in_a_workflow(tmp_path: Path) -> None:
+    files = FILES | {".github/codepilot.yml": "fix_ci: [default-branch]\n"}
+    async with open_seam(tmp_path, files=files) as stage:
+        fail_run(stage)
+        assert (await run_step(stage, "workflow_run")).ended is JobState.DONE
+        assert stage.providers == []
+        assert bodies(stage) == []
+        assert set(stage.repo.branches) == {"main", "topic"}
+
+
+async def test_the_reason_for_no_fix_is_given_once_over_all_steps(tmp_path: Path) -> None:
+    async with open_seam(tmp_path) as stage:
+        fail_run(stage)
+        stage.hub.commit(stage.repo, {"more.txt": "More.\n"}, message="Go on", author="mona", branch="topic")
+        runs = [await run_step(stage, "workflow_run") for _ in range(2)]
+        assert [run.ended for run in runs] == [JobState.REFUSED] * 2
+        [comment] = bodies(stage)
+        for text in (comment, *(run.summary for run in runs)):
+            assert "the branch has moved on to" in text
+
+
+async def test_a_fork_is_diagnosed_twice_however_often_it_fails(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, DIAGNOSIS, DIAGNOSIS) as stage:
+        fail_run(stage, fork=add_fork(stage))
+        runs = [await run_step(stage, "workflow_run") for _ in range(3)]
+        assert [run.ended for run in runs] == [JobState.DONE, JobState.DONE, JobState.REFUSED]
+        assert len(bodies(stage)) == 2
+        assert "I have explained failed checks here 2 times," in runs[-1].summary
+
+
+async def test_comments_of_other_workflows_do_not_count_as_explanations(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, DIAGNOSIS) as stage:
+        fail_run(stage, fork=add_fork(stage))
+        author = stage.hub.workflow_app.bot.login
+        for text in ("CI asked: `CI` failed", f"<!-- codepilot:ci=j1 sig={'0' * 32} -->") * 2:
+            stage.hub.comment(stage.repo, 1, author=author, body=f"### {text}")
+        run = await run_step(stage, "workflow_run")
+        assert run.ended is JobState.DONE, run.summary
+
+
+@pytest.mark.parametrize(("times", "pause", "state"), [(2, 0.05, JobState.DONE), (99, 0.0, JobState.FAILED)])
+async def test_a_step_waits_for_the_end_of_an_outage(tmp_path: Path, times: int, pause: float, state: JobState) -> None:
+    async with open_seam(tmp_path, FIX) as stage:
+        issue = stage.issue()
+        stage.say(issue.number, "/codepilot fix")
+        stage.hub.fail("threads.snapshot", outage(503), times=times)
+        run = await run_step(stage, "issue_comment", None, pause)
+        assert run.ended is state, run.summary
+        assert (stage.hub.take_fault("threads.snapshot") is None) is (state is JobState.DONE)
+        assert len(bodies(stage, issue.number)) == (2 if state is JobState.DONE else 1)
+
+
+async def test_a_step_leaves_the_queue_of_another_version_alone(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, FIX) as stage:
+        stage.say(stage.issue().number, "/codepilot fix")
+        folder = tmp_path / "shared"
+        folder.mkdir()
+        queue = folder / "queue.sqlite"
+        queue.write_bytes(b"another version's")
+        assert (await run_step(stage, "issue_comment", CODEPILOT_DATA_DIR=str(folder))).ended is JobState.DONE
+        assert queue.read_bytes() == b"another version's"
+        assert list(folder.rglob("*sqlite*")) == [queue]
+
+
+async def say(stage: Seam, body: str, variables: Mapping[str, str]) -> JobState:
+    """Comment in issue 1, and run the step that it starts."""
+    stage.say(1, body)
+    ended = (await run_step(stage, "issue_comment", **variables)).ended
+    assert isinstance(ended, JobState)
+    return ended
+
+
+def request_of(stage: Seam) -> str:
+    """Return the id of the request in the status comment."""
+    found = re.search(r"/codepilot approve ([\w-]+)", bodies(stage)[1])
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize("kept", ["nothing", "expired", "unreadable"])
+async def test_an_answer_without_a_saved_run_is_refused_with_the_remedy(tmp_path: Path, kept: str) -> None:
+    async with open_seam(tmp_path, [ASK]) as stage:
+        stage.issue()
+        assert await say(stage, "/codepilot fix", WAITING) is JobState.WAITING
+        assert "### ✋ Waiting for you" in bodies(stage)[1]
+        name, reason = "codepilot-session-1", "no run has stored an artifact `codepilot-session-1`"
+        if kept != "nothing":
+            days = 0 if kept == "expired" else 90
+            stage.hub.keep_artifact(stage.repo, name, {"session.codepilot": b"sealed"}, run_id=41, days=days)
+            reason = f"The artifact `{name}` of the waiting run has expired. Give the"
+        if kept == "unreadable":
+            stage.hub.workflow_app.permissions.pop("actions")
+            reason = "Add `actions: read` to the `permissions:` of its job, and answer again."
+        assert await say(stage, f"/codepilot approve {request_of(stage)}", WAITING) is JobState.REFUSED
+        assert reason in bodies(stage)[-1]
+        assert "### ✋ Waiting for you" in bodies(stage)[1]
+
+
+async def test_a_run_that_is_too_large_to_save_ends_and_keeps_its_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bot.git.tree.MAX_CARRIED_BYTES", 10)
+    async with open_seam(tmp_path, [ASK]) as stage:
+        issue = stage.issue()
+        stage.say(issue.number, "/codepilot fix")
+        run = await run_step(stage, "issue_comment", **WAITING)
+        assert run.ended is JobState.STOPPED
+        assert "too large for a waiting workflow run." in bodies(stage)[1]
+        assert "+    return a + b" in run.summary
+
+
+async def test_without_the_input_a_call_is_denied_and_the_run_continues(tmp_path: Path) -> None:
+    script = [ASK, reply(write("calc.py", FIXED_CALC), completion=COMPLETION)]
+    async with open_seam(tmp_path, script) as stage:
+        stage.issue()
+        assert await say(stage, "/codepilot fix", WAITING | {"CODEPILOT_APPROVALS": ""}) is JobState.DONE
+        status = bodies(stage)[1]
+        assert "**Denied, because nobody can approve calls in this run**" in status
+        assert WAITING["CODEPILOT_SESSION_KEY"] not in status
