@@ -68,7 +68,7 @@ async def test_git_that_does_not_trust_the_certificate_names_the_setting_that_he
         url=f"{server.url}/{repo.full_name}.git", token="", ref="refs/heads/main", sha=server.branches(repo)["main"]
     )
     with pytest.raises(CloneError, match="CODEPILOT_CA_FILE"):
-        await Workspaces(tmp_path / "untrusting").read(repo.id, source, "a", limit=10)
+        await Workspaces(tmp_path / "untrusting", pauses=()).read(repo.id, source, "a", limit=10)
     monkeypatch.chdir(trusted.pem.parent)
     workspaces = Workspaces(tmp_path / "trusting", environment=git_variables(Path(trusted.pem.name)))
     blob = await workspaces.read(repo.id, source, "a", limit=10)
