@@ -79,10 +79,11 @@ async def gather(context: JobContext, assignment: Assignment) -> Material:
     )
     if context.job.thread.kind == "branch":
         return material
+    status = (await context.record.read()).comment.posted
     material = replace(
         material,
         own_id=(await context.github.accounts.me()).id,
-        comments=await reader.comments(repo, number),
+        comments=tuple(each for each in await reader.comments(repo, number) if status is None or each.id != status.id),
         files=await _linked_files(context, assignment),
     )
     if context.job.thread.kind == "issue":
