@@ -25,7 +25,6 @@ from execnet.xspec import XSpec
 from sqlalchemy import Compiled, Dialect, Engine
 
 from agent_runtime.run import toolbox
-from bot.jobs import access
 from bot.publishing.redact import Redactor
 from bot.queue import store
 from bot.server import build
@@ -80,13 +79,6 @@ def _programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patched.setattr(toolbox, "describe_toolchain", programs.remembered(programs.kept[0]))
         yield
     programs.kept.clear()
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _pauses() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(access, "CONFIRM_SECONDS", 0.0)
-        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -304,8 +304,9 @@ class Accounts:
         if permission is not None and permission.account_id == account_id:
             return permission.role
         account = await self.get(account_id)
-        if account is None or account.login == login:
+        if account is None:
             return "none"
+        # The login changed hands, or the 404 was spurious: the account exists.
         permission = await self._read_permission(repo, account.login)
         return permission.role if permission is not None and permission.account_id == account_id else "none"
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field, replace
@@ -93,24 +92,6 @@ async def check_access(github: GitHub, job: Job, *, bounds: Bounds) -> AccessChe
     reader, people = PhaseReader(github), (job.actor, *job.other_actors)
     roles = tuple([await _role(reader, snapshot.repo.full_name, job, person, bounds) for person in people])
     return AccessCheck(facts=snapshot, roles=roles, reader=reader, by_workflow=is_workflow_command(job))
-
-
-CONFIRM_SECONDS = 2.0
-"""Time until an answer that would take finished work away is requested again."""
-
-
-async def confirm_access(github: GitHub, job: Job, *, bounds: Bounds) -> AccessCheck:
-    """Check access before a publication; ask again after a refusal, since GitHub answers 404 spuriously.
-
-    Raises:
-        ReplacedRepositoryError: another repository has the name now.
-        GitHubError: a fact is unknown; that grants no access.
-    """
-    access = await check_access(github, job, bounds=bounds)
-    if access.may_command:
-        return access
-    await asyncio.sleep(CONFIRM_SECONDS)
-    return await check_access(github, job, bounds=bounds)
 
 
 async def _role(reader: PhaseReader, repo: str, job: Job, account: Actor, bounds: Bounds) -> Role:

@@ -30,7 +30,7 @@ from bot.git.mirror import Source
 from bot.github.rate_limit import Urgency
 from bot.github.types import GitHubError
 from bot.jobs import reports, waiting
-from bot.jobs.access import ThreadSnapshot, check_access, confirm_access, confirm_refusal, fetch_snapshot
+from bot.jobs.access import ThreadSnapshot, check_access, confirm_refusal, fetch_snapshot
 from bot.jobs.admission import (
     Assignment,
     base_source,
@@ -280,10 +280,8 @@ async def run_job(context: JobContext) -> JobOutcome:
         return Refused(reason=reason, is_silent=True)
     access = context.access_checks.take(job.id, context.github)
     access = state.access = access or await check_access(context.github, job, bounds=context.services.bounds)
-    if not access.may_command:
-        if await resume_base(context) is None:
-            return await context.refuse(NO_WRITE_ACCESS)
-        access = state.access = await confirm_access(context.github, job, bounds=context.services.bounds)
+    if not access.may_command and await resume_base(context) is None:
+        return await context.refuse(NO_WRITE_ACCESS)
     await restore_start(context)
     snapshot = fetch_snapshot(job, access)
     if isinstance(command, StartRecipe | Steering | Talk):

@@ -26,7 +26,7 @@ from bot.git.tree import Tree
 from bot.github.rate_limit import Urgency
 from bot.github.types import ReviewDraft
 from bot.jobs import waiting
-from bot.jobs.access import ThreadSnapshot, confirm_access, fetch_snapshot
+from bot.jobs.access import ThreadSnapshot, check_access, fetch_snapshot
 from bot.jobs.admission import Assignment, add_pull, branch_number, decide, refresh_pull
 from bot.jobs.context import JobContext
 from bot.jobs.faults import is_patience_over
@@ -75,7 +75,7 @@ async def deliver(
     """
     context.github.raise_priority(Urgency.RESULT)
     # A run takes long enough for people to close the thread, to move the repository or to lose their role.
-    access = await confirm_access(context.github, context.job, bounds=context.services.bounds)
+    access = await check_access(context.github, context.job, bounds=context.services.bounds)
     snapshot = fetch_snapshot(context.job, access)
     current = await refresh_pull(context, snapshot, assignment.snapshot.thread.continues)
     snapshot = snapshot if isinstance(current, Refusal) else current
@@ -439,7 +439,7 @@ async def revert_commit(context: JobContext, snapshot: ThreadSnapshot, grant: Gr
             run_url=context.state.run_url,
         )
         # Git may have taken minutes, in which people lose their role.
-        access = await confirm_access(context.github, context.job, bounds=context.services.bounds)
+        access = await check_access(context.github, context.job, bounds=context.services.bounds)
         if not access.may_command:
             withheld = Omission(cause="refused", reason=NO_WRITE_ACCESS.reason)
             publication = Publication(commit=None, pull_request=None, withheld=withheld)

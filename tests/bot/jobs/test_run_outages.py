@@ -149,20 +149,22 @@ async def test_a_report_that_github_did_not_take_is_posted_within_a_minute_of_it
         assert COMPLETION in end.status
 
 
-async def test_one_missing_answer_about_access_does_not_take_the_work_away(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [1, 2], ids=["at the start", "at publishing"])
+async def test_one_missing_answer_about_access_takes_nothing_away(tmp_path: Path, number: int) -> None:
     async with open_seam(tmp_path, FIX) as stage:
         issue = stage.issue()
-        asked = 0
+        requests = 0
 
         def on_call(call: str) -> None:
-            nonlocal asked
+            nonlocal requests
             if call == "accounts.get_role":
-                asked += 1
-                if asked == 2:
+                requests += 1
+                if requests == number:
                     stage.hub.fail("accounts.get_role", not_found(), times=1)
 
         stage.hub.on_call = on_call
         end = await stage.ask(issue.number, "/codepilot fix")
+        assert stage.hub.take_fault("accounts.get_role") is None
         assert end.state is JobState.DONE, end
         [branch] = stage.bot_branches()
         assert stage.file(branch, "calc.py") == FIXED_CALC.strip()
