@@ -6,13 +6,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-import sqlalchemy as sa
-
 from bot.domain.job import JobState
 from bot.jobs.record import RecordedEnding, StoredRecord, with_ending
-from bot.queue import transitions
-from bot.queue.store import JOBS, Transaction
 from localhub import LocalHub
 from tests.durable import is_owed
 from tests.stage import COMPLETION, FIX, WAIT_FOR_GO, Stage, acting, staged
@@ -103,45 +98,3 @@ async def test_an_ending_that_cannot_be_read_whole_stops_no_other_job(hub: Local
         assert done
         assert any("GitHub did not answer." in each for each in stage.bot_comments(issue.number))
         assert (await stage.ask(stage.issue().number, "/codepilot fix")).state is JobState.DONE
-
-
-@pytest.mark.parametrize(
-    ("moment", "ending", "said"),
-    [
-        ("/graphql", None, []),
-        ("/comments", None, ["Stopped"]),
-        ("/comments", RecordedEnding(state=JobState.STOPPED, body="It ended."), ["It ended."]),
-    ],
-    ids=["before-the-comment", "in-silence", "with-words"],
-)
-async def test_a_greeting_does_not_hide_that_its_job_was_cancelled_meanwhile(
-    hub: LocalHub, tmp_path: Path, moment: str, ending: RecordedEnding | None, said: list[str]
-) -> None:
-    async with staged(hub, tmp_path, held=True) as stage:
-
-        def cancel(call: str) -> None:
-            def all_live(tx: Transaction) -> None:
-                for job_id in (
-                    tx.rows.execute(sa.select(JOBS.c.id).where(JOBS.c.lane == "work", JOBS.c.finished_at.is_(None)))
-                    .scalars()
-                    .all()
-                ):
-                    record_ending = None if ending is None else with_ending(ending)
-                    transitions.cancel(tx, job_id, JobState.STOPPED, "The App is gone.", record_ending)
-
-            if call.endswith(moment):
-                stage.queue._store.run_sync(all_live)
-
-        stage.on_call = cancel
-        issue = stage.issue()
-        job_id = await stage.job_of(stage.say(issue.number, "/codepilot fix"))
-
-        async def greeted() -> str | None:
-            unheld = sa.select(JOBS.c.id).where(JOBS.c.id == job_id, JOBS.c.held_until == 0)
-            return await stage.queue._store.run(lambda tx: tx.rows.execute(unheld).scalar())
-
-        done: str = await eventually(greeted)
-        assert done == job_id
-        comments = stage.bot_comments(issue.number)
-        assert len(comments) == len(said)
-        assert all(words in comment for words, comment in zip(said, comments, strict=True))
