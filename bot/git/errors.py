@@ -12,7 +12,7 @@ from bot.domain.errors import BotError, Certainty, certainty_of
 
 _MAX_NAMES = 10
 _NETWORK = frozenset({"fetch", "ls-remote", "push"})
-_NAMES = re.compile(r"'[^'\n]*'|https?://\S+")
+_NAMES = re.compile(r"(?<!\w)'[^'\n]*'|https?://\S+")
 _STATUS = re.compile(r"(?:returned error:|HTTP(?: code)?(?: =)?) (\d{3})\b")
 _RETRY_AFTER = re.compile(r"retry[- ]after:? (\d{1,6})\b", re.IGNORECASE)
 REF_MISSING = "couldn't find remote ref"
@@ -188,11 +188,11 @@ class GitError(WorkspaceError):
 
 
 def _split(stderr: str) -> tuple[str, str]:
-    """Return git's own messages, without names and addresses, and those of the server."""
+    """Return git's own messages, without names and addresses, and those of the server or about a pushed branch."""
     own: list[str] = []
     remote: list[str] = []
     for line in stderr.splitlines():
-        (remote if line.startswith("remote:") or "[remote rejected]" in line else own).append(line)
+        (remote if line.startswith(("remote:", " ! [")) else own).append(line)
     return _NAMES.sub("", "\n".join(own)), "\n".join(remote)
 
 

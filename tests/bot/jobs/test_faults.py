@@ -135,7 +135,7 @@ DOUBTFUL = {
         "git on GitHub refused access.",
     ),
     "git without the branch": (
-        git("fatal: couldn't find remote ref refs/heads/main"),
+        git("fatal: couldn't find remote ref refs/heads/it's-main"),
         GIT,
         "git on GitHub does not show the branch or commit.",
     ),
@@ -164,7 +164,9 @@ DEFINITE = {
         f"remote: Write access to repository not granted.\n{UNABLE}The requested URL returned error: 403", "push"
     ),
     "git fsck": git("error: object 1: hasDotgit\nfatal: fsck error in packed object\nfatal: index-pack failed"),
-    "git not a fast-forward": git(" ! [rejected] main -> main (stale info)\nerror: failed to push some refs", "push"),
+    "git not a fast-forward": git(
+        " ! [rejected] a -> certificate (stale info)\nerror: failed to push some refs", "push"
+    ),
     "git refused": git("remote: a certificate is missing\n ! [remote rejected] a -> a (certificate declined)", "push"),
     "git command": git("fatal: bad revision 'unable to access'", "rev-parse"),
     "git writes too much": git("it wrote more than 5 bytes", "cat-file", None),
