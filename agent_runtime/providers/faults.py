@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -219,9 +220,7 @@ def classify(failure: Failure, service: ModelService) -> AttemptFailedError | Mo
 
 def _status_of(code: str) -> int | None:
     """Return the HTTP status that an error code stands for; some servers send the number."""
-    if code.isdecimal() and HTTPStatus.BAD_REQUEST <= int(code) < 600:  # noqa: PLR2004 - the end of the errors
-        return int(code)
-    return _STATUSES.get(code.lower())
+    return int(code) if re.fullmatch("[45][0-9]{2}", code) else _STATUSES.get(code.lower())
 
 
 def _meaning(failure: Failure, status: int | None) -> str:
@@ -319,19 +318,13 @@ def should_retry(headers: Mapping[str, str]) -> bool | None:
 
 def parse_retry_after(headers: Mapping[str, str], *, now: datetime | None = None) -> float | None:
     """Parse `retry-after-ms` or `retry-after` (RFC 9110 §10.2.3) to seconds."""
+    text = headers.get("retry-after", "")
     try:
-        if "retry-after-ms" in headers:
-            return max(0.0, float(headers["retry-after-ms"]) / 1000)
-        return max(0.0, float(headers["retry-after"]))
-    except KeyError:
-        return None
+        seconds = float(headers["retry-after-ms"]) / 1000 if "retry-after-ms" in headers else float(text)
     except ValueError:
-        return _seconds_until(headers.get("retry-after", ""), now or datetime.now(UTC))
-
-
-def _seconds_until(date: str, now: datetime) -> float | None:
-    try:
-        moment = parsedate_to_datetime(date)
-    except ValueError:
-        return None
-    return max(0.0, (moment.replace(tzinfo=moment.tzinfo or UTC) - now).total_seconds())
+        try:
+            date = parsedate_to_datetime(text)
+        except (OverflowError, ValueError):
+            return None
+        seconds = (date.replace(tzinfo=date.tzinfo or UTC) - (now or datetime.now(UTC))).total_seconds()
+    return max(0.0, seconds) if math.isfinite(seconds) else None

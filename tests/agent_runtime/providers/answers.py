@@ -31,6 +31,7 @@ OUTAGES: dict[str, Reply] = {
     "overloaded in a document": _document({"type": "overloaded_error", "message": "Overloaded"}),
     "a rate limit in a document": _document({"code": "rate_limit_exceeded", "message": "Rate limit reached"}),
     "a server error in a document": _document("Internal server error"),
+    "a long number in an event": _event({"code": "4" * 5000, "message": "No such error"}),
     "a status in a document": _document({"code": 503, "message": "No worker is free"}),
     "overloaded in an event": _event({"type": "overloaded_error", "message": "Overloaded"}),
     "a rate limit in an event": _event({"code": "rate_limit_exceeded", "message": "Rate limit reached"}),

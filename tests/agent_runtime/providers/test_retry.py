@@ -127,6 +127,9 @@ def test_no_attempt_at_all_is_refused() -> None:
         ({"retry-after": "Sat, 21 Nov 2026 11:00:00 GMT"}, 0.0),
         ({"retry-after": "soon"}, None),
         ({"retry-after": ""}, None),
+        ({"retry-after": "1e400"}, None),
+        ({"retry-after": "Sat, 21 Nov 99999999999999 12:00:30 GMT"}, None),
+        ({"retry-after": "Sat, 21 Nov 2026 12:00:30 +99999999999999"}, None),
     ],
 )
 def test_retry_after_is_read_as_seconds_or_date(headers: dict[str, str], seconds: float | None) -> None:
