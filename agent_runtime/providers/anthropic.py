@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from typing_extensions import override
 
-from agent_runtime.core.errors import ModelRefusedError, ModelRejectedError
+from agent_runtime.core.errors import ModelRejectedError
 from agent_runtime.core.values import Image, ToolAnswer, ToolRequest, Usage
-from agent_runtime.providers.faults import AttemptFailedError, ModelService, is_network_error
+from agent_runtime.providers.faults import AttemptFailedError, ModelService, is_network_error, refusal
 from agent_runtime.providers.models import ModelOptions, accepts_temperature, effort_param, load_prices, thinking_param
 from agent_runtime.providers.protocol import (
     BlockJoiner,
@@ -230,13 +230,9 @@ class _EventReader:
             case types.RawMessageDeltaEvent(delta=Delta() as delta, usage=types.MessageDeltaUsage() as usage):
                 self._update_usage(usage)
                 if delta.stop_reason == "refusal":
-                    details, service = delta.stop_details, self.service
-                    details_text = [part for part in (details.category, details.explanation) if part] if details else []
-                    explanation = f" ({service.sanitize(': '.join(details_text))})" if details_text else ""
-                    raise ModelRefusedError(
-                        f"{service.name}'s model {service.model!r} declined to answer{explanation}. "
-                        f"Rephrase the task, or choose another `model`."
-                    )
+                    details = delta.stop_details
+                    reasons = filter(None, [details.category, details.explanation] if details else [])
+                    raise refusal(": ".join(reasons) or "no reason given", self.service)
                 if delta.stop_reason is not None:
                     stop = _STOP_REASONS.get(delta.stop_reason, "length")
                     priced = load_prices().with_cost(self.service.model, self.usage)

@@ -19,12 +19,14 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
+
+from typing_extensions import override
 
 from agent_runtime.core.errors import ContextOverflowError, ModelError, ModelRefusedError, ModelRejectedError
 
@@ -39,18 +41,24 @@ _INTERNAL_ADDRESS = re.compile(
 
 @dataclass(eq=False, repr=False)
 class AttemptFailedError(Exception):
-    """A failed attempt that may be retried; never leaves the providers.
+    """A failed attempt, retried if `classify` returns it; never leaves the providers.
 
     Attributes:
+        status: HTTP status of an error; None without one, as in a stream.
+        code: e.g. `overloaded_error`.
+        retry_hint: header `x-should-retry`.
         billed: the service began to work.
         silent: read time-out; counts as billed.
         unreadable: if it stays so, the reason is not an outage.
         detail: text for the log only.
     """
 
-    message: str
+    message: str = ""
     _: KW_ONLY
+    status: int | None = None
+    code: str = ""
     retry_after: float | None = None
+    retry_hint: bool | None = None
     billed: bool = False
     silent: bool = False
     unreadable: bool = False
@@ -58,6 +66,10 @@ class AttemptFailedError(Exception):
 
     def __post_init__(self) -> None:
         self.billed = self.billed or self.silent
+
+    @override
+    def __str__(self) -> str:
+        return self.message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,27 +100,6 @@ class ModelService:
         host = urlsplit(self.url).hostname
         text = _INTERNAL_ADDRESS.sub("[address]", text)
         return self.redact(text.replace(host, "[address]") if host else text)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """A failed attempt.
-
-    Attributes:
-        status: HTTP status of an error; None without one, as in a stream.
-        code: e.g. `overloaded_error`.
-        retry_hint: header `x-should-retry`.
-        detail: text for the log only.
-    """
-
-    status: int | None
-    code: str = ""
-    message: str = ""
-    retry_after: float | None = None
-    retry_hint: bool | None = None
-    billed: bool = False
-    silent: bool = False
-    detail: str = ""
 
 
 _STATUSES: Mapping[str, int] = {
@@ -189,8 +180,8 @@ _TRANSIENT_STATUSES = frozenset(
 )
 
 
-def classify(failure: Failure, service: ModelService) -> AttemptFailedError | ModelError:
-    """Return the exception to raise; `AttemptFailedError` means retry."""
+def classify(failure: AttemptFailedError, service: ModelService) -> AttemptFailedError | ModelError:
+    """Return the exception to raise, with texts for users; `AttemptFailedError` means retry."""
     status = failure.status or _status_of(failure.code)
     meaning = _meaning(failure, status)
     if meaning == _REFUSED:
@@ -205,13 +196,7 @@ def classify(failure: Failure, service: ModelService) -> AttemptFailedError | Mo
     rejection = _REJECTIONS.get(meaning)
     is_transient = status is None or status in _TRANSIENT_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR
     if rejection is None and is_transient and failure.retry_hint is not False:
-        return AttemptFailedError(
-            text or "an error without a text",
-            retry_after=failure.retry_after,
-            billed=failure.billed,
-            silent=failure.silent,
-            detail=service.redact(failure.detail),
-        )
+        return replace(failure, message=text or "an error without a text", detail=service.redact(failure.detail))
     rejection = rejection or "{name} refused the request to model {model!r} ({text})."
     return ModelRejectedError(
         rejection.format(name=service.name, model=service.model, key=service.key_variable, text=text)
@@ -223,7 +208,7 @@ def _status_of(code: str) -> int | None:
     return int(code) if re.fullmatch("[45][0-9]{2}", code) else _STATUSES.get(code.lower())
 
 
-def _meaning(failure: Failure, status: int | None) -> str:
+def _meaning(failure: AttemptFailedError, status: int | None) -> str:
     words = f"{failure.code} {failure.message}".lower()
     meanings = [_CODES.get(failure.code.lower(), ""), *(meaning for text, meaning in _TEXTS.items() if text in words)]
     named = (each for each in meanings if each and (each != _OVERFLOW or status in {None, HTTPStatus.BAD_REQUEST}))
@@ -250,7 +235,9 @@ def is_network_error(error: BaseException) -> bool:
     )
 
 
-def describe_error(error: Exception, *, is_answered: bool = False, has_started: bool = False) -> Failure | None:
+def describe_error(
+    error: Exception, *, is_answered: bool = False, has_started: bool = False
+) -> AttemptFailedError | None:
     """Describe an exception of a client; None if it is neither an answer nor a failure on the way.
 
     Args:
@@ -262,10 +249,10 @@ def describe_error(error: Exception, *, is_answered: bool = False, has_started: 
     if isinstance(status, int) or body is not None:
         code, message = read_error(body)
         headers = getattr(response, "headers", {})
-        return Failure(
+        return AttemptFailedError(
+            message,
             status=status if isinstance(status, int) and status >= HTTPStatus.BAD_REQUEST else None,
             code=code,
-            message=message,
             retry_after=parse_retry_after(headers),
             retry_hint=should_retry(headers),
             billed=has_started,
@@ -274,15 +261,14 @@ def describe_error(error: Exception, *, is_answered: bool = False, has_started: 
     cause = error.__cause__ if error.__cause__ is not None and is_network_error(error.__cause__) else error
     kinds = {kind.__name__ for kind in type(cause).__mro__}
     if kinds & _READ_TIMEOUTS:
-        return Failure(status=None, message="no answer in time", silent=True, detail=detail)
+        return AttemptFailedError("no answer in time", silent=True, detail=detail)
     if is_network_error(cause):
         summary = "the connection broke off" if is_answered else "no connection"
     elif is_answered or isinstance(error, UnicodeDecodeError | json.JSONDecodeError):
         summary = "invalid data"
     else:
         return None
-    text = f"{summary} ({type(cause).__name__})"
-    return Failure(status=None, message=text, billed=has_started, detail=detail)
+    return AttemptFailedError(f"{summary} ({type(cause).__name__})", billed=has_started, detail=detail)
 
 
 def read_error(body: object) -> tuple[str, str]:
@@ -303,10 +289,10 @@ def classify_document(data: bytes, service: ModelService) -> AttemptFailedError 
     try:
         body = json.loads(detail)
     except ValueError:
-        return classify(Failure(status=None, message="a page in place of a reply", detail=detail), service)
+        return classify(AttemptFailedError("a page in place of a reply", detail=detail), service)
     if isinstance(body, dict) and body.get("error"):
         code, message = read_error(body)
-        return classify(Failure(status=None, code=code, message=message, detail=detail), service)
+        return classify(AttemptFailedError(message, code=code, detail=detail), service)
     return AttemptFailedError(
         "a document in place of a stream of events", unreadable=True, detail=service.redact(detail)
     )

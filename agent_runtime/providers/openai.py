@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from agent_runtime.core.values import Image, ToolRequest, Usage
-from agent_runtime.providers.faults import Failure, ModelService, classify, refusal
+from agent_runtime.providers.faults import AttemptFailedError, ModelService, classify, refusal
 from agent_runtime.providers.models import ModelOptions, OpenAIApi, load_prices
 from agent_runtime.providers.protocol import (
     INVALID,
@@ -391,9 +391,9 @@ class ResponsesReader:
                 return [self._end("length", response)]
             case responses.ResponseFailedEvent(response=responses.Response(error=error)):
                 code, message = (error.code, error.message) if error else (None, None)
-                raise classify(Failure(status=None, code=code or "", message=message or ""), self.service)
+                raise classify(AttemptFailedError(message or "", code=code or ""), self.service)
             case responses.ResponseErrorEvent(code=code, message=message):
-                raise classify(Failure(status=None, code=code or "", message=message), self.service)
+                raise classify(AttemptFailedError(message, code=code or ""), self.service)
             case responses.ResponseOutputItemAddedEvent(item=responses.ResponseFunctionToolCall() as call):
                 return [self.parts.add_call(event.output_index, id_=call.call_id, name=call.name)]
             case responses.ResponseFunctionCallArgumentsDeltaEvent(output_index=index, delta=str(more)) if more:

@@ -11,7 +11,6 @@ from agent_runtime.core.values import Usage
 from agent_runtime.providers import retry
 from agent_runtime.providers.faults import (
     AttemptFailedError,
-    Failure,
     ModelService,
     classify,
     parse_retry_after,
@@ -150,13 +149,13 @@ def test_retry_after_is_read_as_seconds_or_date(headers: dict[str, str], seconds
 def test_internal_addresses_are_for_the_log_only(address: str) -> None:
     assert SERVICE.address == "https://example.org:8443/v1"
     for status in (400, 404, 500):
-        text = str(classify(Failure(status=status, message=f"Cannot connect to {address}: refused"), SERVICE))
+        text = str(classify(AttemptFailedError(f"Cannot connect to {address}: refused", status=status), SERVICE))
         assert "Cannot connect to [address]" in text
         assert address not in text
 
 
 def test_long_words_of_a_service_are_cut() -> None:
-    assert len(str(classify(Failure(status=500, message="x" * 100_000), SERVICE))) < 500
+    assert len(str(classify(AttemptFailedError("x" * 100_000, status=500), SERVICE))) < 500
 
 
 async def test_a_bug_is_not_retried() -> None:
