@@ -515,8 +515,6 @@ async def open_seam(
         bounds=replace(bounds_of(settings), sandbox="bubblewrap"),
         redactor=Redactor([SECRET]),
         server_url=hub.url,
-        sandbox="bubblewrap",
-        network=settings.network,
         work=RunResults(patches, most_bytes=1024**3),
         sessions=sessions,
         marker_key=b"key of the markers in tests",

@@ -22,6 +22,7 @@ from agent_runtime import (
     CommandRunner,
     Event,
     HookSystem,
+    Network,
     NetworkUsed,
     NoAnswer,
     Outcome,
@@ -214,7 +215,7 @@ async def _prepare(context: JobContext, assignment: Assignment, tree: Tree) -> t
     start_in = context.services.conventions.working_directory
     if start_in and not any(path.startswith(f"{start_in}/") for path in tree.blobs):
         raise MissingDirectoryError(start_in, tree.base_sha)
-    network = describe_network(narrow_network(context.services.network, assignment.settings.config.network).network)
+    network = describe_network(agent_network(context, assignment))
     setup = await run_setup(context, assignment, tree)
     material = await gather(context, assignment)
     warnings = (assignment.settings.conflict_note(tree.blobs), setup.warning, material.unread)
@@ -262,7 +263,7 @@ async def _run(context: JobContext, assignment: Assignment, tree: Tree, segment:
         policy=await effective_policy(context, assignment.grant.policy),
         tools=assignment.grant.tools,
         model=assignment.grant.model,
-        network=narrow_network(context.services.network, config.network).network,
+        network=agent_network(context, assignment),
         instructions={name: text for name, text in instructions.items() if text.strip()},
         session=session,
         skills=assignment.settings.skills,
@@ -341,6 +342,11 @@ async def _publish_stored(
         return await deliver(
             context, assignment, tree, result.outcome, change, approved_tree=approved_tree, denial=denial
         )
+
+
+def agent_network(context: JobContext, assignment: Assignment) -> Network:
+    """Return the network of the agent's commands: the operator's, narrowed by the repository."""
+    return narrow_network(context.services.bounds.network, assignment.settings.config.network).network
 
 
 def can_ask(context: JobContext, assignment: Assignment) -> bool:
@@ -546,7 +552,7 @@ async def prove(context: JobContext, assignment: Assignment, tree: Tree, change:
     async with CommandRunner(
         context.services.setup.sandbox,
         tree.path,
-        network=narrow_network(context.services.network, assignment.settings.config.network).network,
+        network=agent_network(context, assignment),
         start_in=context.services.conventions.working_directory,
         on_connection=lambda connection: log.info("proof: network: %s", connection),
     ) as runner:

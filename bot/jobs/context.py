@@ -131,7 +131,6 @@ class JobServices:
         handover: None outside of workflow steps that can wait.
         edit_seconds: between edits of a status comment.
         model_patience: seconds to wait for an unavailable model.
-        ci_note: for pushes that start no workflow.
         places: names of local directories, for comments.
         schedules: None in a workflow step.
     """
@@ -142,8 +141,6 @@ class JobServices:
     bounds: Bounds
     redactor: Redactor
     server_url: str
-    sandbox: str
-    network: Network
     work: RunResults
     sessions: JobSessions | None
     marker_key: bytes
@@ -152,7 +149,6 @@ class JobServices:
     keep_days: int
     edit_seconds: float
     model_patience: float = 0.0
-    ci_note: str = ""
     run_url: str = ""
     handover: WorkflowResume | None = None
     listeners: tuple[Listener, ...] = ()

@@ -21,12 +21,18 @@ from bot.publishing.render import render_notice, render_part, sign_marker
 from bot.publishing.screening import split_diff
 from bot.publishing.status_view import StatusView
 
+# https://docs.github.com/actions/concepts/security/github_token#when-github_token-triggers-workflow-runs
+_NO_CI = (
+    "GitHub starts no workflow for commits pushed with a workflow's own token. Push an empty commit, or close and "
+    "reopen the pull request, to start the checks."
+)
+
 
 def status_view(context: JobContext, outcome: JobOutcome | None = None, *, is_queued: bool = False) -> StatusView:
     """Return the view of a job's state, and of its outcome if it has ended or waits."""
     services, job, state = context.services, context.job, context.state
     progress, grant, now = state.progress, state.grant, time.time()
-    reach = progress.reach or describe_network(services.network)
+    reach = progress.reach or describe_network(services.bounds.network)
     lost = f", which was lost: {progress.network_lost}" if progress.network_lost else ""
     # The command as it was given; a workflow's file gives the verb alone.
     command = job.trigger if job.command.verb == "bare" else f"{job.trigger} {job.command.verb}"
@@ -37,6 +43,7 @@ def status_view(context: JobContext, outcome: JobOutcome | None = None, *, is_qu
     # The check that failed, if that began the job.
     page, is_ci = f"{services.server_url}/{job.repo.full_name}/", job.origin.kind == "ci"
     notes, pull = grant.notes if grant else (), state.continues
+    is_pushed = outcome is not None and outcome.published.commit is not None
     if outcome is not None:
         notes = (*notes, *outcome.notes, *filter(None, [outcome.published.note]))
         pull = outcome.published.pull if outcome.run is not None and not isinstance(outcome, Waiting) else pull
@@ -67,14 +74,14 @@ def status_view(context: JobContext, outcome: JobOutcome | None = None, *, is_qu
         failed_url=job.origin.url if is_ci and job.origin.url.startswith(page) else "",
         run_url=state.run_url,
         pull=pull,
-        ci_note=services.ci_note if outcome is not None and outcome.published.commit is not None else "",
+        ci_note=_NO_CI if not services.is_long_running and is_pushed else "",
         patch_note=context.patch_note
         if outcome is not None and outcome.patch and not isinstance(outcome, Waiting)
         else "",
         notes=tuple(map(services.rename_settings_to_inputs, notes)),
         model=grant.model if grant else services.bounds.model,
         level=grant.level if grant else "",
-        sandbox=f"{services.sandbox}, {reach}{lost}",
+        sandbox=f"{services.bounds.sandbox}, {reach}{lost}",
     )
 
 

@@ -56,12 +56,6 @@ from bot.settings.models import ActionInputs, ActionSettings, AgentSettings, Set
 
 log = logging.getLogger(__name__)
 
-# https://docs.github.com/actions/concepts/security/github_token#when-github_token-triggers-workflow-runs
-_NO_CI = (
-    "GitHub starts no workflow for commits pushed with a workflow's own token. Push an empty commit, or close and "
-    "reopen the pull request, to start the checks."
-)
-
 EDIT_SECONDS = 10.0
 """Minimum time between edits of a status comment."""
 
@@ -122,8 +116,6 @@ def build_services(
         bounds=replace(bounds_of(agent), sandbox=sandbox.level, dry_run=inputs.dry_run, servers=tuple(servers)),
         redactor=redactor,
         server_url=server_url.rstrip("/"),
-        sandbox=sandbox.level,
-        network=agent.network,
         work=RunResults(
             storage.patches,
             most_bytes=agent.patches_gb * 1024**3,
@@ -136,7 +128,6 @@ def build_services(
         keep_days=agent.keep_days,
         edit_seconds=edit_seconds,
         model_patience=agent.model_patience,
-        ci_note="" if is_long_running else _NO_CI,
         run_url=run_url,
         listeners=tuple(listeners),
         conventions=inputs.conventions,

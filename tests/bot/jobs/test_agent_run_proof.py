@@ -45,7 +45,7 @@ def _assignment(command: Work, tools: tuple[str, ...] = ("execute",)) -> Assignm
 
 
 def _context(job: Job | None = None, **services: object) -> JobContext:
-    common = SimpleNamespace(network=Network(), conventions=Conventions(), **services)
+    common = SimpleNamespace(bounds=SimpleNamespace(network=Network()), conventions=Conventions(), **services)
     return context_of(InMemoryEngine(), job or a_job(), services=common)
 
 
