@@ -45,9 +45,6 @@ log = logging.getLogger(__name__)
 _SUSPECT_SECONDS = 5.0
 """Delay of a suspect whose worker already runs one."""
 
-_STOP_RETRY_SECONDS = 1.0
-"""Delay of a stopped job while another one of its thread runs."""
-
 _OTHER_VERSION_DELAY_SECONDS = 30.0
 
 _OTHER_VERSION_SECONDS = 24 * 3600.0
@@ -113,10 +110,12 @@ def begin(tx: Transaction, job_id: str, leg: int, worker: str) -> tuple[Job, int
     deaths, stops = count_deaths(tx, job_id), is_stopping(tx, job_id)
     delay = _SUSPECT_SECONDS if deaths is not None and has_running_suspect(tx, worker) else 0.0
     is_thread_busy = tx.rows.execute(_RUNS_IN_THREAD, _thread_parameters(row.lane, row.repo_id, row.thread)).scalar()
-    if delay or is_thread_busy or (is_over_limit(tx, row) and not stops):
-        # The end of the other job of its thread releases the next one, but none that stops.
-        delay = delay or (_STOP_RETRY_SECONDS if stops else 0.0)
-        _requeue(tx, row, held_until=tx.now + delay if delay else 0.0)
+    if is_thread_busy or delay or (is_over_limit(tx, row) and not stops):
+        if is_thread_busy:
+            change(tx, job_id, released=False)  # the end of the other job enqueues it
+            release_next(tx, row.lane, row.repo_id, row.thread)
+        else:
+            _requeue(tx, row, held_until=tx.now + delay if delay else 0.0)
         return None
     try:
         job = decode_job(row.body)
@@ -165,7 +164,7 @@ def park(
     clear_suspect(tx, row.id)
     _move(tx, row, JobState.WAITING, waits_until=until, attempts=0, worker=None, released=False)
     _wake_later(tx, row.id, row.leg, until)
-    release_next(tx, row.lane, row.repo_id, row.thread)
+    _release_thread(tx, row)
     return True
 
 
@@ -330,17 +329,14 @@ def _wake_later(tx: Transaction, job_id: str, leg: int, until: float) -> None:
 
 def _requeue(tx: Transaction, row: sa.Row[Any], **values: float) -> None:
     _move(tx, row, JobState.QUEUED, worker=None, waits_until=None, released=False, **values)
-    if is_stopping(tx, row.id):
-        _enqueue_leg(tx, tx.rows.execute(_ROW, {"of_job": row.id}).one(), "steer")
-    else:
-        release_next(tx, row.lane, row.repo_id, row.thread)
+    _release_thread(tx, row)
 
 
 def _end(tx: Transaction, row: sa.Row[Any], state: JobState, reason: str) -> None:
     _check_final(row.id, state)
     _move(tx, row, state, reason=reason, finished_at=tx.now, worker=None, waits_until=None, released=False)
     clear_suspect(tx, row.id)
-    release_next(tx, row.lane, row.repo_id, row.thread)
+    _release_thread(tx, row)
 
 
 def _check_final(job_id: str, state: JobState) -> None:
@@ -405,6 +401,13 @@ def release_next(tx: Transaction, lane: Lane, repo_id: int, thread: int) -> None
         _fill(tx, repo_id)
     elif (row := tx.rows.execute(_NEXT, _thread_parameters(lane, repo_id, thread)).one_or_none()) is not None:
         _enqueue_leg(tx, row, lane)
+
+
+def _release_thread(tx: Transaction, row: sa.Row[Any]) -> None:
+    """Enqueue the stopped jobs of a thread for steering, else its next job."""
+    for stopped in tx.rows.execute(_STOPPED, _thread_parameters(row.lane, row.repo_id, row.thread)).all():
+        _enqueue_leg(tx, stopped, "steer")
+    release_next(tx, row.lane, row.repo_id, row.thread)
 
 
 def is_over_limit(tx: Transaction, row: sa.Row[Any]) -> bool:
@@ -481,6 +484,8 @@ def _insert_statement(dialect: str, may_run: bool) -> sa.Insert:  # noqa: FBT001
 
 _IS_LATER = SIGNALS.c.number > sa.bindparam("since")
 _STOPS = sa.select(sa.exists().where(SIGNALS.c.job_id == sa.bindparam("of_job"), SIGNALS.c.kind == "stop", _IS_LATER))
+_HAS_STOP = sa.exists().where(SIGNALS.c.job_id == JOBS.c.id, SIGNALS.c.kind == "stop")
+_STOPPED = sa.select(JOBS).where(*_IN_THREAD, JOBS.c.state == JobState.QUEUED, ~JOBS.c.released, _HAS_STOP)
 _RUNS_IN_THREAD = sa.select(sa.exists().where(*_IN_THREAD, JOBS.c.state == JobState.RUNNING))
 _BUSY = sa.exists().where(
     *_IN_THREAD, sa.or_(JOBS.c.state == JobState.RUNNING, sa.and_(JOBS.c.state == JobState.QUEUED, JOBS.c.released))

@@ -155,6 +155,21 @@ async def test_a_job_between_two_attempts_that_is_stopped_does_not_wait_for_its_
     assert await bench.jobs.begin("steer") == "j1"
 
 
+async def test_the_end_of_a_job_starts_a_stopped_one_of_its_thread_before_older_jobs(bench: Bench) -> None:
+    for name in ("older", "stopped"):
+        await bench.parked(name)
+    await bench.engine.accept(a_job("j1"))
+    assert await bench.jobs.begin() == "j1"
+    assert await bench.engine.wake("older")
+    assert await bench.engine.send("stopped", STOP)
+    assert await bench.jobs.begin("steer") is None
+    await bench.jobs.end("j1", DONE)
+    assert await bench.jobs.begin("steer") == "stopped"
+    assert await bench.jobs.begin() is None
+    await bench.jobs.end("stopped", JobEnded(state=JobState.STOPPED))
+    assert await bench.jobs.begin() == "older"
+
+
 async def test_a_job_to_stop_and_another_of_its_thread_never_run_together(bench: Bench) -> None:
     await bench.parked()
     for name in ("j2", "j3"):
@@ -163,7 +178,6 @@ async def test_a_job_to_stop_and_another_of_its_thread_never_run_together(bench:
     assert await bench.engine.send("j1", STOP)
     assert await bench.jobs.begin("steer") is None
     await bench.jobs.end("j2", DONE)
-    bench.clock.now += 5
     assert await bench.jobs.begin("steer") == "j1"
     assert await bench.jobs.begin() is None
     await bench.jobs.end("j1", JobEnded(state=JobState.STOPPED))
