@@ -421,17 +421,22 @@ class Seam:
         return None if path is None else path.read_text(encoding="utf-8")
 
     def nothing_published(self) -> bool:
-        """Whether no branch and no commit of the bot is on GitHub."""
+        """Return whether no branch and no commit of the bot is on GitHub."""
         return not self.bot_branches() and all("codepilot" not in each.author for each in self.repo.commits.values())
 
     def nothing_left(self) -> bool:
-        """Whether no job's files are on the disk."""
+        """Return whether no job's files are on the disk."""
         return not self.workspaces.kept_jobs
 
     # Waiting jobs
 
-    async def pause_of(self, comment: FakeComment, *, after: str = "") -> Pause:
-        return await self.pause_of_job(await self.waits(comment), after=after)
+    async def pause_of(self, comment: FakeComment) -> Pause:
+        return await self.pause_of_job(await self.waits(comment))
+
+    async def paused_fix(self, number: int) -> tuple[FakeComment, Pause]:
+        """Ask for a fix, and run jobs until it waits for a person."""
+        command = self.say(number, "/codepilot fix")
+        return command, await self.pause_of(command)
 
     async def next_pause(self, last: Pause) -> Pause:
         """Run jobs until a job waits for another answer than the last time."""
@@ -448,8 +453,15 @@ class Seam:
         number = stored.job.thread.number
         return Pause(job_id=job_id, number=number, request_id=request.request_id, status=status)
 
+    async def expire(self, pause: Pause) -> None:
+        """Let the time for an answer be over without the queue's notice."""
+        record = self.record_of(pause.job_id)
+        request = await waiting.latest(record)
+        assert request is not None
+        await waiting.store_request(record, replace(request, until=1.0))
+
     async def still_waits(self, pause: Pause) -> bool:
-        """Whether a job waits, and has no answer."""
+        """Return whether a job waits and has no answer."""
         await self.settle()
         answered = await waiting.is_answered(self.record_of(pause.job_id))
         return await self.state_of(pause.job_id) is JobState.WAITING and not answered

@@ -8,16 +8,16 @@ from pathlib import Path
 from bot.action.outputs import OUTPUTS
 from bot.domain.job import JobState
 from localhub import LocalHub
+from tests.bot.jobs.test_run_workflow_prompts import GOAL
 from tests.origin import git
 from tests.stage import COMPLETION, FILES, FIX, acting
 from tests.workflow_runs import Workflows
 
 WEEKLY = {"schedule": "0 6 * * 1"}
-ASKED = "Make `add` right, and say which check proves it."
 
 
 def on_schedule(at: Workflows, **variables: str) -> dict[str, str]:
-    """What the runner says of a scheduled run, whose event names neither repository nor sender."""
+    """Variables of a runner's scheduled run, whose event names neither repository nor sender."""
     mona = at.hub.add_user("mona")
     at.payloads["schedule"] = WEEKLY
     return {
@@ -26,14 +26,14 @@ def on_schedule(at: Workflows, **variables: str) -> dict[str, str]:
         "GITHUB_ACTOR_ID": str(mona.id),
         "GITHUB_REF": "refs/heads/main",
         "GITHUB_WORKFLOW": "Scheduled maintenance",
-        "CODEPILOT_PROMPT": ASKED,
+        "CODEPILOT_PROMPT": GOAL,
         **variables,
     }
 
 
 async def test_scheduled_maintenance_becomes_a_pull_request_against_the_branch(hub: LocalHub, tmp_path: Path) -> None:
     at = Workflows.of(hub, tmp_path)
-    script = [{"reply": FIX, "expect": [ASKED]}]
+    script = [{"reply": FIX, "expect": [GOAL]}]
     # Who last changed the workflow may have left since: its file vouches for the prompt.
     gone = hub.add_user("gone")
     named = {"GITHUB_ACTOR": gone.login, "GITHUB_ACTOR_ID": str(gone.id)}

@@ -9,15 +9,14 @@ import pytest
 import yaml
 
 from bot.domain.job import JobState
-from localhub import Comment, LocalHub
+from localhub import LocalHub
 from tests.acceptance.test_service_process import Site, site
 from tests.pauses import (
     ASKING,
     REACHED,
-    Pause,
     buttons_of,
     check_of,
-    pause_of,
+    paused_fix,
     still_waits,
 )
 from tests.stage import COMPLETION, FIXED_CALC, Stage, acting, staged
@@ -27,11 +26,6 @@ RAN = 'execute("main", "echo ran >> ran.txt")'
 ASKS = acting(f'write_file("calc.py")\n{RAN}', FIXED_CALC, completion=COMPLETION)
 """One step: a write that needs no approval, then a command that does; nothing more is asked of the model."""
 NOTHING_LEFT = "```completion\nNothing left to do.\n```\n"
-
-
-async def _paused(stage: Stage, number: int) -> tuple[Comment, Pause]:
-    command = stage.say(number, "/codepilot fix")
-    return command, await pause_of(stage, command)
 
 
 def _asking(ready: Site) -> Site:
@@ -51,7 +45,7 @@ def _ran_once(stage: Stage) -> None:
 async def test_an_approval_continues_the_run_at_the_call_which_is_made_once(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [ASKS], operator=ASKING) as stage:
         issue = stage.issue()
-        command, pause = await _paused(stage, issue.number)
+        command, pause = await paused_fix(stage, issue.number)
         approval = stage.say(issue.number, f"/codepilot approve {pause.short_id}")
         end = await stage.end_of(command)
         assert end.state is JobState.DONE, end
@@ -75,7 +69,7 @@ async def test_the_workers_are_free_while_runs_wait(hub: LocalHub, tmp_path: Pat
     async with staged(hub, tmp_path, [ASKS], [ASKS], [ASKS], others, operator=ASKING) as stage:
         # The stage works on two jobs at once.
         for _ in range(3):
-            await _paused(stage, stage.issue().number)
+            await paused_fix(stage, stage.issue().number)
         free = stage.issue()
         end = await stage.ask(free.number, "/codepilot fix")
         assert end.state is JobState.DONE
@@ -86,7 +80,7 @@ async def test_two_approvals_at_the_same_moment_count_once(hub: LocalHub, tmp_pa
     async with staged(hub, tmp_path, [ASKS], operator=ASKING) as stage:
         hub.add_collaborator(stage.repo, "rita", "write")
         issue = stage.issue()
-        command, pause = await _paused(stage, issue.number)
+        command, pause = await paused_fix(stage, issue.number)
         answers = [
             stage.say(issue.number, f"/codepilot approve {pause.short_id}", author=author)
             for author in ("mona", "rita", "mona")
@@ -101,7 +95,7 @@ async def test_two_approvals_at_the_same_moment_count_once(hub: LocalHub, tmp_pa
 async def test_an_approval_outlives_the_service(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [ASKS], operator=ASKING) as first:
         issue = first.issue()
-        command, pause = await _paused(first, issue.number)
+        command, pause = await paused_fix(first, issue.number)
     async with staged(hub, tmp_path, [], operator=ASKING, after=first) as second:
         assert await still_waits(second, pause)
         second.say(issue.number, f"/codepilot approve {pause.short_id}")
@@ -115,7 +109,7 @@ async def test_an_approval_outlives_the_service(hub: LocalHub, tmp_path: Path) -
 
 async def test_buttons_do_what_comments_do(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [ASKS], operator=ASKING) as stage:
-        command, pause = await _paused(stage, stage.issue().number)
+        command, pause = await paused_fix(stage, stage.issue().number)
         check = check_of(stage, pause.job_id)
         hub.press(check, buttons_of(check)["Approve"], by="mona")
         end = await stage.end_of(command)
@@ -130,7 +124,7 @@ async def test_an_approval_outlives_a_service_that_was_killed(hub: LocalHub, tmp
         stage = here.stage
         issue = stage.issue()
         async with here.serving() as first:
-            command, pause = await _paused(stage, issue.number)
+            command, pause = await paused_fix(stage, issue.number)
             await first.kill()
         async with here.serving() as second:
             stage.say(issue.number, f"/codepilot approve {pause.short_id}")
@@ -152,7 +146,7 @@ async def test_a_service_killed_at_an_approved_call_makes_it_no_second_time_unas
         stage = here.stage
         issue = stage.issue()
         async with here.serving() as first:
-            command, pause = await _paused(stage, issue.number)
+            command, pause = await paused_fix(stage, issue.number)
             stage.say(issue.number, f"/codepilot approve {pause.short_id}")
             await eventually((stage.files_of(pause.job_id) / "ran.txt").exists, within=60)
             await first.kill()

@@ -8,10 +8,10 @@ from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
 from bot.events.delivery import IgnoredDelivery
 from localhub import LocalHub
+from tests.bot.jobs.test_run_commands_in_bodies import BODY
 from tests.stage import COMPLETION, FIX, FIXED_CALC, acting, staged
 from tests.workflow_runs import Workflows
 
-BODY = "/codepilot fix\n\n`add(1, 1)` gives three.\n"
 ANSWER = acting('read_file("calc.py")', completion="It adds.")
 
 
@@ -74,5 +74,5 @@ async def test_the_action_hears_the_same(hub: LocalHub, tmp_path: Path) -> None:
     assert answered.ended is JobState.DONE, answered.summary
     hub.review(flows.repo, pull.number, author="rev", body="Looks fine.")
     assert isinstance((await flows.run("pull_request_review")).ended, IgnoredDelivery)
-    [told] = [each.body for each in hub.comments(flows.repo, pull.number)]
-    assert "It adds." in told
+    [answer] = [each.body for each in hub.comments(flows.repo, pull.number)]
+    assert "It adds." in answer

@@ -10,10 +10,7 @@ from localhub import Comment, LocalHub
 from tests.stage import BUG, COMPLETION, FIXED_CALC, WAIT_FOR_GO, Stage, acting, staged
 from tests.waiting import eventually
 
-PATH = ".github/codepilot.yml"
 DONE = "```completion\nIt adds.\n```\n"
-STRICT = "permission: `ask` · sandbox: `bubblewrap, no network`"
-"""Where a comment's last line says that the defaults hold for a file that does not fit."""
 
 
 def told(*expected: str) -> list[ScriptedReply]:

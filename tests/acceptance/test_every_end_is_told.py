@@ -1,4 +1,4 @@
-"""What GitHub does not take at the start or at the end is asked, and told, again until it does."""
+"""Endings that GitHub does not take, or that another process stored, are reported until GitHub takes them."""
 
 from __future__ import annotations
 
@@ -16,24 +16,22 @@ from tests.waiting import eventually
 ANSWER = "```completion\nThe code is right.\n```\n"
 
 
-async def _told(stage: Stage, number: int, words: str) -> str:
-    """The one comment of the bot in a thread, once it holds some words."""
+async def _comment_with(stage: Stage, number: int, text: str) -> str:
+    """Wait until the only comment of the bot in a thread holds a text; return the comment."""
 
-    def told() -> str | None:
+    def find() -> str | None:
         comments = stage.bot_comments(number)
-        return comments[0] if len(comments) == 1 and words in comments[0] else None
+        return comments[0] if len(comments) == 1 and text in comments[0] else None
 
-    return await eventually(told, within=60)
+    return await eventually(find, within=60)
 
 
-async def test_a_command_that_met_trouble_at_its_start_is_done(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [ANSWER], held=True) as stage:
-        issue = stage.issue()
-        hub.faults.add("POST", "*/graphql", "404", times=4)
-        command = stage.say(issue.number, "/codepilot fix")
-        stage.open_for_work.set()
-        assert (await stage.end_of(command, within=60)).state is JobState.DONE
-        assert "The code is right." in await _told(stage, issue.number, "Nothing changed")
+async def _wait_for_report(stage: Stage, job_id: str) -> None:
+    async def is_posted() -> bool:
+        return not await is_owed(stage.queue, job_id)
+
+    posted: bool = await eventually(is_posted)
+    assert posted
 
 
 async def test_an_end_that_an_archived_repository_does_not_take_is_told_later(hub: LocalHub, tmp_path: Path) -> None:
@@ -46,14 +44,9 @@ async def test_an_end_that_an_archived_repository_does_not_take_is_told_later(hu
         await stage.let_go(job_id)
         await stage.ended(job_id)
         hub.unarchive(stage.repo)
-        status = await _told(stage, issue.number, COMPLETION)
+        status = await _comment_with(stage, issue.number, COMPLETION)
         assert "Working on it" not in status
-
-        async def settled() -> str | None:
-            return None if await is_owed(stage.queue, job_id) else "yes"
-
-        done: str = await eventually(settled, within=30)
-        assert done
+        await _wait_for_report(stage, job_id)
         assert [each.status for each in hub.check_runs(stage.repo)] == ["completed"]
 
 
@@ -68,7 +61,7 @@ async def test_another_process_tells_what_is_owed(hub: LocalHub, tmp_path: Path)
         assert COMPLETION not in end.status
     hub.faults.clear()
     async with staged(hub, tmp_path, after=first) as second:
-        await _told(second, issue.number, COMPLETION)
+        await _comment_with(second, issue.number, COMPLETION)
         await eventually(lambda: [run.conclusion for run in hub.check_runs(second.repo)] == ["success"] or None)
 
 
@@ -90,11 +83,6 @@ async def test_an_ending_that_cannot_be_read_whole_stops_no_other_job(hub: Local
                 "UPDATE records SET body = json_set(body, '$.ending.check', json('{}')) WHERE job_id = ?", (job_id,)
             )
         stage.open_for_work.set()
-
-        async def settled() -> str | None:
-            return None if await is_owed(stage.queue, job_id) else "yes"
-
-        done: str = await eventually(settled, within=30)
-        assert done
+        await _wait_for_report(stage, job_id)
         assert any("GitHub did not answer." in each for each in stage.bot_comments(issue.number))
         assert (await stage.ask(stage.issue().number, "/codepilot fix")).state is JobState.DONE

@@ -24,7 +24,7 @@ WRITE = 'write_file("calc.py")'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misdeed:
-    """A reply that cannot be acted on, or goes wrong when it is.
+    """A reply that cannot be executed, or fails when it is.
 
     Attributes:
         name: of the test.
@@ -138,13 +138,15 @@ async def test_an_endless_loop_is_stopped_while_the_service_answers(
 
 
 async def test_a_model_that_never_behaves_ends_in_a_comment_that_says_so(hub: LocalHub, tmp_path: Path) -> None:
-    replies = ["I would change `add`.", "", acting(WRITE, BUG, BUG)]
+    replies = ["I would change `add`.", acting(WRITE, BUG, BUG), ""]
     async with staged(hub, tmp_path, replies) as stage:
         issue = stage.issue()
         end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.FAILED
         [status] = stage.bot_comments(issue.number)
         assert "Failed" in status
+        assert "Your reply" not in status, "the model's error texts are not for the user"
+        assert "neither acted nor ended the task" in status
         assert "**How to fix it:** Try again" in status
         assert "3 steps" in status
         assert stage.nothing_published()

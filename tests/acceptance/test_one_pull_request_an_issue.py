@@ -8,11 +8,11 @@ from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
 from bot.jobs.record import StoredRecord
 from localhub import LocalHub
+from tests.bot.jobs.test_run_pull_requests import EXPECTED
 from tests.stage import FIX, acting, staged
 from tests.workflow_runs import Workflows
 
 MORE = acting('write_file("more.txt")', "More.\n", completion="Added more.")
-EXPECTED = ("A pull request for this issue is open already", "-    return a + b + 1")
 CONTINUED = [ScriptedReply(text=MORE, expect=EXPECTED)]
 
 

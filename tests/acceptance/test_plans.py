@@ -7,17 +7,17 @@ from pathlib import Path
 from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
 from localhub import Comment, LocalHub
+from tests.bot.jobs.test_run_plans import PLAN
 from tests.pauses import Pause, pause_of
 from tests.stage import COMPLETION, FIXED_CALC, End, Stage, acting, staged
 from tests.waiting import eventually
 
-PLAN = "1. Take the `+ 1` out of `add`.\n2. Run the check."
 PLANS = f"```completion\n{PLAN}\n```\n"
 FIXES = ScriptedReply(
     text=acting('write_file("calc.py")', FIXED_CALC, completion=COMPLETION, fence="python"),
-    expect=("Take the `+ 1` out of `add`", "make adding right"),
+    expect=("Take the `+ 1` out of `add`", "make adding right", "A maintainer has approved the quoted plan"),
 )
-"""The work on the plan, whose words and goal it has read."""
+"""The work on the plan, whose text and goal it has read."""
 
 
 async def _planned(stage: Stage, number: int) -> tuple[Comment, Pause]:
@@ -25,28 +25,29 @@ async def _planned(stage: Stage, number: int) -> tuple[Comment, Pause]:
     return command, await pause_of(stage, command)
 
 
-async def _worked(stage: Stage, pause: Pause) -> End:
-    """How the work on an approved plan ended."""
+async def _end_of_work(stage: Stage, pause: Pause) -> End:
+    """Wait for the end of the work on an approved plan."""
 
-    async def begun() -> str | None:
+    async def find_work() -> str | None:
         jobs = await stage.queue.jobs_in_thread(stage.repo.id, pause.number)
         return next((each.job.id for each in jobs if each.job.id != pause.job_id), None)
 
-    return await stage.ended(await eventually(begun))
+    return await stage.ended(await eventually(find_work))
 
 
 async def test_an_approved_plan_is_carried_out_in_a_run_of_its_own(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [PLANS], [FIXES]) as stage:
         issue = stage.issue()
         command, pause = await _planned(stage, issue.number)
-        stage.say(issue.number, f"/codepilot approve {pause.short_id}")
-        planned = await stage.end_of(command)
-        assert planned.state is JobState.DONE
-        assert PLAN in planned.status
-        assert "The plan was approved" in planned.status
-        worked = await _worked(stage, pause)
-        assert worked.state is JobState.DONE, worked
-        assert COMPLETION in worked.status
+        approval = stage.say(issue.number, f"/codepilot approve {pause.short_id}")
+        plan = await stage.end_of(command)
+        assert plan.state is JobState.DONE
+        assert PLAN in plan.status
+        assert "The plan was approved" in plan.status
+        work = await _end_of_work(stage, pause)
+        assert work.state is JobState.DONE, work
+        assert COMPLETION in work.status
+        assert stage.reactions(approval) == ["+1"]
         assert len(stage.bot_comments(issue.number)) == 2
         [sha] = stage.bot_branches().values()
         assert stage.file(sha, "calc.py") == FIXED_CALC.strip()

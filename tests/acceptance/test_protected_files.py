@@ -7,14 +7,13 @@ from pathlib import Path
 
 from bot.domain.job import JobState
 from bot.jobs.record import StoredRecord
-from localhub import Comment, LocalHub
+from localhub import LocalHub
+from tests.bot.jobs.test_run_protected_files import JOBS, WORKFLOW
 from tests.origin import git
 from tests.patches import applied, kept_patch
-from tests.pauses import Pause, check_of, pause_of
-from tests.stage import FIXED_CALC, Stage, acting, staged
+from tests.pauses import check_of, paused_fix
+from tests.stage import FIXED_CALC, acting, staged
 
-WORKFLOW = ".github/workflows/ci.yml"
-JOBS = "on: push\njobs: {}\n"
 ADDS = acting(
     f'write_file("calc.py")\nwrite_file("{WORKFLOW}")',
     FIXED_CALC,
@@ -23,15 +22,10 @@ ADDS = acting(
 )
 
 
-async def _held(stage: Stage, number: int) -> tuple[Comment, Pause]:
-    command = stage.say(number, "/codepilot fix")
-    return command, await pause_of(stage, command)
-
-
 async def test_an_approved_change_becomes_a_draft_that_says_so(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [ADDS]) as stage:
         issue = stage.issue()
-        command, pause = await _held(stage, issue.number)
+        command, pause = await paused_fix(stage, issue.number)
         stage.say(issue.number, f"/codepilot approve {pause.short_id}")
         end = await stage.end_of(command)
         assert (end.state, end.job_id) == (JobState.DONE, pause.job_id)
@@ -54,7 +48,7 @@ async def test_an_approved_change_becomes_a_draft_that_says_so(hub: LocalHub, tm
 async def test_a_denied_change_is_kept_as_a_patch_that_git_applies(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [ADDS]) as stage:
         issue = stage.issue()
-        command, pause = await _held(stage, issue.number)
+        command, pause = await paused_fix(stage, issue.number)
         stage.say(issue.number, f"/codepilot deny {pause.short_id} not now")
         end = await stage.end_of(command)
         assert stage.nothing_published()
@@ -66,7 +60,7 @@ async def test_a_denied_change_is_kept_as_a_patch_that_git_applies(hub: LocalHub
 async def test_an_approval_covers_that_very_tree_only(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [ADDS]) as stage:
         issue = stage.issue()
-        command, pause = await _held(stage, issue.number)
+        command, pause = await paused_fix(stage, issue.number)
         patch = kept_patch(stage, pause.job_id)
         patch.write_text(patch.read_text().replace("+on: push", "+on: pull_request_target"))
         clone = applied(stage, pause.job_id)

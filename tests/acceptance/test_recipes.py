@@ -16,21 +16,10 @@ from bot.queue.ledger import DurableLedger, DurableSchedules
 from bot.queue.store import JOBS, SCHEDULES
 from bot.server.periodic import Scheduler
 from localhub import EndedJob, LocalHub
+from tests.bot.jobs.test_run_recipes import AFTER_CI, TRIAGE, UPDATE
 from tests.stage import FILES, FIX, End, Stage, acting, staged
 from tests.waiting import eventually
 
-TRIAGE = """\
----
-on:
-  comment: true
-  label: needs-triage
-description: Say what an issue is about.
-tools: [read_file, find]
----
-Name the file that this issue is about.
-"""
-UPDATE = "---\non:\n  schedule: '0 4 * * 1'\npublish: pull-request\n---\nMake `add` right.\n"
-AFTER_CI = "---\non:\n  workflow_run:\n    workflows: [CI]\n---\nSay why it failed.\n"
 RECIPES = FILES | {".github/codepilot/triage.md": TRIAGE}
 TRIAGED = acting("pass", completion="It is about `calc.py`.")
 

@@ -8,11 +8,9 @@ from pathlib import Path
 from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
 from localhub import EndedJob, LocalHub
-from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, SEE_IT_FAIL, End, Stage, staged
+from tests.bot.jobs.test_run_red_ci import EVERYWHERE, FIX_ONLY, STEPS
+from tests.stage import COMPLETION, FIX, FIXED_CALC, SEE_IT_FAIL, End, Stage, staged
 
-CONFIGURED = FILES | {".github/codepilot.yml": "fix_ci: [pull-requests]\n"}
-EVERYWHERE = FILES | {".github/codepilot.yml": "fix_ci: [pull-requests, default-branch]\n"}
-STEPS = [("Run actions/setup-python@v6", "success"), ("Run tests", "failure")]
 TOKEN = "ghp_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z"
 WORKFLOW = """\
 name: CI
@@ -67,7 +65,7 @@ async def test_a_red_run_is_fixed_where_the_repository_wants_it(hub: LocalHub, t
         ScriptedReply(text=SEE_IT_FAIL, expect=('The workflow "CI" failed on this pull request.',)),
         FIX,
     ]
-    async with staged(hub, tmp_path, script, files=CONFIGURED) as stage:
+    async with staged(hub, tmp_path, script, files=FIX_ONLY) as stage:
         pull = stage.pull()
         end_run(stage, "success", branch="main")
         before = hub.branches(stage.repo)["topic"]
@@ -111,7 +109,7 @@ async def test_a_red_default_branch_is_fixed_by_a_pull_request(hub: LocalHub, tm
 
 
 async def test_a_red_check_of_another_app_is_fixed(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [SEE_IT_FAIL, FIX], files=CONFIGURED) as stage:
+    async with staged(hub, tmp_path, [SEE_IT_FAIL, FIX], files=FIX_ONLY) as stage:
         stage.pull()
         other = hub.add_app("other-ci")
         hub.check(
@@ -157,7 +155,7 @@ async def test_the_failed_jobs_are_quoted_without_secrets_and_the_agent_fixes_th
         "using [redacted]",
         "Annotations:\ncalc.py:2: it is one too many, says [redacted]",
     )
-    files = CONFIGURED | {".github/workflows/ci.yml": WORKFLOW}
+    files = FIX_ONLY | {".github/workflows/ci.yml": WORKFLOW}
     async with staged(hub, tmp_path, [ScriptedReply(text=FIX, expect=expected)], files=files) as stage:
         stage.pull()
         end_run(stage, "success", branch="main")
@@ -176,7 +174,7 @@ async def test_the_failed_jobs_are_quoted_without_secrets_and_the_agent_fixes_th
 
 async def test_where_a_jobs_own_log_is_gone_the_runs_zip_file_is_read(hub: LocalHub, tmp_path: Path) -> None:
     expected = ("failed job a/b: x of workflow CI: failure", "sh check.sh 3.11\nusing [redacted]\n1 failed")
-    async with staged(hub, tmp_path, [ScriptedReply(text=FIX, expect=expected)], files=CONFIGURED) as stage:
+    async with staged(hub, tmp_path, [ScriptedReply(text=FIX, expect=expected)], files=FIX_ONLY) as stage:
         stage.pull()
         end_run(stage, "success", branch="main")
         hub.faults.add("GET", "*/actions/jobs/*/logs", "404")

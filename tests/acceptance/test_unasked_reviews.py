@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from bot.domain.job import JobState
 from localhub import LocalHub
-from tests.stage import FILES, End, Stage, staged
+from tests.bot.jobs.test_run_unasked_reviews import NOTE, WANTED
+from tests.stage import End, Stage, staged
 from tests.waiting import eventually
 from tests.workflow_runs import Workflows
 
-WANTED = FILES | {".github/codepilot.yml": "review_on: [opened, push]\n"}
-NOTE = json.dumps([{"path": "topic.txt", "line": 1, "body": "Say which topic."}])
 REVIEW = f"````completion\nIt adds a topic.\n\n```json\n{NOTE}\n```\n````\n"
 
 
@@ -22,15 +20,15 @@ def push(stage: Stage, name: str) -> str:
 
 
 async def review_of(stage: Stage, number: int, head: str) -> End:
-    """How the review that a push to this head started has ended."""
+    """Wait for the end of the review that a push of this head has started."""
 
-    async def begun() -> str | None:
+    async def find_review() -> str | None:
         for each in await stage.queue.jobs_in_thread(stage.repo.id, number):
             if each.job.head_sha == head and each.job.command.verb == "review":
                 return each.job.id
         return None
 
-    return await stage.ended(await eventually(begun))
+    return await stage.ended(await eventually(find_review))
 
 
 async def test_each_push_is_reviewed_and_nothing_is_said_twice(hub: LocalHub, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import signal
 from functools import partial
 from pathlib import Path
@@ -15,24 +14,22 @@ from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
 from localhub import LocalHub
 from tests.acceptance.test_service_process import end_at, site
-from tests.stage import BUG, FIX, FIXED_CALC, Stage, acting, staged
-from tests.waiting import eventually
+from tests.bot.jobs.test_run_verbs import ANSWER, CALC, REVIEW
+from tests.stage import BUG, FIX, Stage, acting, staged
 
-ANSWER = "It adds, and then adds one."
-CALC = "calc.py"
 READ = 'read_file("calc.py")'
 
 
 def answering(*expected: str, text: str = ANSWER, control: str = READ) -> list[ScriptedReply]:
-    """A run of two steps: it looks, having been told `expected`, and answers."""
+    """A run of two steps: it reads with `expected` in its task, and answers."""
     return [
         ScriptedReply(text=acting(control), expect=expected),
         ScriptedReply(text=f"```completion\n{text}\n```\n", expect=("return a + b",) if control == READ else ()),
     ]
 
 
-def a_pull_with_the_bug(stage: Stage) -> int:
-    """A pull request that brings the bug in at line 5; its number."""
+def pull_with_the_bug(stage: Stage) -> int:
+    """Open a pull request that brings the bug in at line 5; return its number."""
     files = {CALC: f"# 1\n# 2\n# 3\n{BUG}"}
     stage.hub.commit(stage.repo, files, message="Count", author="mona", branch="topic")
     return stage.hub.open_pull(stage.repo, author="mona", head="topic", title="Count", body="As discussed.").number
@@ -70,13 +67,6 @@ async def test_test_runs_commands_and_publishes_nothing(hub: LocalHub, tmp_path:
         assert stage.nothing_left()
 
 
-REVIEW = [
-    {"path": CALC, "line": 5, "body": "One too many.", "suggestion": "    return a + b"},
-    {"path": CALC, "start_line": 1, "line": 3, "body": "Three lines that say nothing, @everyone."},
-    {"path": "README.md", "line": 1, "body": "Not part of this change."},
-]
-
-
 def reviewing(comments: object) -> str:
     """The reply of a model that reviews."""
     return f"````completion\nOne mistake.\n\n```json\n{json.dumps(comments)}\n```\n````\n"
@@ -85,7 +75,7 @@ def reviewing(comments: object) -> str:
 async def test_a_review_comments_on_lines_with_a_suggestion_and_never_approves(hub: LocalHub, tmp_path: Path) -> None:
     script = [ScriptedReply(text=reviewing(REVIEW), expect=("Review the changes of this pull request", "+# 3"))]
     async with staged(hub, tmp_path, script) as stage:
-        number = a_pull_with_the_bug(stage)
+        number = pull_with_the_bug(stage)
         before = hub.branches(stage.repo)
         end = await stage.ask(number, "/codepilot review")
         assert end.state is JobState.DONE, end
@@ -108,7 +98,7 @@ async def test_a_review_is_sent_once_although_the_service_dies_before_it_reads_t
     hub: LocalHub, tmp_path: Path
 ) -> None:
     async with site(hub, tmp_path, script=[{"reply": reviewing(REVIEW)}]) as here:
-        stage, number = here.stage, a_pull_with_the_bug(here.stage)
+        stage, number = here.stage, pull_with_the_bug(here.stage)
         async with here.serving() as service:
             moment = f"POST /repos/mona/calc/pulls/{number}/reviews"
             stage.on_call = partial(end_at, moment, service, signal.SIGKILL)
@@ -124,27 +114,6 @@ async def test_a_review_is_sent_once_although_the_service_dies_before_it_reads_t
         assert f"[review]({hub.url}/mona/calc/pull/{number}#pullrequestreview-" in end.status
         assert len(hub.reviews(stage.repo, number)) == 1
         assert len(hub.review_comments(stage.repo, number)) == 2
-
-
-async def test_a_plan_waits_for_an_approval_and_then_is_carried_out(hub: LocalHub, tmp_path: Path) -> None:
-    planned = answering("Make a plan for the request below", text="1. Take the one away.")
-    carried = [ScriptedReply(text=FIX, expect=("Take the one away", "A maintainer has approved the quoted plan"))]
-    async with staged(hub, tmp_path, planned, carried) as stage:
-        issue = stage.issue()
-        command = stage.say(issue.number, "/codepilot plan the sum")
-        await stage.waits(command)
-        [shown] = stage.bot_comments(issue.number)
-        assert "1. Take the one away." in shown
-        assert stage.nothing_published()
-        found = re.search(r"/codepilot approve ([0-9a-f]{8})\b", shown)
-        assert found is not None, shown
-        approval = stage.say(issue.number, found[0])
-        assert (await stage.end_of(command)).state is JobState.DONE
-        assert stage.reactions(approval) == ["+1"]
-        pull = await eventually(stage.pulls, within=30.0)
-        assert len(pull) == 1
-        [branch] = stage.bot_branches()
-        assert stage.file(branch, CALC) == FIXED_CALC.strip()
 
 
 async def test_help_costs_no_model_and_no_clone(hub: LocalHub, tmp_path: Path) -> None:
@@ -172,7 +141,7 @@ async def test_a_command_about_lines_is_answered_among_them_and_the_agent_sees_t
 ) -> None:
     seen = ("the lines that the request is about", "calc.py line 5, after the change", "     return a + b + 1")
     async with staged(hub, tmp_path, answering(*seen)) as stage:
-        number = a_pull_with_the_bug(stage)
+        number = pull_with_the_bug(stage)
         root = hub.review_comment(stage.repo, number, author="mona", body="Odd.", path=CALC, line=5)
         command = hub.review_comment(stage.repo, number, author="mona", body="/codepilot explain", in_reply_to=root.id)
         end = await stage.end_after("pull_request_review_comment", "created")

@@ -7,17 +7,17 @@ from pathlib import Path
 from agent_runtime import RunLimits
 from bot.domain.job import JobState
 from localhub import LocalHub
+from tests.bot.jobs.test_run_kept_work import NO_BRANCHES
 from tests.durable import begun
 from tests.patches import applied, kept_patch
 from tests.pauses import check_of
-from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, WAIT_FOR_GO, End, Stage, acting, staged
+from tests.stage import COMPLETION, FIX, FIXED_CALC, WAIT_FOR_GO, End, Stage, acting, staged
 from tests.waiting import eventually
 
 FIXES = acting('write_file("calc.py")', FIXED_CALC, fence="python")
 """Half of the work: the file is written, and the model has not said that it is done."""
 FIXES_AND_WAITS = acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', FIXED_CALC, fence="python")
 ONE_STEP = RunLimits(max_steps=1)
-NO_BRANCHES = {**FILES, ".github/codepilot.yml": "wip_branches: false\n"}
 
 
 def _on_a_branch(stage: Stage, end: End) -> None:

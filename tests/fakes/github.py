@@ -1,7 +1,6 @@
 """A GitHub in memory for tests of jobs: the real client, whose requests `FakeSite` answers without a network.
 
     site = FakeSite()
-    site.add_user("mona", role="admin")
     repo = site.add_repo("mona/calc", owner="mona", files={"calc.py": "x = 1\n"})
     github = FakeGitHub(site)
     site.fail("comments.create", outage(), after=True)
@@ -277,8 +276,8 @@ def forbidden(message: str = "Resource not accessible by integration") -> GitHub
     return _refusal(HTTPStatus.FORBIDDEN, message)
 
 
-def not_found(message: str = "Not Found") -> GitHubError:
-    return _refusal(HTTPStatus.NOT_FOUND, message)
+def not_found() -> GitHubError:
+    return _refusal(HTTPStatus.NOT_FOUND, "Not Found")
 
 
 def rate_limited(seconds: int) -> GitHubError:

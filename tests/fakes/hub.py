@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -71,12 +71,6 @@ class FakeHub(FakeSite):
                 guid=guid, event=event, action=action, payload=payload, subject=subject.get("id", 0)
             )
             self.deliveries.append(delivery)
-
-    def redeliver(self, delivery: FakeDelivery) -> FakeDelivery:
-        """Send an event again, with its id."""
-        copy = replace(delivery, answer={})
-        self.deliveries.append(copy)
-        return copy
 
     def _send_thread(
         self,
@@ -235,10 +229,6 @@ class FakeHub(FakeSite):
         thread.title = thread.title if title is None else title
         thread.body = thread.body if body is None else body
         self._send_thread("edited", repo, thread, self.user(by))
-
-    def delete_thread(self, repo: FakeRepo, number: int, *, by: str) -> None:
-        thread = repo.threads.pop(number)
-        self._send_thread("deleted", repo, thread, self.user(by))
 
     @override
     def move_branch(self, repo: FakeRepo, branch: str, sha: str | None) -> None:

@@ -83,7 +83,6 @@ class FakeUser:
     id: int
     login: str
     type: Literal["User", "Organization", "Bot"] = "User"
-    role: Role | None = None
 
 
 @dataclass(slots=True)
@@ -355,16 +354,12 @@ class FakeSite:
 
     # Accounts and repositories
 
-    def add_user(
-        self, login: str, *, role: Role | None = None, kind: Literal["User", "Organization", "Bot"] = "User"
-    ) -> FakeUser:
+    def add_user(self, login: str, *, kind: Literal["User", "Organization", "Bot"] = "User") -> FakeUser:
         """Create an account, or return the existing one."""
         user = self.find_user(login)
         if user is None:
             user = FakeUser(id=self.new_id(), login=login, type=kind)
             self.users[user.id] = user
-        if role is not None:
-            user.role = role
         return user
 
     def find_user(self, login: str) -> FakeUser | None:
@@ -429,7 +424,7 @@ class FakeSite:
     def role_of(self, repo: FakeRepo, user: FakeUser) -> Role:
         if user.login.lower() == repo.owner.lower():
             return "admin"
-        role = repo.roles.get(user.id) or user.role
+        role = repo.roles.get(user.id)
         return role or ("none" if repo.private else "read")
 
     def rename(self, repo: FakeRepo, name: str) -> None:

@@ -10,21 +10,14 @@ import pytest
 
 from bot.domain.access import TrustedBots
 from bot.domain.job import JobState
-from bot.jobs import waiting
 from tests.fakes.agent import Execute, Script, do, execute, reply, write
-from tests.fakes.site import FakeComment
-from tests.seam import ASKING, COMPLETION, FIXED_CALC, NOTHING_LEFT, REACHED, Pause, Seam, open_seam
+from tests.seam import ASKING, COMPLETION, FIXED_CALC, NOTHING_LEFT, REACHED, Seam, open_seam
 
 RAN = execute("echo ran >> ran.txt", appends={"ran.txt": "ran\n"}, check=False)
 AGAIN = execute("echo ran >> again.txt", appends={"again.txt": "ran\n"}, check=False)
 WAIT = "until [ -e go ]; do sleep 0.02; done; rm go"
 ASKS: Script = [reply(write("calc.py", FIXED_CALC), RAN, completion=COMPLETION)]
 """One reply: a write that needs no approval, then a command that does."""
-
-
-async def paused(stage: Seam, number: int) -> tuple[FakeComment, Pause]:
-    command = stage.say(number, "/codepilot fix")
-    return command, await stage.pause_of(command)
 
 
 def assert_ran_once(stage: Seam) -> None:
@@ -38,7 +31,7 @@ def assert_ran_once(stage: Seam) -> None:
 
 async def test_a_run_waits_with_the_call_its_preview_and_two_lines_to_answer(tmp_path: Path) -> None:
     async with open_seam(tmp_path, ASKS, operator=ASKING) as stage:
-        _, pause = await paused(stage, stage.issue().number)
+        _, pause = await stage.paused_fix(stage.issue().number)
         for text in (
             "Waiting for you",
             "echo ran >> ran.txt",
@@ -62,7 +55,7 @@ async def test_a_command_that_cannot_be_shown_whole_is_refused_to_the_model(tmp_
     script = [reply(*calls), replace(NOTHING_LEFT, expect=("its text is not read", "like a secret"))]
     async with open_seam(tmp_path, script, operator=ASKING) as stage:
         issue = stage.issue()
-        command, pause = await paused(stage, issue.number)
+        command, pause = await stage.paused_fix(issue.number)
         assert "… 299 blank lines" in pause.status
         assert "> touch tail" in pause.status
         stage.say(issue.number, f"/codepilot approve {pause.short_id}")
@@ -74,7 +67,7 @@ async def test_a_command_that_cannot_be_shown_whole_is_refused_to_the_model(tmp_
 async def test_an_approval_continues_the_run_at_the_call_which_is_made_once(tmp_path: Path) -> None:
     async with open_seam(tmp_path, ASKS, operator=ASKING) as stage:
         issue = stage.issue()
-        command, pause = await paused(stage, issue.number)
+        command, pause = await stage.paused_fix(issue.number)
         approval = stage.say(issue.number, f"/codepilot approve {pause.short_id}")
         end = await stage.end_of(command)
         assert end.state is JobState.DONE, end
@@ -97,7 +90,7 @@ async def test_an_approval_continues_the_run_at_the_call_which_is_made_once(tmp_
 async def test_an_approval_without_an_id_means_the_only_request(tmp_path: Path) -> None:
     async with open_seam(tmp_path, ASKS, operator=ASKING) as stage:
         issue = stage.issue()
-        command, _ = await paused(stage, issue.number)
+        command, _ = await stage.paused_fix(issue.number)
         stage.say(issue.number, "/codepilot approve")
         assert (await stage.end_of(command)).state is JobState.DONE
         assert_ran_once(stage)
@@ -107,7 +100,7 @@ async def test_an_approval_without_an_id_is_for_none_of_several_requests_that_we
     evil = execute("echo evil >> evil.txt", check=False)
     async with open_seam(tmp_path, [reply(RAN, evil, completion=COMPLETION)], operator=ASKING) as stage:
         issue = stage.issue()
-        command, first = await paused(stage, issue.number)
+        command, first = await stage.paused_fix(issue.number)
         await stage.ask(issue.number, f"/codepilot approve {first.short_id}")
         second = await stage.next_pause(first)
         for verb in ("approve", "deny"):
@@ -126,7 +119,7 @@ async def test_an_approval_without_an_id_is_for_none_of_several_requests_that_we
 async def test_an_approval_that_was_written_before_the_request_could_be_read_counts_for_nothing(tmp_path: Path) -> None:
     async with open_seam(tmp_path, ASKS, operator=ASKING) as stage:
         issue = stage.issue()
-        _, pause = await paused(stage, issue.number)
+        _, pause = await stage.paused_fix(issue.number)
         at = datetime.fromtimestamp(stage.clock() + 60, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         approvals = (await stage.record(pause.job_id)).approvals
         shown = {pause.request_id: replace(approvals.request_views[pause.request_id], at=at)}
@@ -141,7 +134,7 @@ async def test_an_approval_that_was_written_before_the_request_could_be_read_cou
 async def test_a_waiting_run_does_not_hold_up_its_own_thread(tmp_path: Path) -> None:
     async with open_seam(tmp_path, ASKS, [NOTHING_LEFT], operator=ASKING) as stage:
         issue = stage.issue()
-        _, pause = await paused(stage, issue.number)
+        _, pause = await stage.paused_fix(issue.number)
         assert (await stage.ask(issue.number, "/codepilot explain what waits")).state is JobState.DONE
         assert await stage.still_waits(pause)
 
@@ -151,7 +144,7 @@ async def test_a_denial_with_words_reaches_the_model_which_goes_on(tmp_path: Pat
     script = [reply(write("calc.py", FIXED_CALC), RAN), answered]
     async with open_seam(tmp_path, script, operator=ASKING) as stage:
         issue = stage.issue()
-        command, pause = await paused(stage, issue.number)
+        command, pause = await stage.paused_fix(issue.number)
         stage.say(issue.number, f"/codepilot deny {pause.short_id} write no files by hand")
         end = await stage.end_of(command)
         assert end.state is JobState.DONE, end
@@ -165,7 +158,7 @@ async def test_a_denial_with_words_reaches_the_model_which_goes_on(tmp_path: Pat
 async def test_a_run_may_wait_several_times_each_for_its_own_answer(tmp_path: Path) -> None:
     async with open_seam(tmp_path, [reply(RAN, AGAIN, completion=COMPLETION)], operator=ASKING) as stage:
         issue = stage.issue()
-        command, first = await paused(stage, issue.number)
+        command, first = await stage.paused_fix(issue.number)
         stage.say(issue.number, f"/codepilot approve {first.short_id}")
         second = await stage.next_pause(first)
         assert "again.txt" in second.status
@@ -185,7 +178,7 @@ async def test_several_approvals_count_once(tmp_path: Path) -> None:
     async with open_seam(tmp_path, ASKS, operator=ASKING) as stage:
         stage.hub.add_collaborator(stage.repo, "rita", "write")
         issue = stage.issue()
-        command, pause = await paused(stage, issue.number)
+        command, pause = await stage.paused_fix(issue.number)
         answers = [
             stage.say(issue.number, f"/codepilot approve {pause.short_id}", author=author)
             for author in ("mona", "rita", "mona")
@@ -201,7 +194,7 @@ async def test_a_first_denial_is_not_overruled(tmp_path: Path) -> None:
     async with open_seam(tmp_path, [reply(RAN), NOTHING_LEFT], operator=ASKING) as stage:
         stage.hub.add_collaborator(stage.repo, "rita", "write")
         issue = stage.issue()
-        command, pause = await paused(stage, issue.number)
+        command, pause = await stage.paused_fix(issue.number)
         await stage.ask(issue.number, f"/codepilot deny {pause.short_id}")
         late = await stage.ask(issue.number, f"/codepilot approve {pause.short_id}", author="rita")
         assert late.state is JobState.REFUSED
@@ -215,7 +208,7 @@ async def test_a_person_without_write_access_may_not_approve(tmp_path: Path, rol
     async with open_seam(tmp_path, ASKS, operator=ASKING) as stage:
         stage.hub.add_collaborator(stage.repo, "stranger", role)  # type: ignore[arg-type]
         issue = stage.issue()
-        _, pause = await paused(stage, issue.number)
+        _, pause = await stage.paused_fix(issue.number)
         count = len(stage.bot_comments(issue.number))
         for verb in ("approve", "deny"):
             answer = stage.say(issue.number, f"/codepilot {verb} {pause.short_id}", author="stranger")
@@ -233,7 +226,7 @@ async def test_no_bot_approves_trusted_or_not(tmp_path: Path, bot: str) -> None:
         stage.hub.add_user(bot, kind="Bot")
         stage.hub.add_collaborator(stage.repo, bot, "admin")
         issue = stage.issue()
-        _, pause = await paused(stage, issue.number)
+        _, pause = await stage.paused_fix(issue.number)
         answer = await stage.answer(stage.say(issue.number, f"/codepilot approve {pause.short_id}", author=bot))
         assert ("job" in answer) == (bot == "helper[bot]"), answer
         if "job" in answer:
@@ -244,7 +237,7 @@ async def test_no_bot_approves_trusted_or_not(tmp_path: Path, bot: str) -> None:
 async def test_a_wrong_id_approves_nothing_and_is_answered_with_what_waits(tmp_path: Path) -> None:
     async with open_seam(tmp_path, ASKS, operator=ASKING) as stage:
         issue = stage.issue()
-        _, pause = await paused(stage, issue.number)
+        _, pause = await stage.paused_fix(issue.number)
         wrong = format((int(pause.short_id, 16) + 1) % 0x10000, "04x")
         end = await stage.ask(issue.number, f"/codepilot approve {wrong}")
         assert end.state is JobState.REFUSED
@@ -263,7 +256,7 @@ async def test_an_approval_where_nothing_waits_says_so(tmp_path: Path) -> None:
 
 async def test_an_approval_in_another_thread_counts_for_nothing(tmp_path: Path) -> None:
     async with open_seam(tmp_path, ASKS, operator=ASKING) as stage:
-        _, pause = await paused(stage, stage.issue().number)
+        _, pause = await stage.paused_fix(stage.issue().number)
         end = await stage.ask(stage.issue().number, f"/codepilot approve {pause.short_id}")
         assert end.state is JobState.REFUSED
         assert await stage.still_waits(pause)
@@ -272,7 +265,7 @@ async def test_an_approval_in_another_thread_counts_for_nothing(tmp_path: Path) 
 async def test_a_request_without_an_answer_ends_the_run_and_its_work_is_kept(tmp_path: Path) -> None:
     async with open_seam(tmp_path, ASKS, operator=ASKING) as stage:
         issue = stage.issue()
-        command, pause = await paused(stage, issue.number)
+        command, pause = await stage.paused_fix(issue.number)
         stage.advance(stage.services.bounds.approval_seconds)
         end = await stage.end_of(command)
         assert end.state is JobState.STOPPED
@@ -290,11 +283,8 @@ async def test_a_request_without_an_answer_ends_the_run_and_its_work_is_kept(tmp
 async def test_an_approval_that_comes_too_late_is_refused(tmp_path: Path) -> None:
     async with open_seam(tmp_path, ASKS, operator=ASKING) as stage:
         issue = stage.issue()
-        command, pause = await paused(stage, issue.number)
-        # The queue itself has not noticed that the time is over.
-        request = await waiting.latest(stage.record_of(pause.job_id))
-        assert request is not None
-        await waiting.store_request(stage.record_of(pause.job_id), replace(request, until=1.0))
+        command, pause = await stage.paused_fix(issue.number)
+        await stage.expire(pause)
         late = await stage.ask(issue.number, f"/codepilot approve {pause.short_id}")
         assert late.state is JobState.REFUSED
         assert "expired" in late.status
@@ -307,7 +297,7 @@ async def test_an_approval_that_comes_too_late_is_refused(tmp_path: Path) -> Non
 async def test_a_stop_ends_a_run_that_waits(tmp_path: Path) -> None:
     async with open_seam(tmp_path, ASKS, operator=ASKING) as stage:
         issue = stage.issue()
-        command, pause = await paused(stage, issue.number)
+        command, pause = await stage.paused_fix(issue.number)
         stage.say(issue.number, "/codepilot stop")
         end = await stage.end_of(command)
         assert end.state is JobState.STOPPED
@@ -320,7 +310,7 @@ async def test_a_stop_ends_a_run_that_waits(tmp_path: Path) -> None:
 async def test_a_push_voids_what_waits_for_the_commit_before(tmp_path: Path) -> None:
     async with open_seam(tmp_path, ASKS, operator=ASKING) as stage:
         pull = stage.pull()
-        command, pause = await paused(stage, pull.number)
+        command, pause = await stage.paused_fix(pull.number)
         moved = stage.hub.commit(stage.repo, {"more.txt": "x"}, message="More", author="mona", branch="topic")
         end = await stage.end_of(command)
         assert end.state is JobState.STOPPED
@@ -335,7 +325,7 @@ async def test_an_approval_after_a_push_whose_delivery_is_lost_is_refused_with_b
     async with open_seam(tmp_path, ASKS, operator=ASKING) as stage:
         pull = stage.pull()
         before = stage.head("topic")
-        command, pause = await paused(stage, pull.number)
+        command, pause = await stage.paused_fix(pull.number)
         stage.hub.is_connected = False
         moved = stage.hub.commit(stage.repo, {"more.txt": "x"}, message="More", author="mona", branch="topic")
         stage.hub.is_connected = True
@@ -353,7 +343,7 @@ async def test_an_approval_after_a_push_whose_delivery_is_lost_is_refused_with_b
 async def test_an_approval_outlives_the_worker(tmp_path: Path) -> None:
     async with open_seam(tmp_path, ASKS, operator=ASKING) as stage:
         issue = stage.issue()
-        command, pause = await paused(stage, issue.number)
+        command, pause = await stage.paused_fix(issue.number)
         await stage.restart()
         assert await stage.still_waits(pause)
         stage.say(issue.number, f"/codepilot approve {pause.short_id}")
@@ -369,7 +359,7 @@ async def test_an_approval_outlives_the_worker(tmp_path: Path) -> None:
 )
 async def test_buttons_do_what_comments_do(tmp_path: Path, label: str, state: JobState) -> None:
     async with open_seam(tmp_path, [reply(RAN, completion=COMPLETION), NOTHING_LEFT], operator=ASKING) as stage:
-        command, pause = await paused(stage, stage.issue().number)
+        command, pause = await stage.paused_fix(stage.issue().number)
         stage.press(pause.job_id, label)
         end = await stage.end_of(command)
         assert end.state is state, end
@@ -379,7 +369,7 @@ async def test_buttons_do_what_comments_do(tmp_path: Path, label: str, state: Jo
 async def test_a_strangers_press_counts_for_nothing(tmp_path: Path) -> None:
     async with open_seam(tmp_path, ASKS, operator=ASKING) as stage:
         stage.hub.add_user("stranger")
-        _, pause = await paused(stage, stage.issue().number)
+        _, pause = await stage.paused_fix(stage.issue().number)
         stage.press(pause.job_id, "Approve", by="stranger")
         end = await stage.end_after("check_run", "requested_action")
         assert end.state is JobState.REFUSED
@@ -388,7 +378,7 @@ async def test_a_strangers_press_counts_for_nothing(tmp_path: Path) -> None:
 
 async def test_a_page_that_is_out_of_date_approves_no_later_request(tmp_path: Path) -> None:
     async with open_seam(tmp_path, [reply(RAN, AGAIN, completion=COMPLETION)], operator=ASKING) as stage:
-        _, first = await paused(stage, stage.issue().number)
+        _, first = await stage.paused_fix(stage.issue().number)
         old_page, old_button = replace(stage.check_of(first.job_id)), stage.buttons_of(first.job_id)["Approve"]
         stage.press(first.job_id, "Approve")
         second = await stage.next_pause(first)
@@ -436,7 +426,7 @@ async def test_the_label_ask_makes_a_run_wait_that_would_not(tmp_path: Path) -> 
         issue = stage.issue()
         stage.hub.label(stage.repo, issue.number, "codepilot:ask", by="mona")
         await stage.end_after("issues", "labeled")
-        _, pause = await paused(stage, issue.number)
+        _, pause = await stage.paused_fix(issue.number)
         assert "permission: `ask`" in pause.status
 
 
@@ -446,7 +436,7 @@ async def test_the_label_of_a_person_with_triage_only_raises_nothing(tmp_path: P
         issue = stage.issue()
         stage.hub.label(stage.repo, issue.number, "codepilot:auto", by="tina")
         await stage.end_after("issues", "labeled")
-        _, pause = await paused(stage, issue.number)
+        _, pause = await stage.paused_fix(issue.number)
         assert "codepilot:auto" in pause.status
         assert not (stage.files_of(pause.job_id) / "ran.txt").exists()
 
@@ -463,7 +453,7 @@ async def test_a_commit_of_the_bots_own_voids_what_waits_for_the_commit_before(t
     other = [reply(write("calc.py", FIXED_CALC), completion=COMPLETION)]
     async with open_seam(tmp_path, ASKS, other, operator=ASKING) as stage:
         pull = stage.pull()
-        command, pause = await paused(stage, pull.number)
+        command, pause = await stage.paused_fix(pull.number)
         assert (await stage.ask(pull.number, "/codepilot fix")).state is JobState.DONE
         head = stage.head("topic")
         late = await stage.ask(pull.number, f"/codepilot approve {pause.short_id}")
@@ -486,7 +476,7 @@ async def test_an_approval_can_cover_others_like_it_until_a_push(tmp_path: Path)
     calls = (touch("made", "one"), touch("made", "two"), other, do(push), touch("made", "three"), touch("-c", "made"))
     async with open_seam(tmp_path, [reply(*calls)], operator=ASKING) as stage:
         pull = stage.pull()
-        _, first = await paused(stage, pull.number)
+        _, first = await stage.paused_fix(pull.number)
         assert "for the rest of this run, whatever fits `touch <path> <path>`, where `<path>` is any" in first.status
         stage.say(pull.number, f"/codepilot approve {first.short_id} --like")
         second = await stage.next_pause(first)
@@ -503,7 +493,7 @@ async def test_a_call_without_similar_ones_is_not_approved_with_them(tmp_path: P
         tmp_path, [reply(execute(WAIT, check=False), completion=COMPLETION)], operator=ASKING
     ) as stage:
         issue = stage.issue()
-        _, pause = await paused(stage, issue.number)
+        _, pause = await stage.paused_fix(issue.number)
         assert "--like" not in pause.status
         refused = await stage.ask(issue.number, f"/codepilot approve {pause.short_id} --like")
         assert "No similar call can be approved with" in refused.status

@@ -9,12 +9,12 @@ import pytest
 
 from agent_runtime import RunLimits
 from bot.domain.job import JobState
+from tests.bot.jobs.test_run_kept_work import NO_BRANCHES
 from tests.fakes.agent import execute, reply, wait_for_test, write
 from tests.seam import FIX, FIXED_CALC, NOTHING_LEFT, SECRET, open_seam
 from tests.stage import FILES
 
 TOKEN = "ghs_" + "Zx9" * 12
-NO_BRANCHES = {**FILES, ".github/codepilot.yml": "wip_branches: false\n"}
 
 
 async def test_a_secret_in_the_completion_is_redacted_everywhere(tmp_path: Path) -> None:

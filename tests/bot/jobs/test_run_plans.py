@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bot.domain.commands import Fix, Review
 from bot.domain.job import JobState
-from bot.jobs import waiting
 from tests.fakes.agent import Script, reply, write
 from tests.fakes.site import FakeComment
 from tests.seam import ASKING, COMPLETION, FIXED_CALC, End, Pause, Seam, open_seam
@@ -140,10 +138,7 @@ async def test_a_plan_approved_too_late_starts_nothing(tmp_path: Path) -> None:
     async with open_seam(tmp_path, PLANS) as stage:
         issue = stage.issue()
         _, pause = await planned(stage, issue.number)
-        # The queue itself has not noticed that the time is over.
-        request = await waiting.latest(stage.record_of(pause.job_id))
-        assert request is not None
-        await waiting.store_request(stage.record_of(pause.job_id), replace(request, until=1.0))
+        await stage.expire(pause)
         late = await stage.ask(issue.number, f"/codepilot approve {pause.short_id}")
         assert await stage.refusal(late) == "too-late"
         await assert_no_work(stage, pause)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bot.domain.job import JobState
-from bot.jobs import waiting
 from tests.fakes.agent import Execute, Script, execute, reply, write
-from tests.fakes.site import FakeComment
-from tests.seam import ASKING, FIXED_CALC, Pause, Seam, open_seam
+from tests.seam import ASKING, FIXED_CALC, open_seam
 from tests.stage import FILES
 
 WORKFLOW = ".github/workflows/ci.yml"
@@ -22,15 +19,10 @@ COMPLETION = "Fixed `add`, and had CI check it."
 ADDS: Script = [reply(write("calc.py", FIXED_CALC), write(WORKFLOW, JOBS), completion=COMPLETION)]
 
 
-async def held(stage: Seam, number: int) -> tuple[FakeComment, Pause]:
-    command = stage.say(number, "/codepilot fix")
-    return command, await stage.pause_of(command)
-
-
 async def test_a_padded_file_does_not_hide_the_workflow(tmp_path: Path) -> None:
     padded = [reply(write(".editorconfig", "# x\n" * 9_000), write(WORKFLOW, STEALS), completion="CI.")]
     async with open_seam(tmp_path, padded) as stage:
-        _, pause = await held(stage, stage.issue().number)
+        _, pause = await stage.paused_fix(stage.issue().number)
         assert f"```diff\ndiff --git a/{WORKFLOW} b/{WORKFLOW}\n" in pause.status
         assert "secrets.DEPLOY_KEY" in pause.status
         assert "secrets.DEPLOY_KEY" in (stage.check_of(pause.job_id).summary or "")
@@ -42,7 +34,7 @@ async def test_a_change_too_long_for_the_comment_is_shown_whole_in_parts_before_
     lines = "".join(f"# line {number} of a long workflow\n" for number in range(4_000)) + STEALS
     async with open_seam(tmp_path, [reply(write(WORKFLOW, lines), completion="CI.")]) as stage:
         issue = stage.issue()
-        command, pause = await held(stage, issue.number)
+        command, pause = await stage.paused_fix(issue.number)
         parts = [comment for comment in stage.hub.comments(stage.repo, issue.number) if "Part" in comment.body]
         pages = re.findall(r"\[part \d\]\((\S+)\)", pause.status)
         assert len(pages) == len(parts) > 1
@@ -83,7 +75,7 @@ async def test_invisible_characters_need_an_approval_and_are_escaped(tmp_path: P
     script = [reply(write("calc.py", trojan), write("li\u200bb.py", "x = 1\n"), completion="Fixed.")]
     async with open_seam(tmp_path, script) as stage:
         issue = stage.issue()
-        command, pause = await held(stage, issue.number)
+        command, pause = await stage.paused_fix(issue.number)
         for text in (
             "invisible characters, or characters that change the direction of the text: `calc.py`, `li[U+200B]b.",
             "Invisible characters are escaped below, as in `[U+202E]`.",
@@ -98,7 +90,7 @@ async def test_invisible_characters_need_an_approval_and_are_escaped(tmp_path: P
 @pytest.mark.parametrize("level", ["auto", "ask"])
 async def test_a_finished_change_waits_for_its_own_approval_naming_the_files(tmp_path: Path, level: str) -> None:
     async with open_seam(tmp_path, ADDS, operator={"level": level}) as stage:
-        _, pause = await held(stage, stage.issue().number)
+        _, pause = await stage.paused_fix(stage.issue().number)
         for text in (
             "This requires your approval before it is published.",
             f"files that require a person's approval: `{WORKFLOW}`",
@@ -116,7 +108,7 @@ async def test_the_completion_of_a_waiting_change_is_still_shown_after_another_w
     tmp_path: Path,
 ) -> None:
     async with open_seam(tmp_path, ADDS) as stage:
-        command, pause = await held(stage, stage.issue().number)
+        command, pause = await stage.paused_fix(stage.issue().number)
         await stage.restart()
         assert await stage.queue.wake(pause.job_id)
         rendered = await stage.pause_of(command)
@@ -127,7 +119,7 @@ async def test_the_completion_of_a_waiting_change_is_still_shown_after_another_w
 async def test_an_approved_change_becomes_a_draft_that_says_so(tmp_path: Path) -> None:
     async with open_seam(tmp_path, ADDS) as stage:
         issue = stage.issue()
-        command, pause = await held(stage, issue.number)
+        command, pause = await stage.paused_fix(issue.number)
         stage.say(issue.number, f"/codepilot approve {pause.short_id}")
         end = await stage.end_of(command)
         assert (end.state, end.job_id) == (JobState.DONE, pause.job_id)
@@ -155,7 +147,7 @@ async def test_an_approved_workflow_that_the_app_may_not_write_is_kept_and_the_p
         del stage.app.permissions["workflows"]
         number = (stage.issue() if kind == "issue" else stage.pull()).number
         before = dict(stage.repo.branches)
-        command, pause = await held(stage, number)
+        command, pause = await stage.paused_fix(number)
         assert "Before you approve: GitHub requires the App permission *Workflows: read and write*" in pause.status
         stage.say(number, f"/codepilot approve {pause.short_id}")
         end = await stage.end_of(command)
@@ -170,7 +162,7 @@ async def test_an_approved_change_to_a_pull_request_lands_on_its_branch(tmp_path
     async with open_seam(tmp_path, ADDS) as stage:
         pull = stage.pull()
         before = stage.head("topic")
-        command, pause = await held(stage, pull.number)
+        command, pause = await stage.paused_fix(pull.number)
         assert stage.head("topic") == before
         check = stage.check_of(pause.job_id)
         assert (check.head_sha, check.conclusion) == (before, "action_required")
@@ -188,7 +180,7 @@ async def test_an_approved_change_to_a_pull_request_lands_on_its_branch(tmp_path
 async def test_a_change_without_an_approval_is_kept_as_a_patch(tmp_path: Path, answer: str, reason: str) -> None:
     async with open_seam(tmp_path, ADDS) as stage:
         issue = stage.issue()
-        command, pause = await held(stage, issue.number)
+        command, pause = await stage.paused_fix(issue.number)
         if answer:
             stage.say(issue.number, f"/codepilot {answer.format(pause.short_id)}")
         else:
@@ -211,7 +203,7 @@ async def test_a_change_without_an_approval_is_kept_as_a_patch(tmp_path: Path, a
 async def test_an_approval_publishes_no_patch_that_was_altered_since(tmp_path: Path) -> None:
     async with open_seam(tmp_path, ADDS) as stage:
         issue = stage.issue()
-        command, pause = await held(stage, issue.number)
+        command, pause = await stage.paused_fix(issue.number)
         patch = stage.patches.file(pause.job_id)
         assert patch is not None
         patch.write_text(patch.read_text().replace("+on: push", "+on: pull_request_target"))
@@ -227,8 +219,8 @@ async def test_an_approval_of_one_change_publishes_no_other(tmp_path: Path) -> N
     other = [reply(write(WORKFLOW, "on: schedule\n"), completion="Other CI.")]
     async with open_seam(tmp_path, ADDS, other) as stage:
         issue = stage.issue()
-        command, first = await held(stage, issue.number)
-        _, second = await held(stage, issue.number)
+        command, first = await stage.paused_fix(issue.number)
+        _, second = await stage.paused_fix(issue.number)
         unclear = await stage.ask(issue.number, "/codepilot approve")
         assert unclear.state is JobState.REFUSED
         assert first.request_id in unclear.status
@@ -244,7 +236,7 @@ async def test_an_approval_of_one_change_publishes_no_other(tmp_path: Path) -> N
 async def test_a_push_voids_the_approval_of_a_change_made_for_the_commit_before(tmp_path: Path) -> None:
     async with open_seam(tmp_path, ADDS) as stage:
         pull = stage.pull()
-        command, pause = await held(stage, pull.number)
+        command, pause = await stage.paused_fix(pull.number)
         moved = stage.hub.commit(stage.repo, {"more.txt": "x"}, message="More", author="mona", branch="topic")
         end = await stage.end_of(command)
         assert f"moved to {moved[:10]}" in end.status
@@ -257,7 +249,7 @@ async def test_a_push_voids_the_approval_of_a_change_made_for_the_commit_before(
 async def test_an_approved_change_is_not_put_on_top_of_a_push_since_the_approval(tmp_path: Path) -> None:
     async with open_seam(tmp_path, ADDS) as stage:
         pull = stage.pull()
-        command, pause = await held(stage, pull.number)
+        command, pause = await stage.paused_fix(pull.number)
         pushed: list[str] = []
 
         def push(call: str) -> None:
@@ -277,7 +269,7 @@ async def test_a_person_without_write_access_publishes_nothing(tmp_path: Path) -
     async with open_seam(tmp_path, ADDS) as stage:
         stage.hub.add_collaborator(stage.repo, "tina", "triage")
         issue = stage.issue()
-        _, pause = await held(stage, issue.number)
+        _, pause = await stage.paused_fix(issue.number)
         end = await stage.ask(issue.number, f"/codepilot approve {pause.short_id}", author="tina")
         assert end.state is JobState.REFUSED
         assert await stage.still_waits(pause)
@@ -301,11 +293,8 @@ async def test_an_approval_after_the_author_of_the_command_lost_the_role_publish
 async def test_an_approval_that_comes_too_late_publishes_nothing(tmp_path: Path) -> None:
     async with open_seam(tmp_path, ADDS) as stage:
         issue = stage.issue()
-        _, pause = await held(stage, issue.number)
-        # The queue itself has not noticed that the time is over.
-        request = await waiting.latest(stage.record_of(pause.job_id))
-        assert request is not None
-        await waiting.store_request(stage.record_of(pause.job_id), replace(request, until=1.0))
+        _, pause = await stage.paused_fix(issue.number)
+        await stage.expire(pause)
         late = await stage.ask(issue.number, f"/codepilot approve {pause.short_id}")
         assert await stage.refusal(late) == "too-late"
         assert stage.nothing_published()
@@ -314,7 +303,7 @@ async def test_an_approval_that_comes_too_late_publishes_nothing(tmp_path: Path)
 async def test_a_waiting_change_outlives_the_worker_and_its_files(tmp_path: Path) -> None:
     async with open_seam(tmp_path, ADDS) as stage:
         issue = stage.issue()
-        command, pause = await held(stage, issue.number)
+        command, pause = await stage.paused_fix(issue.number)
         await stage.restart()
         stage.workspaces.lose(pause.job_id)
         stage.say(issue.number, f"/codepilot approve {pause.short_id}")
@@ -328,7 +317,7 @@ async def test_a_waiting_change_outlives_the_worker_and_its_files(tmp_path: Path
 async def test_the_list_of_the_repository_and_the_built_in_one_both_hold(tmp_path: Path, path: str) -> None:
     files = {**FILES, ".github/codepilot.yml": "protected: [infra/**]\n"}
     async with open_seam(tmp_path, [reply(write(path, "x\n"), completion="Changed.")], files=files) as stage:
-        _, pause = await held(stage, stage.issue().number)
+        _, pause = await stage.paused_fix(stage.issue().number)
         assert f"`{path}`" in pause.status
         assert stage.nothing_published()
 
@@ -338,7 +327,7 @@ async def test_a_denied_change_is_not_published_when_its_files_are_protected_no_
     script = [reply(write("infra/main.tf", "x\n"), completion="Changed.")]
     async with open_seam(tmp_path, script, files={**FILES, config: "protected: [infra/**]\n"}) as stage:
         issue = stage.issue()
-        command, pause = await held(stage, issue.number)
+        command, pause = await stage.paused_fix(issue.number)
         stage.hub.commit(stage.repo, {config: "protected: []\n"}, message="Protect less", author="mona", branch="main")
         stage.say(issue.number, f"/codepilot deny {pause.short_id} not now")
         end = await stage.end_of(command)
@@ -358,7 +347,7 @@ async def test_a_denied_change_is_not_published_when_its_files_are_protected_no_
 async def test_the_removal_of_a_protected_file_waits_for_an_approval(tmp_path: Path, command: Execute) -> None:
     script = [reply(command, completion="Gone.")]
     async with open_seam(tmp_path, script, files={**FILES, WORKFLOW: JOBS}) as stage:
-        _, pause = await held(stage, stage.issue().number)
+        _, pause = await stage.paused_fix(stage.issue().number)
         assert f"`{WORKFLOW}`" in pause.status
         assert stage.nothing_published()
 
@@ -367,7 +356,7 @@ async def test_a_command_and_its_publication_are_approved_one_by_one(tmp_path: P
     script = [reply(execute("sh add-ci.sh", writes={WORKFLOW: "on: push"}), completion="Added CI.")]
     async with open_seam(tmp_path, script, operator=ASKING) as stage:
         issue = stage.issue()
-        command, first = await held(stage, issue.number)
+        command, first = await stage.paused_fix(issue.number)
         assert "before it is published" not in first.status
         stage.say(issue.number, f"/codepilot approve {first.short_id}")
         second = await stage.next_pause(first)

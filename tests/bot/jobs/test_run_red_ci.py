@@ -21,7 +21,6 @@ REVIEW_ONLY = FILES | {".github/codepilot.yml": "review_on: [ready]\n"}
 FIX_ONLY = FILES | {".github/codepilot.yml": "fix_ci: [pull-requests]\n"}
 SEE_IT_FAIL = reply(execute("sh check.sh", 1, output="1 failed"))
 SEE_AND_FIX: Script = [SEE_IT_FAIL, *FIX]
-REVIEW: Script = [reply(completion="It adds a topic.\n\n```json\n[]\n```\n")]
 WRONG_FIX = reply(write("calc.py", "def add(a, b):\n    return a + b + 2\n"), completion="Fixed!")
 
 
@@ -404,11 +403,11 @@ async def test_a_fix_of_a_red_run_is_refused_silently_at_the_level_read_only(tmp
 STEPS = [("Run actions/setup-python@v6", "success"), ("Run tests", "failure")]
 
 
-def fail_jobs(stage: Seam, *jobs: EndedJob, branch: str = "topic") -> None:
+def fail_jobs(stage: Seam, *jobs: EndedJob) -> None:
     stage.hub.workflow_run(
         stage.repo,
-        head_sha=stage.head(branch),
-        head_branch=branch,
+        head_sha=stage.head("topic"),
+        head_branch="topic",
         conclusion="failure",
         actor="mona",
         event="pull_request",
