@@ -119,7 +119,7 @@ ACCESS_PATIENCE_SECONDS = 600.0
 """For doubtful answers."""
 _FIRST_PAUSE_SECONDS = 2.0
 _QUIET_SECONDS = 1800.0
-"""Gap after which a fault starts a new outage; longer than any pause."""
+"""Time after a due attempt from which a fault starts a new outage."""
 
 
 def _steps_of(record: JobRecord) -> int:
@@ -130,7 +130,7 @@ def _steps_of(record: JobRecord) -> int:
 def _present_outage(record: JobRecord) -> ServiceOutage | None:
     """Return the outage that another fault now would continue."""
     last = record.service_outage
-    is_present = last is not None and time.time() - last.last < _QUIET_SECONDS and _steps_of(record) <= last.steps
+    is_present = last is not None and time.time() - last.retry_at < _QUIET_SECONDS and _steps_of(record) <= last.steps
     return last if is_present else None
 
 
@@ -159,16 +159,16 @@ class Patience:
         if fault.certainty == "doubtful":
             doubtful_since = (last.doubtful_since if last is not None else None) or now
             until = min(until, doubtful_since + ACCESS_PATIENCE_SECONDS)
+        pause = max(fault.retry_after, min(self.longest_pause, max(_FIRST_PAUSE_SECONDS, (now - since) / 2)))
+        pause = min(pause, max(0.0, until - now) + 1.0)
         outage = ServiceOutage(
             service=fault.service,
             reason=fault.public,
             since=since,
-            last=now,
+            retry_at=now + pause,
             until=until,
             doubtful_since=doubtful_since,
             steps=last.steps if last is not None else _steps_of(stored),
         )
         await record.update(lambda before: replace(before, service_outage=outage))
-        if now > until:
-            return None
-        return max(fault.retry_after, min(self.longest_pause, max(_FIRST_PAUSE_SECONDS, (now - since) / 2)))
+        return None if now > until else pause

@@ -194,7 +194,7 @@ class ServiceOutage:
 
     Attributes:
         reason: public.
-        last: the latest failure.
+        retry_at: the next attempt.
         until: the end of the patience.
         doubtful_since: start of the present series of doubtful answers.
         steps: of the agent until the first failure; more of them begin another outage.
@@ -204,7 +204,7 @@ class ServiceOutage:
     service: str
     reason: str
     since: float
-    last: float
+    retry_at: float
     until: float
     doubtful_since: float | None = None
     steps: int = 0

@@ -66,7 +66,9 @@ async def test_a_clone_that_is_refused_for_too_long_is_told_with_a_remedy(hub: L
         issue = stage.issue()
         command = stage.say(issue.number, "/codepilot fix")
         job_id, now = await stage.job_of(command), time.time()
-        outage = ServiceOutage(service="git", reason="", since=now - 700, last=now, until=now, doubtful_since=now - 700)
+        outage = ServiceOutage(
+            service="git", reason="", since=now - 700, retry_at=now, until=now, doubtful_since=now - 700
+        )
         await StoredRecord(stage.queue, job_id).update(lambda record: replace(record, service_outage=outage))
         hub.faults.add("GET", "*/info/refs", "404", times=99)
         stage.open_for_work.set()

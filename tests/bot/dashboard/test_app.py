@@ -42,7 +42,7 @@ async def test_however_many_runs_are_queued_those_that_wait_for_a_person_are_sho
 
 async def test_a_run_that_waits_for_a_service_says_so_in_the_queue_and_on_its_page(site: Served) -> None:
     now = time.time()
-    outage = ServiceOutage(service="git on GitHub", reason="It is away.", since=now, last=now, until=now + 600.0)
+    outage = ServiceOutage(service="git on GitHub", reason="It is away.", since=now, retry_at=now, until=now + 600.0)
     for name in ("waits", "goes-on"):
         await site.engine.accept(a_job(name, number=len(name)))
     await StoredRecord(site.engine, "waits").update(lambda record: replace(record, service_outage=outage))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,7 @@ from bot.domain.errors import StorageError
 from bot.git.errors import ChangeError, CloneError, GitError, PushFailedError, WorkspaceError
 from bot.git.process import AuthoritiesError
 from bot.github.types import GitHubError
+from bot.jobs import faults
 from bot.jobs.faults import ACCESS_PATIENCE_SECONDS, Fault, Patience, classify
 from bot.jobs.record import JobRecord, StoredRecord
 from bot.queue.memory import InMemoryEngine
@@ -236,7 +238,7 @@ async def a_record() -> StoredRecord:
 
 
 async def let_pass(record: StoredRecord, seconds: float) -> None:
-    """Let the outage have begun so long ago, with its last failure just now."""
+    """Let the outage have begun so long ago, with an attempt due now."""
 
     def earlier(stored: JobRecord) -> JobRecord:
         outage = stored.service_outage
@@ -291,3 +293,13 @@ async def test_a_refusal_for_good_is_not_waited_for() -> None:
 async def test_a_pause_that_is_asked_for_is_kept() -> None:
     record = await a_record()
     assert await Patience().pause(record, replace(DOWN, retry_after=900.0)) == 900.0
+
+
+async def test_long_pauses_belong_to_one_outage_and_end_with_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    record, patience, clock = await a_record(), Patience(seconds=9000), SimpleNamespace(now=1e9)
+    monkeypatch.setattr(faults, "time", SimpleNamespace(time=lambda: clock.now))
+    pauses: list[float | None] = []
+    while len(pauses) < 4:
+        pauses.append(await patience.pause(record, replace(DOWN, retry_after=3600.0)))
+        clock.now += pauses[-1] or 0.0
+    assert pauses == [3600.0, 3600.0, 1801.0, None]

@@ -97,7 +97,7 @@ async def test_the_check_run_of_a_fix_of_failed_checks_ends_though_github_refuse
         # Its worker died after it had asked for the check run, and GitHub has refused everything for an hour since.
         check, now = CheckRecord(head_sha=stage.head("main"), requests=1), stage.clock()
         outage = ServiceOutage(
-            service="GitHub", reason="", since=now - 3600, last=now, until=now, doubtful_since=now - 3600
+            service="GitHub", reason="", since=now - 3600, retry_at=now, until=now, doubtful_since=now - 3600
         )
         await stage.record_of(job.id).update(lambda record: replace(record, check=check, service_outage=outage))
         stage.hub.fail("threads.branch_snapshot", not_found(), times=9)

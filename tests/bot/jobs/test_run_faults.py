@@ -177,7 +177,7 @@ async def test_a_fault_that_outlives_the_patience_ends_the_job_with_the_true_rea
         assert not any(internal in end.status for internal in INTERNAL)
         last = (await stage.record(end.job_id)).service_outage
         assert last is not None
-        assert last.last - last.since > seconds
+        assert last.retry_at - last.since > seconds
 
 
 @pytest.mark.parametrize("is_shown", [True, False])
@@ -193,7 +193,7 @@ async def test_a_branch_that_git_does_not_show_is_gone_only_if_the_api_agrees(
         assert end.state is JobState.FAILED
         last = (await stage.record(end.job_id)).service_outage
         assert last is not None
-        assert last.last - last.since > ACCESS_PATIENCE_SECONDS
+        assert last.retry_at - last.since > ACCESS_PATIENCE_SECONDS
         assert ("`main` no longer exists." in end.status) is not is_shown
         assert ("GitHub's API shows it all the same" in end.status) is is_shown
         assert ("Push it again." in end.status) is not is_shown
@@ -260,7 +260,7 @@ async def test_a_pull_request_that_github_refuses_leaves_the_commit(
         outage_record = (await stage.record(end.job_id)).service_outage
         assert (outage_record is None) is (seconds is None)
         if outage_record is not None and seconds is not None:
-            assert outage_record.last - outage_record.since <= seconds < stage.clock() - outage_record.since
+            assert outage_record.retry_at - outage_record.since <= seconds < stage.clock() - outage_record.since
 
 
 async def test_a_push_that_never_succeeds_leaves_the_patch(tmp_path: Path) -> None:

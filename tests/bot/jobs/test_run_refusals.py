@@ -286,7 +286,7 @@ async def test_a_job_of_an_app_that_is_uninstalled_is_asked_about_again(tmp_path
         assert (await stage.end_of(command)).state is JobState.FAILED
         outage = (await stage.record(job_id)).service_outage
         assert outage is not None
-        assert outage.last - outage.since > ACCESS_PATIENCE_SECONDS
+        assert outage.retry_at - outage.since > ACCESS_PATIENCE_SECONDS
         assert stage.providers == []
 
 
