@@ -105,7 +105,6 @@ class _Outcome:
         is_silent: whether nothing is reported, unless people already see the job.
         run: the agent's outcome, if it ran.
         completion: the agent's final text.
-        verdict: of a command that changes or tests.
         patch: the unpublished change.
         partial: whether the published change was not checked without the withheld files.
     """
@@ -117,7 +116,6 @@ class _Outcome:
     is_silent: bool = False
     run: Outcome | None = None
     completion: str | None = None
-    verdict: Verdict | None = None
     files: tuple[FileChange, ...] = ()
     published: Published = field(default_factory=Published)
     review: ReviewDraft | None = None
@@ -134,7 +132,10 @@ class _Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished(_Outcome):
+    """The agent finished, or the command needed no agent; `verdict` is of a command that changes or tests."""
+
     state: ClassVar[JobState] = JobState.DONE
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
