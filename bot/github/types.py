@@ -518,8 +518,9 @@ class GitHubError(BotError):
 
     @property
     def can_report_later(self) -> bool:
-        """Whether a later request may succeed."""
-        return self.is_transient or self.status in _ACCESS | {HTTPStatus.UNAVAILABLE_FOR_LEGAL_REASONS}
+        """Whether a report may succeed hours later: people also unlock threads and unsuspend Apps by then."""
+        is_refused = self.status in _ACCESS | {HTTPStatus.UNAVAILABLE_FOR_LEGAL_REASONS}
+        return (self.is_transient or is_refused) and not self.lacks_permission
 
     @property
     def lacks_permission(self) -> bool:

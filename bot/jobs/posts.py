@@ -233,7 +233,7 @@ class JobCheckRun:
         try:
             await self._put(draft)
         except GitHubError as error:
-            if error.can_report_later and not error.lacks_permission:
+            if error.can_report_later:
                 raise
             log.warning("no check run: %s", error)
             self.is_refused = True

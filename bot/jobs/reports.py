@@ -122,7 +122,7 @@ async def post_ending(context: JobContext) -> float | None:
 
 def _may_succeed_later(error: GitHubError) -> bool:
     log.warning("the job's result could not be reported: %s", error)
-    return error.can_report_later and not error.lacks_permission
+    return error.can_report_later
 
 
 async def post_pending(contexts: JobContextFactory, pending: PendingReport) -> bool:
