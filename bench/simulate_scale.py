@@ -48,12 +48,13 @@ class World:
     """Measured (bench/README.md): 500 answers a second on 2 cores that PostgreSQL, the receiver and the sender share;
     all counted as PostgreSQL's."""
     poll_core_seconds: float = 0.02
-    """Measured (bench/bench_polling.py): processor seconds a second of PostgreSQL for one worker, busy or not."""
-    poll_seconds: float = 0.15
-    """bot/queue/worker.py, of the queue with the work; what one worker costs was measured with it. The cost is
-    taken to fall in proportion: nearly all transactions are polls."""
+    """Measured (bench/bench_polling.py): processor seconds a second of PostgreSQL for one worker, busy or not, when
+    the queue with the work was polled every 0.15 s."""
+    poll_seconds: float = 0.2
+    """bot/queue/workflows.py, of the queue with the work. The cost is taken to fall in proportion: nearly all
+    transactions are polls."""
     polling_threads: int = 5
-    """One a queue; bot/queue/worker.py."""
+    """One a queue; bot/queue/workflows.py."""
     look_core_seconds: float = 20e-6
     """Measured (bench/bench_polling.py): one look whether another worker's place is free."""
     looks_a_second: float = 8.0
