@@ -7,7 +7,6 @@ from typing import Any
 
 from agent_runtime import Network
 from bot.domain.job import TRANSITIONS, JobState
-from bot.jobs import waiting
 from bot.jobs.record import StoredRecord
 from localhub import CheckRun, Comment
 from tests.stage import Stage
@@ -52,7 +51,7 @@ async def pause_of(stage: Stage, comment: Comment) -> Pause:
         stored = await stage.queue.get(job_id)
         assert stored is not None
         assert TRANSITIONS[stored.state], f"{stored.state}: {stored.reason}"
-        request = await waiting.latest(StoredRecord(stage.queue, job_id))
+        request = (await StoredRecord(stage.queue, job_id).read()).approvals.waiting
         if stored.state is not JobState.WAITING or request is None:
             return None
         posted = (await StoredRecord(stage.queue, job_id).read()).comment.posted
@@ -72,7 +71,8 @@ async def still_waits(stage: Stage, pause: Pause) -> bool:
     """Return whether a job waits and has no answer."""
     stored = await stage.queue.get(pause.job_id)
     assert stored is not None
-    return stored.state is JobState.WAITING and not await waiting.is_answered(StoredRecord(stage.queue, pause.job_id))
+    record = await StoredRecord(stage.queue, pause.job_id).read()
+    return stored.state is JobState.WAITING and not record.approvals.is_answered
 
 
 def check_of(stage: Stage, job_id: str) -> CheckRun:

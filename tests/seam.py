@@ -444,7 +444,7 @@ class Seam:
 
     async def pause_of_job(self, job_id: str, *, after: str = "") -> Pause:
         await self.settle()
-        stored, request = await self.queue.get(job_id), await waiting.latest(self.record_of(job_id))
+        stored, request = await self.queue.get(job_id), (await self.record_of(job_id).read()).approvals.waiting
         assert stored is not None
         assert stored.state is JobState.WAITING, f"{stored.state}: {stored.reason}"
         assert request is not None
@@ -456,14 +456,14 @@ class Seam:
     async def expire(self, pause: Pause) -> None:
         """Let the time for an answer be over without the queue's notice."""
         record = self.record_of(pause.job_id)
-        request = await waiting.latest(record)
+        request = (await record.read()).approvals.waiting
         assert request is not None
         await waiting.store_request(record, replace(request, until=1.0))
 
     async def still_waits(self, pause: Pause) -> bool:
         """Return whether a job waits and has no answer."""
         await self.settle()
-        answered = await waiting.is_answered(self.record_of(pause.job_id))
+        answered = (await self.record_of(pause.job_id).read()).approvals.is_answered
         return await self.state_of(pause.job_id) is JobState.WAITING and not answered
 
     def check_of(self, job_id: str) -> FakeCheck:

@@ -15,7 +15,6 @@ from bot.domain.commands import BareCommand, Fix, Undo, Work
 from bot.git.change import Change
 from bot.git.mirror import Source
 from bot.github.types import PullFacts
-from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot, branch_head
 from bot.jobs.context import JobContext
 from bot.jobs.setup import RepoSettings
@@ -80,12 +79,13 @@ async def decide(
 
 async def resume_base(context: JobContext) -> str | None:
     """Return the commit of an earlier attempt that can be continued, or None."""
+    record = await context.record.read()
     can_resume = (
-        await waiting.latest(context.record) is not None
+        record.approvals.waiting is not None
         or await context.services.work.find(context.job.id, context.record) is not None
         or await asyncio.to_thread(context.services.has_session, context.job)
     )
-    return (await context.record.read()).base_sha if can_resume else None
+    return record.base_sha if can_resume else None
 
 
 async def pin_base(context: JobContext, grant: Grant) -> Grant:

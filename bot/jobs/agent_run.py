@@ -71,14 +71,15 @@ Segment = Callable[[AsyncRuntime], Coroutine[Any, Any, Outcome]]
 async def run_agent(context: JobContext, assignment: Assignment) -> JobOutcome:
     """Start, continue or publish the agent's work, depending on the stored state."""
     record, prepared = context.record, context.state.progress
-    request = await waiting.latest(record)
+    approvals = (await record.read()).approvals
+    request = approvals.waiting
     result = await context.services.work.find(context.job.id, record)
     if result is not None:
         return await _publish_stored(context, assignment, result[0], result[1], request)
     if request is None:
         return await _start_or_resume(context, assignment, prepared)
     await load_progress(context)
-    answer, stop_reason = await waiting.find_answer(record, request), context.state.inbox.stop_reason
+    answer, stop_reason = approvals.answers.get(request.request_id), context.state.inbox.stop_reason
     if stop_reason:
         return await _stop_waiting(context, assignment, stop_reason)
     if answer is not None:
@@ -432,7 +433,7 @@ async def park(context: JobContext, outcome: Outcome, *, stop_reason: str) -> Wa
 
 async def effective_policy(context: JobContext, policy: Policy) -> Policy:
     """Return the policy; a run that waited for the model before does not wait in a worker again."""
-    if await waiting.last_outage(context.record) is None:
+    if (await context.record.read()).outage is None:
         return policy
     return replace(policy, limits=replace(policy.limits, outage_seconds=0.0))
 
@@ -454,7 +455,7 @@ def approve_similar(context: JobContext, assignment: Assignment) -> Callable[...
     moved = context.job.thread.kind == "pull" and assignment.snapshot.thread.head_sha != grant.bound_to_sha
 
     async def approve(pending: PendingCall, **_: object) -> bool | None:
-        patterns = () if moved else await waiting.approved_patterns(context.record)
+        patterns = () if moved else (await context.record.read()).approvals.approved_patterns
         return True if is_covered(grant.policy, patterns, pending) else None
 
     return approve

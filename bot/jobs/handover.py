@@ -21,7 +21,6 @@ from bot.git.tree import CarriedChanges
 from bot.github.client import GitHub
 from bot.github.downloads import LogError, save_log
 from bot.github.types import ArtifactFacts, CommentFacts, CommentTarget, GitHubError
-from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.context import JobContext, WorkflowResume
 from bot.jobs.posts import reply_target
@@ -45,8 +44,8 @@ async def save(context: JobContext) -> Path:
         SealError: it is too large, or its request is not visible.
         WorkspaceError: its files cannot be stored.
     """
-    handover, request = context.services.handover, await waiting.open_request(context.record)
-    record = await context.record.read()
+    handover, record = context.services.handover, await context.record.read()
+    request = record.approvals.open_request
     located = await locate_comment(context.github, context.job, record.comment)
     if handover is None or request is None or located is None:
         raise SealError(_NO_REQUEST)

@@ -157,6 +157,20 @@ class ApprovalsRecord:
     answers: Mapping[str, ApprovalAnswer] = field(default_factory=dict, metadata={"progress": False})
     alike_void: bool = False
 
+    @property
+    def is_answered(self) -> bool:
+        return self.waiting is not None and self.waiting.request_id in self.answers
+
+    @property
+    def open_request(self) -> Request | None:
+        return None if self.is_answered else self.waiting
+
+    @property
+    def approved_patterns(self) -> tuple[str, ...]:
+        """The command patterns that are approved for the rest of the run."""
+        answers = () if self.alike_void else self.answers.values()
+        return tuple(dict.fromkeys(pattern for answer in answers if answer.approved for pattern in answer.like))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
@@ -259,6 +273,10 @@ class JobRecord:
     def has_worked(self) -> bool:
         """Whether the job may have files, a result or commits."""
         return bool(self.generation or self.result or self.steps or self.published != Published())
+
+    def is_waiting_for_model(self, until: float | None) -> bool:
+        """Whether a wait with this end is for the model service."""
+        return self.outage is not None and self.outage.until == until
 
 
 T = TypeVar("T")

@@ -115,7 +115,7 @@ async def _handle_push(context: JobContext, head_sha: str) -> JobOutcome:
             await waiting.revoke_patterns(context.record_of(entry.job))
         # A job that runs asks again for the new commit.
         waits = entry.state in {JobState.WAITING, JobState.QUEUED}
-        request = await waiting.open_request(context.record_of(entry.job)) if waits else None
+        request = (await context.record_of(entry.job).read()).approvals.open_request if waits else None
         if request is not None and not await _is_still_bound(context, request.bound_to, head_sha):
             reason = f"The pull request moved to {head_sha[:10]}, so the request is no longer valid."
             await context.queue.send(entry.job.id, Signal(kind="stop", text=reason, by=job.actor.login, id=job.id))

@@ -127,8 +127,7 @@ async def _continue(context: JobContext, jobs: tuple[StoredJob, ...], message: s
     # A second attempt of this command must not answer the next question, nor say again what was an answer.
     earlier = (await context.record.read()).answering
     for entry in (entry for entry in jobs if entry.state in LIVE):
-        record = context.record_of(entry.job)
-        request = await waiting.open_request(record)
+        request = (await context.record_of(entry.job).read()).approvals.open_request
         if request is None or request.kind != "question" or earlier not in {None, request.request_id}:
             continue
         if entry.state is JobState.WAITING or request.request_id in await _shown_requests(context, (entry,)):
@@ -141,13 +140,10 @@ async def _continue(context: JobContext, jobs: tuple[StoredJob, ...], message: s
     states = (JobState.RUNNING, JobState.WAITING, JobState.QUEUED)
     listening = []
     for entry in (entry for entry in jobs if entry.state in states):
-        record = context.record_of(entry.job)
+        record = await context.record_of(entry.job).read()
         # A job that waits for an answer reads nothing before that.
-        if entry.state is JobState.WAITING:
-            is_listening = await waiting.is_waiting_for_model(record, entry.until)
-        else:
-            is_listening = (await record.read()).ending is None
-        if is_listening:
+        is_waiting = entry.state is JobState.WAITING
+        if record.is_waiting_for_model(entry.until) if is_waiting else record.ending is None:
             listening.append(entry)
     target = next((entry.job for state in states for entry in listening if entry.state is state), None)
     signal = Signal(kind="message", text=message, by=context.job.actor.login, id=context.job.id)
@@ -204,9 +200,9 @@ async def _answer(
 async def _resume_answered(context: JobContext, jobs: tuple[StoredJob, ...]) -> None:
     """Resume answered jobs whose answering worker died."""
     for entry in jobs:
-        record = context.record_of(entry.job)
-        is_waiting = entry.state is JobState.WAITING and not await waiting.is_waiting_for_model(record, entry.until)
-        if is_waiting and await waiting.is_answered(record):
+        record = await context.record_of(entry.job).read()
+        is_waiting = entry.state is JobState.WAITING and not record.is_waiting_for_model(entry.until)
+        if is_waiting and record.approvals.is_answered:
             await context.queue.wake(entry.job.id)
 
 
@@ -242,8 +238,8 @@ async def _select(context: JobContext, jobs: tuple[StoredJob, ...], request_id: 
 
 async def _shown_requests(context: JobContext, jobs: tuple[StoredJob, ...]) -> dict[str, RequestView]:
     """Return all requests that the thread has shown, by id."""
-    records = [context.record_of(stored.job) for stored in jobs]
-    return {request.request_id: request for record in records for request in await waiting.shown_requests(record)}
+    records = [await context.record_of(stored.job).read() for stored in jobs]
+    return {request_id: view for record in records for request_id, view in record.approvals.request_views.items()}
 
 
 def _answer_lines(context: JobContext, requests: list[Request], verb: str) -> str:
@@ -256,7 +252,7 @@ async def _open_requests(context: JobContext, jobs: tuple[StoredJob, ...]) -> li
     requests = []
     for entry in jobs:
         # A job that is about to wait, or is between two attempts, shows its request already.
-        request = await waiting.open_request(context.record_of(entry.job)) if entry.state in LIVE else None
+        request = (await context.record_of(entry.job).read()).approvals.open_request if entry.state in LIVE else None
         if request is not None:
             requests.append((entry.job, request))
     return requests
@@ -336,15 +332,14 @@ def build_retry(old: Job, *, asked_by: Job, has_pull: bool = False) -> Job:
 
 
 async def _status_line(context: JobContext, stored: StoredJob) -> str:
-    job, record = stored.job, context.record_of(stored.job)
-    contents = await record.read()
-    comment = contents.comment.posted
+    job, record = stored.job, await context.record_of(stored.job).read()
+    comment = record.comment.posted
     name = f"[{job.command.verb}]({comment.url})" if comment is not None else job.command.verb
-    if stored.state is JobState.WAITING and await waiting.is_waiting_for_model(record, stored.until):
+    if stored.state is JobState.WAITING and record.is_waiting_for_model(stored.until):
         waits, state = None, "waiting for the model service"
     else:
-        waits = await waiting.latest(record) if stored.state is JobState.WAITING else None
-        state = waiting.describe_service_wait(contents, stored.state) or stored.state.value
+        waits = record.approvals.waiting if stored.state is JobState.WAITING else None
+        state = waiting.describe_service_wait(record, stored.state) or stored.state.value
     what = f", for `{job.trigger} approve {waits.request_id}` or `deny`" if waits else ""
     what = f", for `{job.trigger} continue` and an answer" if waits and waits.kind == "question" else what
     ago = duration(max(0.0, time.time() - stored.enqueued_at))

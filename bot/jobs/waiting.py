@@ -45,16 +45,6 @@ async def store_request(record: StoredRecord, waiting: Request) -> None:
     await _update(record, lambda stored: replace(stored, waiting=waiting))
 
 
-async def latest(record: StoredRecord) -> Request | None:
-    return (await record.read()).approvals.waiting
-
-
-async def open_request(record: StoredRecord) -> Request | None:
-    approvals = (await record.read()).approvals
-    request = approvals.waiting
-    return request if request is not None and request.request_id not in approvals.answers else None
-
-
 async def record_shown(record: StoredRecord, *, at: str) -> None:
     since = time.time()
 
@@ -67,31 +57,10 @@ async def record_shown(record: StoredRecord, *, at: str) -> None:
     await _update(record, add)
 
 
-async def shown_requests(record: StoredRecord) -> tuple[RequestView, ...]:
-    return tuple((await record.read()).approvals.request_views.values())
-
-
 async def store_answer(record: StoredRecord, new: ApprovalAnswer) -> bool:
     """Store an answer; return False if there is an earlier one."""
     after = await _update(record, lambda stored: replace(stored, answers={new.request_id: new, **stored.answers}))
     return after.answers[new.request_id] is new
-
-
-async def find_answer(record: StoredRecord, request: Request) -> ApprovalAnswer | None:
-    return (await record.read()).approvals.answers.get(request.request_id)
-
-
-async def is_answered(record: StoredRecord) -> bool:
-    approvals = (await record.read()).approvals
-    return approvals.waiting is not None and approvals.waiting.request_id in approvals.answers
-
-
-async def approved_patterns(record: StoredRecord) -> tuple[str, ...]:
-    """Return the command patterns that were approved for the rest of the run."""
-    approvals = (await record.read()).approvals
-    if approvals.alike_void:
-        return ()
-    return tuple(dict.fromkeys(like for given in approvals.answers.values() if given.approved for like in given.like))
 
 
 async def revoke_patterns(record: StoredRecord) -> None:
@@ -111,20 +80,11 @@ MIN_PAUSE = 120.0
 MAX_PAUSE = 1800.0
 
 
-async def last_outage(record: StoredRecord) -> Outage | None:
-    return (await record.read()).outage
-
-
-async def is_waiting_for_model(record: StoredRecord, until: float | None) -> bool:
-    outage = await last_outage(record)
-    return outage is not None and outage.until == until
-
-
 async def record_outage(
     record: StoredRecord, outcome: Outcome, *, patience: float, chance: Callable[[], float] = random.random
 ) -> Outage | None:
     """Store the outage with the next attempt; None if it exceeds `patience` seconds."""
-    now, last = time.time(), await last_outage(record)
+    now, last = time.time(), (await record.read()).outage
     is_same = last is not None and last.steps == outcome.steps
     since, tries = (last.since, last.tries) if last is not None and is_same else (now, 0)
     pause = min(MIN_PAUSE * 2.0**tries, MAX_PAUSE) * (0.75 + chance() / 2)

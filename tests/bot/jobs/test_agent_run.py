@@ -51,7 +51,6 @@ from bot.jobs.context import JobContext
 from bot.jobs.record import ApprovalAnswer, StoredRecord
 from bot.jobs.setup import RepoSettings, SetupResult
 from bot.jobs.state import Inbox, RunState
-from bot.jobs.waiting import is_waiting_for_model
 from bot.permissions.levels import Conventions, Grant
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.outcome import Waiting
@@ -138,7 +137,7 @@ async def test_a_job_waits_for_the_model_and_not_for_a_person() -> None:
     assert isinstance(outcome, Waiting)
     assert (outcome.pending, outcome.service) == (None, "the model service")
     assert outcome.until > time.time()
-    assert await is_waiting_for_model(context.record, outcome.until)
+    assert (await context.record.read()).is_waiting_for_model(outcome.until)
     assert context.state.progress.awaits == ""
 
 

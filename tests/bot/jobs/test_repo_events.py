@@ -150,9 +150,9 @@ async def test_a_push_voids_what_was_approved_for_the_rest_of_a_run_and_the_bots
     like = ApprovalAnswer(request_id="7f3a", approved=True, note="", by=a_job().actor, like=("rm *",))
     await waiting.store_answer(record, like)
     await _happens(engine, PushEvent(head_sha=HEAD), by=BOT)
-    assert await waiting.approved_patterns(record) == ("rm *",)
+    assert (await record.read()).approvals.approved_patterns == ("rm *",)
     await _happens(engine, PushEvent(head_sha=HEAD))
-    assert await waiting.approved_patterns(record) == ()
+    assert (await record.read()).approvals.approved_patterns == ()
 
 
 async def test_a_push_is_reviewed_where_the_repository_wants_it_and_the_review_of_the_one_before_is_dropped() -> None:

@@ -83,7 +83,7 @@ async def test_words_for_a_job_that_asked_a_question_are_its_answer() -> None:
     record = StoredRecord(engine, "a")
     await waiting.store_request(record, asked)
     assert (await steered(engine, Continue(message="The second."))).state is JobState.DONE
-    given = await waiting.find_answer(record, asked)
+    given = (await record.read()).approvals.answers.get(asked.request_id)
     assert given is not None
     assert (given.note, given.approved) == ("The second.", True)
     stored = await engine.get("a")
@@ -101,7 +101,7 @@ async def test_a_request_on_the_screen_is_answered_while_its_job_is_between_two_
     await waiting.record_shown(record, at="")
     command = Continue(message="The second.") if kind == "question" else Deny(request_id="7f3a", why="The second.")
     assert (await steered(engine, command)).state is JobState.DONE
-    given = await waiting.find_answer(record, asked)
+    given = (await record.read()).approvals.answers.get(asked.request_id)
     assert given is not None
     assert given.note == "The second."
 
@@ -146,7 +146,7 @@ async def test_words_that_answered_a_question_answer_no_other_when_their_worker_
     await engine.run_next(handler)
     await waiting.store_request(record, next_one)
     assert (await steered(engine, said)).state is JobState.DONE
-    assert await waiting.find_answer(record, next_one) is None
+    assert (await record.read()).approvals.answers.get(next_one.request_id) is None
     stored = await engine.get("a")
     assert stored is not None
     assert stored.state is JobState.WAITING  # it heard no message
@@ -230,7 +230,7 @@ async def test_a_denial_of_a_question_that_was_answered_denies_no_other_request(
     context = context_of(engine, job, ledger=InMemoryLedger(engine))
     ending = await steer(context, Deny(request_id="7f3a", why="not that one"), snapshot())
     assert "There is no request `7f3a` here." in ending.reason
-    assert await waiting.find_answer(record, wish) is None
+    assert (await record.read()).approvals.answers.get(wish.request_id) is None
 
 
 def test_a_slip_is_answered_on_one_line_with_what_to_write() -> None:

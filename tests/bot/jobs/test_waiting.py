@@ -28,9 +28,9 @@ async def test_what_waits_and_its_answer_are_found_as_they_were_kept() -> None:
     await engine.accept(a_job("j1"))
     record = StoredRecord(engine, "j1")
     await waiting.store_request(record, asked)
-    assert await waiting.latest(record) == asked
+    assert (await record.read()).approvals.waiting == asked
     assert await waiting.store_answer(record, given)
-    assert await waiting.find_answer(record, asked) == given
+    assert (await record.read()).approvals.answers.get(asked.request_id) == given
     kept = await StoredRecord(engine, "j1").read()
     assert decode_record(encode_record(kept)) == kept
 
@@ -96,8 +96,8 @@ async def test_patience_ends(record: StoredRecord) -> None:
 
 
 async def test_only_a_job_that_waits_for_that_moment_waits_for_the_model(record: StoredRecord) -> None:
-    assert not await waiting.is_waiting_for_model(record, 1.0)
+    assert not (await record.read()).is_waiting_for_model(1.0)
     outage = await waiting.record_outage(record, down(), patience=HOUR)
     assert outage is not None
-    assert await waiting.is_waiting_for_model(record, outage.until)
-    assert not await waiting.is_waiting_for_model(record, outage.until + 60)
+    assert (await record.read()).is_waiting_for_model(outage.until)
+    assert not (await record.read()).is_waiting_for_model(outage.until + 60)
