@@ -31,7 +31,7 @@ from agent_runtime.providers.protocol import (
     parse_arguments,
     split_parts,
 )
-from agent_runtime.providers.sdk import KeyedApi, Reader, SdkProvider
+from agent_runtime.providers.sdk import KeyedApi, ReadEvent, SdkProvider
 
 if TYPE_CHECKING:
     import ssl
@@ -59,14 +59,14 @@ class AnthropicClient(SdkProvider["_Client"]):
         return ()
 
     @override
-    def _prepare(self, request: Request) -> tuple[Reader, Callable[[], Awaitable[AsyncStream[Any]]]]:
+    def _prepare(self, request: Request) -> tuple[ReadEvent, Callable[[], Awaitable[AsyncStream[Any]]]]:
         body = _request_body(request, model=self.model, options=self._options)
         # The SDK has dropped the parameter because newer models refuse it; older ones still take it.
         options = self._options
         sends_temperature = options.temperature is not None and accepts_temperature(self.model, options.thinking)
         extra = {"temperature": options.temperature} if sends_temperature else {}
         reader = _EventReader(service=self._service, parts=ReplyParts(self.model))
-        return reader, partial(self._open_stream, body, extra)
+        return reader.read, partial(self._open_stream, body, extra)
 
     async def _open_stream(self, body: MessageCreateParamsStreaming, extra: dict[str, Any]) -> AsyncStream[Any]:
         try:

@@ -33,7 +33,7 @@ from agent_runtime.providers.protocol import (
     parse_arguments,
     split_parts,
 )
-from agent_runtime.providers.sdk import KeyedApi, Reader, SdkProvider
+from agent_runtime.providers.sdk import KeyedApi, ReadEvent, SdkProvider
 
 if TYPE_CHECKING:
     import ssl
@@ -74,17 +74,17 @@ class OpenAIClient(SdkProvider["openai.AsyncOpenAI"]):
         return client
 
     @override
-    def _prepare(self, request: Request) -> tuple[Reader, Callable[[], Awaitable[openai.AsyncStream[Any]]]]:
+    def _prepare(self, request: Request) -> tuple[ReadEvent, Callable[[], Awaitable[openai.AsyncStream[Any]]]]:
         parts = ReplyParts(self.model)
         if self._api == "responses":
             body = responses_body(request, model=self.model, options=self._options)
             reader = ResponsesReader(service=self._service, parts=parts)
-            return reader, lambda: self._client.responses.create(**body)
+            return reader.read, lambda: self._client.responses.create(**body)
         chat_body = _chat_body(
             request, model=self.model, options=self._options, compatible=self._compatible, parallel=self._parallel
         )
         chat_reader = ChatReader(service=self._service, parts=parts)
-        return chat_reader, lambda: self._client.chat.completions.create(**chat_body)
+        return chat_reader.read, lambda: self._client.chat.completions.create(**chat_body)
 
 
 class OpenAIProvider(OpenAIClient):

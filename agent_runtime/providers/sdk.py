@@ -47,10 +47,8 @@ _DOCUMENT_BYTES = 64_000
 log = logging.getLogger(__name__)
 
 
-class Reader(Protocol):
-    """Converts an SDK's events of one reply to chunks."""
-
-    def read(self, event: object) -> list[Piece]: ...
+ReadEvent = Callable[[object], list[Piece]]
+"""Convert an SDK's event of one reply to chunks."""
 
 
 class _Client(Protocol):
@@ -110,12 +108,12 @@ class SdkProvider(ABC, Generic[_C]):
         """Create the SDK's client."""
 
     @abstractmethod
-    def _prepare(self, request: Request) -> tuple[Reader, Callable[[], Awaitable[Any]]]:
-        """Return the reader of the reply, and a function that opens the SDK's stream."""
+    def _prepare(self, request: Request) -> tuple[ReadEvent, Callable[[], Awaitable[Any]]]:
+        """Return functions that read the reply's events and that open the SDK's stream."""
 
     async def _attempt(self, request: Request) -> AsyncGenerator[Piece]:
         """Send one request; see `retry.Attempt`."""
-        reader, send = self._prepare(request)
+        read, send = self._prepare(request)
         is_answered = has_started = False
         try:
             async with await send() as stream:
@@ -123,7 +121,7 @@ class SdkProvider(ABC, Generic[_C]):
                 await self._require_stream(stream.response)
                 async for event in yield_cooperatively(stream):
                     has_started = True
-                    for chunk in self._read(reader, event):
+                    for chunk in self._read_event(read, event):
                         yield chunk
                 if not has_started:
                     raise AttemptFailedError("an empty answer")  # noqa: TRY301 - like those of the SDK
@@ -148,9 +146,9 @@ class SdkProvider(ABC, Generic[_C]):
                     break
             raise classify_document(data, self._service)
 
-    def _read(self, reader: Reader, event: object) -> list[Piece]:
+    def _read_event(self, read: ReadEvent, event: object) -> list[Piece]:
         try:
-            return reader.read(event)
+            return read(event)
         except (ModelError, AttemptFailedError):
             raise
         except Exception as error:  # noqa: BLE001 - SDKs do not validate events: any part may have another type
@@ -178,7 +176,11 @@ def read_timeout(model: str, options: ModelOptions) -> float:
 def _ssl_context() -> ssl.SSLContext:
     import httpx2  # noqa: PLC0415 - see SdkProvider._client
 
-    return httpx2.create_ssl_context()
+    try:
+        return httpx2.create_ssl_context()
+    except OSError as error:
+        text = f"The TLS certificates cannot be loaded ({error}). Check SSL_CERT_FILE and SSL_CERT_DIR."
+        raise ModelRejectedError(text) from None
 
 
 _MAX_WORK_SECONDS = 0.01

@@ -197,7 +197,7 @@ async def test_any_other_refused_request_shows_the_services_words(wire: Wire) ->
 
 async def test_a_refusal_is_an_error_of_its_own(wire: Wire) -> None:
     async with ModelServer(replies=[Says("I will not do that.", stop="refusal")]) as server:
-        with pytest.raises(ModelRefusedError, match="declined to answer"):
+        with pytest.raises(ModelRefusedError, match=r"declined to answer \(.+\)\. Rephrase"):
             await ask(server, wire)
     assert len(server.requests) == 1
 

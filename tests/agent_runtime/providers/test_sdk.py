@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
+from agent_runtime.core.errors import ModelRejectedError
 from agent_runtime.providers import sdk
 from agent_runtime.providers.models import ModelOptions, Thinking
 from agent_runtime.providers.sdk import read_timeout
@@ -50,3 +52,13 @@ async def test_other_tasks_get_their_turn_between_the_events_of_a_reply(
         running.cancel()
     assert reply.text == words
     assert turns > len(words) // CHUNK_CHARS
+
+
+async def test_certificates_that_cannot_be_loaded_are_no_outage(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
+    sdk._ssl_context.cache_clear()
+    async with ModelServer(replies=[]) as server:
+        with pytest.raises(ModelRejectedError, match="SSL_CERT_FILE"):
+            await ask(server, "anthropic")
