@@ -215,7 +215,7 @@ async def replay_recording(
     _require_replayable(tape, str(path), sandbox)
     with tempfile.TemporaryDirectory(prefix="codepilot-replay-") as scratch:
         copy = Path(scratch) / "workspace"
-        await asyncio.to_thread(_copied, work_dir, copy)
+        await asyncio.to_thread(_copy_directory, work_dir, copy)
         places = {str(tape.about["work_dir"]), sandbox.inner_path(copy), str(copy)}
         place = (re.compile("|".join(re.escape(each) for each in sorted(places, key=len, reverse=True))), PLACE)
         provider = ReplayProvider(path, masks=(place, *(() if exact else VOLATILE)), secrets=secrets)
@@ -249,7 +249,7 @@ class Replayed:
 
     Attributes:
         requests: number of requests that matched.
-        left: number of recorded requests that were not made.
+        remaining: number of recorded requests that were not made.
         outcomes: of the replayed runs.
         recorded: outcomes of the recorded runs.
         same_start: whether the directory was in its recorded state.
@@ -339,7 +339,7 @@ def compare(
     """
     events: list[Recorded] = []
     transcript = Transcript(max_entry_chars=max_entry_chars, sees_images=has_images(tape), calls_tools=bool(tools))
-    found: dict[str, None] = {}
+    differences: dict[str, None] = {}
     of_children = {each.number for each in tape.entries if isinstance(each, TapedRequest) and each.request.child}
     entries = [each for each in tape.entries if isinstance(each, Note) or each.number not in of_children]
     compared = summaries = 0
@@ -354,8 +354,7 @@ def compare(
                     continue
                 compared += 1
                 today = replace(recorded, system=system, messages=transcript.messages(events), tools=tools)
-                for told in diff_requests(recorded, today):
-                    found.setdefault(told, None)
+                differences |= dict.fromkeys(diff_requests(recorded, today))
             case TapedReply(number=number):
                 text, requests, stop = _last_attempt(entry, following)
                 if stop is not None and _was_understood(following):
@@ -363,12 +362,12 @@ def compare(
                         read(text, stop, requests)
                     except FormatError as error:
                         refused = f"reply {number} was accepted, and would be rejected now ({error.code}):\n{error}"
-                        found.setdefault(refused, None)
+                        differences.setdefault(refused, None)
             case _:
                 pass
     if not events:
         raise ScriptError("The recording contains no events, so there is nothing to compare; record with `Recorder`.")
-    return Comparison(requests=compared, summaries=summaries, differences=tuple(found))
+    return Comparison(requests=compared, summaries=summaries, differences=tuple(differences))
 
 
 def events_of(tape: Tape) -> list[Recorded]:
@@ -439,11 +438,11 @@ def agent_of(tape: Tape, *, provider: Provider, work_dir: Path, sandbox: Sandbox
         ScriptError: the recording has no agent, or one of another version.
     """
     try:
-        told = dict(cast("Mapping[str, Any]", tape.about["agent"]))
-        policy, memory, tools = told.pop("policy"), told.pop("memory"), told.pop("tools")
+        settings = dict(cast("Mapping[str, Any]", tape.about["agent"]))
+        policy, memory, tools = (settings.pop(name) for name in ("policy", "memory", "tools"))
         rules = {each: _rules(policy.get(each, ())) for each in ("rules", "floor")}
         delegation = None
-        if (bounds := told.pop("delegation", None)) is not None:
+        if (bounds := settings.pop("delegation", None)) is not None:
             personas = tuple(
                 Persona(**{**each, "tools": each["tools"] and tuple(each["tools"]), "denied": _rules(each["denied"])})
                 for each in bounds["personas"]
@@ -457,7 +456,7 @@ def agent_of(tape: Tape, *, provider: Provider, work_dir: Path, sandbox: Sandbox
             policy=Policy(**{**policy, **rules, "limits": RunLimits(**policy["limits"])}),
             tools=None if tools is None else tuple(tools),
             delegation=delegation,
-            **told,
+            **settings,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ScriptError(
@@ -532,7 +531,7 @@ def _starts(events: Iterable[Event]) -> Iterator[Started]:
 async def _no_wait(_seconds: float) -> None: ...
 
 
-def _copied(work_dir: Path, copy: Path) -> None:
+def _copy_directory(work_dir: Path, copy: Path) -> None:
     try:
         shutil.copytree(work_dir, copy, symlinks=True)
     except (OSError, shutil.Error) as error:
@@ -553,8 +552,8 @@ def _serve_recorded(registry: Registry, events: Sequence[Recorded]) -> None:
         if answer is None:
             raise ScriptError(f"The run calls {served.name} more often than the recorded one.")
         if not answer.ok:
-            told = answer.value.get("kind") if isinstance(answer.value, dict) else None
-            kind: ToolErrorKind = next((each for each in get_args(ToolErrorKind) if each == told), "RuntimeError")
+            name = answer.value.get("kind") if isinstance(answer.value, dict) else None
+            kind: ToolErrorKind = next((each for each in get_args(ToolErrorKind) if each == name), "RuntimeError")
             raise ToolError(answer.text, kind=kind, value=answer.value)
         return ToolResult(value=answer.value, text=answer.text)
 
@@ -565,24 +564,25 @@ def _serve_recorded(registry: Registry, events: Sequence[Recorded]) -> None:
 
 async def _run(agent: Agent, replay: ReplayProvider, events: Sequence[Recorded]) -> list[Outcome]:
     """Run the tasks in order, until one waits for a person or leaves the recording."""
-    left = deque(event for event in events if isinstance(event, Started | MessageInjected))
+    pending = deque(event for event in events if isinstance(event, Started | MessageInjected))
     before = takewhile(lambda event: not isinstance(event, Paused), events)
-    said = [each.value for each in before if isinstance(each, ToolReturned) and each.tool == "ask_user" and each.ok]
-    answers, outcomes = iter(said), list[Outcome]()
+    calls = [each for each in before if isinstance(each, ToolReturned)]
+    answers = iter([call.value for call in calls if call.tool == "ask_user" and call.ok])
+    outcomes = list[Outcome]()
     async with AsyncRuntime(agent) as runtime:
 
         def send(event: Event) -> None:
-            while isinstance(event, StepStarted) and left and isinstance(sent := left[0], MessageInjected):
+            while isinstance(event, StepStarted) and pending and isinstance(sent := pending[0], MessageInjected):
                 if sent.step > event.step:
                     break
-                left.popleft()
+                pending.popleft()
                 runtime.send_message(sent.text, id=sent.id)
 
         runtime.hooks.add(send)
         runtime.hooks.register("ask_user", lambda **_: next(answers, None))
         _serve_recorded(runtime.registry, events)
-        while left:
-            if isinstance(task := left.popleft(), Started):
+        while pending:
+            if isinstance(task := pending.popleft(), Started):
                 outcomes.append(await runtime.run(task.task, facts=task.facts))
                 stopped = {Status.PAUSED, Status.MODEL_UNAVAILABLE, Status.SANDBOX_FAILED}
                 if outcomes[-1].status in stopped or replay.departure is not None:

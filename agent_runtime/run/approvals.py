@@ -99,9 +99,9 @@ class Gate:
             pending = _create_request("question", "ask_user", {"question": question}, text, text[:_QUESTION_CHARS])
             self._state.emit(QuestionAsked(pending=pending))
             answers = await self._ask(kind, self._hooks.handlers(kind), question=text, pending=pending)
-            if texts := [given for given in answers if not isinstance(given, NoAnswer)]:
+            if texts := [item for item in answers if not isinstance(item, NoAnswer)]:
                 return str(texts[-1])
-            if declined := [given for given in answers if isinstance(given, NoAnswer)]:
+            if declined := [item for item in answers if isinstance(item, NoAnswer)]:
                 answer = Answer(approved=False, note=declined[-1].why)
             elif self._console is not None:
                 with self._state.clock.pause():

@@ -237,12 +237,12 @@ class Loop:
         if completion is None and self.transport.prose_finishes and not (converses and not progress.calls):
             completion = reply.prose
         if completion is not None:
-            checked = await self._check_completion(completion)
-            if checked.problems or reply.answers:
-                error = self._reject_completion(step, checked) if checked.problems else ""
+            validation = await self._check_completion(completion)
+            if validation.problems or reply.answers:
+                error = self._reject_completion(step, validation) if validation.problems else ""
                 self._observe(step, reply, error, ok=True, unfit=bool(error))
             streamed = progress.output_schema is None and not reply.answers
-            return self._finish_run(completion, checked, streamed=streamed)
+            return self._finish_run(completion, validation, streamed=streamed)
         if converses:
             return self.state.outcome(Status.ANSWERED, summary=reply.prose.strip())
         raise FormatError("empty", self.transport.no_action)
@@ -267,8 +267,8 @@ class Loop:
             raise FormatError(error.code, "\n".join([str(error), "\n\n".join(notes)]).rstrip()) from error
         except Interrupt as error:
             ok, failure = False, clip(str(error), _FAILURE_CHARS)
-        shown = "\n\n".join(filter(None, (output.text(), failure)))
-        parts = [shown, "" if ok else self.transport.store_unreached(), await self._read_changes(self.files.end_step)]
+        prints = "\n\n".join(filter(None, (output.text(), failure)))
+        parts = [prints, "" if ok else self.transport.store_unreached(), await self._read_changes(self.files.end_step)]
         completion = self._effective_completion(reply)
         withdrew = completion is not None and not ok
         if completion is not None and not ok:
@@ -277,18 +277,18 @@ class Loop:
             parts.append(prompts.WITHDRAWN)
         if not ok:
             failed = [answer.text for answer in reply.answers if not answer.ok]
-            self.state.emit(Faulted(error="\n\n".join(filter(None, [*failed, shown]))))
-        checked = await self._check_completion(completion if ok else None)
-        if checked.problems:
-            parts.append(self._reject_completion(step, checked))
+            self.state.emit(Faulted(error="\n\n".join(filter(None, [*failed, prints]))))
+        validation = await self._check_completion(completion if ok else None)
+        if validation.problems:
+            parts.append(self._reject_completion(step, validation))
         repeated = self.repeats.count(self.state.progress.last_calls, reply.contents)
         if self.limits.max_repeated_calls > repeated >= _MIN_REPEATS_TO_WARN:
             parts.append(prompts.repetition_warning(repeated, self.limits.max_repeated_calls))
         text = "\n\n".join(filter(None, parts)) or self.transport.no_output
-        self._observe(step, reply, text, ok=ok, unfit=bool(checked.problems), withdrew=withdrew)
+        self._observe(step, reply, text, ok=ok, unfit=bool(validation.problems), withdrew=withdrew)
         outcome = None
         if ok and completion is not None:
-            outcome = self._finish_run(completion, checked, streamed=False)
+            outcome = self._finish_run(completion, validation, streamed=False)
         if outcome is None and repeated >= self.limits.max_repeated_calls:
             reason = f"The agent made the same calls in {repeated} steps in a row."
             outcome = self.state.outcome(Status.REPEATED_CALLS, reason=reason)
@@ -304,20 +304,20 @@ class Loop:
         schema = self.state.progress.output_schema
         return Validation() if completion is None or schema is None else await check_completion(completion, schema)
 
-    def _reject_completion(self, step: int, checked: Validation) -> str:
+    def _reject_completion(self, step: int, validation: Validation) -> str:
         """Withdraw a completion that does not match the schema; return the message to the model."""
         self.state.emit(CompletionWithdrawn(step=step))
         attempts = max(0, MAX_RETRIES - 1 - self.state.progress.unfit)
-        return prompts.output_note(self.transport.correction, checked.problems, attempts)
+        return prompts.output_note(self.transport.correction, validation.problems, attempts)
 
-    def _finish_run(self, completion: str, checked: Validation, *, streamed: bool) -> Outcome | None:
-        if not checked.problems:
+    def _finish_run(self, completion: str, validation: Validation, *, streamed: bool) -> Outcome | None:
+        if not validation.problems:
             if completion and not streamed:
                 self.state.emit(Streamed(text=f"{completion}\n", completion=True))
-            return self.state.outcome(Status.FINISHED, summary=completion.strip(), output_json=checked.output_json)
+            return self.state.outcome(Status.FINISHED, summary=completion.strip(), output_json=validation.output_json)
         if (count := self.state.progress.unfit) <= MAX_RETRIES:
             return None
-        reason = f"{count} completions did not fit the output schema. The last one:\n{checked.problems}"
+        reason = f"{count} completions did not fit the output schema. The last one:\n{validation.problems}"
         return self.state.outcome(Status.INVALID_OUTPUT, reason=reason)
 
 

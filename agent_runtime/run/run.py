@@ -194,9 +194,9 @@ class Run:
 
     async def _start(self, loop: Loop, task: Task, facts: Sequence[str]) -> Outcome:
         renewed = await self.toolbox.replace_sandbox()
-        number, around = self.state.progress.tasks + 1, self.agent.clock_and_random
-        nonce, run_id = around.token(6), around.token(8)
-        if (started := around.recorded_start(task)) is not None:
+        number, sources = self.state.progress.tasks + 1, self.agent.clock_and_random
+        nonce, run_id = sources.token(6), sources.token(8)
+        if (started := sources.recorded_start(task)) is not None:
             self.toolbox.shell.set_python_path(started.python_path)
         else:
             orientation = await self.toolbox.describe_environment(task, [*facts, *renewed])

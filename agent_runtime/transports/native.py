@@ -194,14 +194,14 @@ class NativeTransport(Transport[NativeReply]):
             except (Suspend, Suspended) as stop:
                 state = {
                     "transport": self.name,
-                    "answers": [asdict(given) for given in reply.answers],
+                    "answers": [asdict(item) for item in reply.answers],
                     "made": counter.count,
                     "script": stop.state.to_plain() if isinstance(stop, Suspended) else None,
                 }
                 raise StepSuspended(SuspendedCalls(calls=state)) from None
             script = None
             reply.answers.append(answer(request, failure))
-        if not all(given.ok for given in reply.answers):
+        if not all(item.ok for item in reply.answers):
             raise Interrupt
 
     async def _run_call(

@@ -47,7 +47,7 @@ class SuspendedCalls:
     contents: Mapping[str, Any] = field(default_factory=dict)
 
 
-class StepSuspended(Exception):  # noqa: N818 - not an error: the step goes on once somebody has answered
+class StepSuspended(Exception):  # noqa: N818 - not an error: an answer resumes the step
     def __init__(self, state: SuspendedCalls) -> None:
         super().__init__("the step waits at a tool call")
         self.state = state
@@ -66,7 +66,7 @@ class Transport(ABC, Generic[ReplyT]):
     no_output: ClassVar[str] = ""
     """Message to the model after a step without output."""
     correction: ClassVar[str]
-    """What the model is told to do about a completion that does not match the output schema."""
+    """Instruction to the model after a completion that does not match the output schema."""
 
     @abstractmethod
     def render_guide(self, tools: str, *, chat: bool) -> str:
@@ -145,8 +145,8 @@ class Transport(ABC, Generic[ReplyT]):
 
     def require_resumable(self, calls: Mapping[str, Any]) -> None:
         """Raise ResumeError if `run_calls` cannot continue from `SuspendedCalls.calls`."""
-        if (found := calls.get("transport", "blocks")) != self.name:
-            raise ResumeError(ResumeCode.TRANSPORT, found=found, now=self.name)
+        if (name := calls.get("transport", "blocks")) != self.name:
+            raise ResumeError(ResumeCode.TRANSPORT, found=name, now=self.name)
         if (script := calls.get("script", calls)) is not None:
             require_readable(InterpreterState.from_plain(script))
 
