@@ -20,6 +20,7 @@ def _event(error: object) -> Sends:
 
 OUTAGES: dict[str, Reply] = {
     **{f"status {status}": Fails(status) for status in (408, 409, 424, 425, 429, 500, 502, 503, 504, 529)},
+    "a rate limit that names tokens": Fails(429, "rate_limit_error", "Too many tokens in this minute"),
     "a page": Sends(_PAGE, "text/html; charset=utf-8"),
     "a page that is called a stream": Sends(_PAGE),
     "a page with 502": Sends(_PAGE, "text/html", status=502),

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from agent_runtime.core.errors import ModelRejectedError
 from agent_runtime.providers import sdk
+from agent_runtime.providers.anthropic import AnthropicProvider
+from agent_runtime.providers.faults import AttemptFailedError
 from agent_runtime.providers.models import ModelOptions, Thinking
 from agent_runtime.providers.sdk import read_timeout
 from tests.agent_runtime.providers.conversations import WIRES, ask
@@ -62,3 +66,16 @@ async def test_certificates_that_cannot_be_loaded_are_no_outage(
     async with ModelServer(replies=[]) as server:
         with pytest.raises(ModelRejectedError, match="SSL_CERT_FILE"):
             await ask(server, "anthropic")
+
+
+async def test_only_the_beginning_of_a_document_in_place_of_a_stream_is_read() -> None:
+    pieces = iter([b"<" * 1000] * 1000)
+
+    async def aiter_bytes() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+
+    response = SimpleNamespace(headers={"content-type": "text/html"}, aiter_bytes=aiter_bytes)
+    with pytest.raises(AttemptFailedError, match="a page"):
+        await AnthropicProvider(api_key="key")._require_stream(response)
+    assert len(list(pieces)) > 900
