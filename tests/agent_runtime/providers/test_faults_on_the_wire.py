@@ -202,7 +202,7 @@ async def test_a_refusal_is_an_error_of_its_own(wire: Wire) -> None:
     assert len(server.requests) == 1
 
 
-async def test_no_error_ever_shows_the_key(wire: Wire) -> None:
+async def test_no_error_ever_shows_the_key(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
     leak = f"header authorization: Bearer {KEY} was odd"
     faults: list[Reply] = [Fails(status, "oops", leak) for status in (400, 401, 402, 403, 404, 413, 422, 500)]
     faults.append(Breaks("error", code="server_error", message=leak))
@@ -211,6 +211,8 @@ async def test_no_error_ever_shows_the_key(wire: Wire) -> None:
             with pytest.raises(ModelError) as caught:
                 await ask(server, wire, options=ModelOptions(retry=Naps().retry(attempts=1)))
         assert KEY not in "".join(traceback.format_exception(caught.value))
+    assert "header authorization" in caplog.text
+    assert KEY not in caplog.text
 
 
 async def test_leaving_a_reply_early_closes_its_stream(wire: Wire) -> None:
