@@ -24,6 +24,9 @@ _PERMANENT = (
     "protected",
     "rule violations",
     "blocked",
+    "over its data quota",
+    "lfs is disabled",
+    "can not upload",
 )
 """Texts of permanent refusals."""
 

@@ -40,6 +40,7 @@ _OVERLAP = 4096
 _MEDIA_TYPE = "application/vnd.git-lfs+json"
 _AT_ONCE = 100
 _LONGEST_ANSWER = 1024 * 1024
+_LONGEST_REFUSAL = 4096
 _Json = Mapping[str, Any]
 
 
@@ -172,7 +173,7 @@ class _Server:
             async with self._session.put(
                 address, data=content, headers=headers, allow_redirects=False, **proxy_options(address)
             ) as answer:
-                _check_status(answer.status)
+                await _check_answer(answer)
         return {}
 
     async def _verify(self, file: LargeFile, action: _Json) -> _Json:
@@ -185,7 +186,7 @@ class _Server:
         async with self._session.post(
             address, data=body, headers=all_headers, allow_redirects=False, **proxy_options(address)
         ) as answer:
-            _check_status(answer.status)
+            await _check_answer(answer)
             if silent:
                 return {}
             content = bytearray()
@@ -226,14 +227,14 @@ def is_safe_address(address: str, ours: str) -> bool:
     return urlsplit(address).scheme in {"https", urlsplit(ours).scheme} and bool(urlsplit(address).hostname)
 
 
-def _check_status(status: int) -> None:
-    if status < HTTPStatus.MULTIPLE_CHOICES:
+async def _check_answer(answer: aiohttp.ClientResponse) -> None:
+    if answer.status < HTTPStatus.MULTIPLE_CHOICES:
         return
-    message, certainty = f"the server answered {status}", certainty_of(status, "")
-    if certainty == "passing":
-        raise _TransientError(message)
-    error = _TransientError if certainty == "doubtful" else ValueError
-    raise error(f"{message}; is Git LFS enabled for the repository, and is there quota left?")
+    text = (await answer.content.read(_LONGEST_REFUSAL)).decode(errors="replace")
+    message, certainty = f"the server answered {answer.status}", certainty_of(answer.status, text)
+    if certainty != "passing":
+        message = f"{message}; is Git LFS enabled for the repository, and is there quota left?"
+    raise ValueError(message) if certainty == "definite" else _TransientError(message)
 
 
 def _dict(value: object) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from bot.git.change import LargeFile
 from bot.git.diff import Attributes
@@ -21,6 +22,7 @@ from bot.git.workspace import Workspaces
 from localhub import LocalHub, Trouble
 from tests.origin import Origin, git
 from tests.publishing_world import SECRET, Outlet, an_outlet, branch_of, cause_of, reason_of, sha_of
+from tests.tls_hosts import serving
 
 _CONTENT = b"\x89PNG" + bytes(range(256)) * 9_000  # more than is read at a time
 _OID = hashlib.sha256(_CONTENT).hexdigest()
@@ -96,6 +98,31 @@ async def test_an_upload_outlasts_an_outage_of_ten_minutes(outlet: Outlet, troub
     outlet.tree._pauses = (0.0,) * len(PAUSES)
     assert (await outlet.send(await outlet.publication())).withheld is None
     assert outlet.hub.large_files(outlet.repo) == {_OID: _CONTENT}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "This repository is over its data quota. Purchase more data packs to restore access.",
+        "Git LFS is disabled for this repository.",
+        "@mona can not upload new objects to public fork mona/calc",
+    ],
+)
+async def test_a_refusal_with_its_cause_is_not_repeated(tmp_path: Path, message: str) -> None:
+    requests: list[str] = []
+
+    async def refuse(request: web.Request) -> web.Response:
+        requests.append(request.path)
+        return web.json_response({"message": message}, status=403)
+
+    app = web.Application()
+    app.router.add_post("/{path:.*}", refuse)
+    file = LargeFile(path="new.bin", oid=_OID, size=len(_CONTENT))
+    async with serving(app, None) as port:
+        url = f"http://127.0.0.1:{port}/mona/calc.git"
+        with pytest.raises(LargeFileError, match="403; is Git LFS enabled"):
+            await upload_objects([file], objects=tmp_path, url=url, token="", branch="b", pauses=(0.0,))
+    assert len(requests) == 1
 
 
 async def test_an_upload_sends_no_password_of_the_operator(
