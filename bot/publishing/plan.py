@@ -17,7 +17,7 @@ from bot.permissions.levels import BRANCH_PREFIX, Grant
 from bot.publishing.checks import Rerun, Verdict
 from bot.publishing.markdown import COMMENT_LIMIT, Allowlist, BotMarkup, clean, code, defuse, escape_markdown, one_line
 from bot.publishing.outcome import Omission, OmissionCause
-from bot.publishing.render import render_account, verdict_sentence
+from bot.publishing.render import render_account
 from bot.publishing.screening import Objection, cautions, check_settings, find_objections, is_large, reduced_tests
 from bot.publishing.status_view import Progress
 
@@ -359,8 +359,17 @@ def commit_title(summary: str, *, fallback: str) -> str:
     return one_line(title, TITLE_LIMIT) if re.search(r"\w", title) else fallback
 
 
+_COMMIT_SENTENCES = {
+    Verdict.VERIFIED: "The agent's checks passed.",
+    Verdict.UNVERIFIED: "Not verified: no check is known to pass on this change.",
+    Verdict.RED: "The agent's checks fail on this change.",
+    Verdict.UNCHANGED: "",
+    Verdict.SETUP_FAILED: "Setup failed before the agent started.",
+}
+
+
 def commit_body(job: Job, *, run_url: str = "", verdict: Verdict | None = None) -> str:
-    sentence = verdict_sentence(verdict)
+    sentence = _COMMIT_SENTENCES[verdict] if verdict else ""
     account = f"\n\n{sentence}" if sentence else ""
     run = f"\n{run_url}" if run_url else ""
     if job.origin.kind == "ci":

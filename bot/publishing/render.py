@@ -231,14 +231,6 @@ _STANDING_NOTES: dict[Standing, str] = {
     "before": "before the first change",
 }
 
-_COMMIT_SENTENCES = {
-    Verdict.VERIFIED: "The agent's checks passed.",
-    Verdict.UNVERIFIED: "Not verified: no check is known to pass on this change.",
-    Verdict.RED: "The agent's checks fail on this change.",
-    Verdict.UNCHANGED: "",
-    Verdict.SETUP_FAILED: "Setup failed before the agent started.",
-}
-
 
 def render_account(progress: Progress, verdict: Verdict, *, partial: bool) -> str:
     """Render the bot's own account of a run for reviewers."""
@@ -252,11 +244,6 @@ def render_account(progress: Progress, verdict: Verdict, *, partial: bool) -> st
         f"**Denied, because nobody can approve calls in this run**\n\n{denied}" if denied else "",
     )
     return "\n\n".join(filter(None, parts))
-
-
-def verdict_sentence(verdict: Verdict | None) -> str:
-    """Return the sentence of a commit message about the agent's checks; empty if there is nothing to say."""
-    return "" if verdict is None else _COMMIT_SENTENCES[verdict]
 
 
 def explain_verdict(view: StatusView, verdict: Verdict) -> str:
