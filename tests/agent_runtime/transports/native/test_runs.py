@@ -38,6 +38,7 @@ from agent_runtime.core.errors import ResumeCode
 from agent_runtime.core.events import Shrunk
 from agent_runtime.core.values import Plain
 from agent_runtime.run.state import RunProgress
+from agent_runtime.sessions.codec import parse
 from agent_runtime.transports.native import OWN_TOOLS_HINT, VARIABLES_LOST
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.transports.native.parts import Model, answers, asks, finish, requests_of, require_answered
@@ -243,6 +244,22 @@ async def test_a_pause_keeps_the_answers_so_far_and_makes_no_call_twice(start: S
         assert [(each.id, each.ok) for each in answers(later)] == [(f"c{n}", True) for n in range(4)]
         assert VARIABLES_LOST not in answers(later)[1].text
     assert (len(counted), (place / "b.txt").read_text()) == (2, "x\n")
+
+
+async def test_a_pause_that_an_earlier_version_stored_with_format_2_is_resumed(
+    start: Start, place: Path, tmp_path: Path
+) -> None:
+    session = FileSession("a run", session_dir=tmp_path / "sessions")
+    for event in parse((Path(__file__).parent / "pause_format_2.jsonl").read_bytes(), "the log").events:
+        session.append(event)
+    await session.commit()
+    session.close()
+    async with start(policy=ASKS) as later:
+        outcome = await later.resume(approve=True)
+        assert (outcome.status, outcome.summary, outcome.steps) == (Status.FINISHED, "Done.", 1)
+        assert [(each.id, each.ok) for each in answers(later)] == [(f"c{n}", True) for n in range(4)]
+        assert "2 | two" in answers(later)[1].text
+    assert (place / "b.txt").read_text() == "B\n"
 
 
 async def test_a_script_that_waits_goes_on_where_it_stood(start: Start, place: Path) -> None:
