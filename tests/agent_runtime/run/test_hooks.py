@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 from agent_runtime.core import events
-from agent_runtime.core.values import Task
+from agent_runtime.core.values import Connection, Task
 
 _NOT_ANNOUNCED = {
     # Ends the wait for a step's text.
@@ -43,3 +44,11 @@ def test_a_hooks_arguments_are_the_attributes_that_the_event_names() -> None:
     assert [*calls] == [(events.EventType.TOOL_RESULT, arguments)]
     started = events.Started(task=Task(goal="Fix it"), opening="[Task 1] Fix it")
     assert [*started.hook_calls()] == [(events.EventType.START, {"task": "Fix it"})]
+
+
+def test_a_refused_connection_is_a_security_error_and_a_permitted_one_is_not() -> None:
+    refused = Connection(host="a.example", port=443, allowed=False)
+    assert list(events.NetworkUsed(connection=refused).hook_calls()) == [
+        (events.EventType.SECURITY_ERROR, {"error": f"network: {refused}"})
+    ]
+    assert not list(events.NetworkUsed(connection=replace(refused, allowed=True)).hook_calls())
