@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 from agent_runtime import SessionError
 from bot.domain.errors import BotError, OtherVersionError
-from bot.domain.job import Job, JobState
+from bot.domain.job import ENDED_STATES, LIVE_STATES, Job, JobState
 from bot.github.rate_limit import RequestBudget
 from bot.jobs.context import JobServices
 from bot.jobs.record import OUTAGE_TEXT, JobRecord, StoredRecord, decode_record
@@ -21,13 +21,12 @@ from bot.jobs.waiting import describe_service_wait
 from bot.publishing.markdown import clean, duration, one_line
 from bot.publishing.status_view import RunEntry, RunLog, build_log, prepend_attempts, unpack_log
 from bot.queue.protocols import JobIndex, JobRecords, RunHistory
-from bot.queue.records import Backlog, RunQuery, StoredJob, WeekCost, week_of, week_start
+from bot.queue.records import RunQuery, StoredJob, WeekCost, week_of, week_start
 from bot.queue.tracing import root_span_context
 
 MAX_LIVE_RUNS = 200
 """Maximum number of runs of each state in the queue."""
 
-_ENDED = frozenset(JobState) - frozenset(Backlog.STATES)
 _RECENT = 20
 _WEEKS = 12
 _MAX_PARALLEL_READS = 2
@@ -80,16 +79,16 @@ class DashboardReader:
         """Return the newest unfinished jobs of each state, oldest first, and the latest ended ones."""
         # Per state, so that queued jobs do not displace running ones.
         queries = {
-            state: RunQuery(states=frozenset({state}), repo_ids=repo_ids, limit=MAX_LIVE_RUNS)
-            for state in Backlog.STATES
+            state: RunQuery(states=frozenset({state}), repo_ids=repo_ids, limit=MAX_LIVE_RUNS) for state in LIVE_STATES
         }
         live = {state: (await self.find_runs(query))[::-1] for state, query in queries.items()}
-        return Queue(live=live, ended=await self.find_runs(RunQuery(states=_ENDED, repo_ids=repo_ids, limit=_RECENT)))
+        ended = RunQuery(states=ENDED_STATES, repo_ids=repo_ids, limit=_RECENT)
+        return Queue(live=live, ended=await self.find_runs(ended))
 
     async def find_runs(self, query: RunQuery) -> tuple[StoredJob, ...]:
         """Return the selected work, newest first."""
         runs = await self._engine.find_runs(query)
-        live = [run.job.id for run in runs if run.state in Backlog.STATES]
+        live = [run.job.id for run in runs if run.state in LIVE_STATES]
         records = await self._engine.records(live, containing=OUTAGE_TEXT) if live else {}
 
         def convert(run: StoredJob) -> StoredJob:
@@ -114,7 +113,7 @@ class DashboardReader:
         def read() -> RunMaterial:
             log = None if packed is None else unpack_log(packed)
             if (
-                log is None or stored.state in Backlog.STATES
+                log is None or stored.state in LIVE_STATES
             ):  # where one is kept, it is of an attempt before the one that runs
                 try:
                     events = self._services.session_events(job)
@@ -330,7 +329,7 @@ def build_run_view(
         row=build_run_row(stored, now=now),
         links=_build_links(stored.job, record, server_url, run.trace),
         facts=_build_facts(stored, record, log),
-        approvals=_build_approvals(record, live=stored.state in Backlog.STATES),
+        approvals=_build_approvals(record, live=stored.state in LIVE_STATES),
         entries=tuple(entries[first : first + ENTRIES_ON_A_PAGE]),
         left_out=f"{log.left_out:,} entries after entry {log.head:,} are left out" if log.left_out else "",
         pages=_build_pages(current, count, "page"),

@@ -167,15 +167,17 @@ class JobState(StrEnum):
     STOPPED = "stopped"
 
 
-_FINAL_STATES = frozenset({JobState.DONE, JobState.REFUSED, JobState.FAILED, JobState.STOPPED})
+LIVE_STATES = (JobState.QUEUED, JobState.RUNNING, JobState.WAITING)
+"""States of unfinished jobs."""
+ENDED_STATES = frozenset(JobState).difference(LIVE_STATES)
 
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.RUNNING, JobState.STOPPED}),
     # QUEUED when the worker died: another one resumes the job.
-    JobState.RUNNING: _FINAL_STATES | {JobState.QUEUED, JobState.WAITING},
+    JobState.RUNNING: ENDED_STATES | {JobState.QUEUED, JobState.WAITING},
     # QUEUED after an answer or the timeout: a worker continues the job.
     JobState.WAITING: frozenset({JobState.QUEUED, JobState.STOPPED}),
-    **dict.fromkeys(sorted(_FINAL_STATES), frozenset()),
+    **dict.fromkeys(sorted(ENDED_STATES), frozenset()),
 }
 """Allowed next states."""
 

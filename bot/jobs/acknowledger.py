@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from agent_runtime import AgentError
 from bot.domain.errors import BotError, QueueError
-from bot.domain.job import TRANSITIONS, Job
+from bot.domain.job import ENDED_STATES, Job
 from bot.jobs.access import AccessCheck, check_access, fetch_snapshot
 from bot.jobs.context import JobContext, JobContextFactory
 from bot.jobs.pipeline import decide_early, restore_start
@@ -110,7 +110,7 @@ async def post_queued_comment(context: JobContext, access: AccessCheck) -> None:
     if not isinstance(await decide_early(context, fetch_snapshot(context.job, access)), Grant):
         return
     stored = await context.queue.get(context.job.id)
-    if stored is None or not TRANSITIONS[stored.state]:
+    if stored is None or stored.state in ENDED_STATES:
         return
     await state.comment.show(status_view(context, is_queued=True))
     now = time.time()
@@ -119,5 +119,5 @@ async def post_queued_comment(context: JobContext, access: AccessCheck) -> None:
     stored = await context.queue.get(context.job.id)
     if record.ending is not None:
         await state.comment.put(record.ending.body)
-    elif stored is not None and not TRANSITIONS[stored.state]:
+    elif stored is not None and stored.state in ENDED_STATES:
         await state.comment.show(status_view(context, ENDED[stored.state](reason=stored.reason)))

@@ -27,7 +27,7 @@ from bot.domain.commands import (
     Review,
     ReviewEvent,
 )
-from bot.domain.job import TRANSITIONS, Actor, Job, JobState, Origin, Thread
+from bot.domain.job import LIVE_STATES, Actor, Job, JobState, Origin, Thread
 from bot.events.delivery import job_id
 from bot.jobs import waiting
 from bot.jobs.access import PhaseReader, check_access
@@ -36,7 +36,7 @@ from bot.jobs.automatic import is_automatic_review
 from bot.jobs.context import ConfigCache, JobContext
 from bot.jobs.recipes import enqueue, start_after_run, start_for_label, start_scheduled
 from bot.jobs.repo_settings import cached_default_settings, decode_config, default_settings
-from bot.jobs.steering import LIVE, cancel_job, stop_all
+from bot.jobs.steering import cancel_job, stop_all
 from bot.permissions.levels import Refusal
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.markdown import code
@@ -111,7 +111,7 @@ async def _handle_push(context: JobContext, head_sha: str) -> JobOutcome:
     if job.actor.id == (await context.github.accounts.me()).id:
         return Finished(is_silent=True)
     for entry in await _jobs_of_pull(context):
-        if entry.state in LIVE and await resume_base(context.for_job(entry.job)) != head_sha:
+        if entry.state in LIVE_STATES and await resume_base(context.for_job(entry.job)) != head_sha:
             await waiting.revoke_patterns(context.record_of(entry.job))
         # A job that runs asks again for the new commit.
         waits = entry.state in {JobState.WAITING, JobState.QUEUED}
@@ -122,7 +122,7 @@ async def _handle_push(context: JobContext, head_sha: str) -> JobOutcome:
     if (await cached_default_settings(context)).is_review_enabled("push", context.services.bounds.review_on):
         review = build_push_review(job)
         for entry in await _jobs(context):
-            if entry.state in LIVE and entry.job.id != review.id and is_automatic_review(entry.job):
+            if entry.state in LIVE_STATES and entry.job.id != review.id and is_automatic_review(entry.job):
                 await _cancel_or_stop(context, entry, f"Commit {head_sha[:10]} was pushed and is reviewed instead.")
         # Held for a moment: of a storm of pushes the last one is reviewed, and nobody is asked about the others.
         await enqueue(context, review, held_seconds=context.services.push_pause)
@@ -205,7 +205,7 @@ async def start_ci_fix(context: JobContext, command: ChecksFailed) -> JobOutcome
         for entry in await context.queue.jobs_in_thread(context.job.repo.id, thread.key)
         if entry.job.origin.kind == "ci" and entry.job.head_sha == command.head_sha
     ]
-    if any(TRANSITIONS[entry.state] for entry in siblings):
+    if any(entry.state in LIVE_STATES for entry in siblings):
         return Finished(reason="a job for this commit is already running", is_silent=True)
     event, me = context.job, await context.github.accounts.me()
     by_bot = all(account.login.endswith("[bot]") for account in (event.actor, *event.other_actors))

@@ -25,7 +25,7 @@ from bot.domain.commands import (
     UnknownVerb,
 )
 from bot.domain.grammar import render_help
-from bot.domain.job import Job, JobState
+from bot.domain.job import LIVE_STATES, Job, JobState
 from bot.events.delivery import job_id
 from bot.jobs import reports, waiting
 from bot.jobs.access import ThreadSnapshot, check_access
@@ -40,8 +40,6 @@ from bot.queue.records import Signal, StoredJob
 
 _MESSAGE_CHARS = 8_000
 _NO_JOB = "No job is running in this thread."
-LIVE = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.WAITING})
-"""States of unfinished jobs."""
 
 
 class _NoMatchError(Exception):
@@ -74,7 +72,7 @@ async def steer(context: JobContext, command: Steering, snapshot: ThreadSnapshot
                 await _retry(context, jobs, job_id)
             case ShowStatus():
                 # What is under way, and what waits, newest first.
-                live = [each for each in jobs if each.state in LIVE]
+                live = [each for each in jobs if each.state in LIVE_STATES]
                 lead = "" if live else f"{_NO_JOB} Last: "
                 lines = [f"- {lead}{await _status_line(context, each)}" for each in live or jobs[:1]]
                 return Finished(reply="\n".join(lines) or _NO_JOB)
@@ -87,7 +85,7 @@ async def steer(context: JobContext, command: Steering, snapshot: ThreadSnapshot
 
 
 async def _stop(context: JobContext, jobs: tuple[StoredJob, ...]) -> None:
-    if any(entry.state in LIVE for entry in jobs):
+    if any(entry.state in LIVE_STATES for entry in jobs):
         await context.record.update(lambda record: replace(record, answering=""))
         await stop_all(context, jobs, f"Stopped by @{context.job.actor.login}.")
     elif (await context.record.read()).answering is None:  # else an earlier attempt has stopped them
@@ -97,7 +95,7 @@ async def _stop(context: JobContext, jobs: tuple[StoredJob, ...]) -> None:
 async def stop_all(context: JobContext, jobs: tuple[StoredJob, ...], reason: str) -> None:
     """Stop all live jobs; each reports it and keeps its work."""
     stop = Signal(kind="stop", text=reason, by=context.job.actor.login, id=context.job.id)
-    for entry in (entry for entry in jobs if entry.state in LIVE):
+    for entry in (entry for entry in jobs if entry.state in LIVE_STATES):
         if not await cancel_job(context, entry.job, reason, unless_worked=True):
             await context.queue.send(entry.job.id, stop)
 
@@ -126,7 +124,7 @@ async def cancel_job(context: JobContext, job: Job, reason: str, *, unless_worke
 async def _continue(context: JobContext, jobs: tuple[StoredJob, ...], message: str) -> None:
     # A second attempt of this command must not answer the next question, nor say again what was an answer.
     earlier = (await context.record.read()).answering
-    for entry in (entry for entry in jobs if entry.state in LIVE):
+    for entry in (entry for entry in jobs if entry.state in LIVE_STATES):
         request = (await context.record_of(entry.job).read()).approvals.open_request
         if request is None or request.kind != "question" or earlier not in {None, request.request_id}:
             continue
@@ -250,9 +248,9 @@ def _answer_lines(context: JobContext, requests: list[Request], verb: str) -> st
 
 async def _open_requests(context: JobContext, jobs: tuple[StoredJob, ...]) -> list[tuple[Job, Request]]:
     requests = []
-    for entry in jobs:
+    for entry in (entry for entry in jobs if entry.state in LIVE_STATES):
         # A job that is about to wait, or is between two attempts, shows its request already.
-        request = (await context.record_of(entry.job).read()).approvals.open_request if entry.state in LIVE else None
+        request = (await context.record_of(entry.job).read()).approvals.open_request
         if request is not None:
             requests.append((entry.job, request))
     return requests
@@ -277,7 +275,7 @@ async def _store_answer(
 async def _retry(context: JobContext, jobs: tuple[StoredJob, ...], job_id: str) -> None:
     if await context.queue.get(retry_id(context.job)) is not None:
         return  # an attempt before this one has stored it
-    if any(entry.state in LIVE for entry in jobs):
+    if any(entry.state in LIVE_STATES for entry in jobs):
         raise _NoMatchError("still-alive", "A job is still running here. Stop it first, or wait until it ends.")
     for entry in (entry for entry in jobs if job_id in {"", entry.job.id}):
         job = replace(entry.job, repo=context.job.repo)  # which may have another name by now

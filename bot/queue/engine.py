@@ -16,7 +16,7 @@ from typing import Any, Never
 import sqlalchemy as sa
 
 from bot.domain.errors import OtherVersionError
-from bot.domain.job import Job, JobState
+from bot.domain.job import LIVE_STATES, Job, JobState
 from bot.queue import transitions
 from bot.queue.protocols import MAX_ENDED, PendingReport
 from bot.queue.records import Backlog, RunQuery, Signal, StoredJob, WeekCost, decode_job, week_of
@@ -132,7 +132,7 @@ class DurableEngine:
         return await self._run(lambda tx: _jobs_in_thread(tx, repo_id, number, limit))
 
     async def is_live(self, repo_id: int, number: int) -> bool:
-        live = sa.exists().where(*_is_work_in(repo_id, number), JOBS.c.state.in_(Backlog.STATES))
+        live = sa.exists().where(*_is_work_in(repo_id, number), JOBS.c.state.in_(LIVE_STATES))
         return await self._run(lambda tx: bool(tx.rows.execute(sa.select(live)).scalar()))
 
     async def live_jobs(self, installation: int, repo_ids: Collection[int] = ()) -> tuple[StoredJob, ...]:
@@ -211,7 +211,7 @@ class DurableEngine:
 
 
 _UNLIMITED = 2**31 - 1  # SQLite takes no offset without a limit
-_LIVE_WORK = (JOBS.c.lane == "work", JOBS.c.state.in_(Backlog.STATES))
+_LIVE_WORK = (JOBS.c.lane == "work", JOBS.c.state.in_(LIVE_STATES))
 
 # An expression that matches no index: nearly all jobs have this lane, and the order must come from an index.
 _IS_WORK = JOBS.c.lane.concat("") == "work"
@@ -234,17 +234,17 @@ def _is_work_in(repo_id: int, number: int) -> tuple[sa.ColumnElement[bool], ...]
 def _backlog(tx: Transaction) -> Backlog:
     new = sa.case(((JOBS.c.state == JobState.QUEUED) & JOBS.c.begun_at.is_(None), JOBS.c.enqueued_at))
     query = sa.select(JOBS.c.state, sa.func.count(), sa.func.min(new)).group_by(JOBS.c.state)
-    rows = {row[0]: row[1:] for row in tx.rows.execute(query.where(JOBS.c.state.in_(Backlog.STATES)))}
+    rows = {row[0]: row[1:] for row in tx.rows.execute(query.where(JOBS.c.state.in_(LIVE_STATES)))}
     oldest = rows.get(JobState.QUEUED, (0, None))[1]
     return Backlog(
-        by_state={state: rows.get(state, (0, None))[0] for state in Backlog.STATES},
+        by_state={state: rows.get(state, (0, None))[0] for state in LIVE_STATES},
         oldest_seconds=0.0 if oldest is None else max(0.0, tx.now - oldest),
     )
 
 
 def _find_runs(tx: Transaction, query: RunQuery) -> tuple[StoredJob, ...]:
     selected, order = sa.select(JOBS).where(_IS_WORK, JOBS.c.body.is_not(None)), [JOBS.c.seq.desc()]
-    live = query.states & frozenset(Backlog.STATES)
+    live = query.states & frozenset(LIVE_STATES)
     if query.states and live == query.states:
         selected = selected.where(JOBS.c.seq.in_(sa.select(JOBS.c.seq).where(JOBS.c.state.in_(live))))
     elif query.states:
@@ -278,7 +278,7 @@ def _in_repositories(tx: Transaction, repo_ids: Collection[int]) -> sa.ColumnEle
 
 def _pulse(tx: Transaction) -> str:
     live = sa.select(JOBS.c.seq, JOBS.c.state, JOBS.c.leg, JOBS.c.attempts)
-    live = live.where(_IS_WORK, JOBS.c.state.in_(Backlog.STATES))
+    live = live.where(_IS_WORK, JOBS.c.state.in_(LIVE_STATES))
     stored, ended = sa.select(sa.func.max(JOBS.c.seq)), sa.select(sa.func.max(JOBS.c.finished_at))
     ended = ended.where(JOBS.c.body.is_not(None))  # as its index has it
     state = [sorted(map(tuple, tx.rows.execute(live))), *(tx.rows.execute(query).scalar() for query in (stored, ended))]

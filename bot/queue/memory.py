@@ -13,7 +13,7 @@ from typing import assert_never
 
 from bot.domain.access import LabelGrant, Tally, TrustedBots, is_unattended
 from bot.domain.errors import QueueError, TransitionError
-from bot.domain.job import TRANSITIONS, Job, JobState, Lane
+from bot.domain.job import LIVE_STATES, TRANSITIONS, Job, JobState, Lane
 from bot.queue.protocols import MAX_ENDED, JobEnded, JobHandler, JobParked, JobReleased, PendingReport, report_pause
 from bot.queue.records import Backlog, Signal, StoredJob
 
@@ -49,7 +49,7 @@ class InMemoryEngine:
         *,
         record_ending: Callable[[str | None], str | None] | None = None,
     ) -> bool:
-        if TRANSITIONS[state]:
+        if state in LIVE_STATES:
             raise TransitionError(f"job {job_id} cannot end as {state}, which is not a final state")
         entry = self._entry(job_id)
         if entry.stored.state not in {JobState.QUEUED, JobState.WAITING}:
@@ -64,7 +64,7 @@ class InMemoryEngine:
 
     async def send(self, job_id: str, signal: Signal) -> bool:
         entry = self._entry(job_id)
-        if entry.stored.state not in Backlog.STATES:
+        if entry.stored.state not in LIVE_STATES:
             return False
         if all(earlier.id != signal.id for earlier in entry.signals):
             entry.signals.append(signal)
@@ -101,21 +101,21 @@ class InMemoryEngine:
         return tuple(job for job in jobs if job in by_state[job.state])
 
     async def is_live(self, repo_id: int, number: int) -> bool:
-        return any(job.state in Backlog.STATES and _is_in_thread(job, repo_id, number) for job in self._all_work())
+        return any(job.state in LIVE_STATES and _is_in_thread(job, repo_id, number) for job in self._all_work())
 
     async def live_jobs(self, installation: int, repo_ids: Collection[int] = ()) -> tuple[StoredJob, ...]:
-        live = [job for job in self._all_work() if job.state in Backlog.STATES and job.job.installation == installation]
+        live = [job for job in self._all_work() if job.state in LIVE_STATES and job.job.installation == installation]
         return tuple(job for job in live if not repo_ids or job.job.repo.id in repo_ids)
 
     async def live_ids(self) -> frozenset[str]:
-        return frozenset(job.job.id for job in self._all_work() if job.state in Backlog.STATES)
+        return frozenset(job.job.id for job in self._all_work() if job.state in LIVE_STATES)
 
     async def backlog(self) -> Backlog:
-        live = [entry for entry in self._entries.values() if entry.stored.state in Backlog.STATES]
+        live = [entry for entry in self._entries.values() if entry.stored.state in LIVE_STATES]
         queued = [entry for entry in live if entry.stored.state is JobState.QUEUED]
         new = [entry.stored.enqueued_at for entry in queued if entry.begun_at is None]
         return Backlog(
-            by_state={state: sum(entry.stored.state is state for entry in live) for state in Backlog.STATES},
+            by_state={state: sum(entry.stored.state is state for entry in live) for state in LIVE_STATES},
             oldest_seconds=max(0.0, self._clock() - min(new)) if new else 0.0,
         )
 
@@ -146,7 +146,7 @@ class InMemoryEngine:
     async def run_job(self, handler: JobHandler, job_id: str) -> StoredJob:
         """Run jobs until the given one has ended or waits; return it."""
         entry = self._entry(job_id)
-        while entry.stored.state is not JobState.WAITING and TRANSITIONS[entry.stored.state]:
+        while entry.stored.state in {JobState.QUEUED, JobState.RUNNING}:
             if not await self.run_next(handler, entry.lane):
                 await self._wait_for_runnable_job()
         return entry.stored
@@ -253,7 +253,7 @@ class InMemoryEngine:
     def _move(self, entry: _Entry, to: JobState, reason: str = "", *, until: float | None = None) -> None:
         if to not in TRANSITIONS[entry.stored.state]:
             raise TransitionError(f"job {entry.stored.job.id} cannot go from {entry.stored.state} to {to}")
-        finished_at = None if TRANSITIONS[to] else self._clock()
+        finished_at = None if to in LIVE_STATES else self._clock()
         entry.stored = replace(entry.stored, state=to, reason=reason, until=until, finished_at=finished_at)
         self._changed.set()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -40,9 +40,6 @@ class Backlog:
 
     by_state: Mapping[JobState, int]
     oldest_seconds: float
-
-    STATES: ClassVar = (JobState.QUEUED, JobState.RUNNING, JobState.WAITING)
-    """States of unfinished jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

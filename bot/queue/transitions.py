@@ -16,7 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from bot.domain.errors import LeaseLostError, OtherVersionError, QueueError, TransitionError
-from bot.domain.job import TRANSITIONS, Job, JobState, Lane
+from bot.domain.job import ENDED_STATES, TRANSITIONS, Job, JobState, Lane
 from bot.queue.protocols import (
     EXCUSE_SECONDS,
     ISOLATION_SECONDS,
@@ -49,8 +49,6 @@ _OTHER_VERSION_DELAY_SECONDS = 30.0
 
 _OTHER_VERSION_SECONDS = 24 * 3600.0
 """Delay between attempts at an unreadable job, which is left to workers of another version."""
-
-_FINAL_STATES = tuple(state for state in JobState if not TRANSITIONS[state])
 
 
 def accept(tx: Transaction, job: Job, held_seconds: float, state: JobState = JobState.QUEUED) -> bool:
@@ -229,7 +227,7 @@ def _save_record(tx: Transaction, job_id: str, body: str) -> None:
 def send(tx: Transaction, job_id: str, signal: Signal) -> bool:
     """Store a signal; a job to stop, unless it runs, is enqueued for steering, where it waits for no other job."""
     row = _lock_row(tx, job_id)
-    if not TRANSITIONS[JobState(row.state)]:
+    if row.state in ENDED_STATES:
         return False
     was_stopping, number = is_stopping(tx, job_id), last_signal_number(tx, job_id) + 1
     tx.rows.execute(
@@ -340,7 +338,7 @@ def _end(tx: Transaction, row: sa.Row[Any], state: JobState, reason: str) -> Non
 
 
 def _check_final(job_id: str, state: JobState) -> None:
-    if state not in _FINAL_STATES:
+    if state not in ENDED_STATES:
         raise TransitionError(f"job {job_id} cannot end as {state}, which is not a last state")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from bot.domain.commands import ShowStatus, Stop
 from bot.domain.errors import QueueError, TransitionError
-from bot.domain.job import Actor, JobState
+from bot.domain.job import LIVE_STATES, Actor, JobState
 from bot.jobs.record import ApprovalAnswer, ApprovalsRecord, RecordedEnding, StoredRecord, has_answer, with_ending
 from bot.queue import transitions
 from bot.queue.protocols import JobAttempt, JobEnded, JobParked, JobReleased, PendingReport
@@ -49,7 +49,7 @@ async def test_the_backlog_counts_what_has_not_ended_and_ages_what_was_never_beg
     assert found.oldest_seconds < 60
     for job_id in ("a", "b"):
         assert await running.engine.cancel(job_id, JobState.STOPPED, "the test is over")
-    empty = dict.fromkeys(Backlog.STATES, 0)
+    empty = dict.fromkeys(LIVE_STATES, 0)
     assert await running.engine.backlog() == Backlog(by_state=empty, oldest_seconds=0.0)
 
 
