@@ -442,7 +442,7 @@ def has_progress(before: str | None, after: str) -> bool:
 
 
 def with_ending(ending: RecordedEnding | None, *, unless_worked: bool = False) -> Callable[[str | None], str | None]:
-    """Return a change for `Inbox.cancel` that records the ending; it returns None for a job that has one.
+    """Return a change for `JobEngine.cancel` that records the ending; it returns None for a job that has one.
 
     Args:
         unless_worked: also return None if the job may have work to keep.

@@ -1,7 +1,7 @@
 """Events without a command: drop them on receipt, or start, stop and invalidate jobs.
 
-Start with `handle_event`; `Receipt` drops irrelevant events before they are stored. All failures of one commit become
-one job.
+Start with `handle_event`; `EventFilter` drops irrelevant events before they are stored. All failures of one commit
+become one job.
 """
 
 from __future__ import annotations

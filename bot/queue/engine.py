@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 _DAY_SECONDS = 24 * 3600.0
 _SWEPT_AT_ONCE = 500  # bound parameters are limited
 
-CURRENT_WORK: ContextVar[Lease | PendingReport | None] = ContextVar("under way", default=None)
+CURRENT_WORK: ContextVar[Lease | PendingReport | None] = ContextVar("current work", default=None)
 """The lease or report of the current task, so that a worker that lost it records nothing more."""
 
 

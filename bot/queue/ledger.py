@@ -73,13 +73,15 @@ class DurableLedger:
         statement = LABELS.update().where(*_in_thread(repo_id, number), LABELS.c.bound_to == old_sha)
         await self._run(lambda tx: tx.rows.execute(statement.values(bound_to=new_sha)))
 
-    async def claim_notice(self, repo_id: int, number: int, kind: str, *, seconds: float = _HOUR, by: str = "") -> bool:
+    async def claim_notice(
+        self, repo_id: int, number: int, cause: str, *, seconds: float = _HOUR, by: str = ""
+    ) -> bool:
         def claim(tx: Transaction) -> bool:
             tx.rows.execute(NOTICES.delete().where(NOTICES.c.until <= tx.now))
             values = {"repo_id": repo_id, "thread": number, "until": tx.now + seconds}
             insertion = insert(tx, NOTICES).on_conflict_do_nothing().returning(NOTICES.c.until)
-            is_first = tx.rows.execute(insertion.values(cause=kind, **values)).scalar() is not None
-            own = f"{kind} by {by}"  # an additional row, since the table has no column for jobs
+            is_first = tx.rows.execute(insertion.values(cause=cause, **values)).scalar() is not None
+            own = f"{cause} by {by}"  # an additional row, since the table has no column for jobs
             if is_first and by:
                 tx.rows.execute(insertion.values(cause=own, **values))
             is_own = (NOTICES.c.repo_id == repo_id, NOTICES.c.thread == number, NOTICES.c.cause == own)

@@ -340,8 +340,10 @@ class InMemoryLedger:
             if label.bound_to == old_sha:
                 self._labels[repo_id, number, label.name.casefold()] = replace(label, bound_to=new_sha)
 
-    async def claim_notice(self, repo_id: int, number: int, kind: str, *, seconds: float = _HOUR, by: str = "") -> bool:
-        key, own, now = (repo_id, number, kind), (repo_id, number, f"{kind} by {by}"), self._clock()
+    async def claim_notice(
+        self, repo_id: int, number: int, cause: str, *, seconds: float = _HOUR, by: str = ""
+    ) -> bool:
+        key, own, now = (repo_id, number, cause), (repo_id, number, f"{cause} by {by}"), self._clock()
         self._notices = {notice: until for notice, until in self._notices.items() if until > now}
         if key in self._notices:
             return bool(by) and own in self._notices

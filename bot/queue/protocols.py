@@ -19,8 +19,44 @@ MAX_ENDED = 100_000
 """Number of ended jobs kept with text and record."""
 
 
-class Inbox(Protocol):
-    """Accepts and cancels jobs.
+class JobIndex(Protocol):
+    async def get(self, job_id: str) -> StoredJob | None:
+        """Return a job; None if unknown or swept."""
+
+    async def jobs_in_thread(self, repo_id: int, number: int, *, limit: int = 20) -> tuple[StoredJob, ...]:
+        """Return a thread's work, newest first, at most `limit` in each state, without swept jobs."""
+
+    async def is_live(self, repo_id: int, number: int) -> bool: ...
+
+    async def live_jobs(self, installation: int, repo_ids: Collection[int] = ()) -> tuple[StoredJob, ...]:
+        """Return an installation's unfinished work, oldest first.
+
+        Args:
+            repo_ids: empty for all repositories.
+        """
+
+    async def live_ids(self) -> frozenset[str]: ...
+
+    async def backlog(self) -> Backlog:
+        """Count unfinished jobs. Does not scan finished ones."""
+
+    async def counts(self) -> dict[JobState, int]: ...
+
+
+class JobRecords(Protocol):
+    """The progress of each job, as text that the caller encodes."""
+
+    async def record(self, job_id: str) -> str | None: ...
+
+    async def update(self, job_id: str, change: Callable[[str | None], str]) -> None:
+        """Replace a job's record by `change(record)` durably, in one transaction.
+
+        `change` is pure and may be called several times; calls for one job never overlap.
+        """
+
+
+class JobEngine(JobIndex, JobRecords, Protocol):
+    """The queue of jobs.
 
     A thread runs one job of the lane `work` at a time; waiting jobs block no others. Other lanes run immediately.
     """
@@ -55,40 +91,12 @@ class Inbox(Protocol):
             record_ending: pure change of the record, which schedules a report; None from it keeps the job.
         """
 
-
-class Signals(Protocol):
     async def send(self, job_id: str, signal: Signal) -> bool:
         """Store a signal once; return False if the job has ended."""
 
     async def wake(self, job_id: str) -> bool:
         """Run a waiting job again, if it waits. Record the answer before, so that the job does not wait again."""
 
-
-class JobIndex(Protocol):
-    async def get(self, job_id: str) -> StoredJob | None:
-        """Return a job; None if unknown or swept."""
-
-    async def jobs_in_thread(self, repo_id: int, number: int, *, limit: int = 20) -> tuple[StoredJob, ...]:
-        """Return a thread's work, newest first, at most `limit` in each state, without swept jobs."""
-
-    async def is_live(self, repo_id: int, number: int) -> bool: ...
-
-    async def live_jobs(self, installation: int, repo_ids: Collection[int] = ()) -> tuple[StoredJob, ...]:
-        """Return an installation's unfinished work, oldest first.
-
-        Args:
-            repo_ids: empty for all repositories.
-        """
-
-    async def live_ids(self) -> frozenset[str]: ...
-
-    async def backlog(self) -> Backlog:
-        """Count unfinished jobs. Does not scan finished ones."""
-
-    async def counts(self) -> dict[JobState, int]: ...
-
-
-class EngineUpkeep(Protocol):
     async def check(self) -> None:
         """Write to the disk as for a job."""
 
@@ -100,22 +108,6 @@ class EngineUpkeep(Protocol):
         Args:
             most: number of ended jobs to keep; older ones are deleted regardless of age.
         """
-
-
-class JobRecords(Protocol):
-    """The progress of each job, as text that the caller encodes."""
-
-    async def record(self, job_id: str) -> str | None: ...
-
-    async def update(self, job_id: str, change: Callable[[str | None], str]) -> None:
-        """Replace a job's record by `change(record)` durably, in one transaction.
-
-        `change` is pure and may be called several times; calls for one job never overlap.
-        """
-
-
-class JobEngine(Inbox, Signals, JobIndex, JobRecords, EngineUpkeep, Protocol):
-    pass
 
 
 class RunHistory(Protocol):
@@ -231,7 +223,7 @@ class JobEnded:
     """The job is over.
 
     Attributes:
-        owed: seconds until the end is reported; None if it is done.
+        report_delay: seconds until the end is reported; None if that is done.
     """
 
     state: JobState

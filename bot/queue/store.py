@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, Generic, Never, TypeVar, cast
+from typing import Any, Never, TypeVar, cast
 
 import sqlalchemy as sa
 from alembic import command
@@ -300,7 +300,7 @@ class JobStore:
         # SQLite has a single writer.
         self._threads = ThreadPoolExecutor(1 if self.path else _CONNECTIONS, thread_name_prefix="store")
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
-        self._batches = BatchRunner[Callable[[Transaction], Any], Any](self._threads, self._run_batch)
+        self._batches = BatchRunner(self._threads, self._run_batch)
 
     async def run(self, operation: Callable[[Transaction], T]) -> T:
         """Run a transaction in a thread, with retries on conflicts."""
@@ -548,28 +548,26 @@ def _is_retryable(error: DBAPIError) -> bool:
     return state in {"40001", "40P01", "23505"}
 
 
-A = TypeVar("A")
-R = TypeVar("R")
 _BATCH_SIZE = 100
 
 
-class BatchRunner(Generic[A, R]):
+class BatchRunner:
     """Processes items in batches: those that arrive while a batch is processed form the next one.
 
     Waking a thread, or an event loop, takes longer than most of the work for an item.
 
     Args:
         threads: one thread keeps the order.
-        deal: called with up to 100 items; returns a result or an error for each. An exception fails all.
+        process: called with up to 100 items; returns a result or an error for each. An exception fails all.
     """
 
-    def __init__(self, threads: Executor, process: Callable[[Sequence[A]], Sequence[R | Exception]]) -> None:
+    def __init__(self, threads: Executor, process: Callable[[Sequence[Any]], Sequence[Any]]) -> None:
         self._threads, self._process = threads, process
         self._lock = Lock()
-        self._waiting: list[tuple[A, asyncio.Future[R]]] = []
+        self._waiting: list[tuple[Any, asyncio.Future[Any]]] = []
 
-    async def submit(self, item: A) -> R:
-        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+    async def submit(self, item: Any) -> Any:  # noqa: ANN401 - as `process` takes and returns
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         with self._lock:
             if not self._waiting:
                 self._threads.submit(self._process_waiting)
@@ -585,13 +583,12 @@ class BatchRunner(Generic[A, R]):
             if batch:
                 self._process_batch(batch)
 
-    def _process_batch(self, batch: Sequence[tuple[A, asyncio.Future[R]]]) -> None:
-        results: Sequence[R | BaseException]
+    def _process_batch(self, batch: Sequence[tuple[Any, asyncio.Future[Any]]]) -> None:
         try:
             results = self._process([item for item, _ in batch])
         except BaseException as error:  # noqa: BLE001 - passed to the waiting callers
             results = [error] * len(batch)
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[R], R | BaseException]]] = {}
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
         for (_, future), result in zip(batch, results, strict=True):
             by_loop.setdefault(future.get_loop(), []).append((future, result))
         for loop, pairs in by_loop.items():
@@ -599,7 +596,7 @@ class BatchRunner(Generic[A, R]):
                 loop.call_soon_threadsafe(_set_results, pairs)
 
 
-def _set_results(results: Sequence[tuple[asyncio.Future[R], R | BaseException]]) -> None:
+def _set_results(results: Sequence[tuple[asyncio.Future[Any], Any]]) -> None:
     for future, result in results:
         if future.cancelled():
             continue

@@ -109,8 +109,8 @@ class DurableWorker:
             destroying = asyncio.create_task(workflows.destroy(drain))
             await asyncio.wait([destroying], timeout=drain)
         self._closing = True
-        for leg in self._tasks:
-            leg.cancel()
+        for task in self._tasks:
+            task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.wait_for(destroying or workflows.destroy(), _CLOSING_SECONDS)
 
@@ -229,9 +229,9 @@ class DurableWorker:
 
 
 class _Attempt:
-    def __init__(self, store: JobStore, leg: Lease, job: Job, *, number: int, deaths: int) -> None:
+    def __init__(self, store: JobStore, lease: Lease, job: Job, *, number: int, deaths: int) -> None:
         self._store = store
-        self.lease, self.job, self.number, self.deaths = leg, job, number, deaths
+        self.lease, self.job, self.number, self.deaths = lease, job, number, deaths
         self.is_exhausted, self.delivered = deaths >= MAX_DEATHS, 0
         self.has_signals = asyncio.Event()
         self.earlier: int | None = None  # the number of the last signal before `listen`

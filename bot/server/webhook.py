@@ -40,7 +40,7 @@ from bot.events.delivery import (
     verify_signature,
 )
 from bot.events.triggers import job_from, router
-from bot.queue.protocols import EngineUpkeep, JobEngine
+from bot.queue.protocols import JobEngine
 from bot.queue.records import decode_job, encode_job
 from bot.queue.tracing import bind_job, trace_delivery
 
@@ -390,7 +390,7 @@ _ACCESS_HELP = (
 
 def add_monitoring(
     app: web.Application,
-    engine: EngineUpkeep,
+    engine: JobEngine,
     metrics: Callable[[], Awaitable[bytes]],
     token: SecretStr | None,
     draining: Callable[[], bool],
@@ -412,7 +412,7 @@ class Endpoints:
 
     def __init__(
         self,
-        engine: EngineUpkeep,
+        engine: JobEngine,
         metrics: Callable[[], Awaitable[bytes]],
         *,
         token: SecretStr | None,

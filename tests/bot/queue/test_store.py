@@ -270,7 +270,7 @@ def busy(thread: ThreadPoolExecutor) -> Iterator[None]:
 
 
 async def put_together(
-    thread: ThreadPoolExecutor, gathering: BatchRunner[int, int], items: Sequence[int]
+    thread: ThreadPoolExecutor, gathering: BatchRunner, items: Sequence[int]
 ) -> list[asyncio.Task[int]]:
     with busy(thread):
         tasks = [asyncio.create_task(gathering.submit(item)) for item in items]
