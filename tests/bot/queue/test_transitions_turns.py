@@ -339,3 +339,22 @@ async def test_a_worker_takes_up_what_was_left_when_the_bound_is_gone(database: 
     finally:
         await running.stop()
         await unbounded.close()
+
+
+def test_a_stopped_job_leaves_its_place_to_another_thread_until_the_end_of_the_running_one(store: JobStore) -> None:
+    def held(tx: Transaction, job_id: str) -> sa.Row[Any]:
+        return transitions.check_lease(tx, job_id, 1, "w1")
+
+    stop = Signal(kind="stop", text="", by="mona", id="s1")
+    for name in ("stopped", "running"):
+        store.run_sync(partial(transitions.accept, job=a_job(name, number=1), held_seconds=0.0))
+        assert _begin(store, name)
+        if name == "stopped":
+            store.run_sync(lambda tx: transitions.park(tx, held(tx, "stopped"), 10.0**12, 0, lambda _: False))
+    assert store.run_sync(lambda tx: transitions.send(tx, "stopped", stop))
+    _accept(store, "b")
+    assert _released(store) == ["stopped", "running"]
+    assert not _begin(store, "stopped")
+    assert _released(store) == ["running", "b"]
+    store.run_sync(lambda tx: transitions.finish(tx, held(tx, "running"), JobState.DONE, "", None))
+    assert _begin(store, "stopped")
