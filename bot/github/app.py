@@ -318,5 +318,5 @@ class OAuthClient:
 def _server_time(answer: Answer | None) -> datetime | None:
     try:
         return parsedate_to_datetime(answer.headers.get("date", "")) if answer else None
-    except ValueError:
+    except (OverflowError, ValueError):
         return None

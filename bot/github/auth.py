@@ -40,7 +40,7 @@ class AppIdentity:
         """Adjust to GitHub's `Date` header; return whether it helped."""
         try:
             ahead = round(parsedate_to_datetime(date).timestamp() - time.time())
-        except ValueError:
+        except (OverflowError, ValueError):
             return False
         if abs(ahead - self._ahead) <= _TOLERATED_SECONDS:
             return False

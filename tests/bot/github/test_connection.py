@@ -17,7 +17,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from bot.github import connection as connection_module
-from bot.github.auth import BELIEVED_SECONDS, RENEW_SECONDS, UNPROVEN_SECONDS, Token, TokenStore
+from bot.github.auth import BELIEVED_SECONDS, RENEW_SECONDS, UNPROVEN_SECONDS, AppIdentity, Token, TokenStore
 from bot.github.client import GitHub
 from bot.github.connection import (
     MAX_ANSWER_BYTES,
@@ -227,6 +227,11 @@ async def test_a_token_that_is_refused_twice_is_an_error_that_may_pass(world: Wo
     with pytest.raises(GitHubError) as caught:
         await world.github.repos.get(world.name)
     assert caught.value.certainty == "doubtful"
+
+
+@pytest.mark.parametrize("date", ["soon", "Sat, 21 Nov 99999999999999 12:00:30 GMT"])
+def test_an_unreadable_date_corrects_no_clock(date: str) -> None:
+    assert not AppIdentity(1, "a key").correct_clock(date)
 
 
 @pytest.mark.parametrize("minutes", [-5, 5, -150])
