@@ -26,6 +26,7 @@ from bot.queue.records import Signal
 from tests.fakes.agent import Script, do, execute, reply, wait_for_test, write
 from tests.fakes.github import forbidden, no_answer, not_found, outage
 from tests.fakes.site import FakeComment
+from tests.fakes.workspaces import FakeMirror
 from tests.seam import COMPLETION, FIX, FIXED_CALC, End, Seam, open_seam
 from tests.stage import FILES
 
@@ -352,6 +353,23 @@ async def test_a_stopped_job_without_work_does_not_wait_for_git(tmp_path: Path) 
         since = stage.clock()
         stage.say(issue.number, "/codepilot stop")
         await stage.ended(job_id)
+        assert stage.clock() - since < ACCESS_PATIENCE_SECONDS
+        assert stage.providers == []
+
+
+async def test_a_job_that_is_stopped_during_its_fetch_does_not_wait_for_git(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, FIX) as stage:
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix")
+
+        async def stop_and_fail(*_: object, **__: object) -> None:
+            if len(stage.hub.comments(stage.repo, issue.number)) < 3:
+                await stage.end_of(stage.say(issue.number, "/codepilot stop"))
+            raise clone_error(503)
+
+        since = stage.clock()
+        with patch.object(FakeMirror, "provide", stop_and_fail):
+            assert (await stage.end_of(command)).state is JobState.STOPPED
         assert stage.clock() - since < ACCESS_PATIENCE_SECONDS
         assert stage.providers == []
 
