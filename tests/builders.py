@@ -168,5 +168,5 @@ def a_request(
 
 
 def task_for(job: Job, command: Command | None = None, material: Material | None = None) -> Task:
-    """What an agent that is shown no pictures is told."""
+    """The brief of an agent without pictures."""
     return brief_for(job, command, material).task()

@@ -92,11 +92,11 @@ def _secrets() -> Iterator[None]:
     """Learn the same secrets once: a private key takes 30 ms, and each service of a test begins with one."""
 
     @lru_cache(maxsize=8)
-    def known(secrets: tuple[str, ...]) -> Redactor:
+    def redactor_of(secrets: tuple[str, ...]) -> Redactor:
         return Redactor(secrets)
 
     def remembered(secrets: Iterable[str]) -> Redactor:
-        return known(tuple(secrets)).copy()
+        return redactor_of(tuple(secrets)).copy()
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(build, "Redactor", remembered)
@@ -125,15 +125,15 @@ def _tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def _statements() -> Iterator[None]:
     """Compile a statement for SQLite once: each service of a test begins with engines of its own, which would each."""
-    known: list[tuple[Dialect, MutableMapping[Any, Compiled] | None]] = []
+    first_cache: list[tuple[Dialect, MutableMapping[Any, Compiled] | None]] = []
 
     def sharing(make: Callable[..., Engine]) -> Callable[..., Engine]:
         def made(*args: object) -> Engine:
             engine = make(*args)
             if engine.dialect.name == "sqlite":
                 # What is compiled is kept for one dialect.
-                known[:] = known or [(engine.dialect, engine._compiled_cache)]
-                engine.dialect, engine._compiled_cache = known[0]
+                first_cache[:] = first_cache or [(engine.dialect, engine._compiled_cache)]
+                engine.dialect, engine._compiled_cache = first_cache[0]
             return engine
 
         return made

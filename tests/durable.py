@@ -38,12 +38,12 @@ def jobs_url(postgres_server: Postgres, job_tables: str) -> str:
 async def runnable(engine: DurableEngine, lane: Lane = "work") -> list[str]:
     """The jobs of a lane that a worker could begin now, or have begun under a worker that died, oldest first."""
 
-    def found(tx: Transaction) -> list[str]:
+    def select(tx: Transaction) -> list[str]:
         ready = sa.select(JOBS.c.id).where(JOBS.c.released, JOBS.c.lane == lane, JOBS.c.held_until <= tx.now)
         states = JOBS.c.state.in_([JobState.QUEUED, JobState.RUNNING])
         return list(tx.rows.execute(ready.where(states).order_by(JOBS.c.seq)).scalars())
 
-    return await engine._store.run(found)
+    return await engine._store.run(select)
 
 
 async def begun(engine: DurableEngine, job_id: str, worker: str = "w1") -> tuple[Job, int, int] | None:
@@ -60,18 +60,18 @@ async def begun(engine: DurableEngine, job_id: str, worker: str = "w1") -> tuple
 
 
 async def signals_of(engine: DurableEngine, job_id: str) -> list[Signal]:
-    """What was sent to a job."""
+    """Return the signals that were sent to a job."""
     return [each for _, each in await engine._store.run(lambda tx: transitions.signals(tx, job_id, 0))]
 
 
 async def is_owed(engine: DurableEngine, job_id: str) -> bool:
-    """Whether the ending of a job is still to be told."""
-    asked = sa.select(sa.exists().where(REPORTS.c.job_id == job_id))
-    return bool(await engine._store.run(lambda tx: tx.rows.execute(asked).scalar()))
+    """Return whether the report of a job is still to be posted."""
+    query = sa.select(sa.exists().where(REPORTS.c.job_id == job_id))
+    return bool(await engine._store.run(lambda tx: tx.rows.execute(query).scalar()))
 
 
 async def is_free(slots: Slots, number: int) -> bool:
-    """Whether nobody is in a place of workers."""
+    """Return whether no worker is in a place."""
     async with slots.claim_vacant(number) as free:
         return free
 

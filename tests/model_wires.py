@@ -1,4 +1,4 @@
-"""What a model service says, and how three wires word it: Anthropic Messages, OpenAI Responses and Chat. Pure."""
+"""Replies of a model service in three formats: Anthropic Messages, OpenAI Responses and Chat. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Wire = Literal["anthropic", "responses", "chat"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """What a reply is said to have used."""
+    """The usage of a reply."""
 
     uncached: int = 100
     cached: int = 0
@@ -103,7 +103,7 @@ def ended(reply: Says, wire: Wire, model: str) -> list[bytes]:
 
 
 def broken(reply: Breaks, wire: Wire) -> list[bytes]:
-    """What comes after the text of a reply that goes wrong."""
+    """The events after the text of a reply that fails."""
     match reply.how:
         case "error":
             return _frames([_error_event(reply, wire)], wire)

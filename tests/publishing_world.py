@@ -65,7 +65,7 @@ class Outlet:
         return a_job(number=1, kind=kind)
 
     async def publication(self, *, branch: str | None = None, change: Change | None = None) -> Publication:
-        """What the workspace holds now: for a branch that is there, or for one of ours with a pull request."""
+        """Plan the publication of the workspace: to an existing branch, or to one of ours with a pull request."""
         change = change or await self.tree.change()
         job = self.job("pull" if branch else "issue")
         commit = CommitPlan(
@@ -116,7 +116,7 @@ def pull_of(published: Published) -> int:
 
 
 def cause_of(sent: Publication | Published) -> str | None:
-    """Why not all is published; None when it is."""
+    """Return the cause of an incomplete publication, or None."""
     return sent.withheld.cause if sent.withheld else None
 
 

@@ -248,14 +248,16 @@ class Seam:
     async def answer(self, comment: FakeComment) -> dict[str, str]:
         """Return the bot's answer to the first delivery of a comment."""
         await self._deliver()
-        found = [delivery for delivery in self.hub.deliveries if delivery.subject == comment.id]
-        return found[0].answer
+        deliveries = [delivery for delivery in self.hub.deliveries if delivery.subject == comment.id]
+        return deliveries[0].answer
 
     async def answer_to(self, event: str, action: str) -> dict[str, str]:
         """Return the bot's answer to the newest delivery of an event."""
         await self._deliver()
-        found = [delivery for delivery in self.hub.deliveries if (delivery.event, delivery.action) == (event, action)]
-        return found[-1].answer
+        deliveries = [
+            delivery for delivery in self.hub.deliveries if (delivery.event, delivery.action) == (event, action)
+        ]
+        return deliveries[-1].answer
 
     async def job_of(self, comment: FakeComment) -> str:
         answer = await self.answer(comment)
@@ -323,7 +325,7 @@ class Seam:
         assert end.reason
         assert end.reason in end.status
         place = (stored.job.repo.id, stored.job.thread.key)
-        causes = [cause for (*found, cause) in self.ledger._notices if tuple(found) == place]
+        causes = [cause for (*key, cause) in self.ledger._notices if tuple(key) == place]
         return causes[-1].partition(" by ")[0]
 
     async def at_work(self) -> None:

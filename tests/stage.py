@@ -67,12 +67,12 @@ WAIT_FOR_GO = 'execute("main", "until [ -e go ]; do sleep 0.02; done; rm go")'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """How a job ended.
+    """The end of a job.
 
     Attributes:
         job_id: the job.
         state: its last state.
-        reason: why, as the queue keeps it.
+        reason: the reason that the queue stores.
         status: the status comment's text; empty when there is none.
     """
 
@@ -84,13 +84,13 @@ class End:
 
 @dataclass(slots=True, kw_only=True)
 class Stage:
-    """What a test works with.
+    """The hub, the repository and the bot of a test.
 
     Attributes:
         queue: the bot's queue, or in tests of the process a second view of its file.
         address: where the bot listens.
         providers: the models that were made, one a run.
-        events: what the runs told their listeners.
+        events: of all runs.
         calls: `METHOD path` of every API request, oldest first, with `QUERY` for what GraphQL only reads; without those
             that met a fault.
         on_call: told of each of these after it was done, before its answer is sent.
@@ -124,9 +124,9 @@ class Stage:
         return self.hub.comment(self.repo, number, author=author, body=body)
 
     async def answer(self, comment: Comment) -> dict[str, str]:
-        """What the bot answered to the first delivery of a comment."""
+        """Return the bot's answer to the first delivery of a comment."""
 
-        def answered() -> dict[str, str] | None:
+        def find_answer() -> dict[str, str] | None:
             for delivery in self.hub.deliveries:
                 if delivery.event == "issue_comment" and delivery.status_code:
                     payload = json.loads(delivery.body)
@@ -134,19 +134,19 @@ class Stage:
                         return {"guid": delivery.guid, **json.loads(delivery.response_body)}
             return None
 
-        return await eventually(answered)
+        return await eventually(find_answer)
 
     async def answer_to(self, event: str, action: str) -> dict[str, str]:
-        """What the bot answered to the newest delivery of an event that is sent already."""
+        """Return the bot's answer to the newest delivery of an event."""
         guid = [each.guid for each in self.hub.deliveries if (each.event, each.action) == (event, action)][-1]
 
-        def answered() -> dict[str, str] | None:
+        def find_answer() -> dict[str, str] | None:
             for delivery in self.hub.deliveries:
                 if delivery.guid == guid and delivery.status_code:
                     return {"guid": guid, **json.loads(delivery.response_body)}
             return None
 
-        return await eventually(answered)
+        return await eventually(find_answer)
 
     async def job_of(self, comment: Comment) -> str:
         """The job that a comment became."""
@@ -186,8 +186,8 @@ class Stage:
             return stored.state if stored else None
         if self._rows is None:
             self._rows = sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True)
-        found = self._rows.execute("SELECT state FROM jobs WHERE id = ?", (job_id,)).fetchall()
-        return JobState(found[0][0]) if found else None
+        rows = self._rows.execute("SELECT state FROM jobs WHERE id = ?", (job_id,)).fetchall()
+        return JobState(rows[0][0]) if rows else None
 
     def close(self) -> None:
         """Close the file of the jobs."""
@@ -212,8 +212,8 @@ class Stage:
         answer = await self.answer_to(event, action)
         assert "job" in answer, answer
         end = await self.ended(answer["job"])
-        begun = (await StoredRecord(self.queue, end.job_id).read()).leads_to
-        return end if begun is None else await self.ended(begun)
+        following = (await StoredRecord(self.queue, end.job_id).read()).leads_to
+        return end if following is None else await self.ended(following)
 
     async def waits(self, comment: Comment) -> str:
         """Wait until a comment's job waits for a person; the job."""
@@ -230,19 +230,19 @@ class Stage:
         return await self.end_of(self.say(number, body, author=author))
 
     def bot_comments(self, number: int) -> list[str]:
-        """What the bot said in a thread, oldest first, but for its notices."""
-        return [body for body in self._said(number) if _NOTICE not in body]
+        """Return the bot's comments in a thread without its notices, oldest first."""
+        return [body for body in self._bot_texts(number) if _NOTICE not in body]
 
     def notices(self, number: int) -> list[str]:
-        """The bot's comments in a thread that only mention somebody, oldest first."""
-        return [body for body in self._said(number) if _NOTICE in body]
+        """Return the bot's notices in a thread, oldest first."""
+        return [body for body in self._bot_texts(number) if _NOTICE in body]
 
-    def _said(self, number: int) -> list[str]:
+    def _bot_texts(self, number: int) -> list[str]:
         comments = self.hub.comments(self.repo, number)
         return [each.body for each in comments if each.author_id == self.app.bot.id]
 
     def reactions(self, comment: Comment) -> list[str]:
-        """How people and bots reacted to a comment."""
+        """Return the reactions to a comment."""
         return [each.content for each in self.hub.reactions(comment)]
 
     def bot_branches(self) -> dict[str, str]:
@@ -262,7 +262,7 @@ class Stage:
         return self.git("show", f"{ref}:{path}")
 
     def files_of(self, job_id: str) -> Path:
-        """Where a running job's files are."""
+        """Return the directory of a running job's files."""
         return self.data / "workspaces" / "jobs" / job_id / "files"
 
     async def at_work(self) -> None:
@@ -277,8 +277,8 @@ class Stage:
     @property
     def installation(self) -> int:
         """The App's installation."""
-        [found] = [each.id for each in self.hub._site.store.installations if each.app_id == self.app.id]
-        return found
+        [installation] = [each.id for each in self.hub._site.store.installations if each.app_id == self.app.id]
+        return installation
 
     @property
     def data(self) -> Path:
@@ -286,12 +286,12 @@ class Stage:
         return self.directory / "bot"
 
     def nothing_published(self) -> bool:
-        """Whether no branch, commit or pull request of the bot's is on the hub."""
+        """Return whether no branch and no commit of the bot is on the hub."""
         authors = self.git("log", "--all", "--format=%an").splitlines()
         return not self.bot_branches() and not any("codepilot" in name for name in authors)
 
     def nothing_left(self) -> bool:
-        """Whether no job's directory and no keep ref is left on the bot's disk."""
+        """Return whether no job's directory and no keep ref is on the bot's disk."""
         jobs = [each for each in (self.data / "workspaces" / "jobs").iterdir() if each.is_dir()]
         mirrors = (self.data / "workspaces" / "mirrors").glob("*.git")
         return not jobs and not any(git(each, "for-each-ref", "refs/keep") for each in mirrors)

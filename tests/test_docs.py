@@ -150,7 +150,7 @@ def _events() -> str:
 
 
 def _registries() -> str:
-    """What `registries` stands for, and what it leaves out."""
+    """Return the hosts of `registries`, and the registries that it leaves out."""
     listed = tomllib.loads((ROOT / "agent_runtime" / "registries.toml").read_text(encoding="utf-8"))
     rows = ["| packages of | hosts | among `registries` |", "|---|---|---|"]
     for table, among in (("downloads", "yes"), ("also_takes_uploads", "no: they accept uploads")):

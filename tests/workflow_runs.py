@@ -52,7 +52,7 @@ def variables_of_step(repository: str, sha: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowRun:
-    """How one ended: its outcome, its step's outputs and its summary."""
+    """The end of a run: its outcome, its step's outputs and its summary."""
 
     ended: JobState | IgnoredDelivery
     outputs: str

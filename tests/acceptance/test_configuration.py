@@ -1,4 +1,4 @@
-"""What repositories and organisations ask for, and repositories that change under a running job."""
+"""Defaults of organisations, and repositories that are renamed, transferred or replaced under a running job."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.waiting import eventually
 DONE = "```completion\nIt adds.\n```\n"
 
 
-def told(*expected: str) -> list[ScriptedReply]:
-    """A run of one step whose task holds these."""
+def run_with(*expected: str) -> list[ScriptedReply]:
+    """A run of one step whose task holds these texts."""
     return [ScriptedReply(text=DONE, expect=expected)]
 
 
@@ -25,7 +25,7 @@ def organisation(stage: Stage, text: str) -> None:
 
 
 async def test_the_organisations_defaults_hold_where_the_repository_says_nothing(hub: LocalHub, tmp_path: Path) -> None:
-    script = told("Write your completion in German.", "Explain what is asked below")
+    script = run_with("Write your completion in German.", "Explain what is asked below")
     async with staged(hub, tmp_path, script) as stage:
         organisation(stage, "language: German\nbare_issue: explain\n")
         end = await stage.ask(stage.issue().number, "/codepilot the sum")
@@ -48,7 +48,7 @@ CHANGES_AND_WAITS = [
 
 
 def is_kept(stage: Stage, job_id: str) -> bool:
-    """Whether the change is kept by the host."""
+    """Return whether the host keeps the change."""
     patch = stage.data / "patches" / f"{job_id}.patch"
     return patch.exists() and "+    return a + b\n" in patch.read_text(encoding="utf-8")
 

@@ -18,39 +18,39 @@ from tests.stage import FIX, Stage, staged
 
 @dataclass
 class Models:
-    """Makes models that give one fix each, and keeps what they were asked."""
+    """Makes models that give one fix each, and keeps their requests."""
 
-    asked: list[Request] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
 
     def __call__(self) -> ScriptedProvider:
-        return _Listening([FIX], self.asked)
+        return _Listening([FIX], self.requests)
 
     @property
     def images(self) -> tuple[Image, ...]:
-        """What the first request shows."""
-        return tuple(image for message in self.asked[0].messages for image in message.images)
+        """The images of the first request."""
+        return tuple(image for message in self.requests[0].messages for image in message.images)
 
     @property
     def text(self) -> str:
-        """What the first request says."""
-        return "\n".join(message.text for message in self.asked[0].messages)
+        """The text of the first request."""
+        return "\n".join(message.text for message in self.requests[0].messages)
 
 
 class _Listening(ScriptedProvider):
-    def __init__(self, replies: list[str], asked: list[Request]) -> None:
+    def __init__(self, replies: list[str], requests: list[Request]) -> None:
         super().__init__(replies, sees_images=True)
-        self._asked = asked
+        self._requests = requests
 
     @override
     def reply(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        self._asked.append(request)
+        self._requests.append(request)
         return super().reply(request)
 
 
-async def fixed(stage: Stage, body: str, *said: str, command: str = "/codepilot fix") -> None:
-    """Have an issue fixed, in which this was said."""
+async def fixed(stage: Stage, body: str, *comments: str, command: str = "/codepilot fix") -> None:
+    """Have an issue with these comments fixed."""
     issue = stage.issue(body=body)
-    for each in said:
+    for each in comments:
         stage.say(issue.number, each, author="eve")
     end = await stage.ask(issue.number, command)
     assert end.state is JobState.DONE, end
@@ -68,10 +68,10 @@ async def test_the_model_is_shown_what_the_thread_shows(hub: LocalHub, tmp_path:
             f'And so:\n\n<img width="3" alt="Image" src="{second}" />',
             command=f"/codepilot fix as it should be: ![]({third})",
         )
-        [said, _] = [each for each in hub.comments(stage.repo, 1) if each.author_id != stage.app.bot.id]
+        [comment, _] = [each for each in hub.comments(stage.repo, 1) if each.author_id != stage.app.bot.id]
     assert [image.source for image in models.images] == [
         "issue #1 by @mona",
-        f"comment {said.id} by @eve",
+        f"comment {comment.id} by @eve",
         "the command of @mona",
     ]
     assert models.images == tuple(

@@ -25,7 +25,7 @@ def push(stage: Stage, files: Mapping[str, str | None]) -> str:
 
 
 def unforced(stage: Stage) -> bool:
-    """Whether no request of the bot's moved a branch by force."""
+    """Return whether no request of the bot moved a branch by force."""
     return not any(call.startswith("PATCH") and "/git/refs" in call for call in stage.calls)
 
 

@@ -1,4 +1,4 @@
-"""What a job costs of GitHub's budget, counted on the hub: docs/decisions/0043-the-request-budget.md."""
+"""Requests of a job to GitHub, counted on the hub: docs/decisions/0043-the-request-budget.md."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ FIX = acting(
 
 
 def stamps(stage: Stage) -> list[str]:
-    """What each run's agent read of what the setup made."""
+    """Return the file of the setup as each run's agent read it."""
     ends = [each for each in stage.events if isinstance(each, ToolReturned)]
     values = [each.value for each in ends if "kept/stamp" in each.label]
     return [str(value["output"]) for value in values if isinstance(value, dict)]

@@ -107,10 +107,10 @@ async def test_status_tells_of_what_runs_and_waits(hub: LocalHub, tmp_path: Path
         assert "No job is running in this thread." in nothing.status
         command = stage.say(issue.number, "/codepilot fix")
         await stage.waits(command)
-        told = await stage.ask(issue.number, "/codepilot status")
-        assert told.state is JobState.DONE
-        assert "for @mona: waiting" in told.status
-        assert "/codepilot approve " in told.status
+        answer = await stage.ask(issue.number, "/codepilot status")
+        assert answer.state is JobState.DONE
+        assert "for @mona: waiting" in answer.status
+        assert "/codepilot approve " in answer.status
         assert (await stored(stage, await stage.job_of(command))).state is JobState.WAITING
 
 
@@ -134,6 +134,6 @@ async def test_undo_takes_the_bots_last_commit_back_by_a_new_one(hub: LocalHub, 
 
 async def stored(stage: Stage, job_id: str) -> StoredJob:
     """A job as the queue has it now."""
-    found = await stage.queue.get(job_id)
-    assert found is not None
-    return found
+    entry = await stage.queue.get(job_id)
+    assert entry is not None
+    return entry

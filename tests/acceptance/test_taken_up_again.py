@@ -1,4 +1,4 @@
-"""What a second attempt, or a second leg, of a job finds changed, and what it must not do once more."""
+"""Further attempts of a job: they find a changed world, and repeat no work."""
 
 from __future__ import annotations
 

@@ -94,18 +94,18 @@ def scene(hub: LocalHub) -> Scene:
 
 def test_comments_on_lines_and_the_bodies_of_reviews(scene: Scene) -> None:
     number, head = scene.pull()
-    said = scene.hub.review_comment(
+    comment = scene.hub.review_comment(
         scene.repo, number, author="mona", body="/codepilot explain this", path="calc.py", line=2
     )
     job = scene.job("pull_request_review_comment", "created")
-    assert (job.command, job.origin.id, job.origin.root) == (Explain(goal="this"), said.id, said.id)
+    assert (job.command, job.origin.id, job.origin.root) == (Explain(goal="this"), comment.id, comment.id)
     assert job.origin.lines is not None
     assert (job.origin.lines.path, job.origin.lines.line, job.origin.lines.commit_sha) == ("calc.py", 2, head)
     assert (job.head_sha, job.thread.number) == (head, number)
     assert scene.reason("pull_request_review", "submitted") == "the review contains no command"
 
-    scene.hub.review_comment(scene.repo, number, author="mona", body="/codepilot fix it", in_reply_to=said.id)
-    assert scene.job("pull_request_review_comment", "created").origin.root == said.id
+    scene.hub.review_comment(scene.repo, number, author="mona", body="/codepilot fix it", in_reply_to=comment.id)
+    assert scene.job("pull_request_review_comment", "created").origin.root == comment.id
     assert scene.reason("pull_request_review", "submitted") == "the review contains no command"
 
     made = scene.hub.review(scene.repo, number, author="mona", body="/codepilot review --model m1")

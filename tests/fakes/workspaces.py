@@ -69,8 +69,8 @@ class FakeGit:
                 raise fault.error
 
     def find(self, sha: str) -> FakeCommit | None:
-        found = (repo.commits[sha] for repo in self.site.repos.values() if sha in repo.commits)
-        return self.commits.get(sha) or next(found, None)
+        commits = (repo.commits[sha] for repo in self.site.repos.values() if sha in repo.commits)
+        return self.commits.get(sha) or next(commits, None)
 
     def commit(self, sha: str) -> FakeCommit:
         commit = self.find(sha)
@@ -292,8 +292,8 @@ class FakeMirror(Mirror):
     @override
     async def diff(self, base: str, head: str, *, limit: int) -> bytes:
         self.site_git.begin("diff")
-        known = set(self.site_git.ancestors(base))
-        fork = next((sha for sha in self.site_git.ancestors(head) if sha in known), base)
+        ancestors = set(self.site_git.ancestors(base))
+        fork = next((sha for sha in self.site_git.ancestors(head) if sha in ancestors), base)
         _, patch = trees.compare(self.site_git.files(fork), self.site_git.files(head))
         return patch.encode("utf-8", "surrogateescape")[:limit]
 

@@ -1,4 +1,4 @@
-"""What a model, a stranger or a server writes is read in linear time, and in at most 100 ms of one turn of the loop."""
+"""Texts of a model, a stranger or a server are read in linear time, and in at most 100 ms of one turn of the loop."""
 
 from __future__ import annotations
 

@@ -155,9 +155,9 @@ async def test_a_completion_in_the_step_that_proves_the_work_ends_the_run(bench:
 async def test_a_completion_above_a_failed_step_is_withdrawn_and_the_run_goes_on(bench: Bench) -> None:
     outcome = await bench.run(f"{RED}{DONE}", DONE.replace("Done.", "Half done."))
     assert (outcome.status, outcome.summary, outcome.steps) == (Status.FINISHED, "Half done.", 2)
-    [told] = bench.observed()
-    assert told.index("before") < told.index("`false` exited with 1") < told.index("withdrawn")
-    assert "never" not in told
+    [observation] = bench.observed()
+    assert observation.index("before") < observation.index("`false` exited with 1") < observation.index("withdrawn")
+    assert "never" not in observation
     assert any(isinstance(event, CompletionWithdrawn) for event in bench.live)
     assert bench.streamed(completion=True).strip() == "Half done."
 
@@ -230,8 +230,8 @@ async def test_a_reply_that_breaks_the_protocol_runs_nothing_and_gets_the_reason
     outcome = await bench.run(reply, DONE)
     assert outcome.status is Status.FINISHED
     assert bench.diary.entries == []
-    [told] = bench.observed()
-    assert f"1 of 3 in a row: {code}." in told
+    [observation] = bench.observed()
+    assert f"1 of 3 in a row: {code}." in observation
 
 
 async def test_payloads_reach_the_calls_in_order(bench: Bench) -> None:
@@ -256,9 +256,9 @@ async def test_results_and_prints_are_shown_in_order_and_used_values_are_not(ben
 async def test_the_output_of_a_step_is_bounded(bench: Bench) -> None:
     policy = Policy(limits=RunLimits(max_output_chars_per_step=1000))
     await bench.run('```codepilot\nfor i in range(100):\n    print("x" * 99)\n```\n', DONE, policy=policy)
-    [told] = bench.observed()
-    assert "9,000 more characters" in told
-    assert len(told) < 1200
+    [observation] = bench.observed()
+    assert "9,000 more characters" in observation
+    assert len(observation) < 1200
 
 
 async def test_the_step_limit_ends_the_run(bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""What calls would do is told before they are made, and then they do that or nothing."""
+"""Plans of calls: a call does the previewed change, or nothing."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Desk:
     def plan(self, tool: str, **args: Plain) -> CallPlan:
         before = self.snapshot()
         left = self.files.payloads._payloads.unused()
-        told = self.registry.get(tool)._plan(args)
+        call_plan = self.registry.get(tool)._plan(args)
         assert (self.snapshot(), self.files.payloads._payloads.unused()) == (before, left), "planning does nothing"
-        return told
+        return call_plan
 
     async def call(self, tool: str, **args: Plain) -> str:
         return (await call(self.registry.get(tool), args)).text
@@ -54,15 +54,15 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 def test_a_change_is_shown_as_a_diff(desk: Desk) -> None:
     desk.step("2\n")
-    told = desk.plan("write_file", path="a.txt", mode="edit", start_line=2, end_line=2)
-    assert told.facts == CallFacts(
+    call_plan = desk.plan("write_file", path="a.txt", mode="edit", start_line=2, end_line=2)
+    assert call_plan.facts == CallFacts(
         tool="write_file",
         args={"path": "a.txt", "mode": "edit", "start_line": 2, "end_line": 2},
         paths=("a.txt",),
         writes=True,
     )
-    assert told.refusal == ""
-    assert told.preview().split("\n") == [
+    assert call_plan.refusal == ""
+    assert call_plan.preview().split("\n") == [
         "a.txt: changed, +1 -1",
         "",
         "diff --git a/a.txt b/a.txt",
@@ -78,9 +78,9 @@ def test_a_change_is_shown_as_a_diff(desk: Desk) -> None:
 
 def test_a_path_is_resolved_in_a_plan(desk: Desk) -> None:
     desk.step("x\n")
-    told = desk.plan("write_file", path="./way/../way/new.txt")
-    assert told.facts.paths == ("src/new.txt",)
-    assert told.preview().split("\n") == [
+    call_plan = desk.plan("write_file", path="./way/../way/new.txt")
+    assert call_plan.facts.paths == ("src/new.txt",)
+    assert call_plan.preview().split("\n") == [
         "src/new.txt: new file, +1 -0",
         "",
         "diff --git a/src/new.txt b/src/new.txt",
@@ -107,9 +107,9 @@ def test_a_patch_names_all_its_files(desk: Desk) -> None:
 *** End Patch
 """
     desk.step(patch)
-    told = desk.plan("write_file", mode="patch")
-    assert sorted(told.facts.paths) == ["gone.txt", "old.txt", "src/moved.txt", "src/new.py"]
-    assert told.preview().split("\n") == [
+    call_plan = desk.plan("write_file", mode="patch")
+    assert sorted(call_plan.facts.paths) == ["gone.txt", "old.txt", "src/moved.txt", "src/new.py"]
+    assert call_plan.preview().split("\n") == [
         "src/new.py: new file, +1 -0",
         "src/moved.txt: moved from old.txt, +1 -1",
         "gone.txt: deleted, +0 -1",
@@ -142,8 +142,8 @@ def test_a_patch_names_all_its_files(desk: Desk) -> None:
 def test_a_replaced_binary_is_mentioned(desk: Desk) -> None:
     (desk.root / "b.bin").write_bytes(b"\0" * 2000)
     desk.step("text\n")
-    told = desk.plan("write_file", path="b.bin")
-    assert told.preview().split("\n") == [
+    call_plan = desk.plan("write_file", path="b.bin")
+    assert call_plan.preview().split("\n") == [
         "b.bin: replaced whole, 2,000 bytes before, +1 -0",
         "",
         "diff --git a/b.bin b/b.bin",
@@ -179,8 +179,8 @@ def test_content_cannot_hide_in_a_preview(desk: Desk) -> None:
 
 def test_a_call_that_is_too_long_has_no_preview(desk: Desk) -> None:
     desk.step("line\n" * 5_000)
-    told = desk.plan("write_file", path="new.txt")
-    assert (told.preview(), told.refusal) == ("", "")
+    call_plan = desk.plan("write_file", path="new.txt")
+    assert (call_plan.preview(), call_plan.refusal) == ("", "")
 
 
 def test_a_name_cannot_be_taken_for_the_words_around_it(desk: Desk) -> None:
@@ -192,35 +192,35 @@ def test_a_name_cannot_be_taken_for_the_words_around_it(desk: Desk) -> None:
 
 async def test_a_call_that_cannot_succeed_says_so_and_then_fails(desk: Desk) -> None:
     desk.step("x\n")
-    told = desk.plan("write_file", path="none.txt", mode="replace")
-    assert "needs payload 2" in told.refusal
+    call_plan = desk.plan("write_file", path="none.txt", mode="replace")
+    assert "needs payload 2" in call_plan.refusal
     desk.step("old\n", "new\n")
-    told = desk.plan("write_file", path="none.txt", mode="replace")
-    assert told.preview().endswith(told.refusal)
-    assert told.facts.paths == ("none.txt",)
+    call_plan = desk.plan("write_file", path="none.txt", mode="replace")
+    assert call_plan.preview().endswith(call_plan.refusal)
+    assert call_plan.facts.paths == ("none.txt",)
     (desk.root / "none.txt").write_text("old\n")  # what was in its way is gone, but nobody was asked
     with pytest.raises(ToolError, match=r"(?s)'none.txt'.*payload=1"):
-        told.apply()
+        call_plan.apply()
     assert (desk.root / "none.txt").read_text() == "old\n"
-    told = desk.plan("write_file", path="none.txt", mode="replace", payload=1)
-    assert told.refusal == ""
-    assert "-old\n+new" in told.preview()
+    call_plan = desk.plan("write_file", path="none.txt", mode="replace", payload=1)
+    assert call_plan.refusal == ""
+    assert "-old\n+new" in call_plan.preview()
     await desk.call("write_file", path="none.txt", mode="replace", payload=1)
     assert (desk.root / "none.txt").read_text() == "new\n"
 
 
 async def test_a_call_does_exactly_its_plan_or_nothing(desk: Desk) -> None:
     desk.step("2\n", "2\n")
-    told = desk.plan("write_file", path="a.txt", mode="edit", start_line=2, end_line=2)
+    call_plan = desk.plan("write_file", path="a.txt", mode="edit", start_line=2, end_line=2)
     (desk.root / "a.txt").write_text("one\nzwei\nthree\n")
     with pytest.raises(ToolError, match=CHANGED_MEANWHILE):
-        told.apply()
+        call_plan.apply()
     assert (desk.root / "a.txt").read_text() == "one\nzwei\nthree\n"
-    told = desk.plan("write_file", path="way/new.txt")
+    call_plan = desk.plan("write_file", path="way/new.txt")
     (desk.root / "way").unlink()
     (desk.root / "way").symlink_to(".")
     with pytest.raises(ToolError, match=CHANGED_MEANWHILE):
-        told.apply()
+        call_plan.apply()
     assert not (desk.root / "new.txt").exists()
 
 
@@ -235,19 +235,19 @@ async def test_a_call_that_was_not_made_binds_no_later_one(desk: Desk) -> None:
 
 def test_a_write_goes_to_the_target_of_its_name(desk: Desk) -> None:
     desk.step("x\n")
-    told = desk.plan("write_file", path="src/new.txt")
+    call_plan = desk.plan("write_file", path="src/new.txt")
     (desk.root / "src").rmdir()
     (desk.root / "src").symlink_to(".")
     with pytest.raises(ToolError, match=CHANGED_MEANWHILE):
-        told.apply()
+        call_plan.apply()
     assert not (desk.root / "new.txt").exists()
 
 
 async def test_a_later_write_that_cannot_be_made_refuses_the_first(desk: Desk) -> None:
     control = 'write_file("n.txt")\nwrite_file("a.txt", mode="edit", start_line=9, end_line=9)\n'
     desk.step("x\n", "y\n", control=control)
-    told = desk.plan("write_file", path="n.txt")
-    assert "line 2" in told.refusal
+    call_plan = desk.plan("write_file", path="n.txt")
+    assert "line 2" in call_plan.refusal
     with pytest.raises(ToolError, match="line 2"):
         await desk.call("write_file", path="n.txt")
     assert not (desk.root / "n.txt").exists()
@@ -265,22 +265,22 @@ def test_plans_of_reads_and_searches_have_their_paths(desk: Desk) -> None:
 
 
 def test_a_call_with_invalid_arguments_has_a_refusal_in_its_plan(desk: Desk) -> None:
-    told = desk.plan("read_file", path=1)
-    assert "argument path" in told.refusal
-    assert told.facts == CallFacts(tool="read_file", args={"path": 1})
+    call_plan = desk.plan("read_file", path=1)
+    assert "argument path" in call_plan.refusal
+    assert call_plan.facts == CallFacts(tool="read_file", args={"path": 1})
 
 
 def test_of_a_custom_tool_its_arguments_are_known(desk: Desk) -> None:
     desk.registry.register_tool("deploy", lambda where: where)
-    told = desk.plan("deploy", where="prod")
-    assert (told.facts, told.refusal) == (CallFacts(tool="deploy", args={"where": "prod"}), "")
-    assert told.preview() == 'deploy\n{\n  "where": "prod"\n}'
+    call_plan = desk.plan("deploy", where="prod")
+    assert (call_plan.facts, call_plan.refusal) == (CallFacts(tool="deploy", args={"where": "prod"}), "")
+    assert call_plan.preview() == 'deploy\n{\n  "where": "prod"\n}'
 
 
 async def test_a_write_that_is_denied_takes_its_content_with_it(desk: Desk) -> None:
     desk.step("first\n", "second\n")
-    told = desk.plan("write_file", path="denied.txt").on_decline()
-    assert "payload=1 " in told
+    text = desk.plan("write_file", path="denied.txt").on_decline()
+    assert "payload=1 " in text
     await desk.call("write_file", path="b.txt")
     assert (desk.root / "b.txt").read_text() == "second\n"
     await desk.call("write_file", path="c.txt", payload=1)
@@ -315,10 +315,10 @@ def guarded(tmp_path: Path) -> Iterator[Desk]:
 
 @pytest.mark.parametrize("args", [{}, {"context": 3}, {"include": "*.txt"}, {"include": "{.env,secrets/*}"}])
 async def test_a_search_skips_files_that_a_rule_withholds(guarded: Desk, args: dict[str, Plain]) -> None:
-    told = await guarded.call("find", pattern="(?i)token", **args)
-    assert "hunter2" not in told
-    assert "secrets" not in told
-    assert ("1:a token" in told) is (args.get("include") != "{.env,secrets/*}")
+    text = await guarded.call("find", pattern="(?i)token", **args)
+    assert "hunter2" not in text
+    assert "secrets" not in text
+    assert ("1:a token" in text) is (args.get("include") != "{.env,secrets/*}")
 
 
 async def test_a_search_tells_not_even_whether_such_a_file_has_a_match(guarded: Desk) -> None:

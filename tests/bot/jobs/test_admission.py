@@ -50,7 +50,7 @@ async def _decided(
     earlier_runs: int = 0,
     again: bool = False,
 ) -> Grant | Refusal:
-    """What a fix in a pull request of the repository may do."""
+    """The grant of a fix in a pull request of the repository."""
     labels = [
         LabelGrant(repo_id=10, number=7, name=name, labeller=Actor(id=5, login="setter"), bound_to=HEAD, at=0.0)
         for name in granted_labels
@@ -98,7 +98,7 @@ async def test_a_job_without_a_place_is_not_decided_about() -> None:
 
 
 FIRST = Grant(policy=Policy(), publish="pull_branch", bound_to_sha="a" * 40, replay=True)
-ASKED = Request(kind="question", request_id="7f3a", reason="Which?", preview="", bound_to="", until=10.0**12)
+QUESTION = Request(kind="question", request_id="7f3a", reason="Which?", preview="", bound_to="", until=10.0**12)
 
 
 async def _context(*, work: object = None) -> JobContext:
@@ -122,11 +122,11 @@ async def test_an_attempt_that_left_nothing_pins_no_later_one() -> None:
 
 
 async def test_an_attempt_that_asked_or_finished_pins_the_later_ones() -> None:
-    asked, finished = await _context(), await _context(work=object())
-    for context in (asked, finished):
+    waiting_context, finished = await _context(), await _context(work=object())
+    for context in (waiting_context, finished):
         await pin_base(context, FIRST)
-    await waiting.store_request(asked.record, ASKED)
-    for context in (asked, finished):
+    await waiting.store_request(waiting_context.record, QUESTION)
+    for context in (waiting_context, finished):
         assert (await pin_base(context, replace(FIRST, bound_to_sha="b" * 40))).bound_to_sha == "a" * 40
 
 
@@ -218,8 +218,8 @@ async def test_a_base_branch_that_is_gone_is_said_by_its_name() -> None:
 def test_the_command_goes_before_the_operator_and_the_operator_before_the_file(
     command: Command, operator: str, file: str | None, base: str | None
 ) -> None:
-    asked = RepoSettings(config=RepoConfig(base=file), base_sha=PULL_HEAD)
-    assert requested_base(_source_context(replace(ISSUE, command=command), base=operator), asked) == base
+    repo_settings = RepoSettings(config=RepoConfig(base=file), base_sha=PULL_HEAD)
+    assert requested_base(_source_context(replace(ISSUE, command=command), base=operator), repo_settings) == base
 
 
 def test_work_on_a_branch_is_for_that_branch_whatever_the_file_wants_for_issues() -> None:
@@ -252,8 +252,8 @@ async def test_a_wanted_branch_that_does_not_exist_is_said_by_its_name() -> None
 
 
 def test_a_review_has_no_base_of_its_own() -> None:
-    asked = RepoSettings(config=RepoConfig(), base_sha=PULL_HEAD)
-    assert requested_base(_source_context(replace(PULL, command=Review())), asked) is None
+    repo_settings = RepoSettings(config=RepoConfig(), base_sha=PULL_HEAD)
+    assert requested_base(_source_context(replace(PULL, command=Review())), repo_settings) is None
 
 
 BOT = 99

@@ -1,4 +1,4 @@
-"""What the host itself sees of a change that is to make failed checks pass, and what is kept of a finished run."""
+"""The host's proof of a change that makes failed checks pass, and the stored result of a finished run."""
 
 from __future__ import annotations
 

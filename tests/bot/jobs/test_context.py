@@ -19,7 +19,7 @@ from tests.job_contexts import answering, context_of
 
 
 async def _has_views(*refusals: Refusal) -> list[bool]:
-    """Which of them are told in words, each to another command in the thread."""
+    """Return for each refusal whether it has a reply, each for another command in the thread."""
     engine, github = InMemoryEngine(), SimpleNamespace(comments=SimpleNamespace(react=answering(None)))
     ledger, told = InMemoryLedger(engine), list[bool]()
     for number, refusal in enumerate(refusals):

@@ -46,13 +46,13 @@ class Waits:
 
     def sealed(self, *, comment: str | None = None, key: bytes = KEY, job: Job | None = None) -> bytes:
         """The job as that run has sealed it."""
-        asked = Request(kind="question", request_id="7f3a", reason="By one?", preview="", bound_to="", until=FOREVER)
+        request = Request(kind="question", request_id="7f3a", reason="By one?", preview="", bound_to="", until=FOREVER)
         posted = GitHubPost(id=self.comment.id, url="")
-        record = JobRecord(approvals=ApprovalsRecord(waiting=asked), comment=CommentRecord(posted=posted))
+        record = JobRecord(approvals=ApprovalsRecord(waiting=request), comment=CommentRecord(posted=posted))
         saved = SavedJob(
             job=job or self.job,
-            request_id=asked.request_id,
-            until=asked.until,
+            request_id=request.request_id,
+            until=request.until,
             record=encode_record(record),
             session={"session.jsonl": b"{}\n"},
             patch=b"the patch",
@@ -79,7 +79,7 @@ class Waits:
         return comment.body
 
     async def context(self, command: Steering) -> JobContext:
-        """What the run that an answer starts has: an empty engine, and a directory of its own."""
+        """The run that an answer starts, with an empty engine and its own directory."""
         self.runs += 1
         engine, place = InMemoryEngine(), self.directory / f"run-{self.runs}"
         job = replace(self.job, id="answer", delivery_id="answer", command=command, origin=Origin(kind="button", id=1))
@@ -97,7 +97,7 @@ class Waits:
         return context_of(engine, job, github=self.world.github, services=services, ledger=InMemoryLedger(engine))
 
     async def answered(self, context: JobContext) -> tuple[JobOutcome, JobState | None]:
-        """How the answer ended, and where the job that it is for stands then."""
+        """Handle the answer; return its end and the state of its job."""
         command = context.job.command
         assert isinstance(command, Steering)
         facts = await self.world.github.repos.get(self.world.name)
@@ -172,9 +172,9 @@ async def test_of_two_answers_at_once_the_later_one_does_no_work(waits: Waits) -
     github = context.github
 
     async def and_somebody_is_faster(*arguments: object) -> CommentFacts | None:
-        found = await github.comments.get(*arguments)  # type: ignore[arg-type] # what it was given
+        comment = await github.comments.get(*arguments)  # type: ignore[arg-type] # what it was given
         await github.comments.edit(waits.world.name, waits.world.thread, waits.comment.id, "Answered elsewhere.")
-        return found
+        return comment
 
     racing = SimpleNamespace(get=and_somebody_is_faster, edit=github.comments.edit)
     client = SimpleNamespace(runs=github.runs, comments=racing, threads=github.threads)

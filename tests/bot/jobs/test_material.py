@@ -118,16 +118,16 @@ async def _gathered(job: Job, command: Work | None = None, *, continues: int = 0
 
 
 async def test_what_the_bot_said_itself_is_told_apart() -> None:
-    found = await _gathered(
+    contents = await _gathered(
         a_job(kind="pull"),
         list_for_thread=answering((a_comment(1), a_comment(2, author_id=BOT))),
         list_line_comments=answering((on_lines(a_comment(3, author_id=BOT)),)),
         list_for_pull=answering((in_a_review(a_comment(4)),)),
     )
-    assert [found.is_own(each) for each in found.comments] == [False, True]
-    assert [found.is_own(each) for each in found.line_comments] == [True]
-    assert [found.is_own(each) for each in found.reviews] == [False]
-    assert found.diff == "the diff"
+    assert [contents.is_own(each) for each in contents.comments] == [False, True]
+    assert [contents.is_own(each) for each in contents.line_comments] == [True]
+    assert [contents.is_own(each) for each in contents.reviews] == [False]
+    assert contents.diff == "the diff"
 
 
 async def test_an_issue_has_a_diff_and_checks_only_where_it_continues_in_a_pull_request() -> None:
@@ -141,8 +141,8 @@ async def test_an_issue_has_a_diff_and_checks_only_where_it_continues_in_a_pull_
 @pytest.mark.parametrize("origin", [BY_CI, Origin(kind="button", id=1)], ids=["by CI", "done again by a person"])
 async def test_a_branch_has_no_thread_to_be_read_but_failing_checks(origin: Origin) -> None:
     job = replace(a_job(thread=Thread.of_branch("main")), origin=origin)
-    found = await _gathered(job, list_for_thread=_failing(AssertionError()), list_failing=answering((RED,)))
-    assert len(found.checks) == 1
+    contents = await _gathered(job, list_for_thread=_failing(AssertionError()), list_failing=answering((RED,)))
+    assert len(contents.checks) == 1
 
 
 @pytest.mark.parametrize(
@@ -171,9 +171,9 @@ async def test_bytes_that_are_no_text_are_shown_as_far_as_they_are() -> None:
 async def test_checks_that_may_not_be_read_are_said_only_where_they_began_the_job(
     origin: Origin, *, is_noted: bool
 ) -> None:
-    found = await _gathered(replace(a_job(kind="pull"), origin=origin), list_failing=_failing(DENIED))
-    assert ("*Checks: read-only*" in found.unread) is is_noted
-    assert found.checks == ()
+    contents = await _gathered(replace(a_job(kind="pull"), origin=origin), list_failing=_failing(DENIED))
+    assert ("*Checks: read-only*" in contents.unread) is is_noted
+    assert contents.checks == ()
 
 
 @pytest.mark.parametrize("method", ["list_failing", "get", "jobs", "list_for_thread", "find_last_success"])
@@ -241,7 +241,7 @@ LOG_DOWN = GitHubError("read the log", 502, "Bad gateway", "Later.")
 
 @dataclass(slots=True)
 class _Logs:
-    """Where GitHub says that logs are, and what is there; an error in place of either is raised."""
+    """Addresses of logs and their contents; an error in place of either is raised."""
 
     own: str | GitHubError = "own"
     archive: str | GitHubError = "zip"
@@ -283,15 +283,15 @@ async def _read_log(logs: _Logs, monkeypatch: pytest.MonkeyPatch, *names: str) -
     """The excerpts of some jobs, one after the other, or why there is none."""
     monkeypatch.setattr(material, "save_log", logs.save)
     github = cast("GitHub", SimpleNamespace(runs=logs))
-    found: list[str | LogError] = []
+    excerpts: list[str | LogError] = []
     async with FailedLogs(github, "octo/calc", 501, 1, plain=True).open() as opened:
         for number, name in enumerate(names):
             job = JobFacts(id=number, name=name, conclusion="failure", steps=(), labels=(), check_id=0, html_url="")
             try:
-                found.append((await opened.excerpt(job, ()))[0])
+                excerpts.append((await opened.excerpt(job, ()))[0])
             except LogError as error:
-                found.append(error)
-    return found
+                excerpts.append(error)
+    return excerpts
 
 
 async def test_a_job_has_its_own_log_and_nothing_of_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,8 +329,8 @@ async def test_a_zip_file_that_is_too_large_is_not_fetched_twice_and_each_job_sa
 
 
 async def test_a_zip_file_that_is_gone_too_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = await _read_log(_Logs(own=GONE, archive=GONE), monkeypatch, "test (3.11)", "another")
-    assert [type(each) for each in found] == [LogGoneError, LogGoneError]
+    excerpts = await _read_log(_Logs(own=GONE, archive=GONE), monkeypatch, "test (3.11)", "another")
+    assert [type(each) for each in excerpts] == [LogGoneError, LogGoneError]
 
 
 async def test_a_permission_that_is_missing_is_told_and_no_reason_to_look_elsewhere(
@@ -395,12 +395,12 @@ class _GitHub:
         assert seconds > 0
         self.fetched.append(address)
         self.limits.append(limit)
-        found = self.content.get(int(address.split("/assets/")[1][:8]), png())
-        if isinstance(found, Exception):
-            raise found
-        if len(found) > limit:
+        picture = self.content.get(int(address.split("/assets/")[1][:8]), png())
+        if isinstance(picture, Exception):
+            raise picture
+        if len(picture) > limit:
             raise TooLargeError(f"it has more than {limit:,} bytes")
-        return found
+        return picture
 
 
 @pytest.fixture

@@ -81,10 +81,10 @@ async def test_each_reason_for_which_a_recipe_is_not_started_is_told_within_the_
     engine = InMemoryEngine()
     ledger, services = InMemoryLedger(engine), SimpleNamespace(configs=ConfigCache())
     services.configs.put(REPO.id, CONFIG)
-    told = []
+    replies = []
     wrong, still_wrong = b"---\non: 3\n---\nx", b"---\non: {}\n---\nx"
-    asked = [("after-ci", each) for each in (None, wrong, still_wrong, still_wrong, AFTER_CI, AFTER_CI)]
-    for number, (name, file) in enumerate([*asked, ("nightly", None), ("nightly", AFTER_CI), ("nightly", AFTER_CI)]):
+    failures = [("after-ci", each) for each in (None, wrong, still_wrong, still_wrong, AFTER_CI, AFTER_CI)]
+    for number, (name, file) in enumerate([*failures, ("nightly", None), ("nightly", AFTER_CI), ("nightly", AFTER_CI)]):
         command = StartRecipe(name=name)
         job = a_job(f"run-{number}", command=command)
         await engine.accept(job)
@@ -94,8 +94,8 @@ async def test_each_reason_for_which_a_recipe_is_not_started_is_told_within_the_
         context = context_of(engine, job, github=github, services=services, ledger=ledger)
         refusal = await start_recipe(context, command)
         assert refusal is not None
-        told.append(bool((await context.refuse(refusal)).reply))
-    assert told == [True, True, True, False, True, False, True, True, False]
+        replies.append(bool((await context.refuse(refusal)).reply))
+    assert replies == [True, True, True, False, True, False, True, True, False]
 
 
 async def test_the_help_says_in_sentences_what_starts_each_recipe() -> None:

@@ -287,7 +287,7 @@ class Desk:
     clock: Clock
 
     async def accepts(self, command: Command) -> bool:
-        """Whether a job in the thread of `a_job` is kept."""
+        """Return whether a job in the thread of `a_job` is kept."""
         receipt = EventFilter(self.queue, self.ledger, self.configs)
         return not await receipt.drop_reason(a_job("happened", command=command))
 

@@ -235,14 +235,14 @@ async def _request(
 
 async def test_a_request_is_bound_to_the_commit_and_to_the_very_tree_that_is_shown() -> None:
     before = time.time()
-    asked = await _request(a_change(a_file("uv.lock")), *TWICE)
-    assert (asked.kind, asked.bound_to, asked.tree_sha, asked.preview) == (
+    request = await _request(a_change(a_file("uv.lock")), *TWICE)
+    assert (request.kind, request.bound_to, request.tree_sha, request.preview) == (
         "publication",
         BASE,
         TREE,
         "diff --git a/x b/x",
     )
-    assert before + DAY_SECONDS <= asked.until <= time.time() + DAY_SECONDS
+    assert before + DAY_SECONDS <= request.until <= time.time() + DAY_SECONDS
 
 
 async def test_two_requests_for_the_same_change_have_ids_of_their_own() -> None:
@@ -272,8 +272,8 @@ async def test_a_permission_that_is_known_to_be_missing_is_named_before_anybody_
     path: str, *, may: bool | None, warned: bool
 ) -> None:
     objection = Objection(cause="protected", files=(path,))
-    asked = await _request(a_change(a_file(path)), objection, context=_context(may_write_workflows=may))
-    assert ("Workflows: read and write" in asked.reason) is warned
+    request = await _request(a_change(a_file(path)), objection, context=_context(may_write_workflows=may))
+    assert ("Workflows: read and write" in request.reason) is warned
 
 
 @pytest.mark.parametrize(
@@ -288,13 +288,13 @@ async def test_a_permission_that_is_known_to_be_missing_is_named_before_anybody_
     ],
 )
 def test_a_preview_is_coloured_as_what_it_is(kind: WaitKind, preview: str, language: str) -> None:
-    asked = Request(kind=kind, request_id="7f3a", reason="", preview=preview, bound_to=BASE, until=0.0)
-    assert pending_view(_context(), asked).language == language
+    request = Request(kind=kind, request_id="7f3a", reason="", preview=preview, bound_to=BASE, until=0.0)
+    assert pending_view(_context(), request).language == language
 
 
 def test_the_end_of_the_time_is_shown_and_a_secret_in_the_reason_is_not() -> None:
     until = datetime(2026, 11, 5, 4, 3, tzinfo=UTC).timestamp()
-    asked = Request(
+    request = Request(
         kind="question",
         request_id="7f3a",
         reason="Is it hunter2?",
@@ -303,7 +303,7 @@ def test_the_end_of_the_time_is_shown_and_a_secret_in_the_reason_is_not() -> Non
         until=until,
         like=("x *",),
     )
-    shown = pending_view(_context(), asked)
+    shown = pending_view(_context(), request)
     assert (shown.expires, shown.reason, shown.like) == ("5 November 2026, 04:03 UTC", "Is it [redacted]?", ("x *",))
 
 
@@ -378,11 +378,11 @@ def _line_comment(author_id: int, body: str) -> ReviewCommentFacts:
 
 
 async def test_a_review_is_of_the_commit_that_was_looked_at_and_of_lines_in_its_diff() -> None:
-    asked: dict[str, Any] = {}
-    review = await read_review(await _review_context(_GitHub(), asked), _assignment(), _completion("Why 2?"))
+    arguments: dict[str, Any] = {}
+    review = await read_review(await _review_context(_GitHub(), arguments), _assignment(), _completion("Why 2?"))
     assert review.commit_sha == HEAD
     assert [(each.path, each.line, each.body) for each in review.notes] == [("a.py", 2, "Why 2?")]
-    assert (asked["base"].ref, asked["base"].sha, asked["head"].sha) == ("refs/heads/main", "b" * 40, HEAD)
+    assert (arguments["base"].ref, arguments["base"].sha, arguments["head"].sha) == ("refs/heads/main", "b" * 40, HEAD)
 
 
 async def test_what_the_bot_said_on_a_line_before_is_not_said_again_but_what_another_said_is() -> None:

@@ -75,7 +75,7 @@ async def test_an_organisations_file_that_does_not_fit_is_told_too(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reason"),
     [
         ("language: German\nbudgetusd: 3\nsetup: [touch set-up]\n", f"{PATH}:2"),
         ("setup: [touch set-up]\nlevel: everything\n", f"{PATH}:2"),
@@ -84,13 +84,13 @@ async def test_an_organisations_file_that_does_not_fit_is_told_too(tmp_path: Pat
     ids=["key", "value", "no YAML"],
 )
 async def test_a_file_that_does_not_fit_is_answered_with_line_and_remedy_and_strict_defaults_hold(
-    tmp_path: Path, text: str, told: str
+    tmp_path: Path, text: str, reason: str
 ) -> None:
     script = [replace(FIX[0], expect_not=("Setup", "German"))]
     async with open_seam(tmp_path, script, files=with_file(text), network=Network.of("nowhere.example")) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         assert end.state is JobState.DONE, end
-        assert told in end.status
+        assert reason in end.status
         assert f"Fix `{PATH}` on the base branch" in end.status
         assert STRICT in end.status
 
@@ -214,7 +214,7 @@ CHANGES_AND_WAITS: Script = [reply(write("calc.py", FIXED_CALC), wait_for_test()
 
 
 def is_kept(stage: Seam, job_id: str) -> bool:
-    """Whether the change is kept by the host."""
+    """Return whether the host keeps the change."""
     return "+    return a + b\n" in (stage.kept_patch(job_id) or "")
 
 

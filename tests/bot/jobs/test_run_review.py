@@ -1,4 +1,4 @@
-"""What a job says of its messages, waits and faults after it went on in another attempt."""
+"""Messages, waits and faults in the reports of jobs with several attempts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROTECTED: Script = [
 ]
 RUNS: Script = [reply(write("calc.py", FIXED_CALC), execute("echo ran >> ran.txt", check=False), completion=COMPLETION)]
 TOO_LATE = "This message came too late"
-ASKED = "@mona says, while you work: use sum"
+MESSAGE = "@mona says, while you work: use sum"
 
 
 async def say_at_work(stage: Seam, number: int) -> str:
@@ -36,7 +36,7 @@ async def say_at_work(stage: Seam, number: int) -> str:
 
 
 async def test_a_message_is_not_called_late_after_an_outage_at_publishing(tmp_path: Path) -> None:
-    work = reply(write("calc.py", FIXED_CALC), execute("sh check.sh"), completion=COMPLETION, expect=ASKED)
+    work = reply(write("calc.py", FIXED_CALC), execute("sh check.sh"), completion=COMPLETION, expect=MESSAGE)
     async with open_seam(tmp_path, [reply(wait_for_test()), work]) as stage:
         job_id = await say_at_work(stage, stage.issue().number)
         stage.hub.fail("commits.create_with_branch", outage(), 2)
@@ -51,7 +51,7 @@ async def test_a_message_is_not_called_late_after_an_outage_at_publishing(tmp_pa
 async def test_a_message_is_not_called_late_when_its_run_ends_while_it_waits(
     tmp_path: Path, *, is_stopped: bool
 ) -> None:
-    async with open_seam(tmp_path, [reply(wait_for_test()), reply(ask_user("Which?"), expect=ASKED)]) as stage:
+    async with open_seam(tmp_path, [reply(wait_for_test()), reply(ask_user("Which?"), expect=MESSAGE)]) as stage:
         number = stage.issue().number
         job_id = await say_at_work(stage, number)
         await stage.let_go(job_id)
@@ -66,8 +66,8 @@ async def test_a_message_is_not_called_late_when_its_run_ends_while_it_waits(
 
 
 async def test_a_run_that_starts_over_hears_the_messages_again(tmp_path: Path) -> None:
-    first = [reply(wait_for_test()), reply(wait_for_test(), expect=ASKED)]
-    async with open_seam(tmp_path, first, [replace(NOTHING_LEFT, expect=(ASKED,))]) as stage:
+    first = [reply(wait_for_test()), reply(wait_for_test(), expect=MESSAGE)]
+    async with open_seam(tmp_path, first, [replace(NOTHING_LEFT, expect=(MESSAGE,))]) as stage:
         job_id = await say_at_work(stage, stage.issue().number)
         await stage.let_go(job_id)
         await stage.at_work()

@@ -139,9 +139,9 @@ async def say(stage: Seam, body: str, variables: Mapping[str, str]) -> JobState:
 
 def request_of(stage: Seam) -> str:
     """Return the id of the request in the status comment."""
-    found = re.search(r"/codepilot approve ([\w-]+)", bodies(stage)[1])
-    assert found is not None
-    return found[1]
+    match = re.search(r"/codepilot approve ([\w-]+)", bodies(stage)[1])
+    assert match is not None
+    return match[1]
 
 
 @pytest.mark.parametrize("kept", ["nothing", "expired", "unreadable"])

@@ -371,8 +371,8 @@ async def test_the_repository_says_whether_its_people_are_told(
         issue = stage.issue()
         end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.DONE
-        told = stage.notices(issue.number)
-        assert [each.startswith("@mona `/codepilot fix` has finished after ") for each in told] == [True] * count
+        notices = stage.notices(issue.number)
+        assert [each.startswith("@mona `/codepilot fix` has finished after ") for each in notices] == [True] * count
 
 
 LINES = [f"+line {number} of a long workflow" for number in range(4_000)]
@@ -458,19 +458,19 @@ async def test_without_a_thread_or_without_a_request_nothing_is_shown(world: Wor
 @pytest.mark.parametrize("permission", ["actions", "checks"])
 def test_a_workflow_is_told_the_line_of_its_file(permission: str) -> None:
     context = context_of(InMemoryEngine(), a_job(), services=SimpleNamespace(is_long_running=False))
-    told = read_hint(context, permission)
-    assert f"`{permission}: read`" in told
-    assert "`permissions:`" in told
-    assert "App" not in told
+    hint = read_hint(context, permission)
+    assert f"`{permission}: read`" in hint
+    assert "`permissions:`" in hint
+    assert "App" not in hint
 
 
 @pytest.mark.parametrize("permission", ["actions", "checks"])
 def test_of_an_app_the_permission_is_named_as_its_settings_name_it(permission: str) -> None:
     context = context_of(InMemoryEngine(), a_job(), services=SimpleNamespace(is_long_running=True))
-    told = read_hint(context, permission)
-    assert f"*{permission.capitalize()}: read-only*" in told
-    assert "workflow" not in told
-    assert "accept it in the installation" in told  # a permission that was only granted does nothing yet
+    hint = read_hint(context, permission)
+    assert f"*{permission.capitalize()}: read-only*" in hint
+    assert "workflow" not in hint
+    assert "accept it in the installation" in hint  # a permission that was only granted does nothing yet
 
 
 async def _slow_to_end(ending: asyncio.Event, go: asyncio.Event) -> None:

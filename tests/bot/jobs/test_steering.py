@@ -135,17 +135,17 @@ async def test_the_event_loop_goes_on_while_a_hostile_message_is_cleaned() -> No
 
 
 async def test_words_that_answered_a_question_answer_no_other_when_their_worker_died_then() -> None:
-    engine, handler, said = InMemoryEngine(), Parking(), Continue(message="The second.")
+    engine, handler, message = InMemoryEngine(), Parking(), Continue(message="The second.")
     first = Request(kind="question", request_id="7f3a", reason="Which?", preview="", bound_to="", until=FOREVER)
     next_one = replace(first, request_id="08c1", reason="How?")
     await engine.restore(a_job("a"), encode_record(JobRecord()), until=FOREVER)
     record = StoredRecord(engine, "a")
     await waiting.store_request(record, first)
-    await steered(engine, said)
-    assert (await steered(engine, said)).state is JobState.DONE
+    await steered(engine, message)
+    assert (await steered(engine, message)).state is JobState.DONE
     await engine.run_next(handler)
     await waiting.store_request(record, next_one)
-    assert (await steered(engine, said)).state is JobState.DONE
+    assert (await steered(engine, message)).state is JobState.DONE
     assert (await record.read()).approvals.answers.get(next_one.request_id) is None
     stored = await engine.get("a")
     assert stored is not None
@@ -234,18 +234,18 @@ async def test_a_denial_of_a_question_that_was_answered_denies_no_other_request(
 
 
 def test_a_slip_is_answered_on_one_line_with_what_to_write() -> None:
-    said = answer_to(UnknownVerb(word="fxi", nearest="fix"), trigger="@bot")
-    assert said == "There is no command `fxi`. Did you mean `@bot fix`? `@bot help` lists all commands."
+    reply = answer_to(UnknownVerb(word="fxi", nearest="fix"), trigger="@bot")
+    assert reply == "There is no command `fxi`. Did you mean `@bot fix`? `@bot help` lists all commands."
     assert answer_to(UnknownVerb(word="dance", nearest=None), trigger="@bot").startswith(
         "There is no command `dance`. `@bot"
     )
 
 
 def test_a_wrong_option_is_answered_with_what_is_wrong() -> None:
-    said = answer_to(BadUsage(reason="`--cost` needs an amount."), trigger="@bot")
-    assert said == "`--cost` needs an amount. `@bot help` lists all commands."
+    reply = answer_to(BadUsage(reason="`--cost` needs an amount."), trigger="@bot")
+    assert reply == "`--cost` needs an amount. `@bot help` lists all commands."
 
 
 def test_help_lists_every_command() -> None:
-    said = answer_to(Help(), trigger="@bot")
-    assert all(f"`@bot {verb.name}" in said for verb in VERBS)
+    reply = answer_to(Help(), trigger="@bot")
+    assert all(f"`@bot {verb.name}" in reply for verb in VERBS)

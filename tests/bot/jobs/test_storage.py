@@ -79,10 +79,10 @@ async def _engine() -> tuple[InMemoryEngine, StoredRecord]:
 async def test_work_is_found_on_another_machine_even_with_text_that_utf8_cannot_hold(make: Make) -> None:
     engine, record = await _engine()
     await make("one").save("j1", record, WORK, CHANGE)
-    found = await make("two").find("j1", record)
-    assert found is not None
-    assert found[0] == WORK
-    assert found[1].read_bytes() == PATCH
+    entry = await make("two").find("j1", record)
+    assert entry is not None
+    assert entry[0] == WORK
+    assert entry[1].read_bytes() == PATCH
     kept = await StoredRecord(engine, "j1").read()
     assert decode_record(encode_record(kept)) == kept
 
@@ -171,9 +171,9 @@ async def test_work_that_was_kept_here_before_there_was_a_store_is_found_and_kep
     _create_old_file(tmp_path / "patches" / "old.patch", 31)
     _create_old_file(tmp_path / "patches" / "recent.patch", 29)
     results = _shared(open_blobs((tmp_path / "store").as_uri()), tmp_path / "patches")
-    found = await results.find("j1", record)
-    assert found is not None
-    assert found[1].read_bytes() == PATCH
+    entry = await results.find("j1", record)
+    assert entry is not None
+    assert entry[1].read_bytes() == PATCH
     assert results.sweep(30) == 1
     assert _names(tmp_path / "patches") == ["j1.patch", "recent.patch"]
     results.reduce("j1", "")
@@ -198,7 +198,7 @@ def _names(folder: Path) -> list[str]:
 
 
 __all__ = ["postgres_server", "postgres_url"]
-SAID = Observed(step=1, text="said", ok=True)
+EVENT = Observed(step=1, text="said", ok=True)
 
 
 @pytest.fixture(params=["file", "sqlite", "postgresql"])
@@ -213,7 +213,7 @@ def make_sessions(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[]
 async def _say(sessions: JobSessions, job_id: str) -> None:
     session = sessions.get(job_id)
     async with open_session(session):
-        session.append(SAID)
+        session.append(EVENT)
         await session.commit()
 
 
@@ -225,7 +225,7 @@ async def test_each_job_has_a_session_of_its_own_until_it_is_forgotten(
     assert (sessions.has("j1"), sessions.has("j2")) == (True, False)
     session = sessions.get("j1")
     async with open_session(session):
-        assert list(session.events) == [SAID]
+        assert list(session.events) == [EVENT]
     for _ in range(2):
         sessions.forget("j1")
         assert not make_sessions().has("j1")
@@ -256,14 +256,14 @@ async def test_a_database_is_not_swept_of_what_is_in_use(postgres_url: str) -> N
     async with open_session(session):
         _age(sessions)
         sessions.sweep(())
-        session.append(SAID)
+        session.append(EVENT)
     assert (sessions.has("over"), sessions.has("used")) == (False, True)
 
 
 async def test_sessions_of_others_in_the_database_are_left_alone(postgres_url: str) -> None:
     other = DatabaseSession("somebody's job x", db_url=postgres_url)
     async with open_session(other):
-        other.append(SAID)
+        other.append(EVENT)
     sessions = DatabaseJobSessions(postgres_url)
     _age(sessions)
     sessions.sweep(())
@@ -273,11 +273,11 @@ async def test_sessions_of_others_in_the_database_are_left_alone(postgres_url: s
 async def test_whoever_has_the_job_has_its_session_whatever_another_process_holds(postgres_url: str) -> None:
     stale, fresh = (DatabaseJobSessions(postgres_url).get("j1") for _ in range(2))
     async with open_session(stale):
-        stale.append(SAID)
+        stale.append(EVENT)
         await stale.commit()
         async with open_session(fresh):
-            assert list(fresh.events) == [SAID]
-            stale.append(SAID)
+            assert list(fresh.events) == [EVENT]
+            stale.append(EVENT)
             with pytest.raises(SessionInUseError):
                 await stale.commit()
             with pytest.raises(SessionInUseError):
@@ -315,7 +315,7 @@ async def test_the_files_of_a_session_are_the_same_in_another_directory(tmp_path
     there.put("j1", {**files, "../../evil": b"x"})
     session = there.get("j1")
     async with open_session(session):
-        assert list(session.events) == [SAID]
+        assert list(session.events) == [EVENT]
     assert not (tmp_path / "evil").exists()
     assert here.files("none", max_bytes=10) == {}
 

@@ -20,17 +20,17 @@ NOT_UTF8 = "+caf\udce9 and half a smile \ud83d"
 
 
 async def test_what_waits_and_its_answer_are_found_as_they_were_kept() -> None:
-    asked = Request(
+    request = Request(
         kind="publication", request_id="7f3a7f3a", reason="why", preview=NOT_UTF8, bound_to="a" * 40, until=1.5
     )
     given = ApprovalAnswer(request_id="7f3a7f3a", approved=True, note=NOT_UTF8, by=Actor(id=1, login="mona"))
     engine = InMemoryEngine()
     await engine.accept(a_job("j1"))
     record = StoredRecord(engine, "j1")
-    await waiting.store_request(record, asked)
-    assert (await record.read()).approvals.waiting == asked
+    await waiting.store_request(record, request)
+    assert (await record.read()).approvals.waiting == request
     assert await waiting.store_answer(record, given)
-    assert (await record.read()).approvals.answers.get(asked.request_id) == given
+    assert (await record.read()).approvals.answers.get(request.request_id) == given
     kept = await StoredRecord(engine, "j1").read()
     assert decode_record(encode_record(kept)) == kept
 

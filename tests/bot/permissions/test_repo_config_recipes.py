@@ -88,7 +88,7 @@ def test_the_word_comment_is_enough_to_start_a_recipe_by_a_comment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "problem"),
     [
         ("Do it.", "tidy.md:1: must begin with front matter"),
         ("---\non: comment\nDo it.", "tidy.md:1: must begin with front matter"),
@@ -116,10 +116,10 @@ def test_the_word_comment_is_enough_to_start_a_recipe_by_a_comment() -> None:
         ("---\n" * MAX_RECIPE_BYTES, "the limit is 16,000"),
     ],
 )
-def test_what_does_not_fit_is_told_with_file_line_and_key(data: str, told: str) -> None:
+def test_what_does_not_fit_is_told_with_file_line_and_key(data: str, problem: str) -> None:
     with pytest.raises(RecipeError) as error:
         parse_recipe(data.encode(), "tidy")
-    assert told in str(error.value)
+    assert problem in str(error.value)
     assert str(error.value).startswith(".github/codepilot/tidy.md")
 
 

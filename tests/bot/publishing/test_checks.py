@@ -210,7 +210,7 @@ def test_a_proof_must_run_a_part_of_the_failed_steps(step: str, command: str, *,
 
 
 @pytest.mark.parametrize(
-    ("rerun", "proven", "said"),
+    ("rerun", "proven", "sentence"),
     [
         (Rerun(), False, "The failure was not reproduced"),
         (
@@ -232,9 +232,9 @@ def test_a_proof_must_run_a_part_of_the_failed_steps(step: str, command: str, *,
         (Rerun(command="pytest", before=1, after=127), False, "install it in `setup`."),
     ],
 )
-def test_a_rerun_is_described_in_one_sentence(rerun: Rerun, *, proven: bool, said: str) -> None:
+def test_a_rerun_is_described_in_one_sentence(rerun: Rerun, *, proven: bool, sentence: str) -> None:
     assert rerun.is_proven is proven
-    assert said in rerun.sentence
+    assert sentence in rerun.sentence
 
 
 ALLOWED = Allowlist(login="mona", number=7, server="https://github.example", repo="octo/calc")
@@ -352,27 +352,27 @@ def test_the_comment_and_the_check_run_begin_with_the_verdict(
     verdict: Verdict, head: str, why: str, conclusion: str
 ) -> None:
     view = a_view(verdict)
-    said = render_status(view)
+    status = render_status(view)
     reason = f"{why}\n\n" if why else ""
     claim = "" if verdict is Verdict.VERIFIED else "**What the agent says**\n\n"
-    assert said.startswith(f"### {head} · `/codepilot fix` for @mona · 34 s\n\n{reason}{claim}Fixed it!\n")
+    assert status.startswith(f"### {head} · `/codepilot fix` for @mona · 34 s\n\n{reason}{claim}Fixed it!\n")
     draft = render_check(view, job=a_job(kind="pull"), head_sha="a" * 40)
     assert (draft.title, draft.conclusion) == (f"{head.partition(' ')[2]}: /codepilot fix", conclusion)
 
 
 def test_a_run_that_only_an_ad_hoc_check_vouches_for_says_so() -> None:
-    said = render_status(a_view(Verdict.VERIFIED, ran("python -c 'assert add(1, 1) == 2'", 0, 6)))
-    assert said.startswith("### ✅ Done, an ad-hoc check passed ·")
-    assert "no known test, build or lint command ran after the last change." in said
-    assert "| ✅ | `python -c 'assert add(1, 1) == 2'` | passed, ad hoc | 1 s |" in said
+    status = render_status(a_view(Verdict.VERIFIED, ran("python -c 'assert add(1, 1) == 2'", 0, 6)))
+    assert status.startswith("### ✅ Done, an ad-hoc check passed ·")
+    assert "no known test, build or lint command ran after the last change." in status
+    assert "| ✅ | `python -c 'assert add(1, 1) == 2'` | passed, ad hoc | 1 s |" in status
 
 
 def test_a_command_that_the_bot_ran_again_is_named() -> None:
     again = replace(ran("sh check.sh", 0, 6), by_host=True)
     view = a_view(Verdict.VERIFIED, ran("sh check.sh", 1, 4), again)
-    said = render_status(view)
-    assert said.startswith("### ✅ Done, the failed command passes now ·")
-    assert "After the change, the bot ran `sh check.sh` again and it passed." in said
+    status = render_status(view)
+    assert status.startswith("### ✅ Done, the failed command passes now ·")
+    assert "After the change, the bot ran `sh check.sh` again and it passed." in status
     draft = render_check(view, job=a_job(kind="pull"), head_sha="a" * 40)
     assert (draft.title, draft.conclusion) == ("Done, the failed command passes now: /codepilot fix", "success")
 
@@ -430,5 +430,5 @@ def test_a_pull_request_says_the_same_before_the_agents_words() -> None:
 
 
 def test_a_commits_message_says_it_in_the_hosts_words() -> None:
-    said = commit_body(a_job(), verdict=Verdict.RED)
-    assert said.startswith("Codepilot job j1, issue 7.\n\nThe agent's checks fail on this change.\n\n")
+    message = commit_body(a_job(), verdict=Verdict.RED)
+    assert message.startswith("Codepilot job j1, issue 7.\n\nThe agent's checks fail on this change.\n\n")

@@ -46,9 +46,9 @@ def change(*parts: str, files: tuple[FileChange, ...] = ()) -> Change:
 
 
 def shown(patch: str, *paths: str) -> str:
-    found = show_files(change(patch), paths or (WORKFLOW,), str)
-    assert not found.obstacle
-    return found.diff
+    preview = show_files(change(patch), paths or (WORKFLOW,), str)
+    assert not preview.obstacle
+    return preview.diff
 
 
 def test_only_files_that_require_approval_are_shown() -> None:
@@ -67,9 +67,9 @@ def test_no_line_is_too_long_and_many_blank_ones_are_counted() -> None:
 
 
 def test_invisible_characters_are_escaped() -> None:
-    found = show_files(change(part(WORKFLOW, "+a\u202eb\rc")), (WORKFLOW,), str)
-    assert found.diff.endswith("+a[U+202E]b[U+000D]c")
-    assert found.has_escapes
+    preview = show_files(change(part(WORKFLOW, "+a\u202eb\rc")), (WORKFLOW,), str)
+    assert preview.diff.endswith("+a[U+202E]b[U+000D]c")
+    assert preview.has_escapes
     windows = show_files(change(part(WORKFLOW, "+a\r", "+b\r")), (WORKFLOW,), str)
     assert windows.diff.endswith("\n+a\n+b\n(its lines end with CR LF)")
     assert not windows.has_escapes
@@ -164,9 +164,9 @@ def test_an_incomplete_preview_offers_no_approval() -> None:
 def test_an_lfs_pointer_cannot_be_approved() -> None:
     pointed = change(part("gradle-wrapper.jar", "+version https://git-lfs.github.com/spec/v1", "+size 9"))
     large = (LargeFile(path="gradle-wrapper.jar", oid="0" * 64, size=9),)
-    found = show_files(replace(pointed, large=large), ("gradle-wrapper.jar",), str)
-    assert not found.diff
-    assert "`gradle-wrapper.jar`, which is binary or only a pointer to Git LFS" in found.obstacle
+    preview = show_files(replace(pointed, large=large), ("gradle-wrapper.jar",), str)
+    assert not preview.diff
+    assert "`gradle-wrapper.jar`, which is binary or only a pointer to Git LFS" in preview.obstacle
 
 
 def section(*lines: str, first: int = 3) -> str:

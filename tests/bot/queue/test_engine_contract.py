@@ -1,4 +1,4 @@
-"""What every engine does, in memory and in a database: jobs in, signals to them, questions, records, and the work."""
+"""The contract of all engines, in memory and in a database: jobs, signals, questions and records."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Bench:
         await self.jobs.end(job_id, disposition)
 
     async def at(self, job_id: str = "j1") -> StoredJob:
-        """Where a job stands."""
+        """Return the state of a job."""
         stored = await self.engine.get(job_id)
         assert stored is not None
         return stored

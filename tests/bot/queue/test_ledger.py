@@ -237,19 +237,19 @@ async def test_a_stranger_whose_job_is_refused_does_not_count_as_a_person_who_lo
 async def test_no_count_reads_a_table_or_an_index_from_end_to_end(tmp_path: Path) -> None:
     """However many jobs there are, only those of the hour and the place are looked at."""
     store = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
-    asked: list[tuple[str, Any]] = []
-    sa.event.listen(store.engine, "before_cursor_execute", lambda *args: asked.append(args[2:4]))
+    statements: list[tuple[str, Any]] = []
+    sa.event.listen(store.engine, "before_cursor_execute", lambda *args: statements.append(args[2:4]))
     await DurableLedger(store).tally(from_ci(a_job()))
-    counts = [each for each in asked if each[0].startswith("SELECT")]
+    counts = [each for each in statements if each[0].startswith("SELECT")]
 
     def plans(tx: Transaction) -> list[str]:
         explained = (tx.rows.exec_driver_sql(f"EXPLAIN QUERY PLAN {each}", values) for each, values in counts)
         return [str(step[3]) for each in explained for step in each]
 
-    found = await store.run(plans)
+    steps = await store.run(plans)
     await store.close()
-    assert all(step.startswith("SEARCH") for step in found), found
-    assert sum("COVERING INDEX jobs_begun_" in step for step in found) == 4, found
+    assert all(step.startswith("SEARCH") for step in steps), steps
+    assert sum("COVERING INDEX jobs_begun_" in step for step in steps) == 4, steps
 
 
 BODY = RepoConfig(labels=LabelNames(start="bot: go"), fix_ci=("pull-requests",)).model_dump_json(exclude_unset=True)
@@ -319,7 +319,7 @@ async def started(store: JobStore) -> list[Job]:
 
 
 async def due_times(store: JobStore) -> dict[str, float]:
-    """When each recipe is due."""
+    """Return the due time of each recipe."""
     rows = await store.run(lambda tx: tx.rows.execute(sa.select(SCHEDULES.c.recipe, SCHEDULES.c.due_at)).all())
     return {each.recipe: each.due_at for each in rows}
 
@@ -438,15 +438,15 @@ async def test_a_clock_that_was_set_back_stops_nobody(stores: tuple[JobStore, Jo
 
 
 async def test_a_turn_to_write_waits_for_the_writes_of_others(stores: tuple[JobStore, JobStore]) -> None:
-    asked = []
+    delays = []
 
     async def reserve(seconds: float) -> float:
-        asked.append(seconds)
+        delays.append(seconds)
         return 0.0
 
     pace = RequestPace(0.5, reserve)
     async with pace.turn():
-        assert asked == [0.5]
+        assert delays == [0.5]
 
 
 async def test_a_database_that_is_gone_stops_no_write(tmp_path: Path) -> None:

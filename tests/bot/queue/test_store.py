@@ -231,9 +231,9 @@ async def test_a_job_that_is_let_go_is_in_its_queue_at_once(tmp_path: Path) -> N
     await engine.accept(a_job("held"), held_seconds=3600)
     await engine.accept(a_job("j1", number=2), held_seconds=3600)
     await engine.release_hold("j1")
-    asked = sa.text("SELECT workflow_uuid, status FROM workflow_status")
-    found = await store.run(lambda tx: tx.rows.execute(asked).all())
-    assert {each.workflow_uuid: each.status for each in found} == {"held": "DELAYED", "j1": "ENQUEUED"}
+    query = sa.text("SELECT workflow_uuid, status FROM workflow_status")
+    statuses = await store.run(lambda tx: tx.rows.execute(query).all())
+    assert {each.workflow_uuid: each.status for each in statuses} == {"held": "DELAYED", "j1": "ENQUEUED"}
     await store.close()
 
 

@@ -250,7 +250,7 @@ def test_processes_that_make_the_database_at_once_agree(empty_database: str) -> 
 
 @pytest.mark.slow
 async def test_killed_at_any_moment_nothing_is_lost_that_was_acknowledged(database: str) -> None:
-    told: dict[str, str] = {}
+    states: dict[str, str] = {}
     for life in range(2):
         with Forked(_enqueue, database, life, piped=True) as process:
             lines = [process.stdout.readline() for _ in range(2 + 9 * life)]
@@ -258,8 +258,8 @@ async def test_killed_at_any_moment_nothing_is_lost_that_was_acknowledged(databa
             # The last line of a process that is killed may be cut.
             lines += [f"{line}\n" for line in process.stdout.read().split("\n")[:-1]]
             assert process.join() == -signal.SIGKILL
-        told |= {job_id: said for said, job_id in (line.split() for line in lines)}
-    assert len(told) >= 4
+        states |= {job_id: state for state, job_id in (line.split() for line in lines)}
+    assert len(states) >= 4
     store = JobStore(database)
     engine = DurableEngine(store)
     later = {
@@ -267,11 +267,11 @@ async def test_killed_at_any_moment_nothing_is_lost_that_was_acknowledged(databa
         "waiting": {JobState.WAITING, JobState.QUEUED},
         "woken": {JobState.QUEUED},
     }
-    for job_id, said in told.items():
+    for job_id, state in states.items():
         stored, record = await engine.get(job_id), await StoredRecord(engine, job_id).read()
         assert stored is not None
-        assert stored.state in later[said]
+        assert stored.state in later[state]
         assert (stored.state is JobState.WAITING) == (stored.until is not None)
         assert record.base_sha == "7f3a"
-        assert said != "woken" or record.is_acknowledged
+        assert state != "woken" or record.is_acknowledged
     await store.close()

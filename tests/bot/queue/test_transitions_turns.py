@@ -1,4 +1,4 @@
-"""How many jobs of one repository run at once, on all workers together, and in which order the others follow."""
+"""The limit of running jobs of one repository on all workers, and the order of the others."""
 
 from __future__ import annotations
 

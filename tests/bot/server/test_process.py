@@ -73,7 +73,7 @@ async def running(
 
 
 async def exit_and_errors(process: Process) -> tuple[int, str]:
-    """How a process ended, and what it wrote to standard error."""
+    """Return a process's exit code and its standard error."""
     _, errors = await asyncio.wait_for(process.communicate(), 30)
     assert process.returncode is not None
     return process.returncode, errors.decode()
@@ -127,7 +127,7 @@ async def test_a_process_that_is_stopped_is_left_alone() -> None:
 
 
 def _looks(watcher: int) -> int:
-    """How often a process has gone to sleep."""
+    """Return the number of a process's voluntary context switches."""
     status = Path(f"/proc/{watcher}/status").read_text()
     return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
