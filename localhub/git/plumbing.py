@@ -111,14 +111,14 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     }
 
 
-def run(path: Path, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
+def run(path: Path, *args: str) -> bytes:
     """Run git in `path` and return its output.
 
     Raises:
         HubGitError: it failed.
     """
     argv = [program(), "-c", "safe.directory=*", "-C", str(path), *args]
-    done = subprocess.run(argv, input=stdin, capture_output=True, env=environment(env), check=False)
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), check=False)
     if done.returncode != 0:
         raise HubGitError(f"git {args[0]}: {done.stderr.decode(errors='replace').strip()}")
     return done.stdout

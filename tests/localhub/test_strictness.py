@@ -206,9 +206,9 @@ async def test_many_files_are_looked_at_with_few_processes(world: World, monkeyp
     asked: list[str] = []
     run = git.run
 
-    def counted(path: Path, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
+    def counted(path: Path, *args: str) -> bytes:
         asked.append(args[0])
-        return run(path, *args, stdin=stdin, env=env)
+        return run(path, *args)
 
     before = hub.branches(repo)["main"]
     after = hub.commit(repo, {f"{number}.txt": f"{number}\n" for number in range(60)}, message="Many", author="mona")
