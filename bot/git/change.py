@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 SYMLINK = "120000"
+REGULAR_MODES = frozenset({"100644", "100755"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

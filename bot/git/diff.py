@@ -152,7 +152,7 @@ async def describe_change(git: Git, folder: Path, base: str, tree: str) -> Chang
         ) from error
     patch = await asyncio.to_thread(lambda: whole.read_bytes().decode("utf-8", errors="surrogateescape"))
     blob_ids = [entry.blob for entry in raw if entry.blob != NO_BLOB and entry.new_mode != GITLINK]
-    contents = await _read_blobs(git, folder / "contents", blob_ids)
+    contents = await read_blobs(git, folder / "contents", blob_ids)
     files = await asyncio.to_thread(_file_changes, raw, counts, contents)
     change = Change(base_sha=base, tree_sha=tree, files=files, patch=patch, patch_file=whole)
     if not change.changed_links:
@@ -161,7 +161,7 @@ async def describe_change(git: Git, folder: Path, base: str, tree: str) -> Chang
     listed = (await git.run("ls-tree", "-r", "-z", "--full-tree", tree)).split(b"\0")
     links = [entry.partition(b"\t") for entry in listed if entry.startswith(SYMLINK.encode())]
     blobs = {path: entry.split(b" ")[2].decode() for entry, _, path in links}
-    targets = await _read_blobs(git, folder / "links", sorted(set(blobs.values())))
+    targets = await read_blobs(git, folder / "links", sorted(set(blobs.values())))
     return replace(change, links={os.fsdecode(path): os.fsdecode(targets[blob]) for path, blob in blobs.items()})
 
 
@@ -187,7 +187,7 @@ def _file_changes(
     return tuple(files)
 
 
-async def _read_blobs(git: Git, answer: Path, blobs: list[str]) -> dict[str, bytes]:
+async def read_blobs(git: Git, answer: Path, blobs: list[str]) -> dict[str, bytes]:
     if not blobs:
         return {}
     stdin = "\n".join(blobs).encode() + b"\n"

@@ -20,6 +20,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bot.domain.commands import is_safe_branch
+from bot.git.change import REGULAR_MODES
 from bot.git.errors import (
     REF_MISSING,
     BranchGoneError,
@@ -39,7 +40,6 @@ KEEP_REFS = "refs/keep/"
 RECENT_REFS = "refs/recent/"
 RECENT_SECONDS = 3600
 """Minimum age before an unused commit is pruned."""
-_FILES = frozenset({"100644", "100755"})
 _LONGEST_PATH = 4096
 """Bytes; the kernel's limit."""
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -165,7 +165,7 @@ class Mirror:
             if (path := names.get(name)) is None:
                 continue
             file, remedy = f"`{path}` of commit {sha[:10]}", "Commit a regular file there, or nothing."
-            if mode not in _FILES:
+            if mode not in REGULAR_MODES:
                 kind = "a symbolic link" if mode == "120000" else "no file"
                 files[path] = WorkspaceError(f"{file} is {kind}.", remedy)
             elif size > limit:
@@ -182,7 +182,7 @@ class Mirror:
             if len(files) == most:
                 break
             is_wanted = any(path.count("/") == glob.count("/") and fnmatchcase(path, glob) for glob in patterns)
-            if is_wanted and mode in _FILES and size <= limit:
+            if is_wanted and mode in REGULAR_MODES and size <= limit:
                 files[path] = Blob(id=blob, content=await self.git.run("cat-file", "blob", blob))
         return files
 
@@ -205,6 +205,11 @@ class Mirror:
             os.utime(self.lock)
             await self.git.run("update-ref", _keep_ref(keep), sha)
             return True
+
+    async def protect(self, sha: str) -> None:
+        """Protect a commit made here until a job keeps it."""
+        async with self.locked():
+            await self.git.run("update-ref", _recent_ref(sha), sha)
 
     async def release(self, *keeps: str) -> None:
         async with self.locked():

@@ -167,11 +167,13 @@ class Git:
     Attributes:
         index: used by nothing else meanwhile; None for the git directory's own.
         environment: variables from the operator, e.g. `HTTPS_PROXY` or `SSL_CERT_FILE`.
+        settings: further settings, which override the general ones.
     """
 
     git_dir: Path | None = None
     work_tree: Path | None = None
     index: Path | None = None
+    settings: tuple[tuple[str, str], ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     bounds: ProcessBounds = field(default_factory=ProcessBounds)
 
@@ -233,7 +235,7 @@ class Git:
         Settings go into the environment (`GIT_CONFIG_COUNT` in git-config(1)), where they override every file, and
         where a credential is neither on a command line nor on disk.
         """
-        settings = (*_SETTINGS, *(credential.settings() if credential else ()))
+        settings = (*_SETTINGS, *self.settings, *(credential.settings() if credential else ()))
         environment = {
             **self.environment,
             "PATH": f"{Path(_program()).parent}{os.pathsep}{os.defpath}",

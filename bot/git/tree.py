@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bot.git.baseline import GITLINK, Baseline, Differences, IgnoreRules, find_differences, save_baseline, scan_files
-from bot.git.change import SYMLINK, Change, LargeFile
+from bot.git.change import REGULAR_MODES, SYMLINK, Change, LargeFile
 from bot.git.diff import (
     EOL_ATTRIBUTES,
     NO_BLOB,
@@ -56,7 +56,6 @@ _MAX_FILES = 2_000
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _UPLOAD_PATIENCE = 14
 """Repetitions of the longest pause."""
-_FILES = frozenset({"100644", "100755"})
 _GITMODULES = ".gitmodules"
 
 # Of an App it asks for the permission `workflows`, of a person's token for the scope `workflow`.
@@ -161,7 +160,7 @@ class Tree:
         ]
         rules = {n: how for n, path in texts if (how := line_ending_rule(attributes.get(path, {})))}
         modes = self.baseline.modes
-        return rules, {n: self.blobs[os.fsdecode(path)] for n, path in texts if modes.get(path) in _FILES}
+        return rules, {n: self.blobs[os.fsdecode(path)] for n, path in texts if modes.get(path) in REGULAR_MODES}
 
     def _modified_span(self, change: Change, present: Mapping[bytes, ScannedFile]) -> tuple[float, float] | None:
         paths = [os.fsencode(file.path) for file in change.files]
@@ -278,12 +277,17 @@ class Tree:
     async def commit_title(self, commit_sha: str) -> str:
         return await self._git.text("show", "--no-patch", "--format=%s", "--end-of-options", commit_sha)
 
-    async def commit(self, change: Change, *, message: str) -> str:
-        """Create the commit and return its id; deterministic, dated one second after its base."""
-        base_time = await self._git.text("show", "--no-patch", "--format=%ct", change.base_sha)
-        at = int(base_time or 0) + 1  # a commit of an odd history may have no date
+    async def commit(self, change: Change, *, message: str, parents: Sequence[str] = ()) -> str:
+        """Create the commit and return its id; deterministic, dated one second after its parents.
+
+        Without `parents`, its only parent is the commit of the files.
+        """
+        parents = parents or (change.base_sha,)
+        times = await self._git.text("show", "--no-patch", "--format=%ct", *parents)
+        at = max(map(int, times.split()), default=0) + 1  # a commit of an odd history may have no date
         variables = _signature("codepilot[bot]", "codepilot[bot]@users.noreply.github.com", at=at)
-        arguments = ("commit-tree", "--no-gpg-sign", "-p", change.base_sha, "-F", "-", change.tree_sha)
+        options = [option for parent in parents for option in ("-p", parent)]
+        arguments = ("commit-tree", "--no-gpg-sign", *options, "-F", "-", change.tree_sha)
         return await self._git.text(*arguments, stdin=message.encode(), variables=variables)
 
     async def push(self, sha: str, *, branch: str, expected: str, url: str, token: str) -> None:
@@ -383,9 +387,9 @@ async def merge_trees(git: Git, *, base: str, tree: str, onto: str) -> str:
     Raises:
         ConflictError: both sides changed the same lines, or one file incompatibly.
     """
-    root = await _commit(git, f"{base}^{{tree}}")
-    mine = await _commit(git, tree, "-p", root)
-    theirs = await _commit(git, f"{onto}^{{tree}}", "-p", root)
+    root = await commit_step(git, f"{base}^{{tree}}")
+    mine = await commit_step(git, tree, "-p", root)
+    theirs = await commit_step(git, f"{onto}^{{tree}}", "-p", root)
     answer = await git.run(
         "merge-tree", "--write-tree", "--no-messages", "--name-only", "-z", theirs, mine, expect=(0, 1)
     )
@@ -400,7 +404,8 @@ def conflict_error(onto: str, paths: Iterable[str]) -> ConflictError:
     return ConflictError(tuple(dict.fromkeys(paths)), remedy)
 
 
-async def _commit(git: Git, tree: str, *parents: str) -> str:
+async def commit_step(git: Git, tree: str, *parents: str) -> str:
+    """Create an unpublished commit, which depends on its tree and parents alone."""
     message = ("-m", "A step of a merge")
     return await git.text(
         "commit-tree", "--no-gpg-sign", *parents, *message, tree, variables=_signature("x", "x", at=0)

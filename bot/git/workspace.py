@@ -31,6 +31,7 @@ from bot.git.filesystem import (
     run_thread,
     write_atomically,
 )
+from bot.git.merge import Merge, merge_commits
 from bot.git.mirror import Blob, CheckoutCache, Maintenance, Mirror, MirrorLimits, Source
 from bot.git.process import PAUSES, Git, ProcessBounds
 from bot.git.snapshots import Snapshots, rebuild, restored_baseline, save_index
@@ -212,6 +213,21 @@ class Workspaces:
             return text
         whole_lines = text[:limit].rpartition("\n")[0]
         return f"{whole_lines}\n[The rest of the diff was omitted: at most {limit:,} characters are shown.]\n"
+
+    async def merge(self, repo_id: int, head: Source, base: Source) -> Merge | None:
+        """Merge the base branch's commit into `head`; None if `head` contains it. A workspace can open the result.
+
+        Raises:
+            CloneError: a commit could not be fetched.
+            WorkspaceError: they have no common history.
+        """
+        mirror = self._mirror(repo_id)
+        for source in (head, base):
+            await mirror.provide(source, keep=None)
+        merge = await merge_commits(mirror.git, head.sha, base.sha, branch=base.ref.removeprefix("refs/heads/"))
+        if merge is not None:
+            await mirror.protect(merge.commit)
+        return merge
 
     async def sweep(self, keep: Collection[str]) -> tuple[str, ...]:
         """Remove leftovers of killed workers, and return their job ids.

@@ -234,6 +234,31 @@ async def test_a_change_of_the_same_lines_conflicts(side: Side, line: str) -> No
         assert caught.value.paths == ("long.txt",)
 
 
+async def test_two_sides_of_a_file_are_merged_into_a_commit_of_both(side: Side) -> None:
+    async with side.tree() as tree:
+        (tree.path / "long.txt").write_text(TEXT.replace("line 3\n", "LINE 3\n"))
+        (tree.path / "calc.py").write_text("changed\n")
+        base = await tree.commit(await tree.change(), message="Base")
+        await tree.push(base, branch="base", expected="", url=side.url, token="t" * 20)
+    head = side.source(side.second, "refs/heads/ahead")
+    merge = await side.workspaces.merge(REPO, head, side.source(base, "refs/heads/base"))
+    assert merge is not None
+    assert (merge.head, merge.base, merge.label) == (side.second, base, "origin/base")
+    assert [(conflict.kind, conflict.paths) for conflict in merge.conflicts] == [("content", ("long.txt",))]
+    assert sorted(merge.stages["long.txt"]) == [1, 2, 3]
+    assert not merge.changes_workflows
+    async with side.workspaces.open("merge", REPO, replace(head, sha=merge.commit)) as tree:
+        assert (tree.path / "calc.py").read_text() == "changed\n"
+        assert merge.find_markers(await tree.change()) == ("long.txt",)
+        (tree.path / "long.txt").write_text(TEXT)
+        change = await tree.change()
+        assert merge.find_problems(change, "") == ()
+        sha = await tree.commit(change, message="Merge", parents=(side.second, base))
+        await tree.push(sha, branch="merged", expected="", url=side.url, token="t" * 20)
+    merged = side.source(sha, "refs/heads/merged")
+    assert await side.workspaces.merge(REPO, merged, side.source(base, "refs/heads/base")) is None
+
+
 async def test_the_last_commit_is_reverted(side: Side) -> None:
     source = side.source(side.second, "refs/heads/ahead")
     async with side.workspaces.open("job", REPO, source) as tree:

@@ -71,6 +71,14 @@ def merge(base: Tree, mine: Tree, theirs: Tree) -> tuple[dict[str, FakeFile], li
     return merged, conflicts
 
 
+def mark_conflict(versions: Mapping[int, FakeFile], label: str) -> tuple[FakeFile, dict[bytes, int]]:
+    """Return a file with both sides and their ancestor between markers, and the markers; git keeps equal lines out."""
+    ancestor = versions[1].content if 1 in versions else b""
+    marks = b"<<<<<<< HEAD", b"||||||| ancestor", b"=======", b">>>>>>> " + label.encode()
+    parts = zip(marks, (versions[2].content, ancestor, versions[3].content, b""), strict=True)
+    return FakeFile(versions[2].mode, b"".join(mark + b"\n" + text for mark, text in parts)), dict.fromkeys(marks, 0)
+
+
 def _is_binary(entry: FakeFile | None) -> bool:
     return entry is not None and b"\0" in entry.content[:_TEXT_BYTES]
 

@@ -30,6 +30,7 @@ from bot.git.errors import (
     WorkspaceError,
 )
 from bot.git.filesystem import discard, open_root, read_file
+from bot.git.merge import Conflict, Merge, Stage
 from bot.git.mirror import Blob, Mirror, Source
 from bot.git.process import Git
 from bot.git.tree import INSEPARABLE, Tree, conflict_error
@@ -81,6 +82,13 @@ class FakeGit:
         """Return the files of a commit."""
         return self.commit(sha).tree
 
+    def make_commit(self, files: Files, parents: tuple[str, ...], message: str) -> str:
+        """Make a commit of the bot's, and return its id."""
+        lines = [f"tree {tree_id(files)}", *(f"parent {parent}" for parent in parents), f"author {_BOT}", "", message]
+        sha = object_id("commit", "\n".join(lines).encode())
+        self.commits[sha] = FakeCommit(sha, files, parents, message, _BOT)
+        return sha
+
     def ancestors(self, sha: str) -> Iterator[str]:
         """Yield a commit and its ancestors, nearest first."""
         pending, seen = [sha], set[str]()
@@ -131,8 +139,8 @@ class FakeWorkspaces(Workspaces):
         """Let an operation fail.
 
         Args:
-            call: `fetch`, `check_out`, `read`, `diff`, `change`, `restore`, `exclude`, `replay`, `revert`, `commit`,
-                `push` or `upload`.
+            call: `fetch`, `check_out`, `read`, `diff`, `merge`, `change`, `restore`, `exclude`, `replay`, `revert`,
+                `commit`, `push` or `upload`.
             times: number of failures.
             after: number of operations that succeed before.
         """
@@ -211,6 +219,44 @@ class FakeWorkspaces(Workspaces):
             lock=self._mirrors / f"{repo_id}.lock",
             site_git=self.git,
             fetched=self._fetched[repo_id],
+        )
+
+    @override
+    async def merge(self, repo_id: int, head: Source, base: Source) -> Merge | None:
+        mirror, branch = self._mirror(repo_id), base.ref.removeprefix("refs/heads/")
+        for source in (head, base):
+            await mirror.provide(source, keep=None)
+        self.git.begin("merge")
+        if base.sha in self.git.ancestors(head.sha):
+            return None
+        earlier = set(self.git.ancestors(base.sha))
+        fork = self.git.files(next(sha for sha in self.git.ancestors(head.sha) if sha in earlier))
+        ours, theirs = self.git.files(head.sha), self.git.files(base.sha)
+        merged, paths = trees.merge(fork, theirs, ours)
+        conflicts, stages, markers = list[Conflict](), dict[str, dict[int, Stage]](), dict[str, dict[bytes, int]]()
+        for path in paths:
+            versions = {number: side[path] for number, side in ((1, fork), (2, ours), (3, theirs)) if path in side}
+            stages[path] = {number: Stage(mode=file.mode, blob=file.sha) for number, file in versions.items()}
+            kind = "content" if len(versions) == 3 else "modify/delete" if 1 in versions else "add/add"
+            conflicts.append(Conflict(kind=kind, paths=(path,), message=f"CONFLICT ({kind}): Merge conflict in {path}"))
+            if kind == "modify/delete":
+                merged[path] = versions[2 if 2 in versions else 3]
+                continue
+            merged[path], markers[path] = trees.mark_conflict(versions, f"origin/{branch}")
+        sha = self.git.make_commit(merged, (head.sha, base.sha), "A step of a merge")
+        self._fetched[repo_id].add(sha)
+        return Merge(
+            head=head.sha,
+            base=base.sha,
+            branch=branch,
+            commit=sha,
+            conflicts=tuple(conflicts),
+            stages=stages,
+            markers=markers,
+            changes_workflows=any(
+                path.startswith(".github/workflows/") and ours.get(path) != merged.get(path)
+                for path in {*ours, *merged}
+            ),
         )
 
 
@@ -396,13 +442,10 @@ class FakeTree(Tree):
         return self._site_git.commit(commit_sha).message.partition("\n")[0]
 
     @override
-    async def commit(self, change: Change, *, message: str) -> str:
+    async def commit(self, change: Change, *, message: str, parents: Sequence[str] = ()) -> str:
         self._site_git.begin("commit")
-        content = "\n".join([f"tree {change.tree_sha}", f"parent {change.base_sha}", f"author {_BOT}", "", message])
-        sha = object_id("commit", content.encode())
         tree = self._site_git.trees[change.tree_sha]
-        self._site_git.commits[sha] = FakeCommit(sha, tree, (change.base_sha,), message, _BOT)
-        return sha
+        return self._site_git.make_commit(tree, tuple(parents) or (change.base_sha,), message)
 
     @override
     async def push(self, sha: str, *, branch: str, expected: str, url: str, token: str) -> None:
