@@ -65,7 +65,7 @@ class EventType(StrEnum):
     RUNTIME_ERROR = "runtime_error"
     """error: the model service, the sandbox, its network, a reply or a control block failed."""
     COMPLETION_WITHDRAWN = "completion_withdrawn"
-    """step: a completion, which was not streamed, does not count: its step failed, or it does not fit the schema."""
+    """step: a completion, not streamed, does not count: its step or a command in it failed, or it is not valid."""
     FINISH = "finish"
     """summary: the task is done; the text of the completion."""
     MAX_STEPS = "max_steps"
@@ -465,7 +465,7 @@ class SessionReset(Announced):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionWithdrawn(Announced):
-    """A completion was rejected: its step failed, or its output is invalid."""
+    """A completion was rejected: its step or a command in it failed, or its output is invalid."""
 
     HOOK = EventType.COMPLETION_WITHDRAWN
     ARGUMENTS = "step"

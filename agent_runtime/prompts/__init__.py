@@ -10,6 +10,11 @@ WITHDRAWN = (
     "[The completion was withdrawn because this step failed. Fix it, or finish saying what is open. An empty "
     "completion repeats the withdrawn one.]"
 )
+UNSETTLED = (
+    "[The completion was withdrawn, once, because of commands of this step: {commands}. Look at them, then finish "
+    "again, saying what is open. Programs that still run then are ended. An empty completion repeats the withdrawn "
+    "one.]"
+)
 NOTHING_PROVEN = (
     "An empty completion repeats the withdrawn one only in a step that acts and succeeds. Act again, or finish in "
     "words of your own."

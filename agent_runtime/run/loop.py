@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -36,7 +36,7 @@ from agent_runtime.core.events import (
 from agent_runtime.core.text import replace_binary
 from agent_runtime.core.values import Image, ListedLines, Outcome, Plain, Status, ToolAnswer, ToolRequest
 from agent_runtime.interpreter.source import to_plain
-from agent_runtime.policy.policy import TOKENS_PER_USD, Denied, NeedsApproval, Permitted, Policy, RunLimits
+from agent_runtime.policy.policy import TOKENS_PER_USD, CallFacts, Denied, NeedsApproval, Permitted, Policy, RunLimits
 from agent_runtime.processes.spawn import run_in_thread, traced
 from agent_runtime.providers.protocol import CallChunk, ReplyEnd, ReplyFault, ReplyStart, TextChunk
 from agent_runtime.run.approvals import Gate
@@ -50,6 +50,9 @@ from agent_runtime.transports.transport import ReplyState, SuspendedCalls, Trans
 _TURN_CHARS = 64_000
 """Characters of a reply that are parsed before other tasks run."""
 _MIN_REPEATS_TO_WARN = 3
+_SETTLE_SECONDS = 60.0
+"""How long a completion waits for a command of its step."""
+_FOLLOW = "read_output"
 _FAILURE_CHARS = 30_000
 _RECORDED_CHARS = 10_000
 _NO_OUTPUT = "[done, without output]"
@@ -81,7 +84,9 @@ class Loop:
     repeats: RepeatCounter = field(default_factory=RepeatCounter, init=False)
     """Consecutive steps with the same calls."""
     withdrawn: list[str] = field(default_factory=list, init=False)
-    """Completions of failed steps."""
+    """Completions of failed steps, and of one whose commands failed or did not end."""
+    asked_again: bool = field(default=False, init=False)
+    """Whether a completion of the run was withdrawn because of commands."""
 
     async def run(self, saved: SavedStep | None = None, note: str = "") -> Outcome:
         """Take steps until the task is finished, a limit is reached or the network is lost.
@@ -134,6 +139,7 @@ class Loop:
                 self.repeats.count(record.calls, reply.contents)
             if reply.completion and record.observed and record.observed.withdrew:
                 self.withdrawn.append(reply.completion)
+                self.asked_again = self.asked_again or record.observed.ok
         return reply
 
     def _check_limits(self) -> Outcome | None:
@@ -267,18 +273,19 @@ class Loop:
             raise FormatError(error.code, "\n".join([str(error), "\n\n".join(notes)]).rstrip()) from error
         except Interrupt as error:
             ok, failure = False, clip(str(error), _FAILURE_CHARS)
+        completion = self._effective_completion(reply)
+        unsettled = await self._settle_commands(step) if completion is not None and ok else ""
         prints = "\n\n".join(filter(None, (output.text(), failure)))
         parts = [prints, "" if ok else self.transport.store_unreached(), await self._read_changes(self.files.end_step)]
-        completion = self._effective_completion(reply)
-        withdrew = completion is not None and not ok
-        if completion is not None and not ok:
+        withdrew = completion is not None and (not ok or bool(unsettled))
+        if completion is not None and withdrew:
             self.withdrawn.append(completion)
             self.state.emit(CompletionWithdrawn(step=step))
-            parts.append(prompts.WITHDRAWN)
+            parts.append(unsettled or prompts.WITHDRAWN)
         if not ok:
             failed = [answer.text for answer in reply.answers if not answer.ok]
             self.state.emit(Faulted(error="\n\n".join(filter(None, [*failed, prints]))))
-        validation = await self._check_completion(completion if ok else None)
+        validation = await self._check_completion(None if withdrew else completion)
         if validation.problems:
             parts.append(self._reject_completion(step, validation))
         repeated = self.repeats.count(self.state.progress.last_calls, reply.contents)
@@ -287,12 +294,27 @@ class Loop:
         text = "\n\n".join(filter(None, parts)) or self.transport.no_output
         self._observe(step, reply, text, ok=ok, unfit=bool(validation.problems), withdrew=withdrew)
         outcome = None
-        if ok and completion is not None:
+        if completion is not None and not withdrew:
             outcome = self._finish_run(completion, validation, streamed=False)
         if outcome is None and repeated >= self.limits.max_repeated_calls:
             reason = f"The agent made the same calls in {repeated} steps in a row."
             outcome = self.state.outcome(Status.REPEATED_CALLS, reason=reason)
         return outcome
+
+    async def _settle_commands(self, step: int) -> str:
+        """Wait for commands of the step that still run; return the note that asks again, once in a run.
+
+        In a chat, programs outlive the run.
+        """
+        if self.chat or self.asked_again or step >= self.limits.max_steps or self._check_limits() is not None:
+            return ""
+        seconds = min(_SETTLE_SECONDS, (self.limits.max_seconds - self.state.clock.seconds) / 2)
+        for result in self.state.progress.command_results():
+            if result.is_running:
+                await self.calls.follow(result.terminal, max(0.0, seconds))
+        commands = "; ".join(filter(None, (result.problem for result in self.state.progress.command_results())))
+        self.asked_again = bool(commands)
+        return prompts.UNSETTLED.format(commands=commands) if commands else ""
 
     def _observe(
         self, step: int, reply: ReplyState, text: str, *, ok: bool, unfit: bool, withdrew: bool = False
@@ -410,6 +432,14 @@ class Calls:
                 except ToolError as error:
                     return error
                 return None
+
+    async def follow(self, terminal: str, seconds: float) -> None:
+        """Wait for the end of a terminal's command with the agent's own tool, where that needs nobody's approval."""
+        args: dict[str, Plain] = {"session_id": terminal, "timeout": seconds}
+        is_permitted = isinstance(self._policy.decide(CallFacts(tool=_FOLLOW, args=args)), Permitted)
+        if is_permitted and _FOLLOW in self._registry.originals:
+            with suppress(ToolError):  # the terminal has ended
+                await self(_FOLLOW, (), args, show=True)
 
     def _report_progress(self, number: int, tool: str, text: str) -> None:
         self._state.emit(ToolProgressed(number=number, tool=tool, text=clip(text, _RECORDED_CHARS)))

@@ -260,6 +260,10 @@ class AsyncRuntime:
             answer = parse_answer(self.pending, approve=approve, note=note, request_id=request_id)
             return await self._run_segment(lambda run: run.recover() if answer is None else run.answer(answer))
 
+    async def list_programs(self) -> tuple[str, ...]:
+        """List the commands that run in terminals, and programs in the background (Linux), which `close` ends."""
+        return await self._toolbox.shell.list_programs()
+
     def send_message(self, message: str, *, id: str = "") -> None:  # noqa: A002 - as in the event
         """Send a message for the agent's next step. Thread-safe."""
         self._state.send(message, id)

@@ -34,6 +34,15 @@ from agent_runtime.core.values import Outcome, PendingCall, Plain, Status, Usage
 from agent_runtime.run.hooks import Announcer, HookSystem
 from agent_runtime.sessions.protocol import Scrub, Session, scrub_value
 
+_COMMAND_CHARS = 100
+_ENDS = {
+    "running": "has not ended",
+    "waiting for input": "waits for input",
+    "killed": "was killed",
+    "incomplete": "was not run",
+}
+"""Ends of a command, by its status, that a completion in the same step cannot have known."""
+
 
 class RunState:
     """State of a runtime's newest run.
@@ -152,6 +161,29 @@ class RunProgress:
         self._position = len(events)
         return self
 
+    def command_results(self) -> list[CommandResult]:
+        """Return the last result of each command that the last step ran or followed."""
+        commands: dict[str, str] = {}
+        results: dict[str, CommandResult] = {}
+        for call in (call for record in self.steps for call in record.calls):
+            terminal, value = str(call.args.get("session_id", "")), call.value
+            if call.tool == "execute":
+                commands[terminal] = str(call.args.get("command", ""))
+            elif call.tool == "terminate_terminal":
+                results = {command: result for command, result in results.items() if result.terminal != terminal}
+            if isinstance(value, dict) and "status" in value:
+                code, command = value.get("exit_code"), commands.get(terminal, "")
+                results[command] = CommandResult(
+                    terminal=terminal,
+                    command=command,
+                    status=str(value["status"]),
+                    # The input may have interrupted it.
+                    exit_code=code if isinstance(code, int) and call.tool != "send_input" else 0,
+                    call=call.number,
+                )
+        first = min((call.number for call in self.last_calls), default=0)
+        return [result for result in results.values() if self.last_calls and result.call >= first]
+
     @property
     def outcome(self) -> Outcome | None:
         """The outcome or pause; None before."""
@@ -255,6 +287,28 @@ class StepRecord:
     def is_done(self) -> bool:
         """Whether the step was completed and not only a format error."""
         return self.observed is not None and (bool(self.calls) or self.observed.ok)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResult:
+    """State of a command; `call` is the number of the call that returned it, `exit_code` 0 while it runs."""
+
+    terminal: str
+    command: str
+    status: str
+    exit_code: int
+    call: int
+
+    @property
+    def is_running(self) -> bool:
+        return self.status in {"running", "waiting for input"}
+
+    @property
+    def problem(self) -> str:
+        """Why a completion does not count yet, for the model; empty if it does."""
+        end = f"ended with exit code {self.exit_code}" if self.exit_code else ""
+        end = _ENDS.get(self.status, end)
+        return f"`{' '.join(self.command.split())[:_COMMAND_CHARS]}` in {self.terminal} {end}" if end else ""
 
 
 @dataclass(slots=True)

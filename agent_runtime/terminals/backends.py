@@ -231,7 +231,7 @@ class _SandboxPty(Pty):
         self.flush_input()
         with contextlib.suppress(OSError):  # it ended meanwhile
             # The terminal remembers an ended group, whose number may be one of the host's by now.
-            self._family().signal_group(os.tcgetpgrp(self.fd), number)
+            self.family.signal_group(os.tcgetpgrp(self.fd), number)
 
     @override
     async def finish(self, *, ended: bool) -> None:
@@ -239,7 +239,7 @@ class _SandboxPty(Pty):
             return
         if ended:
             self.exit_code = await self._init.wait_exit_code(self._mark, within=_LAST_SECONDS)
-        if not await self._family().kill(within=_LAST_SECONDS):
+        if not await self.family.kill(within=_LAST_SECONDS):
             await self._init.close()  # it forks faster than it is killed
         if not ended:
             self.exit_code = await self._init.wait_exit_code(self._mark, within=_LAST_SECONDS)
@@ -247,7 +247,9 @@ class _SandboxPty(Pty):
             self.breach_message = breach.message()
         self._finished = True  # only now, as a cancelled call must not count
 
-    def _family(self) -> ProcessFamily:
+    @property
+    @override
+    def family(self) -> ProcessFamily:
         return ProcessFamily(mark=self._mark, session=self.leader, namespace=self._init.namespace)
 
 
@@ -338,11 +340,16 @@ class SpawnedPty(Pty):
             os.kill(self._pid, signal.SIGHUP)
             await self._reap(_LAST_SECONDS)
             await asyncio.to_thread(processes.kill_remaining, siblings)
-        await ProcessFamily(mark=self._mark, session=session, namespace=None).kill(within=_LAST_SECONDS)
+        await replace(self.family, session=session).kill(within=_LAST_SECONDS)
         if self.exit_code is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
         await self._reap(_KILL_SECONDS)
+
+    @property
+    @override
+    def family(self) -> ProcessFamily:
+        return ProcessFamily(mark=self._mark, session=self.leader, namespace=None)
 
     @override
     def close(self) -> None:
@@ -610,6 +617,11 @@ class _ContainerPty(SpawnedPty):
             output += data
             if not data:
                 await asyncio.sleep(0.002)
+
+    @override
+    def list_background(self) -> tuple[str, ...]:
+        """Return (): processes inside may be invisible from outside."""
+        return ()
 
     @override
     def reset_modes(self) -> None:

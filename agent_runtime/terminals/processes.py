@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -27,6 +28,7 @@ HAS_PROC = sys.platform == "linux"
 _DEAD_STATES = (b"Z", b"X")
 _MAX_ENVIRONMENT_BYTES = 1 << 20
 """Bytes of an environment to read: a process can declare any memory to be its own (PR_SET_MM in prctl(2))."""
+_MAX_COMMAND_BYTES = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +75,25 @@ class ProcessFamily:
         """Send a signal to a process group of the session."""
         self._signal(number, group=group)
 
+    def programs(self, shell: Sequence[str], *, without: Collection[int]) -> tuple[str, ...]:
+        """Return the command line of each process group, except of some groups; `shell` is the shell's own."""
+        groups: dict[int, str] = {}
+        for pid in sorted(_list_pids()):
+            try:
+                group = os.getpgid(pid)
+                if group in without or group in groups or not self.contains(pid):
+                    continue
+                with (_PROC / str(pid) / "cmdline").open("rb", buffering=0) as file:
+                    words = file.read(_MAX_COMMAND_BYTES).decode(errors="replace").strip("\0").split("\0")
+                # A job that is a part of the shell has its arguments.
+                groups[group] = words[0] if tuple(words) == shell else " ".join(words)
+            except OSError:  # ended meanwhile
+                continue
+        return tuple(filter(None, groups.values()))
+
     def _signal(self, number: signal.Signals, *, group: int | None = None) -> int:
         count = 0
-        for pid in [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()] if HAS_PROC else []:
+        for pid in _list_pids():
             if not self.contains(pid, group=group):
                 continue
             try:
@@ -92,6 +110,10 @@ class ProcessFamily:
             finally:
                 os.close(descriptor)
         return count
+
+
+def _list_pids() -> list[int]:
+    return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()] if HAS_PROC else []
 
 
 def pid_namespace(pid: int) -> int:

@@ -12,8 +12,9 @@ import struct
 import termios
 import time
 
+from agent_runtime.terminals.command import ARGV
 from agent_runtime.terminals.output import COLUMNS, ROWS
-from agent_runtime.terminals.processes import UNCLEAR, ForegroundState, foreground_state
+from agent_runtime.terminals.processes import UNCLEAR, ForegroundState, ProcessFamily, foreground_state
 
 READ = 65_536
 _SLICE_SECONDS = 0.005
@@ -121,6 +122,20 @@ class Pty(abc.ABC):
         has_timed_reads = not modes[3] & termios.ICANON and modes[6][termios.VMIN] == 0
         # Off the event loop, as the programs decide on the number of processes.
         return await asyncio.to_thread(foreground_state, self.leader, group, has_timed_reads=has_timed_reads)
+
+    @property
+    def family(self) -> ProcessFamily | None:
+        """The program and its children; None if they cannot be listed."""
+        return None
+
+    def list_background(self) -> tuple[str, ...]:
+        """List the command lines of children in the background; blocks."""
+        try:
+            without = {self.leader, os.tcgetpgrp(self.fd)}
+        except OSError:  # it ended meanwhile
+            return ()
+        family = self.family
+        return () if family is None else family.programs(ARGV, without=without)
 
     def has_ended(self) -> bool:
         """Whether the program has ended, where there is no `end_fd`."""

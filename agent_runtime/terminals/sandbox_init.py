@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -40,7 +41,7 @@ while read -r number mark; do
   }} &
 done
 """
-_START_SECONDS, _ANSWER_SECONDS, _END_SECONDS = 30.0, 10.0, 10.0
+_START_SECONDS, _ANSWER_SECONDS, _END_SECONDS = 30.0, 10.0, 60.0
 _RECHECK_SECONDS = 0.05
 """Recheck interval: another listener may have consumed the reply."""
 _EXIT_CODE = re.compile(r"[0-9]{1,3}", re.ASCII)
@@ -134,7 +135,11 @@ class SandboxInit:
         return int(word) if _EXIT_CODE.fullmatch(word) else None
 
     async def close(self) -> None:
-        """Kill the sandbox and wait for its processes' end; idempotent."""
+        """Kill the sandbox and wait for its processes' end; idempotent.
+
+        Raises:
+            SandboxError: a process does not end, e.g. because it waits for a disk.
+        """
         self._socket.close()
         first, self.pidfd = self.pidfd, -1
         if first >= 0:
@@ -150,7 +155,11 @@ class SandboxInit:
             deadline = time.monotonic() + _END_SECONDS
             if first >= 0:
                 await _wait_readable(first, _END_SECONDS)
-            while (self.is_alive or not _is_empty(first)) and time.monotonic() < deadline:  # noqa: ASYNC110 - there is no event
+            while self.is_alive or not _is_empty(first):
+                if time.monotonic() > deadline:  # a program that still writes must not be taken for an ended one
+                    raise SandboxError(
+                        f"Programs of the sandbox did not end within {_END_SECONDS:.0f} s of being killed."
+                    ) from BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
                 await asyncio.sleep(0.001)
         finally:
             if first >= 0:

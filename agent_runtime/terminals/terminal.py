@@ -148,6 +148,14 @@ class Terminal:
         command.add_note(await self._backend.sweep())
         return command.report(command.output.take_new(), cwd=self.cwd, waits=waits)
 
+    async def list_programs(self) -> tuple[str, ...]:
+        """List the running command, and the command lines of programs in the background."""
+        shell = self._shell
+        if shell is None or shell.ended:
+            return ()
+        background = await asyncio.to_thread(shell.pty.list_background)
+        return (*filter(None, [self.running_command]), *background)
+
     async def interrupt(self, reason: str) -> None:
         """Stop the running command, if any: Ctrl+C, then signals, then kill the shell."""
         command, shell = self._command, self._shell

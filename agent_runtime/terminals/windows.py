@@ -143,6 +143,10 @@ class ConsoleTerminal:
                 break
         return command.report(command.output.take_new(), cwd=self.cwd)
 
+    async def list_programs(self) -> tuple[str, ...]:
+        """List the running command; programs in the background cannot be told from others here."""
+        return tuple(filter(None, [self.running_command]))
+
     async def interrupt(self, reason: str) -> None:
         """Press Ctrl+C, then kill the shell."""
         command = self._command

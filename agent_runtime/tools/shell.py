@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from collections.abc import Callable
 from functools import partial
@@ -225,6 +226,11 @@ class ShellTools(ToolFamily):
         """Kill all terminals; idempotent."""
         await self._place.close()
         await asyncio.gather(*(terminal.close() for terminal in self._terminals.values()))
+
+    async def list_programs(self) -> tuple[str, ...]:
+        """List the commands that run in terminals, and the command lines of programs in the background."""
+        programs = [await terminal.list_programs() for terminal in self._terminals.values()]
+        return tuple(dict.fromkeys(itertools.chain.from_iterable(programs)))
 
     @property
     def status(self) -> str:

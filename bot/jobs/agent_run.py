@@ -290,6 +290,8 @@ async def _run(context: JobContext, assignment: Assignment, tree: Tree, segment:
         state.inbox.connect(agent, agent.abort, agent.session.events)
         try:
             outcome = Outcome(status=Status.STOPPED) if state.inbox.stop_reason else await segment(agent)
+            # Closing the agent ends all programs before anything reads its files.
+            state.progress = replace(state.progress, ended_programs=await agent.list_programs())
         finally:
             state.inbox.disconnect()
     return outcome if progress is None else replace(outcome, usage=progress.usage + outcome.usage)

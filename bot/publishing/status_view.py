@@ -37,7 +37,7 @@ from agent_runtime import (
 from bot.git.change import FileChange
 from bot.github.types import PullLink
 from bot.publishing.checks import Check, Edits, Rerun, Verdict, judge_checks, parse_check, step_lines
-from bot.publishing.markdown import Allowlist, clean, duration, one_line
+from bot.publishing.markdown import Allowlist, clean, code, duration, one_line
 from bot.publishing.outcome import Failed, Finished, JobOutcome, PendingView, Published, Refused, Stopped, Waiting
 
 State = Literal["queued", "working", "waiting", "parked", "done", "stopped", "failed", "refused"]
@@ -78,6 +78,7 @@ class CandidateView:
 
 
 _MAX_DENIED_CALLS = 50
+_MAX_PROGRAMS, _PROGRAM_CHARS = 5, 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +88,7 @@ class Progress:
     Attributes:
         running: checks that outlived the agent's wait, by terminal.
         places: working directory of each terminal.
+        ended_programs: command lines of programs that ran when the agent ended.
     """
 
     activities: tuple[Activity, ...] = ()
@@ -106,6 +108,7 @@ class Progress:
     warning: str = ""
     awaits: str = ""
     setup_failed: str = ""
+    ended_programs: tuple[str, ...] = ()
     attempts: tuple[CandidateView, ...] = ()
 
     @property
@@ -117,7 +120,12 @@ class Progress:
         """Problems that did not end the run."""
         names = ", ".join(f"`{server}`" for server in self.servers_down)
         outage = f"MCP servers did not answer a call: {names}. The agent continued without them." if names else ""
-        return "\n\n".join(filter(None, (self.warning, outage)))
+        programs = [code(one_line(program, _PROGRAM_CHARS)) for program in self.ended_programs]
+        more = f" and {len(programs) - _MAX_PROGRAMS} more programs" if len(programs) > _MAX_PROGRAMS else ""
+        was = "were" if len(programs) > 1 else "was"
+        listed = ", ".join(programs[:_MAX_PROGRAMS])
+        ended = f"{listed}{more} still ran and {was} ended before the change was read." if programs else ""
+        return "\n\n".join(filter(None, (self.warning, outage, ended)))
 
     @property
     def all_activities(self) -> tuple[Activity, ...]:

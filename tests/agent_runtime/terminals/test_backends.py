@@ -21,6 +21,7 @@ from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import Launch, SandboxLimits, SandboxSettings
 from agent_runtime.sandbox.select import Local
+from agent_runtime.terminals import sandbox_init
 from agent_runtime.terminals.backends import Backend, create_backend
 from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.sandbox_init import SandboxInit
@@ -469,3 +470,15 @@ async def test_the_container_ends_with_its_owner(engine: StandIn, tmp_path: Path
         assert len(engine.containers) == 1
         bot.kill()
     await eventually(lambda: not engine.containers)
+
+
+async def test_a_sandbox_whose_programs_do_not_end_is_not_taken_for_a_closed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = create_backend(Bubblewrap(SandboxSettings()), tmp_path)
+    await run(Terminal("main", backend=backend), "true")
+    monkeypatch.setattr(sandbox_init, "_END_SECONDS", 0.0)
+    monkeypatch.setattr(sandbox_init, "_is_empty", lambda _pidfd: False)
+    with pytest.raises(SandboxError, match="did not end") as caught:
+        await backend.close()
+    assert isinstance(caught.value.__cause__, BlockingIOError)

@@ -3,6 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 
+import pytest
+
 from agent_runtime import (
     Connection,
     Event,
@@ -58,6 +60,21 @@ def test_an_activity_of_the_bot_replaces_its_started_form() -> None:
     assert Progress().with_activity(begun).activities == (begun,)
     assert Progress().with_activity(begun).with_activity(ended).with_activity(copied).activities == (ended, copied)
     assert Progress().with_activity(begun).with_activity(ended).with_activity(begun).activities == (ended, begun)
+
+
+@pytest.mark.parametrize(
+    ("programs", "sentence"),
+    [
+        (("npm run build",), "`npm run build` still ran and was ended before the change was read."),
+        (("a\nb", "c"), "`a b`, `c` still ran and were ended before the change was read."),
+        (tuple("abcdefg"), "`e` and 2 more programs still ran"),
+        ((), ""),
+    ],
+)
+def test_programs_that_were_ended_are_named(programs: tuple[str, ...], sentence: str) -> None:
+    warnings = Progress(ended_programs=programs).warnings
+    assert sentence in warnings
+    assert bool(warnings) == bool(programs)
 
 
 def test_a_denied_call_is_recorded_once() -> None:

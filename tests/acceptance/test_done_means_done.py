@@ -1,0 +1,59 @@
+"""A finished run publishes what its commands made until their end, and nothing that a program still writes."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+
+import pytest
+
+from bot.domain.job import JobState
+from bot.git.change import Change
+from bot.git.tree import Tree
+from localhub import LocalHub
+from tests.stage import acting, staged
+
+CODEMOD = "for n in 1 2 3 4 5 6 7 8; do for i in $(seq 3000); do :; done; echo $n > made$n.txt; done"
+HOLD = "exec 9> held; flock 9"
+"""Locks a file until every program has ended that was started afterwards."""
+WRITERS = """
+setsid sh -c 'while :; do echo >> noise.txt; done' &
+(nohup env -i /bin/sleep 1001 > /dev/null 2>&1 &)
+sleep 1002 &
+"""
+
+
+async def test_all_files_of_a_command_that_timed_out_are_published(hub: LocalHub, tmp_path: Path) -> None:
+    control = f'execute("main", {CODEMOD!r}, timeout=0)'
+    async with staged(hub, tmp_path, [acting(control, completion="I made the files.")]) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert end.state is JobState.DONE, end
+        [sha] = stage.bot_branches().values()
+        names = stage.git("diff", "--name-only", "main", sha).split()
+        assert names == [f"made{number}.txt" for number in range(1, 9)]
+
+
+async def test_no_program_lives_when_the_change_is_read(
+    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, readings = Tree.change, list[int]()
+
+    async def read_unlocked(tree: Tree, **options: bool) -> Change:
+        with (tree.path / "held").open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        before = (tree.path / "noise.txt").stat()
+        change = await read(tree, **options)
+        readings.append((tree.path / "noise.txt").stat().st_mtime_ns - before.st_mtime_ns)
+        return change
+
+    monkeypatch.setattr(Tree, "change", read_unlocked)
+    control = "\n".join(
+        f'execute("main", {command!r})' for command in (HOLD, WRITERS, "until [ -s noise.txt ]; do :; done")
+    )
+    async with staged(hub, tmp_path, [acting(control, completion="They run.")]) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert end.state is JobState.DONE, end
+        assert readings == [0]
+        for program in ("`sh -c while :; do echo >> noise.txt; done`", "`sleep 1002`"):
+            assert program in end.status
+        assert "still ran and were ended before the change was read" in end.status
