@@ -123,6 +123,7 @@ from .recordings import replay_recording as replay_recording
 from .run.hooks import HookSystem as HookSystem
 from .run.hooks import NoAnswer as NoAnswer
 from .run.hooks import on_ask_user as on_ask_user
+from .run.hooks import on_completion as on_completion
 from .run.hooks import on_completion_withdrawn as on_completion_withdrawn
 from .run.hooks import on_end as on_end
 from .run.hooks import on_finish as on_finish

@@ -37,6 +37,11 @@ def output_note(consequence: str, problems: str, attempts: int) -> str:
     )
 
 
+def objection_note(consequence: str, objection: str) -> str:
+    """Return the note on a completion that the host does not accept."""
+    return f"[The completion was not accepted.]\n{objection}\n[Put this right first. {consequence}.]"
+
+
 def system_prompt(*, name: str, role: str, replies: str, step_chars: int, instructions: str = "") -> str:
     """Return the system prompt, byte-stable for the provider's cache; `replies` is the transport's guide."""
     values = {"name": name, "role": role, "replies": replies, "instructions": instructions}

@@ -113,6 +113,11 @@ class Gate:
             raise ToolError(f"the user gave no answer{_suffix(answer)}. Go on with what you know.")
         return answer.note
 
+    async def find_objection(self, completion: str) -> str:
+        """Return the handlers' objection to a completion; empty for none."""
+        kind = EventType.COMPLETION
+        return "\n".join(map(str, await self._ask(kind, self._hooks.handlers(kind), completion=completion)))
+
     def discard_answer(self) -> None:
         """Discard the answer after its call: no other call may use it."""
         self._stored = None

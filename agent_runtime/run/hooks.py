@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 
 _ANSWERED_TYPES = frozenset({EventType.ASK_USER, EventType.PERMISSION_REQUEST})
+_ASYNC_TYPES = _ANSWERED_TYPES | {EventType.COMPLETION}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +65,9 @@ class HookSystem:
             ValueError: unknown event type, or an async handler of another type.
         """
         kind = EventType(event_type)
-        if inspect.iscoroutinefunction(handler) and kind not in _ANSWERED_TYPES:
-            raise ValueError(f"a handler of {kind} cannot be async; only those of questions and permissions can")
+        if inspect.iscoroutinefunction(handler) and kind not in _ASYNC_TYPES:
+            text = "only those of questions, permissions and completions can"
+            raise ValueError(f"a handler of {kind} cannot be async; {text}")
         (self._defaults if default else self._handlers).setdefault(kind, []).append(handler)
         if by_arguments:
             self._by_arguments.append(handler)
@@ -154,6 +156,7 @@ on_ask_user = _decorator(EventType.ASK_USER)
 on_permission_request = _decorator(EventType.PERMISSION_REQUEST)
 on_security_error = _decorator(EventType.SECURITY_ERROR)
 on_runtime_error = _decorator(EventType.RUNTIME_ERROR)
+on_completion = _decorator(EventType.COMPLETION)
 on_completion_withdrawn = _decorator(EventType.COMPLETION_WITHDRAWN)
 on_model_awaited = _decorator(EventType.MODEL_AWAITED)
 on_finish = _decorator(EventType.FINISH)
@@ -256,7 +259,7 @@ def _print_max_steps(**_: object) -> None:
 
 
 def _print_withdrawal(**_: object) -> None:
-    _print("\nThat step failed, so its completion does not count.")
+    _print("\nThat step failed or was not accepted, so its completion does not count.")
 
 
 def _print_pause(pending: PendingCall, **_: object) -> None:

@@ -323,12 +323,21 @@ class Loop:
         self.state.record(Observed(step=step, text=text, ok=ok, unfit=unfit, withdrew=withdrew, answers=answers))
 
     async def _check_completion(self, completion: str | None) -> Validation:
-        schema = self.state.progress.output_schema
-        return Validation() if completion is None or schema is None else await check_completion(completion, schema)
+        if completion is None:
+            return Validation()
+        progress = self.state.progress
+        schema = progress.output_schema
+        validation = Validation() if schema is None else await check_completion(completion, schema)
+        if validation.problems or progress.unfit >= MAX_RETRIES:
+            return validation
+        objection = await self.calls.gate.find_objection(completion)
+        return Validation(problems=objection, is_objection=True) if objection else validation
 
     def _reject_completion(self, step: int, validation: Validation) -> str:
-        """Withdraw a completion that does not match the schema; return the message to the model."""
+        """Withdraw a completion that is not accepted; return the message to the model."""
         self.state.emit(CompletionWithdrawn(step=step))
+        if validation.is_objection:
+            return prompts.objection_note(self.transport.correction, validation.problems)
         attempts = max(0, MAX_RETRIES - 1 - self.state.progress.unfit)
         return prompts.output_note(self.transport.correction, validation.problems, attempts)
 
@@ -360,7 +369,7 @@ class Calls:
         self.output = StepOutput(0)
         self._registry = registry
         self._policy = policy
-        self._gate = gate
+        self.gate = gate
         self._state = state
         self._max_output_chars = max_output_chars or {}
         self._max_step_chars = max_step_chars or policy.limits.max_output_chars_per_step
@@ -378,13 +387,13 @@ class Calls:
         try:
             return await self._make_call(tool, args, kwargs, show=show)
         finally:
-            self._gate.discard_answer()
+            self.gate.discard_answer()
 
     async def _make_call(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
         entry = self._registry.get(tool)
         bound = entry.bind(args, kwargs)
         planned = await entry.plan(bound)
-        refusal = self._gate.denial(tool) or await self._refusal(bound, planned)
+        refusal = self.gate.denial(tool) or await self._refusal(bound, planned)
         self.number += 1
         label = entry.describe_call(bound)
         recorded = {name: clip_value(value) for name, value in bound.items()}
@@ -426,7 +435,7 @@ class Calls:
                 try:
                     preview = await run_in_thread(planned.preview)
                     description = await run_in_thread(partial(describe_in_line, planned.facts))
-                    await self._gate.permit(
+                    await self.gate.permit(
                         tool=tool, args=args, reason=reason, description=description, preview=preview
                     )
                 except ToolError as error:

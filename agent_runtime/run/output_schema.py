@@ -32,10 +32,11 @@ _DATA = ("const", "enum", "default", "examples")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
-    """Result of a validation: the compact JSON, or the problems as text for the model."""
+    """Result of a validation: the compact JSON, or the problems or the host's objection as text for the model."""
 
     output_json: str = ""
     problems: str = ""
+    is_objection: bool = False
 
 
 async def require_output_schema(schema: Mapping[str, Plain]) -> None:

@@ -37,6 +37,7 @@ from agent_runtime.core.values import Plain, ToolResult
 from agent_runtime.policy.policy import CallFacts
 from agent_runtime.run.approvals import Answer
 from agent_runtime.run.loop import Calls
+from agent_runtime.run.output_schema import MAX_RETRIES
 from agent_runtime.run.runtime import RUNNING
 from agent_runtime.tools.tool import CallPlan, Registry
 from bot.jobs.context import AgentSpec, Listener
@@ -380,8 +381,12 @@ class _Segment:
         play.number, play.position = play.number + 1, None
         text = "\n".join(filter(None, [self._calls.output.text(), text]))
         play.observed.append(text)
-        self._state.record(Observed(step=step, text=text, ok=ok))
-        if ok and current.completion is not None:
+        objection = ""
+        if ok and current.completion is not None and self._state.progress.unfit < MAX_RETRIES:
+            objection = await self._gate.find_objection(current.completion)
+            play.observed.append(objection)
+        self._state.record(Observed(step=step, text=text or objection, ok=ok, unfit=bool(objection)))
+        if ok and current.completion is not None and not objection:
             summary, data = current.completion.strip(), current.output_json
             raise _EndedError(self._state.outcome(Status.FINISHED, summary=summary, output_json=data))
 

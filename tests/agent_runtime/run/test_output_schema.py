@@ -13,6 +13,7 @@ import pytest
 from agent_runtime import (
     Agent,
     AsyncRuntime,
+    CompletionWithdrawn,
     Event,
     Observed,
     ScriptedProvider,
@@ -21,6 +22,7 @@ from agent_runtime import (
     Status,
     Streamed,
     Task,
+    on_completion,
     pick_sandbox,
 )
 from agent_runtime.core.errors import BoundExceededError
@@ -219,3 +221,30 @@ async def test_ten_of_a_hundred_problems_are_reported() -> None:
     assert found != Validation()
     assert len(found.problems.splitlines()) == 10
     assert len(found.problems) < 10 * 500
+
+
+async def test_a_handler_objects_to_a_completion_at_most_twice(tmp_path: Path) -> None:
+    events: list[Event] = []
+    act = '```codepilot\nprint("looked")\n```\n'
+    replies = (f"{act}{completion('One.')}", completion("Two."), completion("Three."))
+    async with runtime_for(tmp_path, *replies, events=events) as runtime:
+        seen: list[str] = []
+
+        @on_completion(runtime)
+        async def object_to_it(completion: str, **_: object) -> str:
+            seen.append(completion)
+            return f"{completion} is not enough."
+
+        outcome = await runtime.run("Sort it")
+    assert (outcome.status, outcome.summary, seen) == (Status.FINISHED, "Three.", ["One.", "Two."])
+    first, second = [each.text for each in events if isinstance(each, Observed) and each.unfit]
+    assert "looked" in first
+    assert "One. is not enough." in first
+    assert "not accepted" in second
+    assert [each.step for each in events if isinstance(each, CompletionWithdrawn)] == [1, 2]
+
+
+async def test_a_completion_without_an_objection_ends_the_run(tmp_path: Path) -> None:
+    async with runtime_for(tmp_path, completion("One.")) as runtime:
+        runtime.hooks.register("completion", lambda **_: None)
+        assert (await runtime.run("Sort it")).summary == "One."
