@@ -17,7 +17,7 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent_runtime.core.errors import SandboxError
@@ -98,7 +98,7 @@ class Bubblewrap:
         for path in fixed:
             option = "--bind" if path.writable else "--ro-bind"
             options += [option, str(workspace.resolve() / path.path), f"{WORKSPACE}/{path.path}"]
-        for inside, place in (readable or {}).items():
+        for inside, place in {**self._settings.readable, **(readable or {})}.items():
             options += ["--ro-bind", str(place), inside]
         options += ["--remount-ro", "/", "--chdir", WORKSPACE]
         if first:
@@ -115,6 +115,9 @@ class Bubblewrap:
 
     def inner_path(self, workspace: Path) -> str:  # noqa: ARG002 - the same for every workspace, on purpose
         return WORKSPACE
+
+    def showing(self, readable: Mapping[str, Path]) -> Bubblewrap:
+        return Bubblewrap(replace(self._settings, readable={**self._settings.readable, **readable}))
 
     def probe(self) -> None:
         """Start `true` with the full argument list, until it succeeded once."""

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,12 @@ class Docker:
 
     def inner_path(self, workspace: Path) -> str:  # noqa: ARG002 - the same for every workspace, on purpose
         return WORKSPACE
+
+    def showing(self, readable: Mapping[str, Path]) -> Docker:
+        self._scripts = self._scripts or PrivateDirectory("codepilot-docker-")  # shared, like the engine's answers
+        sandbox = copy(self)
+        sandbox._settings = replace(self._settings, readable={**self._settings.readable, **readable})  # noqa: SLF001 - of the copy
+        return sandbox
 
     def probe(self) -> None:
         """Remove leftovers, start a container once and verify its isolation from inside."""
@@ -370,7 +377,7 @@ def run_args(
             words += _mount(job.workspace / mount.path, f"{WORKSPACE}/{mount.path}", read_only=not mount.writable)
     for place in settings.read_only:
         words += _mount(place, str(place), read_only=True)
-    for target, place in job.readable.items():
+    for target, place in {**settings.readable, **job.readable}.items():
         words += _mount(place, target, read_only=True)
     search_path = ":".join([*map(str, settings.path), path])
     fixed = {"PATH": search_path, "HOME": HOME, "USER": "agent", "LOGNAME": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}

@@ -68,6 +68,9 @@ class Sandbox(Protocol):
 
     def inner_path(self, workspace: Path) -> str: ...
 
+    def showing(self, readable: Mapping[str, Path]) -> Sandbox:
+        """Return a sandbox with the same settings that also shows host directories, by absolute path inside."""
+
     def probe(self) -> None:
         """Start a trivial program with the full argument list; cached."""
 
@@ -135,12 +138,14 @@ class SandboxSettings:
 
     Attributes:
         read_only: host directories at their own paths, e.g. a toolchain.
+        readable: further host directories, by absolute path inside.
         environment: complete; nothing is inherited.
         git_writable: allow changes of git repositories in the workspace, whose hooks git outside then runs.
     """
 
     read_only: tuple[Path, ...] = ()
     path: tuple[Path, ...] = ()
+    readable: Mapping[str, Path] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: SandboxLimits = field(default_factory=SandboxLimits)
     container: ContainerSettings | None = None

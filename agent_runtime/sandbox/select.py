@@ -153,4 +153,7 @@ class Local:
     def inner_path(self, workspace: Path) -> str:
         return str(workspace)
 
+    def showing(self, readable: Mapping[str, Path]) -> Local:  # noqa: ARG002 - programs see everything at its own path
+        return self
+
     def probe(self) -> None: ...

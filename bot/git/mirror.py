@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -44,7 +45,7 @@ _LONGEST_PATH = 4096
 """Bytes; the kernel's limit."""
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _PULL = re.compile(r"refs/pull/\d+/head")
-_FETCH = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
+_FETCH = ("fetch", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance")
 _FETCH_REFS = "refs/mirror/"
 _LOCKS = ("*.lock", "refs/**/*.lock", "objects/*.lock", "objects/pack/*.lock", "objects/info/**/*.lock")
 """Locations of git's lock files; loose objects have none."""
@@ -239,7 +240,7 @@ class Mirror:
                 await self._fetch_default(source)
                 await self._fetch_ref(source, source.ref)
             else:
-                await self._fetch_ref(source, f"+{source.ref}:{_fetched_ref(source.ref)}")
+                await self._fetch_branch(source, source.ref)
         except GitError as error:
             raise await self._fetch_error(source, error) from error
         if await self._has_commit(source.sha):
@@ -254,27 +255,38 @@ class Mirror:
                 "It was removed by a force-push: give the command again.",
             ) from error
 
+    async def _fetch_branch(self, source: Source, ref: str) -> None:
+        """Fetch a branch with the tags in its history."""
+        refspec = f"+{ref}:{_fetched_ref(ref)}"
+        try:
+            await self._fetch_ref(source, refspec, tags=True)
+        except GitError as error:
+            if "fsck" not in error.stderr:
+                raise
+            await self._fetch_ref(source, refspec)  # perhaps only an old tag is malformed
+
     async def _fetch_default(self, source: Source) -> None:
         """Fetch the default branch first, so that a pull request's head adds only its own objects."""
         if await self.git.run("for-each-ref", "--count=1", _FETCH_REFS):
             return
         try:
-            await self._fetch_ref(replace(source, ref="refs/heads/HEAD"), f"+HEAD:{_fetched_ref('HEAD')}")
+            await self._fetch_branch(replace(source, ref="refs/heads/HEAD"), "HEAD")
         except GitError as error:
             if REF_MISSING not in error.stderr:
                 raise
 
-    async def _fetch_ref(self, source: Source, refspec: str) -> None:
+    async def _fetch_ref(self, source: Source, refspec: str, *, tags: bool = False) -> None:
         """Fetch a refspec with retries; a failed fetch leaves nothing.
 
         The objects arrive as one pack, so the kernel's file size limit bounds the fetch.
         """
         max_bytes = self.limits.pull_bytes if source.is_pull else self.limits.fetch_bytes
         git = replace(self.git, bounds=ProcessBounds(seconds=self.seconds, file_bytes=max_bytes))
+        options = () if tags else ("--no-tags",)
 
         async def fetch() -> bytes:
             try:
-                return await git.run(*_FETCH, "--", source.url, refspec, credential=source.credential)
+                return await git.run(*_FETCH, *options, "--", source.url, refspec, credential=source.credential)
             except GitError:
                 largest = max((file.stat().st_size for file in self._unfinished()), default=0)
                 if largest >= max_bytes // 512 * 512:  # as the limit is counted
@@ -362,8 +374,10 @@ class CheckoutCache:
     lock: Path
     seconds: float
 
-    async def copy(self, git: Git, sha: str, target: Path) -> None:
-        """Copy a commit's files into an empty directory.
+    async def copy(self, git: Git, sha: str, target: Path, index: Path) -> None:
+        """Copy a commit's files into an empty directory, and git's index of them to `index`.
+
+        The index has the files' sizes and modification times, so that git finds them unchanged without reading them.
 
         Raises:
             WorkspaceError: git or the copy failed, e.g. because the disk is full.
@@ -392,7 +406,8 @@ class CheckoutCache:
             halves = [half for half in (names[::2], names[1::2]) if half]
             if len(names) > _MAX_NAMES:
                 halves = [["."]]
-            results = await asyncio.gather(*(copy_names(source, target, half) for half in halves))
+            results = await asyncio.gather(*(copy_names(source, target, half, times=True) for half in halves))
+            await asyncio.to_thread(shutil.copy2, self.folder / "index", index)
             if error := next(filter(None, results), ""):
                 cause = OSError(find_errno(error), error)
                 raise WorkspaceError(

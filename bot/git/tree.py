@@ -1,6 +1,6 @@
 """A job's files and its trusted git directory: read the change, commit it, push it.
 
-The agent's directory contains no git data, and no sandbox reaches the trusted one.
+No sandbox reaches the trusted git directory, and nothing here reads the agent's own repository in the files.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bot.git.agent_repository import AgentRepository
 from bot.git.baseline import GITLINK, Baseline, Differences, IgnoreRules, find_differences, save_baseline, scan_files
 from bot.git.change import REGULAR_MODES, SYMLINK, Change, LargeFile
 from bot.git.diff import (
@@ -70,6 +71,8 @@ class Tree:
 
     Attributes:
         generation: identifies this state of the files among those on other machines; recorded before the first write.
+        repository: the agent's; None without one.
+        readable: host directories that its sandboxes show, by their paths there.
     """
 
     def __init__(
@@ -83,6 +86,8 @@ class Tree:
         pauses: Sequence[float] = PAUSES,
         generation: str = "",
         code_index: Path | None = None,
+        repository: AgentRepository | None = None,
+        readable: Mapping[str, Path] | None = None,
     ) -> None:
         if git.git_dir is None:
             raise ValueError("a tree needs a git directory")
@@ -92,6 +97,8 @@ class Tree:
         self.blobs: Mapping[str, str] = baseline.blobs
         self.generation = generation
         self.code_index = code_index
+        self.repository = repository
+        self.readable = dict(readable or {})
         self._git = git
         self._trusted = trusted
         self.baseline = baseline
@@ -104,6 +111,18 @@ class Tree:
         async with self._lock:
             self.baseline = await asyncio.to_thread(self.baseline.reset, self.path, excluded)
             await asyncio.to_thread(save_baseline, self._trusted, self.baseline)
+
+    async def commit_in_repository(self, change: Change) -> None:
+        """Write the agent's repository anew, with a commit of the change at HEAD; no program may run in the workspace.
+
+        A check that compares files with HEAD then sees them as they will be published.
+        """
+        if self.repository is None:
+            return
+        sha = await self.commit(change, message="The change of this job\n")
+        revisions = f"{sha}\n^{change.base_sha}\n".encode()
+        pack = await self._git.run("pack-objects", "--revs", "--stdout", "-q", stdin=revisions)
+        await self.repository.write(self._git, sha, objects=pack)
 
     async def change(self, *, unfinished: bool = False) -> Change:
         """Read the change relative to `base_sha`. Safe while hostile programs write: git sees copies only.

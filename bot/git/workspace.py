@@ -17,8 +17,9 @@ from functools import partial
 from pathlib import Path
 
 from bot.domain.errors import QueueError, StorageError
+from bot.git.agent_repository import OBJECTS, AgentRepository, Refs, plan_repository
 from bot.git.baseline import Baseline, load_baseline, save_baseline, scan_files
-from bot.git.errors import WorkspaceError, WorkspaceGoneError
+from bot.git.errors import CloneError, WorkspaceError, WorkspaceGoneError
 from bot.git.filesystem import (
     MAX_DEPTH,
     MAX_PATH_BYTES,
@@ -72,7 +73,13 @@ class Workspaces:
         pauses: tuple[float, ...] = PAUSES,
         limits: MirrorLimits | None = None,
         snapshots: Snapshots | None = None,
+        shows_objects: bool = True,
     ) -> None:
+        """Create the directories.
+
+        Args:
+            shows_objects: whether sandboxes show a mirror's objects at `OBJECTS`; otherwise they are where they are.
+        """
         self._mirrors = root / "mirrors"
         self._jobs = root / "jobs"
         self._environment = dict(environment or {})
@@ -80,6 +87,7 @@ class Workspaces:
         self._pauses = pauses
         self._limits = limits or MirrorLimits()
         self._snapshots = snapshots
+        self._shows_objects = shows_objects
         for folder in (root, self._mirrors, self._jobs):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
@@ -91,12 +99,14 @@ class Workspaces:
         repo_id: int,
         source: Source,
         *,
+        refs: Refs | None = None,
         keep: Callable[[], bool] = keep_nothing,
         current: IsCurrent = always_current,
     ) -> AsyncIterator[Tree]:
         """Check out a commit for one job, and clean up on exit.
 
         Args:
+            refs: of a repository for the agent; None makes none.
             keep: called on exit; whether the files stay for `reopen`.
             current: called before kept files are stored.
 
@@ -115,11 +125,16 @@ class Workspaces:
                     lock=mirror.path.with_suffix(".files.lock"),
                     seconds=self._seconds,
                 )
-                await cache.copy(self._git(folder), source.sha, folder / "files")
+                index = folder / "trusted" / "checkout.index"
+                await cache.copy(self._git(folder), source.sha, folder / "files", index)
                 entries = await asyncio.to_thread(scan_files, folder / "files")
                 baseline = replace(commit, entries=entries)
                 await asyncio.to_thread(save_baseline, folder / "trusted", baseline)
-                tree = self._make_tree(folder, mirror, baseline, await asyncio.to_thread(begin_generation, folder))
+                repository = await self._plan_repository(folder, mirror, source, refs)
+                if repository is not None:
+                    await repository.write(self._git(folder), source.sha, index=index)
+                generation = await asyncio.to_thread(begin_generation, folder)
+                tree = self._make_tree(folder, mirror, baseline, generation, repository)
                 yield tree
             finally:
                 # The shield lets the cleanup of a cancelled job finish.
@@ -131,6 +146,7 @@ class Workspaces:
         job_id: str,
         ref: WorkspaceRef | None = None,
         *,
+        refs: Refs | None = None,
         keep: Callable[[], bool] = keep_nothing,
         current: IsCurrent = always_current,
     ) -> AsyncIterator[Tree]:
@@ -147,9 +163,9 @@ class Workspaces:
         folder = self._folder(job_id)
         async with hold_lock(self._lock_of(folder), seconds=self._seconds, once=True):
             try:
-                tree = await self._open_local(folder, ref)
+                tree = await self._open_local(folder, ref, refs)
                 if tree is None and ref is not None and self._snapshots is not None:
-                    tree = await self._open_snapshot(folder, ref, self._snapshots)
+                    tree = await self._open_snapshot(folder, ref, refs, self._snapshots)
             except WorkspaceGoneError:
                 await self._clean_up(folder)
                 raise
@@ -288,7 +304,23 @@ class Workspaces:
             bounds=ProcessBounds(seconds=self._seconds),
         )
 
-    def _make_tree(self, folder: Path, mirror: Mirror, baseline: Baseline, generation: str) -> Tree:
+    async def _plan_repository(
+        self, folder: Path, mirror: Mirror, source: Source, refs: Refs | None
+    ) -> AgentRepository | None:
+        if refs is None:
+            return None
+        if refs.base is not None:
+            try:
+                await mirror.provide(refs.base, keep=_base_keep(folder))
+            except CloneError as error:  # a branch that was deleted or moved just now
+                log.warning("the agent's repository has no base branch: %s", error)
+                refs = replace(refs, base=None)
+        objects = OBJECTS if self._shows_objects else f"{mirror.path}/objects"
+        return await plan_repository(folder / "files", mirror, source, refs, objects=objects)
+
+    def _make_tree(
+        self, folder: Path, mirror: Mirror, baseline: Baseline, generation: str, repository: AgentRepository | None
+    ) -> Tree:
         keep_commit = partial(mirror.provide, keep=_replay_keep(folder))
         return Tree(
             path=folder / "files",
@@ -299,6 +331,8 @@ class Workspaces:
             pauses=self._pauses,
             generation=generation,
             code_index=mirror.path.with_suffix(".index") / "code.db",
+            repository=repository,
+            readable={OBJECTS: mirror.path / "objects"} if repository is not None and self._shows_objects else {},
         )
 
     async def _provide(self, folder: Path, repo_id: int, source: Source) -> Mirror:
@@ -323,7 +357,7 @@ class Workspaces:
         modes, blobs = await asyncio.to_thread(parse_listing, sha, listing)  # a second for 200,000 files
         return Baseline(base_sha=sha, modes=modes, blobs=blobs, entries={})
 
-    async def _open_local(self, folder: Path, ref: WorkspaceRef | None) -> Tree | None:
+    async def _open_local(self, folder: Path, ref: WorkspaceRef | None, refs: Refs | None) -> Tree | None:
         repo_id = await asyncio.to_thread(_read_repo_id, folder)
         names = await asyncio.to_thread(read_generations, folder)
         wanted = ref.generation if ref is not None else ""
@@ -340,9 +374,13 @@ class Workspaces:
             await self._mirror(repo_id).provide(ref.source, keep=folder.name)
         unchanged = names[-1] if ref is None and names else ""
         generation = unchanged or await asyncio.to_thread(begin_generation, folder, after=wanted)
-        return self._make_tree(folder, self._mirror(repo_id), baseline, generation)
+        mirror = self._mirror(repo_id)
+        repository = None if ref is None else await self._plan_repository(folder, mirror, ref.source, refs)
+        return self._make_tree(folder, mirror, baseline, generation, repository)
 
-    async def _open_snapshot(self, folder: Path, ref: WorkspaceRef, snapshots: Snapshots) -> Tree | None:
+    async def _open_snapshot(
+        self, folder: Path, ref: WorkspaceRef, refs: Refs | None, snapshots: Snapshots
+    ) -> Tree | None:
         job_id = folder.name
         snapshot = await asyncio.to_thread(snapshots.find, job_id, ref.generation)
         if snapshot is None or (snapshot.repo_id, snapshot.base_sha) != (ref.repo_id, ref.source.sha):
@@ -356,8 +394,11 @@ class Workspaces:
         await asyncio.to_thread(save_baseline, folder / "trusted", baseline)
         await asyncio.to_thread(save_index, folder / "trusted" / INDEX, snapshot.manifest, manifest, stamps)
         log.info("the files were restored from %s", snapshots.blobs.address)
+        repository = await self._plan_repository(folder, mirror, ref.source, refs)
+        if repository is not None:  # what the agent committed is lost, but in the files
+            await repository.write(self._git(folder), snapshot.base_sha)
         generation = await asyncio.to_thread(begin_generation, folder, after=ref.generation)
-        return self._make_tree(folder, mirror, baseline, generation)
+        return self._make_tree(folder, mirror, baseline, generation, repository)
 
     async def _close(self, folder: Path, tree: Tree | None, keep: Callable[[], bool], current: IsCurrent) -> None:
         if tree is None:
@@ -386,7 +427,7 @@ class Workspaces:
         repo_id = await asyncio.to_thread(_read_repo_id, folder)
         try:
             if repo_id is not None:
-                await self._mirror(repo_id).release(folder.name, _replay_keep(folder))
+                await self._mirror(repo_id).release(folder.name, _replay_keep(folder), _base_keep(folder))
         finally:
             await run_thread(discard, folder)
 
@@ -480,6 +521,10 @@ def parse_listing(sha: str, listing: bytes) -> tuple[dict[bytes, str], dict[str,
 
 def _replay_keep(folder: Path) -> str:
     return f"{folder.name}.onto"
+
+
+def _base_keep(folder: Path) -> str:
+    return f"{folder.name}.base"
 
 
 def _read_repo_id(folder: Path) -> int | None:

@@ -37,6 +37,7 @@ from agent_runtime import (
 )
 from bot.domain.commands import Fix
 from bot.domain.errors import QueueError, StorageError
+from bot.git.agent_repository import Refs
 from bot.git.change import Change
 from bot.git.errors import MissingDirectoryError, WorkspaceGoneError
 from bot.git.tree import Tree
@@ -238,7 +239,9 @@ async def _start(
     if task is None:
         return Outcome(status=Status.STOPPED)
     branch = one_line(assignment.snapshot.thread.head_ref, _BRANCH_CHARS)  # of a fork: named by a stranger
-    head = f"HEAD: {assignment.grant.bound_to_sha[:10]} on {branch}, nothing uncommitted (git is not needed)"
+    head = f"HEAD: {assignment.grant.bound_to_sha[:10]} on {branch}"
+    if tree.repository is not None:
+        head += f", in a git repository with {tree.repository.summary}. Commits there are not published, the files are"
     facts = (head, *setup.facts, *(() if can_ask(context, assignment) else (NO_USER,)))
     task = replace(task, quotes=(*task.quotes, *setup.quotes), output_schema=assignment.output_schema)
     if assignment.grant.candidates == 1:
@@ -271,6 +274,7 @@ async def _run(context: JobContext, assignment: Assignment, tree: Tree, segment:
         start_in=context.services.conventions.working_directory,
         index_file=tree.code_index,
         servers=assignment.grant.servers,
+        readable=tree.readable,
     )
     state.phases.begin("run")
 
@@ -361,7 +365,16 @@ def open_workspace(context: JobContext, assignment: Assignment) -> AbstractAsync
     """Open a new workspace at the commit; it stays if `RunState.keeps_files` at exit."""
     workspaces, current = context.services.workspaces, partial(is_current, context.queue)
     repo_id, keep = assignment.snapshot.repo.id, partial(_keeps_files, context)
-    return workspaces.open(context.job.id, repo_id, assignment.source, keep=keep, current=current)
+    refs = repository_refs(context, assignment)
+    return workspaces.open(context.job.id, repo_id, assignment.source, refs=refs, keep=keep, current=current)
+
+
+def repository_refs(context: JobContext, assignment: Assignment) -> Refs:
+    """Return the names of the commits in the agent's repository."""
+    thread, base = assignment.snapshot.thread, None
+    if context.job.thread.kind == "pull" or thread.continues:
+        base = replace(assignment.source, ref=f"refs/heads/{thread.base_ref}", sha=assignment.settings.base_sha)
+    return Refs(branch=thread.head_ref, base=base, is_of_fork=thread.head_repo_id != thread.repo.id)
 
 
 def _keeps_files(context: JobContext) -> bool:
@@ -383,7 +396,8 @@ async def reopen_workspace(context: JobContext, assignment: Assignment) -> Async
         generation = (await context.record.read()).generation or ""
         ref = WorkspaceRef(generation=generation, repo_id=assignment.snapshot.repo.id, source=assignment.source)
         current, keep = partial(is_current, context.queue), partial(_keeps_files, context)
-        async with context.services.workspaces.reopen(job_id, ref, keep=keep, current=current) as tree:
+        refs = repository_refs(context, assignment)
+        async with context.services.workspaces.reopen(job_id, ref, refs=refs, keep=keep, current=current) as tree:
             yield tree
         return
     async with open_workspace(context, assignment) as tree:
@@ -536,7 +550,8 @@ def needs_proof(context: JobContext, assignment: Assignment) -> bool:
 async def prove(context: JobContext, assignment: Assignment, tree: Tree, change: Change) -> bool:
     """Rerun the failed command on the agent's files in a fresh sandbox, and record the result.
 
-    No variables, background processes or home of the agent's terminals exist there.
+    HEAD of the repository there has the change, as after its publication. No variables, background processes or home
+    of the agent's terminals exist there.
 
     Raises:
         SandboxError: the sandbox cannot be started.
@@ -552,8 +567,9 @@ async def prove(context: JobContext, assignment: Assignment, tree: Tree, change:
     change_directory = f"cd {shlex.quote(failed.directory)}\n" if failed.directory else ""
     activity = Activity(label=f"proof: {one_line(failed.command, 200)}", state="doing")
     report(activity)
+    await tree.commit_in_repository(change)
     async with CommandRunner(
-        context.services.setup.sandbox,
+        context.services.setup.sandbox.showing(tree.readable),
         tree.path,
         network=agent_network(context, assignment),
         start_in=context.services.conventions.working_directory,

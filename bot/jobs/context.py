@@ -48,6 +48,7 @@ class AgentSpec:
     Attributes:
         session: None records nothing.
         start_in: working directory of commands, relative to `work_dir`.
+        readable: host directories that the sandbox shows, by their paths there.
     """
 
     work_dir: Path
@@ -61,6 +62,7 @@ class AgentSpec:
     start_in: str = ""
     index_file: Path | None = None
     servers: tuple[str, ...] = ()
+    readable: Mapping[str, Path] = field(default_factory=dict)
 
 
 AgentFactory = Callable[[AgentSpec, Sequence[Listener]], AsyncRuntime]

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from functools import cache
-from pathlib import Path
 
 from agent_runtime import CommandEnd, CommandRunner, Connection, Destination, Network, Quote, Sandbox
 from bot.git.errors import WorkspaceError
@@ -122,7 +121,7 @@ class Setup:
             report(Activity(label="setup: copied what an earlier job made", state="done"))
             return SetupResult(facts=(_success_fact(config),))
         connections: list[Connection] = []
-        ends = await self._run_commands(tree.path, config, network.network, report, start_in, connections.append)
+        ends = await self._run_commands(tree, config, network.network, report, start_in, connections.append)
         is_done = all(end.ok for end in ends)
         # Programs of a pull request run in its setup, and what they leave must not reach anybody else's job.
         if is_done and self.cache is not None and key is not None and tree.base_sha == settings.base_sha:
@@ -146,7 +145,7 @@ class Setup:
 
     async def _run_commands(  # noqa: PLR0917 - one caller
         self,
-        workspace: Path,
+        tree: Tree,
         config: RepoConfig,
         network: Network,
         report: Callable[[Activity], None],
@@ -161,8 +160,8 @@ class Setup:
             on_connection(connection)
 
         async with CommandRunner(
-            self.sandbox,
-            workspace,
+            self.sandbox.showing(tree.readable),
+            tree.path,
             network=network,
             on_connection=report_connection,
             start_in=start_in,

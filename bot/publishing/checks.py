@@ -182,7 +182,9 @@ class Rerun:
                 f"{text} Anything the agent installed outside of the workspace is not available: install it in `setup`."
             )
         if self.passed_there:
-            return f"{text} It passed in the agent's terminal, whose variables and functions are not available here."
+            return (
+                f"{text} It passed in the agent's terminal, whose variables, functions and commits are not used here."
+            )
         return text
 
 

@@ -104,7 +104,7 @@ def build_services(
     servers = _servers(agent) if works else {}
     is_long_running, inputs = inputs is None, inputs or _NO_INPUTS
     return JobServices(
-        workspaces=_workspaces(agent, storage, git_pauses),
+        workspaces=_workspaces(agent, storage, git_pauses, sandbox),
         setup=Setup(
             sandbox=sandbox,
             network=agent.network if agent.setup_network is None else agent.setup_network,
@@ -136,7 +136,7 @@ def build_services(
     )
 
 
-def _workspaces(agent: AgentSettings, storage: JobStorage, pauses: tuple[float, ...]) -> Workspaces:
+def _workspaces(agent: AgentSettings, storage: JobStorage, pauses: tuple[float, ...], sandbox: Sandbox) -> Workspaces:
     limits = MirrorLimits(
         fetch_bytes=agent.fetch_mb * 1024**2,
         pull_bytes=agent.pull_fetch_mb * 1024**2,
@@ -149,6 +149,7 @@ def _workspaces(agent: AgentSettings, storage: JobStorage, pauses: tuple[float, 
         pauses=pauses,
         snapshots=storage.snapshots,
         environment=git_variables(agent.ca_file),
+        shows_objects=sandbox.is_isolated,
     )
 
 
@@ -223,7 +224,7 @@ def agent_factory(
         agent = Agent(
             provider=provider() if provider is not None else build_model(job_settings),
             work_dir=spec.work_dir,
-            sandbox=sandbox,
+            sandbox=sandbox.showing(spec.readable),
             network=spec.network,
             policy=spec.policy,
             repository_instructions=spec.instructions,

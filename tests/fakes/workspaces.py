@@ -18,6 +18,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
+from bot.git.agent_repository import AgentRepository, Refs
 from bot.git.baseline import Baseline, Differences, IgnoreRules, find_differences, save_baseline, scan_files
 from bot.git.change import SYMLINK, Change, LargeFile
 from bot.git.diff import check_sizes, drop_large_files
@@ -167,6 +168,7 @@ class FakeWorkspaces(Workspaces):
         repo_id: int,
         source: Source,
         *,
+        refs: Refs | None = None,
         keep: Callable[[], bool] = keep_nothing,
         current: IsCurrent = always_current,
     ) -> AsyncIterator[Tree]:
@@ -195,7 +197,14 @@ class FakeWorkspaces(Workspaces):
         return Baseline(base_sha=sha, modes=modes, blobs=blobs, entries={})
 
     @override
-    def _make_tree(self, folder: Path, mirror: Mirror, baseline: Baseline, generation: str) -> Tree:
+    def _make_tree(
+        self,
+        folder: Path,
+        mirror: Mirror,
+        baseline: Baseline,
+        generation: str,
+        repository: AgentRepository | None = None,
+    ) -> Tree:
         return FakeTree(
             site_git=self.git,
             hold=mirror,
@@ -204,6 +213,12 @@ class FakeWorkspaces(Workspaces):
             baseline=baseline,
             generation=generation,
         )
+
+    @override
+    async def _plan_repository(
+        self, folder: Path, mirror: Mirror, source: Source, refs: Refs | None
+    ) -> AgentRepository | None:
+        return None  # its files are git's
 
     @override
     async def _close(self, folder: Path, tree: Tree | None, keep: Callable[[], bool], current: IsCurrent) -> None:

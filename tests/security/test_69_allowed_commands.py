@@ -51,8 +51,8 @@ OPTIONS = (
 """Options by which some program takes code, a plugin, another configuration or a file to write."""
 
 
-OTHER_MEANINGS = {"uniq -c", "mvn -o test", "ninja -C test", "shellcheck -e", "shellcheck -o"}
-"""Entries in which one of these options counts, is offline, names a directory, or leaves out a check."""
+OTHER_MEANINGS = {"git branch -r", "uniq -c", "mvn -o test", "ninja -C test", "shellcheck -e", "shellcheck -o"}
+"""Entries in which one of these options counts, lists, is offline, names a directory, or leaves out a check."""
 
 
 def is_allowed(command: str) -> bool:

@@ -107,6 +107,20 @@ def test_only_the_allowed_part_of_the_host_is_there(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_directory_is_shown_at_another_path_to_one_sandbox(tmp_path: Path) -> None:
+    for name in ("work", "store"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "store/object").write_text("one\n")
+    plain = Bubblewrap(SandboxSettings())
+    for sandbox, output in ((plain, "1\n"), (plain.showing({"/run/place": tmp_path / "store"}), "one\n0\n")):
+        script = "cat /run/place/object; echo $?; echo x > /run/place/object"
+        launch = sandbox.launch(["sh", "-c", script], workspace=tmp_path / "work")
+        done = subprocess.run(launch.argv, env=dict(launch.env), capture_output=True, text=True, check=False)
+        assert done.stdout == output
+        assert done.returncode != 0
+    assert (tmp_path / "store/object").read_text() == "one\n"
+
+
 def test_a_read_only_directory_is_shown_at_its_own_path(tmp_path: Path) -> None:
     tool = tmp_path / "tool"
     tool.mkdir()

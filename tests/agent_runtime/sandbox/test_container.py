@@ -196,7 +196,7 @@ def test_a_container_is_closed() -> None:
 
 
 def test_only_the_workspace_is_of_the_host_and_writable() -> None:
-    settings = SandboxSettings(read_only=(Path("/opt/node"),))
+    settings = SandboxSettings(read_only=(Path("/opt/node"),), readable={"/run/place": Path("/srv/store")})
     said = words(
         settings,
         job=ContainerJob(
@@ -206,6 +206,7 @@ def test_only_the_workspace_is_of_the_host_and_writable() -> None:
     assert after("--mount", said) == [
         "type=bind,source=/srv/job,target=/workspace",
         "type=bind,source=/opt/node,target=/opt/node,readonly",
+        "type=bind,source=/srv/store,target=/run/place,readonly",
         "type=bind,source=/srv/logs,target=/logs,readonly",
     ]
     assert after("--workdir", said) == ["/workspace"]

@@ -70,10 +70,14 @@ async def _proven(tree: Path, *checks: Check, ignored: tuple[str, ...] = (), san
     async def list_unpublished(_: object) -> tuple[str, ...]:
         return ignored
 
-    place = cast("Tree", SimpleNamespace(path=tree, list_unpublished=list_unpublished))
+    async def commit_in_repository(_: object) -> None: ...
+
+    place = SimpleNamespace(
+        path=tree, list_unpublished=list_unpublished, commit_in_repository=commit_in_repository, readable={}
+    )
     context = _context(setup=SimpleNamespace(sandbox=sandbox))
     context.state.progress = Progress(checks=checks, edits=Edits(first=50.0, last=60.0))
-    assert await prove(context, _assignment(Fix()), place, CHANGE)
+    assert await prove(context, _assignment(Fix()), cast("Tree", place), CHANGE)
     return context.state
 
 

@@ -1,0 +1,178 @@
+"""The agent's own git repository: the `.git` of a workspace, which the sandbox may change and the host never reads.
+
+Its index, refs and configuration are files of the workspace. Its objects are those of the mirror, which every sandbox
+of the job shows read-only at `OBJECTS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bot.git.filesystem import discard
+from bot.git.mirror import Mirror, Source
+from bot.git.process import Git
+
+OBJECTS = "/run/codepilot/objects"
+"""Where a sandbox shows the mirror's objects."""
+MAX_TAGS = 20_000
+"""Tags in a repository: the first in alphabetical order."""
+_TAGS = "%(objectname) %(refname)%(if)%(*objectname)%(then)%0a^%(*objectname)%(end)"
+# Of files that are copied, only size and modification time are as the index has them.
+_CONFIG = """\
+[core]
+	repositoryformatversion = 0
+	bare = false
+	filemode = true
+	logallrefupdates = true
+	checkStat = minimal
+	trustctime = false
+[user]
+	name = codepilot[bot]
+	email = codepilot[bot]@users.noreply.github.com
+[commit]
+	gpgSign = false
+[gc]
+	auto = 0
+[maintenance]
+	auto = false
+[remote "origin"]
+	url = {url}
+	fetch = +refs/heads/*:refs/remotes/origin/*
+"""
+_UPSTREAM = """\
+[branch {branch}]
+	remote = origin
+	merge = {ref}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refs:
+    """The names of the commits in a repository.
+
+    Attributes:
+        branch: the branch of HEAD.
+        base: the tip of the branch that a pull request is to be merged into; None for HEAD's own branch.
+        is_of_fork: whether only a fork has the branch of HEAD.
+    """
+
+    branch: str
+    base: Source | None = None
+    is_of_fork: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentRepository:
+    """The repository of one workspace.
+
+    Attributes:
+        folder: the `.git`.
+        objects: the mirror's objects, as the sandbox sees them.
+        refs: lines of `packed-refs` for the remote branches and tags.
+        base: the remote branch to compare with; empty for none.
+        merge_base: of HEAD and `base`; empty if they have no common history.
+    """
+
+    folder: Path
+    objects: str
+    branch: str
+    base: str
+    merge_base: str
+    config: str
+    refs: tuple[str, ...]
+    tags: int
+
+    @property
+    def summary(self) -> str:
+        """Content of the repository, for the agent."""
+        parts = ["its history", *([f"{self.tags:,} tags"] if self.tags else [])]
+        if self.base:
+            fork = f"merge base {self.merge_base[:10]}" if self.merge_base else "no common history"
+            parts.append(f"{self.base} ({fork})")
+        return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
+
+    async def write(self, git: Git, sha: str, *, index: Path | None = None, objects: bytes = b"") -> None:
+        """Write the repository anew with HEAD at a commit; no program may run in the workspace.
+
+        Args:
+            git: of the trusted directory.
+            index: of the workspace's files, with their sizes and times; None if git is to read them.
+            objects: a pack of objects that the mirror lacks.
+        """
+        fresh = self.folder.parent.with_name("fresh.git")
+        await asyncio.to_thread(self._write_files, fresh, sha)
+        if index is None:
+            await replace(git, index=fresh / "index").run("read-tree", sha)
+        else:
+            await asyncio.to_thread(shutil.copy2, index, fresh / "index")  # git compares its time with the files'
+        if objects:
+            await replace(git, git_dir=fresh).run("unpack-objects", "-q", stdin=objects)
+        await asyncio.to_thread(_install, fresh, self.folder)
+
+    def _write_files(self, folder: Path, sha: str) -> None:
+        discard(folder)  # of a process that died
+        for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info"):
+            (folder / name).mkdir(parents=True)
+        contents = {
+            "HEAD": f"ref: refs/heads/{self.branch}\n",
+            "config": self.config,
+            "packed-refs": "".join(f"{line}\n" for line in (f"{sha} refs/heads/{self.branch}", *self.refs)),
+            "objects/info/alternates": f"{self.objects}\n",
+        }
+        for name, text in contents.items():
+            (folder / name).write_bytes(os.fsencode(text))
+
+
+def _install(fresh: Path, folder: Path) -> None:
+    earlier = folder.parent.with_name("earlier.git")
+    discard(earlier)
+    with suppress(FileNotFoundError):
+        folder.rename(earlier)  # a link itself, if programs left one
+    fresh.rename(folder)
+    discard(earlier)
+
+
+async def plan_repository(files: Path, mirror: Mirror, source: Source, refs: Refs, *, objects: str) -> AgentRepository:
+    """Read the mirror for the repository of a workspace; the commits of `source` and `refs` are present."""
+    listing = await mirror.git.run("for-each-ref", f"--count={MAX_TAGS}", f"--format={_TAGS}", "refs/tags")
+    tags = os.fsdecode(listing).split("\n")[:-1]
+    base, merge_base = "", ""
+    remote = [] if refs.is_of_fork else [(refs.branch, source.sha)]
+    if refs.base is not None:
+        name = refs.base.ref.removeprefix("refs/heads/")
+        base, remote = f"origin/{name}", [*remote, (name, refs.base.sha)]
+        answer = await mirror.git.run("merge-base", refs.base.sha, source.sha, expect=(0, 1))
+        merge_base = answer.decode().strip()
+    return AgentRepository(
+        folder=files / ".git",
+        objects=objects,
+        branch=refs.branch,
+        base=base,
+        merge_base=merge_base,
+        config=_config(source.url, refs),
+        refs=(*_remote_lines(remote), *tags),
+        tags=sum(not line.startswith("^") for line in tags),
+    )
+
+
+def _remote_lines(branches: Sequence[tuple[str, str]]) -> list[str]:
+    return [f"{sha} refs/remotes/origin/{name}" for name, sha in dict(branches).items()]
+
+
+def _config(url: str, refs: Refs) -> str:
+    config = _CONFIG.format(url=_quote(url))
+    if refs.is_of_fork:
+        return config
+    return config + _UPSTREAM.format(branch=_quote(refs.branch), ref=_quote(f"refs/heads/{refs.branch}"))
+
+
+def _quote(text: str) -> str:
+    """Quote a value or subsection; see git-config(1), "Syntax"."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
