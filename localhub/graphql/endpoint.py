@@ -34,7 +34,7 @@ from localhub.api.routing import Call, Response, check_length
 from localhub.git import plumbing as git
 from localhub.graphql import threads
 from localhub.graphql.threads import connection, user
-from localhub.operations import branches, pulls, workflow_files
+from localhub.operations import branches, pulls, rules, workflow_files
 from localhub.operations import threads as threads_module
 from localhub.state.model import Issue, Repo, ReviewState, Role
 from localhub.state.store import Json, iso, node_id
@@ -476,6 +476,7 @@ def create_commit(call: Call, inputs: Mapping[str, Any]) -> Json:
     message = "\n\n".join(filter(None, (inputs["message"]["headline"], inputs["message"].get("body"))))
     sha = threads_module.write_commit(call.site, repo, tree=tree, parents=[head.sha], message=message, author=call.user)
     workflow_files.demand_for_commit(repo.path, call.viewer, sha)
+    rules.demand(call.site, repo, name, head.sha, sha, login=call.user.login)
     try:
         git.update_ref(repo.path, name, sha, head.sha)
     except git.HubGitError as error:

@@ -15,7 +15,7 @@ from localhub.api.auth import can_write, demand
 from localhub.api.routing import Call
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
-from localhub.operations import branches
+from localhub.operations import branches, rules
 from localhub.operations.threads import mentioned
 from localhub.state.model import (
     CheckRun,
@@ -28,6 +28,7 @@ from localhub.state.model import (
     Release,
     Repo,
     ReviewComment,
+    Ruleset,
     User,
     reaction_kind,
 )
@@ -253,7 +254,47 @@ def ref(call: Call, repo: Repo, value: git.Ref) -> Json:
         "id": ref_id(repo, value.name),
         "name": name,
         "prefix": f"refs/{prefix}/",
+        "refUpdateRule": lambda _info: _update_rule(call, repo, name),
+        "rules": connection(lambda: _rules_of(call, repo, name), lambda entry: _rule(*entry)),
         "target": lambda _info: commit(call, repo, git.commit(repo.path, value.sha)),
+    }
+
+
+def _update_rule(call: Call, repo: Repo, branch: str) -> Json | None:
+    """`RefUpdateRule`, which is about protection of the older kind."""
+    classic = [each for each in rules.rulesets_of(call.site, repo, branch) if each.classic]
+    if not classic:
+        return None
+    types = {rule["type"] for each in classic for rule in each.rules}
+    return {
+        "allowsDeletions": False,
+        "allowsForcePushes": False,
+        "blocksCreations": "creation" in types,
+        "pattern": classic[0].branches,
+        "requiresLinearHistory": "required_linear_history" in types,
+        "requiresSignatures": "required_signatures" in types,
+        "viewerCanPush": "update" not in types,
+    }
+
+
+def _rules_of(call: Call, repo: Repo, branch: str) -> list[tuple[Ruleset, Json]]:
+    rulesets = rules.rulesets_of(call.site, repo, branch)
+    return [(each, dict(rule)) for each in rulesets if not each.classic for rule in each.rules]
+
+
+def _rule(ruleset: Ruleset, rule: Json) -> Json:
+    """`RepositoryRule`; the hub shows no parameters but those of patterns."""
+    kind = "".join(word.capitalize() for word in rule["type"].split("_"))
+    parameters = {"negate": False, **rule.get("parameters", {})}
+    return {
+        "id": node_id("RepositoryRule", f"{ruleset.id}:{rule['type']}"),
+        "type": rule["type"].upper(),
+        "repositoryRuleset": {
+            "databaseId": ruleset.id,
+            "id": node_id("RepositoryRuleset", ruleset.id),
+            "name": ruleset.branches,
+        },
+        "parameters": {"__typename": f"{kind}Parameters", **parameters} if "pattern" in parameters else None,
     }
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from localhub.api.auth import client_id
 from localhub.operations import accounts, branches, threads, webhooks
-from localhub.state.model import App, Permissions, Repo, Role, User
+from localhub.state.model import App, Permissions, Repo, Role, Ruleset, User
 from localhub.state.store import Site
 
 
@@ -170,6 +170,36 @@ class AccountActions:
             self._site.store.apps.put(changed)
             webhooks.ping(self._site, changed)
             return changed
+
+    def add_rules(
+        self,
+        repo: Repo,
+        *rules: str | Mapping[str, Any],
+        branches: str = "*",
+        bypass: Sequence[str] = (),
+        classic: bool = False,
+    ) -> Ruleset:
+        """Add a ruleset, or protection of the older kind (`classic`), for branches.
+
+        Args:
+            repo: where it applies.
+            rules: types, or objects with `type` and `parameters`, as in the REST API.
+            branches: a pattern as for `fnmatch`.
+            bypass: the logins of those whom it does not bind.
+            classic: whether only the GraphQL API shows it to writers.
+        """
+        listed = tuple({"type": rule} if isinstance(rule, str) else dict(rule) for rule in rules)
+        with self._site.lock:
+            made = Ruleset(
+                id=self._site.store.new_id(),
+                repo_id=repo.id,
+                source=repo.full_name,
+                branches=branches,
+                rules=listed,
+                bypass=frozenset(bypass),
+                classic=classic,
+            )
+            return self._site.store.rulesets.put(made)
 
     def install(self, app: App, repo: Repo, *, by: str | None = None) -> int:
         """Install an App on a repository; returns the installation's id, one for each account."""

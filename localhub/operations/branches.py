@@ -13,7 +13,7 @@ from localhub.api.auth import unprocessable
 from localhub.api.routing import Call
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
-from localhub.operations import threads, webhooks, workflow_files
+from localhub.operations import rules, threads, webhooks, workflow_files
 from localhub.state.model import Issue, Pull, Release, Repo, User
 from localhub.state.store import Json, Site
 from localhub.views import git as git_views
@@ -161,6 +161,7 @@ def move_ref(call: Call, repo: Repo, name: str, new: str, old: str) -> None:
         HubError: it does not point there, or the viewer may not.
     """
     workflow_files.demand_for_commit(repo.path, call.viewer, new)
+    rules.demand(call.site, repo, name, old, new, login=call.user.login)
     try:
         git.update_ref(repo.path, name, new, old)
     except git.HubGitError as error:  # a push came in between, or the name collides with a folder of names

@@ -1,8 +1,8 @@
 """GitHub's rule for workflow files: without the permission `workflows`, an App's token adds or changes none.
 
-A `pre-receive` hook in each bare repository looks at the commits of a push; writes through the API run the same hook
-(`demand_for_commit`) or compare a path (`demand_for_path`). A file that is on another branch with the same content may
-be pushed, see the scope `workflow`:
+A `pre-receive` hook in each bare repository looks at the commits of a push, and at its rules (`rules.py`); writes
+through the API run the same hook (`demand_for_commit`) or compare a path (`demand_for_path`). A file that is on another
+branch with the same content may be pushed, see the scope `workflow`:
 https://docs.github.com/en/apps/oauth-apps/building-oauth-apps/scopes-for-oauth-apps#available-scopes
 """
 
@@ -13,12 +13,17 @@ from pathlib import Path
 
 from localhub.api.auth import HubError, Viewer, not_accessible
 from localhub.git import plumbing as git
+from localhub.operations import rules
 
 FOLDER = ".github/workflows"
 _SWITCH = "HUB_KEEPS_WORKFLOWS"
 _HOOK = rf"""#!/bin/sh
+updates=$(cat)
+if [ "${rules.RULES}" ]; then
+    printf '%s\n' "$updates" | {rules.COMMAND} || exit 1
+fi
 [ "${_SWITCH}" ] || exit 0
-while read -r _ new _; do
+printf '%s\n' "$updates" | while read -r _ new _; do
     [ "$new" = {git.NULL_SHA} ] || git rev-list "$new" --not --branches
 done |
 git diff-tree --stdin --root -r --no-commit-id --no-renames --diff-filter=AMT -- {FOLDER} |

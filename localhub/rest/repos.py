@@ -8,7 +8,7 @@ from dataclasses import replace
 from localhub.api.auth import HubError, can_write, invalid, not_found, or_404, role_of, unprocessable
 from localhub.api.routing import Call, Response, Routes, listed
 from localhub.git import plumbing as git
-from localhub.operations import branches, threads
+from localhub.operations import branches, rules, threads
 from localhub.state.model import Label, Release, Repo, User
 from localhub.state.store import Json, node_id
 from localhub.views import accounts as account_views
@@ -61,6 +61,39 @@ def one_branch(call: Call) -> Response:
                 "required_status_checks": {"enforcement_level": "off", "contexts": [], "checks": []},
             },
             "protection_url": f"{url}/protection",
+        }
+    )
+
+
+@routes.on("GET", REPO + "/rules/branches/{branch}", allow="metadata:read")
+def rules_of_branch(call: Call) -> Response:
+    """The rules of all rulesets for a branch, which need not exist."""
+    found = [
+        rules.rule_of_branch(ruleset, rule)
+        for ruleset in rules.rulesets_of(call.site, call.repo, call.params["branch"])
+        if not ruleset.classic
+        for rule in ruleset.rules
+    ]
+    return listed(call, found, lambda rule: rule)
+
+
+@routes.on("GET", REPO + "/rulesets/{ruleset_id}", allow="metadata:read")
+def one_ruleset(call: Call) -> Response:
+    """One ruleset, and whether it binds the viewer."""
+    found = call.site.store.rulesets.get(call.number("ruleset_id"))
+    if found is None or found.repo_id != call.repo.id or found.classic:
+        raise not_found()
+    return Response(
+        body={
+            "id": found.id,
+            "name": found.branches,
+            "target": "branch",
+            "source_type": "Repository",
+            "source": found.source,
+            "enforcement": "active",
+            "conditions": {"ref_name": {"include": [f"refs/heads/{found.branches}"], "exclude": []}},
+            "rules": list(found.rules),
+            "current_user_can_bypass": "always" if call.user.login in found.bypass else "never",
         }
     )
 

@@ -13,7 +13,7 @@ from aiohttp.typedefs import Handler
 
 from localhub.api.auth import HubError, MovedError, Viewer, can_read, demand, not_found, viewer_of
 from localhub.git import plumbing as git
-from localhub.operations import branches, workflow_files
+from localhub.operations import branches, rules, workflow_files
 from localhub.server.dispatch import Faults, hang_up
 from localhub.state.model import Repo, User
 from localhub.state.store import Site
@@ -63,7 +63,9 @@ class GitHttp:
                 repo, viewer = self._admit(request, service)
         except HubError as error:
             return _refusal(error, is_anonymous="Authorization" not in request.headers)
-        response = await _run_backend(request, repo, path, viewer)
+        login = viewer.user.login if viewer.user is not None else ""
+        hooks = rules.hook_environment(self._site, repo, login=login) | workflow_files.hook_environment(viewer)
+        response = await _run_backend(request, repo, path, viewer, hooks)
         if path == _PUSH:
             await asyncio.get_running_loop().run_in_executor(self._threads, self._announce, repo, viewer)
         await response.write_eof()
@@ -110,7 +112,9 @@ def _refusal(error: HubError, *, is_anonymous: bool) -> web.Response:
     return web.Response(status=error.status, text=f"{text}\n")
 
 
-async def _run_backend(request: web.Request, repo: Repo, path: str, viewer: Viewer) -> web.StreamResponse:
+async def _run_backend(
+    request: web.Request, repo: Repo, path: str, viewer: Viewer, hooks: dict[str, str]
+) -> web.StreamResponse:
     process = await asyncio.create_subprocess_exec(
         git.program(),
         "-c",
@@ -119,9 +123,7 @@ async def _run_backend(request: web.Request, repo: Repo, path: str, viewer: View
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        env=git.environment(
-            _cgi_variables(request, repo.path, path, viewer.user) | workflow_files.hook_environment(viewer)
-        ),
+        env=git.environment(_cgi_variables(request, repo.path, path, viewer.user) | hooks),
     )
     assert process.stdin is not None  # noqa: S101 - asked for above
     assert process.stdout is not None  # noqa: S101 - asked for above

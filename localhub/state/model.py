@@ -126,6 +126,26 @@ class Repo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ruleset:
+    """Rules of the branches that a pattern matches.
+
+    Attributes:
+        branches: as for `fnmatch`.
+        rules: as in the REST API.
+        bypass: the logins of those whom they do not bind.
+        classic: whether it is a protection of the older kind, which only the GraphQL API shows to writers.
+    """
+
+    id: int
+    repo_id: int
+    source: str
+    branches: str
+    rules: tuple[Mapping[str, Any], ...]
+    bypass: frozenset[str] = frozenset()
+    classic: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Label:
     """A label of a repository; `color` is six hexadecimal digits."""
 

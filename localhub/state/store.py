@@ -33,6 +33,7 @@ from localhub.state.model import (
     Repo,
     ReviewComment,
     Role,
+    Ruleset,
     SignInCode,
     Upload,
     User,
@@ -104,6 +105,7 @@ class Store:
     apps: Table[App] = field(default_factory=Table)
     installations: Table[Installation] = field(default_factory=Table)
     repos: Table[Repo] = field(default_factory=Table)
+    rulesets: Table[Ruleset] = field(default_factory=Table)
     issues: Table[Issue] = field(default_factory=Table)
     comments: Table[Comment] = field(default_factory=Table)
     history: Table[IssueEvent] = field(default_factory=Table)

@@ -13,6 +13,7 @@ import pytest
 from bot.github.app import OAuthClient
 from localhub import APP_EVENTS, App, EndedJob, LocalHub
 from localhub.rest import all_routes
+from localhub.state.model import Repo
 from tests.contracts.validator import UNLISTED, Contract
 from tests.hub_client import Client, app_jwt, client, installation_token
 from tests.hub_pages import VERIFIER, browser, sign_in_code
@@ -41,7 +42,7 @@ async def test_every_route_and_every_webhook_is_as_github_describes_it(hub: Loca
         user, itself = nobody.with_token(mona.token), nobody.with_token(app_jwt(app))
         await _accounts(user, itself, bot, installation, repo.id)
         await _threads(hub, user, bot)
-        sha = await _git(user, bot)
+        sha = await _git(hub, repo, user, bot)
         await _history(user, bot, sha)
         await _pulls(hub, user, bot)
         await _releases(bot)
@@ -157,7 +158,7 @@ async def _threads(hub: LocalHub, user: Client, bot: Client) -> None:
     await _ok(user, "POST", f"{R}/issues/1/comments", 422, {"body": ""})
 
 
-async def _git(user: Client, bot: Client) -> str:
+async def _git(hub: LocalHub, repo: Repo, user: Client, bot: Client) -> str:
     main = await _ok(bot, "GET", f"{R}/git/ref/heads/main")
     assert isinstance(main, dict)
     head = main["object"]["sha"]
@@ -178,6 +179,10 @@ async def _git(user: Client, bot: Client) -> str:
     await _ok(bot, "POST", f"{R}/git/refs", 422, {"ref": "refs/heads/codepilot/fix", "sha": head})
     await _ok(bot, "PATCH", f"{R}/git/refs/heads/codepilot/fix", 200, {"sha": sha})
     await _ok(bot, "GET", f"{R}/git/matching-refs/heads/codepilot")
+    ruleset = hub.add_rules(repo, "required_signatures", branches="codepilot/signed")
+    assert len(await _listed(bot, f"{R}/rules/branches/codepilot/signed")) == 1
+    await _ok(bot, "GET", f"{R}/rulesets/{ruleset.id}")
+    await _ok(bot, "GET", f"{R}/rulesets/1", 404)
     await _ok(bot, "POST", f"{R}/git/refs", 201, {"ref": "refs/tags/v1", "sha": head})
     assert [tag["name"] for tag in await _listed(bot, f"{R}/tags")] == ["v1"]
     file, put = f"{R}/contents/notes/n.md", {"message": "Note", "content": content, "branch": "codepilot/note"}

@@ -63,6 +63,19 @@ async def test_who_may_not_write_cannot_push(world: World, tmp_path: Path) -> No
     assert len(world.hub.branches(world.repo)) == 1
 
 
+async def test_a_push_that_breaks_a_rule_is_refused_in_githubs_words(world: World, tmp_path: Path) -> None:
+    world.hub.add_rules(world.repo, "required_signatures", branches="topic")
+    await git_output(tmp_path, "clone", clone_url(world, world.repo, world.mona.token), "mine")
+    await git_output(tmp_path / "mine", "commit", "--allow-empty", "-m", "Mine")
+    code, output = await git(tmp_path / "mine", "push", "origin", "HEAD:topic")
+    assert code != 0
+    assert "remote: error: GH013: Repository rule violations found for refs/heads/topic." in output
+    assert "remote: - Commits must have verified signatures." in output
+    code, _ = await git(tmp_path / "mine", "push", "origin", "HEAD:other")
+    assert code == 0
+    assert set(world.hub.branches(world.repo)) == {"main", "other"}
+
+
 async def test_a_local_repository_is_taken_in_with_its_branch(world: World, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
