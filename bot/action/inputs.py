@@ -36,7 +36,9 @@ from bot.events.delivery import (
 )
 from bot.events.triggers import job_from
 from bot.github.client import GitHub
-from bot.permissions.levels import BRANCH_PREFIX
+from bot.jobs.access import PhaseReader
+from bot.jobs.repo_settings import default_settings
+from bot.permissions.levels import BRANCH_PREFIX, own_prefixes
 from bot.prompt.brief import MAX_GOAL_CHARS
 from bot.publishing.render import has_marker
 from bot.settings.models import ActionSettings
@@ -92,11 +94,17 @@ async def job_of_run(settings: ActionSettings, github_for: Callable[[], GitHub])
             # Whether it is private is asked of GitHub before anything is published.
             repo=Repo(id=repo_id, full_name=settings.repository, private=False) if repo_id else None,
             actor=Actor(id=number, login=login) if number and login else None,
-            branch_prefix=inputs.branch_prefix,
+            branch_prefix=settings.agent.branch_prefix,
             # Several steps of one run may each have a job.
             unique=f"{settings.run_id}:{settings.run_attempt}:{secrets.token_hex(8)}",
         )
-        return job_from_prompt(delivery, request, profile)
+        job = job_from_prompt(delivery, request, profile)
+        if isinstance(job, Job) and delivery.event in _EVENTS_OF_OWN_WORK:
+            async with github_for() as github:
+                config = await default_settings(PhaseReader(github), job.repo.full_name, inputs.repo_config)
+            if config.branch_prefix:
+                return job_from_prompt(delivery, replace(request, branch_prefix=config.branch_prefix), profile)
+        return job
     if delivery.event in WRITERS_ONLY:
         return IgnoredDelivery(
             reason=f"the event `{delivery.event}` contains no command, and the input `prompt` is not set. Write "
@@ -331,7 +339,7 @@ def _reason_to_ignore(
             reason=f"on `{delivery.event}` the workflow file is the pull request's own, and this one comes from a "
             "fork; to support forks, run the workflow on `pull_request_target`"
         )
-    own = isinstance(command, Fix | StartRecipe) and place.head.startswith(request.branch_prefix)
+    own = isinstance(command, Fix | StartRecipe) and place.head.startswith(own_prefixes(request.branch_prefix))
     if own and delivery.event in _EVENTS_OF_OWN_WORK:
         return IgnoredDelivery(reason=f"`{place.head}` is one of the bot's own branches, which a person decides about")
     sender = _sender(delivery)

@@ -8,6 +8,7 @@ import re
 import signal
 from collections.abc import Sequence
 
+from bot.domain.branch_rules import find_rule
 from bot.domain.errors import BotError, Certainty, certainty_of
 
 _MAX_NAMES = 10
@@ -105,6 +106,22 @@ class PushFailedError(WorkspaceError):
 
 class PushRejectedError(WorkspaceError):
     """The branch moved, or the server refused; nothing was overwritten."""
+
+
+_VIOLATION = re.compile(r"^remote:\s+(?:- |error: )(?!GH\d+:)(.*\S)\s*$", re.MULTILINE)
+
+
+def push_refusal(branch: str, stderr: str) -> PushRejectedError:
+    """Return the error for a push that the server refused for good, with the remedy for a rule that it names."""
+    rule = find_rule(stderr)
+    if rule is None:
+        return PushRejectedError(
+            f"The push to `{branch}` was refused: {stderr.strip() or 'it is not a fast-forward'}",
+            "Check whether someone pushed to it in the meantime, and whether the App may write contents.",
+        )
+    violations = " ".join(dict.fromkeys(_VIOLATION.findall(stderr)))
+    reason = f"The repository's rules refuse the push to `{branch}`: {violations or rule.words}"
+    return PushRejectedError(f"{reason.rstrip('.')}.", rule.remedy)
 
 
 class WorkflowsForbiddenError(WorkspaceError):

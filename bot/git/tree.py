@@ -36,8 +36,8 @@ from bot.git.errors import (
     ConflictError,
     GitError,
     PushFailedError,
-    PushRejectedError,
     WorkflowsForbiddenError,
+    push_refusal,
 )
 from bot.git.filesystem import ScannedFile, Stamp, is_git_name, make_stamp, open_below, open_root, read_file, run_thread
 from bot.git.lfs import any_chunk_matches, find_pointers, put_pointers, upload_objects
@@ -340,10 +340,7 @@ class Tree:
                     f"The push to `{branch}` failed: {error.symptom}.",
                     UNKNOWN_AUTHORITY if "certificate" in error.symptom else advice,
                 ) from error
-            raise PushRejectedError(
-                f"The push to `{branch}` was refused: {error.stderr.strip() or 'it is not a fast-forward'}",
-                "Check whether someone pushed to it in the meantime, and whether the App may write contents.",
-            ) from error
+            raise push_refusal(branch, error.stderr) from error
 
     async def upload(self, files: Sequence[LargeFile], *, branch: str, url: str, token: str) -> None:
         ca_file = Path(path) if (path := self._git.environment.get(GIT_CA_FILE)) else None

@@ -141,6 +141,26 @@ def blobs_query(count: int) -> str:
     return f"query ($owner: String!, $name: String!{ids}) {{ repository(owner: $owner, name: $name) {{ {fields} }} }}"
 
 
+_PATTERNS = "\n".join(
+    f"... on {kind}PatternParameters {{ operator pattern negate }}"
+    for kind in ("BranchName", "CommitAuthorEmail", "CommitMessage")
+)
+_RULES = f"""
+refUpdateRule {{ requiresSignatures requiresLinearHistory }}
+rules(first: 100) {{ nodes {{ type repositoryRuleset {{ databaseId }} parameters {{ {_PATTERNS} }} }} }}
+"""
+
+
+def branches_query(count: int, *, with_rules: bool) -> str:
+    """Return a query for branches with fields `a0`, `a1` and so on."""
+    names = "".join(f", $a{number}: String!" for number in range(count))
+    fields = "\n".join(
+        f"a{number}: ref(qualifiedName: $a{number}) {{ name {_RULES if with_rules else ''} }}"
+        for number in range(count)
+    )
+    return f"query ($owner: String!, $name: String!{names}) {{ repository(owner: $owner, name: $name) {{ {fields} }} }}"
+
+
 class Blob(Facts):
     """A blob; empty for another object. Binary files have no text, and other encodings than UTF-8 are guessed."""
 

@@ -166,12 +166,12 @@ class Pulls:
         action = f"look for pull requests from {branch} in {repo}"
         return await self.connection.read(tuple[types.PullFacts, ...], action, f"/repos/{repo}/pulls", query)
 
-    async def find_own_into(self, repo: str, base: str, prefix: str, *, author_id: int) -> str:
+    async def find_own_into(self, repo: str, base: str, prefixes: tuple[str, ...], *, author_id: int) -> str:
         """Return the page of an open pull request by this author from such a branch, else empty."""
         path, query = f"/repos/{repo}/pulls", {"state": "open", "base": base}
         action = f"read the pull requests of {repo}"
         async for pull in self.connection.entries(types.PullFacts, action, path, query):
-            if pull.author.id == author_id and not pull.from_fork and pull.head_ref.startswith(prefix):
+            if pull.author.id == author_id and not pull.from_fork and pull.head_ref.startswith(prefixes):
                 return pull.html_url
         return ""
 

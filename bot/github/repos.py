@@ -6,7 +6,7 @@ Commits are made through GraphQL, so that GitHub signs them. There is deliberate
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, cast, get_args
@@ -19,6 +19,7 @@ from bot.domain.job import Actor
 from bot.git.change import Change
 from bot.github import graphql, types
 from bot.github.connection import GitHubConnection
+from bot.github.rules import BranchFacts, BranchRule, Ruleset
 
 # The account behind the token that GitHub gives a workflow: https://api.github.com/users/github-actions[bot]
 _ACTIONS_LOGIN = "github-actions[bot]"
@@ -125,6 +126,45 @@ class Repos:
         action, path = f"look for branches {prefix} of {repo}", f"/repos/{repo}/git/matching-refs/heads/{quote(prefix)}"
         references = await self.connection.find(list[_Reference], action, path)
         return tuple(reference.ref.removeprefix("refs/heads/") for reference in references or ())
+
+    async def find_branches(self, repo: str, names: Sequence[str]) -> frozenset[str]:
+        """Return which branches exist; none if GitHub does not let the bot read it."""
+        try:
+            return frozenset(name for name, _ in await self._read_branches(repo, names))
+        except types.GitHubError as error:
+            if error.is_transient:
+                raise
+            return frozenset()
+
+    async def read_rules(self, repo: str, branch: str, *, is_new: bool) -> tuple[BranchRule, ...]:
+        """Return the rules for a branch; of one that is new, without classic protection. None if they are unknown."""
+        action, path = f"read the rules for {branch} of {repo}", f"/repos/{repo}/rules/branches/{quote(branch)}"
+        try:
+            if is_new:
+                return tuple([rule async for rule in self.connection.entries(BranchRule, action, path)])
+            branches = await self._read_branches(repo, [branch], with_rules=True)
+            return tuple(rule for _, facts in branches for rule in facts.all_rules)
+        except types.GitHubError as error:
+            if error.is_transient:
+                raise
+            return ()
+
+    async def _read_branches(
+        self, repo: str, names: Sequence[str], *, with_rules: bool = False
+    ) -> list[tuple[str, BranchFacts]]:
+        owner, _, name = repo.partition("/")
+        refs = {f"a{number}": f"refs/heads/{branch}" for number, branch in enumerate(names)}
+        action, query = f"read branches of {repo}", graphql.branches_query(len(refs), with_rules=with_rules)
+        variables = {"owner": owner, "name": name, **refs}
+        answer = await self.connection.graphql(action, query, variables, needs="repository", writes=False)
+        facts = types.parse(dict[str, BranchFacts | None], action, answer["repository"])
+        return [(branch, found) for branch, found in zip(names, facts.values(), strict=True) if found is not None]
+
+    async def is_bound_by(self, repo: str, ruleset_id: int) -> bool:
+        """Whether a ruleset certainly applies to the bot's pushes."""
+        path = f"/repos/{repo}/rulesets/{ruleset_id}"
+        ruleset = await self.connection.find(Ruleset, f"read ruleset {ruleset_id} of {repo}", path)
+        return ruleset is not None and ruleset.binds_us
 
     async def commit(self, repo: str, sha: str) -> types.CommitFacts:
         action, path = f"read commit {sha[:10]} of {repo}", f"/repos/{repo}/git/commits/{sha}"

@@ -24,6 +24,7 @@ from pydantic import (
     field_validator,
 )
 
+from bot.domain.branch_rules import find_rule
 from bot.domain.errors import NO_PERMISSION, BotError, Certainty, certainty_of
 from bot.domain.job import Actor
 
@@ -575,9 +576,10 @@ def remedy_for(status: int, message: str, *, needs: str = "", in_workflow: bool 
         return f"Grant the App the permission {permissions} in its settings, then accept it in the installation."
     if status == HTTPStatus.UNAVAILABLE_FOR_LEGAL_REASONS:
         return _BLOCKED
-    for words, remedy in _REMEDIES:
-        if re.search(rf"\b{words}\b", text):
-            return remedy
+    rule = find_rule(message)
+    remedies = (remedy for words, remedy in _REMEDIES if re.search(rf"\b{words}\b", text))
+    if remedy := rule.remedy if rule is not None else next(remedies, ""):
+        return remedy
     if in_workflow and status == HTTPStatus.FORBIDDEN:
         return _workflow_remedy(needs)
     server = status < HTTPStatus.BAD_REQUEST or status >= HTTPStatus.INTERNAL_SERVER_ERROR

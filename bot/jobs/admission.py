@@ -6,11 +6,13 @@ Start with `decide`; an `Assignment` is its result. All attempts of a job have t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
 from bot.domain.access import Tally, ThreadLabel
+from bot.domain.branch_rules import RULE_KINDS
 from bot.domain.commands import BareCommand, Fix, Undo, Work
 from bot.git.change import Change
 from bot.git.mirror import Source
@@ -18,11 +20,11 @@ from bot.github.types import PullFacts
 from bot.jobs.access import ThreadSnapshot, branch_head
 from bot.jobs.context import JobContext
 from bot.jobs.setup import RepoSettings
-from bot.permissions.levels import AccessRequest, Grant, Refusal
+from bot.permissions.levels import AccessRequest, Grant, Refusal, fallback_prefix
 from bot.permissions.permissions import grant_for, resolve_command
-from bot.permissions.repo_config import RepoConfig
+from bot.permissions.repo_config import PATH, RepoConfig
 from bot.publishing.outcome import Published
-from bot.publishing.plan import branch_name, branch_prefix, is_named_by_run
+from bot.publishing.plan import branch_name, branch_prefix, commit_body, commit_title, is_named_by_run, job_title
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +191,83 @@ async def _is_own(context: JobContext, snapshot: ThreadSnapshot, pull: PullFacts
 
 
 def _prefix(context: JobContext) -> str:
-    return branch_prefix(context.job, prefix=context.services.conventions.branch_prefix)
+    return branch_prefix(context.job, prefix=context.branch_prefix)
+
+
+async def choose_prefix(context: JobContext, repo: str, config: RepoConfig) -> Refusal | None:
+    """Choose the prefix of new branches for all attempts of a job.
+
+    A branch `codepilot` leaves no room for `codepilot/…`: another prefix is used then, with a warning.
+    """
+    configured = config.branch_prefix or context.services.conventions.branch_prefix
+    above, other = _names_above(configured), fallback_prefix(configured)
+    prefix = (await context.record.read()).branch_prefix
+    command = resolve_command(context.job.command, kind=context.job.thread.kind, config=config)
+    if not prefix and above and isinstance(command, Fix):  # others create no branch, and need not pay the request
+        existing = await context.github.repos.find_branches(repo, [*above, *_names_above(other)])
+        if not existing.isdisjoint(above):
+            if not existing.isdisjoint(_names_above(other)):
+                return _no_room(configured, other, existing)
+            prefix = other
+            await context.record.update(lambda record: replace(record, branch_prefix=other))
+    if prefix and prefix != configured:
+        names = " or ".join(f"`{name}`" for name in above)
+        context.state.warn(f"A branch {names} leaves no room for branches `{configured}…`; mine are `{prefix}…`.")
+    context.state.branch_prefix = prefix or configured
+    return None
+
+
+def _no_room(prefix: str, other: str, existing: Collection[str]) -> Refusal:
+    names = " and ".join(f"`{name}`" for name in sorted(existing))
+    reason = (
+        f"Git has no room for my branches, `{prefix}…` or `{other}…`, beside {names}. Rename one of these branches, or "
+        f"set another `branch_prefix` in `{PATH}`."
+    )
+    return Refusal(cause="branch-prefix", reason=reason)
+
+
+def _names_above(prefix: str) -> list[str]:
+    parts = prefix.split("/")[:-1]
+    return ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
+
+
+async def find_branch(context: JobContext, snapshot: ThreadSnapshot, config: RepoConfig) -> ThreadSnapshot | Refusal:
+    """Return the snapshot of the branch that the work starts from, or why there can be none."""
+    if (refusal := await choose_prefix(context, snapshot.repo.full_name, config)) is not None:
+        return refusal
+    return await continue_pull(context, await move_to_base(context, snapshot, config.base), config)
+
+
+async def check_rules(
+    context: JobContext, snapshot: ThreadSnapshot, grant: Grant, *, merges: bool = False
+) -> Grant | Refusal:
+    """Refuse work whose commit the rules of its branch certainly forbid; unknown rules forbid nothing."""
+    if grant.publish in {"review", "nothing"} or await resume_base(context) is not None:
+        return grant
+    repo, is_new = snapshot.repo.full_name, grant.publish == "new_branch"
+    branch = branch_name(context.job, prefix=context.branch_prefix) if is_new else snapshot.thread.head_ref
+    rules = await context.github.repos.read_rules(repo, branch, is_new=is_new)
+    me, notes = await context.github.accounts.me(), list[str]()
+    texts = {
+        "branch_name_pattern": branch if is_new else None,
+        "commit_message_pattern": f"{commit_title('', fallback=job_title(context.job))}\n\n{commit_body(context.job)}",
+        "commit_author_email_pattern": f"{me.id}+{me.login}@users.noreply.github.com",
+    }
+    forbidden = {"update", "pull_request"} | ({"creation"} if is_new else set())
+    forbidden |= {"required_signatures", "required_linear_history"} if merges else set()
+    for rule in rules:
+        text, kind = texts.get(rule.type), RULE_KINDS.get(rule.type)
+        if kind is None or not (rule.type in forbidden or (text is not None and rule.pattern)):
+            continue
+        words = f"{kind.words} {rule.requirement}" if rule.pattern else kind.words
+        if text is not None and rule.operator == "regex":
+            notes.append(f"A rule for `{branch}` is for GitHub to check: {words}.")
+        elif (text is None or rule.refuses(text)) and (
+            rule.ruleset_id is None or await context.github.repos.is_bound_by(repo, rule.ruleset_id)
+        ):
+            reason = f"A rule of this repository forbids my commit on `{branch}`: {words}. I have not started."
+            return Refusal(cause="branch-rules", variant=words, reason=f"{reason} {kind.remedy}")
+    return replace(grant, notes=(*grant.notes, *notes))
 
 
 def _move_to_pull(snapshot: ThreadSnapshot, pull: PullFacts) -> ThreadSnapshot:
@@ -210,7 +288,7 @@ async def branch_number(context: JobContext, repo: str) -> int:
     stored = (await context.record.read()).branch_number
     if stored is not None:
         return stored
-    prefix = context.services.conventions.branch_prefix
+    prefix = context.branch_prefix
     taken = set(await context.github.repos.list_branches(repo, branch_name(context.job, prefix=prefix)))
     for number in count(1):
         names = {branch_name(context.job, prefix=prefix, number=number, unfinished=wip) for wip in (False, True)}

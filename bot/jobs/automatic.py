@@ -18,7 +18,7 @@ from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import resume_base
 from bot.jobs.context import JobContext
 from bot.jobs.posts import JobCheckRun
-from bot.jobs.repo_settings import cached_default_settings
+from bot.jobs.repo_settings import cached_default_settings, read_own_prefixes
 from bot.jobs.status import read_hint, status_view
 from bot.publishing.markdown import code, escape_markdown, one_line
 from bot.publishing.outcome import JobOutcome, Refused
@@ -78,7 +78,7 @@ async def ci_skip_outcome(context: JobContext, snapshot: ThreadSnapshot) -> JobO
         head_sha=job.head_sha,
         now_sha=thread.head_sha,
         conclusion=job.origin.conclusion,
-        own_branch=job.thread.kind == "pull" and thread.head_ref.startswith(context.services.conventions.branch_prefix),
+        own_branch=job.thread.kind == "pull" and thread.head_ref.startswith(await read_own_prefixes(context)),
         base=thread.base_ref if job.thread.kind == "pull" else "",
     )
     try:
@@ -141,8 +141,9 @@ async def _request_facts(context: JobContext, snapshot: ThreadSnapshot, facts: F
         attempts = max(attempts, sum(report is not None for report in reports))
     facts = replace(facts, attempts=attempts, is_from_fork=of_fork)
     if not facts.base:
-        prefix, me = context.services.conventions.branch_prefix + FIX_CI_PREFIX, (await context.github.accounts.me()).id
-        pull_url = await context.github.pulls.find_own_into(repo, snapshot.thread.head_ref, prefix, author_id=me)
+        prefixes = tuple(prefix + FIX_CI_PREFIX for prefix in await read_own_prefixes(context))
+        me = (await context.github.accounts.me()).id
+        pull_url = await context.github.pulls.find_own_into(repo, snapshot.thread.head_ref, prefixes, author_id=me)
         facts = replace(facts, pull_url=pull_url)
     if not context.job.origin.id:
         return replace(facts, red_on_base=await _check_on_base(context, snapshot, facts))

@@ -258,6 +258,10 @@ class JobContext:
         return self.state.record
 
     @property
+    def branch_prefix(self) -> str:
+        return self.state.branch_prefix or self.services.conventions.branch_prefix
+
+    @property
     def can_ask(self) -> bool:
         """Whether a user can answer the run, now or later."""
         return self.services.can_wait and self.job.thread.has_comments

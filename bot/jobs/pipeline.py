@@ -34,10 +34,10 @@ from bot.jobs.access import ThreadSnapshot, check_access, confirm_refusal, fetch
 from bot.jobs.admission import (
     Assignment,
     base_source,
-    continue_pull,
+    check_rules,
     decide,
+    find_branch,
     head_source,
-    move_to_base,
     pin_base,
     requested_base,
     resume_base,
@@ -358,8 +358,10 @@ async def _work(context: JobContext, snapshot: ThreadSnapshot) -> JobOutcome:
     state.notify = fetched.settings.config.notify
     config = fetched.settings.config.model_copy(update={"base": requested_base(context, fetched.settings)})
     settings = replace(fetched.settings, config=config)
-    moved = await continue_pull(context, await move_to_base(context, snapshot, config.base), config)
+    moved = await find_branch(context, snapshot, config)
     grant = await decide(context, moved, settings.config, is_resumed=await resume_base(context) is not None)
+    if not isinstance(moved, Refusal) and not isinstance(grant, Refusal):
+        grant = await check_rules(context, moved, grant)
     snapshot = snapshot if isinstance(moved, Refusal) else moved
     if isinstance(grant, Refusal):
         if (outcome := await _end_partial_work(context, snapshot, grant.reason)) is not None:

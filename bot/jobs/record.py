@@ -235,6 +235,7 @@ class JobRecord:
         parts: further comments by name, for content too long for the status comment.
         generation: identifies the current files among stored ones.
         bound: whether the permission is for `base_sha` only.
+        branch_prefix: of its branches, if not the configured one.
         branch_number: its number among the branches that fix one workflow run.
         progress: as of the start of the agent; the session log has the rest.
         answering: the request that an `approve`, `deny` or `continue` addresses; empty after a `stop` with live jobs.
@@ -250,6 +251,7 @@ class JobRecord:
     bound: bool = False
     continues: int | None = None
     branch_number: int | None = None
+    branch_prefix: str = ""
     steps: int = 0
     progress: Progress | None = None
     denied: tuple[DeniedCall, ...] | None = None

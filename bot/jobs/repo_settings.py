@@ -27,6 +27,7 @@ from bot.github.types import FileTooLargeError
 from bot.jobs.access import PhaseReader
 from bot.jobs.context import CONFIG_SECONDS, JobContext
 from bot.jobs.setup import RepoSettings
+from bot.permissions.levels import own_prefixes
 from bot.permissions.repo_config import (
     MAX_BYTES,
     MAX_RECIPES,
@@ -138,6 +139,12 @@ async def cached_default_settings(context: JobContext) -> RepoConfig:
             body = config.model_dump_json(exclude_unset=True)
             await context.ledger.save_config(repo.id, body, seconds=CONFIG_SECONDS)
     return config
+
+
+async def read_own_prefixes(context: JobContext) -> tuple[str, ...]:
+    """Return the prefixes of the bot's branches, as the default branch configures them."""
+    configured = (await cached_default_settings(context)).branch_prefix
+    return own_prefixes(configured or context.services.conventions.branch_prefix)
 
 
 def decode_config(body: str | None) -> RepoConfig | None:

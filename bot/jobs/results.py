@@ -32,6 +32,7 @@ from bot.jobs.context import JobContext
 from bot.jobs.faults import is_patience_over
 from bot.jobs.material import pull_diff
 from bot.jobs.record import Request
+from bot.jobs.repo_settings import read_own_prefixes
 from bot.jobs.status import post_parts, status_view
 from bot.permissions.levels import Grant, Refusal
 from bot.permissions.permissions import NO_WRITE_ACCESS
@@ -99,7 +100,7 @@ async def deliver(
         context.record.published,
         publication,
         job=context.job,
-        target=Target(repo=snapshot.repo, branch_prefix=context.services.conventions.branch_prefix),
+        target=Target(repo=snapshot.repo, branch_prefix=context.branch_prefix),
         pusher=tree,
         redactor=context.services.redactor,
         # What a person approved, and what was proven, is this very tree, and no other.
@@ -209,7 +210,7 @@ async def _plan(
         base_branch=assignment.settings.config.base or snapshot.thread.base_ref,
         head_branch=snapshot.thread.head_ref if assignment.grant.publish == "pull_branch" else None,
         server=context.services.server_url,
-        prefix=context.services.conventions.branch_prefix,
+        prefix=context.branch_prefix,
         run_url=context.state.run_url,
         keep_unfinished=assignment.settings.config.wip_branches,
         number=await branch_number(context, snapshot.repo.full_name) if change else 1,
@@ -448,7 +449,7 @@ async def revert_commit(context: JobContext, snapshot: ThreadSnapshot, grant: Gr
             context.record.published,
             publication,
             job=context.job,
-            target=Target(repo=access.repo, branch_prefix=context.services.conventions.branch_prefix),
+            target=Target(repo=access.repo, branch_prefix=context.branch_prefix),
             pusher=tree,
             redactor=context.services.redactor,
             dry_run=grant.dry_run,
@@ -466,9 +467,10 @@ async def _last_commit(context: JobContext, snapshot: ThreadSnapshot) -> CommitR
     """
     job, thread = context.job, snapshot.thread
     jobs = list(await context.queue.jobs_in_thread(job.repo.id, job.thread.key))
-    is_own = thread.head_ref.startswith(context.services.conventions.branch_prefix)
     is_pull = job.thread.kind == "pull" and thread.head_repo_id == snapshot.repo.id
-    own_branch = _OWN_BRANCH.search(thread.head_ref) if is_own and is_pull else None
+    own_branch = _OWN_BRANCH.search(thread.head_ref) if is_pull else None
+    if own_branch is not None and not thread.head_ref.startswith(await read_own_prefixes(context)):
+        own_branch = None
     if own_branch is not None:
         thread_key = int(own_branch[1]) if own_branch[1] else Thread.of_branch(thread.base_ref).key
         jobs += await context.queue.jobs_in_thread(job.repo.id, thread_key, limit=100)

@@ -119,6 +119,7 @@ class RunState:
         access: of the requesters; None until it is checked.
         grant: None until decided.
         continues: the pull request that the job continues.
+        branch_prefix: of new branches; empty for the operator's.
         notify: events to notify about.
         shown_at: when the comment of a command was posted, in seconds since the epoch; else 0.
         keeps_files: whether the workspace stays for a later attempt.
@@ -135,6 +136,7 @@ class RunState:
     grant: Grant | None = None
     run_url: str = ""
     continues: PullLink | None = None
+    branch_prefix: str = ""
     notify: tuple[Notify, ...] = ()
     shown_at: float = 0.0
     keeps_files: bool = False

@@ -30,6 +30,16 @@ _ISOLATING = frozenset({"bubblewrap", "docker"})
 BRANCH_PREFIX = "codepilot/"
 
 
+def fallback_prefix(prefix: str) -> str:
+    """Return the prefix for branches where one with a name above `prefix` exists, as git has no room for both."""
+    return f"{prefix.strip('/-').replace('/', '-')}-bot/"
+
+
+def own_prefixes(prefix: str) -> tuple[str, ...]:
+    """Return the prefixes of the bot's branches: the configured one, and the one that replaces it."""
+    return (prefix, fallback_prefix(prefix)) if "/" in prefix else (prefix,)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadState:
     """The current state of a thread and its repository; decisions see no text of it.

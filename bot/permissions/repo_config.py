@@ -95,6 +95,7 @@ VERBS: tuple[str, ...] = get_args(BareVerb)
 _MAX_COMMANDS, _MAX_PATHS, _MAX_HOSTS, _MAX_PATTERNS, _MAX_TRIGGERS, _MAX_SERVERS = 20, 20, 50, 100, 5, 20
 
 _TRIGGER = re.compile(r"[/@][A-Za-z0-9][A-Za-z0-9_-]{0,38}")
+_BRANCH_PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,58}[/-]")
 _LANGUAGE = re.compile(r"[^\W\d_][\w ()-]{1,39}")
 
 _ACTING_TOOLS = frozenset({"write_file", "execute", "read_output", "send_input", "terminate_terminal", "ask_user"})
@@ -173,6 +174,19 @@ def _cache_path(text: str) -> str:
     if any(part.casefold() == ".git" for part in parts):
         raise ValueError("must not be git's own")
     return path
+
+
+def parse_branch_prefix(text: str) -> str:
+    """Validate the beginning of the names of branches.
+
+    Raises:
+        ValueError: it has another form.
+    """
+    if not _BRANCH_PREFIX.fullmatch(text) or not is_safe_branch(f"{text}x") or text.startswith("refs/"):
+        raise ValueError(
+            f"must be at most 60 letters, digits and ./_- with / or - at its end, such as bots/codepilot/, not {text!r}"
+        )
+    return text
 
 
 def _branch(text: str) -> str:
@@ -355,6 +369,8 @@ class FileKeys(_Model):
     """Whether to run a workflow's failed jobs once more before a fix is started."""
     wip_branches: bool = True
     """Whether to push unfinished work to a separate branch."""
+    branch_prefix: Annotated[str, AfterValidator(parse_branch_prefix)] | None = None
+    """The beginning of the names of the bot's branches, ending in `/` or `-`; by default the operator's."""
     base: Annotated[str, AfterValidator(_branch)] | None = None
     """The branch to open pull requests against; by default the default branch."""
 

@@ -144,7 +144,7 @@ def plan_publication(
         branch=branch,
         expected_head=change.base_sha,
         create_branch=grant.publish == "new_branch",
-        title=commit_title(outcome.summary or "", fallback=one_line(f"Address {thread_label(job)}", TITLE_LIMIT)),
+        title=commit_title(outcome.summary or "", fallback=job_title(job)),
         body=commit_body(job, run_url=target.run_url, verdict=verdict),
         change=change,
     )
@@ -381,6 +381,11 @@ def commit_body(job: Job, *, run_url: str = "", verdict: Verdict | None = None) 
         # https://docs.github.com/account-and-profile/setting-up-and-managing-your-personal-account-on-github/managing-email-preferences/setting-your-commit-email-address
         trailer = f"\n\nCo-authored-by: {actor.login} <{actor.id}+{actor.login}@users.noreply.github.com>"
     return f"Codepilot job {job.id}, {thread_label(job)}.{run}{account}{trailer}"
+
+
+def job_title(job: Job) -> str:
+    """Return the title of a commit whose run names none."""
+    return one_line(f"Address {thread_label(job)}", TITLE_LIMIT)
 
 
 def thread_label(job: Job) -> str:

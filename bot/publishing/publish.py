@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from bot.domain.branch_rules import find_rule
 from bot.domain.errors import BotError
 from bot.domain.job import Job
 from bot.git.change import Change
@@ -103,8 +104,10 @@ async def publish(
     except (HeadMovedError, PushRejectedError) as error:
         moved = "moved while the bot was working, and " if isinstance(error, HeadMovedError) else ""
         return _withhold("branch-moved", f"The branch {moved}was not changed. {error}")
-    except (LeakError, LargeFileError, WorkflowsForbiddenError, _EmptyReplayError) as error:
-        return _withhold(_WITHHELD_CAUSES[type(error)], str(error))
+    except (GitHubError, LeakError, LargeFileError, WorkflowsForbiddenError, _EmptyReplayError) as error:
+        if isinstance(error, GitHubError) and find_rule(error.message) is None:
+            raise
+        return _withhold(_WITHHELD_CAUSES.get(type(error), "refused"), " ".join(str(error).split()))
     return await _finish(sender, publication, commit, job, sent, last_try=last_try)
 
 

@@ -130,7 +130,7 @@ def build_services(
         model_patience=agent.model_patience,
         run_url=run_url,
         listeners=tuple(listeners),
-        conventions=inputs.conventions,
+        conventions=replace(inputs.conventions, branch_prefix=agent.branch_prefix),
         ca_file=agent.ca_file,
         places={str(agent.data_dir): "$CODEPILOT_DATA_DIR", sys.prefix: "$VIRTUAL_ENV"},
     )

@@ -24,7 +24,7 @@ from bot.domain.access import Bounds, Caps, Level, TrustedBots
 from bot.domain.commands import DEFAULT_TRIGGER
 from bot.domain.errors import InputProblem
 from bot.permissions.levels import BRANCH_PREFIX, Conventions
-from bot.permissions.repo_config import PATH, BareVerb, Label
+from bot.permissions.repo_config import PATH, BareVerb, Label, parse_branch_prefix
 from bot.settings import parsing
 
 PREFIX = "CODEPILOT_"
@@ -154,6 +154,8 @@ class AgentSettings:
     separated by `;` or line breaks."""
     models: Annotated[parsing.Names, Spec("claude-haiku-4-5,claude-opus-5")] = ()
     """Additional models that a command or a repository may choose, separated by commas."""
+    branch_prefix: Annotated[str, AfterValidator(parse_branch_prefix), Spec("bots/codepilot/")] = BRANCH_PREFIX
+    """The beginning of the names of the bot's branches, ending in `/` or `-`, unless the repository sets another."""
     caps: Annotated[parsing.CapsWords, Spec("user=40,installation=500")] = field(default_factory=Caps)
     """Limits on the number of runs started per hour, and of runs in a thread that no person asked for (unattended).
     Those that are not named stay thread=10, user=20, repository=50, installation=200, unattended=3."""
@@ -381,8 +383,6 @@ class ActionInputs:
     base: Annotated[str | None, AfterValidator(parsing.branch), Spec("develop")] = None
     """The branch to start from and to open pull requests against, unless a command names another; pull requests keep
     their own base."""
-    branch_prefix: Annotated[str, AfterValidator(parsing.branch_prefix), Spec("bots/codepilot/")] = BRANCH_PREFIX
-    """The prefix of new branch names, ending in `/` or `-`."""
     working_directory: Annotated[str | None, AfterValidator(parsing.subdirectory), Spec("services/api")] = None
     """The directory of the repository in which the agent's commands and the `setup:` commands start."""
     repo_config: Annotated[parsing.RepoFile, Spec(".github/codepilot/maintenance.yml", input="config")] = PATH
@@ -404,7 +404,6 @@ class ActionInputs:
     def conventions(self) -> Conventions:
         """Conventions for all jobs of the run."""
         return Conventions(
-            branch_prefix=self.branch_prefix,
             repo_file=self.repo_config,
             working_directory=self.working_directory or "",
             base=self.base or "",

@@ -30,7 +30,6 @@ _LOGIN = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}"
 _DOLLARS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 _ARTIFACT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9._/ -]+")
-_BRANCH_PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,58}[/-]")
 _BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9][A-Za-z0-9._-]*){0,8}/?")
 _DIRECTORY = re.compile(r"file:///[^?#\s\x00]*[^?#\s\x00/]/?")
 _MAX_PATH = 200
@@ -256,14 +255,6 @@ def read_private_key(text: str) -> SecretStr:
 def branch(text: str) -> str:
     if not is_safe_branch(text) or text.startswith("refs/"):
         raise ValueError(f"must be the name of a branch, such as main, not {text!r}")
-    return text
-
-
-def branch_prefix(text: str) -> str:
-    if not _BRANCH_PREFIX.fullmatch(text) or not is_safe_branch(f"{text}x") or text.startswith("refs/"):
-        raise ValueError(
-            f"must be at most 60 letters, digits and ./_- with / or - at its end, such as bots/codepilot/, not {text!r}"
-        )
     return text
 
 

@@ -13,7 +13,7 @@ from localhub import Exchange, LocalHub
 from tests.stage import FILES, FIX, SEE_IT_FAIL, Stage, staged
 from tests.waiting import eventually
 
-REQUESTS, WRITES = 14, 6
+REQUESTS, WRITES = 16, 6
 COMMANDS = 30
 REVIEW = "````completion\nIt adds a topic.\n\n```json\n[]\n```\n````\n"
 
@@ -23,7 +23,7 @@ def writes(calls: list[str]) -> list[str]:
     return [each for each in calls if not each.startswith(("GET ", "QUERY ")) and "/access_tokens" not in each]
 
 
-async def test_the_simplest_job_makes_at_most_fourteen_requests_of_which_six_write(
+async def test_the_simplest_job_makes_at_most_sixteen_requests_of_which_six_write(
     hub: LocalHub, tmp_path: Path
 ) -> None:
     async with staged(hub, tmp_path, [FIX], [FIX]) as stage:
@@ -39,8 +39,8 @@ async def test_the_simplest_job_makes_at_most_fourteen_requests_of_which_six_wri
         told = "\n".join(stage.calls)
         assert len(stage.calls) <= REQUESTS, told
         assert len(writes(stage.calls)) <= WRITES, told
-        # Before it begins, and once more before it publishes.
-        assert sum(call.startswith("QUERY") for call in stage.calls) == 2, told
+        # Before it begins, and once more before it publishes; and once for the names of branches.
+        assert sum(call.startswith("QUERY") for call in stage.calls) == 3, told
         assert sum(call.endswith("/permission") for call in stage.calls) == 2, told
         for call in ("GET /api/v3/app", "GET /api/v3/users/codepilot[bot]"):
             assert (asked_once[call], stage.calls.count(call)) == (1, 0)

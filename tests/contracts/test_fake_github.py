@@ -200,6 +200,34 @@ async def branches_and_commits(w: World) -> None:
 
 
 @scenario
+async def rules_of_branches(w: World) -> None:
+    repo = w.filled_repo()
+    w.people.commit(repo, {"a.txt": "2"}, message="Two", author="mona", branch="topic")
+    pattern = {"operator": "starts_with", "pattern": "PROJ-"}
+    signed = w.people.add_rules(repo, "required_signatures", branches="topic")
+    named = w.people.add_rules(
+        repo,
+        {"type": "branch_name_pattern", "parameters": pattern | {"pattern": "bots/"}},
+        {"type": "commit_message_pattern", "parameters": pattern},
+        branches="codepilot/*",
+        bypass=["codepilot[bot]"],
+    )
+    w.people.add_rules(repo, "required_linear_history", branches="topic", classic=True)
+    w.people.add_rules(repo, "creation", "pull_request", branches="closed/*")
+    for branch in ("topic", "codepilot/issue-1-a", "main", "closed/1"):
+        for is_new in (False, True):
+            await w.ask(w.github.repos.read_rules(w.name, branch, is_new=is_new))
+    await w.ask(w.github.repos.find_branches(w.name, ["main", "absent", "topic"]))
+    for ruleset in (signed, named):
+        await w.ask(w.github.repos.is_bound_by(w.name, ruleset.id))
+    await w.ask(w.github.repos.is_bound_by(w.name, 1))
+    await w.ask(w.github.repos.read_rules(f"{w.owner}/absent", "main", is_new=True))
+    head = await w.must(w.github.repos.branch_head(w.name, "main"))
+    await w.ask(w.github.commits.create_branch(w.name, "closed/1", head))
+    await w.ask(w.github.commits.create_branch(w.name, "codepilot/1", head))
+
+
+@scenario
 async def an_empty_repository(w: World) -> None:
     repo = w.add_repo()
     issue = w.people.open_issue(repo, author="mona", title="Begin")
@@ -495,7 +523,7 @@ async def a_pull_request_from_a_fork(w: World) -> None:
     ):
         await w.ask(w.github.pulls.find_for_fork(w.name, fork=fork_name, fork_id=fork_id, branch=branch, sha=sha))
     await w.ask(w.github.pulls.list_open_from(w.name, "topic"))
-    await w.ask(w.github.pulls.find_own_into(w.name, "main", "topic", author_id=w.people.add_user("mona").id))
+    await w.ask(w.github.pulls.find_own_into(w.name, "main", ("topic",), author_id=w.people.add_user("mona").id))
     w.people.commit(fork, {"a.txt": "again\n"}, message="More", author="mona", branch="topic")
     await w.ask(w.github.pulls.get(w.name, pull.number))
 
@@ -507,7 +535,7 @@ async def searches_for_pull_requests(w: World) -> None:
     w.people.commit(repo, {"b.txt": "2\n"}, message="Two", author="mona", branch="release")
     for branch in ("codepilot/1", "topic"):
         w.people.commit(repo, {"a.txt": branch}, message="One", author="mona", branch=branch)
-    await w.ask(w.github.pulls.find_own_into(w.name, "main", "codepilot/", author_id=me.id))
+    await w.ask(w.github.pulls.find_own_into(w.name, "main", ("codepilot/",), author_id=me.id))
     w.people.open_pull(repo, author="mona", head="topic", title="Topic")
     w.people.open_pull(repo, author="mona", head="topic", title="Topic", base="release")
     await w.ask(w.github.pulls.create(w.name, _PULL, head="codepilot/1"))
@@ -520,7 +548,7 @@ async def searches_for_pull_requests(w: World) -> None:
         ("main", "topic", me.id),
         ("main", "codepilot/", 1),
     ):
-        await w.ask(w.github.pulls.find_own_into(w.name, base, prefix, author_id=author))
+        await w.ask(w.github.pulls.find_own_into(w.name, base, (prefix,), author_id=author))
 
 
 @scenario

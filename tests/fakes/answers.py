@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from localhub.api.auth import HubError, invalid, not_accessible, not_found, or_404, unprocessable
 from localhub.api.routing import check_length
 from localhub.operations.pulls import NewComment, UnplacedError
+from localhub.operations.rules import NewCommit, refuse, rule_of_branch
 from tests.fakes.routing import Json, Request, route
 from tests.fakes.site import (
     FakeComment,
@@ -180,7 +181,28 @@ def create_branch(request: Request, repo: FakeRepo, ref: str, sha: str) -> None:
     demand_workflow_access(request, repo, repo.commits[sha])
     if any(name.startswith(f"{branch}/") or branch.startswith(f"{name}/") for name in repo.branches):
         raise unprocessable("Reference update failed")
+    demand_rules(request, repo, branch, [], is_new=True)
     request.site.move_branch(repo, branch, sha)
+
+
+def demand_rules(request: Request, repo: FakeRepo, branch: str, commits: Sequence[NewCommit], *, is_new: bool) -> None:
+    """Check that the repository's rules allow an update of a branch through the API."""
+    rulesets = repo.rulesets_for(branch, without=request.app.bot.login)
+    refuse([rule for each in rulesets for rule in each.rules], branch, commits, is_new=is_new)
+
+
+@route("GET", "rules/branches/{*}", "metadata:read")
+def rules_of_branch(request: Request, branch: str) -> list[Json]:
+    rulesets = [each for each in request.repo.rulesets_for(branch) if not each.classic]
+    listed = [(each, rule) for each in rulesets for rule in each.rules]
+    return request.page(listed, lambda entry: rule_of_branch(*entry))
+
+
+@route("GET", "rulesets/{}", "metadata:read")
+def one_ruleset(request: Request, number: str) -> Json:
+    rulesets = (each for each in request.repo.rulesets if each.id == int(number) and not each.classic)
+    found = or_404(next(rulesets, None))
+    return {"current_user_can_bypass": "always" if request.app.bot.login in found.bypass else "never"}
 
 
 def _ref(branch: str, sha: str) -> Json:

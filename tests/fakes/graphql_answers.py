@@ -9,7 +9,7 @@ from typing import Any
 from bot.github import graphql
 from localhub.api.auth import HubError
 from localhub.api.routing import check_length
-from tests.fakes.answers import create_branch, demand_workflow_access, open_pull, repo_json
+from tests.fakes.answers import create_branch, demand_rules, demand_workflow_access, open_pull, repo_json
 from tests.fakes.routing import Json, Request, demand_writable
 from tests.fakes.site import (
     FakeFile,
@@ -38,6 +38,10 @@ def graphql_answer(request: Request, query: str, variables: Mapping[str, Any]) -
         hidden = not {request.app.permissions.get(name) for name in ("issues", "pull_requests")} & {"read", "write"}
         shown = None if thread is None or (repo.installed and hidden) else _graphql_thread(request, repo, thread)
         return {"repository": _graphql_facts(request, repo) | {"issueOrPullRequest": shown}}
+    refs = {name: ref for name, ref in variables.items() if name not in {"owner", "name"}}
+    for with_rules in (False, True):
+        if query == graphql.branches_query(len(refs), with_rules=with_rules):
+            return {"repository": {name: _branch(repo, ref, with_rules) for name, ref in refs.items()}}
     blobs = {name: sha for name, sha in variables.items() if name not in {"owner", "name"}}
     if query == graphql.blobs_query(len(blobs)):
         files = {file.sha: file for commit in repo.commits.values() for file in commit.tree.values()}
@@ -61,6 +65,29 @@ def _graphql_facts(request: Request, repo: FakeRepo) -> Json:
     }
     head = _target(repo.branches.get(repo.default_branch))
     return facts | {"defaultBranchRef": None if head is None else {"name": repo.default_branch, **head}}
+
+
+def _branch(repo: FakeRepo, ref: str, with_rules: bool) -> Json | None:  # noqa: FBT001 - of the one caller
+    name = ref.removeprefix("refs/heads/")
+    if name not in repo.branches:
+        return None
+    rulesets = repo.rulesets_for(name) if with_rules else []
+    classic = {rule["type"] for each in rulesets if each.classic for rule in each.rules}
+    nodes = [
+        {"type": rule["type"].upper(), "repositoryRuleset": {"databaseId": each.id}, **_parameters(rule)}
+        for each in rulesets
+        if not each.classic
+        for rule in each.rules
+    ]
+    protection = {
+        "requiresSignatures": "required_signatures" in classic,
+        "requiresLinearHistory": "required_linear_history" in classic,
+    }
+    return {"name": name, "rules": {"nodes": nodes}, "refUpdateRule": protection if classic else None}
+
+
+def _parameters(rule: Mapping[str, Any]) -> Json:
+    return {"parameters": rule.get("parameters")}
 
 
 def _target(sha: str | None) -> Json | None:
@@ -176,6 +203,7 @@ def _graphql_commit(request: Request, fields: Mapping[str, Any]) -> Json:
     message = "\n\n".join(filter(None, (fields["message"]["headline"], fields["message"]["body"])))
     commit = request.site.write_commit(repo, head, files, message=message, author=request.app.bot)
     demand_workflow_access(request, repo, commit)
+    demand_rules(request, repo, branch, [request.site.new_commit(repo, commit, is_signed=True)], is_new=False)
     request.site.move_branch(repo, branch, commit.sha)
     return {
         "commit": {

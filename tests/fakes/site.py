@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Literal
 
@@ -23,6 +24,8 @@ from bot.github.types import GitHubError, Side
 from localhub import APP_PERMISSIONS, EndedJob, NewComment, UnplacedError
 from localhub.api.auth import HubError, invalid
 from localhub.git import diff as git_diff
+from localhub.operations.rules import NewCommit, refusal_of_push
+from localhub.state.model import Ruleset
 
 FIRST_COMMIT_TIME = 1_790_000_000
 _FUNCTION_CHARS = 80
@@ -257,6 +260,11 @@ class FakeRepo:
     statuses: list[FakeStatus] = field(default_factory=list, repr=False)
     runs: list[FakeRun] = field(default_factory=list, repr=False)
     artifacts: list[FakeArtifact] = field(default_factory=list, repr=False)
+    rulesets: list[Ruleset] = field(default_factory=list, repr=False)
+
+    def rulesets_for(self, branch: str, *, without: str = "") -> list[Ruleset]:
+        """Return the rulesets that apply to a branch, without those that a login bypasses."""
+        return [each for each in self.rulesets if fnmatchcase(branch, each.branches) and without not in each.bypass]
 
     @property
     def owner(self) -> str:
@@ -488,6 +496,44 @@ class FakeSite:
         commit = FakeCommit(object_id("commit", content.encode()), tree, parents, message, author.login)
         repo.commits[commit.sha] = commit
         return commit
+
+    def add_rules(
+        self,
+        repo: FakeRepo,
+        *rules: str | Mapping[str, Any],
+        branches: str = "*",
+        bypass: Sequence[str] = (),
+        classic: bool = False,
+    ) -> Ruleset:
+        """Add rules for branches, as `LocalHub.add_rules` does."""
+        made = Ruleset(
+            id=self.new_id(),
+            repo_id=repo.id,
+            source=repo.full_name,
+            branches=branches,
+            rules=tuple({"type": rule} if isinstance(rule, str) else dict(rule) for rule in rules),
+            bypass=frozenset(bypass),
+            classic=classic,
+        )
+        repo.rulesets.append(made)
+        return made
+
+    def refusal_of_push(self, repo: FakeRepo, branch: str, commit: FakeCommit) -> str:
+        """Return git's output for a push of the App's that a rule forbids; empty for another one."""
+        rules = [rule for each in repo.rulesets_for(branch, without=self.app.bot.login) for rule in each.rules]
+        return refusal_of_push(rules, branch, [self.new_commit(repo, commit)], is_new=branch not in repo.branches)
+
+    def new_commit(self, repo: FakeRepo, commit: FakeCommit, *, is_signed: bool = False) -> NewCommit:
+        before = repo.commits[commit.parents[0]].tree if commit.parents else {}
+        changed = {path for path, _ in dict(before).items() ^ dict(commit.tree).items()}
+        email = f"{self.app.bot.id}+{self.app.bot.login}@users.noreply.github.com"
+        return NewCommit(
+            is_signed=is_signed,
+            parents=len(commit.parents),
+            message=commit.message.strip(),
+            email=email,
+            paths=tuple(changed),
+        )
 
     def move_branch(self, repo: FakeRepo, branch: str, sha: str | None) -> None:
         """Set or delete (None) a branch, as a push does, and update the pull requests from and to it."""

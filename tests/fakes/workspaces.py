@@ -26,9 +26,9 @@ from bot.git.errors import (
     BranchGoneError,
     ChangeError,
     CommitGoneError,
-    PushRejectedError,
     RepositoryEmptyError,
     WorkspaceError,
+    push_refusal,
 )
 from bot.git.filesystem import discard, open_root, read_file
 from bot.git.merge import Conflict, Merge, Stage
@@ -471,10 +471,9 @@ class FakeTree(Tree):
         if head == sha:  # an earlier push whose answer was lost
             return
         if head != expected or (expected and expected not in self._site_git.ancestors(sha)):
-            raise PushRejectedError(
-                f"The push to `{branch}` was refused: it is not a fast-forward",
-                "Check whether someone pushed to it in the meantime, and whether the App may write contents.",
-            )
+            raise push_refusal(branch, "")
+        if refusal := self._site_git.site.refusal_of_push(repo, branch, self._site_git.commit(sha)):
+            raise push_refusal(branch, "\n".join(f"remote: {line}" for line in refusal.splitlines()))
         repo.commits[sha] = self._site_git.commit(sha)
         self._site_git.site.move_branch(repo, branch, sha)
 

@@ -136,6 +136,9 @@ def test_a_workflow_that_ran_for_a_fork_is_left_alone() -> None:
 def test_the_bots_own_work_starts_no_more_of_it() -> None:
     own = asked(ref="refs/heads/codepilot/branch-x")
     assert "one of the bot's own branches," in why_not("push", of=own)
+    other = asked(ref="refs/heads/codepilot-bot/branch-x")
+    assert "one of the bot's own branches," in why_not("push", of=other)
+    assert the_job("push", of=asked(ref="refs/heads/codepilot-bots/x")).thread.branch == "codepilot-bots/x"
     assert "one of the bot's own branches," in why_not("workflow_run", workflow_run__head_branch="codepilot/branch-x")
     assert "one of the bot's own branches," in why_not("pull_request", pull_request__head__ref="codepilot/branch-x")
     assert the_job("push", of=asked(ref="refs/heads/codepilot/x", branch_prefix="bots/")).thread.branch

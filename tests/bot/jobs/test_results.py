@@ -22,7 +22,7 @@ from bot.git.tree import Tree
 from bot.github.types import GitHubError, ReviewCommentFacts, ReviewDraft, ReviewFacts
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import Assignment
-from bot.jobs.context import JobContext
+from bot.jobs.context import ConfigCache, JobContext
 from bot.jobs.record import Request, StoredRecord, WaitKind
 from bot.jobs.results import (
     pending_view,
@@ -60,7 +60,9 @@ async def _aim(
 ) -> ThreadSnapshot | Refusal:
     await engine.accept(job)
     github = SimpleNamespace(repos=SimpleNamespace(branch_head=answering(head)))
-    services = SimpleNamespace(conventions=Conventions())
+    configs = ConfigCache()
+    configs.put(job.repo.id, RepoConfig())
+    services = SimpleNamespace(conventions=Conventions(), configs=configs)
     return await resolve_undo_target(context_of(engine, job, github=github, services=services), thread or snapshot())
 
 

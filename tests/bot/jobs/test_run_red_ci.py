@@ -298,10 +298,16 @@ async def test_after_two_attempts_a_red_run_is_left_to_people(tmp_path: Path) ->
         assert "Use `fix` to make me try again." in comments[2]
 
 
-async def test_a_red_run_of_the_bots_own_branch_starts_nothing(tmp_path: Path) -> None:
-    async with open_seam(tmp_path, FIX, files=CONFIGURED) as stage:
+@pytest.mark.parametrize("prefix", ["codepilot/", "codepilot-bot/", "bots/"])
+async def test_a_red_run_of_the_bots_own_branch_starts_nothing(tmp_path: Path, prefix: str) -> None:
+    files = dict(CONFIGURED)
+    if prefix == "bots/":
+        files[".github/codepilot.yml"] += "branch_prefix: bots/\n"
+    async with open_seam(tmp_path, FIX, files=files) as stage:
+        if prefix == "codepilot-bot/":
+            stage.hub.commit(stage.repo, {"x.txt": "x\n"}, message="X", author="mona", branch="codepilot")
         await stage.ask(stage.issue().number, "/codepilot fix")
-        [branch] = stage.bot_branches()
+        [branch] = [name for name in stage.repo.branches if name.startswith(prefix)]
         end_run(stage, "success", branch="main")
         end = await fail_run(stage, branch=branch)
         assert end.state is JobState.REFUSED

@@ -87,6 +87,19 @@ def test_off_means_off_although_yaml_reads_false(written: bytes) -> None:
             b"setup: [make]\ncache: [a, b, a/c]",
             ":2: `cache`: `a/c` is inside `a`, which is cached as a whole; leave it out.",
         ),
+        *(
+            (b"branch_prefix: " + prefix, "`branch_prefix`: must be at most 60 letters, digits and ./_- with / or -")
+            for prefix in (
+                b"codepilot",
+                b"-x/",
+                b"a..b/",
+                b"refs/heads/x/",
+                b"'a b/'",
+                b"x" * 61 + b"/",
+                b"/",
+                b"a//b/",
+            )
+        ),
         (b"network: [off, registries]", "`network`: must be `off` alone or hosts, not both"),
         (b"network: 'http://x/y'", "`network`: must name hosts as example.org or example.org:8443"),
         (b"instructions: 5", "`instructions`: must be text, but is a number."),

@@ -132,6 +132,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
         "CODEPILOT_CAPS": "user=5, unattended=0",
         "CODEPILOT_APPROVAL_HOURS": "2",
         "CODEPILOT_KEEP_DAYS": "7",
+        "CODEPILOT_BRANCH_PREFIX": "bots/codepilot-",
         "CODEPILOT_PICTURES": "off",
         "CODEPILOT_FETCH_MB": "4096",
         "CODEPILOT_PULL_FETCH_MB": "32",
@@ -185,6 +186,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
     assert (agent.setup_network, agent.setup_seconds, agent.setup_cache_gb) == (Network(), 90, 0)
     assert (agent.fetch_mb, agent.pull_fetch_mb, agent.mirrors_gb, agent.cache_days) == (4096, 32, 5, 8)
     assert agent.patches_gb == 6
+    assert agent.branch_prefix == "bots/codepilot-"
 
 
 def test_every_missing_and_wrong_setting_is_named_at_once_with_an_example() -> None:

@@ -29,7 +29,7 @@ def wrong(**variables: str) -> tuple[str, str, str]:
 
 
 def test_all_may_be_empty() -> None:
-    assert read() == read(CODEPILOT_BRANCH_PREFIX="", CODEPILOT_REPO_CONFIG="", CODEPILOT_PROMPT=" ") == ActionInputs()
+    assert read() == read(CODEPILOT_REPO_CONFIG="", CODEPILOT_PROMPT=" ") == ActionInputs()
 
 
 @pytest.mark.parametrize("setting", INPUTS.values(), ids=lambda setting: setting.input_name)
@@ -41,7 +41,6 @@ def test_every_example_works(setting: Setting) -> None:
     ("name", "written", "value"),
     [
         ("working_directory", "./services/api/", "services/api"),
-        ("branch_prefix", "codepilot-", "codepilot-"),
         ("base", "release/2.x", "release/2.x"),
         ("recipe", "weekly-update", "weekly-update"),
         ("command", "Review", "review"),
@@ -64,10 +63,6 @@ def test_what_is_written_becomes_the_value(name: str, written: str, value: objec
         *(
             ("repo_config", each)
             for each in ("/etc/bot.yml", "../bot.yml", "bot.txt", "*.yml", "[a].yml", ".git/x.yml")
-        ),
-        *(
-            ("branch_prefix", each)
-            for each in ("codepilot", "-x/", "a..b/", "refs/heads/x/", "a b/", "x" * 61 + "/", "/")
         ),
         *(("recipe", each) for each in ("../x", "Weekly", "weekly.md", "-x", "a b")),
         *(("base", each) for each in ("-f", "a..b", "refs/heads/main", "a b", "a:b")),
