@@ -91,7 +91,8 @@ class AgentRepository:
     @property
     def summary(self) -> str:
         """Content of the repository, for the agent."""
-        parts = ["its history", *([f"{self.tags:,} tags"] if self.tags else [])]
+        tags = [f"{self.tags:,} tag{'s' if self.tags > 1 else ''}"] if self.tags else []
+        parts = ["its history", *tags]
         if self.base:
             fork = f"merge base {self.merge_base[:10]}" if self.merge_base else "no common history"
             parts.append(f"{self.base} ({fork})")

@@ -53,7 +53,7 @@ async def test_it_has_history_tags_the_base_branch_and_the_merge_base(origin: Or
         assert git(tree.path, "blame", "--porcelain", "src/a.py").split()[0] == head.sha
         assert tree.repository is not None
         fork = git(tree.path, "merge-base", "HEAD", "origin/main")
-        assert tree.repository.summary == f"its history, 1 tags and origin/main (merge base {fork[:10]})"
+        assert tree.repository.summary == f"its history, 1 tag and origin/main (merge base {fork[:10]})"
         assert git(tree.path, "fsck", "--strict") == ""
 
 
