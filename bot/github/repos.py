@@ -9,17 +9,16 @@ import base64
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import Any, cast, get_args
+from typing import Annotated, Any, cast, get_args
 from urllib.parse import quote
 
-from pydantic import AliasPath, Field, RootModel
+from pydantic import AfterValidator, AliasChoices, AliasPath, BeforeValidator, Field, RootModel
 
 from bot.domain.access import Role
 from bot.domain.job import Actor
 from bot.git.change import Change
 from bot.github import graphql, types
 from bot.github.connection import GitHubConnection
-from bot.github.rules import BranchFacts, BranchRule, Ruleset
 
 # The account behind the token that GitHub gives a workflow: https://api.github.com/users/github-actions[bot]
 _ACTIONS_LOGIN = "github-actions[bot]"
@@ -61,6 +60,70 @@ class _Permission(types.Facts):
     def role(self) -> Role:
         names = (name for name in (self.role_name, self.permission) if name in get_args(Role))
         return cast("Role", next(names, "none"))
+
+
+class BranchRule(types.Facts):
+    """A rule of a ruleset; `ruleset_id` is None for classic protection, whose exemptions nobody without it can read.
+
+    https://docs.github.com/rest/repos/rules#get-rules-for-a-branch
+    """
+
+    type: Annotated[str, AfterValidator(str.lower)]
+    ruleset_id: int | None = Field(
+        default=None, validation_alias=AliasChoices("ruleset_id", AliasPath("repositoryRuleset", "databaseId"))
+    )
+    operator: types.Text = Field(default="", validation_alias=AliasPath("parameters", "operator"))
+    pattern: types.Text = Field(default="", validation_alias=AliasPath("parameters", "pattern"))
+    negate: Annotated[bool, BeforeValidator(bool)] = Field(
+        default=False, validation_alias=AliasPath("parameters", "negate")
+    )
+
+    @property
+    def requirement(self) -> str:
+        """The pattern's requirement, as in "must start with `PROJ-`"."""
+        verb = {"starts_with": "start with", "ends_with": "end with", "contains": "contain"}.get(self.operator, "match")
+        return f"must {'not ' if self.negate else ''}{verb} `{self.pattern}`"
+
+    def refuses(self, text: str) -> bool:
+        """Whether the pattern refuses a text. Regular expressions are GitHub's to evaluate: another engine may hang."""
+        match self.operator:
+            case "starts_with":
+                matches = text.startswith(self.pattern)
+            case "ends_with":
+                matches = text.endswith(self.pattern)
+            case "contains":
+                matches = self.pattern in text
+            case _:
+                return False
+        return matches is self.negate
+
+
+class _UpdateRule(types.Facts):
+    """Classic protection: https://docs.github.com/graphql/reference/objects#refupdaterule."""
+
+    required_signatures: bool = Field(validation_alias="requiresSignatures")
+    required_linear_history: bool = Field(validation_alias="requiresLinearHistory")
+
+
+class _BranchFacts(types.Facts):
+    """A branch in the answer to `graphql.branches_query`."""
+
+    rules: tuple[BranchRule, ...] = Field(default=(), validation_alias=AliasPath("rules", "nodes"))
+    update_rule: _UpdateRule | None = Field(default=None, validation_alias="refUpdateRule")
+
+    @property
+    def all_rules(self) -> tuple[BranchRule, ...]:
+        classic = () if self.update_rule is None else (name for name, applies in self.update_rule if applies)
+        return (*self.rules, *(BranchRule(type=name) for name in classic))
+
+
+class _Ruleset(types.Facts):
+    bypass: types.Text = Field(default="", validation_alias="current_user_can_bypass")
+
+    @property
+    def binds_us(self) -> bool:
+        """Whether the ruleset certainly applies to the bot's pushes; GitHub does not always say so."""
+        return self.bypass in {"never", "pull_requests_only"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,19 +214,19 @@ class Repos:
 
     async def _read_branches(
         self, repo: str, names: Sequence[str], *, with_rules: bool = False
-    ) -> list[tuple[str, BranchFacts]]:
+    ) -> list[tuple[str, _BranchFacts]]:
         owner, _, name = repo.partition("/")
         refs = {f"a{number}": f"refs/heads/{branch}" for number, branch in enumerate(names)}
         action, query = f"read branches of {repo}", graphql.branches_query(len(refs), with_rules=with_rules)
         variables = {"owner": owner, "name": name, **refs}
         answer = await self.connection.graphql(action, query, variables, needs="repository", writes=False)
-        facts = types.parse(dict[str, BranchFacts | None], action, answer["repository"])
+        facts = types.parse(dict[str, _BranchFacts | None], action, answer["repository"])
         return [(branch, found) for branch, found in zip(names, facts.values(), strict=True) if found is not None]
 
     async def is_bound_by(self, repo: str, ruleset_id: int) -> bool:
         """Whether a ruleset certainly applies to the bot's pushes."""
         path = f"/repos/{repo}/rulesets/{ruleset_id}"
-        ruleset = await self.connection.find(Ruleset, f"read ruleset {ruleset_id} of {repo}", path)
+        ruleset = await self.connection.find(_Ruleset, f"read ruleset {ruleset_id} of {repo}", path)
         return ruleset is not None and ruleset.binds_us
 
     async def commit(self, repo: str, sha: str) -> types.CommitFacts:
