@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import cmarkgfm
 import pytest
+from cmarkgfm.cmark import Options
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, ViewportSize, async_playwright
 
 PHONE = ViewportSize(width=390, height=844)
@@ -61,3 +63,35 @@ async def opened(context: BrowserContext) -> Watched:
     page.on("console", heard)
     page.on("pageerror", lambda error: watched.complaints.append(str(error)))
     return watched
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """The texts and the pictures of a rendered text; `targets` has the words that only a link's or code's tag has."""
+
+    text: str
+    targets: str
+    pictures: tuple[str, ...]
+
+
+# As GitHub's sanitizer: comments and unknown tags go, the text between tags stays.
+_READ = """pages => pages.map(page => {
+  const body = new DOMParser().parseFromString(page, 'text/html').body;
+  body.querySelectorAll('rp, svg, math, noscript, template, video, audio').forEach(element => element.remove());
+  const pictures = [...body.querySelectorAll('img')].map(image => image.getAttribute('src') ?? '');
+  const links = [...body.querySelectorAll('a, code')];
+  const targets = links.map(element => [element.getAttribute('href'), element.className]);
+  body.querySelectorAll('[data-footnote-backref], [data-footnote-ref]').forEach(element => element.remove());
+  return {text: body.textContent, targets: targets.flat().join(' '), pictures};
+})"""
+
+
+async def shown(texts: Sequence[str]) -> list[Shown]:
+    """What a browser shows of each Markdown text, after GitHub's parser."""
+    options = Options.CMARK_OPT_UNSAFE | Options.CMARK_OPT_FOOTNOTES
+    extensions = ["table", "autolink", "tagfilter", "strikethrough", "tasklist"]
+    pages = [cmarkgfm.markdown_to_html_with_extensions(text, options, extensions) for text in texts]
+    async with browser() as started:
+        page = await started.new_page()
+        read = await page.evaluate(_READ, pages)
+    return [Shown(text=part["text"], targets=part["targets"], pictures=tuple(part["pictures"])) for part in read]

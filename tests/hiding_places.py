@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-IN_A_LINE = [
+HIDING_PLACES = [
     "<!-- EVIL -->",
     "<!-- EVIL --!>",
     "<!-- EVIL",
     "<!--\n\nEVIL\n\n-->",
     "<!-- <!-- --> <!-- EVIL -->",
-    "<!\u200b-- EVIL -->",
-    "<!-\u2060- EVIL -->",
-    "<\u00ad!-- EVIL -->",
-    "&lt;!-- EVIL --&gt;",
-    "&#60;!-- EVIL --&#x3e;",
-    "&amp;amp;lt;!-- EVIL -->",
-    "<!&#8203;-- EVIL -->",
-    "\uff1c!-- EVIL --\uff1e",
-    "\ufe64!-- EVIL -->",
     "".join(chr(0xE0000 + ord(letter)) for letter in "EVIL"),
     "![EVIL](https://x.example/p.png)",
     "![a [EVIL] b](https://x.example/p.png)",
@@ -34,8 +25,6 @@ IN_A_LINE = [
     '<a href="x" title="EVIL">shown</a>',
     '<p title="a\nEVIL">',
     "<details><summary title='EVIL'>shown</summary>\n\nshown\n\n</details>",
-    "<script>EVIL</script>",
-    "<script>EVIL<script></script>",
     "<template>\n\nEVIL\n\n</template>",
     "<ruby>a<rp>EVIL</rp></ruby>",
     "<?php EVIL ?>",
@@ -55,9 +44,6 @@ IN_A_LINE = [
     "<!-- ` --> <b title='EVIL'> `",
     "<http://a`b> <b title='EVIL'> `",
     "\\`` x ` <b title='EVIL'> `",
-]
-
-ON_LINES_OF_THEIR_OWN = [
     "![EVIL][pic]\n\n[pic]: https://x.example/p.png",
     "![EVIL]\n\n[EVIL]: https://x.example/p.png",
     "<div hidden data-x='EVIL'>\n\nshown\n\n</div>",
@@ -79,11 +65,29 @@ ON_LINES_OF_THEIR_OWN = [
     "- a `\n- <b title='EVIL'> `",
     "| a | b |\n|---|---|\n| ` | <b title='EVIL'> ` |",
     "[^1]: x\n\n    <b title='EVIL'>",
-    "    <b title='EVIL'>",
-    "<a\n> title='EVIL'>",
 ]
 
-HIDING_PLACES = [*IN_A_LINE, *ON_LINES_OF_THEIR_OWN]
+SHOWN_PLACES = [
+    "<!\u200b-- EVIL -->",
+    "<!-\u2060- EVIL -->",
+    "<\u00ad!-- EVIL -->",
+    "&lt;!-- EVIL --&gt;",
+    "&#60;!-- EVIL --&#x3e;",
+    "&amp;amp;lt;!-- EVIL -->",
+    "<!&#8203;-- EVIL -->",
+    "\uff1c!-- EVIL --\uff1e",
+    "\ufe64!-- EVIL -->",
+    "<script>EVIL</script>",
+    "<title>EVIL</title>",
+    "<Select>EVIL</Select>",
+    "`<!-- EVIL -->`",
+    "\\<b title='EVIL'>",
+    "<b title='x' EVIL=>",
+    "<a\n> title='EVIL'>",
+    "    <b title='EVIL'>",
+    "```\n<!-- EVIL -->\n```",
+]
+"""Places that look like hiding places, in which a reader sees the word."""
 
 PARTS = [
     *("<", ">", "<!--", "-->", "--!>", "<!", "--", "-", "!", "</", "/>", "<b", "<b>", "<div>", "<script>", "</script>"),

@@ -638,7 +638,6 @@ class Picture:
 
     Attributes:
         place: numbers of the text in reading order, and of the picture in it.
-        address: empty if a link definition has it.
     """
 
     text: PictureText
@@ -670,7 +669,7 @@ def choose_pictures(
 def picture_addresses(text: str) -> list[str]:
     if "![" not in text and "<img" not in text.casefold():
         return []
-    return visible_images(text.replace("\r\n", "\n").replace("\r", "\n"))
+    return visible_images(text)
 
 
 def is_fetchable(address: str, server_url: str, *, redirected: bool = False) -> bool:

@@ -6,25 +6,28 @@ import pytest
 
 from bot.domain.commands import Fix
 from bot.prompt.brief import Material, brief_for, picture_addresses
+from tests.browser import shown
 from tests.builders import a_comment, a_job
-from tests.hiding_places import HIDING_PLACES
+from tests.hiding_places import HIDING_PLACES, SHOWN_PLACES
 
 URL = "https://github.com/user-attachments/assets/6f1c0f35-1f0e-4c5e-9c39-0a5d7a0f2b11"
-MARKDOWN, TAGS = f"![]({URL})", (f'<img src="{URL}">', f"<img src={URL}>")
-# A tag in the name of a tag, and brackets in brackets, undo the hiding place, so that the page shows the picture.
-IN_NAMES, IN_BRACKETS = ("<EVIL", "<x-EVIL"), ("(EVIL)", "\nEVIL)", "[EVIL]:")
-PLACES = [place for place in HIDING_PLACES if "EVIL" in place and not place.startswith(IN_NAMES)]
+PICTURES = (f"![]({URL})", f'<img src="{URL}">', f"<img src={URL}>")
 
 
-@pytest.mark.parametrize("picture", TAGS)
-@pytest.mark.parametrize("hidden", PLACES, ids=ascii)
-def test_a_tag_that_a_reader_cannot_see_is_not_looked_at(hidden: str, picture: str) -> None:
-    assert URL not in picture_addresses(f"Body\n\n{hidden.replace('EVIL', picture)}")
+async def test_a_picture_is_looked_at_if_a_browser_shows_it() -> None:
+    places = [place.replace("EVIL", picture) for place in (*HIDING_PLACES, *SHOWN_PLACES) for picture in PICTURES]
+    texts = [f"Body\n\n{place}" for place in places]
+    pages = await shown(texts)
+    for text, page in zip(texts, pages, strict=True):
+        assert picture_addresses(text).count(URL) == page.pictures.count(URL), text
+    assert 30 < sum(URL in page.pictures for page in pages) < len(texts) - 30
 
 
-@pytest.mark.parametrize("hidden", [place for place in PLACES if not any(map(place.count, IN_BRACKETS))], ids=ascii)
-def test_a_picture_that_a_reader_cannot_see_is_not_looked_at(hidden: str) -> None:
-    assert URL not in picture_addresses(f"Body\n\n{hidden.replace('EVIL', MARKDOWN)}")
+@pytest.mark.parametrize(
+    "hidden", [f"<!-- {PICTURES[1]} -->", f"<b title='{PICTURES[1]}'>", f"<svg>{PICTURES[1]}</svg>"]
+)
+def test_a_picture_in_a_hiding_place_is_not_looked_at(hidden: str) -> None:
+    assert picture_addresses(f"{PICTURES[0]}1\n\n{hidden}") == [URL]
 
 
 @pytest.mark.parametrize("room_taken", [0, 20_000])
@@ -43,8 +46,3 @@ def test_a_comment_that_is_not_quoted_is_not_looked_at_either(room_taken: int) -
     quoted = {int(quote.source.removeprefix("comment by @u")) for quote in brief.quotes if "@u" in quote.source}
     assert found == {f"{URL}#{n}" for n in quoted}
     assert 0 < len(found) < len(many)
-
-
-def test_where_hiding_places_never_end_nothing_is_looked_at() -> None:
-    assert picture_addresses(f"![]({URL})\n\n{'<b' * 3}{'>' * 3}") == [URL]
-    assert picture_addresses(f"![]({URL})\n\n{'<b' * 30}{'>' * 30}") == []

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bot.domain.cmark import parse_markdown
 from bot.publishing.markdown import (
     BotMarkup,
     code,
@@ -17,7 +18,6 @@ from bot.publishing.markdown import (
     escape_markdown,
     fence,
     is_harmless,
-    parse_markdown,
     redact_inertly,
 )
 from bot.publishing.redact import Redactor
