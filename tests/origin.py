@@ -69,6 +69,6 @@ class Origin:
         """The commit a ref stands at."""
         return self.git("rev-parse", ref)
 
-    def git(self, *args: str) -> str:
+    def git(self, *args: str, stdin: str = "") -> str:
         """Run git here."""
-        return git(self.path, *args)
+        return git(self.path, *args, stdin=stdin)

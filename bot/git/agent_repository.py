@@ -14,15 +14,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bot.git.errors import GitError
 from bot.git.filesystem import discard
 from bot.git.mirror import Mirror, Source
 from bot.git.process import Git
 
 OBJECTS = "/run/codepilot/objects"
 """Where a sandbox shows the mirror's objects."""
-MAX_TAGS = 20_000
-"""Tags in a repository: the first in alphabetical order."""
-_TAGS = "%(objectname) %(refname)%(if)%(*objectname)%(then)%0a^%(*objectname)%(end)"
+MAX_TAGS_BYTES = 2 * 1024**2
+"""Bytes of the list of tags, about 20,000: the first in alphabetical order."""
+_PEELED = "^{}"
 # Of files that are copied, only size and modification time are as the index has them.
 _CONFIG = """\
 [core]
@@ -141,8 +142,7 @@ def _install(fresh: Path, folder: Path) -> None:
 
 async def plan_repository(files: Path, mirror: Mirror, source: Source, refs: Refs, *, objects: str) -> AgentRepository:
     """Read the mirror for the repository of a workspace; the commits of `source` and `refs` are present."""
-    listing = await mirror.git.run("for-each-ref", f"--count={MAX_TAGS}", f"--format={_TAGS}", "refs/tags")
-    tags = os.fsdecode(listing).split("\n")[:-1]
+    tags = await _list_tags(mirror.git)
     base, merge_base = "", ""
     remote = [] if refs.is_of_fork else [(refs.branch, source.sha)]
     if refs.base is not None:
@@ -160,6 +160,18 @@ async def plan_repository(files: Path, mirror: Mirror, source: Source, refs: Ref
         refs=(*_remote_lines(remote), *tags),
         tags=sum(not line.startswith("^") for line in tags),
     )
+
+
+async def _list_tags(git: Git) -> list[str]:
+    """Return lines of `packed-refs`; that of an annotated tag is followed by its commit's."""
+    try:
+        listing = await git.read_head(MAX_TAGS_BYTES, "show-ref", "--tags", "--dereference")
+    except GitError as error:
+        if error.exit_code != 1:  # there is no tag
+            raise
+        return []
+    lines = os.fsdecode(listing).split("\n")[:-1]
+    return [f"^{line.split()[0]}" if line.endswith(_PEELED) else line for line in lines]
 
 
 def _remote_lines(branches: Sequence[tuple[str, str]]) -> list[str]:

@@ -59,6 +59,7 @@ _GRACE_SECONDS = 3600
 
 # After this time without use, a mirror has no recent commit.
 _SETTLED_SECONDS = 2 * RECENT_SECONDS + 2 * _GRACE_SECONDS
+_MAX_LOOSE_TAGS = 200
 _MAX_NAMES = 5_000
 """Limit of names on a command line."""
 
@@ -264,6 +265,11 @@ class Mirror:
             if "fsck" not in error.stderr:
                 raise
             await self._fetch_ref(source, refspec)  # perhaps only an old tag is malformed
+        if await asyncio.to_thread(self._count_loose_tags) > _MAX_LOOSE_TAGS:
+            await self.git.run("pack-refs")  # of tags alone: a recent commit is known by its file
+
+    def _count_loose_tags(self) -> int:
+        return sum(len(files) for _, _, files in os.walk(self.path / "refs" / "tags"))
 
     async def _fetch_default(self, source: Source) -> None:
         """Fetch the default branch first, so that a pull request's head adds only its own objects."""

@@ -116,6 +116,22 @@ async def test_a_base_branch_that_is_gone_is_left_out(
     assert "`gone` no longer exists" in caplog.text
 
 
+async def test_many_tags_are_listed_up_to_a_limit(
+    origin: Origin, workspaces: Workspaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sha = origin.commit({"a": "1\n"})
+    origin.git("update-ref", "--stdin", stdin="".join(f"create refs/tags/v{n:04} {sha}\n" for n in range(300)))
+    line = len(f"{sha} refs/tags/v0000\n")
+    monkeypatch.setattr("bot.git.agent_repository.MAX_TAGS_BYTES", 250 * line + 20)
+    async with workspaces.open("job", REPO, source(origin, sha), refs=Refs(branch="main")) as tree:
+        assert git(tree.path, "tag").split() == [f"v{n:04}" for n in range(250)]
+        assert tree.repository is not None
+        assert tree.repository.tags == 250
+    mirror = tmp_path / "state/mirrors" / f"{REPO}.git"
+    assert list((mirror / "refs/tags").iterdir()) == []
+    assert len(git(mirror, "tag").split()) == 300
+
+
 async def test_a_malformed_tag_is_left_out(origin: Origin, workspaces: Workspaces) -> None:
     sha = origin.commit({"a": "1\n"})
     bad = f"object {sha}\ntype commit\ntag v1\ntagger Mona <mona@example.com> 1 +0000"  # its header has no end
