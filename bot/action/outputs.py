@@ -24,7 +24,7 @@ from bot.jobs.record import JobRecord
 from bot.publishing.checks import Verdict
 from bot.publishing.markdown import Allowlist, clean, code, duration, escape_markdown, fence, one_line
 from bot.publishing.outcome import Failed, JobOutcome
-from bot.publishing.render import NO_FILE, build_annotations, explain_verdict, render_status, settings_to_inputs
+from bot.publishing.render import NO_FILE, build_annotations, explain_result, render_status, settings_to_inputs
 from bot.publishing.status_view import StatusView
 
 
@@ -343,7 +343,7 @@ def _verdict(end: StepEnd) -> str:
     view = end.status
     if view is None or view.verdict is None:
         return end.reason
-    return explain_verdict(view, view.verdict)
+    return explain_result(view)
 
 
 _GROUP_TITLE_CHARS = 100

@@ -21,7 +21,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bot.domain.commands import is_safe_branch
+from bot.domain.difference import ChangedFile
 from bot.git.change import REGULAR_MODES
+from bot.git.compare import Comparison, compare, read_patch
 from bot.git.errors import (
     REF_MISSING,
     BranchGoneError,
@@ -220,12 +222,11 @@ class Mirror:
                 deleted = "".join(f"delete {_keep_ref(keep)}\n" for keep in keeps)
                 await self.git.run("update-ref", "--stdin", stdin=deleted.encode())
 
-    async def diff(self, base: str, head: str, *, limit: int) -> bytes:
-        """Return the first `limit` bytes of the diff from the merge base to `head`; both commits are present."""
-        merge_base = await self.git.run("merge-base", base, head, expect=(0, 1))
-        fork = merge_base.decode().split()[0] if merge_base else base
-        command = ("diff-tree", "-r", "--patch", "--no-ext-diff", "--no-textconv", "--no-renames", fork, head)
-        return await self.git.read_head(limit, *command)
+    async def compare(self, base: str, head: str) -> Comparison:
+        return await compare(self.git, base, head)
+
+    async def read_patch(self, comparison: Comparison, files: Iterable[ChangedFile], *, limit: int) -> bytes:
+        return await read_patch(self.git, comparison, files, limit=limit)
 
     async def _has_commit(self, sha: str) -> bool:
         """Whether a commit is complete; its removal may have been interrupted."""

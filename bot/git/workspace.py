@@ -16,9 +16,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from bot.domain.difference import ChangedFile, Section, parse_patch
 from bot.domain.errors import QueueError, StorageError
 from bot.git.agent_repository import OBJECTS, AgentRepository, Refs, plan_repository
 from bot.git.baseline import Baseline, load_baseline, save_baseline, scan_files
+from bot.git.compare import Comparison
 from bot.git.errors import CloneError, WorkspaceError, WorkspaceGoneError
 from bot.git.filesystem import (
     MAX_DEPTH,
@@ -42,6 +44,7 @@ log = logging.getLogger(__name__)
 INDEX = "snapshot.json"
 """Cache of the stored snapshot, next to the trusted git directory."""
 _GENERATIONS = "generation"
+_PATCH_BYTES, _FILE_PATCH_BYTES, _MAX_LARGE_FILES = 4 * 1024 * 1024, 512 * 1024, 10
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 # Files are checked out to the byte, whatever `.gitattributes` says: no filter, no line-ending conversion, no keyword.
@@ -218,17 +221,33 @@ class Workspaces:
         await mirror.provide(source, keep=None)
         return await mirror.read_many(source.sha, patterns, most=most, limit=limit)
 
-    async def diff(self, repo_id: int, base: Source, head: Source, limit: int) -> str:
-        """Return a text diff from the merge base to `head`, cut with a note after `limit` characters."""
+    async def compare(self, repo_id: int, base: Source, head: Source) -> Comparison:
+        """Compare `head` with its merge base with `base`.
+
+        Raises:
+            CloneError: a commit could not be fetched.
+        """
         mirror = self._mirror(repo_id)
         for source in (base, head):
             await mirror.provide(source, keep=None)
-        # A character has at most four bytes.
-        text = (await mirror.diff(base.sha, head.sha, limit=4 * (limit + 1))).decode(errors="replace")
-        if len(text) <= limit:
-            return text
-        whole_lines = text[:limit].rpartition("\n")[0]
-        return f"{whole_lines}\n[The rest of the diff was omitted: at most {limit:,} characters are shown.]\n"
+        return await mirror.compare(base.sha, head.sha)
+
+    async def read_sections(
+        self, repo_id: int, comparison: Comparison, files: Sequence[ChangedFile]
+    ) -> tuple[Section, ...]:
+        """Return the sections of some files' patch, in its order; long ones are cut."""
+        mirror = self._mirror(repo_id)
+        patch = await mirror.read_patch(comparison, files, limit=_PATCH_BYTES)
+        sections = await asyncio.to_thread(_parse_sections, patch)
+        if len(patch) < _PATCH_BYTES:
+            return sections
+        # A large file must not hide those that follow.
+        whole = {section.path: section for section in sections[:-1]}
+        missing = [file for file in files if file.lines and file.path not in whole]
+        for file in missing[:_MAX_LARGE_FILES]:
+            patch = await mirror.read_patch(comparison, [file], limit=_FILE_PATCH_BYTES)
+            whole |= {section.path: section for section in await asyncio.to_thread(_parse_sections, patch)}
+        return tuple(whole.values())
 
     async def merge(self, repo_id: int, head: Source, base: Source) -> Merge | None:
         """Merge the base branch's commit into `head`; None if `head` contains it. A workspace can open the result.
@@ -430,6 +449,16 @@ class Workspaces:
                 await self._mirror(repo_id).release(folder.name, _replay_keep(folder), _base_keep(folder))
         finally:
             await run_thread(discard, folder)
+
+
+def _parse_sections(patch: bytes) -> tuple[Section, ...]:
+    """Parse a patch; a file that becomes a link has two sections there, and one here."""
+    sections: dict[str, Section] = {}
+    for section in parse_patch(patch.decode("utf-8", "surrogateescape")):
+        earlier = sections.get(section.path)
+        hunks = (*(earlier.hunks if earlier is not None else ()), *section.hunks)
+        sections[section.path] = replace(section, hunks=hunks)
+    return tuple(sections.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

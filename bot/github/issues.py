@@ -5,12 +5,15 @@ There is deliberately no method to merge, close, approve, reject or dismiss.
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, Literal
 from urllib.parse import quote
 
+from bot.domain.difference import DiffLines, parse_patch
 from bot.github import graphql, types
 from bot.github.connection import GitHubConnection
 from bot.github.rate_limit import Urgency
@@ -23,6 +26,10 @@ _FULL = "application/vnd.github.full+json"
 
 # For the line about what did not fit, and for what redaction makes longer.
 _ROOM = 1_000
+
+_MAX_FILES = 1_000
+"""Of a pull request that are looked at for refused comments: ten requests."""
+_SUGGESTION = re.compile(r"^(`{3,})suggestion$", re.MULTILINE)
 
 
 class _RenderedText(types.Facts):
@@ -217,13 +224,41 @@ class Reviews:
         return tuple([comment async for comment in self.connection.entries(types.ReviewCommentFacts, action, path)])
 
     async def create(self, repo: str, number: int, draft: types.ReviewDraft) -> types.ReviewFacts:
-        """Review a pull request; refused line comments go into the body. Not retried: call `list_for_pull` first."""
-        try:
-            return await self._send(repo, number, draft)
-        except types.GitHubError as error:
-            if error.status != HTTPStatus.UNPROCESSABLE_ENTITY or not draft.notes:
-                raise
-        return await self._send(repo, number, types.ReviewDraft(commit_sha=draft.commit_sha, body=_append_notes(draft)))
+        """Review a pull request; refused line comments go into the body. Not retried: call `list_for_pull` first.
+
+        GitHub refuses all comments because of one, and does not say which. Those that its own list of files has no
+        lines for are left out of the second attempt, and all of them of the third.
+        """
+        original = draft
+        for is_second in (False, True):
+            try:
+                return await self._send(repo, number, draft)
+            except types.GitHubError as error:
+                if error.status != HTTPStatus.UNPROCESSABLE_ENTITY or not draft.notes:
+                    raise
+            unplaced = () if is_second else await self._find_unplaced(repo, number, draft.notes)
+            refused = unplaced or original.notes
+            kept = tuple(note for note in original.notes if note not in refused)
+            draft = replace(original, body=_append_notes(original.body, refused), notes=kept)
+        return await self._send(repo, number, draft)
+
+    async def _find_unplaced(
+        self, repo: str, number: int, notes: tuple[types.ReviewNote, ...]
+    ) -> tuple[types.ReviewNote, ...]:
+        """Return the comments on lines that GitHub's difference does not have, as far as its first files show."""
+        wanted, patches = {note.path for note in notes}, dict[str, str]()
+        action, path = f"read the files of {repo}#{number}", f"/repos/{repo}/pulls/{number}/files"
+        count = 0
+        async for file in self.connection.entries(types.PullFile, action, path):
+            if file.path in wanted:
+                patches[file.path] = file.patch
+            count += 1
+            if patches.keys() == wanted or count == _MAX_FILES:
+                break
+        lines = await asyncio.to_thread(_lines_of, patches)
+        return tuple(
+            note for note in notes if not lines.contain(note.path, note.side, note.start_line or note.line, note.line)
+        )
 
     async def _send(self, repo: str, number: int, draft: types.ReviewDraft) -> types.ReviewFacts:
         body = {
@@ -243,13 +278,20 @@ class Reviews:
         return comment | {"start_line": note.start_line, "start_side": note.side}
 
 
-def _append_notes(draft: types.ReviewDraft) -> str:
-    body, room = draft.body, types.BODY_LIMIT - _ROOM
-    for index, note in enumerate(draft.notes):
+def _lines_of(patches: Mapping[str, str]) -> DiffLines:
+    sections = ((path, section) for path, patch in patches.items() for section in parse_patch(patch))
+    return DiffLines.of(replace(section, path=path) for path, section in sections)
+
+
+def _append_notes(body: str, notes: tuple[types.ReviewNote, ...]) -> str:
+    room = types.BODY_LIMIT - _ROOM
+    for index, note in enumerate(notes):
         # A model names the file; a back tick or a line's end in the name must not end the code span.
         place = " ".join(note.place.replace("`", "'").split())
-        section = f"\n\n`{place}`\n\n{note.body}"
+        # A suggestion cannot be committed from the body.
+        text = _SUGGESTION.sub(r"\1", note.body)
+        section = f"\n\n`{place}`\n\n{text}"
         if len(body) + len(section) > room:
-            return f"{body}\n\n_{len(draft.notes) - index} more comments were omitted._".strip()
+            return f"{body}\n\n_{len(notes) - index} more comments were omitted._".strip()
         body += section
     return body.strip()

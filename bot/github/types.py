@@ -25,12 +25,12 @@ from pydantic import (
 )
 
 from bot.domain.branch_rules import find_rule
+from bot.domain.difference import Side
 from bot.domain.errors import NO_PERMISSION, BotError, Certainty, certainty_of
 from bot.domain.job import Actor
 
 CheckStatus = Literal["queued", "in_progress", "completed"]
 Conclusion = Literal["success", "failure", "neutral", "cancelled", "action_required", "timed_out", "skipped"]
-Side = Literal["LEFT", "RIGHT"]
 Level = Literal["notice", "warning", "failure"]
 Shape = TypeVar("Shape")
 
@@ -266,6 +266,13 @@ class ReviewCommentFacts(CommentFacts):
     @classmethod
     def _first_id(cls, value: object, info: ValidationInfo) -> object:
         return value or info.data.get("id")
+
+
+class PullFile(Facts):
+    """A file of a pull request's difference; GitHub leaves out the patch of binary and of large ones."""
+
+    path: str = Field(validation_alias="filename")
+    patch: Text = ""
 
 
 class Annotation(Facts):

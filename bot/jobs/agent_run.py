@@ -323,6 +323,9 @@ async def _finish(context: JobContext, assignment: Assignment, tree: Tree, run: 
     if run.status is Status.FINISHED and change and needs_proof(context, assignment):
         proven = await state.inbox.unless_stopped(prove(context, assignment, tree, change))
         run = run if proven else replace(run, status=Status.STOPPED, reason=state.inbox.stop_reason)
+    if run.status is Status.FINISHED:
+        unread = await material_module.measure_reading(context, assignment)
+        state.progress = replace(state.progress, unread=unread)
     await store_result(context, run, change, ends=bool(state.inbox.stop_reason or assignment.closing))
     return await deliver(context, assignment, tree, run, change)
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -24,8 +24,10 @@ from agent_runtime import BoundExceededError, Image, ImageError, Task, run_bound
 from bot.ci_logs.failed_run import FailedJob, FailedRun, StepDefinition
 from bot.ci_logs.log_formats import digest, digest_of_zip
 from bot.ci_logs.workflow import describe_job
-from bot.domain.commands import Fix, Test
+from bot.domain.commands import Ask, Explain, Fix, Plan, Review, Test
+from bot.domain.difference import ChangedFile
 from bot.events.ci_triggers import FAILED
+from bot.git.compare import Comparison
 from bot.git.errors import WorkspaceError
 from bot.git.mirror import Source
 from bot.github.client import GitHub
@@ -48,9 +50,10 @@ from bot.prompt.brief import (
     omission_notes,
     signed_address,
 )
+from bot.prompt.difference import Difference, choose_readable, order_files, split_ignored
+from bot.prompt.reading import Reading, Unread, find_unread
 
 log = logging.getLogger(__name__)
-_DIFF_CHARS = 60_000
 _MAX_FILES = 5
 _FILE_BYTES = 200_000
 _LINES = re.compile(r"L([0-9]{1,7})(?:-L([0-9]{1,7}))?")
@@ -87,26 +90,76 @@ async def gather(context: JobContext, assignment: Assignment) -> Material:
         files=await _linked_files(context, assignment),
     )
     if context.job.thread.kind == "issue":
-        continues = assignment.snapshot.thread.continues > 0
-        diff = await pull_diff(context, assignment, limit=_DIFF_CHARS) if continues else ""
-        return replace(material, continues=continues, diff=diff)
+        if assignment.snapshot.thread.continues == 0:
+            return material
+        return replace(material, continues=True, difference=await _difference(context, assignment, material))
     return replace(
         material,
         line_comments=await context.github.reviews.list_line_comments(repo, number),
         reviews=await reader.reviews(repo, number),
-        diff=await pull_diff(context, assignment, limit=_DIFF_CHARS),
+        difference=await _difference(context, assignment, material),
     )
 
 
-async def pull_diff(context: JobContext, assignment: Assignment, *, limit: int) -> str:
-    base = assignment.settings.base_sha
-    source = assignment.source
-    return await context.services.workspaces.diff(
-        assignment.snapshot.repo.id,
-        replace(source, ref=f"refs/heads/{assignment.snapshot.thread.base_ref}", sha=base),
-        source,
-        limit=limit,
+async def compare_pull(context: JobContext, assignment: Assignment) -> PullComparison:
+    """Compare the pull request's head with its base, as GitHub does.
+
+    Raises:
+        WorkspaceError: git failed.
+    """
+    base = replace(
+        assignment.source, ref=f"refs/heads/{assignment.snapshot.thread.base_ref}", sha=assignment.settings.base_sha
     )
+    comparison = await context.services.workspaces.compare(assignment.snapshot.repo.id, base, assignment.source)
+    ignore = assignment.settings.config.review.ignore if isinstance(assignment.command, Review) else ()
+    kept, ignored = await asyncio.to_thread(split_ignored, comparison.files, ignore)
+    return PullComparison(comparison=comparison, files=kept, ignored=ignored)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullComparison:
+    """The difference of a pull request; a review leaves out the `ignored` files."""
+
+    comparison: Comparison
+    files: tuple[ChangedFile, ...]
+    ignored: tuple[ChangedFile, ...] = ()
+
+
+async def _difference(context: JobContext, assignment: Assignment, material: Material) -> Difference:
+    thread, goal = context.job.thread, getattr(assignment.command, "goal", "")
+    texts = [thread.title, thread.body, *(comment.body for comment in material.comments)]
+    pull = await compare_pull(context, assignment)
+    return await _build_difference(context, assignment.snapshot.repo.id, pull, texts, goal)
+
+
+async def _build_difference(
+    context: JobContext, repo_id: int, pull: PullComparison, texts: Sequence[str] = (), request: str = ""
+) -> Difference:
+    ordered = await asyncio.to_thread(order_files, pull.files, texts, request)
+    readable = choose_readable(ordered)
+    sections = await context.services.workspaces.read_sections(repo_id, pull.comparison, readable)
+    return await asyncio.to_thread(Difference.of, ordered, sections, pull.ignored)
+
+
+async def measure_reading(context: JobContext, assignment: Assignment) -> Unread | None:
+    """Return the changed files whose lines the run has not read; None where it was given no difference.
+
+    Raises:
+        SessionError: the run's session cannot be read.
+        WorkspaceError: git failed.
+    """
+    command = assignment.command
+    is_pull, continues = context.job.thread.kind == "pull", assignment.snapshot.thread.continues > 0
+    if not (is_pull and isinstance(command, Review | Ask | Explain | Plan)) and not (
+        continues and isinstance(command, Fix | Ask | Explain | Plan)
+    ):
+        return None
+    pull = await compare_pull(context, assignment)
+    events = await asyncio.to_thread(context.services.session_events, context.job)
+    reading = await asyncio.to_thread(Reading.of, events)
+    seen = [file for file in pull.files if file.lines and reading.touches(file)]
+    sections = await context.services.workspaces.read_sections(assignment.snapshot.repo.id, pull.comparison, seen)
+    return await asyncio.to_thread(find_unread, pull.files, pull.ignored, sections, reading)
 
 
 async def _failing_checks(context: JobContext, assignment: Assignment) -> tuple[tuple[CheckFacts, ...], str]:
@@ -212,7 +265,9 @@ async def fetch_run(context: JobContext, snapshot: ThreadSnapshot, source: Sourc
         green_run = await context.github.runs.find_last_success(repo.full_name, run)
         if green_run is not None and green_run.head_sha != run.head_sha:
             place = replace(source, sha=green_run.head_sha)
-            changes = await context.services.workspaces.diff(repo.id, place, source, limit=_CHANGES_CHARS)
+            comparison = await context.services.workspaces.compare(repo.id, place, source)
+            since = PullComparison(comparison=comparison, files=comparison.files)
+            changes = (await _build_difference(context, repo.id, since)).render(_CHANGES_CHARS)
             green = green_run.head_sha
     except (GitHubError, WorkspaceError) as error:
         if is_passing(error):

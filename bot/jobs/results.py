@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from agent_runtime import Outcome, Status
 from bot.domain.commands import Command, Fix, Plan, Review, Test
+from bot.domain.difference import DiffLines
 from bot.domain.job import Job, Thread
 from bot.events.delivery import job_id
 from bot.git.change import Change, FileChange
@@ -30,7 +31,7 @@ from bot.jobs.access import ThreadSnapshot, check_access, fetch_snapshot
 from bot.jobs.admission import Assignment, add_pull, branch_number, decide, refresh_pull
 from bot.jobs.context import JobContext
 from bot.jobs.faults import is_patience_over
-from bot.jobs.material import pull_diff
+from bot.jobs.material import compare_pull
 from bot.jobs.record import Request
 from bot.jobs.repo_settings import read_own_prefixes
 from bot.jobs.status import post_parts, status_view
@@ -52,7 +53,7 @@ from bot.publishing.outcome import (
 from bot.publishing.plan import REMEDIES, CommitTarget, Publication, add_marker, plan_publication, plan_undo, withhold
 from bot.publishing.publish import ReviewTarget, Target, publish, publish_review
 from bot.publishing.render import COMPLETION_LIMIT
-from bot.publishing.review import comment_key, extract_prose, parse_review
+from bot.publishing.review import comment_key, commented_paths, extract_prose, parse_review
 from bot.publishing.screening import ChangePreview, Objection, fits_comment, show_files, split_sections
 
 _LONG_PLAN = "The plan is too long to be shown in full, so it cannot be approved. Ask for a shorter one."
@@ -372,23 +373,25 @@ def pending_view(context: JobContext, request: Request) -> PendingView:
     )
 
 
-_MAX_DIFF_CHARS = 2_000_000
-
-
 async def read_review(context: JobContext, assignment: Assignment, outcome: Outcome) -> ReviewDraft:
-    diff = await pull_diff(context, assignment, limit=_MAX_DIFF_CHARS)
+    completion = outcome.summary or ""
+    pull, paths = await compare_pull(context, assignment), await asyncio.to_thread(commented_paths, completion)
+    commented = [file for file in pull.comparison.files if paths.intersection(file.paths)]
+    repo, workspaces = assignment.snapshot.repo, context.services.workspaces
+    sections = await workspaces.read_sections(repo.id, pull.comparison, commented)
     me = (await context.github.accounts.me()).id
-    earlier = await context.github.reviews.list_line_comments(
-        assignment.snapshot.repo.full_name, context.job.thread.number
-    )
+    earlier = await context.github.reviews.list_line_comments(repo.full_name, context.job.thread.number)
     keys = {comment_key(comment.path, comment.body) for comment in earlier if comment.author.id == me}
+    lines = await asyncio.to_thread(DiffLines.of, sections)
     return await asyncio.to_thread(
         parse_review,
-        outcome.summary or "",
-        diff,
+        completion,
+        lines,
         context.services.allowed(context.job),
         commit_sha=assignment.grant.bound_to_sha,
         earlier=keys,
+        moved={file.previous: file.path for file in commented if file.previous},
+        unread=context.state.progress.unread,
     )
 
 

@@ -18,6 +18,7 @@ from bot.publishing.markdown import code, duration
 from bot.publishing.outcome import Failed, Finished, JobOutcome, Waiting
 from bot.publishing.plan import event_review_label, requester_of
 from bot.publishing.render import render_notice, render_part, sign_marker
+from bot.publishing.review import describe_unread
 from bot.publishing.screening import split_diff
 from bot.publishing.status_view import StatusView
 
@@ -46,6 +47,8 @@ def status_view(context: JobContext, outcome: JobOutcome | None = None, *, is_qu
     is_pushed = outcome is not None and outcome.published.commit is not None
     if outcome is not None:
         notes = (*notes, *outcome.notes, *filter(None, [outcome.published.note]))
+        if progress.unread is not None and progress.unread.total and outcome.review is None:
+            notes = (*notes, describe_unread(progress.unread, "read"))
         pull = outcome.published.pull if outcome.run is not None and not isinstance(outcome, Waiting) else pull
         reason, remedy = map(services.strip_local_paths, (outcome.reason, outcome.remedy))
         outcome = replace(

@@ -311,6 +311,13 @@ class LabelNames(_Model):
         return {label.casefold(): level for label, level in levels.items()}.get(name.casefold())
 
 
+class ReviewKeys(_Model):
+    """Reviews of pull requests."""
+
+    ignore: Annotated[tuple[_Glob, ...], Field(max_length=_MAX_PATTERNS, strict=False)] = ()
+    """Files to leave out, e.g. `package-lock.json` or `docs/`; the review names them."""
+
+
 class FileKeys(_Model):
     """A repository's configuration of Codepilot."""
 
@@ -354,6 +361,8 @@ class FileKeys(_Model):
         BeforeValidator(_split_commas, json_schema_input_type=list[ReviewEvent] | str),
     ] = ()
     """When to review a pull request of somebody with write access without a command: `opened`, `ready`, `push`."""
+    review: ReviewKeys = Field(default_factory=ReviewKeys)
+    """Reviews of pull requests: `ignore` has globs of files to leave out."""
     fix_ci: Annotated[
         tuple[FixCi, ...], Field(strict=False), BeforeValidator(_split_commas, json_schema_input_type=list[FixCi] | str)
     ] = ()

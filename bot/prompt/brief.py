@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal, TypeVar, assert_never, get_args
 from urllib.parse import urlsplit
@@ -20,6 +20,7 @@ from bot.domain.commands import Ask, BareCommand, Command, Explain, Fix, Plan, R
 from bot.domain.grammar import parse_command
 from bot.domain.job import Job, LineRange, OriginKind
 from bot.github.types import Annotation, CheckFacts, CommentFacts, ReviewCommentFacts, ReviewFacts, StepFacts
+from bot.prompt.difference import DIFF_SOURCE, Difference, is_cut
 from bot.prompt.sanitize import clean, clean_code, clean_line, clip, image_sources, remove_invisible, visible_images
 
 BUDGET = 60_000
@@ -52,8 +53,8 @@ class Material:
 
     Attributes:
         own_id: of the bot's account.
-        diff: from the merge base to the head of the pull request.
-        continues: whether work on an issue continues in a pull request, which `diff` and `checks` are from.
+        difference: from the merge base to the head of the pull request.
+        continues: whether work on an issue continues in a pull request, which `difference` and `checks` are from.
         unread: which failing checks could not be read, with the remedy, for users.
     """
 
@@ -61,7 +62,7 @@ class Material:
     comments: tuple[CommentFacts, ...] = ()
     line_comments: tuple[ReviewCommentFacts, ...] = ()
     reviews: tuple[ReviewFacts, ...] = ()
-    diff: str = ""
+    difference: Difference = field(default_factory=Difference)
     checks: tuple[CheckFacts, ...] = ()
     files: tuple[LinkedFile, ...] = ()
     workflow: str = ""
@@ -119,17 +120,18 @@ def brief_for(job: Job, command: Command | None = None, material: Material | Non
     command, material = command or job.command, material or Material()
     if not isinstance(command, get_args(Work)):
         raise ValueError(f"the command {command.verb} needs no agent")  # noqa: TRY004 - the value is wrong, not a type
+    left_out: Counter[str] = Counter()
+    parts, statements = _parts(job, material, left_out)
+    quotes, notes = fit_quotes(parts, BUDGET)
     goal = goal_for(
         job,
         command,
         workflow=material.workflow,
         approved_plan=bool(material.approved_plan),
         continues=material.continues,
+        is_cut=any(quote.source == DIFF_SOURCE and is_cut(quote.text) for quote in quotes),
         language=clean_line(material.language, limit=40),
     )
-    left_out: Counter[str] = Counter()
-    parts, statements = _parts(job, material, left_out)
-    quotes, notes = fit_quotes(parts, BUDGET)
     notes += [f"{label}: {number}" for label, number in left_out.items()]
     quoted = set(map(_fingerprint, quotes))
     foreign = [part for part in statements if not material.is_own(part.comment) and _fingerprint(part.quote) in quoted]
@@ -160,7 +162,7 @@ def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[Q
     jobs = {failed_job.facts.name for failed_job in failed.jobs} if failed is not None else set()
     other_checks = [check for check in material.checks if check.name not in jobs]
     failing = [*(job_quotes(failed) if failed is not None else []), *map(_check, other_checks[:_MAX_CHECKS])]
-    diff = clean_code(material.diff, limit=BUDGET)
+    diff = material.difference.render(BUDGET)
     plan = clean(material.approved_plan, limit=_BODY_CHARS)
     files = [
         Quote(source=f"linked file {_name(file.place)}", text=clean_code(file.text, limit=_FILE_CHARS))
@@ -182,14 +184,18 @@ def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[Q
         # The first failed job is cut before it is omitted.
         ("failing checks", 8_000, failing[:1]),
         ("further failing checks", 0, failing[1:]),
-        ("diff", 17_000, [Quote(source="the pull request's diff", text=diff)] if material.diff.strip() else []),
+        ("diff", 17_000, [Quote(source=DIFF_SOURCE, text=diff)] if diff else []),
         ("changes since the last green run", 0, change_quotes(failed) if failed else []),
         ("comments from the middle of the threads about lines", 5_000, _quotes(threads)),
         ("reviews from the middle", 2_000, _quotes(reviews)),
         ("comments from the middle of the discussion", 5_000, _quotes(comments)),
         ("linked files", 2_000, files),
     )
-    parts = [QuoteShare(label=label, share=share, quotes=tuple(quotes)) for label, share, quotes in kinds]
+    shorten = {"diff": material.difference.render}
+    parts = [
+        QuoteShare(label=label, share=share, quotes=tuple(quotes), shorten=shorten.get(label))
+        for label, share, quotes in kinds
+    ]
     return parts, [*comments, *reviews, *threads]
 
 
@@ -301,11 +307,13 @@ class QuoteShare:
 
     Attributes:
         label: a plural noun for the note about omitted quotes.
+        shorten: returns a single quote's text within a number of characters; None to cut its middle out.
     """
 
     label: str
     share: int
     quotes: tuple[Quote, ...]
+    shorten: Callable[[int], str] | None = None
 
     @property
     def need(self) -> int:
@@ -324,7 +332,7 @@ def fit_quotes(parts: Sequence[QuoteShare], budget: int) -> tuple[list[Quote], l
     for part, minimum in zip(parts, reserved, strict=True):
         extra = min(part.need - minimum, rest)
         rest -= extra
-        quotes = _fit_share(part.quotes, minimum + extra)
+        quotes = _fit_share(part, minimum + extra)
         fitting += quotes
         if missing := len(part.quotes) - len(quotes):
             notes.append(f"{part.label}: {missing}")
@@ -335,13 +343,17 @@ def _size(quote: Quote) -> int:
     return len(quote.text) + len(quote.source) + _FRAME_CHARS
 
 
-def _fit_share(quotes: Sequence[Quote], budget: int) -> list[Quote]:
+def _fit_share(part: QuoteShare, budget: int) -> list[Quote]:
+    quotes = part.quotes
     if sum(map(_size, quotes)) <= budget:
         return list(quotes)
     if len(quotes) == 1 or _size(quotes[-1]) > budget:
         # Leave room for the note about the cut.
         source, room = quotes[-1].source, budget - len(quotes[-1].source) - 2 * _FRAME_CHARS
-        return [Quote(source=source, text=clip(quotes[-1].text, limit=room))] if room >= _MIN_CHARS else []
+        if room < _MIN_CHARS:
+            return []
+        text = clip(quotes[-1].text, limit=room) if part.shorten is None else part.shorten(room)
+        return [Quote(source=source, text=text)]
     first = _take_prefix(quotes, budget // 3)
     last = _take_prefix(quotes[: len(first) - 1 if first else None : -1], budget - sum(map(_size, first)))
     return [*first, *reversed(last)]
@@ -409,6 +421,14 @@ _APPROVED = """\
 A maintainer has approved the quoted plan. Carry it out; where it turns out to be wrong, do what is right and say so."""
 
 
+_CUT = """\
+The quoted diff names every changed file, and shows the changes of some. Read the others where they matter: read_file \
+shows a file as it is after the change."""
+_CUT_REVIEW = f"""\
+{_CUT} Read them before you judge, the most important first: the published review names the files whose changed lines \
+no step read."""
+
+
 def goal_for(
     job: Job,
     command: Work,
@@ -416,6 +436,7 @@ def goal_for(
     workflow: str = "",
     approved_plan: bool = False,
     continues: bool = False,
+    is_cut: bool = False,
     language: str = "",
 ) -> str:
     parts = [_goal(job, command, workflow)]
@@ -423,6 +444,8 @@ def goal_for(
         parts.append("The request is about the quoted lines.")
     if continues:
         parts.append(_CONTINUES)
+    if is_cut:
+        parts.append(_CUT_REVIEW if isinstance(command, Review) else _CUT)
     if approved_plan:
         parts.append(_APPROVED)
     if language:

@@ -44,6 +44,7 @@ from bot.publishing.markdown import (
     plural,
 )
 from bot.publishing.outcome import Failed, PendingView, Waiting
+from bot.publishing.review import describe_unread
 from bot.publishing.screening import escape_unseen, fits_comment
 from bot.publishing.status_view import Activity, CandidateView, DeniedCall, Progress, State, StatusView
 
@@ -57,6 +58,7 @@ _STATES: dict[State, tuple[str, str]] = {
     "failed": ("❌", "Failed"),
     "refused": ("🚫", "Refused"),
 }
+_PARTIAL_REVIEW = ("⚠️", "Reviewed in part")
 _RUNNING_STATES: frozenset[State] = frozenset({"queued", "working"})
 
 STARTED_BY_CI = "Started by CI:"
@@ -137,7 +139,6 @@ def _template_values(view: StatusView, *, bare: bool = False) -> dict[str, objec
     files = [file_line(item) for item in view.files[:_MAX_FILES]]
     withheld = published.withheld.reason if published.withheld else ""
     run, links = f"[run]({view.run_url})" if view.run_url else "", result_links(view)
-    reason = explain_verdict(view, view.verdict) if view.verdict is not None else ""
     # The command and its user, the event, or the failed check.
     request = view.event_label or f"{code(view.command)} for {view.requester or f'@{view.allowed.login}'}"
     if view.failed_check and not view.event_label:
@@ -168,7 +169,7 @@ def _template_values(view: StatusView, *, bare: bool = False) -> dict[str, objec
     stop = f"stop it with {code(view.stop)}" if is_running and view.stop else ""
     return {
         "headline": " · ".join(filter(None, [" ".join(status_title(view)), request, duration(view.seconds), run])),
-        "why": _escape(reason, view, _REASON_LIMIT),
+        "why": _escape(explain_result(view), view, _REASON_LIMIT),
         "pending": waiting,
         "activities": activities[-_MAX_RUNNING_ACTIVITIES:] if is_running else [],
         "earlier_activities": [] if is_running or bare else activities,
@@ -199,7 +200,7 @@ def status_title(view: StatusView) -> tuple[str, str]:
         sign, words = _STATES["parked"]
         return sign, f"{words} for {view.outcome.service}"
     if view.verdict is None:
-        return _STATES[view.state]
+        return _PARTIAL_REVIEW if view.is_partial_review else _STATES[view.state]
     sign, words = headline(view.verdict, view.progress.judged_checks)
     if view.published.withheld:
         prefix = "Published in part" if view.published.commit else "Not published"
@@ -246,15 +247,17 @@ def render_account(progress: Progress, verdict: Verdict, *, partial: bool) -> st
     return "\n\n".join(filter(None, parts))
 
 
-def explain_verdict(view: StatusView, verdict: Verdict) -> str:
-    checks, outcome = view.progress.judged_checks, view.outcome
-    return explain(
-        verdict,
-        checks,
-        changed=bool(view.files or checks),
-        setup_failed=view.progress.setup_failed,
-        partial=outcome is not None and outcome.partial,
-    )
+def explain_result(view: StatusView) -> str:
+    """Return why the headline is not "checks passed" or, of a review, "Done"."""
+    checks, outcome, unread = view.progress.judged_checks, view.outcome, view.progress.unread
+    why = unread_part = ""
+    if view.verdict is not None:
+        partial = outcome is not None and outcome.partial
+        changed, failed = bool(view.files or checks), view.progress.setup_failed
+        why = explain(view.verdict, checks, changed=changed, setup_failed=failed, partial=partial)
+    if view.is_partial_review and unread is not None:
+        unread_part = describe_unread(unread, "reviewed")
+    return "\n\n".join(filter(None, [why, unread_part]))
 
 
 def headline(verdict: Verdict, checks: Sequence[Check]) -> tuple[str, str]:
@@ -624,7 +627,7 @@ def check_conclusion(view: StatusView, *, blocking: bool) -> Conclusion:
         result = "timed_out"
     if view.verdict is not None:
         result = _VERDICTS[view.verdict]
-    if result == "success" and view.published.withheld:
+    if result == "success" and (view.published.withheld or view.is_partial_review):
         result = "neutral"
     return result if blocking or result in _PASSING else "neutral"
 

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import cast
 
 from markdown_it import MarkdownIt
 
-from bot.github.types import ReviewDraft, ReviewNote, Side
+from bot.domain.difference import DiffLines, Side
+from bot.github.types import ReviewDraft, ReviewNote
 from bot.prompt.brief import MAX_REVIEW_COMMENTS
+from bot.prompt.reading import Unread
 from bot.publishing.markdown import (
     COMMENT_LIMIT,
     Allowlist,
@@ -26,8 +29,9 @@ from bot.publishing.markdown import (
     escape_markdown,
     fence_exactly,
     one_line,
+    plural,
 )
-from bot.publishing.screening import unquote_name
+from bot.publishing.screening import escape_unseen
 
 _NOTE_LIMIT = 4_000
 _SUGGESTION_LIMIT = 10_000
@@ -35,12 +39,10 @@ _PROSE_LIMIT = 12_000
 _BODY_LIMIT = 60_000
 _JSON_LIMIT = 400_000
 _MAX_COMMENTS_READ = 200
+_MAX_NAMES, _FEW_NAMES = 50, 3
 _TRUNCATED = "_Truncated: the review was longer._"
 _UNREADABLE = "_The comments on lines could not be parsed, so only the summary is shown._"
 _SUGGESTIONS = BotMarkup(languages=frozenset({"suggestion"}))
-
-
-_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,26 +54,38 @@ class _ParsedComment:
     body: str
     suggestion: str | None
 
+    def is_in(self, lines: DiffLines) -> bool:
+        return lines.contain(self.path, self.side, self.start_line or self.line, self.line)
+
 
 def parse_review(
-    completion: str, diff: str, allowed: Allowlist, *, commit_sha: str, earlier: Collection[tuple[str, str]] = ()
+    completion: str,
+    lines: DiffLines,
+    allowed: Allowlist,
+    *,
+    commit_sha: str,
+    earlier: Collection[tuple[str, str]] = (),
+    moved: Mapping[str, str] = MappingProxyType({}),
+    unread: Unread | None = None,
 ) -> ReviewDraft:
     """Parse a completion, prose and one fenced JSON block, into a review of the commit.
 
     Comments on lines outside the diff, and those beyond the thirtieth, go into the body. Comments whose key is in
-    `earlier` (see `comment_key`) are not repeated.
+    `earlier` (see `comment_key`) are not repeated. `moved` has the new paths of renamed files.
     """
     prose, block = _split_completion(completion)
-    parsed = list(_parse_comments(block)) if block is not None else []
-    lines = parse_diff_lines(diff)
+    parsed = [
+        replace(comment, path=moved.get(comment.path, comment.path))
+        for comment in (_parse_comments(block) if block is not None else ())
+    ]
     comments = [
         comment for comment in parsed if comment_key(comment.path, _render_note(comment, allowed).body) not in earlier
     ]
-    placed = [comment for comment in comments if lines.contain(comment)][:MAX_REVIEW_COMMENTS]
+    placed = [comment for comment in comments if comment.is_in(lines)][:MAX_REVIEW_COMMENTS]
     unplaced = [comment for comment in comments if comment not in placed]
     summary = escape_markdown(prose, allowed, limit=_PROSE_LIMIT) or "See the comments below."
     broken = block is not None and not parsed and block.strip() not in {"[]", ""}
-    parts = [summary, *([_UNREADABLE] if broken else [])]
+    parts = [summary, *reading_notes(unread), *([_UNREADABLE] if broken else [])]
     for comment in unplaced:
         start = f"{comment.start_line}-" if comment.start_line else ""
         place = code(f"{one_line(comment.path, 200)}:{start}{comment.line}")
@@ -84,6 +98,40 @@ def parse_review(
         body=defuse(clip("\n\n".join(parts), _BODY_LIMIT, _TRUNCATED), allowed, BotMarkup(), limit=COMMENT_LIMIT),
         notes=tuple(_render_note(comment, allowed) for comment in placed),
     )
+
+
+def commented_paths(completion: str) -> frozenset[str]:
+    block = _split_completion(completion)[1]
+    return frozenset(comment.path for comment in _parse_comments(block)) if block is not None else frozenset()
+
+
+def reading_notes(unread: Unread | None) -> list[str]:
+    """Render the files that a review did not read, and those that it left out on request."""
+    if unread is None:
+        return []
+    notes = []
+    if unread.total:
+        counts = f"{unread.total:,} of {unread.changed:,} changed files, or parts of them"
+        notes.append(f"**Not reviewed** ({counts}): {_list_unread(unread)}.")
+    if unread.ignored_total:
+        counts = plural(unread.ignored_total, "file")
+        names = _join([code(escape_unseen(name)) for name in unread.ignored], unread.ignored_total)
+        notes.append(f"**Left out on request** ({counts}, by `review.ignore`): {names}.")
+    return notes
+
+
+def describe_unread(unread: Unread, verb: str) -> str:
+    """Return a sentence about the changed files that no step read."""
+    names = _list_unread(unread, _FEW_NAMES)
+    return f"Not {verb}: {unread.total:,} of {unread.changed:,} changed files, or parts of them: {names}."
+
+
+def _list_unread(unread: Unread, limit: int = _MAX_NAMES) -> str:
+    return _join([f"{code(escape_unseen(name))} ({facts})" for name, facts in unread.names[:limit]], unread.total)
+
+
+def _join(names: Sequence[str], total: int) -> str:
+    return f"{', '.join(names)}{f' and {total - len(names):,} more' if total > len(names) else ''}"
 
 
 def comment_key(path: str, body: str) -> tuple[str, str]:
@@ -156,54 +204,3 @@ def _render_note(comment: _ParsedComment, allowed: Allowlist) -> ReviewNote:
         side=comment.side,
         body=defuse(body, allowed, _SUGGESTIONS, limit=COMMENT_LIMIT) or "See the diff.",
     )
-
-
-@dataclass(frozen=True, slots=True)
-class DiffLines:
-    hunks: dict[tuple[str, Side], dict[int, int]] = field(default_factory=dict)
-
-    def contain(self, comment: _ParsedComment) -> bool:
-        """Whether one hunk contains the comment's lines; GitHub rejects others."""
-        lines, first = self.hunks.get((comment.path, comment.side), {}), comment.start_line or comment.line
-        return first <= comment.line and first in lines and lines.get(comment.line) == lines[first]
-
-
-def parse_diff_lines(diff: str) -> DiffLines:
-    diff_lines = DiffLines()
-    lines = iter(diff.split("\n"))
-    before = after = ""
-    number = 0
-    for line in lines:
-        if line.startswith("diff --git "):
-            before = after = ""
-        elif line.startswith("--- "):
-            before = _parse_path(line)
-        elif line.startswith("+++ "):
-            after = _parse_path(line)
-        elif (start := _HUNK.match(line)) is not None:
-            number += 1
-            # GitHub uses the new name on both sides, unless the file was deleted.
-            _read_hunk(diff_lines, lines, start, after or before, number)
-    return diff_lines
-
-
-def _read_hunk(diff_lines: DiffLines, lines: Iterator[str], start: re.Match[str], path: str, number: int) -> None:
-    old, new = int(start[1]), int(start[3])
-    old_end, new_end = old + int(start[2] or 1), new + int(start[4] or 1)
-    while old < old_end or new < new_end:
-        mark = next(lines, "")[:1]
-        if mark not in {" ", "-", "+", "\\"}:
-            return
-        if mark in {" ", "-"}:
-            diff_lines.hunks.setdefault((path, "LEFT"), {})[old] = number
-            old += 1
-        if mark in {" ", "+"}:
-            diff_lines.hunks.setdefault((path, "RIGHT"), {})[new] = number
-            new += 1
-
-
-def _parse_path(line: str) -> str:
-    name = line[4:].rstrip("\t")
-    if name.startswith('"') and name.endswith('"'):
-        name = unquote_name(name[1:-1].encode("utf-8", "replace")).decode("utf-8", "replace")
-    return "" if name == "/dev/null" else name[2:]

@@ -15,6 +15,7 @@ from typing import Literal
 
 from agent_runtime import Policy, Rule
 from bot.domain.characters import BIDI, BLANKS, CONTROLS, EMOJI_SELECTORS, INVISIBLE, JOINERS, SURROGATES, ZERO_WIDTH
+from bot.domain.difference import TEST_PATH, unquote_name
 from bot.git.change import Change, FileChange
 from bot.permissions.repo_config import file_kinds
 from bot.publishing.markdown import code, fence
@@ -30,9 +31,6 @@ EXECUTABLE = "100755"
 _MAX_NAMES = 10
 _MAX_HOPS = 40
 _MAX_DEPTH, _MAX_STEPS = 500, 200_000
-_TEST_PATH = re.compile(
-    r"(?:^|/)(?:tests?|__tests__|specs?)/|(?:^|/)(?:conftest|tests?|test_[^/]*|[^/]*[._-](?:test|spec)s?|[^/]*Tests?)\.\w+$"
-)
 _CHECK_SETTINGS = re.compile(
     r"(?:^|/)(?:conftest\.py|(?:GNU)?[Mm]akefile|[Jj]ustfile|package\.json|pyproject\.toml|setup\.cfg|tox\.ini"
     r"|pytest\.ini|noxfile\.py|\.?(?:mypy|ruff|flake8|pylintrc|coveragerc|golangci|clippy|eslint|eslintrc|eslintignore"
@@ -93,7 +91,7 @@ def cautions(change: Change) -> tuple[str, ...]:
 
 
 def reduced_tests(change: Change) -> str:
-    return _format_names([f.path for f in change.files if f.removed and _TEST_PATH.search(f.path)])
+    return _format_names([f.path for f in change.files if f.removed and TEST_PATH.search(f.path)])
 
 
 def check_settings(change: Change) -> str:
@@ -294,8 +292,6 @@ def _blank_mark(line: str) -> str | None:
 _SECTION_HEAD = "diff --git "
 _SECTION_WINDOW = 4 << 20
 _QUOTED_NAME = re.compile(r'"((?:[^"\\]|\\.)*)"')
-_ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
-_ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
 
 
 def split_sections(patch: str) -> Iterator[tuple[str, str]]:
@@ -311,14 +307,6 @@ def split_sections(patch: str) -> Iterator[tuple[str, str]]:
         if path is not None:
             yield path, section
         begin = end
-
-
-def unquote_name(name: bytes) -> bytes:
-    def unescape(escape: re.Match[bytes]) -> bytes:
-        return bytes([int(escape[1], 8) & 0xFF]) if len(escape[1]) > 1 else _ESCAPES.get(escape[1], escape[1])
-
-    # https://git-scm.com/docs/git-config#Documentation/git-config.txt-corequotePath
-    return _ESCAPE.sub(unescape, name)
 
 
 def _find_section(patch: str, start: int) -> int:

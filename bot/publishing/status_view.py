@@ -36,6 +36,7 @@ from agent_runtime import (
 )
 from bot.git.change import FileChange
 from bot.github.types import PullLink
+from bot.prompt.reading import Unread
 from bot.publishing.checks import Check, Edits, Rerun, Verdict, judge_checks, parse_check, step_lines
 from bot.publishing.markdown import Allowlist, clean, code, duration, one_line
 from bot.publishing.outcome import Failed, Finished, JobOutcome, PendingView, Published, Refused, Stopped, Waiting
@@ -89,6 +90,7 @@ class Progress:
         running: checks that outlived the agent's wait, by terminal.
         places: working directory of each terminal.
         ended_programs: command lines of programs that ran when the agent ended.
+        unread: the changed files that a finished run has not read; None where it had no difference to read.
     """
 
     activities: tuple[Activity, ...] = ()
@@ -110,6 +112,7 @@ class Progress:
     setup_failed: str = ""
     ended_programs: tuple[str, ...] = ()
     attempts: tuple[CandidateView, ...] = ()
+    unread: Unread | None = None
 
     @property
     def judged_checks(self) -> tuple[Check, ...]:
@@ -269,6 +272,13 @@ class StatusView:
     @property
     def verdict(self) -> Verdict | None:
         return self.outcome.verdict if isinstance(self.outcome, Finished) else None
+
+    @property
+    def is_partial_review(self) -> bool:
+        """Whether a review ended without reading all changes."""
+        unread = self.progress.unread
+        is_review = isinstance(self.outcome, Finished) and self.outcome.review is not None
+        return is_review and unread is not None and unread.total > 0
 
     @property
     def pending(self) -> PendingView | None:

@@ -24,6 +24,7 @@ from bot.git.errors import (
 from bot.git.mirror import Blob, Source
 from bot.git.tree import Tree
 from bot.git.workspace import WorkspaceRef, Workspaces
+from tests.differences import show_difference
 from tests.fakes.site import FakeFile, FakeSite, object_id, tree_id
 from tests.fakes.workspaces import FakeWorkspaces
 from tests.origin import Origin
@@ -361,11 +362,12 @@ async def test_files_are_read_without_a_checkout(side: Side) -> None:
     assert found == {"src/a.py": Blob(id=object_id("blob", b"x = 1\r\n"), content=b"x = 1\r\n")}
 
 
-async def test_a_diff_is_cut_with_a_note(side: Side) -> None:
+async def test_commits_are_compared(side: Side) -> None:
     head = side.source(side.second, "refs/heads/ahead")
-    text = await side.workspaces.diff(REPO, side.source(), head, 10_000)
-    assert "-line 3\n+line three\n" in text
-    assert "omitted" in await side.workspaces.diff(REPO, side.source(), head, 40)
+    comparison = await side.workspaces.compare(REPO, side.source(), head)
+    assert comparison.fork == side.first
+    shown = await show_difference(side.workspaces, side.source(), head, repo_id=REPO)
+    assert "-line 3\n+line three\n" in shown
 
 
 async def test_changed_files_are_carried_to_another_workspace(side: Side) -> None:

@@ -76,6 +76,15 @@ class Execute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """Lines of a file that the agent reads with its tool."""
+
+    path: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """A question of the agent to the user."""
 
@@ -103,7 +112,7 @@ class End:
     retry_after: float | None = None
 
 
-Action = Write | Execute | Question | Do | Wait | End
+Action = Write | Read | Execute | Question | Do | Wait | End
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +155,10 @@ def reply(
 
 def write(path: str, content: str | bytes) -> Write:
     return Write(path=path, content=content)
+
+
+def read(path: str, first: int, last: int) -> Read:
+    return Read(path=path, first=first, last=last)
 
 
 def execute(command: str, exit_code: int | None = 0, **effects: Any) -> Execute:  # noqa: ANN401 - see `Execute`
@@ -413,6 +426,7 @@ class _Segment:
 
     async def _perform(self, action: Action) -> None:
         self._agents.clock.step()
+        args: dict[str, Plain]
         await asyncio.sleep(0)  # an abort of a listener counts here
         match action:
             case Do(call=call):
@@ -434,12 +448,16 @@ class _Segment:
             case Write():
                 self._tools.effect = lambda: self._write({action.path: action.content})
                 await self._calls("write_file", (), {"path": action.path}, show=True)
+            case Read():
+                self._tools.effect = lambda: self._read(action)
+                args = {"path": action.path, "start_line": action.first, "end_line": action.last}
+                await self._calls("read_file", (), args, show=True)
             case Question():
                 self._tools.effect = lambda: self._gate.ask_question(action.text)
                 await self._calls("ask_user", (action.text,), {}, show=True)
             case Execute():
                 self._tools.effect = lambda: self._execute(action)
-                args: dict[str, Plain] = {"check": True} if action.check else {}
+                args = {"check": True} if action.check else {}
                 await self._calls("execute", (action.terminal, action.command), args, show=True)
 
     async def _call_test(self, call: Callable[[], object]) -> None:
@@ -463,6 +481,12 @@ class _Segment:
             target.write_bytes(content.encode() if isinstance(content, str) else content)
             self._stamp(target)
         return ToolResult(value=None, text=f"wrote {', '.join(files)}")
+
+    def _read(self, action: Read) -> ToolResult:
+        lines = (self._folder / action.path).read_text(encoding="utf-8").splitlines()
+        head = f"[read_file] {action.path!r} (lines {action.first}\u2013{action.last} of {len(lines)}, version 1)"
+        value = "\n".join(lines[action.first - 1 : action.last])
+        return ToolResult(value=value, text=f"{head}\n{value}")
 
     def _stamp(self, path: Path) -> None:
         now = self._agents.clock()

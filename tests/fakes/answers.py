@@ -23,7 +23,9 @@ from tests.fakes.site import (
     FakeRepo,
     FakeReview,
     FakeThread,
+    changed_files,
     object_id,
+    patch_of,
 )
 
 _MAX_CONTENT = 1024**2
@@ -502,6 +504,13 @@ def _line_comment(request: Request, thread: FakeThread, comment: FakeLineComment
             "commit_id": comment.commit_sha,
         }
     )
+
+
+@route("GET", "pulls/{}/files", "pull_requests:read")
+def list_files(request: Request, number: str) -> list[Json]:
+    _, pull = request.pull(number)
+    files = changed_files(request.repo, pull)
+    return request.page(files, lambda path: {"filename": path, "patch": patch_of(request.repo, pull, path)})
 
 
 @route("GET", "pulls/{}/reviews", "pull_requests:read")

@@ -289,5 +289,9 @@ def no_answer(message: str = "ServerDisconnectedError: Server disconnected") -> 
     return GitHubError("ask GitHub", 0, message, remedy_for(0, ""))
 
 
+def refused_review() -> GitHubError:
+    return _refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "Unprocessable Entity")
+
+
 def _refusal(status: int, message: str, headers: Mapping[str, str] | None = None) -> GitHubError:
     return refusal_error("ask GitHub", Answer(status=status, headers=headers or {}, data={"message": message}))

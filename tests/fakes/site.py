@@ -19,8 +19,9 @@ from functools import cached_property
 from typing import Any, Literal
 
 from bot.domain.access import Role
+from bot.domain.difference import Side
 from bot.github.connection import AppSession
-from bot.github.types import GitHubError, Side
+from bot.github.types import GitHubError
 from localhub import APP_PERMISSIONS, EndedJob, NewComment, UnplacedError
 from localhub.api.auth import HubError, invalid
 from localhub.git import diff as git_diff
@@ -885,16 +886,25 @@ def _pull_refusal(message: str) -> HubError:
     return HubError(422, "Validation Failed", errors=(error,))
 
 
+def _trees_of(repo: FakeRepo, pull: FakePull) -> tuple[Mapping[str, FakeFile], Mapping[str, FakeFile]]:
+    ancestors = set(repo.history(pull.head_sha))
+    base = next((sha for sha in repo.history(pull.base_sha) if sha in ancestors), None)
+    return repo.commits[base].tree if base else {}, repo.commits[pull.head_sha].tree
+
+
+def changed_files(repo: FakeRepo, pull: FakePull) -> list[str]:
+    """Return the paths that a pull request changes; a renamed file has two."""
+    old, new = _trees_of(repo, pull)
+    return sorted(path for path in {*old, *new} if old.get(path) != new.get(path))
+
+
 def patch_of(repo: FakeRepo, pull: FakePull, path: str) -> str:
     """Return the hunks of a file in a pull request's difference, as git writes them.
 
     Raises:
         UnplacedError: the pull request does not change the file.
     """
-    ancestors = set(repo.history(pull.head_sha))
-    base = next((sha for sha in repo.history(pull.base_sha) if sha in ancestors), None)
-    old = repo.commits[base].tree.get(path) if base else None
-    new = repo.commits[pull.head_sha].tree.get(path)
+    old, new = (tree.get(path) for tree in _trees_of(repo, pull))
     if old == new:
         raise UnplacedError("path")
     before, after = _lines(old), _lines(new)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -18,9 +18,11 @@ from pathlib import Path
 
 from typing_extensions import override
 
+from bot.domain.difference import ChangedFile
 from bot.git.agent_repository import AgentRepository, Refs
 from bot.git.baseline import Baseline, Differences, IgnoreRules, find_differences, save_baseline, scan_files
 from bot.git.change import SYMLINK, Change, LargeFile
+from bot.git.compare import Comparison
 from bot.git.diff import check_sizes, drop_large_files
 from bot.git.errors import (
     BranchGoneError,
@@ -36,6 +38,7 @@ from bot.git.mirror import Blob, Mirror, Source
 from bot.git.process import Git
 from bot.git.tree import INSEPARABLE, Tree, conflict_error
 from bot.git.workspace import IsCurrent, Workspaces, always_current, begin_generation, keep_nothing
+from bot.publishing.screening import split_sections
 from tests.fakes import trees
 from tests.fakes.site import FakeCommit, FakeFile, FakeSite, object_id, tree_id
 
@@ -351,12 +354,32 @@ class FakeMirror(Mirror):
         return dict(list(chosen.items())[:most])
 
     @override
-    async def diff(self, base: str, head: str, *, limit: int) -> bytes:
+    async def compare(self, base: str, head: str) -> Comparison:
         self.site_git.begin("diff")
         ancestors = set(self.site_git.ancestors(base))
         fork = next((sha for sha in self.site_git.ancestors(head) if sha in ancestors), base)
-        _, patch = trees.compare(self.site_git.files(fork), self.site_git.files(head))
-        return patch.encode("utf-8", "surrogateescape")[:limit]
+        changes, _ = trees.compare(self.site_git.files(fork), self.site_git.files(head))
+        files = (
+            ChangedFile(
+                path=change.path,
+                status=change.status,
+                old_mode=change.old_mode,
+                new_mode=change.new_mode,
+                added=change.added,
+                removed=change.removed,
+                binary=change.binary,
+                size=len(self.site_git.files(head if change.new_mode else fork)[change.path].content),
+            )
+            for change in changes
+        )
+        return Comparison(fork=fork, head=head, files=tuple(file.with_mark({}) for file in files))
+
+    @override
+    async def read_patch(self, comparison: Comparison, files: Iterable[ChangedFile], *, limit: int) -> bytes:
+        paths = {path for file in files for path in file.paths}
+        _, patch = trees.compare(self.site_git.files(comparison.fork), self.site_git.files(comparison.head))
+        sections = (section for path, section in split_sections(patch) if path in paths)
+        return "".join(sections).encode("utf-8", "surrogateescape")[:limit]
 
 
 class FakeTree(Tree):

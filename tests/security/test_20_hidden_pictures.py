@@ -8,6 +8,7 @@ from bot.domain.commands import Fix
 from bot.prompt.brief import Material, brief_for, picture_addresses
 from tests.browser import shown
 from tests.builders import a_comment, a_job
+from tests.differences import difference_of
 from tests.hiding_places import HIDING_PLACES, SHOWN_PLACES
 
 URL = "https://github.com/user-attachments/assets/6f1c0f35-1f0e-4c5e-9c39-0a5d7a0f2b11"
@@ -40,7 +41,9 @@ def test_a_comment_that_is_not_quoted_is_not_looked_at_either(room_taken: int) -
     many = tuple(
         a_comment(10 + n, f"{'word ' * 900} ![]({URL}#{n})", author=f"u{n}", at=at.format(2)) for n in range(40)
     )
-    material = Material(own_id=99, comments=(edited, ours, *many, later), diff="+word\n" * room_taken)
+    material = Material(
+        own_id=99, comments=(edited, ours, *many, later), difference=difference_of({"a.py": ["word"] * room_taken})
+    )
     brief = brief_for(job, material=material)
     found = {each.address for each in brief.pictures}
     quoted = {int(quote.source.removeprefix("comment by @u")) for quote in brief.quotes if "@u" in quote.source}

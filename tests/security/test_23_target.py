@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from agent_runtime import Outcome, Policy, Status
+from bot.domain.difference import DiffLines, parse_patch
 from bot.permissions.levels import Grant
 from bot.publishing.markdown import Allowlist
 from bot.publishing.plan import CommitTarget, Publication, plan_publication
@@ -52,6 +53,6 @@ def test_a_review_has_no_words_for_another_place_or_for_an_approval() -> None:
     completion = f"event: APPROVE\n```json\n{json.dumps([comment])}\n```"
     diff = "diff --git a/a.py b/a.py\n--- a/a.py\n+++ b/a.py\n@@ -0,0 +1 @@\n+x\n"
     allowed = Allowlist(login="mona", number=7, server="https://github.example", repo="octo/calc")
-    review = parse_review(completion, diff, allowed, commit_sha=BASE)
+    review = parse_review(completion, DiffLines.of(parse_patch(diff)), allowed, commit_sha=BASE)
     assert [(note.path, note.line, note.body) for note in review.notes] == [("a.py", 1, "x")]
     assert not {"event", "repo", "number"} & set(type(review).__slots__)

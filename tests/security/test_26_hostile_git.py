@@ -17,6 +17,7 @@ from bot.git.lfs import format_pointer
 from bot.git.mirror import Source
 from bot.git.tree import Tree
 from bot.git.workspace import Workspaces
+from tests.differences import show_difference
 from tests.origin import Origin, git
 from tests.security.git_traps import PLANTS, Trap, attributes, bare_repository, git_folder, hostile_config
 
@@ -118,7 +119,7 @@ async def test_planted_files_do_not_run_during_replay_or_revert(
         moved = Source(url=origin.url, token="", ref="refs/heads/main", sha=theirs)
         again = await tree.replay(change, moved)
         back = await tree.revert(ours)
-        shown = await workspaces.diff(1, source, moved, 10_000)
+        shown = await show_difference(workspaces, source, moved)
     assert not trap.sprung
     assert {f.path: f.content for f in again.files}["a.txt"] == b"one\n2\n3\n4\nfive\n"
     assert {f.path: f.content for f in back.files}["a.txt"] == b"1\n"
@@ -137,8 +138,8 @@ async def test_attributes_in_the_repository_choose_no_way_to_merge(
         moved = Source(url=origin.url, token="", ref="refs/heads/main", sha=origin.commit({"a.txt": "theirs\n"}))
         with pytest.raises(ConflictError, match=r"a\.txt"):
             await tree.replay(change, moved)
-        shown = await Workspaces(tmp_path / "state").diff(1, source, moved, 10_000)
-    assert "-1\n+theirs\n" in shown
+        shown = await show_difference(Workspaces(tmp_path / "state"), source, moved)
+    assert "-1\n+theirs" in shown
     assert not trap.sprung
 
 

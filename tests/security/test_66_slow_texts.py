@@ -34,6 +34,7 @@ from agent_runtime.workspace.listing import IgnoreFile, Include
 from agent_runtime.workspace.patches import count_hunks, parse_patch
 from bot.ci_logs.log_formats import excerpt, failing_lines
 from bot.ci_logs.workflow import describe_job
+from bot.domain import difference
 from bot.domain.grammar import parse_command
 from bot.permissions.levels import allowed_commands
 from bot.permissions.repo_config import parse_config, parse_recipe
@@ -245,7 +246,7 @@ def _(text: str) -> None:
 @_in_a_thread("diff", 16_000)
 def _(text: str) -> None:
     section = f"diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n+{text}"
-    review.parse_diff_lines(section)
+    [*difference.parse_patch(section)]
     [*screening.split_sections(section)]
     screening.split_diff(section)
     screening.adds_unseen(section)

@@ -12,7 +12,7 @@ from bot.github.issues import Text
 from bot.github.types import CommentTarget, GitHubError, ReviewDraft, ReviewNote
 from bot.publishing.outcome import Published
 from bot.publishing.publish import ReviewTarget, publish_review
-from tests.github_world import SECRET, World
+from tests.github_world import LINES, SECRET, World
 from tests.publishing_world import Remembered
 from tests.waiting import eventually
 
@@ -169,10 +169,45 @@ async def test_notes_that_github_has_no_lines_for_are_said_in_the_body(world: Wo
     notes = (a_note(20), a_note(1), a_note(3, path="no`such\nfile"))
     draft = ReviewDraft(commit_sha=head, body="Words.", notes=notes)
     made = await world.github.reviews.create(world.name, pull.number, draft)
-    said = ("Words.", "`long.txt:20`", "About 20", "`long.txt:1`", "About 1", "`no'such file:3`", "About 3")
-    assert made.body == "\n\n".join(said)
-    assert await world.github.reviews.list_line_comments(world.name, pull.number) == ()
+    assert made.body == "Words.\n\n`long.txt:1`\n\nAbout 1\n\n`no'such file:3`\n\nAbout 3"
+    placed = await world.github.reviews.list_line_comments(world.name, pull.number)
+    assert [(comment.path, comment.line) for comment in placed] == [("long.txt", 20)]
     assert len(world.hub.reviews(world.repo, pull.number)) == 1
+
+
+async def test_one_bad_comment_among_ten_moves_alone_and_cannot_be_committed(world: World) -> None:
+    pull = world.pull()
+    head = world.hub.branches(world.repo)["topic"]
+    good = [a_note(line) for line in (17, 18, 19, 20, 21, 22, 23)] + [a_note(20, 18), a_note(20, side="LEFT")]
+    bad = replace(a_note(99), body="Name it.\n\n```suggestion\nx = 1\n```")
+    draft = ReviewDraft(commit_sha=head, body="Words.", notes=(*good[:5], bad, *good[5:]))
+    requests: list[str] = []
+    world.hub.observe(on_exchange=lambda exchange: requests.append(exchange.path.rpartition("/")[2]))
+    made = await world.github.reviews.create(world.name, pull.number, draft)
+    assert made.body == "Words.\n\n`long.txt:99`\n\nName it.\n\n```\nx = 1\n```"
+    placed = world.hub.review_comments(world.repo, pull.number)
+    assert [(comment.start_line, comment.line, comment.side) for comment in placed] == [
+        (note.start_line, note.line, note.side) for note in good
+    ]
+    assert requests[-3:] == ["reviews", "files", "reviews"]
+    assert len(requests) <= 4, "a token may be asked for"
+
+
+async def test_a_comment_on_a_renamed_file_is_under_its_new_name(world: World) -> None:
+    files = {"long.txt": None, "moved.txt": LINES.replace("line 20\n", "line twenty\n")}
+    world.hub.commit(world.repo, files, message="Move", author="mona", branch="topic")
+    pull = world.hub.open_pull(world.repo, author="mona", head="topic", title="Move")
+    head = world.hub.branches(world.repo)["topic"]
+    notes = (a_note(20, path="moved.txt"), a_note(20, path="moved.txt", side="LEFT"), a_note(1, path="moved.txt"))
+    old = a_note(20, path="long.txt", side="LEFT")
+    draft = ReviewDraft(commit_sha=head, body="Words.", notes=(*notes, old))
+    made = await world.github.reviews.create(world.name, pull.number, draft)
+    assert made.body == "Words.\n\n`moved.txt:1`\n\nAbout 1\n\n`long.txt:20`\n\nAbout 20"
+    placed = world.hub.review_comments(world.repo, pull.number)
+    assert [(comment.path, comment.line, comment.side) for comment in placed] == [
+        ("moved.txt", 20, "RIGHT"),
+        ("moved.txt", 20, "LEFT"),
+    ]
 
 
 async def test_a_body_that_would_be_too_long_says_how_much_is_missing(world: World) -> None:

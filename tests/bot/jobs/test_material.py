@@ -17,6 +17,7 @@ from agent_runtime import Policy, Task
 from agent_runtime.terminals.output import OutputLogs
 from bot.domain.commands import Ask, Fix, Work
 from bot.domain.job import Job, Origin, Thread
+from bot.git.compare import Comparison
 from bot.git.errors import WorkspaceError
 from bot.git.mirror import Blob, Source
 from bot.github.client import GitHub
@@ -41,6 +42,7 @@ from bot.prompt.brief import (
 )
 from bot.queue.memory import InMemoryEngine
 from tests.builders import a_comment, a_failed_check, a_job, in_a_review, on_lines
+from tests.differences import new_file
 from tests.job_contexts import RED_RUN, account, answering, context_of, snapshot
 from tests.pictures import png
 
@@ -104,7 +106,9 @@ async def _gathered(job: Job, command: Work | None = None, *, continues: int = 0
     client = SimpleNamespace(
         accounts=account(BOT), comments=every, reviews=every, checks=every, runs=every, redact_text=str
     )
-    workspaces = SimpleNamespace(read=read, diff=answering("the diff"))
+    file, section = new_file("src/a.py", ["x"])
+    comparison = Comparison(fork="b" * 40, head=HEAD, files=(file,))
+    workspaces = SimpleNamespace(read=read, compare=answering(comparison), read_sections=answering((section,)))
     services = SimpleNamespace(workspaces=workspaces, server_url=SERVER, is_long_running=True, ca_file=None)
     context = context_of(InMemoryEngine(), job, github=client, services=services)
     begun = Assignment(
@@ -127,15 +131,15 @@ async def test_what_the_bot_said_itself_is_told_apart() -> None:
     assert [contents.is_own(each) for each in contents.comments] == [False, True]
     assert [contents.is_own(each) for each in contents.line_comments] == [True]
     assert [contents.is_own(each) for each in contents.reviews] == [False]
-    assert contents.diff == "the diff"
+    assert "+++ b/src/a.py\n" in contents.difference.render(1_000)
 
 
 async def test_an_issue_has_a_diff_and_checks_only_where_it_continues_in_a_pull_request() -> None:
     red = answering((RED.model_copy(update={"html_url": ""}),))
     alone = await _gathered(a_job(), list_failing=red)
-    assert (alone.continues, alone.diff, alone.checks) == (False, "", ())
+    assert (alone.continues, alone.difference.files, alone.checks) == (False, (), ())
     further = await _gathered(a_job(), list_failing=red, continues=8)
-    assert (further.continues, further.diff, len(further.checks)) == (True, "the diff", 1)
+    assert (further.continues, len(further.difference.files), len(further.checks)) == (True, 1, 1)
 
 
 @pytest.mark.parametrize("origin", [BY_CI, Origin(kind="button", id=1)], ids=["by CI", "done again by a person"])

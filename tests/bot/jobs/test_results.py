@@ -14,8 +14,10 @@ import pytest
 
 from agent_runtime import Outcome, Policy, Status
 from bot.domain.commands import Review, Undo
+from bot.domain.difference import ChangedFile, parse_patch
 from bot.domain.job import Actor, Job, Thread
 from bot.git.change import Change
+from bot.git.compare import Comparison
 from bot.git.errors import ChangeError
 from bot.git.mirror import Source
 from bot.git.tree import Tree
@@ -311,6 +313,7 @@ def test_the_end_of_the_time_is_shown_and_a_secret_in_the_reason_is_not() -> Non
 
 BOT, HEAD = 99, "a" * 40
 DIFF = "diff --git a/a.py b/a.py\n--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n"
+CHANGED = ChangedFile(path="a.py", status="modified", added=1, removed=1)
 HERE = snapshot(base_ref="main", head_sha=HEAD)
 
 
@@ -346,14 +349,14 @@ class _GitHub:
 
 
 async def _review_context(github: _GitHub, diff_request: dict[str, Any] | None = None) -> JobContext:
-    async def diff(_: int, base: Source, head: Source, limit: int) -> str:
-        (diff_request if diff_request is not None else {}).update(base=base, head=head, limit=limit)
-        return DIFF
+    async def compare(_: int, base: Source, head: Source) -> Comparison:
+        (diff_request if diff_request is not None else {}).update(base=base, head=head)
+        return Comparison(fork=base.sha, head=head.sha, files=(CHANGED,))
 
     engine, job = InMemoryEngine(), a_job(kind="pull", command=Review())
     await engine.accept(job)
     services = SimpleNamespace(
-        workspaces=SimpleNamespace(diff=diff),
+        workspaces=SimpleNamespace(compare=compare, read_sections=answering(tuple(parse_patch(DIFF)))),
         allowed=lambda _job: Allowlist(login="mona", number=7, server="https://github.com", repo="octo/calc"),
     )
     client = SimpleNamespace(accounts=account(BOT), reviews=github)

@@ -22,7 +22,9 @@ from bot.prompt.brief import (
     fit_quotes,
     job_quotes,
 )
+from bot.prompt.difference import is_cut
 from tests.builders import a_comment, a_failed_check, a_job, an_annotation, in_a_review, on_lines, task_for
+from tests.differences import difference_of
 
 AT = "2026-01-02T03:04:05Z"
 EARLIER = "2026-01-02T03:04:04Z"
@@ -39,6 +41,16 @@ def at_lines(command: Command | None = None) -> Job:
     return replace(a_job(kind="pull", command=command), origin=origin)
 
 
+ONE_FILE = """\
+1 file (+1) changed:
+Documents:
+- a.md (new, +1)
+--- /dev/null
++++ b/a.md
+@@ -0,0 +1,1 @@
++<!-- kept -->"""
+
+
 def everything(size: int) -> Material:
     """All kinds of material, `size` words in each of many parts."""
     text = "word " * size
@@ -47,7 +59,7 @@ def everything(size: int) -> Material:
         comments=comments,
         line_comments=tuple(on_lines(each, root=1, hunk=text) for each in comments),
         reviews=tuple(map(in_a_review, comments)),
-        diff=f"+{text}\n" * 40,
+        difference=difference_of({f"d{n}.py": [text] for n in range(40)}),
         checks=tuple(a_failed_check(f"c{n}", summary=text) for n in range(30)),
         files=tuple(LinkedFile(place=f"f{n}.py", text=text) for n in range(30)),
         approved_plan=text * 10,
@@ -92,7 +104,11 @@ def test_every_verb_has_a_goal_with_the_askers_words_and_none_of_a_strangers(
     work: type[Fix], words: str, kind: str
 ) -> None:
     job = a_job(kind=kind, command=work(goal=words), title="EVIL", body="EVIL")
-    material = Material(comments=(comment(1, "EVIL", author="EVIL"),), workflow="EVIL`\nEVIL", diff="EVIL")
+    material = Material(
+        comments=(comment(1, "EVIL", author="EVIL"),),
+        workflow="EVIL`\nEVIL",
+        difference=difference_of({"EVIL": ["EVIL"]}),
+    )
     task = task_for(job, material=material)
     assert words in task.goal
     assert "EVIL" not in task.goal
@@ -179,11 +195,11 @@ def test_threads_about_lines_stay_together_and_show_their_code_once() -> None:
 def test_reviews_the_diff_and_linked_files_are_quoted() -> None:
     material = Material(
         reviews=(in_a_review(comment(4, "not yet"), state="CHANGES_REQUESTED"),),
-        diff="+<!-- kept -->\n",
+        difference=difference_of({"a.md": ["<!-- kept -->"]}),
         files=(LinkedFile(place="src/a.py lines 3-9", text="x = 1\n"),),
     )
     assert task_for(a_job(kind="pull"), material=material).quotes[1:] == (
-        Quote(source="the pull request's diff", text="+<!-- kept -->"),
+        Quote(source="the pull request's diff", text=ONE_FILE),
         Quote(source="review by @ann: CHANGES_REQUESTED", text="not yet"),
         Quote(source="linked file src/a.py lines 3-9", text="x = 1"),
     )
@@ -298,8 +314,10 @@ def test_no_mixture_goes_over_the_budget(kinds: list[tuple[int, list[int]]]) -> 
 
 
 def test_what_one_kind_does_not_use_the_others_may() -> None:
-    diff = "+word\n" * 8_000
-    assert len(task_for(a_job(kind="pull"), material=Material(diff=diff)).quotes[1].text) == len(diff) - 1
+    difference = difference_of({"a.py": ["word"] * 8_000})
+    quote = task_for(a_job(kind="pull"), material=Material(difference=difference)).quotes[1]
+    assert quote.text.count("+word\n") == 8_000 - 1
+    assert not is_cut(quote.text)
 
 
 @pytest.mark.parametrize("command", [Help(), UnknownVerb(word="x", nearest=None), BareCommand(goal="x")])

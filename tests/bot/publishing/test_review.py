@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from bot.github.types import ReviewDraft, ReviewNote, Side
+from bot.domain.difference import DiffLines, Side, parse_patch
+from bot.github.types import ReviewDraft, ReviewNote
 from bot.publishing.markdown import Allowlist, is_harmless
-from bot.publishing.review import _ParsedComment, extract_prose, parse_diff_lines, parse_review
+from bot.publishing.review import _ParsedComment, extract_prose, parse_review
 from tests.origin import git
 
 ALLOWED = Allowlist(login="mona", number=7, server="https://github.example", repo="octo/calc")
@@ -44,11 +45,12 @@ diff --git "a/na\\303\\257ve \\"x\\".py" "b/na\\303\\257ve \\"x\\".py"
 @@ -0,0 +1 @@
 +new
 """
+LINES = DiffLines.of(parse_patch(DIFF))
 
 
 def reviewed(*comments: object, prose: str = "Two things.", block: str | None = None) -> ReviewDraft:
     written = json.dumps(list(comments)) if block is None else block
-    return parse_review(f"{prose}\n\n```json\n{written}\n```\n", DIFF, ALLOWED, commit_sha=HEAD)
+    return parse_review(f"{prose}\n\n```json\n{written}\n```\n", LINES, ALLOWED, commit_sha=HEAD)
 
 
 def test_comments_on_lines_of_the_diff_become_notes_with_suggestions() -> None:
@@ -93,7 +95,7 @@ def test_only_lines_of_one_hunk_can_be_commented(
     is_contained: bool,  # noqa: FBT001 - a column of the table
 ) -> None:
     comment = _ParsedComment(path=path, line=last, start_line=first, side=side, body="", suggestion=None)
-    assert parse_diff_lines(DIFF).contain(comment) is is_contained
+    assert comment.is_in(LINES) is is_contained
 
 
 def test_gits_own_diff_is_read_as_git_means_it(tmp_path: Path) -> None:
@@ -103,7 +105,7 @@ def test_gits_own_diff_is_read_as_git_means_it(tmp_path: Path) -> None:
     (repo / odd).write_text("".join(f"{n}\n" for n in range(1, 41)))
     git(repo, "add", "--all")
     (repo / odd).write_text("".join(f"{n}\n" for n in range(1, 41) if n != 5).replace("30\n", "-- 30\n++ 30\n"))
-    lines = parse_diff_lines(git(repo, "diff"))
+    lines = DiffLines.of(parse_patch(git(repo, "diff")))
     assert sorted(lines.hunks[odd, "RIGHT"]) == [*range(2, 8), *range(26, 34)]
     assert sorted(lines.hunks[odd, "LEFT"]) == [*range(2, 9), *range(27, 34)]
 
@@ -140,8 +142,8 @@ def test_the_prose_surrounds_the_block() -> None:
 
 def test_nothing_to_say_is_a_review_too() -> None:
     assert reviewed(prose="All is well.") == ReviewDraft(commit_sha=HEAD, body="All is well.")
-    assert parse_review("No block.", DIFF, ALLOWED, commit_sha=HEAD).body == "No block."
-    assert parse_review("```json\n[]\n```", DIFF, ALLOWED, commit_sha=HEAD).body == "See the comments below."
+    assert parse_review("No block.", LINES, ALLOWED, commit_sha=HEAD).body == "No block."
+    assert parse_review("```json\n[]\n```", LINES, ALLOWED, commit_sha=HEAD).body == "See the comments below."
 
 
 @pytest.mark.parametrize(
