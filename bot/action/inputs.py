@@ -313,7 +313,7 @@ def _command(delivery: Delivery, request: PromptRequest, thread: Thread) -> Work
         return StartRecipe(name=request.recipe, words=goal)
     if request.unverified is not None and (goal or request.values):
         verb = "ask" if verb in {"fix", "test"} else verb
-        goal = goal or ("" if verb in {"explain", "review"} else QUOTED_TASK)
+        goal = goal or ("" if verb in {"explain", "review", "describe"} else QUOTED_TASK)
     if not goal and (verb == "ask" or (thread.kind == "branch" and verb in {"fix", "plan"})):
         raise _wrong(
             f"The input `command` is `{verb}` and the input `prompt` is empty, and the event `{delivery.event}` does "
@@ -321,9 +321,9 @@ def _command(delivery: Delivery, request: PromptRequest, thread: Thread) -> Work
             name="prompt",
             line="prompt: Say what changed since the last release.",
         )
-    if verb == "review" and thread.kind != "pull":
+    if verb in {"review", "describe"} and thread.kind != "pull":
         raise _wrong(
-            f"The input `command` is `review`, and the event `{delivery.event}` has no pull request. Run the "
+            f"The input `command` is `{verb}`, and the event `{delivery.event}` has no pull request. Run the "
             "workflow on `pull_request`, or choose another command.",
             name="command",
             line="command: explain",

@@ -56,6 +56,15 @@ class Review:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Describe:
+    """Write a pull request's title and description."""
+
+    goal: str = ""
+    options: Options = field(default_factory=Options)
+    verb: Literal["describe"] = "describe"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explain:
     goal: str = ""
     options: Options = field(default_factory=Options)
@@ -265,7 +274,7 @@ class ChecksFailed:
     verb: Literal["reddened"] = "reddened"
 
 
-Work = Fix | Review | Explain | Plan | Ask | Test
+Work = Fix | Review | Describe | Explain | Plan | Ask | Test
 """Commands that run an agent."""
 
 WORK_VERBS: Mapping[str, type[Work]] = {kind().verb: kind for kind in get_args(Work)}

@@ -23,6 +23,7 @@ from bot.domain.commands import (
     Command,
     Continue,
     Deny,
+    Describe,
     Explain,
     Fix,
     Help,
@@ -412,6 +413,14 @@ VERBS: tuple[Verb, ...] = (
         "[what to look at]",
         "Comment on the lines of a pull request, with suggestions to commit; I never approve one.",
         _work_parser(Review),
+        tuple(name for name in OPTIONS if name not in {"base", "new", "candidates"}),
+    ),
+    Verb(
+        "describe",
+        "work",
+        "[what matters]",
+        "Write the title and the description of a pull request, after an approval at the level `ask`.",
+        _work_parser(Describe),
         tuple(name for name in OPTIONS if name not in {"base", "new", "candidates"}),
     ),
     Verb(

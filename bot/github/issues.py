@@ -193,6 +193,11 @@ class Pulls:
         numbers = [pull.number for pull in pulls if (pull.head_repo_id, pull.head_sha) == (fork_id, sha)]
         return numbers[0] if len(numbers) == 1 else None
 
+    async def describe(self, repo: str, number: int, *, title: str, body: str) -> None:
+        """Replace the title and the description."""
+        fields = {"title": self.redact(title), "body": self.redact(body)}
+        await self.connection.request(f"describe {repo}#{number}", "PATCH", f"/repos/{repo}/pulls/{number}", fields)
+
     async def create(self, repo: str, pull: types.PullDraft, *, head: str) -> types.PullLink:
         """Open a pull request, or return the existing one."""
         data = {"head": head, "base": pull.base, **pull.fields(self.redact)}

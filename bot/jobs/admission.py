@@ -6,7 +6,6 @@ Start with `decide`; an `Assignment` is its result. All attempts of a job have t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -207,7 +206,12 @@ async def choose_prefix(context: JobContext, repo: str, config: RepoConfig) -> R
         existing = await context.github.repos.find_branches(repo, [*above, *_names_above(other)])
         if not existing.isdisjoint(above):
             if not existing.isdisjoint(_names_above(other)):
-                return _no_room(configured, other, existing)
+                names = " and ".join(f"`{name}`" for name in sorted(existing))
+                reason = (
+                    f"Git has no room for my branches, `{configured}…` or `{other}…`, beside {names}. Rename one of "
+                    f"these branches, or set another `branch_prefix` in `{PATH}`."
+                )
+                return Refusal(cause="branch-prefix", reason=reason)
             prefix = other
             await context.record.update(lambda record: replace(record, branch_prefix=other))
     if prefix and prefix != configured:
@@ -215,15 +219,6 @@ async def choose_prefix(context: JobContext, repo: str, config: RepoConfig) -> R
         context.state.warn(f"A branch {names} leaves no room for branches `{configured}…`; mine are `{prefix}…`.")
     context.state.branch_prefix = prefix or configured
     return None
-
-
-def _no_room(prefix: str, other: str, existing: Collection[str]) -> Refusal:
-    names = " and ".join(f"`{name}`" for name in sorted(existing))
-    reason = (
-        f"Git has no room for my branches, `{prefix}…` or `{other}…`, beside {names}. Rename one of these branches, or "
-        f"set another `branch_prefix` in `{PATH}`."
-    )
-    return Refusal(cause="branch-prefix", reason=reason)
 
 
 def _names_above(prefix: str) -> list[str]:
@@ -242,7 +237,7 @@ async def check_rules(
     context: JobContext, snapshot: ThreadSnapshot, grant: Grant, *, merges: bool = False
 ) -> Grant | Refusal:
     """Refuse work whose commit the rules of its branch certainly forbid; unknown rules forbid nothing."""
-    if grant.publish in {"review", "nothing"} or await resume_base(context) is not None:
+    if grant.publish not in {"new_branch", "pull_branch"} or await resume_base(context) is not None:
         return grant
     repo, is_new = snapshot.repo.full_name, grant.publish == "new_branch"
     branch = branch_name(context.job, prefix=context.branch_prefix) if is_new else snapshot.thread.head_ref

@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal
 
 from agent_runtime import Outcome, Status
-from bot.domain.commands import Command, Fix, Plan, Review, Test
+from bot.domain.commands import Command, Describe, Fix, Plan, Review, Test
 from bot.domain.difference import DiffLines
 from bot.domain.job import Job, Thread
 from bot.events.delivery import job_id
@@ -25,7 +26,7 @@ from bot.git.errors import ChangeError, WorkflowsForbiddenError
 from bot.git.mirror import Source
 from bot.git.tree import Tree
 from bot.github.rate_limit import Urgency
-from bot.github.types import ReviewDraft
+from bot.github.types import GitHubError, ReviewDraft
 from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot, check_access, fetch_snapshot
 from bot.jobs.admission import Assignment, add_pull, branch_number, decide, refresh_pull
@@ -38,7 +39,8 @@ from bot.jobs.status import post_parts, status_view
 from bot.permissions.levels import Grant, Refusal
 from bot.permissions.permissions import NO_WRITE_ACCESS
 from bot.publishing.checks import Verdict, verdict_of
-from bot.publishing.markdown import clean, code
+from bot.publishing.description import Description, parse_description
+from bot.publishing.markdown import clean, code, fence
 from bot.publishing.outcome import (
     CommitRef,
     Failed,
@@ -118,6 +120,11 @@ async def deliver(
             snapshot.repo.id, context.job.thread.number, assignment.grant.bound_to_sha, commit.sha
         )
     published = await add_pull(context, snapshot, published, change)
+    if isinstance(assignment.command, Describe) and run.status is Status.FINISHED:
+        described = await describe_pull(context, assignment, run, published, approved=approved_tree)
+        if isinstance(described, Waiting):
+            return described
+        run, published = described
     return await _conclude(context, assignment, snapshot, run, change, published, publication.notes, part)
 
 
@@ -274,7 +281,7 @@ async def _conclude(  # noqa: PLR0917 - the values of its one caller
     sent, patch = change, change.patch if is_fix else ""
     if published.commit is not None:
         sent, patch = change if part is None or part.rest is None else part.rest, "" if part is None else part.patch
-    if not isinstance(command, Fix | Review):
+    if not isinstance(command, Fix | Review | Describe):
         published = replace(published, withheld=None)
     run = replace(run, output_json=context.github.redact_text(run.output_json))
     facts: dict[str, Any] = {
@@ -358,7 +365,9 @@ async def publication_request(
 def pending_view(context: JobContext, request: Request) -> PendingView:
     until = datetime.fromtimestamp(request.until, UTC)
     language: Literal["diff", "bash", ""] = "bash" if request.kind == "permission" else ""
-    if request.kind == "publication" or request.preview.startswith(("--- ", "diff ")):
+    grant = context.state.grant
+    is_change = request.kind == "publication" and (grant is None or grant.publish != "description")
+    if is_change or request.preview.startswith(("--- ", "diff ")):
         language = "diff"
     return PendingView(
         kind=request.kind,
@@ -403,6 +412,92 @@ async def send_review(
     return await publish_review(
         context.github, context.record.published, review, target=target, dry_run=assignment.grant.dry_run
     )
+
+
+_MAX_TEMPLATE_BYTES = 64 * 1024
+_TEMPLATES = tuple(
+    f"{folder}{name}.md"
+    for folder in (".github/", "", "docs/")
+    for name in ("pull_request_template", "PULL_REQUEST_TEMPLATE")
+)
+
+
+async def describe_pull(
+    context: JobContext, assignment: Assignment, run: Outcome, published: Published, *, approved: str
+) -> Waiting | tuple[Outcome, Published]:
+    """Replace the pull request's title and description, or request that, or only show the new ones.
+
+    `approved` is the digest of the text that a person approved.
+    """
+    thread, grant = context.job.thread, assignment.grant
+    old = Description(title=thread.title, body=thread.body)
+    parse = partial(
+        parse_description,
+        template=await _read_template(context, assignment),
+        allowed=context.services.allowed(context.job),
+    )
+    draft = await asyncio.to_thread(parse, run.summary or "", old)
+    if draft is None:
+        reason = "The agent's answer has no title with a description below it, or is too long."
+        return run, replace(published, withheld=published.withheld or Omission(cause="unfinished", reason=reason))
+    withheld = published.withheld
+    if withheld is None and grant.publish == "nothing":
+        withheld = Omission(cause="read-only", reason="At the level `read-only`, the new text is only shown.")
+    if withheld is None and grant.asks_first and not grant.dry_run and approved != draft.digest:
+        if context.can_ask:
+            request = Request(
+                kind="publication",
+                request_id=secrets.token_hex(4),
+                reason="It replaces the title (the first line) and the description of this pull request.",
+                preview=f"{draft.title}\n\n{draft.body}",
+                bound_to=grant.bound_to_sha,
+                until=time.time() + context.services.bounds.approval_seconds,
+                tree_sha=draft.digest,
+            )
+            await waiting.store_request(context.record, request)
+            return await wait_for(context, request)
+        reason = "Nobody can approve the new text in a workflow run; at the level `auto` it needs no approval."
+        withheld = Omission(cause="needs-approval", reason=reason)
+    if withheld is None and not grant.dry_run:
+        withheld = await _replace_description(context, old, draft)
+    if withheld is None and not grant.dry_run:
+        text = (
+            f"I replaced the title and the description. The title was {code(old.title)}. GitHub keeps the old "
+            "description: open *edited* above the new one and choose the version before, to copy it back."
+        )
+        return replace(run, summary=text), published
+    note = "A new title and a new description of the pull request." if grant.dry_run and withheld is None else ""
+    text = f"The title would be {code(draft.title)}, and the description:\n\n{fence(draft.body, 'markdown')}"
+    return replace(run, summary=text), replace(published, withheld=withheld, dry_run_note=note)
+
+
+async def _read_template(context: JobContext, assignment: Assignment) -> str:
+    """Return the repository's template for pull requests, or an empty text."""
+    ref, sha = f"refs/heads/{assignment.snapshot.thread.base_ref}", assignment.settings.base_sha
+    base = replace(assignment.source, ref=ref, sha=sha)
+    files = await context.services.workspaces.read_many(
+        context.job.repo.id, base, _TEMPLATES, most=1, limit=_MAX_TEMPLATE_BYTES
+    )
+    return "".join(blob.content.decode("utf-8", "replace") for blob in files.values())
+
+
+async def _replace_description(context: JobContext, old: Description, new: Description) -> Omission | None:
+    """Send the new text, unless somebody has edited the old one since it was read."""
+    repo, number = context.job.repo.full_name, context.job.thread.number
+    pull = await context.github.pulls.get(repo, number)
+    present = Description(title=pull.title, body=pull.body)
+    if present.equals(new):  # an earlier attempt sent it
+        return None
+    if not present.equals(old):
+        reason = "Somebody has edited the title or the description since I read them, so I left them as they are."
+        return Omission(cause="edited", reason=reason)
+    try:
+        await context.github.pulls.describe(repo, number, title=new.title, body=new.body)
+    except GitHubError as error:
+        if error.certainty != "definite":
+            raise
+        return Omission(cause="refused", reason=str(error))
+    return None
 
 
 _OWN_BRANCH = re.compile(r"(?:(?:issue|pull)-([0-9]+)|branch|fix-ci)-[a-z0-9-]+$")

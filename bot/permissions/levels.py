@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 from agent_runtime import Network, Policy, Rule, RunLimits
 from bot.domain.access import Bounds, Level, Role, Tally, ThreadLabel, can_command, is_workflow_command, text_binding
-from bot.domain.commands import Command, RecipeBounds, recipe_path
+from bot.domain.commands import Command, Describe, RecipeBounds, recipe_path
 from bot.domain.job import Job
 from bot.github.types import RepoFacts
 from bot.permissions.repo_config import PATH, RepoConfig
 
-Publish = Literal["new_branch", "pull_branch", "review", "nothing"]
-"""A new branch and a pull request, the existing branch, review comments, or a text only."""
+Publish = Literal["new_branch", "pull_branch", "review", "description", "nothing"]
+"""A new branch and a pull request, the existing branch, review comments, the pull request's text, or a text only."""
 
 _RANK: dict[Level, int] = {"read-only": 0, "ask": 1, "auto": 2}
 _INDEX_TOOLS = ("semantic_search", "trace_callers", "trace_callees", "trace_graph")
@@ -81,6 +81,7 @@ class Grant:
 
     Attributes:
         bound_to_sha: another head invalidates the grant.
+        asks_first: whether a person must approve the pull request's new text.
         replay: whether the change may be rebased; not if a label for one commit allowed the run.
     """
 
@@ -93,6 +94,7 @@ class Grant:
     model: str = ""
     dry_run: bool = False
     candidates: int = 1
+    asks_first: bool = False
     replay: bool = False
     protected: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -194,7 +196,7 @@ def _default_level(request: AccessRequest) -> LevelDecision:
             remedy=unverified.remedy,
             notes=(f"The job only reads, because {unverified.because}. {unverified.remedy}",),
         )
-    if is_fork(request):
+    if is_fork(request) and not isinstance(request.command, Describe):  # which runs no code
         return LevelDecision(
             level="read-only",
             reason="this pull request comes from a fork, and code from forks requires permission to run",

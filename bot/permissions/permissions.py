@@ -14,6 +14,7 @@ from bot.domain.commands import (
     Ask,
     BareCommand,
     Command,
+    Describe,
     Explain,
     Fix,
     Options,
@@ -51,7 +52,7 @@ def grant_for(request: AccessRequest) -> Grant | Refusal:
         return refusal
     command = resolve_command(request.command, kind=request.job.thread.kind, config=request.config)
     match command:
-        case Fix() | Review() | Explain() | Plan() | Ask() | Test() | Undo():
+        case Fix() | Review() | Describe() | Explain() | Plan() | Ask() | Test() | Undo():
             return (
                 _work_refusal(request, command)
                 or cap_refusal(request)
@@ -95,11 +96,12 @@ def _people_refusal(request: AccessRequest) -> Refusal | None:
 
 def _work_refusal(request: AccessRequest, command: Work | Undo) -> Refusal | None:
     job, facts = request.job, request.facts
-    if isinstance(command, Review) and job.thread.kind != "pull":
+    if isinstance(command, Review | Describe) and job.thread.kind != "pull":
         where = "in an issue" if job.thread.kind == "issue" else f"on the branch `{job.thread.branch}` alone"
+        verb = command.verb
         return Refusal(
             cause="no-pull",
-            reason=f"There is nothing to review {where}. Use `review` on a pull request, or use `explain`.",
+            reason=f"There is nothing to {verb} {where}. Use `{verb}` on a pull request, or use `explain`.",
         )
     if isinstance(command, Undo) and is_fork(request):
         return Refusal(cause="fork", reason="There is no commit of mine on a fork's branch: I never push to forks.")
@@ -110,8 +112,11 @@ def _work_refusal(request: AccessRequest, command: Work | Undo) -> Refusal | Non
     )
 
 
+_READING = (Review, Describe, Explain, Plan, Ask)
+
+
 def _decide_work(request: AccessRequest, command: Work | Undo, decision: LevelDecision) -> Grant | Refusal:
-    is_reading = isinstance(command, (Review, Explain, Plan, Ask))
+    is_reading = isinstance(command, _READING)
     unverified = request.job.origin.unverified
     verb = (unverified.verb if unverified is not None and is_started_by_stranger(request) else "") or command.verb
     if decision.level == "read-only" and (not is_reading or verb in {"fix", "test"}):
@@ -144,9 +149,9 @@ def _decide_work(request: AccessRequest, command: Work | Undo, decision: LevelDe
 def _build_grant(
     request: AccessRequest, command: Work | Undo, decision: LevelDecision, resolved: EffectiveOptions, options: Options
 ) -> Grant:
-    is_reading, recipe = isinstance(command, (Review, Explain, Plan, Ask)), request.job.recipe
+    is_reading, recipe = isinstance(command, _READING), request.job.recipe
     level = "read-only" if is_reading else decision.level
-    publish = _publish_target(request, command)
+    publish = _publish_target(request, command, decision)
     fork_notes = (
         ("Nothing is pushed to a fork: the patch is kept.",) if isinstance(command, Fix) and is_fork(request) else ()
     )
@@ -172,6 +177,7 @@ def _build_grant(
         model=resolved.model,
         dry_run=options.dry_run or request.bounds.dry_run,
         candidates=resolved.candidates,
+        asks_first=publish == "description" and decision.level == "ask",
         replay=publish == "pull_branch" and not decision.bound,
         protected=request.config.protected,
         notes=(*continues, *decision.notes, *resolved.notes, *fork_notes),
@@ -179,7 +185,7 @@ def _build_grant(
     )
 
 
-def _publish_target(request: AccessRequest, command: Work | Undo) -> Publish:
+def _publish_target(request: AccessRequest, command: Work | Undo, decision: LevelDecision) -> Publish:
     match command:
         case Fix() if not is_fork(request):
             return "pull_branch" if request.job.thread.kind == "pull" or request.facts.continues else "new_branch"
@@ -187,6 +193,8 @@ def _publish_target(request: AccessRequest, command: Work | Undo) -> Publish:
             return "pull_branch"
         case Review():
             return "review"
+        case Describe() if decision.level != "read-only":
+            return "description"
         case _:
             return "nothing"
 

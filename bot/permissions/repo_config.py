@@ -68,7 +68,7 @@ class RecipeError(BotError):
     pass
 
 
-BareVerb = Literal["fix", "review", "explain", "plan", "ask", "test"]
+BareVerb = Literal["fix", "review", "describe", "explain", "plan", "ask", "test"]
 FixCi = Literal["pull-requests", "default-branch"]
 Notify = Literal["waiting", "done"]
 
@@ -262,6 +262,7 @@ class VerbsKeys(_Model):
 
     fix: Overrides = Field(default_factory=Overrides)
     review: Overrides = Field(default_factory=Overrides)
+    describe: Overrides = Field(default_factory=Overrides)
     explain: Overrides = Field(default_factory=Overrides)
     plan: Overrides = Field(default_factory=Overrides)
     ask: Overrides = Field(default_factory=Overrides)

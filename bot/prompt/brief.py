@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from agent_runtime import Image, Quote, Task
 from bot.ci_logs.failed_run import FailedJob, FailedRun, StepDefinition
-from bot.domain.commands import Ask, BareCommand, Command, Explain, Fix, Plan, Review, Test, Work
+from bot.domain.commands import Ask, BareCommand, Command, Describe, Explain, Fix, Plan, Review, Test, Work
 from bot.domain.grammar import parse_command
 from bot.domain.job import Job, LineRange, OriginKind
 from bot.github.types import Annotation, CheckFacts, CommentFacts, ReviewCommentFacts, ReviewFacts, StepFacts
@@ -388,6 +388,13 @@ Finish with a completion that holds a short summary in prose and below it one fe
 `line` is the last line that a comment is about, counted in the file after the change (with `"side": "LEFT"`, before \
 it), and must be in the diff. `start_line`, `side` and `suggestion` may be left out. At most {MAX_REVIEW_COMMENTS} \
 comments; `[]` when there is nothing to say."""
+_DESCRIBE = """\
+Write the title and the description of this pull request for its reviewers: what changes, why, what to look at. The \
+present ones and the diff are quoted; read the code where they do not suffice. Change nothing, and claim nothing that \
+you did not see.
+
+Your completion is the title alone on its first line, an empty line, and the description in Markdown. Keep what people \
+wrote there that is still true: reasons, references to issues, how to test, and the headings of a template."""
 _PLAN = """\
 Make a plan for {what}: what is to be changed in which files, in which order, how it will be checked, what is open. \
 Read what you need; change nothing. Your completion is the plan; it is carried out when a maintainer approves it."""
@@ -461,8 +468,9 @@ def _goal(job: Job, command: Work, workflow: str) -> str:
     match command:
         case Fix():
             return words or _default_fix(job, workflow)
-        case Review():
-            return f"{_REVIEW}\n\nLook above all at this: {words}" if words else _REVIEW
+        case Review() | Describe():
+            task = _REVIEW if isinstance(command, Review) else _DESCRIBE
+            return f"{task}\n\nLook above all at this: {words}" if words else task
         case Explain():
             return _EXPLAIN.format(what="what is asked below") + f"\n\n{words}" if words else _explain_thread(job)
         case Plan():

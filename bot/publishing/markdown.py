@@ -345,6 +345,15 @@ def _reference_text(nodes: Iterable[Node], markup: BotMarkup) -> Iterator[str]:
             yield "\n"
 
 
+def active_references(markdown: str) -> frozenset[str]:
+    """Return the mentions, references and addresses that GitHub makes links of, and the targets of links."""
+    nodes = parse_markdown(markdown)
+    targets = (node.target for node in nodes if node.kind == "link" and not node.is_end)
+    return frozenset(
+        {*targets, *(match[0] for match in REFERENCES.finditer("".join(_reference_text(nodes, _NO_MARKUP))))}
+    )
+
+
 def _active_elements(markdown: str) -> set[str]:
     nodes = parse_markdown(markdown)
     elements = {

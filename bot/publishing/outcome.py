@@ -21,6 +21,7 @@ OmissionCause = Literal[
     "branch-moved",
     "default-branch",
     "denied",
+    "edited",
     "large-file",
     "left-out",
     "needs-approval",

@@ -82,7 +82,7 @@ _UNFINISHED = {
     Status.NETWORK_LOST: "the sandbox lost its network",
     Status.ANSWERED: "the run ended with an answer, not with a finished task",
 }
-_READ_ONLY_GRANTS = frozenset({"nothing", "review"})
+_READ_ONLY_GRANTS = frozenset({"nothing", "review", "description"})
 _READ_ONLY = Omission(cause="read-only", reason="This command may only read, not write.")
 _OMISSION_NOTE = (
     "Nobody can approve this in a workflow run, so these files are unchanged, and everything else is published. The "
@@ -289,7 +289,7 @@ CI_COMMIT_PATTERN = rf"^Codepilot job [a-z0-9]+, .*, {_FOR_CI}\.$"
 
 _BRANCH = re.compile(r"(?:(?:issue|pull)-[1-9][0-9]{0,9}|branch|fix-ci)-[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _LOGIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38}|[A-Za-z0-9-]{0,38}\[bot\])")
-_CLOSING = re.compile(r"\b(?:fix(?:e[sd])?|close[sd]?|resolve[sd]?):?\s+(?:[\w./-]*#\d+|https?://\S+)", re.IGNORECASE)
+CLOSING = re.compile(r"\b(?:fix(?:e[sd])?|close[sd]?|resolve[sd]?):?\s+(?:[\w./-]*#\d+|https?://\S+)", re.IGNORECASE)
 _REFERENCE = re.compile(
     r"\([^()]*(?:#\d|https?://)[^()]*\)|(?:[\w.-]+/[\w.-]+)?#\d+|\bGH-\d+|(?:https?://|www\.)\S+", re.IGNORECASE
 )
@@ -352,7 +352,7 @@ def branch_prefix(job: Job, *, prefix: str = BRANCH_PREFIX) -> str:
 def commit_title(summary: str, *, fallback: str) -> str:
     """Return the summary's first sentence in the imperative, without Markdown, mentions or references."""
     first = next((line for line in clean(summary).splitlines() if re.search(r"\w", line)), "")
-    flat = _REFERENCE.sub("", _CLOSING.sub("", _MARKUP.sub("", first[:_SENTENCE_LIMIT]))).replace("@", "")
+    flat = _REFERENCE.sub("", CLOSING.sub("", _MARKUP.sub("", first[:_SENTENCE_LIMIT]))).replace("@", "")
     sentence = _SENTENCE_END.split(" ".join(flat.split()), maxsplit=1)[0].strip(" .,;:-")
     word, _, rest = _OPENING.sub("", sentence).partition(" ")
     title = f"{_IMPERATIVE.get(word.casefold(), word[:1].upper() + word[1:])} {rest}".strip()

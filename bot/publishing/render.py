@@ -43,7 +43,7 @@ from bot.publishing.markdown import (
     one_line,
     plural,
 )
-from bot.publishing.outcome import Failed, PendingView, Waiting
+from bot.publishing.outcome import Failed, Finished, PendingView, Waiting
 from bot.publishing.review import describe_unread
 from bot.publishing.screening import escape_unseen, fits_comment
 from bot.publishing.status_view import Activity, CandidateView, DeniedCall, Progress, State, StatusView
@@ -200,7 +200,10 @@ def status_title(view: StatusView) -> tuple[str, str]:
         sign, words = _STATES["parked"]
         return sign, f"{words} for {view.outcome.service}"
     if view.verdict is None:
-        return _PARTIAL_REVIEW if view.is_partial_review else _STATES[view.state]
+        if view.is_partial_review:
+            return _PARTIAL_REVIEW
+        is_withheld = isinstance(view.outcome, Finished) and view.published.withheld is not None
+        return ("⚠️", "Not published") if is_withheld else _STATES[view.state]
     sign, words = headline(view.verdict, view.progress.judged_checks)
     if view.published.withheld:
         prefix = "Published in part" if view.published.commit else "Not published"

@@ -428,6 +428,15 @@ def open_pull(request: Request, repo: FakeRepo, fields: Mapping[str, Any]) -> Js
     return {"number": thread.number, "html_url": page, "draft": bool(fields.get("draft"))}
 
 
+@route("PATCH", "pulls/{}", "pull_requests:write")
+def edit_pull(request: Request, number: str) -> Json:
+    thread, pull = request.pull(number)
+    for name in ("title", "body"):
+        check_length(request.body[name], "PullRequest", name)
+    thread.title, thread.body = request.body["title"], request.body["body"]
+    return _pull(request, thread, pull)
+
+
 @route("GET", "pulls/{}", "pull_requests:read")
 def read_pull(request: Request, number: str) -> Json:
     thread, pull = request.pull(number)

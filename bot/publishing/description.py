@@ -1,0 +1,118 @@
+"""Parse a `describe` completion into the title and description of a pull request. Pure.
+
+The author's pictures and closing references, the bot's mark and the template's sections are kept. No mention, link or
+closing reference becomes active that the earlier description did not have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from typing_extensions import override
+
+from bot.github.types import BODY_LIMIT
+from bot.prompt.sanitize import visible_images
+from bot.publishing.markdown import Allowlist, active_references, clean, escape_markdown, one_line
+from bot.publishing.plan import CLOSING, commit_title
+
+_TITLE = re.compile(r"(?:#+\s+)?(?:\*\*)?(?:title:)?(?:\*\*)?\s*", re.IGNORECASE)
+_HEADING = re.compile(r"^ {0,3}(#{1,6})[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
+_PICTURE = re.compile(
+    r"!\[[^\]\n]*\]\((?P<target>[^()\s]+)[^()\n]*\)|<img\b[^<>\n]*\ssrc=[\"']?(?P<source>[^\"'\s<>]+)[^<>\n]*>"
+)
+_MARK = re.compile(r"<!-- codepilot:[\w:=. -]+ -->")
+_THREAD = re.compile(r"/(?:issues|pull|discussions)/[0-9]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """A pull request's title and body."""
+
+    title: str
+    body: str
+
+    @property
+    def digest(self) -> str:
+        return sha256(f"{self.title}\n{self.body}".encode()).hexdigest()
+
+    def equals(self, other: Description) -> bool:
+        """Whether both are the same to a reader: browsers and the API end lines differently."""
+        return self._lines == other._lines
+
+    @property
+    def _lines(self) -> tuple[str, list[str]]:
+        return self.title.strip(), self.body.strip().splitlines()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OldReferences(Allowlist):
+    """What was active in the earlier description; references to threads only if it closed them."""
+
+    active: frozenset[str] = field(default=frozenset())
+    closed: frozenset[str] = field(default=frozenset())
+
+    @override
+    def permits_link(self, url: str) -> bool:
+        return Allowlist.permits_link(self, url) or (
+            url in self.active and (url in self.closed or not _THREAD.search(url))
+        )
+
+    @override
+    def permits_match(self, match: re.Match[str]) -> bool:
+        if match["ref"] is not None:
+            return match["ref"] in self.closed or self.permits_reference(match["ref"])
+        return match[0] in self.active
+
+
+def parse_description(completion: str, old: Description, *, template: str, allowed: Allowlist) -> Description | None:
+    """Return the new description; None if the completion has no title or no text below it.
+
+    Args:
+        template: the repository's, whose headings are kept; or empty.
+        allowed: the job's; its mention is not allowed here.
+    """
+    first, _, rest = clean(completion).strip().partition("\n")
+    title = commit_title(_TITLE.sub("", first, count=1), fallback="")
+    closings = {closing.split()[-1]: closing for closing in _closings(old.body)}
+    permitted = _OldReferences(
+        login="",
+        number=allowed.number,
+        server=allowed.server,
+        repo=allowed.repo,
+        active=active_references(old.body),
+        closed=frozenset(closings),
+    )
+    text = escape_markdown(rest, permitted)
+    if not title or not text:
+        return None
+    pictures = set(visible_images(old.body))
+    closed = {closing.split()[-1] for closing in _closings(text)}
+    parts = [
+        text,
+        *_missing_sections(text, old.body, template),
+        *dict.fromkeys(each[0] for each in _PICTURE.finditer(old.body) if {each["target"], each["source"]} & pictures),
+        *(closing for reference, closing in closings.items() if reference not in closed),
+        *_MARK.findall(old.body),
+    ]
+    body = "\n\n".join(parts)
+    return Description(title=one_line(title, 255), body=body) if len(body) <= BODY_LIMIT else None
+
+
+def _closings(markdown: str) -> list[str]:
+    """Return the keywords with references that close issues."""
+    active = active_references(markdown)
+    return [match[0] for match in CLOSING.finditer(markdown) if match[0].split()[-1] in active]
+
+
+def _missing_sections(text: str, old: str, template: str) -> Iterator[str]:
+    """Yield the sections of the template that the old description has and the new one lacks."""
+    wanted = {heading[1].casefold() for heading in _HEADING.findall(template)}
+    wanted -= {heading[1].casefold() for heading in _HEADING.findall(text)}
+    headings = list(_HEADING.finditer(old))
+    for number, heading in enumerate(headings):
+        if heading[2].casefold() in wanted:
+            end = headings[number + 1].start() if number + 1 < len(headings) else len(old)
+            yield old[heading.start() : end].strip()
