@@ -190,6 +190,11 @@ class Mirror:
                 files[path] = Blob(id=blob, content=await self.git.run("cat-file", "blob", blob))
         return files
 
+    async def read_titles(self, sha: str, *, most: int) -> tuple[str, ...]:
+        command = ("log", "--no-merges", f"--max-count={most}", "--format=%<(500,trunc)%s", sha, "--")
+        text = (await self.git.run(*command)).decode("utf-8", "replace")
+        return tuple(line.rstrip() for line in text.splitlines())
+
     async def _list_entries(
         self, sha: str, paths: Iterable[str | bytes], *options: str
     ) -> list[tuple[bytes, str, str, int]]:

@@ -221,6 +221,12 @@ class Workspaces:
         await mirror.provide(source, keep=None)
         return await mirror.read_many(source.sha, patterns, most=most, limit=limit)
 
+    async def read_titles(self, repo_id: int, source: Source, *, most: int) -> tuple[str, ...]:
+        """Return the titles of the latest commits without merges, newest first."""
+        mirror = self._mirror(repo_id)
+        await mirror.provide(source, keep=None)
+        return await mirror.read_titles(source.sha, most=most)
+
     async def compare(self, repo_id: int, base: Source, head: Source) -> Comparison:
         """Compare `head` with its merge base with `base`.
 

@@ -22,8 +22,9 @@ from bot.jobs.setup import RepoSettings
 from bot.permissions.levels import AccessRequest, Grant, Refusal, fallback_prefix
 from bot.permissions.permissions import grant_for, resolve_command
 from bot.permissions.repo_config import PATH, RepoConfig
+from bot.publishing.commit_format import CommitFormat, choose_format
 from bot.publishing.outcome import Published
-from bot.publishing.plan import branch_name, branch_prefix, commit_body, commit_title, is_named_by_run, job_title
+from bot.publishing.plan import branch_name, branch_prefix, commit_body, is_named_by_run, job_title
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,8 +234,16 @@ async def find_branch(context: JobContext, snapshot: ThreadSnapshot, config: Rep
     return await continue_pull(context, await move_to_base(context, snapshot, config.base), config)
 
 
+async def read_format(context: JobContext, settings: RepoSettings) -> CommitFormat:
+    keys, sign_off = settings.config.commit, ""
+    if keys.sign_off:
+        me = await context.github.accounts.me()
+        sign_off = f"{me.login} <{me.id}+{me.login}@users.noreply.github.com>"
+    return choose_format(keys, settings.titles, sign_off)
+
+
 async def check_rules(
-    context: JobContext, snapshot: ThreadSnapshot, grant: Grant, *, merges: bool = False
+    context: JobContext, snapshot: ThreadSnapshot, grant: Grant, commit_format: CommitFormat, *, merges: bool = False
 ) -> Grant | Refusal:
     """Refuse work whose commit the rules of its branch certainly forbid; unknown rules forbid nothing."""
     if grant.publish not in {"new_branch", "pull_branch"} or await resume_base(context) is not None:
@@ -243,9 +252,10 @@ async def check_rules(
     branch = branch_name(context.job, prefix=context.branch_prefix) if is_new else snapshot.thread.head_ref
     rules = await context.github.repos.read_rules(repo, branch, is_new=is_new)
     me, notes = await context.github.accounts.me(), list[str]()
+    title = commit_format.commit_title("", fallback=job_title(context.job), number=context.job.thread.number)
     texts = {
         "branch_name_pattern": branch if is_new else None,
-        "commit_message_pattern": f"{commit_title('', fallback=job_title(context.job))}\n\n{commit_body(context.job)}",
+        "commit_message_pattern": f"{title}\n\n{commit_body(context.job, commit_format=commit_format)}",
         "commit_author_email_pattern": f"{me.id}+{me.login}@users.noreply.github.com",
     }
     forbidden = {"update", "pull_request"} | ({"creation"} if is_new else set())

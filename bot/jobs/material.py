@@ -52,6 +52,7 @@ from bot.prompt.brief import (
 )
 from bot.prompt.difference import Difference, choose_readable, order_files, split_ignored
 from bot.prompt.reading import Reading, Unread, find_unread
+from bot.publishing.commit_format import choose_format
 
 log = logging.getLogger(__name__)
 _MAX_FILES = 5
@@ -74,6 +75,7 @@ async def gather(context: JobContext, assignment: Assignment) -> Material:
     failed = await _find_failed_run(context, assignment, red)
     material = Material(
         language=language,
+        typed_commits=choose_format(assignment.settings.config.commit, assignment.settings.titles).has_types,
         approved_plan=plan,
         checks=red,
         failed=failed,

@@ -39,6 +39,7 @@ from bot.jobs.admission import (
     find_branch,
     head_source,
     pin_base,
+    read_format,
     requested_base,
     resume_base,
 )
@@ -361,7 +362,7 @@ async def _work(context: JobContext, snapshot: ThreadSnapshot) -> JobOutcome:
     moved = await find_branch(context, snapshot, config)
     grant = await decide(context, moved, settings.config, is_resumed=await resume_base(context) is not None)
     if not isinstance(moved, Refusal) and not isinstance(grant, Refusal):
-        grant = await check_rules(context, moved, grant)
+        grant = await check_rules(context, moved, grant, await read_format(context, settings))
     snapshot = snapshot if isinstance(moved, Refusal) else moved
     if isinstance(grant, Refusal):
         if (outcome := await _end_partial_work(context, snapshot, grant.reason)) is not None:
@@ -392,7 +393,7 @@ async def _execute(
     stale = context.job.thread.has_comments and time.time() - state.shown_at >= seconds
     async with state.comment.refreshing(view, seconds=seconds, stale=stale, check=state.check):
         if isinstance(command, Undo):
-            return await revert_commit(context, snapshot, grant, source)
+            return await revert_commit(context, snapshot, grant, settings, source)
         if not isinstance(command, Work):
             raise TypeError(f"{command.verb} is no work")  # a bug of ours: `run_job` has dealt with all else
         schema = await load_output_schema(context, snapshot.repo.id, replace(source, sha=settings.base_sha))

@@ -48,7 +48,7 @@ from bot.permissions.repo_config import (
 log = logging.getLogger(__name__)
 SKILL_FOLDERS = (".claude/skills", ".github/skills", ".codepilot/skills")
 """The library's skill folders."""
-_MAX_SKILLS = 30
+_MAX_SKILLS, _MAX_TITLES = 30, 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +112,7 @@ async def read_settings_at(workspaces: Workspaces, repo_id: int, base: Source, p
         instructions=texts,
         skills={name: blob.content.decode("utf-8", "replace") for name, blob in skills.items()},
         blobs=ids,
+        titles=await workspaces.read_titles(repo_id, base, most=_MAX_TITLES),
     )
     return FetchedSettings(settings=settings, warning=warning)
 

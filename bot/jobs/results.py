@@ -29,12 +29,13 @@ from bot.github.rate_limit import Urgency
 from bot.github.types import GitHubError, ReviewDraft
 from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot, check_access, fetch_snapshot
-from bot.jobs.admission import Assignment, add_pull, branch_number, decide, refresh_pull
+from bot.jobs.admission import Assignment, add_pull, branch_number, decide, read_format, refresh_pull
 from bot.jobs.context import JobContext
 from bot.jobs.faults import is_patience_over
 from bot.jobs.material import compare_pull
 from bot.jobs.record import Request
 from bot.jobs.repo_settings import read_own_prefixes
+from bot.jobs.setup import RepoSettings
 from bot.jobs.status import post_parts, status_view
 from bot.permissions.levels import Grant, Refusal
 from bot.permissions.permissions import NO_WRITE_ACCESS
@@ -222,6 +223,7 @@ async def _plan(
         run_url=context.state.run_url,
         keep_unfinished=assignment.settings.config.wip_branches,
         number=await branch_number(context, snapshot.repo.full_name) if change else 1,
+        commit_format=await read_format(context, assignment.settings),
     )
     verdict = judge_run(context, assignment.command, changed=bool(change), partial=bool(left_out))
     # The words are read by GitHub's parser several times.
@@ -525,7 +527,9 @@ async def resolve_undo_target(context: JobContext, snapshot: ThreadSnapshot) -> 
     return replace(snapshot, thread=thread)
 
 
-async def revert_commit(context: JobContext, snapshot: ThreadSnapshot, grant: Grant, source: Source) -> JobOutcome:
+async def revert_commit(
+    context: JobContext, snapshot: ThreadSnapshot, grant: Grant, settings: RepoSettings, source: Source
+) -> JobOutcome:
     async with context.services.workspaces.open(context.job.id, snapshot.repo.id, source) as tree:
         change = await tree.revert(grant.bound_to_sha)
         publication = plan_undo(
@@ -536,6 +540,7 @@ async def revert_commit(context: JobContext, snapshot: ThreadSnapshot, grant: Gr
             sha=grant.bound_to_sha,
             title=await tree.commit_title(grant.bound_to_sha),
             run_url=context.state.run_url,
+            commit_format=await read_format(context, settings),
         )
         # Git may have taken minutes, in which people lose their role.
         access = await check_access(context.github, context.job, bounds=context.services.bounds)

@@ -52,6 +52,7 @@ class RepoSettings:
         config: merged with the organisation's.
         base_sha: the commit of the files.
         blobs: git ids of settings files; None if missing.
+        titles: of the latest commits, without merges.
     """
 
     config: RepoConfig
@@ -59,6 +60,7 @@ class RepoSettings:
     instructions: Mapping[str, str] = field(default_factory=dict)
     skills: Mapping[str, str] = field(default_factory=dict)
     blobs: Mapping[str, str | None] = field(default_factory=dict)
+    titles: tuple[str, ...] = ()
 
     def conflict_note(self, blobs: Mapping[str, str]) -> str:
         changed = [code(path) for path, blob in self.blobs.items() if blobs.get(path) != blob]

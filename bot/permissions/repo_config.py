@@ -93,9 +93,12 @@ Tool = Literal[
 VERBS: tuple[str, ...] = get_args(BareVerb)
 
 _MAX_COMMANDS, _MAX_PATHS, _MAX_HOSTS, _MAX_PATTERNS, _MAX_TRIGGERS, _MAX_SERVERS = 20, 20, 50, 100, 5, 20
+_MAX_TRAILERS = 5
 
 _TRIGGER = re.compile(r"[/@][A-Za-z0-9][A-Za-z0-9_-]{0,38}")
 _BRANCH_PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,58}[/-]")
+_TRAILER = re.compile(r"([A-Za-z][A-Za-z0-9-]{0,39}): \S")
+_ACTIVE = re.compile(r"@|#\d|\bGH-\d|://|\bwww\.", re.IGNORECASE)
 _LANGUAGE = re.compile(r"[^\W\d_][\w ()-]{1,39}")
 
 _ACTING_TOOLS = frozenset({"write_file", "execute", "read_output", "send_input", "terminate_terminal", "ask_user"})
@@ -207,6 +210,34 @@ def _label(text: str) -> str:
     return text
 
 
+def _title(text: str) -> str:
+    if text in {"auto", "plain", "conventional"}:
+        return text
+    if "{summary}" not in text:
+        raise ValueError("must be `auto`, `plain`, `conventional`, or a template with `{summary}`")
+    return _message_line(text, ("{summary}", "{type}", "{number}"))
+
+
+def _trailer(text: str) -> str:
+    key = _TRAILER.match(text)
+    if key is None:
+        raise ValueError("must be a key and a value, e.g. `Refs: #{number}`")
+    if key[1].casefold().endswith("-by"):
+        raise ValueError(f"cannot be `{key[1]}`, which only a person can state; see `co_author` and `sign_off`")
+    return _message_line(text, ("{number}",))
+
+
+def _message_line(text: str, fields: tuple[str, ...]) -> str:
+    rest = text
+    for field in fields:
+        rest = rest.replace(field, "")
+    if set(rest) & set("{}"):
+        raise ValueError(f"has a field that does not exist; the fields are {', '.join(fields)}")
+    if not text.isprintable() or text != text.strip() or _ACTIVE.search(rest):
+        raise ValueError("must be one line without mentions, addresses, and numbers of other issues")
+    return text
+
+
 def _cron(text: str) -> str:
     if _RANDOM_FIELD.search(text):
         raise ValueError("must name its times: `H` (by hash) and `R` (random) are not supported")
@@ -226,6 +257,7 @@ def _comment(value: object) -> object:
     return {"comment": True} if value == "comment" else value
 
 
+_Trailer = Annotated[str, StringConstraints(max_length=200), AfterValidator(_trailer)]
 _Command = Annotated[
     str, StringConstraints(min_length=1, max_length=4_000, strip_whitespace=True), AfterValidator(_command)
 ]
@@ -319,6 +351,20 @@ class ReviewKeys(_Model):
     """Files to leave out, e.g. `package-lock.json` or `docs/`; the review names them."""
 
 
+class CommitKeys(_Model):
+    """How commits are described."""
+
+    title: Annotated[str, StringConstraints(min_length=1, max_length=60), AfterValidator(_title)] = "auto"
+    """The titles of commits and pull requests: `plain`, `conventional` (`fix(api): …`), a template with `{summary}`,
+    and perhaps `{type}` and the thread's `{number}`, or `auto`: as most of the last 50 commits on the base branch."""
+    trailers: Annotated[tuple[_Trailer, ...], Field(max_length=_MAX_TRAILERS, strict=False)] = ()
+    """Lines at the end of commit messages, such as `Refs: #{number}`."""
+    co_author: bool = True
+    """Whether the person who gave the command is a co-author."""
+    sign_off: bool = False
+    """Whether to add `Signed-off-by` with the bot's own account."""
+
+
 class FileKeys(_Model):
     """A repository's configuration of Codepilot."""
 
@@ -354,6 +400,7 @@ class FileKeys(_Model):
     """The maximum of `--candidates`; cannot exceed the operator's."""
     verbs: VerbsKeys = Field(default_factory=VerbsKeys)
     labels: LabelNames = Field(default_factory=LabelNames)
+    commit: CommitKeys = Field(default_factory=CommitKeys)
     language: Annotated[str, AfterValidator(_language)] | None = None
     """The language of the agent's answers; by default that of the command."""
     review_on: Annotated[
@@ -572,6 +619,7 @@ def merge_configs(organisation: RepoConfig, repository: RepoConfig) -> RepoConfi
     overridden = repository.model_fields_set | ({"cache"} if "setup" in repository.model_fields_set else set())
     inherited = {name: getattr(organisation, name) for name in organisation.model_fields_set - overridden}
     labels = {name: getattr(repository.labels, name) for name in repository.labels.model_fields_set}
+    commit = {name: getattr(repository.commit, name) for name in repository.commit.model_fields_set}
     verbs = {verb: _overlay(getattr(repository.verbs, verb), getattr(organisation.verbs, verb)) for verb in VERBS}
     return repository.model_copy(
         update=inherited
@@ -579,6 +627,7 @@ def merge_configs(organisation: RepoConfig, repository: RepoConfig) -> RepoConfi
             "protected": tuple(dict.fromkeys((*organisation.protected, *repository.protected))),
             "verbs": VerbsKeys(**verbs),
             "labels": organisation.labels.model_copy(update=labels),
+            "commit": organisation.commit.model_copy(update=commit),
             "highest": "auto" if organisation.highest == repository.highest == "auto" else "ask",
         }
     )

@@ -55,6 +55,7 @@ class Material:
         own_id: of the bot's account.
         difference: from the merge base to the head of the pull request.
         continues: whether work on an issue continues in a pull request, which `difference` and `checks` are from.
+        typed_commits: whether titles of commits have a type, as in Conventional Commits.
         unread: which failing checks could not be read, with the remedy, for users.
     """
 
@@ -69,6 +70,7 @@ class Material:
     failed: FailedRun | None = None
     approved_plan: str = ""
     language: str = ""
+    typed_commits: bool = False
     continues: bool = False
     unread: str = ""
 
@@ -131,6 +133,7 @@ def brief_for(job: Job, command: Command | None = None, material: Material | Non
         continues=material.continues,
         is_cut=any(quote.source == DIFF_SOURCE and is_cut(quote.text) for quote in quotes),
         language=clean_line(material.language, limit=40),
+        typed_commits=material.typed_commits,
     )
     notes += [f"{label}: {number}" for label, number in left_out.items()]
     quoted = set(map(_fingerprint, quotes))
@@ -424,6 +427,10 @@ Do what is asked below. Nothing that you change is published: your completion is
 _CONTINUES = """\
 A pull request for this issue is open already. The workspace holds its branch, and what it changes so far is quoted as \
 its diff: go on from there."""
+_TYPED = (
+    "The first line of your completion becomes a title. Write it as this project does, in the form of "
+    "Conventional Commits: `fix(parser): accept empty input`."
+)
 _APPROVED = """\
 A maintainer has approved the quoted plan. Carry it out; where it turns out to be wrong, do what is right and say so."""
 
@@ -445,6 +452,7 @@ def goal_for(
     continues: bool = False,
     is_cut: bool = False,
     language: str = "",
+    typed_commits: bool = False,
 ) -> str:
     parts = [_goal(job, command, workflow)]
     if job.origin.lines is not None:
@@ -457,6 +465,8 @@ def goal_for(
         parts.append(_APPROVED)
     if language:
         parts.append(f"Write your completion in {language}.")
+    if typed_commits and isinstance(command, Fix | Describe):
+        parts.append(_TYPED)
     return "\n\n".join(parts)
 
 

@@ -15,8 +15,8 @@ from typing_extensions import override
 
 from bot.github.types import BODY_LIMIT
 from bot.prompt.sanitize import visible_images
+from bot.publishing.commit_format import CLOSING, CommitFormat
 from bot.publishing.markdown import Allowlist, active_references, clean, escape_markdown, one_line
-from bot.publishing.plan import CLOSING, commit_title
 
 _TITLE = re.compile(r"(?:#+\s+)?(?:\*\*)?(?:title:)?(?:\*\*)?\s*", re.IGNORECASE)
 _HEADING = re.compile(r"^ {0,3}(#{1,6})[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
@@ -75,7 +75,7 @@ def parse_description(completion: str, old: Description, *, template: str, allow
         allowed: the job's; its mention is not allowed here.
     """
     first, _, rest = clean(completion).strip().partition("\n")
-    title = commit_title(_TITLE.sub("", first, count=1), fallback="")
+    title = CommitFormat().commit_title(_TITLE.sub("", first, count=1), fallback="")
     closings = {closing.split()[-1]: closing for closing in _closings(old.body)}
     permitted = _OldReferences(
         login="",

@@ -6,7 +6,7 @@ Branch names and texts depend on the job alone, so that a retry finds a publicat
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from agent_runtime import Outcome, Status
 from bot.domain.commands import Review, ReviewEvent
@@ -15,6 +15,7 @@ from bot.git.change import Change
 from bot.github.types import PullDraft
 from bot.permissions.levels import BRANCH_PREFIX, Grant
 from bot.publishing.checks import Rerun, Verdict
+from bot.publishing.commit_format import TITLE_LIMIT, CommitFormat
 from bot.publishing.markdown import COMMENT_LIMIT, Allowlist, BotMarkup, clean, code, defuse, escape_markdown, one_line
 from bot.publishing.outcome import Omission, OmissionCause
 from bot.publishing.render import render_account
@@ -37,6 +38,7 @@ class CommitTarget:
     run_url: str = ""
     keep_unfinished: bool = False
     number: int = 1
+    commit_format: CommitFormat = field(default_factory=CommitFormat)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +100,7 @@ _WEAK = (
 )
 
 _NO_PROGRESS = Progress()
+_DEFAULT_FORMAT = CommitFormat()
 
 
 def plan_publication(
@@ -144,8 +147,10 @@ def plan_publication(
         branch=branch,
         expected_head=change.base_sha,
         create_branch=grant.publish == "new_branch",
-        title=commit_title(outcome.summary or "", fallback=job_title(job)),
-        body=commit_body(job, run_url=target.run_url, verdict=verdict),
+        title=target.commit_format.commit_title(
+            outcome.summary or "", fallback=job_title(job), change=change, number=job.thread.number
+        ),
+        body=commit_body(job, run_url=target.run_url, verdict=verdict, commit_format=target.commit_format),
         change=change,
     )
     account = render_account(progress, verdict, partial=bool(exclusions))
@@ -181,7 +186,15 @@ def withhold(publication: Publication, cause: OmissionCause, reason: str) -> Pub
 
 
 def plan_undo(
-    job: Job, grant: Grant, change: Change, *, branch: str, sha: str, title: str, run_url: str = ""
+    job: Job,
+    grant: Grant,
+    change: Change,
+    *,
+    branch: str,
+    sha: str,
+    title: str,
+    run_url: str = "",
+    commit_format: CommitFormat = _DEFAULT_FORMAT,
 ) -> Publication:
     """Plan the revert of a commit of the bot's, given by id and title, on the same branch."""
     if grant.publish in _READ_ONLY_GRANTS:
@@ -193,8 +206,8 @@ def plan_undo(
         branch=branch,
         expected_head=change.base_sha,
         create_branch=False,
-        title=undo_title(title),
-        body=undo_body(job, sha, run_url=run_url),
+        title=commit_format.undo_title(title),
+        body=f"This reverts commit {sha}.\n\n{commit_body(job, run_url=run_url, commit_format=commit_format)}",
         change=change,
     )
     return Publication(commit=commit, pull_request=None)
@@ -210,8 +223,10 @@ def _plan_wip(job: Job, status: Status, change: Change, target: CommitTarget, *,
         branch=branch_name(job, prefix=target.prefix, unfinished=True, number=target.number),
         expected_head=change.base_sha,
         create_branch=True,
-        title=one_line(f"Keep unfinished work on {thread_label(job)}", TITLE_LIMIT),
-        body=commit_body(job, run_url=target.run_url),
+        title=target.commit_format.commit_title(
+            "", fallback=one_line(f"Keep unfinished work on {thread_label(job)}", TITLE_LIMIT), number=job.thread.number
+        ),
+        body=commit_body(job, run_url=target.run_url, commit_format=target.commit_format),
         change=change,
     )
     reason = f"There is no pull request, because {because}. The work so far is on the branch {code(commit.branch)}."
@@ -255,11 +270,7 @@ def _reason_to_withhold(
     return None
 
 
-TITLE_LIMIT = 72
 _MARKER_ROOM = 200
-# The patterns below take time that grows with the square of a line's length.
-_SENTENCE_LIMIT = 500
-_REVERT = 'Revert "'
 
 _NARROWER = "Try again with a narrower goal, or ask the operator to raise the limit."
 REMEDIES = {
@@ -289,39 +300,6 @@ CI_COMMIT_PATTERN = rf"^Codepilot job [a-z0-9]+, .*, {_FOR_CI}\.$"
 
 _BRANCH = re.compile(r"(?:(?:issue|pull)-[1-9][0-9]{0,9}|branch|fix-ci)-[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _LOGIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38}|[A-Za-z0-9-]{0,38}\[bot\])")
-CLOSING = re.compile(r"\b(?:fix(?:e[sd])?|close[sd]?|resolve[sd]?):?\s+(?:[\w./-]*#\d+|https?://\S+)", re.IGNORECASE)
-_REFERENCE = re.compile(
-    r"\([^()]*(?:#\d|https?://)[^()]*\)|(?:[\w.-]+/[\w.-]+)?#\d+|\bGH-\d+|(?:https?://|www\.)\S+", re.IGNORECASE
-)
-_MARKUP = re.compile(r"^[\s>#*+-]+|^\d+[.)]\s+|[*`~]{1,3}(?=\S)|(?<=\S)[*`~]{1,3}|[<>\[\]]")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s|:\s*$")
-_OPENING = re.compile(
-    r"^(?:I(?:'ve| have)?|We(?:'ve| have)?|This (?:change|commit|patch))\s+(?:now\s+)?", re.IGNORECASE
-)
-_IMPERATIVE = {
-    form: base
-    for base, forms in {
-        "Fix": ("fixed", "fixes", "fixing"),
-        "Add": ("added", "adds", "adding"),
-        "Remove": ("removed", "removes", "removing"),
-        "Change": ("changed", "changes", "changing"),
-        "Update": ("updated", "updates", "updating"),
-        "Handle": ("handled", "handles", "handling"),
-        "Make": ("made", "makes", "making"),
-        "Use": ("used", "uses", "using"),
-        "Correct": ("corrected", "corrects", "correcting"),
-        "Replace": ("replaced", "replaces", "replacing"),
-        "Rename": ("renamed", "renames", "renaming"),
-        "Restore": ("restored", "restores", "restoring"),
-        "Move": ("moved", "moves", "moving"),
-        "Keep": ("kept", "keeps", "keeping"),
-        "Return": ("returned", "returns", "returning"),
-        "Raise": ("raised", "raises", "raising"),
-        "Implement": ("implemented", "implements", "implementing"),
-        "Refactor": ("refactored", "refactors", "refactoring"),
-    }.items()
-    for form in forms
-}
 
 
 def branch_name(job: Job, *, prefix: str = BRANCH_PREFIX, unfinished: bool = False, number: int = 1) -> str:
@@ -349,16 +327,6 @@ def branch_prefix(job: Job, *, prefix: str = BRANCH_PREFIX) -> str:
     return branch_name(job, prefix=prefix).removesuffix(job.id)
 
 
-def commit_title(summary: str, *, fallback: str) -> str:
-    """Return the summary's first sentence in the imperative, without Markdown, mentions or references."""
-    first = next((line for line in clean(summary).splitlines() if re.search(r"\w", line)), "")
-    flat = _REFERENCE.sub("", CLOSING.sub("", _MARKUP.sub("", first[:_SENTENCE_LIMIT]))).replace("@", "")
-    sentence = _SENTENCE_END.split(" ".join(flat.split()), maxsplit=1)[0].strip(" .,;:-")
-    word, _, rest = _OPENING.sub("", sentence).partition(" ")
-    title = f"{_IMPERATIVE.get(word.casefold(), word[:1].upper() + word[1:])} {rest}".strip()
-    return one_line(title, TITLE_LIMIT) if re.search(r"\w", title) else fallback
-
-
 _COMMIT_SENTENCES = {
     Verdict.VERIFIED: "The agent's checks passed.",
     Verdict.UNVERIFIED: "Not verified: no check is known to pass on this change.",
@@ -368,19 +336,21 @@ _COMMIT_SENTENCES = {
 }
 
 
-def commit_body(job: Job, *, run_url: str = "", verdict: Verdict | None = None) -> str:
+def commit_body(
+    job: Job, *, run_url: str = "", verdict: Verdict | None = None, commit_format: CommitFormat = _DEFAULT_FORMAT
+) -> str:
     sentence = _COMMIT_SENTENCES[verdict] if verdict else ""
-    account = f"\n\n{sentence}" if sentence else ""
-    run = f"\n{run_url}" if run_url else ""
+    cause, actor, co_author = "", job.actor, ""
     if job.origin.kind == "ci":
-        return f"Codepilot job {job.id}, {thread_label(job)}, {_FOR_CI}.{run}{account}"
-    actor, trailer = job.actor, ""
+        cause = f", {_FOR_CI}"
     # The actor of a workflow or recipe run did not request the change.
-    if job.origin.kind not in {"workflow", "recipe"} and _LOGIN.fullmatch(actor.login):
+    elif job.origin.kind not in {"workflow", "recipe"} and _LOGIN.fullmatch(actor.login):
         # GitHub credits an account by this address without showing its real one:
         # https://docs.github.com/account-and-profile/setting-up-and-managing-your-personal-account-on-github/managing-email-preferences/setting-your-commit-email-address
-        trailer = f"\n\nCo-authored-by: {actor.login} <{actor.id}+{actor.login}@users.noreply.github.com>"
-    return f"Codepilot job {job.id}, {thread_label(job)}.{run}{account}{trailer}"
+        co_author = f"{actor.login} <{actor.id}+{actor.login}@users.noreply.github.com>"
+    lines = "\n".join(filter(None, [f"Codepilot job {job.id}, {thread_label(job)}{cause}.", run_url]))
+    trailers = "\n".join(commit_format.trailer_lines(co_author, job.thread.number))
+    return "\n\n".join(filter(None, [lines, sentence, trailers]))
 
 
 def job_title(job: Job) -> str:
@@ -391,15 +361,6 @@ def job_title(job: Job) -> str:
 def thread_label(job: Job) -> str:
     thread = job.thread
     return f"branch {clean(thread.branch)}" if thread.kind == "branch" else f"{thread.kind} {thread.number}"
-
-
-def undo_title(title: str) -> str:
-    flat = _REFERENCE.sub("", clean(title)[:_SENTENCE_LIMIT]).replace("@", "").replace('"', "'")
-    return f'Revert "{one_line(flat, TITLE_LIMIT - len(_REVERT) - 1)}"'
-
-
-def undo_body(job: Job, sha: str, *, run_url: str = "") -> str:
-    return f"This reverts commit {sha}.\n\n{commit_body(job, run_url=run_url)}"
 
 
 def pull_body(

@@ -235,6 +235,13 @@ async def test_a_change_of_the_same_lines_conflicts(side: Side, line: str) -> No
         assert caught.value.paths == ("long.txt",)
 
 
+async def test_titles_are_those_of_the_latest_commits(side: Side) -> None:
+    source = side.source(side.second, "refs/heads/ahead")
+    titles = await side.workspaces.read_titles(REPO, source, most=50)
+    assert titles[-1] == "First"
+    assert await side.workspaces.read_titles(REPO, source, most=1) == titles[:1]
+
+
 async def test_two_sides_of_a_file_are_merged_into_a_commit_of_both(side: Side) -> None:
     async with side.tree() as tree:
         (tree.path / "long.txt").write_text(TEXT.replace("line 3\n", "LINE 3\n"))

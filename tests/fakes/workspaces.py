@@ -354,6 +354,12 @@ class FakeMirror(Mirror):
         return dict(list(chosen.items())[:most])
 
     @override
+    async def read_titles(self, sha: str, *, most: int) -> tuple[str, ...]:
+        self.site_git.begin("read")
+        commits = [self.site_git.commit(each) for each in self.site_git.ancestors(sha)]
+        return tuple(commit.message.partition("\n")[0] for commit in commits if len(commit.parents) < 2)[:most]
+
+    @override
     async def compare(self, base: str, head: str) -> Comparison:
         self.site_git.begin("diff")
         ancestors = set(self.site_git.ancestors(base))

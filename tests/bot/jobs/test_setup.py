@@ -254,7 +254,9 @@ async def test_a_link_in_place_of_the_file_is_refused(bench: Bench) -> None:
 async def test_a_repository_without_the_file_asks_for_nothing(bench: Bench) -> None:
     bench.origin.commit({".github/codepilot.yml": None})
     asked = (await read_settings_at(bench.workspaces, 1, bench.source())).settings
-    assert asked == RepoSettings(config=asked.config, base_sha=bench.origin.head(), blobs=asked.blobs)
+    assert asked == RepoSettings(
+        config=asked.config, base_sha=bench.origin.head(), blobs=asked.blobs, titles=asked.titles
+    )
     async with bench.ready() as (_path, ready):
         assert ready == SetupResult()
 

@@ -14,7 +14,8 @@ from bot.domain.job import Origin
 from bot.git.change import Change, FileChange
 from bot.permissions.levels import Grant
 from bot.publishing.checks import Check, Rerun, Verdict
-from bot.publishing.plan import CommitTarget, Publication, commit_title, plan_publication, plan_undo, withhold
+from bot.publishing.commit_format import CONVENTIONAL, CommitFormat
+from bot.publishing.plan import CommitTarget, Publication, plan_publication, plan_undo, withhold
 from bot.publishing.screening import Objection
 from bot.publishing.status_view import Progress
 from tests.builders import a_job
@@ -31,6 +32,9 @@ def a_grant(publish: str = "new_branch", sha: str = BASE) -> Grant:
     return Grant(policy=Policy(), publish=publish, bound_to_sha=sha)  # type: ignore[arg-type] # one of three words
 
 
+_PLAIN = CommitFormat()
+
+
 def planned(
     change: Change | None = None,
     *,
@@ -45,6 +49,7 @@ def planned(
     run_url: str = "",
     progress: Progress = _VERIFIED,
     verdict: Verdict = Verdict.VERIFIED,
+    commit_format: CommitFormat = _PLAIN,
 ) -> Publication:
     return plan_publication(
         replace(a_job(kind=kind), origin=Origin(kind=origin, id=900)),  # type: ignore[arg-type] # one of its words
@@ -57,11 +62,23 @@ def planned(
             server="https://github.example",
             run_url=run_url,
             keep_unfinished=keep_unfinished,
+            commit_format=commit_format,
         ),
         approved=approved,
         progress=progress,
         verdict=verdict,
     )
+
+
+def test_commits_and_pull_requests_have_a_title_in_the_repositorys_format() -> None:
+    conventional = CommitFormat(title=CONVENTIONAL)
+    publication = planned(summary="Fixed the sum.", commit_format=conventional)
+    assert publication.commit is not None
+    assert publication.pull_request is not None
+    assert publication.commit.title == publication.pull_request.title == "fix: fix the sum"
+    unfinished = planned(status=Status.STOPPED, keep_unfinished=True, commit_format=conventional).commit
+    assert unfinished is not None
+    assert unfinished.title == "chore: keep unfinished work on issue 7"
 
 
 def test_an_issue_gets_a_branch_a_commit_and_a_pull_request() -> None:
@@ -386,24 +403,3 @@ def test_an_undo_is_a_new_commit_that_names_the_one_it_takes_back() -> None:
 def test_an_undo_that_may_not_or_need_not_be_sent_says_so() -> None:
     assert cause_of(undone(publish="nothing")) == "read-only"
     assert cause_of(undone(a_change())) == "no-reversal"
-
-
-@pytest.mark.parametrize(
-    ("summary", "title"),
-    [
-        ("## I've added **retry** to `fetch()`.\nMore.", "Add retry to fetch()"),
-        ("Fixes #9: handle @hubot's empty list", "Handle hubot's empty list"),
-        ("- corrected the sum (see octo/calc#3, @x) of octo/calc#4. More.", "Correct the sum of"),
-        ("Make **my_pkg/__init__.py** export _add", "Make my_pkg/__init__.py export _add"),
-        ("", "Address issue 7"),
-        ("...", "Address issue 7"),
-        (
-            "Handle " + "very " * 30 + "long lists",
-            "Handle very very very very very very very very very very very very…",
-        ),
-    ],
-)
-def test_titles_are_plain_short_and_imperative(summary: str, title: str) -> None:
-    made = commit_title(summary, fallback="Address issue 7")
-    assert made == title
-    assert len(made) <= 72
