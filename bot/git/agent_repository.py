@@ -24,7 +24,7 @@ OBJECTS = "/run/codepilot/objects"
 MAX_TAGS_BYTES = 2 * 1024**2
 """Bytes of the list of tags, about 20,000: the first in alphabetical order."""
 _PEELED = "^{}"
-# Of files that are copied, only size and modification time are as the index has them.
+# Of files that a program copies, only size and modification time are as the index has them.
 _CONFIG = """\
 [core]
 	repositoryformatversion = 0

@@ -293,11 +293,20 @@ def fold_name(name: bytes) -> str:
     return os.fsdecode(name).translate(_IGNORED_BY_HFS).rstrip(". ").casefold()
 
 
-async def copy_names(source: Path, target: Path, names: Sequence[str], *, times: bool = False) -> str:
+async def copy_names(source: Path, target: Path, names: Sequence[str]) -> str:
     """Copy names of one directory into another, and return the error output of `cp`; links are copied as links."""
-    options = ("--preserve=timestamps",) if times else ()
     result = await run(
-        (shutil.which("cp") or "cp", "-r", "-P", "--reflink=auto", *options, "-t", str(target), "--", *names),
+        (
+            shutil.which("cp") or "cp",
+            "-r",
+            "-P",
+            "--reflink=auto",
+            "--preserve=timestamps",
+            "-t",
+            str(target),
+            "--",
+            *names,
+        ),
         env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
         bounds=ProcessBounds(),
         cwd=source,

@@ -11,7 +11,6 @@ import logging
 import os
 import re
 import secrets
-import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -33,9 +32,8 @@ from bot.git.errors import (
     GitError,
     RepositoryEmptyError,
     WorkspaceError,
-    find_errno,
 )
-from bot.git.filesystem import copy_names, discard, hold_lock, remove_tree, run_thread
+from bot.git.filesystem import discard, hold_lock, lock_if_free, remove_tree, run_thread
 from bot.git.process import PAUSES, UNKNOWN_AUTHORITY, Credential, Git, ProcessBounds, retry
 
 log = logging.getLogger(__name__)
@@ -62,8 +60,9 @@ _GRACE_SECONDS = 3600
 # After this time without use, a mirror has no recent commit.
 _SETTLED_SECONDS = 2 * RECENT_SECONDS + 2 * _GRACE_SECONDS
 _MAX_LOOSE_TAGS = 200
-_MAX_NAMES = 5_000
-"""Limit of names on a command line."""
+
+# Files are checked out to the byte, whatever `.gitattributes` says: no filter, no line-ending conversion, no keyword.
+_ATTRIBUTES = "* -text -filter -ident -working-tree-encoding !diff !merge !eol\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,76 +377,83 @@ def _remedy(error: GitError) -> str:
     return "Give the command again; if it fails again, report this to the bot's operator."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckoutCache:
-    """A repository's last checkout, for copying; the next commit only writes the difference."""
+async def create_repository(git: Git, mirror: Mirror) -> None:
+    """Create a git directory that checks a mirror's commits out to the byte."""
+    if git.git_dir is None:
+        raise ValueError("a repository needs a git directory")
+    await git.run("init", "--bare", "--quiet", "--template=", git.git_dir)
+    (git.git_dir / "info").mkdir(exist_ok=True)
+    (git.git_dir / "info" / "attributes").write_text(_ATTRIBUTES)
+    # Like `clone --shared`: objects are read from the mirror, where the keep ref protects them.
+    (git.git_dir / "objects" / "info" / "alternates").write_text(f"{mirror.path}/objects\n")
 
-    folder: Path
-    lock: Path
-    seconds: float
+
+class CheckoutCache:
+    """A repository's prepared checkout. A job takes it by renaming it, so that no two jobs ever share a file."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror = mirror
+        self._folder = mirror.path.with_suffix(".files")
+        self._note = self._folder / "commit"
 
     async def copy(self, git: Git, sha: str, target: Path, index: Path) -> None:
-        """Copy a commit's files into an empty directory, and git's index of them to `index`.
+        """Write a commit's files into an empty directory, and git's index with their stat data to `index`.
 
-        The index has the files' sizes and modification times, so that git finds them unchanged without reading them.
+        With a prepared checkout, only the files that differ from it are written.
 
         Raises:
-            WorkspaceError: git or the copy failed, e.g. because the disk is full.
+            WorkspaceError: git failed, e.g. because the disk is full.
         """
-        async with hold_lock(self.lock, seconds=self.seconds):
-            files, note = self.folder / "files", self.folder / "commit"
-            # Valid for one boot: after a power cut, the note may survive without the unsynced files.
-            boot = _read(Path("/proc/sys/kernel/random/boot_id")).strip()
-            cached = await asyncio.to_thread(_read, note)
-            if cached != f"{sha} {boot}":
-                if not cached.endswith(f" {boot}"):
-                    await run_thread(_reset_folder, self.folder)
-                # Write the differences; without a note while the files are in between.
-                note.unlink(missing_ok=True)
-                writer = Git(
-                    git_dir=git.git_dir,
-                    work_tree=files,
-                    index=self.folder / "index",
-                    environment=git.environment,
-                    bounds=git.bounds,
-                )
+        if await run_thread(self._take, target, index) != sha:
+            writer = replace(git, work_tree=target, index=index)
+            await writer.run("read-tree", "--reset", "-u", sha)
+
+    async def prepare(self, sha: str) -> None:
+        """Check a commit out for the next job, at low priority, unless a checkout is prepared or another worker does.
+
+        Raises:
+            WorkspaceError: git failed.
+        """
+        with lock_if_free(_files_lock(self._mirror)) as is_held:
+            if not is_held or self._read_commit():
+                return
+            files = self._folder / "files"
+            try:
+                await run_thread(_reset_folder, files)
+                git = replace(self._mirror.git, git_dir=self._folder / "repo.git", is_background=True)
+                await create_repository(git, self._mirror)
+                writer = replace(git, work_tree=files, index=self._folder / "index")
                 await writer.run("read-tree", "--reset", "-u", sha)
-                note.write_text(f"{sha} {boot}")
-            # Two concurrent `cp` processes, which can share bytes (reflinks).
-            source, target, names = await asyncio.to_thread(_first_fork, files, target)
-            halves = [half for half in (names[::2], names[1::2]) if half]
-            if len(names) > _MAX_NAMES:
-                halves = [["."]]
-            results = await asyncio.gather(*(copy_names(source, target, half, times=True) for half in halves))
-            await asyncio.to_thread(shutil.copy2, self.folder / "index", index)
-            if error := next(filter(None, results), ""):
-                cause = OSError(find_errno(error), error)
-                raise WorkspaceError(
-                    f"The files could not be copied: {error}", "Check whether the disk is full."
-                ) from cause
+                self._note.write_text(f"{sha} {_boot_id()}")
+            except WorkspaceError:
+                await run_thread(discard, self._folder)
+                raise
+
+    def _take(self, target: Path, index: Path) -> str:
+        """Move the prepared checkout, and return its commit; empty if there is none."""
+        with lock_if_free(_files_lock(self._mirror)) as is_held:
+            commit = self._read_commit() if is_held else ""
+            if commit:
+                self._note.unlink()  # first: a checkout without a note is never used
+                (self._folder / "index").rename(index)
+                (self._folder / "files").rename(target)
+        return commit
+
+    def _read_commit(self) -> str:
+        # Valid for one boot: after a power cut, the note may survive without the unsynced files.
+        with suppress(FileNotFoundError):
+            commit, _, boot = self._note.read_text().partition(" ")
+            return commit if boot == _boot_id() else ""
+        return ""
 
 
-def _read(note: Path) -> str:
-    return note.read_text() if note.exists() else ""
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def _reset_folder(folder: Path) -> None:
-    remove_tree(folder)
-    (folder / "files").mkdir(mode=0o700, parents=True)
-
-
-def _first_fork(source: Path, target: Path) -> tuple[Path, Path, list[str]]:
-    """Descend to the first directory with several entries, creating the same path in `target`."""
-    names = _names(source)
-    while len(names) == 1 and (source / names[0]).is_dir() and not (source / names[0]).is_symlink():
-        source, target = source / names[0], target / names[0]
-        target.mkdir()
-        names = _names(source)
-    return source, target, names
-
-
-def _names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+def _reset_folder(files: Path) -> None:
+    remove_tree(files.parent)
+    files.mkdir(mode=0o700, parents=True)
 
 
 class Maintenance:
@@ -509,12 +515,15 @@ class Maintenance:
                     return False
             except WorkspaceError:  # it is damaged, and may still be in use; it was logged above
                 return False
-            # Renamed first, since a partial mirror would look complete.
-            for path in _mirror_paths(mirror):
-                if path.exists():
-                    target = self._folder / f"{_REMOVED}{path.name}-{secrets.token_hex(4)}"
-                    path.rename(target)
-                    await asyncio.to_thread(discard, target)
+            with lock_if_free(_files_lock(mirror)) as is_held:
+                if not is_held:  # the next checkout is being prepared
+                    return False
+                # Renamed first, since a partial mirror would look complete.
+                for path in _mirror_paths(mirror):
+                    if path.exists():
+                        target = self._folder / f"{_REMOVED}{path.name}-{secrets.token_hex(4)}"
+                        path.rename(target)
+                        await asyncio.to_thread(discard, target)
         return True
 
 
@@ -527,6 +536,10 @@ class _MirrorSize:
 
 def _mirror_paths(mirror: Mirror) -> tuple[Path, Path, Path]:
     return mirror.path, mirror.path.with_suffix(".files"), mirror.path.with_suffix(".index")
+
+
+def _files_lock(mirror: Mirror) -> Path:
+    return mirror.path.with_suffix(".files.lock")
 
 
 def _needs_packing(mirror: Mirror) -> bool:

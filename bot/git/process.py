@@ -168,6 +168,7 @@ class Git:
         index: used by nothing else meanwhile; None for the git directory's own.
         environment: variables from the operator, e.g. `HTTPS_PROXY` or `SSL_CERT_FILE`.
         settings: further settings, which override the general ones.
+        is_background: whether it runs at the lowest priority.
     """
 
     git_dir: Path | None = None
@@ -176,6 +177,7 @@ class Git:
     settings: tuple[tuple[str, str], ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     bounds: ProcessBounds = field(default_factory=ProcessBounds)
+    is_background: bool = False
 
     async def run(
         self,
@@ -225,9 +227,9 @@ class Git:
             raise GitError(_subcommand(args), result.code, result.stderr)
         return result.output
 
-    @staticmethod
-    def _argv(args: Sequence[str | bytes | Path]) -> list[bytes]:
-        return [os.fsencode(arg) for arg in (_program(), *args)]
+    def _argv(self, args: Sequence[str | bytes | Path]) -> list[bytes]:
+        priority = ("nice", "-n", "19") if self.is_background else ()
+        return [os.fsencode(arg) for arg in (*priority, _program(), *args)]
 
     def _environment(self, credential: Credential | None, variables: Mapping[str, str]) -> dict[str, str]:
         """Build a command's environment.

@@ -18,7 +18,16 @@ from math import inf
 from pathlib import Path
 
 from bot.git.errors import WorkspaceError
-from bot.git.filesystem import SET_ASIDE, copy_names, discard, hold_lock, lock_if_free, remove_tree
+from bot.git.filesystem import (
+    SET_ASIDE,
+    copy_names,
+    discard,
+    hold_lock,
+    lock_if_free,
+    open_root,
+    remove_tree,
+    walk_files,
+)
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +81,9 @@ class SetupCache:
                     await asyncio.to_thread(remove_tree, workspace / path)
                 raise
             os.utime(entry)
+            # The checkout may have been prepared before, and build tools compare the times of sources and results.
+            written = (entry / _NOTE).stat().st_mtime_ns
+            await asyncio.to_thread(_touch_older, workspace, frozenset(map(os.fsencode, paths)), written)
         return True
 
     async def keep(self, repo_id: int, key: str, workspace: Path, paths: Sequence[str]) -> None:
@@ -109,7 +121,7 @@ class SetupCache:
             target = partial / _FILES / str(number)
             target.mkdir()
             source = workspace / path
-            if _exists(source) and (error := await copy_names(source.parent, target, [source.name], times=True)):
+            if _exists(source) and (error := await copy_names(source.parent, target, [source.name])):
                 raise WorkspaceError(f"`{path}` could not be cached: {error}", "Check whether the disk is full.")
         content = await asyncio.to_thread(_compute_digest, partial / _FILES)
         (partial / _NOTE).write_text(json.dumps({"digest": content.digest, "size": content.size}))
@@ -167,8 +179,16 @@ async def _copy(folder: Path, workspace: Path, path: str) -> None:
     if not _exists(source):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    if error := await copy_names(folder, target.parent, [source.name], times=True):
+    if error := await copy_names(folder, target.parent, [source.name]):
         raise WorkspaceError(f"`{path}` could not be copied: {error}", "Check whether the disk is full.")
+
+
+def _touch_older(workspace: Path, excluded: frozenset[bytes], written: int) -> None:
+    """Set the times of files from before `written`, in ns, to now; no program may run in the workspace."""
+    with open_root(workspace) as root:
+        for path, file in walk_files(root, excluded):
+            if file.stamp[2] <= written:
+                os.utime(path, dir_fd=root, follow_symlinks=False)
 
 
 def _check_parents(workspace: Path, path: str) -> None:

@@ -35,7 +35,7 @@ from bot.git.filesystem import (
     write_atomically,
 )
 from bot.git.merge import Merge, merge_commits
-from bot.git.mirror import Blob, CheckoutCache, Maintenance, Mirror, MirrorLimits, Source
+from bot.git.mirror import Blob, CheckoutCache, Maintenance, Mirror, MirrorLimits, Source, create_repository
 from bot.git.process import PAUSES, Git, ProcessBounds
 from bot.git.snapshots import Snapshots, rebuild, restored_baseline, save_index
 from bot.git.tree import Tree
@@ -46,9 +46,6 @@ INDEX = "snapshot.json"
 _GENERATIONS = "generation"
 _PATCH_BYTES, _FILE_PATCH_BYTES, _MAX_LARGE_FILES = 4 * 1024 * 1024, 512 * 1024, 10
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-
-# Files are checked out to the byte, whatever `.gitattributes` says: no filter, no line-ending conversion, no keyword.
-_ATTRIBUTES = "* -text -filter -ident -working-tree-encoding !diff !merge !eol\n"
 IsCurrent = Callable[[str, str], Awaitable[bool]]
 """Whether a generation of a job's files is still current; another worker may have taken over.
 
@@ -91,6 +88,7 @@ class Workspaces:
         self._limits = limits or MirrorLimits()
         self._snapshots = snapshots
         self._shows_objects = shows_objects
+        self._checkouts_taken: asyncio.Queue[tuple[int, str]] = asyncio.Queue()
         for folder in (root, self._mirrors, self._jobs):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
@@ -123,13 +121,9 @@ class Workspaces:
             try:
                 mirror = await self._provide(folder, repo_id, source)
                 commit = await self._init_trusted(folder, mirror, source.sha)
-                cache = CheckoutCache(
-                    folder=mirror.path.with_suffix(".files"),
-                    lock=mirror.path.with_suffix(".files.lock"),
-                    seconds=self._seconds,
-                )
                 index = folder / "trusted" / "checkout.index"
-                await cache.copy(self._git(folder), source.sha, folder / "files", index)
+                await CheckoutCache(mirror).copy(self._git(folder), source.sha, folder / "files", index)
+                self._checkouts_taken.put_nowait((repo_id, source.sha))
                 entries = await asyncio.to_thread(scan_files, folder / "files")
                 baseline = replace(commit, entries=entries)
                 await asyncio.to_thread(save_baseline, folder / "trusted", baseline)
@@ -304,6 +298,14 @@ class Workspaces:
     async def tidy(self) -> None:
         await Maintenance(self._mirrors, self._mirror, self._limits).tidy()
 
+    async def prepare_checkout(self) -> None:
+        """Wait until a job has taken its files, and prepare those of the repository's next job."""
+        repo_id, sha = await self._checkouts_taken.get()
+        try:
+            await CheckoutCache(self._mirror(repo_id)).prepare(sha)
+        except (WorkspaceError, OSError) as error:
+            log.warning("no checkout of repository %d was prepared, so its next job takes longer: %s", repo_id, error)
+
     def _mirror(self, repo_id: int) -> Mirror:
         return Mirror(
             path=self._mirrors / f"{repo_id}.git",
@@ -372,12 +374,7 @@ class Workspaces:
         for directory in (trusted, files):
             directory.mkdir(mode=0o700)
         git = self._git(folder)
-        await git.run("init", "--bare", "--quiet", "--template=", trusted / "repo.git")
-        info = trusted / "repo.git" / "info"
-        info.mkdir(exist_ok=True)
-        (info / "attributes").write_text(_ATTRIBUTES)
-        # Like `clone --shared`: objects are read from the mirror, where the keep ref protects them.
-        (trusted / "repo.git" / "objects" / "info" / "alternates").write_text(f"{mirror.path}/objects\n")
+        await create_repository(git, mirror)
         listing = await git.run("ls-tree", "-r", "-z", "--full-tree", sha)
         modes, blobs = await asyncio.to_thread(parse_listing, sha, listing)  # a second for 200,000 files
         return Baseline(base_sha=sha, modes=modes, blobs=blobs, entries={})

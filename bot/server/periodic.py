@@ -122,7 +122,9 @@ Sweep = tuple[str, Callable[[], Awaitable[object]]]
 @asynccontextmanager
 async def run_sweeps(shared: JobServices, engine: JobEngine) -> AsyncIterator[None]:
     """Sweep during the body, which does not wait for it."""
-    async with background(_sweep_periodically(shared, engine), _retry_storing(shared, engine)):
+    async with background(
+        _sweep_periodically(shared, engine), _retry_storing(shared, engine), _prepare_checkouts(shared)
+    ):
         yield
 
 
@@ -176,3 +178,8 @@ async def _retry_storing(shared: JobServices, engine: JobEngine) -> None:
     while True:
         await sweep_all((sweep,))
         await asyncio.sleep(_MINUTE_SECONDS)
+
+
+async def _prepare_checkouts(shared: JobServices) -> None:
+    while True:
+        await shared.workspaces.prepare_checkout()

@@ -17,12 +17,14 @@ from aiohttp import web
 from agent_runtime.index.index import WorkspaceIndex
 from agent_runtime.workspace.files import Workspace
 from bot.git.errors import CloneError, GitError, RepositoryEmptyError, WorkspaceError
-from bot.git.filesystem import copy_names
+from bot.git.filesystem import copy_names, lock_if_free
 from bot.git.mirror import Mirror, Source
+from bot.git.process import Git
 from bot.git.workspace import Workspaces
 from tests.odd_histories import follow, two_authors, two_links, with_author, with_message, with_tree
 from tests.origin import Origin
 from tests.tls_hosts import serving
+from tests.waiting import eventually
 
 REPO = 4711
 FILE = b"100644"
@@ -126,7 +128,8 @@ async def files_of(workspaces: Workspaces, origin: Origin, job: str, sha: str) -
         return found
 
 
-async def test_each_job_gets_exactly_its_commit(tmp_path: Path, origin: Origin) -> None:
+@pytest.mark.parametrize("is_prepared", [True, False])
+async def test_each_job_gets_exactly_its_commit(tmp_path: Path, origin: Origin, *, is_prepared: bool) -> None:
     first = origin.commit({"a.txt": "one", "d/b.txt": "two", "run.sh": "three", "x": "file"})
     (origin.path / "run.sh").chmod(0o755)
     (origin.path / "link").symlink_to("a.txt")
@@ -138,14 +141,53 @@ async def test_each_job_gets_exactly_its_commit(tmp_path: Path, origin: Origin) 
     }
     for number, sha in enumerate([first, second, second, first, second, first, first]):
         assert await files_of(workspaces, origin, f"job{number}", sha) == expected[sha]
+        if is_prepared:
+            await workspaces.prepare_checkout()
 
 
-@pytest.mark.parametrize("damage", ["note", "index", "note, and half the files", "power cut, half the files"])
-async def test_an_interrupted_update_is_started_again(tmp_path: Path, origin: Origin, damage: str) -> None:
+async def test_a_prepared_checkout_is_taken_once_by_a_rename_and_its_index_describes_the_files(
+    tmp_path: Path, origin: Origin
+) -> None:
+    source = main_at(origin, origin.commit({"a.txt": "one", "d/b.txt": "two"}))
+    workspaces = Workspaces(tmp_path / "bot")
+    async with workspaces.open("first", 1, source):
+        await workspaces.prepare_checkout()
+    inode = (tmp_path / "bot/mirrors/1.files/files/a.txt").stat().st_ino
+    async with workspaces.open("second", 1, source) as second, workspaces.open("third", 1, source) as third:
+        assert (second.path / "a.txt").stat().st_ino == inode != (third.path / "a.txt").stat().st_ino
+        for tree in (second, third):
+            index = tree.path.parent / "trusted/checkout.index"
+            git = Git(git_dir=tree.git_dir, work_tree=tree.path, index=index)
+            assert await git.run("ls-files") == b"a.txt\nd/b.txt\n"
+            assert await git.run("diff-files") == b""
+
+
+async def test_no_job_waits_for_a_checkout_that_is_being_prepared(tmp_path: Path, origin: Origin) -> None:
+    source = main_at(origin, origin.commit({"a.txt": "one"}))
+    workspaces = Workspaces(tmp_path / "bot")
+    async with workspaces.open("first", 1, source):
+        await workspaces.prepare_checkout()
+    with lock_if_free(tmp_path / "bot/mirrors/1.files.lock") as is_held:
+        assert is_held
+        assert await files_of(workspaces, origin, "second", source.sha) == {"a.txt": "- one"}
+        assert (tmp_path / "bot/mirrors/1.files/commit").exists()
+        await workspaces.prepare_checkout()  # another worker does
+
+
+@pytest.mark.parametrize(
+    "damage", ["note", "index", "note, and half the files", "power cut, half the files", "empty note", "taken index"]
+)
+async def test_an_incomplete_checkout_is_never_used(tmp_path: Path, origin: Origin, damage: str) -> None:
     sha = origin.commit({"a.txt": "one", "b.txt": "two"})
     workspaces = Workspaces(tmp_path / "bot")
     whole = await files_of(workspaces, origin, "first", sha)
+    await workspaces.prepare_checkout()
     folder = tmp_path / "bot" / "mirrors" / "1.files"
+    if damage == "empty note":
+        (folder / "commit").write_text("")
+    if damage == "taken index":  # a worker that was killed while it took the checkout
+        (folder / "commit").unlink()
+        (folder / "index").unlink()
     if "power" in damage:
         (folder / "commit").write_text(f"{sha} another-start-of-the-machine")
     if "note" in damage:
@@ -156,18 +198,60 @@ async def test_an_interrupted_update_is_started_again(tmp_path: Path, origin: Or
     if "files" in damage:
         (folder / "files" / "a.txt").unlink()
         (folder / "files" / "stray").write_text("x")
+    for job in ("second", "third"):
+        assert await files_of(workspaces, origin, job, sha) == whole
+        await workspaces.prepare_checkout()
+    assert (folder / "commit").read_text().startswith(sha)
+
+
+@pytest.mark.parametrize("killed", ["init", "read-tree"])
+async def test_a_preparation_that_is_cut_short_leaves_nothing_to_take(
+    tmp_path: Path, origin: Origin, killed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sha = origin.commit({"a.txt": "one", "b.txt": "two"})
+    workspaces = Workspaces(tmp_path / "bot")
+    whole = await files_of(workspaces, origin, "first", sha)
+    with monkeypatch.context() as patched:
+        began = fake_git(tmp_path, patched, killed, "touch began; exec sleep 600")
+        preparing = asyncio.create_task(workspaces.prepare_checkout())
+        await eventually(began.exists)
+        preparing.cancel()
+        await asyncio.wait([preparing])
     assert await files_of(workspaces, origin, "second", sha) == whole
+
+
+async def test_a_preparation_that_fails_is_logged_and_leaves_nothing(
+    tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    workspaces = Workspaces(tmp_path / "bot")
+    await files_of(workspaces, origin, "first", origin.commit({"a.txt": "one"}))
+    fake_git(tmp_path, monkeypatch, "read-tree", "echo 'fatal: write error: No space left on device' >&2; exit 128")
+    await workspaces.prepare_checkout()
+    assert "no checkout of repository 1 was prepared" in caplog.text
+    assert not (tmp_path / "bot/mirrors/1.files").exists()
+
+
+def fake_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, script: str) -> Path:
+    """Replace a command of git by a script in `tmp_path`; return its file `began`."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    rest = f'case " $* " in *\' {command} \'*) cd {tmp_path}; {script};; esac\nexec {shutil.which("git")} "$@"\n'
+    (folder / "git").write_text(f"#!/bin/sh\n{rest}")
+    (folder / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return tmp_path / "began"
+
+
+async def test_a_background_command_has_the_lowest_priority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_git(tmp_path, monkeypatch, "read-tree", "nice; exit")
+    assert [await Git(is_background=quiet).text("read-tree", "x") for quiet in (False, True)] == ["0", "19"]
 
 
 async def test_a_disk_error_is_reported(tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch) -> None:
     sha = origin.commit({"a.txt": "one"})
-    failing = tmp_path / "bin"
-    failing.mkdir()
-    (failing / "cp").write_text("#!/bin/sh\necho 'ENOSPC' >&2\nexit 1\n")
-    (failing / "cp").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{failing}:{os.environ['PATH']}")
+    fake_git(tmp_path, monkeypatch, "read-tree", "echo 'fatal: write error: No space left on device' >&2; exit 128")
     workspaces = Workspaces(tmp_path / "bot")
-    with pytest.raises(WorkspaceError, match="ENOSPC"):
+    with pytest.raises(WorkspaceError, match="No space left"):
         await files_of(workspaces, origin, "job", sha)
     assert list((tmp_path / "bot" / "jobs").iterdir()) == []
 

@@ -138,7 +138,7 @@ async def test_an_incomplete_commit_is_fetched_again(origin: Origin, workspaces:
 
 async def test_the_mirrors_used_longest_ago_make_room_and_are_fetched_again(origin: Origin, tmp_path: Path) -> None:
     origin.commit({"large.bin": os.urandom(MIB)})
-    # Each has the file in its pack and in its last checkout, so that three mirrors are two too many.
+    # Each has the file in its pack and in its prepared checkout, so that three mirrors are two too many.
     limits = MirrorLimits(fetch_bytes=4 * MIB, pull_bytes=MIB, total_bytes=5 * MIB)
     workspaces = Workspaces(tmp_path / "state", limits=limits)
     source = branch(origin)
@@ -147,6 +147,7 @@ async def test_the_mirrors_used_longest_ago_make_room_and_are_fetched_again(orig
             assert tree.code_index is not None
             tree.code_index.parent.mkdir()
             tree.code_index.write_bytes(b"an index")
+        await workspaces.prepare_checkout()
         made_older(mirror_of(tmp_path, repo_id), _DAY / 2 - repo_id * _HOUR)
     async with workspaces.open("holder", 1, source) as tree:
         made_older(mirror_of(tmp_path, 1), _DAY)

@@ -57,6 +57,23 @@ async def test_an_entry_is_restored_with_links_modes_and_times(cache: SetupCache
     assert (there / "web/node_modules/.git/a.py").stat().st_mtime == 1
 
 
+async def test_the_checkouts_files_are_newer_than_an_entry_that_was_stored_after_them(
+    cache: SetupCache, tmp_path: Path
+) -> None:
+    """A build tool must see that a source differs from the one that a cached result was made of."""
+    workspace = fresh(tmp_path / "two")
+    old, new = workspace / "web/old.c", workspace / "new.c"
+    old.write_text("x")
+    new.write_text("x")
+    os.utime(old, (5, 5))
+    os.utime(new, (2**33, 2**33))
+    await cache.keep(REPO, KEY, made(tmp_path / "one"), PATHS)
+    assert await cache.restore(REPO, KEY, workspace, PATHS)
+    assert old.stat().st_mtime > (workspace / ".venv/bin/run").stat().st_mtime
+    assert new.stat().st_mtime == 2**33
+    assert (workspace / "web/node_modules/.git/a.py").stat().st_mtime == 1
+
+
 async def test_writing_to_a_copy_does_not_change_the_entry(cache: SetupCache, tmp_path: Path) -> None:
     one = made(tmp_path / "one")
     await cache.keep(REPO, KEY, one, PATHS)
