@@ -48,7 +48,7 @@ RULE_KINDS: Mapping[str, RuleKind] = {
     "update": RuleKind("Cannot update this protected ref", f"Work from another branch, or {_EXEMPT}."),
     "commit_message_pattern": RuleKind(
         "Commit message",
-        f"Apply the change yourself with a message that matches, or {_EXEMPT}.",
+        f"Set `commit` in `.github/codepilot.yml` so that messages match, or {_EXEMPT}.",
         r"Commit message must (?:not )?\w+",
     ),
     "commit_author_email_pattern": RuleKind(

@@ -265,7 +265,10 @@ async def check_rules(
         if kind is None or not (rule.type in forbidden or (text is not None and rule.pattern)):
             continue
         words = f"{kind.words} {rule.requirement}" if rule.pattern else kind.words
-        if text is not None and rule.operator == "regex":
+        is_unknown = (
+            commit_format.has_types and rule.type == "commit_message_pattern" and rule.operator == "starts_with"
+        )
+        if text is not None and (is_unknown or rule.operator == "regex"):
             notes.append(f"A rule for `{branch}` is for GitHub to check: {words}.")
         elif (text is None or rule.refuses(text)) and (
             rule.ruleset_id is None or await context.github.repos.is_bound_by(repo, rule.ruleset_id)

@@ -435,6 +435,7 @@ async def describe_pull(
     old = Description(title=thread.title, body=thread.body)
     parse = partial(
         parse_description,
+        commit_format=await read_format(context, assignment.settings),
         template=await _read_template(context, assignment),
         allowed=context.services.allowed(context.job),
     )

@@ -67,15 +67,19 @@ class _OldReferences(Allowlist):
         return match[0] in self.active
 
 
-def parse_description(completion: str, old: Description, *, template: str, allowed: Allowlist) -> Description | None:
+def parse_description(
+    completion: str, old: Description, *, commit_format: CommitFormat, template: str, allowed: Allowlist
+) -> Description | None:
     """Return the new description; None if the completion has no title or no text below it.
 
     Args:
+        commit_format: the repository's, for the title.
         template: the repository's, whose headings are kept; or empty.
         allowed: the job's; its mention is not allowed here.
     """
     first, _, rest = clean(completion).strip().partition("\n")
-    title = CommitFormat().commit_title(_TITLE.sub("", first, count=1), fallback="")
+    line = _TITLE.sub("", first, count=1)
+    title = commit_format.commit_title(line, fallback="", number=allowed.number)
     closings = {closing.split()[-1]: closing for closing in _closings(old.body)}
     permitted = _OldReferences(
         login="",
@@ -86,7 +90,7 @@ def parse_description(completion: str, old: Description, *, template: str, allow
         closed=frozenset(closings),
     )
     text = escape_markdown(rest, permitted)
-    if not title or not text:
+    if not text or not CommitFormat().commit_title(line, fallback=""):
         return None
     pictures = set(visible_images(old.body))
     closed = {closing.split()[-1] for closing in _closings(text)}

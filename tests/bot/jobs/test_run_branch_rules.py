@@ -87,6 +87,24 @@ async def test_a_regular_expression_is_only_announced(tmp_path: Path) -> None:
         assert "is for GitHub to check: Commit message must match `^[A-Z]`" in end.status
 
 
+async def test_the_type_of_a_conventional_title_is_only_known_after_the_run(tmp_path: Path) -> None:
+    files = FILES | {".github/codepilot.yml": "commit:\n  title: conventional\n"}
+    async with open_seam(tmp_path, FIX, files=files) as stage:
+        stage.hub.add_rules(stage.repo, pattern("commit_message_pattern", pattern="fix"))
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert end.state is JobState.DONE, end
+        assert stage.pulls()
+
+
+async def test_the_repositorys_format_meets_its_own_rule(tmp_path: Path) -> None:
+    files = FILES | {".github/codepilot.yml": "commit:\n  title: 'PROJ-1: {summary}'\n"}
+    async with open_seam(tmp_path, FIX, files=files) as stage:
+        stage.hub.add_rules(stage.repo, pattern("commit_message_pattern"))
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert end.state is JobState.DONE, end
+        assert stage.pulls()
+
+
 async def test_unknown_rules_stop_nothing(tmp_path: Path) -> None:
     async with open_seam(tmp_path, FIX) as stage:
         for call in ("repos.find_branches", "repos.read_rules"):
@@ -105,7 +123,7 @@ REFUSALS: dict[str, tuple[str | dict[str, object], str, str]] = {
     "message": (
         pattern("commit_message_pattern", operator="regex", pattern="^PROJ-"),
         "Commit message must match a given regex pattern: ^PROJ-",
-        "with a message that matches",
+        "Set `commit` in `.github/codepilot.yml`",
     ),
 }
 

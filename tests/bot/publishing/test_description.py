@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bot.github.types import BODY_LIMIT
+from bot.publishing.commit_format import CONVENTIONAL, CommitFormat
 from bot.publishing.description import Description, parse_description
 from bot.publishing.markdown import Allowlist
 
@@ -14,7 +15,11 @@ OLD = Description(title="Wip", body="")
 
 def parsed(text: str, *, old: str = "", title: str = "Add a topic", template: str = "") -> str:
     draft = parse_description(
-        f"{title}\n\n{text}", Description(title="Wip", body=old), template=template, allowed=ALLOWED
+        f"{title}\n\n{text}",
+        Description(title="Wip", body=old),
+        commit_format=CommitFormat(),
+        template=template,
+        allowed=ALLOWED,
     )
     assert draft is not None
     return draft.body
@@ -30,14 +35,26 @@ def parsed(text: str, *, old: str = "", title: str = "Add a topic", template: st
     ],
 )
 def test_the_first_line_is_the_title_in_plain_text(line: str, title: str) -> None:
-    draft = parse_description(f"{line}\n\nA topic.", OLD, template="", allowed=ALLOWED)
+    draft = parse_description(f"{line}\n\nA topic.", OLD, commit_format=CommitFormat(), template="", allowed=ALLOWED)
     assert draft is not None
     assert draft.title == title
 
 
+def test_the_title_has_the_repositorys_format() -> None:
+    conventional = CommitFormat(title=CONVENTIONAL)
+    for line, title in (
+        ("Added a topic", "chore: add a topic"),
+        ("feat(docs): add a topic", "feat(docs): add a topic"),
+    ):
+        draft = parse_description(f"{line}\n\nx", OLD, commit_format=conventional, template="", allowed=ALLOWED)
+        assert draft is not None
+        assert draft.title == title
+    assert parse_description("GH-5\n\nx", OLD, commit_format=conventional, template="", allowed=ALLOWED) is None
+
+
 @pytest.mark.parametrize("completion", ["", "Add a topic", "Add a topic\n\n  ", "\n\n", "GH-5\n\nA topic."])
 def test_without_a_title_or_a_text_there_is_no_description(completion: str) -> None:
-    assert parse_description(completion, OLD, template="", allowed=ALLOWED) is None
+    assert parse_description(completion, OLD, commit_format=CommitFormat(), template="", allowed=ALLOWED) is None
 
 
 @pytest.mark.parametrize(
@@ -108,7 +125,7 @@ def test_a_command_and_html_are_text() -> None:
 
 def test_a_description_that_github_would_refuse_is_none() -> None:
     old = Description(title="Wip", body="\n\n".join(f"Fixes #{number}" for number in range(1, 9_000)))
-    assert parse_description("Add\n\nx", old, template="", allowed=ALLOWED) is None
+    assert parse_description("Add\n\nx", old, commit_format=CommitFormat(), template="", allowed=ALLOWED) is None
     assert len(parsed("x" * 100_000)) < BODY_LIMIT
 
 
