@@ -19,7 +19,7 @@ from bot.github.types import PullFacts
 from bot.jobs.access import ThreadSnapshot, branch_head
 from bot.jobs.context import JobContext
 from bot.jobs.setup import RepoSettings
-from bot.permissions.levels import AccessRequest, Grant, Refusal, fallback_prefix
+from bot.permissions.levels import SIGNED_ONLY, AccessRequest, Grant, Refusal, fallback_prefix
 from bot.permissions.permissions import grant_for, resolve_command
 from bot.permissions.repo_config import PATH, RepoConfig
 from bot.publishing.commit_format import CommitFormat, choose_format
@@ -262,7 +262,8 @@ async def check_rules(
     forbidden |= {"required_signatures", "required_linear_history"} if merges else set()
     for rule in rules:
         text, kind = texts.get(rule.type), RULE_KINDS.get(rule.type)
-        if kind is None or not (rule.type in forbidden or (text is not None and rule.pattern)):
+        is_noted = rule.type == "required_signatures" and not merges
+        if kind is None or not (rule.type in forbidden or is_noted or (text is not None and rule.pattern)):
             continue
         words = f"{kind.words} {rule.requirement}" if rule.pattern else kind.words
         is_unknown = (
@@ -273,8 +274,12 @@ async def check_rules(
         elif (text is None or rule.refuses(text)) and (
             rule.ruleset_id is None or await context.github.repos.is_bound_by(repo, rule.ruleset_id)
         ):
+            if is_noted:
+                grant = replace(grant, signed_only=True)
+                continue
             reason = f"A rule of this repository forbids my commit on `{branch}`: {words}. I have not started."
             return Refusal(cause="branch-rules", variant=words, reason=f"{reason} {kind.remedy}")
+    notes += [SIGNED_ONLY] if grant.signed_only else []
     return replace(grant, notes=(*grant.notes, *notes))
 
 

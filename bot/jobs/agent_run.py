@@ -54,7 +54,7 @@ from bot.jobs.results import continue_plan, deliver, find_denial, wait_for
 from bot.jobs.setup import SetupResult
 from bot.jobs.state import RunState
 from bot.jobs.storage import open_session
-from bot.permissions.levels import describe_network, narrow_network
+from bot.permissions.levels import SIGNED_ONLY, describe_network, narrow_network
 from bot.prompt.brief import Brief, brief_for
 from bot.publishing.checks import Rerun, find_reproduction, is_unrelated
 from bot.publishing.markdown import fence, one_line
@@ -242,7 +242,8 @@ async def _start(
     head = f"HEAD: {assignment.grant.bound_to_sha[:10]} on {branch}"
     if tree.repository is not None:
         head += f", in a git repository with {tree.repository.summary}. Commits there are not published, the files are"
-    facts = (head, *setup.facts, *(() if can_ask(context, assignment) else (NO_USER,)))
+    signed = (SIGNED_ONLY,) if assignment.grant.signed_only else ()
+    facts = (head, *signed, *setup.facts, *(() if can_ask(context, assignment) else (NO_USER,)))
     task = replace(task, quotes=(*task.quotes, *setup.quotes), output_schema=assignment.output_schema)
     if assignment.grant.candidates == 1:
         return await agent.run(task, facts=facts)

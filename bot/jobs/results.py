@@ -492,7 +492,10 @@ async def _replace_description(context: JobContext, old: Description, new: Descr
     if present.equals(new):  # an earlier attempt sent it
         return None
     if not present.equals(old):
-        reason = "Somebody has edited the title or the description since I read them, so I left them as they are."
+        reason = (
+            "Somebody has edited the title or the description since the command, so I left them as they are. Give the "
+            "command again for a new proposal."
+        )
         return Omission(cause="edited", reason=reason)
     try:
         await context.github.pulls.describe(repo, number, title=new.title, body=new.body)

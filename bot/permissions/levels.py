@@ -16,6 +16,9 @@ from bot.domain.job import Job
 from bot.github.types import RepoFacts
 from bot.permissions.repo_config import PATH, RepoConfig
 
+SIGNED_ONLY = (
+    "Commits on this branch must be signed: new file modes, symbolic links and submodules cannot be published."
+)
 Publish = Literal["new_branch", "pull_branch", "review", "description", "nothing"]
 """A new branch and a pull request, the existing branch, review comments, the pull request's text, or a text only."""
 
@@ -82,6 +85,7 @@ class Grant:
     Attributes:
         bound_to_sha: another head invalidates the grant.
         asks_first: whether a person must approve the pull request's new text.
+        signed_only: whether only changes that GitHub signs can be published.
         replay: whether the change may be rebased; not if a label for one commit allowed the run.
     """
 
@@ -95,6 +99,7 @@ class Grant:
     dry_run: bool = False
     candidates: int = 1
     asks_first: bool = False
+    signed_only: bool = False
     replay: bool = False
     protected: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ import pytest
 
 from bot.domain.job import JobState
 from bot.github.types import CannotExpressError
+from bot.permissions.levels import SIGNED_ONLY
 from tests.fakes.agent import reply
 from tests.fakes.github import forbidden
 from tests.seam import FIX, Seam, open_seam
@@ -65,6 +66,20 @@ async def test_a_rule_that_the_bot_bypasses_or_meets_stops_nothing(tmp_path: Pat
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         assert end.state is JobState.DONE, end
         assert stage.bot_branches()
+
+
+async def test_where_commits_must_be_signed_the_person_and_the_agent_learn_what_cannot_be_changed(
+    tmp_path: Path,
+) -> None:
+    async with open_seam(tmp_path, FIX, FIX) as stage:
+        pull = stage.pull()
+        stage.hub.add_rules(stage.repo, "required_signatures", branches="topic", classic=True)
+        end = await stage.ask(pull.number, "/codepilot fix")
+        assert end.state is JobState.DONE, end
+        assert SIGNED_ONLY in end.status
+        assert SIGNED_ONLY in stage.providers[0].facts
+        other = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert SIGNED_ONLY not in other.status
 
 
 async def test_rules_of_a_pull_requests_branch_are_read_in_one_request(tmp_path: Path) -> None:

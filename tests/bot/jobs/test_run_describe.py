@@ -74,7 +74,7 @@ async def test_an_edit_of_a_person_during_the_run_is_never_overwritten(tmp_path:
         end = await stage.ask(pull.number, "/codepilot describe")
         assert getattr(pull, field) == "By hand."
         assert "### ⚠️ Not published" in end.status
-        assert "Somebody has edited the title or the description since I read them" in end.status
+        assert "Somebody has edited the title or the description since the command" in end.status
         assert BODY in end.status
 
 
