@@ -35,6 +35,7 @@ _MINIFIED = re.compile(r"(?:[.-]min|[.-]bundle)\.(?:js|mjs|cjs|css)$|\.(?:js|mjs
 _LONG_LINE, _MINIFIED_BYTES = 300, 5_000
 """Average length of a minified file's lines, and its least size."""
 
+_OUTLINE_CHARS = 400
 _KINDS = {"120000": "symbolic link", "160000": "submodule"}
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@([^\n]*)")
 _QUOTED = re.compile(r"[^ !#-\[\]-~]")
@@ -68,6 +69,12 @@ class ChangedFile:
         return self.added + self.removed
 
     @property
+    def outline(self) -> str:
+        """The path for patterns, which take long for thousands of directories: the middle is left out."""
+        half = _OUTLINE_CHARS // 2
+        return self.path if len(self.path) <= _OUTLINE_CHARS else f"{self.path[:half]}/{self.path[-half:]}"
+
+    @property
     def paths(self) -> tuple[str, ...]:
         return (self.previous, self.path) if self.previous else (self.path,)
 
@@ -91,17 +98,18 @@ class ChangedFile:
         return replace(self, mark=self._find_mark(attributes))
 
     def _find_mark(self, attributes: Mapping[str, str]) -> Mark:
+        outline = self.outline
         generated, vendored = (_is_set(attributes.get(name, "")) for name in (GENERATED, VENDORED))
         if generated or vendored:
             return "generated" if generated else "vendored"
-        if generated is None and (attributes.get("diff") == "unset" or _GENERATED.search(self.path)):
+        if generated is None and (attributes.get("diff") == "unset" or _GENERATED.search(outline)):
             return "generated"
-        if _LOCK_FILE.search(self.path):
+        if _LOCK_FILE.search(outline):
             return "lock file" if generated is None else ""
-        if vendored is None and _VENDORED.search(self.path):
+        if vendored is None and _VENDORED.search(outline):
             return "vendored"
         is_dense = self.status == "added" and self.size > max(_MINIFIED_BYTES, _LONG_LINE * self.added)
-        is_minified = _MINIFIED.search(self.path) is not None or (is_dense and not self.binary)
+        is_minified = _MINIFIED.search(outline) is not None or (is_dense and not self.binary)
         return "minified" if is_minified and generated is None else ""
 
 

@@ -12,9 +12,9 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -50,12 +50,13 @@ from bot.prompt.brief import (
     omission_notes,
     signed_address,
 )
-from bot.prompt.difference import Difference, choose_readable, order_files, split_ignored
+from bot.prompt.difference import Difference, choose_readable, find_ignored, order_files
 from bot.prompt.reading import Reading, Unread, find_unread
 from bot.publishing.commit_format import choose_format
 
 log = logging.getLogger(__name__)
 _MAX_FILES = 5
+_IGNORE_SECONDS = 20.0
 _FILE_BYTES = 200_000
 _LINES = re.compile(r"L([0-9]{1,7})(?:-L([0-9]{1,7}))?")
 
@@ -103,7 +104,7 @@ async def gather(context: JobContext, assignment: Assignment) -> Material:
     )
 
 
-async def compare_pull(context: JobContext, assignment: Assignment) -> PullComparison:
+async def compare_pull(context: JobContext, assignment: Assignment) -> Comparison:
     """Compare the pull request's head with its base, as GitHub does.
 
     Raises:
@@ -112,35 +113,44 @@ async def compare_pull(context: JobContext, assignment: Assignment) -> PullCompa
     base = replace(
         assignment.source, ref=f"refs/heads/{assignment.snapshot.thread.base_ref}", sha=assignment.settings.base_sha
     )
-    comparison = await context.services.workspaces.compare(assignment.snapshot.repo.id, base, assignment.source)
+    return await context.services.workspaces.compare(assignment.snapshot.repo.id, base, assignment.source)
+
+
+async def _find_ignored(assignment: Assignment, files: Sequence[ChangedFile]) -> frozenset[str]:
+    """Return the paths that a review leaves out."""
     ignore = assignment.settings.config.review.ignore if isinstance(assignment.command, Review) else ()
-    kept, ignored = await asyncio.to_thread(split_ignored, comparison.files, ignore)
-    return PullComparison(comparison=comparison, files=kept, ignored=ignored)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullComparison:
-    """The difference of a pull request; a review leaves out the `ignored` files."""
-
-    comparison: Comparison
-    files: tuple[ChangedFile, ...]
-    ignored: tuple[ChangedFile, ...] = ()
+    if not ignore:
+        return frozenset()
+    paths = [file.path for file in files]
+    try:
+        found = await run_bounded(find_ignored, paths, list(ignore), seconds=_IGNORE_SECONDS, task="`review.ignore`")
+    except BoundExceededError as error:
+        log.warning("no file is left out of the review: %s", error)
+        return frozenset()
+    return frozenset(paths[number] for number in found)
 
 
 async def _difference(context: JobContext, assignment: Assignment, material: Material) -> Difference:
     thread, goal = context.job.thread, getattr(assignment.command, "goal", "")
     texts = [thread.title, thread.body, *(comment.body for comment in material.comments)]
-    pull = await compare_pull(context, assignment)
-    return await _build_difference(context, assignment.snapshot.repo.id, pull, texts, goal)
+    comparison = await compare_pull(context, assignment)
+    ignored = await _find_ignored(assignment, comparison.files)
+    return await _build_difference(context, assignment.snapshot.repo.id, comparison, texts, goal, ignored)
 
 
-async def _build_difference(
-    context: JobContext, repo_id: int, pull: PullComparison, texts: Sequence[str] = (), request: str = ""
+async def _build_difference(  # noqa: PLR0917 - two of them for a pull request only
+    context: JobContext,
+    repo_id: int,
+    comparison: Comparison,
+    texts: Sequence[str] = (),
+    request: str = "",
+    ignored: Collection[str] = (),
 ) -> Difference:
-    ordered = await asyncio.to_thread(order_files, pull.files, texts, request)
-    readable = choose_readable(ordered)
-    sections = await context.services.workspaces.read_sections(repo_id, pull.comparison, readable)
-    return await asyncio.to_thread(Difference.of, ordered, sections, pull.ignored)
+    kept = [file for file in comparison.files if file.path not in ignored]
+    ordered = await asyncio.to_thread(order_files, kept, texts, request)
+    sections = await context.services.workspaces.read_sections(repo_id, comparison, choose_readable(ordered))
+    left_out = [file for file in comparison.files if file.path in ignored]
+    return await asyncio.to_thread(Difference.of, ordered, sections, left_out)
 
 
 async def measure_reading(context: JobContext, assignment: Assignment) -> Unread | None:
@@ -156,12 +166,13 @@ async def measure_reading(context: JobContext, assignment: Assignment) -> Unread
         continues and isinstance(command, Fix | Ask | Explain | Plan)
     ):
         return None
-    pull = await compare_pull(context, assignment)
+    comparison = await compare_pull(context, assignment)
+    ignored = await _find_ignored(assignment, comparison.files)
     events = await asyncio.to_thread(context.services.session_events, context.job)
     reading = await asyncio.to_thread(Reading.of, events)
-    seen = [file for file in pull.files if file.lines and reading.touches(file)]
-    sections = await context.services.workspaces.read_sections(assignment.snapshot.repo.id, pull.comparison, seen)
-    return await asyncio.to_thread(find_unread, pull.files, pull.ignored, sections, reading)
+    touched = [file for file in comparison.files if file.lines and reading.touches(file)]
+    sections = await context.services.workspaces.read_sections(assignment.snapshot.repo.id, comparison, touched)
+    return await asyncio.to_thread(find_unread, comparison.files, ignored, sections, reading)
 
 
 async def _failing_checks(context: JobContext, assignment: Assignment) -> tuple[tuple[CheckFacts, ...], str]:
@@ -268,8 +279,7 @@ async def fetch_run(context: JobContext, snapshot: ThreadSnapshot, source: Sourc
         if green_run is not None and green_run.head_sha != run.head_sha:
             place = replace(source, sha=green_run.head_sha)
             comparison = await context.services.workspaces.compare(repo.id, place, source)
-            since = PullComparison(comparison=comparison, files=comparison.files)
-            changes = (await _build_difference(context, repo.id, since)).render(_CHANGES_CHARS)
+            changes = (await _build_difference(context, repo.id, comparison)).render(_CHANGES_CHARS)
             green = green_run.head_sha
     except (GitHubError, WorkspaceError) as error:
         if is_passing(error):

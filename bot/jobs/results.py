@@ -386,10 +386,10 @@ def pending_view(context: JobContext, request: Request) -> PendingView:
 
 async def read_review(context: JobContext, assignment: Assignment, outcome: Outcome) -> ReviewDraft:
     completion = outcome.summary or ""
-    pull, paths = await compare_pull(context, assignment), await asyncio.to_thread(commented_paths, completion)
-    commented = [file for file in pull.comparison.files if paths.intersection(file.paths)]
+    comparison, paths = await compare_pull(context, assignment), await asyncio.to_thread(commented_paths, completion)
+    commented = [file for file in comparison.files if paths.intersection(file.paths)]
     repo, workspaces = assignment.snapshot.repo, context.services.workspaces
-    sections = await workspaces.read_sections(repo.id, pull.comparison, commented)
+    sections = await workspaces.read_sections(repo.id, comparison, commented)
     me = (await context.github.accounts.me()).id
     earlier = await context.github.reviews.list_line_comments(repo.full_name, context.job.thread.number)
     keys = {comment_key(comment.path, comment.body) for comment in earlier if comment.author.id == me}

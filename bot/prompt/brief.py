@@ -438,6 +438,7 @@ A maintainer has approved the quoted plan. Carry it out; where it turns out to b
 _CUT = """\
 The quoted diff names every changed file, and shows the changes of some. Read the others where they matter: read_file \
 shows a file as it is after the change."""
+_CUT_WITH_GIT = f"{_CUT[:-1]}, and git diff from the merge base its changes."
 _CUT_REVIEW = f"""\
 {_CUT} Read them before you judge, the most important first: the published review names the files whose changed lines \
 no step read."""
@@ -460,7 +461,9 @@ def goal_for(
     if continues:
         parts.append(_CONTINUES)
     if is_cut:
-        parts.append(_CUT_REVIEW if isinstance(command, Review) else _CUT)
+        # Only these two run commands.
+        cut = _CUT_WITH_GIT if isinstance(command, Fix | Test) else _CUT
+        parts.append(_CUT_REVIEW if isinstance(command, Review) else cut)
     if approved_plan:
         parts.append(_APPROVED)
     if language:

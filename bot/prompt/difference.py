@@ -72,26 +72,23 @@ def _find_names(texts: Iterable[str]) -> set[str]:
 
 def _rank(file: ChangedFile, names: set[str]) -> int:
     for path in file.paths if names else ():
-        parts = path.split("/")[-_MAX_PARTS:]
+        parts = path.rsplit("/", _MAX_PARTS)[-_MAX_PARTS:]
         if path in names or any("/".join(parts[at:]) in names for at in range(len(parts))):
             return 0
     if file.mark or file.binary:
         return _FOLDED
-    kinds = (TEST_PATH, _DOCUMENT, _DATA)
-    return next((rank for rank, kind in enumerate(kinds, 2) if kind.search(file.path)), 1)
+    kinds, outline = (TEST_PATH, _DOCUMENT, _DATA), file.outline
+    return next((rank for rank, kind in enumerate(kinds, 2) if kind.search(outline)), 1)
 
 
-def split_ignored(
-    files: Sequence[ChangedFile], globs: tuple[str, ...]
-) -> tuple[tuple[ChangedFile, ...], tuple[ChangedFile, ...]]:
-    """Return the files that a review reads, and those that match the repository's globs."""
-    if not globs:
-        return tuple(files), ()
+def find_ignored(paths: Sequence[str], globs: Sequence[str]) -> list[int]:
+    """Return the positions of the paths that match a glob.
+
+    A hundred globs and thousands of long paths take half a minute: run it in a worker process.
+    """
     # A rule that asks matches in any case and with everything below.
-    policy = Policy(rules=(Rule(decision="ask", tool=_TOOL, paths=globs),))
-    ignored = {file.path for file in files if policy.hides(_TOOL, file.path)}
-    kept = tuple(file for file in files if file.path not in ignored)
-    return kept, tuple(file for file in files if file.path in ignored)
+    policy = Policy(rules=(Rule(decision="ask", tool=_TOOL, paths=tuple(globs)),))
+    return [number for number, path in enumerate(paths) if policy.hides(_TOOL, path)]
 
 
 def choose_readable(ordered: Iterable[OrderedFile]) -> list[ChangedFile]:

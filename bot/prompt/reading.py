@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from agent_runtime import ChildRecorded, Event, Observed, Started, ToolReturned
@@ -134,12 +134,16 @@ def _flatten(events: Iterable[Event], run: tuple[str, ...] = ()) -> Iterator[tup
 
 
 def find_unread(
-    files: Sequence[ChangedFile], ignored: Sequence[ChangedFile], sections: Iterable[Section], reading: Reading
+    files: Sequence[ChangedFile], ignored: Collection[str], sections: Iterable[Section], reading: Reading
 ) -> Unread:
-    """Compare the changed files with the lines read; `sections` are those of files that the run touched."""
+    """Compare the changed files with the lines read, except `ignored` paths.
+
+    `sections` are those of files that the run touched.
+    """
     by_path = {section.path: section for section in sections}
     names, total = list[tuple[str, str]](), 0
-    for file in files:
+    kept = [file for file in files if file.path not in ignored]
+    for file in kept:
         if not file.lines and not (file.binary and file.status != "deleted"):
             continue
         section = by_path.get(file.path)
@@ -152,8 +156,14 @@ def find_unread(
         if len(names) < _MAX_NAMES:
             part = f", {len(unread)} of {len(hunks)} parts" if 0 < len(unread) < len(hunks) else ""
             names.append((_name(file), f"{replace(file, previous='').facts}{part}"))
-    shown = tuple(_name(file) for file in ignored[:_MAX_NAMES])
-    return Unread(names=tuple(names), total=total, changed=len(files), ignored=shown, ignored_total=len(ignored))
+    left_out = tuple(_name(file) for file in files if file.path in ignored)
+    return Unread(
+        names=tuple(names),
+        total=total,
+        changed=len(kept),
+        ignored=left_out[:_MAX_NAMES],
+        ignored_total=len(left_out),
+    )
 
 
 def _name(file: ChangedFile) -> str:

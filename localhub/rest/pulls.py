@@ -28,6 +28,8 @@ from localhub.views import git as git_views
 from localhub.views import threads as threads_views
 
 routes = Routes()
+MAX_FILES = 3_000
+"""Of a pull request: https://docs.github.com/rest/pulls/pulls#list-pull-requests-files"""
 READ, WRITE = "pull_requests:read", "pull_requests:write"
 PULLS = "/repos/{owner}/{repo}/pulls"
 PULL = PULLS + "/{pull_number}"
@@ -118,9 +120,9 @@ def edit_pull(call: Call) -> Response:
 
 @routes.on("GET", PULL + "/files", allow=READ)
 def files(call: Call) -> Response:
-    """The changed files."""
+    """The changed files, as many as GitHub lists."""
     _, inner = pull_of(call)
-    found = git_diff.pull_files(call.repo.path, inner)
+    found = git_diff.pull_files(call.repo.path, inner)[:MAX_FILES]
     return listed(call, found, lambda f: git_views.diff_entry(call.site, call.repo, f, inner.head_sha))
 
 

@@ -14,6 +14,8 @@ from localhub.views import accounts as account_views
 
 LINK = "120000"
 """The mode of a symbolic link."""
+MAX_COMPARED_FILES = 300
+"""Of a comparison: https://docs.github.com/rest/commits/commits#compare-two-commits"""
 
 
 def ref(site: Site, repo: Repo, value: git.Ref) -> Json:
@@ -255,6 +257,7 @@ def comparison(site: Site, repo: Repo, base: git.Commit, head: git.Commit) -> Js
     ahead, behind = git_diff.ahead_behind(repo.path, base.sha, head.sha)
     parted = git_diff.merge_base(repo.path, base.sha, head.sha) or base.sha
     between = git.commits(repo.path, f"{base.sha}..{head.sha}")[::-1]
+    changed = git_diff.files(repo.path, parted, head.sha)
     page = f"{site.repo_html(repo, 'compare')}/{base.sha}...{head.sha}"
     status = {(True, True): "diverged", (True, False): "ahead", (False, True): "behind", (False, False): "identical"}
     return {
@@ -270,7 +273,7 @@ def comparison(site: Site, repo: Repo, base: git.Commit, head: git.Commit) -> Js
         "behind_by": behind,
         "total_commits": len(between),
         "commits": [commit(site, repo, value) for value in between],
-        "files": [diff_entry(site, repo, f, head.sha) for f in git_diff.files(repo.path, parted, head.sha)],
+        "files": [diff_entry(site, repo, f, head.sha) for f in changed[:MAX_COMPARED_FILES]],
     }
 
 

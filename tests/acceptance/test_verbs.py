@@ -72,6 +72,28 @@ def reviewing(comments: object) -> str:
     return f"````completion\nOne mistake.\n\n```json\n{json.dumps(comments)}\n```\n````\n"
 
 
+async def test_comments_on_a_renamed_file_stand_on_lines_that_github_has(hub: LocalHub, tmp_path: Path) -> None:
+    text = "".join(f"line {number}\n" for number in range(1, 41))
+    comments = [
+        {"path": "new.txt", "line": 20, "body": "Why twenty?"},
+        {"path": "old.txt", "line": 20, "side": "LEFT", "body": "Was it wrong?"},
+        {"path": "new.txt", "line": 1, "body": "Not in the difference."},
+    ]
+    expected = ("new.txt (renamed from old.txt, +1 -1)", "--- a/old.txt\n+++ b/new.txt\n@@ -17,7 +17,7 @@ line 16\n")
+    async with staged(hub, tmp_path, [ScriptedReply(text=reviewing(comments), expect=expected)]) as stage:
+        stage.hub.commit(stage.repo, {"old.txt": text}, message="Add", author="mona")
+        moved = {"old.txt": None, "new.txt": text.replace("line 20\n", "line twenty\n")}
+        stage.hub.commit(stage.repo, moved, message="Move", author="mona", branch="topic")
+        number = hub.open_pull(stage.repo, author="mona", head="topic", title="Move").number
+        end = await stage.ask(number, "/codepilot review")
+        assert end.status.startswith("### ✅ Done · "), end
+        placed = [(each.path, each.line, each.side) for each in hub.review_comments(stage.repo, number)]
+        assert placed == [("new.txt", 20, "RIGHT"), ("new.txt", 20, "LEFT")]
+        assert "`new.txt:1`" in (hub.reviews(stage.repo, number)[0].body or "")
+        requests = [call.rpartition("/")[2] for call in stage.calls if call.endswith(("/reviews", "/files"))]
+        assert requests.count("files") == 0
+
+
 async def test_a_review_comments_on_lines_with_a_suggestion_and_never_approves(hub: LocalHub, tmp_path: Path) -> None:
     script = [ScriptedReply(text=reviewing(REVIEW), expect=("Review the changes of this pull request", "+# 3"))]
     async with staged(hub, tmp_path, script) as stage:

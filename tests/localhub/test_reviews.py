@@ -8,6 +8,8 @@ import pytest
 
 from localhub import NewComment, UnplacedError
 from localhub.api.auth import HubError
+from localhub.rest import pulls
+from localhub.views import git as views
 from tests.localhub.conftest import World, payloads_of, record_deliveries
 
 R = "/repos/acme/widgets"
@@ -80,6 +82,51 @@ async def test_a_comment_goes_only_where_the_difference_shows(
     single = {"body": "Here", "commit_id": pull.hub.branches(pull.repo)["topic"], **where}
     reply = await pull.bot.ask("POST", f"{R}/pulls/1/comments", single)
     assert (reply.status, reply.body["errors"][0]["field"]) == (422, f"pull_request_review_thread.{missing}")
+
+
+@pytest.fixture
+def moved(world: World) -> World:
+    """Pull request #1 of eve's; it renames `long.txt`, and changes line 2 of it."""
+    hub, repo = world.hub, world.repo
+    hub.commit(repo, {"long.txt": OLD}, message="Long", author="mona")
+    files = {"long.txt": None, "moved.txt": OLD.replace("line 2\n", "line two\n")}
+    hub.commit(repo, files, message="Move", author="mona", branch="topic")
+    hub.open_pull(repo, author="eve", head="topic", title="Move")
+    return world
+
+
+@pytest.mark.parametrize("path", ["pulls/1/files", "compare/main...topic"])
+async def test_a_renamed_file_has_one_entry_with_both_names_and_only_its_changes(moved: World, path: str) -> None:
+    body = (await moved.bot.ask("GET", f"{R}/{path}")).body
+    [file] = body["files"] if "compare" in path else body
+    assert (file["status"], file["filename"], file["previous_filename"]) == ("renamed", "moved.txt", "long.txt")
+    assert (file["additions"], file["deletions"]) == (1, 1)
+    assert file["patch"].startswith("@@ -1,5 +1,5 @@\n line 1\n-line 2\n+line two\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "side", "line", "missing"),
+    [
+        ("moved.txt", "RIGHT", 2, ""),
+        ("moved.txt", "LEFT", 2, ""),
+        ("moved.txt", "RIGHT", 20, "Line"),
+        ("long.txt", "LEFT", 2, "Path"),
+    ],
+)
+async def test_a_comment_on_a_renamed_file_takes_its_new_name(
+    moved: World, path: str, side: str, line: int, missing: str
+) -> None:
+    comment = {"body": "Here", "path": path, "side": side, "line": line}
+    reply = await moved.bot.ask("POST", f"{R}/pulls/1/reviews", {"event": "COMMENT", "comments": [comment]})
+    assert reply.body.get("errors", []) == ([f"{missing} could not be resolved"] if missing else [])
+
+
+async def test_no_more_files_are_listed_than_github_lists(moved: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved.hub.commit(moved.repo, {"a.txt": "x", "b.txt": "x"}, message="More", author="mona", branch="topic")
+    monkeypatch.setattr(pulls, "MAX_FILES", 2)
+    monkeypatch.setattr(views, "MAX_COMPARED_FILES", 1)
+    assert len((await moved.bot.ask("GET", f"{R}/pulls/1/files")).body) == 2
+    assert len((await moved.bot.ask("GET", f"{R}/compare/main...topic")).body["files"]) == 1
 
 
 async def test_a_review_with_several_comments_is_one_review(pull: World) -> None:

@@ -39,6 +39,7 @@ from bot.domain.grammar import parse_command
 from bot.permissions.levels import allowed_commands
 from bot.permissions.repo_config import parse_config, parse_recipe
 from bot.prompt import sanitize
+from bot.prompt.difference import Difference, order_files
 from bot.publishing import markdown, review, screening
 from bot.publishing.redact import Redactor
 from tests.security.hostile_texts import SHAPES, Read, faults
@@ -251,6 +252,16 @@ def _(text: str) -> None:
     screening.split_diff(section)
     screening.adds_unseen(section)
     screening.escape_unseen(text)
+
+
+@_in_a_thread("names and lines of changed files", 4_000)
+def _(text: str) -> None:
+    name = text.replace("\0", "")[:4_000] or "a"
+    file = difference.ChangedFile(path=name, status="added", added=1).with_mark({})
+    hunk = difference.Hunk(old=0, new=1, lines=(f"+{text}",))
+    section = difference.Section(path=name, hunks=(hunk,))
+    shown = Difference.of(order_files([file] * 10, [text]), [section]).render(20_000)
+    [*difference.parse_patch(shown)]
 
 
 @_in_a_thread("review", 8_000)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.domain.difference import ChangedFile, DiffLines, Hunk, Section, parse_patch, quote_name
-from bot.prompt.difference import Difference, choose_readable, is_cut, order_files, split_ignored
+from bot.prompt.difference import Difference, choose_readable, find_ignored, is_cut, order_files
 from tests.differences import difference_of, new_file
 from tests.origin import git
 
@@ -147,8 +147,10 @@ def test_a_file_whose_patch_is_that_of_a_minified_one_comes_last() -> None:
 
 
 def test_nothing_in_a_file_looks_like_a_header() -> None:
-    evil = ["++ b/fake.py", "x\r+++ b/fake.py\r@@ -1,9 +1,9 @@\r y", "@@ -1,9 +1,9 @@", "-- a/fake.py"]
-    assert [section.path for section in parse_patch(difference_of({"a.py": evil}).render(60_000))] == ["a.py"]
+    headers = ["++ b/fake.py", "@@ -1,9 +1,9 @@", "-- a/fake.py"]
+    after_a_return = ["x\r--- a/fake.py\r+++ b/fake.py\r@@ -1,1 +1,1 @@\r+y"]
+    text = difference_of({"a.py": headers, "b.py": after_a_return}).render(60_000)
+    assert shown_lines(text) == {"a.py": 3, "b.py": 1}
 
 
 @pytest.mark.parametrize(
@@ -169,10 +171,8 @@ def test_a_path_of_3000_bytes_is_shortened_in_the_table() -> None:
 
 def test_files_are_left_out_by_globs_as_rules_match_them() -> None:
     files = [new_file(path, ["x"])[0] for path in ("docs/a/b.md", "x/yarn.lock", "src/a.py", "src/a.gen.py")]
-    kept, ignored = split_ignored(files, ("docs/", "**/yarn.lock", "src/*.gen.py"))
-    assert [file.path for file in kept] == ["src/a.py"]
-    assert [file.path for file in ignored] == ["docs/a/b.md", "x/yarn.lock", "src/a.gen.py"]
-    text = Difference.of(order_files(kept, []), [], ignored).render(5_000)
+    assert find_ignored([file.path for file in files], ["docs/", "**/YARN.lock", "src/*.gen.py"]) == [0, 1, 3]
+    text = Difference.of(order_files(files[2:3], []), [], files[:1]).render(5_000)
     assert "Left out of reviews by the repository: docs/a/b.md (new, +1)" in text
 
 
