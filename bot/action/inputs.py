@@ -15,7 +15,7 @@ from typing import Any
 
 from bot.action.verified_inputs import verify_inputs
 from bot.domain.access import BotProfile
-from bot.domain.commands import WORK_VERBS, Fix, StartRecipe, Work
+from bot.domain.commands import WORK_VERBS, Edit, StartRecipe, Work
 from bot.domain.errors import InputProblem, InputsError, MalformedError
 from bot.domain.job import Actor, InputValue, Job, Origin, Repo, Thread, UnverifiedInputs
 from bot.events.delivery import (
@@ -312,7 +312,7 @@ def _command(delivery: Delivery, request: PromptRequest, thread: Thread) -> Work
     if request.recipe:
         return StartRecipe(name=request.recipe, words=goal)
     if request.unverified is not None and (goal or request.values):
-        verb = "ask" if verb in {"fix", "test"} else verb
+        verb = "ask" if verb in {"fix", "resolve", "test"} else verb
         goal = goal or ("" if verb in {"explain", "review", "describe"} else QUOTED_TASK)
     if not goal and (verb == "ask" or (thread.kind == "branch" and verb in {"fix", "plan"})):
         raise _wrong(
@@ -321,7 +321,7 @@ def _command(delivery: Delivery, request: PromptRequest, thread: Thread) -> Work
             name="prompt",
             line="prompt: Say what changed since the last release.",
         )
-    if verb in {"review", "describe"} and thread.kind != "pull":
+    if verb in {"review", "describe", "resolve"} and thread.kind != "pull":
         raise _wrong(
             f"The input `command` is `{verb}`, and the event `{delivery.event}` has no pull request. Run the "
             "workflow on `pull_request`, or choose another command.",
@@ -339,7 +339,7 @@ def _reason_to_ignore(
             reason=f"on `{delivery.event}` the workflow file is the pull request's own, and this one comes from a "
             "fork; to support forks, run the workflow on `pull_request_target`"
         )
-    own = isinstance(command, Fix | StartRecipe) and place.head.startswith(own_prefixes(request.branch_prefix))
+    own = isinstance(command, Edit | StartRecipe) and place.head.startswith(own_prefixes(request.branch_prefix))
     if own and delivery.event in _EVENTS_OF_OWN_WORK:
         return IgnoredDelivery(reason=f"`{place.head}` is one of the bot's own branches, which a person decides about")
     sender = _sender(delivery)

@@ -95,6 +95,20 @@ class Test:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Resolve:
+    """Merge the base branch into a pull request, and resolve the conflicts.
+
+    Attributes:
+        branch: as the user names it; empty for the base branch.
+    """
+
+    goal: str = ""
+    options: Options = field(default_factory=Options)
+    branch: str = ""
+    verb: Literal["resolve"] = "resolve"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BareCommand:
     """Text without a verb; the repository's configuration selects the verb."""
 
@@ -274,8 +288,11 @@ class ChecksFailed:
     verb: Literal["reddened"] = "reddened"
 
 
-Work = Fix | Review | Describe | Explain | Plan | Ask | Test
+Work = Fix | Review | Describe | Explain | Plan | Ask | Test | Resolve
 """Commands that run an agent."""
+
+Edit = Fix | Resolve
+"""Work whose change becomes a commit."""
 
 WORK_VERBS: Mapping[str, type[Work]] = {kind().verb: kind for kind in get_args(Work)}
 """Work commands by verb."""

@@ -29,6 +29,7 @@ from bot.domain.commands import (
     Help,
     Options,
     Plan,
+    Resolve,
     Retry,
     Review,
     ShowStatus,
@@ -408,6 +409,14 @@ VERBS: tuple[Verb, ...] = (
         OPTIONS_OF_WORK,
     ),
     Verb(
+        "resolve",
+        "work",
+        "[how]",
+        "Merge the base branch into a pull request, and resolve the conflicts.",
+        _work_parser(Resolve),
+        ("model", "budget", "max-steps", "dry-run"),
+    ),
+    Verb(
         "review",
         "work",
         "[what to look at]",
@@ -495,6 +504,31 @@ VERBS: tuple[Verb, ...] = (
     Verb("help", "steering", "", "Show this list.", lambda *_: Help()),
 )
 """All verbs, in the order of the help. Add a new one here and to `Command`."""
+
+_PLACE = r"(?:this|the|my|our) (?:branch|pr|pull request)"
+_BASE = r"(?:(?:the )?base(?: branch)?|(?:the )?`?(?P<branch>[^\s`,;:]+?)`?(?: branch)?)"
+_CONFLICTS = r"(?:(?:all|any) )?(?:(?:the|these|those|its|our|my) )?(?:(?:remaining|git) )?(?:merge )?conflicts?"
+_MERGES = tuple(
+    re.compile(rf"(?is)(?:please )?{words}(?: please)?[.!]*(?:(?:[.!,;:]+\s+|\s*\n\s*)(?P<how>.*))?")
+    for words in (
+        rf"(?:resolve|fix|solve) {_CONFLICTS}(?: (?:here|in {_PLACE}|of {_PLACE}))?(?: (?:with|from|against) {_BASE})?",
+        rf"merge {_BASE} (?:in|into) {_PLACE}(?: and (?:resolve|fix|solve) {_CONFLICTS})?",
+        rf"update {_PLACE} (?:with|from) {_BASE}(?: and (?:resolve|fix|solve) {_CONFLICTS})?",
+    )
+)
+
+
+def parse_merge_request(goal: str) -> Resolve | None:
+    """Return the command that a request to `fix` means if it begins by asking for a merge of the base branch.
+
+    A sentence that mentions a conflict and is about more than a merge is none.
+    """
+    match = next(filter(None, (words.fullmatch(goal.strip()) for words in _MERGES)), None)
+    if match is None:
+        return None
+    branch = (match["branch"] or "").removeprefix("origin/")
+    return Resolve(goal=(match["how"] or "").strip(), branch=branch)
+
 
 _VERBS_BY_NAME = {verb.name: verb for verb in VERBS}
 _SHORT_VERB_LENGTH = 4

@@ -14,8 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bot.git.diff import NO_BLOB
 from bot.git.errors import GitError
 from bot.git.filesystem import discard
+from bot.git.merge import Merge
 from bot.git.mirror import Mirror, Source
 from bot.git.process import Git
 
@@ -61,11 +63,13 @@ class Refs:
         branch: the branch of HEAD.
         base: the tip of the branch that a pull request is to be merged into; None for HEAD's own branch.
         is_of_fork: whether only a fork has the branch of HEAD.
+        merge: the merge under way, of which the files are the result.
     """
 
     branch: str
     base: Source | None = None
     is_of_fork: bool = False
+    merge: Merge | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +92,7 @@ class AgentRepository:
     config: str
     refs: tuple[str, ...]
     tags: int
+    merge: Merge | None = None
 
     @property
     def summary(self) -> str:
@@ -113,6 +118,12 @@ class AgentRepository:
             await replace(git, index=fresh / "index").run("read-tree", sha)
         else:
             await asyncio.to_thread(shutil.copy2, index, fresh / "index")  # git compares its time with the files'
+        if self.merge is not None and sha == self.merge.commit:
+            records = [f"0 {NO_BLOB}\t{path}" for path in self.merge.stages]
+            for path, stages in self.merge.stages.items():
+                records += [f"{stage.mode} {stage.blob} {number}\t{path}" for number, stage in stages.items()]
+            stdin = b"".join(os.fsencode(record) + b"\0" for record in records)
+            await replace(git, index=fresh / "index").run("update-index", "-z", "--index-info", stdin=stdin)
         if objects:
             await replace(git, git_dir=fresh).run("unpack-objects", "-q", stdin=objects)
         await asyncio.to_thread(_install, fresh, self.folder)
@@ -121,7 +132,12 @@ class AgentRepository:
         discard(folder)  # of a process that died
         for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info"):
             (folder / name).mkdir(parents=True)
-        contents = {
+        merge, contents = self.merge, dict[str, str]()
+        if merge is not None and sha == merge.commit:  # as `git merge` leaves it
+            sha = merge.head
+            message = f"Merge branch '{merge.branch}' into {self.branch}\n"
+            contents = {"MERGE_HEAD": f"{merge.base}\n", "MERGE_MSG": message, "MERGE_MODE": ""}
+        contents |= {
             "HEAD": f"ref: refs/heads/{self.branch}\n",
             "config": self.config,
             "packed-refs": "".join(f"{line}\n" for line in (f"{sha} refs/heads/{self.branch}", *self.refs)),
@@ -144,11 +160,12 @@ async def plan_repository(files: Path, mirror: Mirror, source: Source, refs: Ref
     """Read the mirror for the repository of a workspace; the commits of `source` and `refs` are present."""
     tags = await _list_tags(mirror.git)
     base, merge_base = "", ""
-    remote = [] if refs.is_of_fork else [(refs.branch, source.sha)]
+    head = source.sha if refs.merge is None else refs.merge.head
+    remote = [] if refs.is_of_fork else [(refs.branch, head)]
     if refs.base is not None:
         name = refs.base.ref.removeprefix("refs/heads/")
         base, remote = f"origin/{name}", [*remote, (name, refs.base.sha)]
-        answer = await mirror.git.run("merge-base", refs.base.sha, source.sha, expect=(0, 1))
+        answer = await mirror.git.run("merge-base", refs.base.sha, head, expect=(0, 1))
         merge_base = answer.decode().strip()
     return AgentRepository(
         folder=files / ".git",
@@ -159,6 +176,7 @@ async def plan_repository(files: Path, mirror: Mirror, source: Source, refs: Ref
         config=_config(source.url, refs),
         refs=(*_remote_lines(remote), *tags),
         tags=sum(not line.startswith("^") for line in tags),
+        merge=refs.merge,
     )
 
 

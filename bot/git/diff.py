@@ -347,3 +347,16 @@ def _has_crlf(copy: Path) -> bool:
                 return True
             before = chunk[-1:]
     return False
+
+
+async def commit_step(git: Git, tree: str, *parents: str) -> str:
+    """Create an unpublished commit, which depends on its tree and parents alone."""
+    message = ("-m", "A step of a merge")
+    return await git.text(
+        "commit-tree", "--no-gpg-sign", *parents, *message, tree, variables=make_signature("x", "x", at=0)
+    )
+
+
+def make_signature(name: str, email: str, *, at: int) -> dict[str, str]:
+    parts = {"NAME": name, "EMAIL": email, "DATE": f"@{at} +0000"}
+    return {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in parts.items()}

@@ -1,44 +1,18 @@
-"""Merge a base branch into a pull request's head as `git merge` does, and judge how its conflicts were resolved.
+"""A merge of a base branch into a pull request's head: its conflicts, and the judgement of a resolution. Pure.
 
-`merge_commits` stores git's result, conflict markers included, as a commit of both parents. A job works on it as on any
-commit, so its change is exactly what the agent changed of git's own merge.
+A job works on `Merge.commit`, git's result with conflict markers, as on any commit, so its change is exactly what the
+agent changed of git's own merge.
 """
 
 from __future__ import annotations
 
-import asyncio
-import difflib
-import os
+import hashlib
 import re
-import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
-from bot.git.baseline import GITLINK
-from bot.git.change import REGULAR_MODES, Change
-from bot.git.diff import make_repository, parse_raw, read_blobs
-from bot.git.errors import GitError, WorkspaceError
-from bot.git.process import Git
-from bot.git.tree import commit_step
-
-_SETTINGS = (
-    ("merge.conflictStyle", "diff3"),
-    ("merge.renames", "true"),
-    ("merge.directoryRenames", "conflict"),
-    ("core.abbrev", "40"),  # a shorter id of the ancestor, in its marker, would depend on the other objects
-)
-_SECONDS = 120.0
-_UNRELATED = "unrelated histories"
-# The types are stable, the messages are not: git-merge-tree(1), "Informational messages".
-_TYPE = re.compile(r"(?:CONFLICT|ERROR) \(([^)]*)\)")
-# Inner merges of several common ancestors have longer markers.
-_MARKER = re.compile(rb"(?:<{7,}|\|{7,}|>{7,})(?: .*)?|={7,}")
-_HUNK_START, _HUNK_END = re.compile(rb"<{7} "), re.compile(rb">{7} ")
-_CONTEXT = 3
-_EXCERPT_CHARS = 4_000
-_DIFFED_BYTES = 100_000
+from bot.git.change import Change, FileChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,18 +49,20 @@ class Merge:
         markers: the marker lines that git wrote into each file, and how many equal lines its sides have.
         excerpts: the text of each conflict that has one: its hunks, or the change of the file that the other side
             deleted.
-        changes_workflows: whether the head's workflow files change by the merge.
+        tree: the tree of `commit`.
+        writes_workflows: whether git combined both sides of a workflow file; one of the base's own is on that branch.
     """
 
     head: str
     base: str
     branch: str
     commit: str
+    tree: str
     conflicts: tuple[Conflict, ...] = ()
     stages: Mapping[str, Mapping[int, Stage]] = field(default_factory=dict)
     markers: Mapping[str, Mapping[bytes, int]] = field(default_factory=dict)
     excerpts: Mapping[str, str] = field(default_factory=dict)
-    changes_workflows: bool = False
+    writes_workflows: bool = False
 
     @property
     def label(self) -> str:
@@ -115,6 +91,18 @@ class Merge:
         changed = {file.path for file in change.files} | self.markers.keys()
         return tuple(conflict for conflict in self.conflicts if changed.isdisjoint(conflict.paths))
 
+    def without_sides(self, change: Change) -> Change:
+        """Return the change without the files that are now as the head or the base has them."""
+        files = tuple(file for file in change.files if not self._is_of_side(file))
+        return replace(change, files=files)
+
+    def _is_of_side(self, file: FileChange) -> bool:
+        stages = self.stages.get(file.path, {})
+        if file.content is None:
+            return bool(stages) and not {2, 3} <= stages.keys()
+        version = Stage(mode=file.new_mode, blob=hash_blob(file.content))
+        return version in {stages.get(2), stages.get(3)}
+
     def find_problems(self, change: Change, completion: str) -> tuple[str, ...]:
         """Return what keeps a resolution from being accepted, as sentences."""
         unnamed = [path for path in self.find_deviations(change) if not explain(path, completion)]
@@ -137,170 +125,21 @@ _NAME_THEM = ". The completion must name each by its path, with the reason on th
 def explain(path: str, completion: str) -> str:
     """Return the first line of a completion that names a file; empty if none does."""
     name = re.compile(rf"(?<![\w./-]){re.escape(path)}(?![\w/-])")
-    return next((line.strip() for line in completion.splitlines() if name.search(line)), "")
+    return next((line.strip(" -*") for line in completion.splitlines() if name.search(line)), "")
+
+
+def hash_blob(content: bytes) -> str:
+    """Return git's id of a file's content."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 def _names(paths: Sequence[str]) -> str:
     return ", ".join(f"`{path}`" for path in paths)
 
 
-async def merge_commits(git: Git, head: str, base: str, *, branch: str) -> Merge | None:
-    """Merge `base`, of the branch, into `head`; None if the head contains it. The result depends on nothing else.
-
-    Raises:
-        WorkspaceError: they have no common history.
-    """
-    if await _is_ancestor(git, base, head):
-        return None
-    with tempfile.TemporaryDirectory(prefix="codepilot-merge-") as name:
-        folder = Path(name)
-        # The names of these references are the labels in the markers, the same as in the agent's repository.
-        await asyncio.to_thread(_prepare, folder, git, head)
-        objects = {"GIT_OBJECT_DIRECTORY": f"{git.git_dir}/objects"}
-        merger = replace(git, git_dir=folder, settings=_SETTINGS, bounds=replace(git.bounds, seconds=_SECONDS))
-        await merger.run("update-ref", f"refs/remotes/origin/{branch}", base)
-        try:
-            answer = await merger.run(
-                *("merge-tree", "--write-tree", "--messages", "-z", "HEAD", f"origin/{branch}"),
-                variables=objects,
-                expect=(0, 1),
-            )
-        except GitError as error:
-            if _UNRELATED not in error.stderr:
-                raise
-            raise WorkspaceError(
-                f"`{branch}` and this branch have no commit in common, so they cannot be merged.",
-                "Merge them yourself with `git merge --allow-unrelated-histories`.",
-            ) from error
-        tree, stages, messages = parse_merge(answer)
-        commit = await commit_step(git, tree, "-p", head, "-p", base)
-        command = ("diff-tree", "-r", "-z", "--raw", "--abbrev=40", "--no-renames", f"{head}^{{tree}}", tree)
-        merged = {os.fsdecode(entry.path): entry for entry in parse_raw(await git.run(*command))}
-        marked = {path: merged[path].blob for path in stages if path in merged and _is_text(merged[path].new_mode)}
-        versions = [stage.blob for path in stages for stage in stages[path].values() if stage.mode != GITLINK]
-        blobs = sorted({*marked.values(), *versions})
-        contents = await read_blobs(git, folder / "contents", blobs)
-        markers = {path: lines for path, blob in marked.items() if (lines := _markers(contents, blob, stages[path]))}
-        excerpts = {path: _excerpt(contents, marked[path] if path in markers else "", stages[path]) for path in stages}
-    return Merge(
-        head=head,
-        base=base,
-        branch=branch,
-        commit=commit,
-        conflicts=tuple(_conflicts(stages, messages)),
-        stages=stages,
-        markers=markers,
-        excerpts={path: text for path, text in excerpts.items() if text},
-        changes_workflows=any(path.startswith(".github/workflows/") for path in merged),
-    )
-
-
-async def _is_ancestor(git: Git, commit: str, of: str) -> bool:
-    bases = (await git.run("merge-base", commit, of, expect=(0, 1))).decode().split()
-    return commit in bases
-
-
-def _prepare(folder: Path, git: Git, head: str) -> None:
-    make_repository(folder, git)
-    # Without this, git would take the current directory for the work tree, and read attributes there.
-    (folder / "config").write_text("[core]\n\tbare = true\n\trepositoryFormatVersion = 0\n")
-    (folder / "HEAD").write_text(f"{head}\n")
-
-
-_Stages = Mapping[str, Mapping[int, Stage]]
-_Message = tuple[str, tuple[str, ...], str]
-
-
-def parse_merge(output: bytes) -> tuple[str, _Stages, list[_Message]]:
-    """Parse `git merge-tree --write-tree -z --messages`: the tree, the conflicted paths, and types, paths and messages.
-
-    The format is in git-merge-tree(1), "OUTPUT".
-    """
-    tree, *records = output.split(b"\0")
-    end = records.index(b"")
-    stages: dict[str, dict[int, Stage]] = {}
-    for record in records[:end]:
-        facts, _, path = record.partition(b"\t")
-        mode, blob, number = facts.decode().split(" ")
-        stages.setdefault(os.fsdecode(path), {})[int(number)] = Stage(mode=mode, blob=blob)
-    rest, messages = iter(records[end + 1 :]), list[_Message]()
-    for count in rest:
-        if not count.isdigit():  # git's advice about submodules follows as plain text
-            break
-        paths = tuple(os.fsdecode(next(rest)) for _ in range(int(count)))
-        messages.append((next(rest).decode(), paths, next(rest).decode(errors="replace").strip()))
-    return tree.decode(), stages, messages
-
-
-def _conflicts(stages: _Stages, messages: Sequence[_Message]) -> Iterator[Conflict]:
-    """Yield each conflict once; git reports one of a binary file's twice, and a file's mode not at all."""
-    covered = set[str]()
-    types = [(match[1], paths, message) for kind, paths, message in messages if (match := _TYPE.match(kind))]
-    # The general type last: a specific one says more about the same file.
-    for kind, paths, message in sorted(types, key=lambda entry: entry[0] == "contents"):
-        if kind != "contents" or not covered.issuperset(paths):
-            is_content = kind == "contents" and paths and paths[0] in stages
-            yield Conflict(kind=_kind(stages[paths[0]]) if is_content else kind, paths=paths, message=message)
-        covered |= set(paths)
-    for path in sorted(stages.keys() - covered):
-        yield Conflict(kind=_kind(stages[path]), paths=(path,), message=f"Merge conflict in {path}")
-
-
-def _kind(versions: Mapping[int, Stage]) -> str:
-    if 2 in versions and 3 in versions and versions[2].blob == versions[3].blob:  # noqa: PLR2004 - git's own numbers
-        return "mode"
-    return "content" if 1 in versions else "add/add"
-
-
-def _is_text(mode: str) -> bool:
-    return mode in REGULAR_MODES
-
-
-def _markers(contents: Mapping[str, bytes], blob: str, versions: Mapping[int, Stage]) -> dict[bytes, int]:
-    """Return the marker lines that git added to a file, with their number in both sides."""
-    sides = Counter[bytes]()
-    for number, stage in versions.items():
-        if number > 1:
-            sides.update(_lines(contents.get(stage.blob, b"")))
-    lines = Counter(line for line in _lines(contents[blob]) if _MARKER.fullmatch(line))
-    return {line: sides[line] for line, count in lines.items() if count > sides[line]}
-
-
 def _count(content: bytes, lines: Mapping[bytes, int]) -> Counter[bytes]:
-    return Counter(line for line in _lines(content) if line in lines)
+    return Counter(line for line in split_lines(content) if line in lines)
 
 
-def _lines(content: bytes) -> list[bytes]:
+def split_lines(content: bytes) -> list[bytes]:
     return [line.removesuffix(b"\r") for line in content.split(b"\n")]
-
-
-def _excerpt(contents: Mapping[str, bytes], marked: str, versions: Mapping[int, Stage]) -> str:
-    if marked:
-        return _clip(_hunks(_lines(contents[marked])))
-    survivor = versions.get(2, versions.get(3))
-    if len(versions) != 2 or 1 not in versions or survivor is None:  # noqa: PLR2004 - the ancestor and one side
-        return ""
-    before, after = contents.get(versions[1].blob, b""), contents.get(survivor.blob, b"")
-    if b"\0" in before + after or len(before) + len(after) > _DIFFED_BYTES:
-        return ""
-    old, new = (text.decode(errors="replace").splitlines() for text in (before, after))
-    return _clip("\n".join(difflib.unified_diff(old, new, "common ancestor", "the side that kept it", lineterm="")))
-
-
-def _hunks(lines: list[bytes]) -> str:
-    """Return each conflict of a file with some lines around it."""
-    parts, begin, shown = list[str](), None, 0
-    for number, line in enumerate(lines):
-        if _HUNK_START.match(line):
-            begin = number
-        elif begin is not None and _HUNK_END.match(line):
-            first, end = max(shown, begin - _CONTEXT), number + 1 + _CONTEXT
-            parts.append(f"@@ line {first + 1} @@\n" + b"\n".join(lines[first:end]).decode(errors="replace"))
-            begin, shown = None, min(end, len(lines))
-    return "\n".join(parts)
-
-
-def _clip(text: str) -> str:
-    if len(text) <= _EXCERPT_CHARS:
-        return text
-    return f"{text[:_EXCERPT_CHARS].rpartition(chr(10))[0]}\n[The rest is in the file.]"

@@ -22,11 +22,13 @@ from bot.git.diff import (
     NO_BLOB,
     Attributes,
     check_sizes,
+    commit_step,
     convert_line_endings,
     describe_change,
     drop_large_files,
     index_records,
     line_ending_rule,
+    make_signature,
     recreate_folder,
     stage_files,
     store_blobs,
@@ -304,7 +306,7 @@ class Tree:
         parents = parents or (change.base_sha,)
         times = await self._git.text("show", "--no-patch", "--format=%ct", *parents)
         at = max(map(int, times.split()), default=0) + 1  # a commit of an odd history may have no date
-        variables = _signature("codepilot[bot]", "codepilot[bot]@users.noreply.github.com", at=at)
+        variables = make_signature("codepilot[bot]", "codepilot[bot]@users.noreply.github.com", at=at)
         options = [option for parent in parents for option in ("-p", parent)]
         arguments = ("commit-tree", "--no-gpg-sign", *options, "-F", "-", change.tree_sha)
         return await self._git.text(*arguments, stdin=message.encode(), variables=variables)
@@ -389,11 +391,6 @@ def _in_lfs(values: _Attributes) -> set[bytes]:
     return {path for path, attributes in values.items() if attributes["filter"] == "lfs"}
 
 
-def _signature(name: str, email: str, *, at: int) -> dict[str, str]:
-    parts = {"NAME": name, "EMAIL": email, "DATE": f"@{at} +0000"}
-    return {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in parts.items()}
-
-
 async def merge_trees(git: Git, *, base: str, tree: str, onto: str) -> str:
     """Merge the difference from `base` to `tree` into `onto`, and return the tree.
 
@@ -418,14 +415,6 @@ async def merge_trees(git: Git, *, base: str, tree: str, onto: str) -> str:
 def conflict_error(onto: str, paths: Iterable[str]) -> ConflictError:
     remedy = f"Review commit {onto[:10]}, and give the command again."
     return ConflictError(tuple(dict.fromkeys(paths)), remedy)
-
-
-async def commit_step(git: Git, tree: str, *parents: str) -> str:
-    """Create an unpublished commit, which depends on its tree and parents alone."""
-    message = ("-m", "A step of a merge")
-    return await git.text(
-        "commit-tree", "--no-gpg-sign", *parents, *message, tree, variables=_signature("x", "x", at=0)
-    )
 
 
 async def removed_submodules(git: Git, before: str | None, after: str | None) -> set[bytes]:

@@ -34,7 +34,8 @@ from bot.git.filesystem import (
     run_thread,
     write_atomically,
 )
-from bot.git.merge import Merge, merge_commits
+from bot.git.merge import Merge
+from bot.git.merge_tree import merge_commits
 from bot.git.mirror import Blob, CheckoutCache, Maintenance, Mirror, MirrorLimits, Source, create_repository
 from bot.git.process import PAUSES, Git, ProcessBounds
 from bot.git.snapshots import Snapshots, rebuild, restored_baseline, save_index

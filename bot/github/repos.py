@@ -293,7 +293,7 @@ class Commits:
                 ) from error
             head_commit = await self.repos.commit(repo, head)
             if is_same_commit(
-                head_commit, parent=parent, tree_sha=tree_sha, message=f"{message['headline']}\n\n{message['body']}"
+                head_commit, parents=(parent,), tree_sha=tree_sha, message=f"{message['headline']}\n\n{message['body']}"
             ):
                 return head_commit
             if types.is_stale(error.message) or (error.answer and types.is_stale(str(error.answer.data))):
@@ -361,9 +361,9 @@ class Commits:
         )
 
 
-def is_same_commit(facts: types.CommitFacts, *, parent: str, tree_sha: str, message: str) -> bool:
-    """Whether a commit has this tree, parent and message, which names the job."""
-    same = facts.parents == (parent,) and facts.tree_sha == tree_sha
+def is_same_commit(facts: types.CommitFacts, *, parents: tuple[str, ...], tree_sha: str, message: str) -> bool:
+    """Whether a commit has this tree, these parents and the message, which names the job."""
+    same = facts.parents == parents and facts.tree_sha == tree_sha
     return same and " ".join(facts.message.split()).startswith(" ".join(message.split()))
 
 

@@ -14,6 +14,7 @@ from bot.domain.access import Tally, ThreadLabel
 from bot.domain.branch_rules import RULE_KINDS
 from bot.domain.commands import BareCommand, Fix, Undo, Work
 from bot.git.change import Change
+from bot.git.merge import Merge
 from bot.git.mirror import Source
 from bot.github.types import PullFacts
 from bot.jobs.access import ThreadSnapshot, branch_head
@@ -24,7 +25,7 @@ from bot.permissions.permissions import grant_for, resolve_command
 from bot.permissions.repo_config import PATH, RepoConfig
 from bot.publishing.commit_format import CommitFormat, choose_format
 from bot.publishing.outcome import Published
-from bot.publishing.plan import branch_name, branch_prefix, commit_body, is_named_by_run, job_title
+from bot.publishing.plan import branch_name, branch_prefix, commit_body, is_named_by_run, job_title, merge_title
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,7 @@ class Assignment:
     """A granted command with its inputs.
 
     Attributes:
+        merge: the merge that the workspace holds, unless the job makes none.
         closing: why an interrupted job is only ended and not published; else empty.
     """
 
@@ -40,6 +42,7 @@ class Assignment:
     grant: Grant
     settings: RepoSettings
     source: Source
+    merge: Merge | None = None
     closing: str = ""
     output_schema: dict[str, Any] | None = None
 
@@ -243,24 +246,30 @@ async def read_format(context: JobContext, settings: RepoSettings) -> CommitForm
 
 
 async def check_rules(
-    context: JobContext, snapshot: ThreadSnapshot, grant: Grant, commit_format: CommitFormat, *, merges: bool = False
+    context: JobContext, snapshot: ThreadSnapshot, grant: Grant, commit_format: CommitFormat, *, merges: bool
 ) -> Grant | Refusal:
     """Refuse work whose commit the rules of its branch certainly forbid; unknown rules forbid nothing."""
     if grant.publish not in {"new_branch", "pull_branch"} or await resume_base(context) is not None:
         return grant
     repo, is_new = snapshot.repo.full_name, grant.publish == "new_branch"
     branch = branch_name(context.job, prefix=context.branch_prefix) if is_new else snapshot.thread.head_ref
-    rules = await context.github.repos.read_rules(repo, branch, is_new=is_new)
+    pairs = [(branch, rule) for rule in await context.github.repos.read_rules(repo, branch, is_new=is_new)]
+    base_ref = snapshot.thread.base_ref
     me, notes = await context.github.accounts.me(), list[str]()
     title = commit_format.commit_title("", fallback=job_title(context.job), number=context.job.thread.number)
+    title = merge_title(base_ref, branch) if merges else title
     texts = {
         "branch_name_pattern": branch if is_new else None,
         "commit_message_pattern": f"{title}\n\n{commit_body(context.job, commit_format=commit_format)}",
         "commit_author_email_pattern": f"{me.id}+{me.login}@users.noreply.github.com",
     }
     forbidden = {"update", "pull_request"} | ({"creation"} if is_new else set())
-    forbidden |= {"required_signatures", "required_linear_history"} if merges else set()
-    for rule in rules:
+    if merges:
+        forbidden |= {"required_signatures", "required_linear_history"}
+        # The base branch takes no unsigned commit either, by whom it may be merged.
+        of_base = await context.github.repos.read_rules(repo, base_ref, is_new=False)
+        pairs += [(base_ref, rule) for rule in of_base if rule.type == "required_signatures"]
+    for branch, rule in pairs:
         text, kind = texts.get(rule.type), RULE_KINDS.get(rule.type)
         is_noted = rule.type == "required_signatures" and not merges
         if kind is None or not (rule.type in forbidden or is_noted or (text is not None and rule.pattern)):

@@ -35,7 +35,7 @@ from agent_runtime import (
     exact_patterns,
     is_covered,
 )
-from bot.domain.commands import Fix
+from bot.domain.commands import Edit
 from bot.domain.errors import QueueError, StorageError
 from bot.git.agent_repository import Refs
 from bot.git.change import Change
@@ -49,6 +49,7 @@ from bot.jobs.candidates import Candidates
 from bot.jobs.context import AgentSpec, JobContext
 from bot.jobs.faults import classify
 from bot.jobs.material import gather
+from bot.jobs.merges import object_to_merge
 from bot.jobs.record import ApprovalAnswer, Request, RunResult, StoredRecord
 from bot.jobs.results import continue_plan, deliver, find_denial, wait_for
 from bot.jobs.setup import SetupResult
@@ -195,6 +196,8 @@ async def _stop_waiting(
 async def _reopen(context: JobContext, assignment: Assignment) -> AsyncIterator[Tree]:
     context.state.phases.begin("prepare")
     async with reopen_workspace(context, assignment) as tree:
+        if assignment.merge is not None and tree.base_sha != assignment.merge.commit:  # git was updated meanwhile
+            raise WorkspaceGoneError("The merge begins again, since git merges differently now.", "No action needed.")
         with _keeping_files(context.state):
             await record_generation(context, tree)
             yield tree
@@ -239,7 +242,9 @@ async def _start(
     if task is None:
         return Outcome(status=Status.STOPPED)
     branch = one_line(assignment.snapshot.thread.head_ref, _BRANCH_CHARS)  # of a fork: named by a stranger
-    head = f"HEAD: {assignment.grant.bound_to_sha[:10]} on {branch}"
+    head, merge = f"HEAD: {assignment.grant.bound_to_sha[:10]} on {branch}", assignment.merge
+    if merge is not None:
+        head += f", with the merge of {merge.label} at {merge.base[:10]} under way"
     if tree.repository is not None:
         head += f", in a git repository with {tree.repository.summary}. Commits there are not published, the files are"
     signed = (SIGNED_ONLY,) if assignment.grant.signed_only else ()
@@ -292,6 +297,8 @@ async def _run(context: JobContext, assignment: Assignment, tree: Tree, segment:
             agent.hooks.register("permission_request", approve_similar(context, assignment))
         else:
             deny_unanswerable(agent.hooks, state, assignment)
+        if assignment.merge is not None:
+            agent.hooks.register("completion", object_to_merge(assignment.merge, tree))
         state.inbox.connect(agent, agent.abort, agent.session.events)
         try:
             outcome = Outcome(status=Status.STOPPED) if state.inbox.stop_reason else await segment(agent)
@@ -375,10 +382,11 @@ def open_workspace(context: JobContext, assignment: Assignment) -> AbstractAsync
 
 def repository_refs(context: JobContext, assignment: Assignment) -> Refs:
     """Return the names of the commits in the agent's repository."""
-    thread, base = assignment.snapshot.thread, None
+    thread, merge, base = assignment.snapshot.thread, assignment.merge, None
     if context.job.thread.kind == "pull" or thread.continues:
         base = replace(assignment.source, ref=f"refs/heads/{thread.base_ref}", sha=assignment.settings.base_sha)
-    return Refs(branch=thread.head_ref, base=base, is_of_fork=thread.head_repo_id != thread.repo.id)
+        base = base if merge is None else replace(base, sha=merge.base)
+    return Refs(branch=thread.head_ref, base=base, is_of_fork=thread.head_repo_id != thread.repo.id, merge=merge)
 
 
 def _keeps_files(context: JobContext) -> bool:
@@ -548,7 +556,7 @@ _CACHES = frozenset({".pytest_cache/", ".mypy_cache/", ".ruff_cache/"})
 
 def needs_proof(context: JobContext, assignment: Assignment) -> bool:
     """Whether a change needs a passing rerun of the failed command: a fix for failed checks."""
-    return context.job.origin.kind == "ci" and isinstance(assignment.command, Fix) and assignment.grant.can_execute
+    return context.job.origin.kind == "ci" and isinstance(assignment.command, Edit) and assignment.grant.can_execute
 
 
 async def prove(context: JobContext, assignment: Assignment, tree: Tree, change: Change) -> bool:

@@ -37,6 +37,7 @@ from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import Assignment
 from bot.jobs.context import JobContext
 from bot.jobs.faults import is_passing
+from bot.jobs.merges import conflict_quotes
 from bot.jobs.status import read_hint
 from bot.prompt.brief import (
     MAX_PICTURE_BYTES,
@@ -72,6 +73,7 @@ async def gather(context: JobContext, assignment: Assignment) -> Material:
     repo, number, reader = assignment.snapshot.repo.full_name, context.job.thread.number, assignment.snapshot.reader
     language = assignment.settings.config.language or ""
     plan = assignment.command.plan if isinstance(assignment.command, Fix) else ""
+    merge = assignment.merge
     red, unread = await _failing_checks(context, assignment)
     failed = await _find_failed_run(context, assignment, red)
     material = Material(
@@ -82,6 +84,8 @@ async def gather(context: JobContext, assignment: Assignment) -> Material:
         failed=failed,
         workflow=failed.facts.name if failed is not None else "",
         unread=unread,
+        merged=merge.label if merge is not None else "",
+        conflicts=tuple(conflict_quotes(merge)) if merge is not None else (),
     )
     if context.job.thread.kind == "branch":
         return material

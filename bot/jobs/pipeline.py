@@ -22,10 +22,11 @@ from agent_runtime import (
     Status,
     traced,
 )
-from bot.domain.commands import Help, RepoEvent, Review, StartRecipe, Steering, Talk, Undo, Work
+from bot.domain.commands import Help, RepoEvent, Resolve, Review, StartRecipe, Steering, Talk, Undo, Work
 from bot.domain.errors import BotError, OtherVersionError, QueueError, StorageError, WrongInputError
 from bot.domain.job import Job, JobState
 from bot.git.errors import CloneError, GitError, WorkspaceError
+from bot.git.merge import Merge
 from bot.git.mirror import Source
 from bot.github.rate_limit import Urgency
 from bot.github.types import GitHubError
@@ -48,6 +49,7 @@ from bot.jobs.automatic import ci_skip_outcome, early_skip_reason, review_skip_r
 from bot.jobs.context import JobContext, JobContextFactory
 from bot.jobs.faults import Fault, Patience, classify, public_text
 from bot.jobs.handover import handle_steering
+from bot.jobs.merges import plan_merge, publish_merge
 from bot.jobs.posts import JobCheckRun
 from bot.jobs.recipes import recipes_text, start_recipe
 from bot.jobs.record import StoredRecord, has_answer, stored_steps
@@ -362,7 +364,9 @@ async def _work(context: JobContext, snapshot: ThreadSnapshot) -> JobOutcome:
     moved = await find_branch(context, snapshot, config)
     grant = await decide(context, moved, settings.config, is_resumed=await resume_base(context) is not None)
     if not isinstance(moved, Refusal) and not isinstance(grant, Refusal):
-        grant = await check_rules(context, moved, grant, await read_format(context, settings))
+        command = resolve_command(context.job.command, kind=context.job.thread.kind, config=config)
+        commit_format = await read_format(context, settings)
+        grant = await check_rules(context, moved, grant, commit_format, merges=isinstance(command, Resolve))
     snapshot = snapshot if isinstance(moved, Refusal) else moved
     if isinstance(grant, Refusal):
         if (outcome := await _end_partial_work(context, snapshot, grant.reason)) is not None:
@@ -396,10 +400,24 @@ async def _execute(
             return await revert_commit(context, snapshot, grant, settings, source)
         if not isinstance(command, Work):
             raise TypeError(f"{command.verb} is no work")  # a bug of ours: `run_job` has dealt with all else
-        schema = await load_output_schema(context, snapshot.repo.id, replace(source, sha=settings.base_sha))
+        merge = None
+        if isinstance(command, Resolve):
+            planned = await plan_merge(context, snapshot, source, settings.base_sha)
+            if not isinstance(planned, Merge):
+                return planned
+            merge, source = planned, replace(source, sha=planned.commit)
+            grant = replace(grant, bound_to_sha=merge.head)
         assignment = Assignment(
-            command=command, snapshot=snapshot, grant=grant, settings=settings, source=source, output_schema=schema
+            command=command,
+            snapshot=snapshot,
+            grant=grant,
+            settings=settings,
+            source=source,
+            merge=merge,
+            output_schema=await load_output_schema(context, snapshot.repo.id, replace(source, sha=settings.base_sha)),
         )
+        if merge is not None and not merge.conflicts:
+            return await publish_merge(context, assignment, merge)
         return await run_agent(context, assignment)
 
 
@@ -440,6 +458,11 @@ async def _end_partial_work(
         closing=reason,
     )
     try:
+        if isinstance(command, Resolve):
+            planned = await plan_merge(context, snapshot, assignment.source, base)
+            if not isinstance(planned, Merge):
+                return None
+            assignment = replace(assignment, merge=planned, source=replace(assignment.source, sha=planned.commit))
         return await abandon_run(context, assignment, status)
     except WorkspaceError as error:
         if classify(error) is not None:

@@ -189,6 +189,15 @@ class RunResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MergedCommits:
+    """The commits that a job merges; `branch` is the base branch."""
+
+    head: str
+    base: str
+    branch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
     """An outage of the model service during a job.
 
@@ -250,6 +259,7 @@ class JobRecord:
     generation: str | None = field(default=None, metadata={"progress": False})
     bound: bool = False
     continues: int | None = None
+    merging: MergedCommits | None = None
     branch_number: int | None = None
     branch_prefix: str = ""
     steps: int = 0

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Literal
 
 from agent_runtime import Outcome, Status
-from bot.domain.commands import Command, Describe, Fix, Plan, Review, Test
+from bot.domain.commands import Command, Describe, Edit, Fix, Plan, Review, Test
 from bot.domain.difference import DiffLines
 from bot.domain.job import Job, Thread
 from bot.events.delivery import job_id
@@ -78,6 +78,7 @@ async def deliver(
         approved_tree: the git tree that a person approved.
         denial: why an earlier request for approval was not granted.
     """
+    grant = assignment.grant
     context.github.raise_priority(Urgency.RESULT)
     # A run takes long enough for people to close the thread, to move the repository or to lose their role.
     access = await check_access(context.github, context.job, bounds=context.services.bounds)
@@ -86,11 +87,11 @@ async def deliver(
     snapshot = snapshot if isinstance(current, Refusal) else current
     publication = await _plan(context, assignment, current, run, change, approved_tree=approved_tree, denial=denial)
     is_new = run.status is Status.FINISHED and not approved_tree and not denial
-    if publication.blocked and is_new and context.can_ask and not assignment.grant.dry_run:
+    if publication.blocked and is_new and context.can_ask and not grant.dry_run:
         paths = [path for objection in publication.blocked for path in objection.files]
         preview = await asyncio.to_thread(show_files, change, paths, context.github.redact_text)
         if not preview.obstacle:
-            request = await publication_request(context, publication, change, preview)
+            request = await publication_request(context, publication, change, preview, bound_to=grant.bound_to_sha)
             await waiting.store_request(context.record, request)
             return await wait_for(context, request, completion=run.summary, files=change.files, patch=change.patch)
         publication = withhold(publication, "needs-approval", preview.obstacle)
@@ -108,8 +109,8 @@ async def deliver(
         pusher=tree,
         redactor=context.services.redactor,
         # What a person approved, and what was proven, is this very tree, and no other.
-        replay=assignment.grant.replay and not approved_tree and not denial and context.job.origin.kind != "ci",
-        dry_run=assignment.grant.dry_run,
+        replay=grant.replay and not approved_tree and not denial and context.job.origin.kind != "ci",
+        dry_run=grant.dry_run,
         last_try=is_patience_over(await context.record.read()),
     )
     if published.replayed:
@@ -117,9 +118,7 @@ async def deliver(
     commit = published.commit
     on_head = commit is not None and commit.branch == snapshot.thread.head_ref and not published.note
     if commit is not None and on_head and context.job.thread.kind == "pull":
-        await context.ledger.rebind_labels(
-            snapshot.repo.id, context.job.thread.number, assignment.grant.bound_to_sha, commit.sha
-        )
+        await context.ledger.rebind_labels(snapshot.repo.id, context.job.thread.number, grant.bound_to_sha, commit.sha)
     published = await add_pull(context, snapshot, published, change)
     if isinstance(assignment.command, Describe) and run.status is Status.FINISHED:
         described = await describe_pull(context, assignment, run, published, approved=approved_tree)
@@ -221,11 +220,14 @@ async def _plan(
         server=context.services.server_url,
         prefix=context.branch_prefix,
         run_url=context.state.run_url,
-        keep_unfinished=assignment.settings.config.wip_branches,
+        # A branch with the rest of a merge would be no work to go on with.
+        keep_unfinished=assignment.settings.config.wip_branches and assignment.merge is None,
+        merge=assignment.merge,
         number=await branch_number(context, snapshot.repo.full_name) if change else 1,
         commit_format=await read_format(context, assignment.settings),
     )
-    verdict = judge_run(context, assignment.command, changed=bool(change), partial=bool(left_out))
+    changed = bool(change) or assignment.merge is not None
+    verdict = judge_run(context, assignment.command, changed=changed, partial=bool(left_out))
     # The words are read by GitHub's parser several times.
     publication = await asyncio.to_thread(
         plan_publication,
@@ -251,8 +253,8 @@ def judge_run(context: JobContext, command: Command, *, changed: bool, partial: 
     """
     progress = context.state.progress
     failed = bool(progress.setup_failed)
-    if isinstance(command, (Fix, Test)):
-        changed = changed or not isinstance(command, Fix)
+    if isinstance(command, Edit | Test):
+        changed = changed or not isinstance(command, Edit)
         return verdict_of(progress.judged_checks, changed=changed, setup_failed=failed, partial=partial)
     return Verdict.SETUP_FAILED if failed else None
 
@@ -275,15 +277,16 @@ async def _conclude(  # noqa: PLR0917 - the values of its one caller
     if review is not None and not published.withheld:
         published = await send_review(context, assignment, snapshot, review)
     partial = published.commit is not None and part is not None
-    verdict = judge_run(context, command, changed=bool(change), partial=partial) if is_done else None
+    changed = bool(change) or assignment.merge is not None
+    verdict = judge_run(context, command, changed=changed, partial=partial) if is_done else None
     if verdict is not None:
         await context.record.update(lambda record: replace(record, verdict=verdict))
     # Read-only commands report no files, and withhold nothing.
-    is_fix = isinstance(command, Fix)
+    is_fix = isinstance(command, Edit)
     sent, patch = change, change.patch if is_fix else ""
     if published.commit is not None:
         sent, patch = change if part is None or part.rest is None else part.rest, "" if part is None else part.patch
-    if not isinstance(command, Fix | Review | Describe):
+    if not isinstance(command, Edit | Review | Describe):
         published = replace(published, withheld=None)
     run = replace(run, output_json=context.github.redact_text(run.output_json))
     facts: dict[str, Any] = {
@@ -344,7 +347,7 @@ async def remove_blocked(
 
 
 async def publication_request(
-    context: JobContext, publication: Publication, change: Change, preview: ChangePreview
+    context: JobContext, publication: Publication, change: Change, preview: ChangePreview, *, bound_to: str
 ) -> Request:
     reasons = [objection.sentence for objection in publication.blocked]
     if preview.has_escapes:
@@ -358,7 +361,7 @@ async def publication_request(
         request_id=secrets.token_hex(4),
         reason=" ".join(reasons),
         preview=preview.diff,
-        bound_to=change.base_sha,
+        bound_to=bound_to,
         until=time.time() + context.services.bounds.approval_seconds,
         tree_sha=change.tree_sha,
     )

@@ -15,16 +15,19 @@ from bot.domain.commands import (
     BareCommand,
     Command,
     Describe,
+    Edit,
     Explain,
     Fix,
     Options,
     Plan,
+    Resolve,
     Review,
     Test,
     Undo,
     Work,
     is_safe_branch,
 )
+from bot.domain.grammar import parse_merge_request
 from bot.domain.job import Actor, Job, ThreadKind
 from bot.permissions.levels import (
     AccessRequest,
@@ -52,7 +55,7 @@ def grant_for(request: AccessRequest) -> Grant | Refusal:
         return refusal
     command = resolve_command(request.command, kind=request.job.thread.kind, config=request.config)
     match command:
-        case Fix() | Review() | Describe() | Explain() | Plan() | Ask() | Test() | Undo():
+        case Fix() | Review() | Describe() | Explain() | Plan() | Ask() | Test() | Resolve() | Undo():
             return (
                 _work_refusal(request, command)
                 or cap_refusal(request)
@@ -66,10 +69,13 @@ def grant_for(request: AccessRequest) -> Grant | Refusal:
 
 
 def resolve_command(command: Command, *, kind: ThreadKind, config: RepoConfig) -> Command:
-    if not isinstance(command, BareCommand):
+    """Return the command that is meant: of a text without a verb, and of a `fix` that asks for a merge."""
+    if isinstance(command, BareCommand):
+        verb = config.bare_pull if kind == "pull" else config.bare_issue
+        command = WORK_VERBS[verb](goal=command.goal, options=command.options)
+    if not isinstance(command, Fix) or kind != "pull" or (merge := parse_merge_request(command.goal)) is None:
         return command
-    verb = config.bare_pull if kind == "pull" else config.bare_issue
-    return WORK_VERBS[verb](goal=command.goal, options=command.options)
+    return replace(merge, options=command.options)
 
 
 _TYPED = frozenset({"comment", "review_comment", "review", "description"})
@@ -103,10 +109,18 @@ def _work_refusal(request: AccessRequest, command: Work | Undo) -> Refusal | Non
             cause="no-pull",
             reason=f"There is nothing to {verb} {where}. Use `{verb}` on a pull request, or use `explain`.",
         )
+    if isinstance(command, Resolve) and job.thread.kind != "pull":
+        return Refusal(cause="no-pull", reason="There is nothing to merge here. Use `resolve` on a pull request.")
     if isinstance(command, Undo) and is_fork(request):
         return Refusal(cause="fork", reason="There is no commit of mine on a fork's branch: I never push to forks.")
+    if isinstance(command, Resolve) and is_fork(request):
+        remedy = f"Its author can run `git merge {facts.base_ref}` there."
+        return Refusal(cause="fork", reason=f"I never push to forks, so I cannot merge into this branch. {remedy}")
+    if isinstance(command, Resolve) and command.branch not in {"", facts.base_ref}:
+        reason = f"I merge only the base branch of a pull request, and that is `{facts.base_ref}`."
+        return Refusal(cause="merge-branch", reason=reason)
     has_branch = job.thread.kind == "pull" or facts.continues > 0
-    pushes = isinstance(command, Undo) or (isinstance(command, Fix) and has_branch)
+    pushes = isinstance(command, Undo) or (isinstance(command, Edit) and has_branch)
     return thread_refusal(job, facts, may_be_closed=isinstance(command, (Explain, Ask))) or branch_refusal(
         job, facts, pushes=pushes
     )
@@ -119,7 +133,7 @@ def _decide_work(request: AccessRequest, command: Work | Undo, decision: LevelDe
     is_reading = isinstance(command, _READING)
     unverified = request.job.origin.unverified
     verb = (unverified.verb if unverified is not None and is_started_by_stranger(request) else "") or command.verb
-    if decision.level == "read-only" and (not is_reading or verb in {"fix", "test"}):
+    if decision.level == "read-only" and (not is_reading or verb in {"fix", "resolve", "test"}):
         consequence = "run nothing" if verb == "test" else "change nothing"
         notes = decision.notes if unverified is None else ()
         return Refusal(
@@ -172,7 +186,7 @@ def _build_grant(
         level=level,
         tools=()
         if isinstance(command, Undo)
-        else tools_for(level, writes=isinstance(command, Fix), asks=request.job.thread.has_comments, recipe=recipe),
+        else tools_for(level, writes=isinstance(command, Edit), asks=request.job.thread.has_comments, recipe=recipe),
         servers=() if level == "read-only" or (recipe is not None and recipe.tools is not None) else resolved.servers,
         model=resolved.model,
         dry_run=options.dry_run or request.bounds.dry_run,
@@ -189,7 +203,7 @@ def _publish_target(request: AccessRequest, command: Work | Undo, decision: Leve
     match command:
         case Fix() if not is_fork(request):
             return "pull_branch" if request.job.thread.kind == "pull" or request.facts.continues else "new_branch"
-        case Undo():
+        case Resolve() | Undo():
             return "pull_branch"
         case Review():
             return "review"

@@ -68,7 +68,7 @@ class RecipeError(BotError):
     pass
 
 
-BareVerb = Literal["fix", "review", "describe", "explain", "plan", "ask", "test"]
+BareVerb = Literal["fix", "resolve", "review", "describe", "explain", "plan", "ask", "test"]
 FixCi = Literal["pull-requests", "default-branch"]
 Notify = Literal["waiting", "done"]
 
@@ -293,6 +293,7 @@ class VerbsKeys(_Model):
     """Defaults for each verb that starts an agent."""
 
     fix: Overrides = Field(default_factory=Overrides)
+    resolve: Overrides = Field(default_factory=Overrides)
     review: Overrides = Field(default_factory=Overrides)
     describe: Overrides = Field(default_factory=Overrides)
     explain: Overrides = Field(default_factory=Overrides)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from agent_runtime import Image, Quote, Task
 from bot.ci_logs.failed_run import FailedJob, FailedRun, StepDefinition
-from bot.domain.commands import Ask, BareCommand, Command, Describe, Explain, Fix, Plan, Review, Test, Work
+from bot.domain.commands import Ask, BareCommand, Command, Describe, Explain, Fix, Plan, Resolve, Review, Test, Work
 from bot.domain.grammar import parse_command
 from bot.domain.job import Job, LineRange, OriginKind
 from bot.github.types import Annotation, CheckFacts, CommentFacts, ReviewCommentFacts, ReviewFacts, StepFacts
@@ -57,6 +57,7 @@ class Material:
         continues: whether work on an issue continues in a pull request, which `difference` and `checks` are from.
         typed_commits: whether titles of commits have a type, as in Conventional Commits.
         unread: which failing checks could not be read, with the remedy, for users.
+        merged: the branch that is merged, as conflict markers name it; empty without conflicts to resolve.
     """
 
     own_id: int | None = None
@@ -73,6 +74,8 @@ class Material:
     typed_commits: bool = False
     continues: bool = False
     unread: str = ""
+    merged: str = ""
+    conflicts: tuple[Quote, ...] = ()
 
     @property
     def failing(self) -> tuple[str, ...]:
@@ -132,6 +135,8 @@ def brief_for(job: Job, command: Command | None = None, material: Material | Non
         approved_plan=bool(material.approved_plan),
         continues=material.continues,
         is_cut=any(quote.source == DIFF_SOURCE and is_cut(quote.text) for quote in quotes),
+        merged=material.merged,
+        conflicts=len(material.conflicts),
         language=clean_line(material.language, limit=40),
         typed_commits=material.typed_commits,
     )
@@ -187,7 +192,8 @@ def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[Q
         # The first failed job is cut before it is omitted.
         ("failing checks", 8_000, failing[:1]),
         ("further failing checks", 0, failing[1:]),
-        ("diff", 17_000, [Quote(source=DIFF_SOURCE, text=diff)] if diff else []),
+        ("conflicts", 12_000 if material.merged else 0, material.conflicts),
+        ("diff", 5_000 if material.merged else 17_000, [Quote(source=DIFF_SOURCE, text=diff)] if diff else []),
         ("changes since the last green run", 0, change_quotes(failed) if failed else []),
         ("comments from the middle of the threads about lines", 5_000, _quotes(threads)),
         ("reviews from the middle", 2_000, _quotes(reviews)),
@@ -398,6 +404,19 @@ you did not see.
 
 Your completion is the title alone on its first line, an empty line, and the description in Markdown. Keep what people \
 wrote there that is still true: reasons, references to issues, how to test, and the headings of a template."""
+_RESOLVE = """\
+The base branch of this pull request is being merged into its branch. The workspace holds git's merge of {label} into \
+HEAD: everything that git could merge is merged, and {count} conflicts, quoted below, are yours.
+1. Resolve every conflict so that what both sides meant holds. In a text, replace everything from `<<<<<<< HEAD` \
+(this pull request's version), over `|||||||` (the common ancestor) and `=======`, to `>>>>>>> {label}` (the base's \
+version), and leave no such line. Of any other conflict, leave the right files under the right names. Make a lock file \
+again with its own tool where you can. `git show :1:PATH` prints the common ancestor's version of a file, `:2:PATH` \
+this pull request's, `:3:PATH` the base's.
+2. Change another file only where the merge makes that necessary, such as a caller of what the other side renamed.
+3. Run the tests, and what else checks the result.
+The host commits the files as you leave them, with both branches as parents; do not commit. Your completion says in a \
+list how you resolved each conflict. There, name by its path, with the reason on the same line, every other file that \
+you changed, and every conflict that stays as git left it: without that the host refuses the result."""
 _PLAN = """\
 Make a plan for {what}: what is to be changed in which files, in which order, how it will be checked, what is open. \
 Read what you need; change nothing. Your completion is the plan; it is carried out when a maintainer approves it."""
@@ -452,10 +471,16 @@ def goal_for(
     approved_plan: bool = False,
     continues: bool = False,
     is_cut: bool = False,
+    merged: str = "",
+    conflicts: int = 0,
     language: str = "",
     typed_commits: bool = False,
 ) -> str:
-    parts = [_goal(job, command, workflow)]
+    goal = _goal(job, command, workflow)
+    if merged:
+        how = f"\n\nHow it is to be resolved: {goal}" if command.goal.strip() else ""
+        goal = f"{_RESOLVE.format(count=conflicts, label=merged)}{how}"
+    parts = [goal]
     if job.origin.lines is not None:
         parts.append("The request is about the quoted lines.")
     if continues:
@@ -479,7 +504,7 @@ def _goal(job: Job, command: Work, workflow: str) -> str:
         words = f"{words[:MAX_GOAL_CHARS]}\n[… {cut:,} characters left out …]"
     recipe = _RECIPE.format(goal=words) if job.recipe is not None else ""
     match command:
-        case Fix():
+        case Fix() | Resolve():
             return words or _default_fix(job, workflow)
         case Review() | Describe():
             task = _REVIEW if isinstance(command, Review) else _DESCRIBE

@@ -19,6 +19,7 @@ from bot.publishing.checks import Verdict
 
 OmissionCause = Literal[
     "branch-moved",
+    "conflicts",
     "default-branch",
     "denied",
     "edited",

@@ -12,6 +12,7 @@ from agent_runtime import Outcome, Status
 from bot.domain.commands import Review, ReviewEvent
 from bot.domain.job import Job
 from bot.git.change import Change
+from bot.git.merge import Merge, explain
 from bot.github.types import PullDraft
 from bot.permissions.levels import BRANCH_PREFIX, Grant
 from bot.publishing.checks import Rerun, Verdict
@@ -29,6 +30,7 @@ class CommitTarget:
 
     Attributes:
         keep_unfinished: whether an unfinished run's work gets its own branch.
+        merge: that the change goes on from; only the change is screened then, not what git merged.
     """
 
     base_branch: str
@@ -39,16 +41,28 @@ class CommitTarget:
     keep_unfinished: bool = False
     number: int = 1
     commit_format: CommitFormat = field(default_factory=CommitFormat)
+    merge: Merge | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitPlan:
+    """A commit to make; `change` is without the part that git merged, if there is a `merge`."""
+
     branch: str
     expected_head: str
     create_branch: bool
     title: str
     body: str
     change: Change
+    merge: Merge | None = None
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        return (self.expected_head,) if self.merge is None else (self.merge.head, self.merge.base)
+
+    @property
+    def writes_workflows(self) -> bool:
+        return self.change.writes_workflows or (self.merge is not None and self.merge.writes_workflows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,53 +137,55 @@ def plan_publication(
     Raises:
         ValueError: the grant is for a pull request branch that does not exist; a programming error.
     """
-    if not change:
+    merge, summary = target.merge, outcome.summary or ""
+    if not change and merge is None:
         return Publication(commit=None, pull_request=None)
     # A change requested by failed CI must be proven to fix the failure.
     is_to_prove = job.origin.kind == "ci" and outcome.status is Status.FINISHED
     proof = (progress.rerun or Rerun()) if is_to_prove else None
-    if withheld := _reason_to_withhold(grant, change, proof, exclusions):
+    base = change.base_sha if merge is None else merge.head
+    unresolved = _find_unresolved(merge, change, outcome) if merge is not None else None
+    if withheld := _reason_to_withhold(grant, change, proof, exclusions, base=base) or unresolved:
         return Publication(commit=None, pull_request=None, withheld=withheld)
-    blocked = find_objections(change, grant.protected)
+    blocked = find_objections(change if merge is None else merge.without_sides(change), grant.protected)
     if blocked and change.tree_sha not in approved:
         text = " ".join(objection.sentence for objection in blocked)
         withheld = Omission(cause="needs-approval", reason=f"{text} This requires a separate approval.")
         return Publication(commit=None, pull_request=None, withheld=withheld, blocked=blocked)
     approvals = [f"Approved by a person. {objection.sentence}" for objection in blocked]
     notes = (*(_proof_notes(proof, change) if proof else ()), *approvals, *cautions(change))
+    if merge is not None:
+        notes = (*merge_notes(merge, change, summary), *notes)
     if outcome.status is not Status.FINISHED:
         return _plan_wip(job, outcome.status, change, target, notes=notes)
     new = branch_name(job, prefix=target.prefix, number=target.number)
     branch = new if grant.publish == "new_branch" else target.head_branch
     if branch is None:
         raise ValueError(f"job {job.id} may write to its pull request's branch, but has none")
+    title = target.commit_format.commit_title(summary, fallback=job_title(job), change=change, number=job.thread.number)
     commit = CommitPlan(
         branch=branch,
-        expected_head=change.base_sha,
+        expected_head=base,
         create_branch=grant.publish == "new_branch",
-        title=target.commit_format.commit_title(
-            outcome.summary or "", fallback=job_title(job), change=change, number=job.thread.number
-        ),
+        title=title if merge is None else merge_title(merge.branch, branch),
         body=commit_body(job, run_url=target.run_url, verdict=verdict, commit_format=target.commit_format),
         change=change,
+        merge=merge,
     )
     account = render_account(progress, verdict, partial=bool(exclusions))
     text = f"{' '.join(objection.sentence for objection in exclusions)} {_OMISSION_NOTE}"
     withheld = Omission(cause="left-out", reason=text) if exclusions else None
+    publication = Publication(
+        commit=commit, pull_request=None, withheld=withheld, notes=notes, verdict=verdict, account=account
+    )
     if not commit.create_branch:
-        return Publication(
-            commit=commit, pull_request=None, withheld=withheld, notes=notes, verdict=verdict, account=account
-        )
+        return publication
     missing = (f"Withheld, because nobody could approve it in the run: {objection.names}." for objection in exclusions)
     notes_of_pull = (*missing, *notes)
-    body = pull_body(
-        job, outcome.summary or "", server=target.server, account=account, verdict=verdict, notes=notes_of_pull
-    )
+    body = pull_body(job, summary, server=target.server, account=account, verdict=verdict, notes=notes_of_pull)
     doubtful = _is_weak_proof(proof, change) or bool(blocked or exclusions) or verdict is not Verdict.VERIFIED
     request = PullDraft(base=target.base_branch, title=commit.title, body=body, draft=is_large(change) or doubtful)
-    return Publication(
-        commit=commit, pull_request=request, withheld=withheld, notes=notes, verdict=verdict, account=account
-    )
+    return replace(publication, pull_request=request)
 
 
 def add_marker(publication: Publication, marker: str) -> Publication:
@@ -183,6 +199,51 @@ def withhold(publication: Publication, cause: OmissionCause, reason: str) -> Pub
     earlier = publication.withheld.reason if publication.withheld else ""
     withheld = Omission(cause=cause, reason=f"{earlier} {reason}".strip())
     return replace(publication, commit=None, pull_request=None, withheld=withheld)
+
+
+def _find_unresolved(merge: Merge, change: Change, outcome: Outcome) -> Omission | None:
+    problems = merge.find_problems(change, outcome.summary or "") if outcome.status is Status.FINISHED else ()
+    return Omission(cause="conflicts", reason=" ".join(problems)) if problems else None
+
+
+def merge_title(base: str, branch: str) -> str:
+    return one_line(f"Merge branch '{clean(base)}' into {clean(branch)}", TITLE_LIMIT)
+
+
+def merge_notes(merge: Merge, change: Change, completion: str) -> tuple[str, ...]:
+    """Return a note on the merge, and one for each file that is not as git would have merged it."""
+    conflicts = ", ".join(f"{code(conflict.paths[0])} ({conflict.kind})" for conflict in merge.conflicts)
+    deviating = (
+        f"{code(path)} had no conflict and is not as git merged it: {explain(path, completion)}"
+        for path in merge.find_deviations(change)
+    )
+    return (f"Merged {code(merge.branch)} at {merge.base[:10]}. Conflicts: {conflicts or 'none'}.", *deviating)
+
+
+def plan_merge(
+    job: Job,
+    grant: Grant,
+    merge: Merge,
+    *,
+    branch: str,
+    run_url: str = "",
+    refusal: str = "",
+    commit_format: CommitFormat = _DEFAULT_FORMAT,
+) -> Publication:
+    """Plan the commit of a merge without conflicts, unless it is refused."""
+    if refusal or grant.publish in _READ_ONLY_GRANTS:
+        withheld = Omission(cause="refused", reason=refusal) if refusal else _READ_ONLY
+        return Publication(commit=None, pull_request=None, withheld=withheld)
+    commit = CommitPlan(
+        branch=branch,
+        expected_head=merge.head,
+        create_branch=False,
+        title=merge_title(merge.branch, branch),
+        body=commit_body(job, run_url=run_url, commit_format=commit_format),
+        change=Change(base_sha=merge.commit, tree_sha=merge.tree, files=(), patch=""),
+        merge=merge,
+    )
+    return Publication(commit=commit, pull_request=None)
 
 
 def plan_undo(
@@ -253,12 +314,12 @@ def _proof_notes(proof: Rerun, change: Change) -> tuple[str, ...]:
 
 
 def _reason_to_withhold(
-    grant: Grant, change: Change, proof: Rerun | None, exclusions: tuple[Objection, ...]
+    grant: Grant, change: Change, proof: Rerun | None, exclusions: tuple[Objection, ...], *, base: str
 ) -> Omission | None:
     if grant.publish in _READ_ONLY_GRANTS:
         return _READ_ONLY
-    if change.base_sha != grant.bound_to_sha:
-        granted, actual = grant.bound_to_sha[:10], change.base_sha[:10]
+    if base != grant.bound_to_sha:
+        granted, actual = grant.bound_to_sha[:10], base[:10]
         reason = f"The permission was given for commit {granted}, but the work was done on {actual}."
         return Omission(cause="other-commit", reason=reason)
     if proof is not None and not proof.is_proven:

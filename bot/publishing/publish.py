@@ -115,7 +115,8 @@ async def _send(sender: CommitSender, plan: Publication, commit: CommitPlan, job
     try:
         return await sender.send(commit, plan.pull_request if commit.create_branch else None)
     except (HeadMovedError, PushRejectedError) as moved:
-        if commit.create_branch or not replay:
+        # A resolution of conflicts is of two certain commits.
+        if commit.create_branch or not replay or commit.merge is not None:
             raise
         return await _follow_branch(sender, commit, job, moved)
 
@@ -135,7 +136,7 @@ async def _follow_branch(sender: CommitSender, commit: CommitPlan, job: Job, mov
                 await sender.record_replay_base(head)
                 return await sender.send(replace(commit, expected_head=head, change=change))
             # An interrupted attempt may have sent it without recording it.
-            sent = await sender.find_interrupted(commit, head, parent=earlier)
+            sent = await sender.find_interrupted(commit, head, parents=() if earlier is None else (earlier,))
             if sent is None:
                 raise _EmptyReplayError("The same change was pushed in the meantime, so there was nothing to publish.")
             return await sender.record_sent(sent)
@@ -161,7 +162,7 @@ async def _finish(
         draft = plan.verdict not in {None, Verdict.VERIFIED}
         request = PullDraft(base=commit.branch, title=commit.title, body=body, draft=draft)
         result = replace(result, note=f"{note} It is on a separate branch, with a pull request into that one.")
-    elif sent_commit.facts.parents != (commit.expected_head,):
+    elif sent_commit.facts.parents != commit.parents:
         note = f"People pushed to {code(commit.branch)} in the meantime; the change was applied on top of that."
         result = replace(result, note=note, replayed=True)
     if request is not None:
@@ -292,17 +293,20 @@ class CommitSender:
             # An interrupted attempt may have pushed it without recording it.
             head, earlier = await self.github.repos.branch_head(self.target.repo.full_name, commit.branch), None
             if head is not None and head != commit.expected_head:
-                parent, tree = commit.expected_head, commit.change.tree_sha
-                earlier = await self.find_interrupted(commit, head, parent=parent, tree_sha=tree)
+                tree = commit.change.tree_sha
+                earlier = await self.find_interrupted(commit, head, parents=commit.parents, tree_sha=tree)
+                if earlier is None and commit.merge is not None:
+                    text = f"{code(commit.branch)} is at {head[:10]} now."
+                    raise PushRejectedError(text, "Give the command again to merge into that.") from None
             facts = earlier.facts if earlier is not None else await self._push(commit)
         return await self.record_sent(SentCommit(branch=commit.branch, facts=facts, pull=link))
 
     async def find_interrupted(
-        self, commit: CommitPlan, head: str, *, parent: str | None, tree_sha: str | None = None
+        self, commit: CommitPlan, head: str, *, parents: tuple[str, ...], tree_sha: str | None = None
     ) -> SentCommit | None:
         facts = await self.github.repos.commit(self.target.repo.full_name, head)
         tree_sha, message = facts.tree_sha if tree_sha is None else tree_sha, self._message(commit)
-        if parent is None or not is_same_commit(facts, parent=parent, tree_sha=tree_sha, message=message):
+        if not parents or not is_same_commit(facts, parents=parents, tree_sha=tree_sha, message=message):
             return None
         return SentCommit(branch=commit.branch, facts=facts)
 
@@ -338,7 +342,7 @@ class CommitSender:
         if leaks:
             names = ", ".join(code(self.redactor.redact(path)) for path in leaks)
             raise LeakError(f"{names} contains one of the bot's secrets. Nothing was published.")
-        if commit.change.writes_workflows and await self.github.tokens.can_write_workflows() is False:
+        if commit.writes_workflows and await self.github.tokens.can_write_workflows() is False:
             raise WorkflowsForbiddenError
 
     def is_default(self, branch: str) -> bool:
@@ -346,6 +350,8 @@ class CommitSender:
 
     async def _commit(self, commit: CommitPlan, request: PullDraft | None) -> tuple[CommitFacts, PullLink | None]:
         # Before the branch is created: a branch without its commit would be a partial publication.
+        if commit.merge is not None:
+            raise CannotExpressError("GitHub's commit API makes no commit with two parents")
         check_expressible(commit.change)
         if commit.change.writes_workflows and await self.github.tokens.can_write_workflows() is None:
             raise CannotExpressError("the token may lack the permission; only a push makes branch and commit at once")
@@ -374,8 +380,8 @@ class CommitSender:
         return self.github.redact_text(f"{commit.title}\n\n{commit.body}\n")
 
     async def _push(self, commit: CommitPlan) -> CommitFacts:
-        sha = await self.pusher.commit(commit.change, message=self._message(commit))
-        token = await self.github.tokens.for_push(self.target.repo.full_name, workflows=commit.change.writes_workflows)
+        sha = await self.pusher.commit(commit.change, message=self._message(commit), parents=commit.parents)
+        token = await self.github.tokens.for_push(self.target.repo.full_name, workflows=commit.writes_workflows)
         expected, url = "" if commit.create_branch else commit.expected_head, self.target.repo.clone_url
         await self.pusher.push(sha, branch=commit.branch, expected=expected, url=url, token=token)
         return await self.github.repos.commit(self.target.repo.full_name, sha)

@@ -375,7 +375,7 @@ class ActionInputs:
     """The task for the agent, on any event, without a command in a comment. The text in the workflow file is the task;
     the values of most expressions are quoted to the agent."""
     command: Annotated[BareVerb | None, parsing.Lower, Spec("review")] = None
-    """The command to run, with or without a prompt: `fix` (the default with a prompt), `review`, `describe`,
+    """The command to run, with or without a prompt: `fix` (the default with a prompt), `resolve`, `review`, `describe`,
     `explain`, `plan`, `ask` or `test`."""
     recipe: Annotated[str | None, AfterValidator(parsing.recipe), Spec("weekly-update")] = None
     """The recipe of the repository to run, on any event: the name of a file in `.github/codepilot/` without `.md`. A

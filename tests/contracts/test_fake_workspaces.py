@@ -254,7 +254,7 @@ async def test_two_sides_of_a_file_are_merged_into_a_commit_of_both(side: Side) 
     assert (merge.head, merge.base, merge.label) == (side.second, base, "origin/base")
     assert [(conflict.kind, conflict.paths) for conflict in merge.conflicts] == [("content", ("long.txt",))]
     assert sorted(merge.stages["long.txt"]) == [1, 2, 3]
-    assert not merge.changes_workflows
+    assert not merge.writes_workflows
     async with side.workspaces.open("merge", REPO, replace(head, sha=merge.commit)) as tree:
         assert (tree.path / "calc.py").read_text() == "changed\n"
         assert merge.find_markers(await tree.change()) == ("long.txt",)

@@ -261,6 +261,7 @@ class FakeWorkspaces(Workspaces):
                 merged[path] = versions[2 if 2 in versions else 3]
                 continue
             merged[path], markers[path] = trees.mark_conflict(versions, f"origin/{branch}")
+        self.git.trees[tree_id(merged)] = merged
         sha = self.git.make_commit(merged, (head.sha, base.sha), "A step of a merge")
         self._fetched[repo_id].add(sha)
         return Merge(
@@ -268,12 +269,13 @@ class FakeWorkspaces(Workspaces):
             base=base.sha,
             branch=branch,
             commit=sha,
+            tree=tree_id(merged),
             conflicts=tuple(conflicts),
             stages=stages,
             markers=markers,
-            changes_workflows=any(
-                path.startswith(".github/workflows/") and ours.get(path) != merged.get(path)
-                for path in {*ours, *merged}
+            writes_workflows=any(
+                path.startswith(".github/workflows/") and file not in {ours.get(path), theirs.get(path)}
+                for path, file in merged.items()
             ),
         )
 

@@ -20,6 +20,7 @@ from bot.domain.commands import (
     Help,
     Options,
     Plan,
+    Resolve,
     Retry,
     Review,
     ShowStatus,
@@ -39,6 +40,7 @@ from bot.domain.grammar import (
     is_transposition,
     is_typo,
     parse_command,
+    parse_merge_request,
     parse_options,
     render_help,
 )
@@ -515,3 +517,50 @@ def test_the_help_names_every_verb_with_the_trigger_and_every_option_once() -> N
 def test_whatever_people_may_ask_for_has_a_verb() -> None:
     kinds = {*get_args(Work), *get_args(Steering), Undo, StartRecipe, Help}
     assert {verb.name for verb in VERBS} == {kind.__dataclass_fields__["verb"].default for kind in kinds}
+
+
+@pytest.mark.parametrize(
+    ("goal", "branch", "how"),
+    [
+        ("resolve the merge conflicts", "", ""),
+        ("Resolve merge conflicts with main", "main", ""),
+        ("fix the conflicts", "", ""),
+        ("please fix all conflicts with the base branch.", "", ""),
+        ("solve these merge conflicts in this pull request", "", ""),
+        ("resolve conflicts with `release/2.x`", "release/2.x", ""),
+        (
+            "resolve the conflicts with origin/main, keep our version of config.py",
+            "main",
+            "keep our version of config.py",
+        ),
+        ("merge main into this branch", "main", ""),
+        ("Merge the base branch into this PR and resolve the conflicts", "", ""),
+        ("merge develop into this branch and fix conflicts: theirs wins\nin docs", "develop", "theirs wins\nin docs"),
+        ("update this branch with main", "main", ""),
+        ("update the PR from the base", "", ""),
+    ],
+)
+def test_a_fix_that_asks_for_a_merge_of_the_base_is_recognised(goal: str, branch: str, how: str) -> None:
+    assert parse_merge_request(goal) == Resolve(goal=how, branch=branch)
+
+
+@pytest.mark.parametrize(
+    "goal",
+    [
+        "",
+        "the conflict between the two caches",
+        "fix the conflict between the two definitions of add",
+        "fix the conflicts in package.json",
+        "resolve the conflicting requirements",
+        "resolve conflicts with main and bump the version",
+        "document how to resolve merge conflicts",
+        "fix the merge conflict detection",
+        "make `resolve the merge conflicts` a command",
+        "merge the two helpers into this module",
+        "merge main.py into this branch's package",
+        "update this branch protection page with main colours",
+        "do not resolve the merge conflicts",
+    ],
+)
+def test_words_that_mention_a_conflict_in_another_task_are_none(goal: str) -> None:
+    assert parse_merge_request(goal) is None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bot.git.agent_repository import Refs
 from bot.git.change import Change
 from bot.git.errors import CloneError, WorkspaceError
 from bot.git.merge import Conflict, Merge, explain
@@ -18,6 +19,7 @@ from tests.changes import a_change, a_file
 from tests.origin import Origin, commit_of, git
 
 _MODULE = "".join(f"line {number}\n" for number in range(20))
+MERGED = "Merge branch 'main' into topic"
 _LOCK = '{"lockfileVersion": 3,\n "a": "1.0.0",\n "b": "1.0.0"}\n'
 Edit = Callable[[Path], object]
 
@@ -159,6 +161,26 @@ def merge_by_hand(origin: Origin, resolve: Edit, folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+async def test_the_agents_repository_is_in_the_middle_of_the_merge(origin: Origin, tmp_path: Path, case: Case) -> None:
+    head, base = diverge(origin, case)
+    clone = tmp_path / "clone"
+    git(origin.path, "clone", "--quiet", "--branch=topic", origin.url, str(clone))
+    with pytest.raises(subprocess.CalledProcessError):
+        git(clone, "merge", "--no-edit", "origin/main")
+    workspaces = Workspaces(tmp_path / "state", shows_objects=False)
+    merge = await merge_sides(origin, workspaces, head, base)
+    refs = Refs(branch="topic", base=source(origin, base, "main"), merge=merge)
+    async with workspaces.open("job", 1, source(origin, merge.commit, "topic"), refs=refs) as tree:
+        for question in (("ls-files", "--stage"), ("status", "--porcelain"), ("rev-parse", "HEAD", "MERGE_HEAD")):
+            assert git(tree.path, *question) == git(clone, *question)
+        case.resolve(tree.path)
+        git(tree.path, "add", "--all")
+        git(tree.path, "commit", "--quiet", "--no-edit")
+        assert git(tree.path, "show", "--no-patch", "--format=%P %s", "HEAD") == f"{head} {base} {MERGED}"
+        assert merge.find_problems(await tree.change(), "") == ()
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 async def test_a_resolved_merge_is_the_one_that_a_person_makes(origin: Origin, tmp_path: Path, case: Case) -> None:
     head, base = diverge(origin, case)
     by_hand = merge_by_hand(origin, case.resolve, tmp_path / "clone")
@@ -281,7 +303,7 @@ MARKERS = {b"<<<<<<< HEAD": 0, b"=======": 1, b">>>>>>> origin/main": 0}
     ],
 )
 def test_only_lines_that_git_wrote_are_markers(content: str | None, *, is_left: bool) -> None:
-    merge = Merge(head="h", base="b", branch="main", commit="m", markers={"a.py": MARKERS})
+    merge = Merge(head="h", base="b", branch="main", commit="m", tree="t", markers={"a.py": MARKERS})
     assert merge.find_markers(change_of(a=content)) == (("a.py",) if is_left else ())
 
 
@@ -308,6 +330,7 @@ def test_a_deviation_must_be_named_with_its_path() -> None:
         base="b",
         branch="main",
         commit="m",
+        tree="t",
         conflicts=(Conflict(kind="content", paths=("a.py",), message=""),),
         markers={"a.py": MARKERS},
     )
@@ -317,7 +340,7 @@ def test_a_deviation_must_be_named_with_its_path() -> None:
     assert "`c.py`" in problem
     assert "`b.py`" not in problem
     assert merge.find_problems(change, "b.py and c.py call the renamed function.") == ()
-    assert explain("b.py", "Merged.\n- b.py: renamed call") == "- b.py: renamed call"
+    assert explain("b.py", "Merged.\n- b.py: renamed call") == "b.py: renamed call"
 
 
 async def test_a_tree_that_no_checkout_could_hold_is_not_fetched(origin: Origin, tmp_path: Path) -> None:

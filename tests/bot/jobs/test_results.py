@@ -234,7 +234,7 @@ async def _request(
 ) -> Request:
     publication = Publication(commit=None, pull_request=None, blocked=blocked)
     shown = ChangePreview(diff="diff --git a/x b/x", has_escapes=spells)
-    return await publication_request(context or _context(), publication, change, shown)
+    return await publication_request(context or _context(), publication, change, shown, bound_to=change.base_sha)
 
 
 async def test_a_request_is_bound_to_the_commit_and_to_the_very_tree_that_is_shown() -> None:
