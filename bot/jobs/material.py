@@ -24,7 +24,7 @@ from agent_runtime import BoundExceededError, Image, ImageError, Task, run_bound
 from bot.ci_logs.failed_run import FailedJob, FailedRun, StepDefinition
 from bot.ci_logs.log_formats import digest, digest_of_zip
 from bot.ci_logs.workflow import describe_job
-from bot.domain.commands import Ask, Explain, Fix, Plan, Review, Test
+from bot.domain.commands import Ask, Describe, Explain, Fix, Plan, Review, Test
 from bot.domain.difference import ChangedFile
 from bot.events.ci_triggers import FAILED
 from bot.git.compare import Comparison
@@ -166,7 +166,7 @@ async def measure_reading(context: JobContext, assignment: Assignment) -> Unread
     """
     command = assignment.command
     is_pull, continues = context.job.thread.kind == "pull", assignment.snapshot.thread.continues > 0
-    if not (is_pull and isinstance(command, Review | Ask | Explain | Plan)) and not (
+    if not (is_pull and isinstance(command, Review | Describe | Ask | Explain | Plan)) and not (
         continues and isinstance(command, Fix | Ask | Explain | Plan)
     ):
         return None
@@ -176,7 +176,8 @@ async def measure_reading(context: JobContext, assignment: Assignment) -> Unread
     reading = await asyncio.to_thread(Reading.of, events)
     touched = [file for file in comparison.files if file.lines and reading.touches(file)]
     sections = await context.services.workspaces.read_sections(assignment.snapshot.repo.id, comparison, touched)
-    return await asyncio.to_thread(find_unread, comparison.files, ignored, sections, reading)
+    ordered = [entry.file for entry in await asyncio.to_thread(order_files, comparison.files, ())]
+    return await asyncio.to_thread(find_unread, ordered, ignored, sections, reading)
 
 
 async def _failing_checks(context: JobContext, assignment: Assignment) -> tuple[tuple[CheckFacts, ...], str]:

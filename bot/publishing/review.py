@@ -39,7 +39,7 @@ _PROSE_LIMIT = 12_000
 _BODY_LIMIT = 60_000
 _JSON_LIMIT = 400_000
 _MAX_COMMENTS_READ = 200
-_MAX_NAMES, _FEW_NAMES = 50, 3
+_OPEN_NAMES, _FEW_NAMES = 10, 3
 _TRUNCATED = "_Truncated: the review was longer._"
 _UNREADABLE = "_The comments on lines could not be parsed, so only the summary is shown._"
 _SUGGESTIONS = BotMarkup(languages=frozenset({"suggestion"}))
@@ -95,7 +95,9 @@ def parse_review(
             parts.append(fence_exactly(clip(clean(comment.suggestion), _NOTE_LIMIT, "…")))
     return ReviewDraft(
         commit_sha=commit_sha,
-        body=defuse(clip("\n\n".join(parts), _BODY_LIMIT, _TRUNCATED), allowed, BotMarkup(), limit=COMMENT_LIMIT),
+        body=defuse(
+            clip("\n\n".join(parts), _BODY_LIMIT, _TRUNCATED), allowed, BotMarkup(tags=True), limit=COMMENT_LIMIT
+        ),
         notes=tuple(_render_note(comment, allowed) for comment in placed),
     )
 
@@ -107,31 +109,32 @@ def commented_paths(completion: str) -> frozenset[str]:
 
 def reading_notes(unread: Unread | None) -> list[str]:
     """Render the files that a review did not read, and those that it left out on request."""
-    if unread is None:
-        return []
     notes = []
-    if unread.total:
+    if unread is not None and unread.total:
         counts = f"{unread.total:,} of {unread.changed:,} changed files, or parts of them"
-        notes.append(f"**Not reviewed** ({counts}): {_list_unread(unread)}.")
-    if unread.ignored_total:
-        counts = plural(unread.ignored_total, "file")
-        names = _join([code(escape_unseen(name)) for name in unread.ignored], unread.ignored_total)
-        notes.append(f"**Left out on request** ({counts}, by `review.ignore`): {names}.")
+        names = [f"{code(escape_unseen(name))} ({facts})" for name, facts in unread.names]
+        notes.append(_list_files("Not reviewed", counts, names, unread.total))
+    if unread is not None and unread.ignored_total:
+        counts = f"{plural(unread.ignored_total, 'file')}, by `review.ignore`"
+        names = [code(escape_unseen(name)) for name in unread.ignored]
+        notes.append(_list_files("Left out on request", counts, names, unread.ignored_total))
     return notes
+
+
+def _list_files(head: str, counts: str, names: Sequence[str], total: int) -> str:
+    if total <= _OPEN_NAMES:
+        return f"**{head}** ({counts}): {', '.join(names)}."
+    listed = "\n".join(f"- {name}" for name in names[_FEW_NAMES:])
+    listed += f"\n- and {total - len(names):,} more" if total > len(names) else ""
+    first = f"{', '.join(names[:_FEW_NAMES])} and {total - _FEW_NAMES:,} more"
+    return f"**{head}** ({counts}): {first}.\n\n<details><summary>More files</summary>\n\n{listed}\n\n</details>"
 
 
 def describe_unread(unread: Unread, verb: str) -> str:
     """Return a sentence about the changed files that no step read."""
-    names = _list_unread(unread, _FEW_NAMES)
-    return f"Not {verb}: {unread.total:,} of {unread.changed:,} changed files, or parts of them: {names}."
-
-
-def _list_unread(unread: Unread, limit: int = _MAX_NAMES) -> str:
-    return _join([f"{code(escape_unseen(name))} ({facts})" for name, facts in unread.names[:limit]], unread.total)
-
-
-def _join(names: Sequence[str], total: int) -> str:
-    return f"{', '.join(names)}{f' and {total - len(names):,} more' if total > len(names) else ''}"
+    names = ", ".join(f"{code(escape_unseen(name))} ({facts})" for name, facts in unread.names[:_FEW_NAMES])
+    more = f" and {unread.total - _FEW_NAMES:,} more" if unread.total > _FEW_NAMES else ""
+    return f"Not {verb}: {unread.total:,} of {unread.changed:,} changed files, or parts of them: {names}{more}."
 
 
 def comment_key(path: str, body: str) -> tuple[str, str]:

@@ -603,6 +603,9 @@ async def refused_reviews(w: World) -> None:
         ReviewNote(path="long.txt", line=20, body=""),
     ):
         await w.ask(w.github.reviews.create(w.name, number, replace(draft, notes=(note,))))
+    mixed = (ReviewNote(path="long.txt", line=1, body="Outside"), ReviewNote(path="long.txt", line=20, body="Inside"))
+    await w.ask(w.github.reviews.create(w.name, number, replace(draft, notes=mixed)))
+    await w.ask(w.github.reviews.list_line_comments(w.name, number))
     await w.ask(w.github.reviews.create(w.name, number, replace(draft, body=" ")))
     await w.ask(w.github.reviews.create(w.name, number, replace(draft, commit_sha=_NO_SHA)))
     for missing in (issue.number, _MISSING):

@@ -123,11 +123,11 @@ async def test_a_review_of_450_files_names_fifty_and_counts_all(tmp_path: Path) 
         number = open_pull(stage, files)
         end = await stage.ask(number, "/codepilot review")
         body = stage.hub.reviews(stage.repo, number)[0].body
-        listed = body.partition("**Not reviewed** (")[2].partition("\n")[0]
-        count = int(listed.partition(" of 450 changed files")[0])
+        count = int(body.partition("**Not reviewed** (")[2].partition(" of 450 changed files, or parts of them): `")[0])
         assert 200 < count < 400
-        assert listed.count("` (new, +100") == 50
-        assert listed.endswith(f" and {count - 50} more.")
+        listed = body.partition("<details><summary>More files</summary>\n\n")[2].partition("\n\n</details>")[0]
+        assert listed.count("\n- `src/mod") == 50 - 3 - 1
+        assert listed.endswith(f"\n- and {count - 50} more")
         assert f"Not reviewed: {count} of 450 changed files" in end.status
         assert len(end.status) < 5_000
 

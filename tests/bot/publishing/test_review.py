@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from markdown_it import MarkdownIt
 
 from bot.domain.difference import DiffLines, Side, parse_patch
 from bot.github.types import ReviewDraft, ReviewNote
+from bot.prompt.reading import Unread
 from bot.publishing.markdown import Allowlist, is_harmless
 from bot.publishing.review import _ParsedComment, extract_prose, parse_review
+from tests.github_page import live_in
 from tests.origin import git
 
 ALLOWED = Allowlist(login="mona", number=7, server="https://github.example", repo="octo/calc")
@@ -119,6 +122,58 @@ def test_comments_elsewhere_move_into_the_body_with_their_place() -> None:
     assert review.body == (
         "Two things.\n\n**At** `src/a.py:99`: Here, too.\n\n```\nx = 1\n```\n\n**At** `../@octo/x.py:1-2`: And there."
     )
+
+
+def with_unread(names: Sequence[str], total: int, ignored: Sequence[str] = ()) -> str:
+    files = tuple((name, "new, +1") for name in names)
+    unread = Unread(names=files, total=total, changed=120, ignored=tuple(ignored), ignored_total=len(ignored))
+    return parse_review("Fine.", LINES, ALLOWED, commit_sha=HEAD, unread=unread).body
+
+
+def test_unread_and_ignored_files_are_named_behind_the_summary() -> None:
+    assert with_unread(["a.py", "b.py"], 2, ["c.lock"]) == (
+        "Fine.\n\n"
+        "**Not reviewed** (2 of 120 changed files, or parts of them): `a.py` (new, +1), `b.py` (new, +1).\n\n"
+        "**Left out on request** (1 file, by `review.ignore`): `c.lock`."
+    )
+
+
+def test_many_unread_files_are_folded_and_counted() -> None:
+    body = with_unread([f"f{n}.py" for n in range(50)], 99)
+    assert "parts of them): `f0.py` (new, +1), `f1.py` (new, +1), `f2.py` (new, +1) and 96 more.\n\n<details>" in body
+    assert body.endswith("- `f49.py` (new, +1)\n- and 49 more\n\n</details>")
+
+
+@pytest.mark.parametrize("total", [8, 99])
+def test_names_of_unread_files_stay_names(total: int) -> None:
+    names = [
+        "</details><script>",
+        "`@evil` #1",
+        "a\n\n# H",
+        "<img src=http://e>",
+        "x|y",
+        "``` ```",
+        "[a](http://b)",
+        "\u202e",
+    ]
+    assert live_in(with_unread(names * 2 if total > 8 else names, total, names)) <= {"<details>", "<summary>"}
+
+
+def test_unread_files_survive_a_review_that_is_cut() -> None:
+    comments = [{"path": "x.py", "line": 1, "body": "word " * 780} for _ in range(90)]
+    completion = f"Fine.\n\n```json\n{json.dumps(comments)}\n```\n"
+    unread = Unread(names=(("a.py", "new, +1"),), total=1, changed=2)
+    body = parse_review(completion, LINES, ALLOWED, commit_sha=HEAD, unread=unread).body
+    assert "**Not reviewed** (1 of 2" in body
+    assert body.endswith("_Truncated: the review was longer._")
+
+
+def test_a_comment_under_the_old_name_of_a_renamed_file_moves_to_the_new_one() -> None:
+    completion = (
+        f"Fine.\n\n```json\n{json.dumps([{'path': 'old/a.py', 'line': 2, 'side': 'LEFT', 'body': 'x'}])}\n```\n"
+    )
+    review = parse_review(completion, LINES, ALLOWED, commit_sha=HEAD, moved={"old/a.py": "src/a.py"})
+    assert [(note.path, note.line, note.side) for note in review.notes] == [("src/a.py", 2, "LEFT")]
 
 
 def test_comments_beyond_thirty_move_into_the_body() -> None:
