@@ -20,6 +20,7 @@ from bot.domain.commands import (
     Command,
     Continue,
     Deny,
+    Describe,
     Explain,
     Fix,
     Help,
@@ -47,6 +48,7 @@ WRITERS = {"admin", "maintain", "write"}
 COMMANDS: tuple[Command, ...] = (
     Fix(),
     Review(),
+    Describe(),
     Explain(),
     Plan(),
     Ask(),
@@ -90,7 +92,7 @@ def test_every_verb_from_every_trigger_passes_the_one_choke_point(command: Comma
             verdict = grant_for(a_request_for(_job(command, kind, origin), roles=(role,)))
             if role in WRITERS:
                 assert isinstance(verdict, Grant) or not verdict.silent
-            elif origin == "workflow" and isinstance(command, (Review, Explain, Plan, Ask, StartRecipe)):
+            elif origin == "workflow" and isinstance(command, (Review, Describe, Explain, Plan, Ask, StartRecipe)):
                 # The workflow's file commands; who started it by an event gets no more than eyes.
                 assert isinstance(verdict, Refusal) or (verdict.level, verdict.can_execute) == ("read-only", False)
                 assert isinstance(verdict, Refusal) or verdict.publish in {"nothing", "review"}

@@ -166,7 +166,7 @@ async def test_help_lists_the_verbs_without_a_model_or_a_clone(tmp_path: Path) -
         for command in ("/codepilot help", "/codepilot"):
             end = await stage.ask(stage.issue().number, command)
             assert end.state is JobState.DONE
-            for verb in ("fix", "review", "explain", "plan", "ask", "test", "continue", "approve", "undo", "stop"):
+            for verb in ("fix", "review", "describe", "plan", "ask", "test", "continue", "approve", "undo", "stop"):
                 assert f"`/codepilot {verb}" in end.status, verb
         assert stage.providers == []
         assert stage.workspaces.git.calls == []
@@ -329,7 +329,7 @@ PLACES: dict[str, Callable[[Seam, int, str], None]] = {
     "pull_request_review": review,
     "issue_comment": comment,
 }
-VERBS = ("fix", "review", "explain", "plan", "ask why?", "test", "help", "please", "undo", "fxi")
+VERBS = ("fix", "review", "describe", "explain", "plan", "ask why?", "test", "help", "please", "undo", "fxi")
 
 
 @pytest.mark.parametrize("event", PLACES)

@@ -9,7 +9,20 @@ from hypothesis import strategies as st
 
 from agent_runtime import Quote
 from bot.ci_logs.failed_run import FailedJob, FailedRun, StepDefinition
-from bot.domain.commands import Ask, BareCommand, Command, Explain, Fix, Help, Plan, Retry, Review, UnknownVerb, Work
+from bot.domain.commands import (
+    Ask,
+    BareCommand,
+    Command,
+    Describe,
+    Explain,
+    Fix,
+    Help,
+    Plan,
+    Retry,
+    Review,
+    UnknownVerb,
+    Work,
+)
 from bot.domain.job import Job, LineRange, Origin
 from bot.github.types import CommentFacts, JobFacts, RunFacts, StepFacts
 from bot.jobs.steering import build_retry
@@ -115,7 +128,7 @@ def test_every_verb_has_a_goal_with_the_askers_words_and_none_of_a_strangers(
     assert "EVIL" in str(task.quotes)
 
 
-@pytest.mark.parametrize("work", [Review, Explain, Plan, Ask])
+@pytest.mark.parametrize("work", [Review, Describe, Explain, Plan, Ask])
 def test_who_only_looks_is_told_to_change_nothing(work: type[Ask]) -> None:
     assert "hange nothing" in task_for(a_job(command=work(goal="why?"))).goal
 
