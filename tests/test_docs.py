@@ -28,6 +28,7 @@ from bot.cli import app
 from bot.cli.chat import run
 from bot.domain.grammar import render_help
 from bot.domain.job import TRANSITIONS
+from bot.git.leftovers import FILES, FOLDERS
 from bot.permissions.repo_config import file_kinds, recipe_schema
 from bot.permissions.repo_config import json_schema as repository_schema
 from bot.settings.models import INPUTS, render_settings_table
@@ -200,6 +201,18 @@ def _workflow() -> str:
     return f"```yaml\n{(ROOT / 'docs' / 'workflows' / 'comments.yml').read_text(encoding='utf-8')}```"
 
 
+def _leftovers() -> str:
+    """What counts as a leftover of a tool."""
+    rows = []
+    for rules, end in ((FOLDERS, "/"), (FILES, "")):
+        for rule in rules:
+            names = ", ".join(f"`{name}{end}`" for name in rule.names if name != "*") or "a directory"
+            place = f" beside {', '.join(f'`{name}`' for name in rule.siblings)}" if rule.siblings else ""
+            inside = f" with `{rule.marker}`" if rule.marker else ""
+            rows.append(f"| {names}{inside}{place} | {rule.tool} | {'cache' if rule.is_cache else ''} |")
+    return "\n".join(["| leftover | of | |", "|---|---|---|", *rows])
+
+
 def _list(names: list[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]])
 
@@ -213,6 +226,7 @@ _MAKERS: dict[str, Callable[[], str]] = {
     "conclusions": conclusions_table,
     "events": _events,
     "knownfiles": _known_files,
+    "leftovers": _leftovers,
     "inputs": lambda: _action_table("inputs"),
     "outputs": lambda: _action_table("outputs"),
     "owninputs": lambda: _action_table("inputs", [each.input_name for each in INPUTS.values()]),

@@ -274,7 +274,7 @@ class Loop:
         except Interrupt as error:
             ok, failure = False, clip(str(error), _FAILURE_CHARS)
         completion = self._effective_completion(reply)
-        unsettled = await self._settle_commands(step) if completion is not None and ok else ""
+        unsettled = await self.settle_commands(step) if completion is not None and ok else ""
         prints = "\n\n".join(filter(None, (output.text(), failure)))
         parts = [prints, "" if ok else self.transport.store_unreached(), await self._read_changes(self.files.end_step)]
         withdrew = completion is not None and (not ok or bool(unsettled))
@@ -301,7 +301,7 @@ class Loop:
             outcome = self.state.outcome(Status.REPEATED_CALLS, reason=reason)
         return outcome
 
-    async def _settle_commands(self, step: int) -> str:
+    async def settle_commands(self, step: int) -> str:
         """Wait for commands of the step that still run; return the note that asks again, once in a run.
 
         In a chat, programs outlive the run.

@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from bot.git.filesystem import (
     walk_files,
     write_atomically,
 )
+from bot.git.leftovers import Leftover, find_leftovers
 from bot.git.process import Git, ProcessBounds
 
 GITLINK = "160000"
@@ -41,6 +42,8 @@ _EMBEDDED = (
     "Git would treat these directories as repositories and execute their configuration. They are not part of this "
     "change:"
 )
+_LEFTOVERS = "Left out, since build and test tools leave such files:"
+_INCLUDE = "To publish one, name it in `.gitignore` with `!`, or track a file of this kind."
 _TOO_DEEP = f"Files in new directories nested more than {MAX_DEPTH} deep are not part of this change."
 _REPOSITORIES = (frozenset({"head", "objects", "refs"}), frozenset({"head", "commondir"}))
 _MARKS = frozenset().union(*_REPOSITORIES)
@@ -129,13 +132,25 @@ def _stamp(values: list[object]) -> Stamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
+    """Differences of a workspace; `leftovers` of tools are not in `present`."""
+
     present: dict[bytes, ScannedFile]
     removed: tuple[bytes, ...]
     notes: tuple[str, ...] = ()
+    leftovers: tuple[Leftover, ...] = ()
 
 
-async def find_differences(root: Path, baseline: Baseline, ignores: IgnoreRules) -> Differences:
+def is_never_wanted(_path: str) -> bool:
+    return False
+
+
+async def find_differences(
+    root: Path, baseline: Baseline, ignores: IgnoreRules, is_wanted: Callable[[str], bool] = is_never_wanted
+) -> Differences:
     """Compare a directory with its baseline, level by level.
+
+    Args:
+        is_wanted: whether a path is no leftover, whatever its name.
 
     Raises:
         ChangeError: the directory is gone.
@@ -148,8 +163,35 @@ async def find_differences(root: Path, baseline: Baseline, ignores: IgnoreRules)
     removed = baseline.modes.keys() - baseline.missing - comparison.tracked - comparison.links
     tracked = baseline.modes.keys() - removed
     present, embedded = await asyncio.to_thread(_exclude_repositories, comparison.present, tracked)
-    notes = (_NOT_IGNORED if ignores.timed_out else "", _TOO_DEEP if comparison.too_deep else "", embedded)
-    return Differences(present=present, removed=tuple(removed), notes=tuple(filter(None, notes)))
+    new = {path for path in present.keys() - baseline.modes.keys() if not is_wanted(os.fsdecode(path))}
+    leftovers = await asyncio.to_thread(find_leftovers, new, baseline.modes.keys())
+    named = [path for leftover in leftovers for path in {leftover.path, *leftover.files}]
+    included = await ignores.find_included(named)
+    for i, leftover in enumerate(leftovers):
+        files = () if leftover.path in included else tuple(path for path in leftover.files if path not in included)
+        leftovers[i] = replace(leftover, files=files)
+    leftovers = [leftover for leftover in leftovers if leftover.files]
+    for path in (path for leftover in leftovers for path in leftover.files):
+        del present[path]
+    listed = describe_leftovers(leftovers)
+    notes = (_NOT_IGNORED if ignores.timed_out else "", _TOO_DEEP if comparison.too_deep else "", embedded, listed)
+    return Differences(
+        present=present,
+        removed=tuple(removed),
+        notes=tuple(filter(None, notes)),
+        leftovers=tuple(leftovers),
+    )
+
+
+def describe_leftovers(leftovers: Sequence[Leftover]) -> str:
+    if not leftovers:
+        return ""
+    names = [
+        f"{format_path(leftover.path)}{f' ({len(leftover.files):,} files)' if len(leftover.files) > 1 else ''}"
+        for leftover in leftovers[:MAX_NAMES]
+    ]
+    more = f" and {len(leftovers) - MAX_NAMES} more" if len(leftovers) > MAX_NAMES else ""
+    return f"{_LEFTOVERS} {', '.join(names)}{more}. {_INCLUDE}"
 
 
 def _exclude_repositories(
@@ -203,6 +245,25 @@ class IgnoreRules:
             return set()
         self.timed_out = time.monotonic() > self._deadline
         return {path.removeprefix(b"./") for path in answer.split(b"\0") if path}
+
+    async def find_included(self, paths: list[bytes]) -> set[bytes]:
+        """Return the paths whose last match is a pattern with `!`."""
+        if not paths or self.timed_out:
+            return set()
+        stdin = b"".join(b"./" + path + b"\0" for path in paths)
+        try:
+            answer = await self._git.run(
+                "check-ignore", "--no-index", "-v", "-z", "--stdin", stdin=stdin, expect=(0, 1)
+            )
+        except GitError as error:
+            if error.exit_code is not None:
+                raise
+            self.timed_out = True
+            return set()
+        # Source, line, pattern and path of each match.
+        fields = answer.split(b"\0")[:-1]
+        matches = zip(fields[2::4], fields[3::4], strict=True)
+        return {path.removeprefix(b"./") for pattern, path in matches if pattern.startswith(b"!")}
 
 
 class _Comparison:

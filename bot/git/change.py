@@ -35,6 +35,21 @@ class LargeFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Exclusions:
+    """Parts of the agent's work that are not in a change.
+
+    Attributes:
+        omitted: tracked files that exceed a limit; the checks ran with them changed.
+        patch: of small files that build and test tools left.
+        withheld: why the whole change must not be published; empty if it may.
+    """
+
+    omitted: tuple[str, ...] = ()
+    patch: str = ""
+    withheld: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """Difference between the checked-out commit and the workspace.
 
@@ -49,6 +64,7 @@ class Change:
     files: tuple[FileChange, ...]
     patch: str
     notes: tuple[str, ...] = ()
+    exclusions: Exclusions = field(default_factory=Exclusions)
     large: tuple[LargeFile, ...] = ()
     touched: tuple[float, float] | None = field(default=None, compare=False)
     links: Mapping[str, str] = field(default_factory=dict, hash=False)

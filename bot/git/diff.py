@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -20,6 +21,8 @@ from bot.git.filesystem import (
     ScannedFile,
     copy_file,
     open_root,
+    parent_folders,
+    read_folder,
     remove_tree,
 )
 from bot.git.process import Git, ProcessBounds
@@ -33,6 +36,7 @@ MAX_CHANGED_FILES = 10_000
 MAX_DIFF_BYTES = 48 * 1024 * 1024
 """Size of the patch, which is held in memory."""
 NO_BLOB = "0" * 40
+DIFF_OPTIONS = ("--no-renames", "--no-ext-diff", "--no-textconv")
 EOL_ATTRIBUTES = ("text", "crlf", "eol", "working-tree-encoding")
 """Attributes that decide about line endings."""
 
@@ -51,42 +55,111 @@ def recreate_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700)
 
 
-def check_sizes(present: dict[bytes, ScannedFile]) -> None:
-    if len(present) > MAX_CHANGED_FILES:
-        raise ChangeError(f"The agent left {len(present)} changed files; the limit is {MAX_CHANGED_FILES}.", _IGNORE_IT)
+class Selection(NamedTuple):
+    """Files within all limits, and notes about the others; `omitted` ones are tracked."""
+
+    present: dict[bytes, ScannedFile]
+    notes: tuple[str, ...]
+    omitted: tuple[bytes, ...]
+
+
+def select_files(
+    present: Mapping[bytes, ScannedFile], tracked: Collection[bytes], in_lfs: Collection[bytes]
+) -> Selection:
+    """Leave out what exceeds a limit: new files before tracked ones, the largest first."""
     sizes = {path: entry.stamp[1] for path, entry in present.items()}
-    largest = max(sizes, key=sizes.__getitem__, default=None)
-    if largest is not None and sizes[largest] > MAX_FILE_BYTES:
-        raise _too_large(largest)
-    if sum(sizes.values()) > MAX_CHANGE_BYTES:
-        raise _total_too_large(MAX_CHANGE_BYTES)
+    notes: list[str] = []
+    too_large = [path for path, size in sizes.items() if size > MAX_FILE_BYTES]
+    notes += _leave_out(sizes, too_large, tracked, f"a file may have {_mib(MAX_FILE_BYTES)} at most")
+    notes += leave_out_folders(sizes, tracked)
+    reason = f"a change may have {_mib(MAX_CHANGE_BYTES)} at most"
+    notes += _leave_out(sizes, find_excess(sizes, MAX_CHANGE_BYTES, tracked), tracked, reason)
+    of_commit = {path: size for path, size in sizes.items() if path not in in_lfs}
+    reason = f"a commit may have {_mib(MAX_COMMIT_BYTES)} at most"
+    notes += _leave_out(sizes, find_excess(of_commit, MAX_COMMIT_BYTES, tracked), tracked, reason)
+    omitted = tuple(sorted(path for path in present if path in tracked and path not in sizes))
+    return Selection({path: present[path] for path in sizes}, tuple(notes), omitted)
 
 
-def drop_large_files(
-    present: Mapping[bytes, ScannedFile], tracked: Container[bytes]
-) -> tuple[dict[bytes, ScannedFile], tuple[str, ...]]:
-    """Omit the largest new files until the rest fits into a commit, with a note; `tracked` paths stay."""
-    rest = dict(present)
-    total = sum(entry.stamp[1] for entry in rest.values())
-    new = sorted((path for path in rest if path not in tracked), key=lambda path: rest[path].stamp[1])
-    omitted: list[str] = []
-    while total > MAX_COMMIT_BYTES and new:
-        path = new.pop()
-        size = rest.pop(path).stamp[1]
-        total -= size
-        omitted.append(f"{format_path(path)} ({size / 1024**2:,.0f} MiB)")
-    if not omitted:
-        return rest, ()
-    names, most = ", ".join(omitted[:MAX_NAMES]), MAX_COMMIT_BYTES // 1024**2
-    return rest, (f"{len(omitted)} new files were left out, because a commit may have {most} MiB at most: {names}.",)
+def find_excess(sizes: Mapping[bytes, int], limit: int, tracked: Collection[bytes]) -> list[bytes]:
+    """Return the paths to leave out until the sizes of the others are within a limit together."""
+    total, excess = sum(sizes.values()), list[bytes]()
+    order = sorted(sizes, key=lambda path: (path in tracked, -sizes[path]))
+    while total > limit:
+        excess.append(order[len(excess)])
+        total -= sizes[excess[-1]]
+    return excess
+
+
+def _leave_out(sizes: dict[bytes, int], paths: Sequence[bytes], tracked: Collection[bytes], reason: str) -> list[str]:
+    """Remove paths from `sizes`, and return notes about them."""
+    new, changed = list[str](), list[str]()
+    for path in paths:
+        (changed if path in tracked else new).append(f"{format_path(path)} ({sizes.pop(path) / 1024**2:,.0f} MiB)")
+    return describe_omissions(new, changed, reason)
+
+
+def describe_omissions(new: Sequence[str], changed: Sequence[str], reason: str) -> list[str]:
+    notes = []
+    for names, kind in ((new, "new"), (changed, "changed")):
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        if names:
+            files = f"1 {kind} file was" if len(names) == 1 else f"{len(names):,} {kind} files were"
+            notes.append(f"{files} left out, because {reason}: {', '.join(names[:MAX_NAMES])}{more}.")
+    return notes
+
+
+def leave_out_folders(sizes: dict[bytes, int], tracked: Collection[bytes]) -> list[str]:
+    """Leave out whole directories of new files, those with the most files first, if there are too many files."""
+    tracked_folders = parent_folders(tracked) if len(sizes) > MAX_CHANGED_FILES else set[bytes]()
+    groups: defaultdict[bytes, list[bytes]] = defaultdict(list)
+    for path in sizes if len(sizes) > MAX_CHANGED_FILES else ():
+        if path not in tracked:
+            # The outermost directory without tracked files, or else the directory of the path.
+            end = path.find(b"/")
+            while end != -1 and path[:end] in tracked_folders:
+                end = path.find(b"/", end + 1)
+            groups[path[:end] if end != -1 else path.rpartition(b"/")[0]].append(path)
+    names: list[str] = []
+    for folder, paths in sorted(groups.items(), key=lambda group: -len(group[1])):
+        if len(sizes) <= MAX_CHANGED_FILES:
+            break
+        names.append(f"{len(paths):,} in {format_path(folder + b'/') if folder else 'the root'}")
+        for path in paths:
+            del sizes[path]
+    if not names:
+        return []
+    listed = ", ".join(names[:MAX_NAMES])
+    return [f"New files were left out, because a change may have {MAX_CHANGED_FILES:,} files at most: {listed}."]
+
+
+def _mib(count: int) -> str:
+    return f"{count // 1024**2} MiB"
 
 
 def _total_too_large(limit: int) -> ChangeError:
     return ChangeError(f"The changed files are larger than {limit // 1024**2} MiB together.", _IGNORE_IT)
 
 
-def _too_large(path: bytes) -> ChangeError:
-    return ChangeError(f"`{os.fsdecode(path)}` is larger than {MAX_FILE_BYTES // 1024**2} MiB.", _IGNORE_IT)
+def find_small_files(root: Path, paths: Iterable[bytes], limit: int) -> dict[bytes, ScannedFile]:
+    """Return files with at most `limit` bytes together, the smallest first; symbolic links are none."""
+    files: dict[bytes, ScannedFile] = {}
+    with open_root(root) as descriptor:
+        for path in paths:
+            folder, _, name = path.rpartition(b"/")
+            listed = read_folder(descriptor, folder)
+            entry = listed.files.get(name) if listed is not None else None
+            if entry is not None and entry.mode != SYMLINK and entry.stamp[1] <= limit:
+                files[path] = entry
+    excess = find_excess({path: entry.stamp[1] for path, entry in files.items()}, limit, ())
+    return {path: files[path] for path in files.keys() - {*excess}}
+
+
+async def read_sizes(git: Git, blobs: Collection[str]) -> dict[str, int]:
+    stdin = "".join(f"{blob}\n" for blob in blobs).encode()
+    answer = await git.run("cat-file", "--batch-check=%(objectname) %(objectsize)", stdin=stdin)
+    sizes = (line.split() for line in answer.decode().splitlines())
+    return {blob: int(size) for blob, size in sizes}
 
 
 def stage_files(
@@ -103,7 +176,8 @@ def stage_files(
                 vanished.append(path)
                 continue
             if size > MAX_FILE_BYTES:
-                raise _too_large(path)
+                name = os.fsdecode(path)
+                raise ChangeError(f"`{name}` is larger than {MAX_FILE_BYTES // 1024**2} MiB.", _IGNORE_IT)
             bytes_left -= size
             if bytes_left < 0:
                 raise _total_too_large(MAX_CHANGE_BYTES)
@@ -130,13 +204,17 @@ def index_records(blobs: Iterable[tuple[bytes, str, str]], removed_paths: Iterab
     return b"".join(record + b"\0" for record in [*removed, *added])
 
 
+class DiffTooLargeError(ChangeError):
+    pass
+
+
 async def describe_change(git: Git, folder: Path, base: str, tree: str) -> Change:
     """Describe the change from the commit `base` to `tree`.
 
     Raises:
-        ChangeError: the diff is too large.
+        DiffTooLargeError: the patch is too large, or takes too long.
     """
-    command = ("diff-tree", "-r", "--no-renames", "--no-ext-diff", "--no-textconv")
+    command = ("diff-tree", "-r", *DIFF_OPTIONS)
     raw = await asyncio.to_thread(parse_raw, await git.run(*command, "-z", "--raw", "--abbrev=40", base, tree))
     counts = await asyncio.to_thread(parse_numstat, await git.run(*command, "-z", "--numstat", base, tree))
     whole = folder / "change.patch"
@@ -146,8 +224,8 @@ async def describe_change(git: Git, folder: Path, base: str, tree: str) -> Chang
     except GitError as error:
         if error.exit_code not in {None, -signal.SIGXFSZ}:
             raise
-        raise ChangeError(
-            f"The diff is larger than {MAX_DIFF_BYTES // 1024**2} MiB, or takes too long to compute.",
+        raise DiffTooLargeError(
+            f"The diff is larger than {_mib(MAX_DIFF_BYTES)}, or takes too long to compute.",
             "Split the task; add build results and downloads to `.gitignore`.",
         ) from error
     patch = await asyncio.to_thread(lambda: whole.read_bytes().decode("utf-8", errors="surrogateescape"))

@@ -15,21 +15,38 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bot.git.agent_repository import AgentRepository
-from bot.git.baseline import GITLINK, Baseline, Differences, IgnoreRules, find_differences, save_baseline, scan_files
-from bot.git.change import REGULAR_MODES, SYMLINK, Change, LargeFile
+from bot.git.baseline import (
+    GITLINK,
+    Baseline,
+    Differences,
+    IgnoreRules,
+    find_differences,
+    format_path,
+    is_never_wanted,
+    save_baseline,
+    scan_files,
+)
+from bot.git.change import REGULAR_MODES, SYMLINK, Change, Exclusions, LargeFile
 from bot.git.diff import (
+    DIFF_OPTIONS,
     EOL_ATTRIBUTES,
+    MAX_CHANGED_FILES,
+    MAX_DIFF_BYTES,
     NO_BLOB,
     Attributes,
-    check_sizes,
+    DiffTooLargeError,
     commit_step,
     convert_line_endings,
     describe_change,
-    drop_large_files,
+    describe_omissions,
+    find_excess,
+    find_small_files,
     index_records,
     line_ending_rule,
     make_signature,
+    read_sizes,
     recreate_folder,
+    select_files,
     stage_files,
     store_blobs,
 )
@@ -42,6 +59,7 @@ from bot.git.errors import (
     push_refusal,
 )
 from bot.git.filesystem import ScannedFile, Stamp, is_git_name, make_stamp, open_below, open_root, read_file, run_thread
+from bot.git.leftovers import Leftover
 from bot.git.lfs import any_chunk_matches, find_pointers, put_pointers, upload_objects
 from bot.git.mirror import Source
 from bot.git.process import (
@@ -55,6 +73,10 @@ from bot.git.process import (
 
 MAX_CARRIED_BYTES = 20 * 1024 * 1024
 INSEPARABLE = "The rest of the change does not work without the withheld files."
+_UNKNOWN_ATTRIBUTES = "So it is not known which files belong in Git LFS, and nothing was published."
+_SECTION_HEAD_BYTES = 1_000
+_LEFTOVER_BYTES = 64 * 1024
+"""Limit of all files in a patch of leftovers."""
 _MAX_FILES = 2_000
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _UPLOAD_PATIENCE = 14
@@ -126,49 +148,109 @@ class Tree:
         pack = await self._git.run("pack-objects", "--revs", "--stdout", "-q", stdin=revisions)
         await self.repository.write(self._git, sha, objects=pack)
 
-    async def change(self, *, unfinished: bool = False) -> Change:
+    async def change(self, is_wanted: Callable[[str], bool] = is_never_wanted) -> Change:
         """Read the change relative to `base_sha`. Safe while hostile programs write: git sees copies only.
 
-        An unfinished run omits large new files, with a note, instead of failing.
+        Files beyond a limit, and leftovers of tools, are left out with a note.
+
+        Args:
+            is_wanted: whether a path is part of the change although its name is one of a leftover.
 
         Raises:
-            ChangeError: the workspace is gone, or the change is too large.
+            ChangeError: the workspace is gone.
         """
         async with self._lock:
             git, staging = self._index_git, self._trusted / "staging"
             await asyncio.to_thread(recreate_folder, staging)
-            diff = await self._differences()
-            present, notes = diff.present, diff.notes
-            if unfinished:
-                present, omitted = drop_large_files(present, self.baseline.modes)
-                notes = (*notes, *omitted)
-            check_sizes(present)
-            staged, vanished = await run_thread(stage_files, self.path, present, staging)
-            # Attributes of the changed files in the base commit.
-            attributes = (
-                {}
-                if not any(path.rpartition(b"/")[2] == b".gitattributes" for path in self.baseline.modes)
-                else await self._attributes.query(
-                    self.base_sha, [path for path, _ in staged], "filter", *EOL_ATTRIBUTES
-                )
-            )
+            diff = await self._differences(is_wanted)
+            attributes, withheld = await self._query_attributes(sorted(diff.present))
+            large = _in_lfs(attributes)
+            selected = await asyncio.to_thread(select_files, diff.present, self.baseline.modes.keys(), large)
+            staged, vanished = await run_thread(stage_files, self.path, selected.present, staging)
             # Replace Git LFS files by pointers.
             await asyncio.to_thread(recreate_folder, self._objects)
-            large = _in_lfs(attributes)
             await asyncio.to_thread(put_pointers, staging, staged, large, self._objects)
             blobs = await store_blobs(git, staging, staged)
             # Convert line endings as git would.
             rules, before = await run_thread(self._ending_rules, blobs, attributes, large)
             endings = await convert_line_endings(self._git, self._trusted / "endings.git", staging, rules, before)
             blobs = [(path, mode, endings.get(n, blob)) for n, (path, mode, blob) in enumerate(blobs)]
-            await git.run("read-tree", self.base_sha)
             removed = {*diff.removed, *vanished}
             removed |= await self._removed_submodules({path: blob for path, _, blob in blobs}, removed)
-            records = await run_thread(index_records, blobs, removed, self.baseline)
-            await git.run("update-index", "-z", "--index-info", stdin=records)
-            tree = await git.text("write-tree")
-            change = await self._describe(self.base_sha, tree)
-            return replace(change, notes=notes, touched=await run_thread(self._modified_span, change, present))
+            change, notes, omitted = await self._describe_most(blobs, removed)
+            exclusions = Exclusions(
+                omitted=tuple(os.fsdecode(path) for path in sorted({*selected.omitted, *omitted})),
+                patch=await self._leftover_patch(diff.leftovers),
+                withheld=withheld or change.exclusions.withheld,
+            )
+            return replace(
+                change,
+                notes=(*diff.notes, *selected.notes, *notes),
+                exclusions=exclusions,
+                touched=await run_thread(self._modified_span, change, selected.present),
+            )
+
+    async def _query_attributes(self, paths: Sequence[bytes]) -> tuple[_Attributes, str]:
+        """Return attributes in the base commit, and why they are unknown."""
+        if not any(path.rpartition(b"/")[2] == b".gitattributes" for path in self.baseline.modes):
+            return {}, ""
+        try:
+            return await self._attributes.query(self.base_sha, paths, "filter", *EOL_ATTRIBUTES), ""
+        except ChangeError as error:
+            return {}, f"{error} {_UNKNOWN_ATTRIBUTES}"
+
+    async def _write_tree(self, blobs: Iterable[tuple[bytes, str, str]], removed: Collection[bytes]) -> str:
+        git = self._index_git
+        await git.run("read-tree", self.base_sha)
+        records = await run_thread(index_records, blobs, removed, self.baseline)
+        await git.run("update-index", "-z", "--index-info", stdin=records)
+        return await git.text("write-tree")
+
+    async def _describe_most(
+        self, blobs: Sequence[tuple[bytes, str, str]], removed: Collection[bytes]
+    ) -> tuple[Change, list[str], list[bytes]]:
+        """Describe the change, or else one whose diff is within its limit; return the tracked paths left out."""
+        try:
+            return await self._describe(self.base_sha, await self._write_tree(blobs, removed)), [], []
+        except DiffTooLargeError:
+            old = {path: self.blobs[os.fsdecode(path)] for path in self.baseline.modes.keys() & {*removed}}
+            old |= {path: self.blobs[os.fsdecode(path)] for path, *_ in blobs if path in self.baseline.modes}
+            new = {path: blob for path, _, blob in blobs}
+            sizes = await read_sizes(self._git, {*old.values(), *new.values()})
+        costs = {path: sum(sizes[ids[path]] for ids in (old, new) if path in ids) for path in {*old, *new}}
+        # A short line is twice as long in a diff, and each file has a head.
+        room = (MAX_DIFF_BYTES - _SECTION_HEAD_BYTES * len(costs)) // 2
+        excess = frozenset(find_excess(costs, room, self.baseline.modes.keys()))
+        names = [
+            (path in self.baseline.modes, f"{format_path(path)} ({costs[path] / 1024**2:,.0f} MiB)") for path in excess
+        ]
+        notes = describe_omissions(
+            [name for is_tracked, name in names if not is_tracked],
+            [name for is_tracked, name in names if is_tracked],
+            f"a diff may have {MAX_DIFF_BYTES // 1024**2} MiB at most",
+        )
+        rest = [record for record in blobs if record[0] not in excess]
+        tree = await self._write_tree(rest, {*removed} - excess)
+        return (
+            await self._describe(self.base_sha, tree),
+            notes,
+            [path for path in excess if path in self.baseline.modes],
+        )
+
+    async def _leftover_patch(self, leftovers: Iterable[Leftover]) -> str:
+        """Return a patch of small files that build and test tools left, except caches."""
+        paths = [path for leftover in leftovers if not leftover.is_cache for path in leftover.files]
+        staging = self._trusted / "leftovers"
+        await asyncio.to_thread(recreate_folder, staging)
+        small = await run_thread(find_small_files, self.path, paths, _LEFTOVER_BYTES)
+        if not small:
+            return ""
+        staged, _ = await run_thread(stage_files, self.path, small, staging)
+        tree = await self._write_tree(await store_blobs(self._index_git, staging, staged), ())
+        patch = await self._git.run(
+            "diff-tree", "-r", *DIFF_OPTIONS, "--patch", "--binary", "--full-index", self.base_sha, tree
+        )
+        return patch.decode(errors="replace")  # it is stored as JSON
 
     def _ending_rules(
         self, blobs: Iterable[tuple[bytes, str, str]], attributes: _Attributes, large: Collection[bytes]
@@ -257,7 +339,7 @@ class Tree:
             rest = await self._describe(change.base_sha, tree)
         if {file.path for file in rest.files} != {file.path for file in change.files} - set(paths):
             raise ChangeError(INSEPARABLE, "Apply the patch yourself.")
-        return replace(rest, notes=change.notes)
+        return replace(rest, notes=change.notes, exclusions=change.exclusions)
 
     async def replay(self, change: Change, onto: Source) -> Change:
         """Apply the change to another commit, fetched if missing; the workspace is not touched.
@@ -361,10 +443,10 @@ class Tree:
     def _index_git(self) -> Git:
         return Git(git_dir=self.git_dir, index=self._trusted / "change.index", environment=self._git.environment)
 
-    async def _differences(self) -> Differences:
+    async def _differences(self, is_wanted: Callable[[str], bool] = is_never_wanted) -> Differences:
         shadow = self._trusted / "shadow"
         await asyncio.to_thread(recreate_folder, shadow)
-        return await find_differences(self.path, self.baseline, IgnoreRules(self._index_git, shadow))
+        return await find_differences(self.path, self.baseline, IgnoreRules(self._index_git, shadow), is_wanted)
 
     @property
     def _objects(self) -> Path:
@@ -383,8 +465,15 @@ class Tree:
     async def _describe(self, base: str, tree: str) -> Change:
         change = await describe_change(self._git, self._trusted, base, tree)
         large = await run_thread(find_pointers, change.files)
-        in_lfs = _in_lfs(await self._attributes.query(base, [os.fsencode(file.path) for file in large], "filter"))
-        return replace(change, large=tuple(file for file in large if os.fsencode(file.path) in in_lfs))
+        withheld = ""
+        if len(change.files) > MAX_CHANGED_FILES:
+            withheld = f"The change has {len(change.files):,} files; a commit may have {MAX_CHANGED_FILES:,} at most."
+        try:
+            in_lfs = _in_lfs(await self._attributes.query(base, [os.fsencode(file.path) for file in large], "filter"))
+        except ChangeError as error:
+            in_lfs, withheld = set(), f"{error} {_UNKNOWN_ATTRIBUTES}"
+        large = [file for file in large if os.fsencode(file.path) in in_lfs]
+        return replace(change, large=tuple(large), exclusions=Exclusions(withheld=withheld))
 
 
 def _in_lfs(values: _Attributes) -> set[bytes]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import shlex
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
@@ -324,7 +325,9 @@ async def _finish(context: JobContext, assignment: Assignment, tree: Tree, run: 
         await waiting.store_request(context.record, request)
         state.keeps_files = True
         return await wait_for(context, request)
-    change = await tree.change(unfinished=run.status is not Status.FINISHED)
+    place, summary = f"{context.services.setup.sandbox.inner_path(tree.path)}/", run.summary or ""
+    written = {path.removeprefix(place) for path in state.progress.written}
+    change = await tree.change(lambda path: path in written or is_named(path, summary))
     # A candidate was judged in its copy, which its files came from.
     if not state.progress.attempts and change.touched is not None:
         state.add_edits(*change.touched)
@@ -356,7 +359,8 @@ async def _publish_stored(
         approved_tree, denial = "" if answer else request.tree_sha, answer
     repo_id, source = assignment.snapshot.repo.id, assignment.source
     async with context.services.workspaces.open(context.job.id, repo_id, source) as tree:
-        change = await tree.restore(patch, expect=result.tree_sha)
+        restored = await tree.restore(patch, expect=result.tree_sha)
+        change = replace(restored, notes=result.notes, exclusions=result.exclusions)
         return await deliver(
             context, assignment, tree, result.outcome, change, approved_tree=approved_tree, denial=denial
         )
@@ -551,7 +555,15 @@ def fence_json(outcome: Outcome) -> Outcome:
 
 
 RERUN_SECONDS = 600.0
+_PLAIN_NAME = re.compile(r"\w+")
 _CACHES = frozenset({".pytest_cache/", ".mypy_cache/", ".ruff_cache/"})
+
+
+def is_named(path: str, completion: str) -> bool:
+    """Whether a completion names a file; a plain word must be set as code."""
+    if _PLAIN_NAME.fullmatch(path):
+        return f"`{path}`" in completion
+    return re.search(rf"(?<![\w./-]){re.escape(path)}(?![\w/-])", completion) is not None
 
 
 def needs_proof(context: JobContext, assignment: Assignment) -> bool:
@@ -618,6 +630,8 @@ async def store_result(context: JobContext, run: Outcome, change: Change, *, end
         base_sha=change.base_sha,
         tree_sha=change.tree_sha,
         messages=tuple(sorted(state.inbox.delivered)),
+        notes=change.notes,
+        exclusions=change.exclusions,
     )
     try:
         await context.services.work.save(context.job.id, context.record, result, change)

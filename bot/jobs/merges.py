@@ -120,7 +120,7 @@ def object_to_merge(merge: Merge, tree: Tree) -> Callable[..., Awaitable[str | N
     """Return a completion handler that objects while conflicts are left, or changes are not explained."""
 
     async def find_objection(completion: str, **_: object) -> str | None:
-        problems = merge.find_problems(await tree.change(unfinished=True), completion)
+        problems = merge.find_problems(await tree.change(), completion)
         return "\n".join(problems) or None
 
     return find_objection

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError, WrapValidator
 from agent_runtime import Outcome
 from bot.domain.errors import OtherVersionError
 from bot.domain.job import Actor, JobState
+from bot.git.change import Exclusions
 from bot.github.types import CheckDraft
 from bot.publishing.checks import Verdict
 from bot.publishing.outcome import CommitRef, Published
@@ -186,6 +187,8 @@ class RunResult:
     base_sha: str
     tree_sha: str
     messages: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    exclusions: Exclusions = field(default_factory=Exclusions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

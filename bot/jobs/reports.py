@@ -58,6 +58,8 @@ async def report_outcome(context: JobContext, outcome: JobOutcome) -> float | No
     keeps_patch = (outcome.patch and not outcome.partial) or (isinstance(outcome, Failed) and outcome.run is None)
     if not keeps_patch and not outcome.is_silent and not isinstance(outcome, Refused):
         await asyncio.to_thread(context.services.work.reduce, context.job.id, outcome.patch)
+    if outcome.leftovers and outcome.state is not JobState.WAITING:
+        await asyncio.to_thread(context.services.work.append, context.job.id, outcome.leftovers)
     # What GitHub does not take now is told later.
     return await post_ending(context)
 

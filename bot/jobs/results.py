@@ -226,8 +226,8 @@ async def _plan(
         number=await branch_number(context, snapshot.repo.full_name) if change else 1,
         commit_format=await read_format(context, assignment.settings),
     )
-    changed = bool(change) or assignment.merge is not None
-    verdict = judge_run(context, assignment.command, changed=changed, partial=bool(left_out))
+    changed, is_partial = bool(change) or assignment.merge is not None, bool(left_out or change.exclusions.omitted)
+    verdict = judge_run(context, assignment.command, changed=changed, partial=is_partial)
     # The words are read by GitHub's parser several times.
     publication = await asyncio.to_thread(
         plan_publication,
@@ -276,7 +276,7 @@ async def _conclude(  # noqa: PLR0917 - the values of its one caller
     review = await read_review(context, assignment, run) if is_review else None
     if review is not None and not published.withheld:
         published = await send_review(context, assignment, snapshot, review)
-    partial = published.commit is not None and part is not None
+    partial = published.commit is not None and (part is not None or bool(change.exclusions.omitted))
     changed = bool(change) or assignment.merge is not None
     verdict = judge_run(context, command, changed=changed, partial=partial) if is_done else None
     if verdict is not None:
@@ -292,7 +292,7 @@ async def _conclude(  # noqa: PLR0917 - the values of its one caller
     facts: dict[str, Any] = {
         "reason": run.reason or "",
         "remedy": REMEDIES.get(run.status, ""),
-        "notes": notes,
+        "notes": notes or (change.notes if is_fix else ()),
         "run": run,
         "completion": await asyncio.to_thread(extract_prose, run.summary or "") if review else run.summary,
         "files": sent.files if is_fix else (),
@@ -301,6 +301,7 @@ async def _conclude(  # noqa: PLR0917 - the values of its one caller
         "patch": patch,
         "partial": partial,
         "withheld_diff": part.diff if part is not None else "",
+        "leftovers": change.exclusions.patch if is_fix else "",
     }
     if is_done:
         return Finished(verdict=verdict, **facts)

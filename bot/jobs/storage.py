@@ -89,6 +89,15 @@ class RunResults:
         except (OSError, StorageError) as error:
             log.warning("job %s: more of its patch is kept than is needed: %s", job_id, error)
 
+    def append(self, job_id: str, patch: str) -> None:
+        """Append the patch of leftovers, once; an error of the disk or the store is logged."""
+        try:
+            stored, more = self.read(job_id) or b"", patch.encode("utf-8", "surrogateescape")
+            if not stored.endswith(more):
+                self.put(job_id, stored + more)
+        except (OSError, StorageError) as error:
+            log.warning("job %s: the patch of files that were left out is not kept: %s", job_id, error)
+
     def file(self, job_id: str) -> Path | None:
         path = self._patches.file(job_id)
         return path if path is not None and path.stat().st_size else None

@@ -33,6 +33,7 @@ OmissionCause = Literal[
     "read-only",
     "refused",
     "secret",
+    "too-large",
     "unfinished",
     "unproven",
     "weak-proof",
@@ -109,6 +110,7 @@ class _Outcome:
         completion: the agent's final text.
         patch: the unpublished change.
         partial: whether the published change was not checked without the withheld files.
+        leftovers: the patch of small files that build and test tools left.
     """
 
     reason: str = ""
@@ -124,6 +126,7 @@ class _Outcome:
     patch: str = ""
     partial: bool = False
     withheld_diff: str = ""
+    leftovers: str = ""
 
     @property
     def cause(self) -> str:

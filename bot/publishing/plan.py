@@ -20,7 +20,15 @@ from bot.publishing.commit_format import TITLE_LIMIT, CommitFormat
 from bot.publishing.markdown import COMMENT_LIMIT, Allowlist, BotMarkup, clean, code, defuse, escape_markdown, one_line
 from bot.publishing.outcome import Omission, OmissionCause
 from bot.publishing.render import render_account
-from bot.publishing.screening import Objection, cautions, check_settings, find_objections, is_large, reduced_tests
+from bot.publishing.screening import (
+    Objection,
+    cautions,
+    check_settings,
+    find_objections,
+    format_names,
+    is_large,
+    reduced_tests,
+)
 from bot.publishing.status_view import Progress
 
 
@@ -100,14 +108,20 @@ _UNFINISHED = {
 }
 _READ_ONLY_GRANTS = frozenset({"nothing", "review", "description"})
 _READ_ONLY = Omission(cause="read-only", reason="This command may only read, not write.")
+_APPROVAL_NOTE = "This requires a separate approval."
 _OMISSION_NOTE = (
     "Nobody can approve this in a workflow run, so these files are unchanged, and everything else is published. The "
     "checks ran with the changed files in place."
+)
+_EXCESS_NOTE = (
+    "These files exceed a limit, so they are unchanged, and everything else is published: {names}. The checks ran with "
+    "the changed files in place."
 )
 _UNPROVEN = (
     "Nobody can approve this in a workflow run, and the failed command only passes with these files changed. Nothing "
     "was committed."
 )
+_PROVEN_WITH_EXCESS = "The failed command only passes with files changed that exceed a limit. Nothing was committed."
 _WEAK = (
     "This proves little, so nothing was committed to your pull request; on a separate branch it would be a draft. "
     "Apply the patch if it is correct."
@@ -149,8 +163,7 @@ def plan_publication(
         return Publication(commit=None, pull_request=None, withheld=withheld)
     blocked = find_objections(change if merge is None else merge.without_sides(change), grant.protected)
     if blocked and change.tree_sha not in approved:
-        text = " ".join(objection.sentence for objection in blocked)
-        withheld = Omission(cause="needs-approval", reason=f"{text} This requires a separate approval.")
+        withheld = Omission(cause="needs-approval", reason=f"{_join_sentences(blocked)} {_APPROVAL_NOTE}")
         return Publication(commit=None, pull_request=None, withheld=withheld, blocked=blocked)
     approvals = [f"Approved by a person. {objection.sentence}" for objection in blocked]
     notes = (*(_proof_notes(proof, change) if proof else ()), *approvals, *cautions(change))
@@ -172,9 +185,10 @@ def plan_publication(
         change=change,
         merge=merge,
     )
-    account = render_account(progress, verdict, partial=bool(exclusions))
-    text = f"{' '.join(objection.sentence for objection in exclusions)} {_OMISSION_NOTE}"
-    withheld = Omission(cause="left-out", reason=text) if exclusions else None
+    texts = [f"{_join_sentences(exclusions)} {_OMISSION_NOTE}"] if exclusions else []
+    texts += [_EXCESS_NOTE.format(names=format_names(names))] if (names := change.exclusions.omitted) else []
+    account = render_account(progress, verdict, partial=bool(texts))
+    withheld = Omission(cause="left-out", reason=" ".join(texts)) if texts else None
     publication = Publication(
         commit=commit, pull_request=None, withheld=withheld, notes=notes, verdict=verdict, account=account
     )
@@ -183,7 +197,7 @@ def plan_publication(
     missing = (f"Withheld, because nobody could approve it in the run: {objection.names}." for objection in exclusions)
     notes_of_pull = (*missing, *notes)
     body = pull_body(job, summary, server=target.server, account=account, verdict=verdict, notes=notes_of_pull)
-    doubtful = _is_weak_proof(proof, change) or bool(blocked or exclusions) or verdict is not Verdict.VERIFIED
+    doubtful = _is_weak_proof(proof, change) or bool(blocked or texts) or verdict is not Verdict.VERIFIED
     request = PullDraft(base=target.base_branch, title=commit.title, body=body, draft=is_large(change) or doubtful)
     return replace(publication, pull_request=request)
 
@@ -201,7 +215,13 @@ def withhold(publication: Publication, cause: OmissionCause, reason: str) -> Pub
     return replace(publication, commit=None, pull_request=None, withheld=withheld)
 
 
+def _join_sentences(objections: tuple[Objection, ...]) -> str:
+    return " ".join(objection.sentence for objection in objections)
+
+
 def _find_unresolved(merge: Merge, change: Change, outcome: Outcome) -> Omission | None:
+    if change.exclusions.omitted:  # a part of a merge is none
+        return Omission(cause="too-large", reason=" ".join(change.notes))
     problems = merge.find_problems(change, outcome.summary or "") if outcome.status is Status.FINISHED else ()
     return Omission(cause="conflicts", reason=" ".join(problems)) if problems else None
 
@@ -322,11 +342,19 @@ def _reason_to_withhold(
         granted, actual = grant.bound_to_sha[:10], base[:10]
         reason = f"The permission was given for commit {granted}, but the work was done on {actual}."
         return Omission(cause="other-commit", reason=reason)
-    if proof is not None and not proof.is_proven:
+    if change.exclusions.withheld:
+        return Omission(cause="too-large", reason=change.exclusions.withheld)
+    return None if proof is None else _reject_proof(proof, grant, change, exclusions)
+
+
+def _reject_proof(proof: Rerun, grant: Grant, change: Change, removed: tuple[Objection, ...]) -> Omission | None:
+    if not proof.is_proven:
         return Omission(cause="unproven", reason=proof.sentence)
-    if proof is not None and exclusions:
-        return Omission(cause="unproven", reason=f"{' '.join(item.sentence for item in exclusions)} {_UNPROVEN}")
-    if proof is not None and _is_weak_proof(proof, change) and grant.publish != "new_branch":
+    if removed:
+        return Omission(cause="unproven", reason=f"{_join_sentences(removed)} {_UNPROVEN}")
+    if change.exclusions.omitted:
+        return Omission(cause="unproven", reason=f"{_PROVEN_WITH_EXCESS} {' '.join(change.notes)}")
+    if _is_weak_proof(proof, change) and grant.publish != "new_branch":
         return Omission(cause="weak-proof", reason=" ".join((*_proof_notes(proof, change), _WEAK)))
     return None
 

@@ -616,7 +616,7 @@ def render_check(
         conclusion=None if running_status else check_conclusion(view, blocking=job.thread.kind == "pull"),
         title=one_line(f"{status_title(view)[1]}: {request}", TITLE_LIMIT),
         summary=summary,
-        text=_patch_text(view.outcome.patch if view.outcome else "", job.id),
+        text=_patch_text(view.outcome.patch + view.outcome.leftovers if view.outcome else "", job.id),
         annotations=build_annotations(view) if view.state in _FINAL_STATES else (),
         buttons=buttons,
     )

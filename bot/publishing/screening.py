@@ -53,7 +53,7 @@ class Objection:
 
     @property
     def names(self) -> str:
-        return _format_names(self.files)
+        return format_names(self.files)
 
 
 _CAUSES = {
@@ -82,20 +82,20 @@ def cautions(change: Change) -> tuple[str, ...]:
     executable = [f for f in change.files if f.new_mode == EXECUTABLE and f.old_mode != EXECUTABLE]
     notes = [*change.notes]
     if binary:
-        notes.append(f"Binary: {_format_names([f.path for f in binary])}.")
+        notes.append(f"Binary: {format_names([f.path for f in binary])}.")
     if executable:
-        notes.append(f"Made executable: {_format_names([f.path for f in executable])}.")
+        notes.append(f"Made executable: {format_names([f.path for f in executable])}.")
     if is_large(change):
         notes.append("The change is large: review it in parts.")
     return tuple(notes)
 
 
 def reduced_tests(change: Change) -> str:
-    return _format_names([f.path for f in change.files if f.removed and TEST_PATH.search(f.path)])
+    return format_names([f.path for f in change.files if f.removed and TEST_PATH.search(f.path)])
 
 
 def check_settings(change: Change) -> str:
-    return _format_names([f.path for f in change.files if _CHECK_SETTINGS.search(f.path)])
+    return format_names([f.path for f in change.files if _CHECK_SETTINGS.search(f.path)])
 
 
 def is_large(change: Change) -> bool:
@@ -138,7 +138,7 @@ def _escaping_links(change: Change) -> set[str]:
     return escaping
 
 
-def _format_names(paths: Sequence[str]) -> str:
+def format_names(paths: Sequence[str]) -> str:
     names = ", ".join(code(escape_unseen(path)) for path in paths[:_MAX_NAMES])
     return names if len(paths) <= _MAX_NAMES else f"{names} and {len(paths) - _MAX_NAMES} more"
 

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
 import zlib
+from ast import literal_eval
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -89,6 +92,7 @@ class Progress:
     Attributes:
         running: checks that outlived the agent's wait, by terminal.
         places: working directory of each terminal.
+        written: paths that the agent's own tool wrote.
         ended_programs: command lines of programs that ran when the agent ended.
         unread: the changed files that a finished run has not read; None where it had no difference to read.
     """
@@ -110,6 +114,7 @@ class Progress:
     warning: str = ""
     awaits: str = ""
     setup_failed: str = ""
+    written: tuple[str, ...] = ()
     ended_programs: tuple[str, ...] = ()
     attempts: tuple[CandidateView, ...] = ()
     unread: Unread | None = None
@@ -190,7 +195,9 @@ class Progress:
             return replace(progress, servers_down=tuple(dict.fromkeys((*self.servers_down, event.server_down))))
         at = event.file_time
         if event.tool == "write_file":
-            return progress.with_edits(Edits(first=at, last=at)) if event.ok else progress
+            names = [posixpath.normpath(literal_eval(literal)) for literal in _WRITTEN.findall(event.text)]
+            written = tuple(dict.fromkeys((*self.written, *names)))
+            return replace(progress, written=written).with_edits(Edits(first=at, last=at)) if event.ok else progress
         value = event.value if isinstance(event.value, dict) else {}
         terminal = str(event.args.get("session_id", ""))
         if "status" not in value:  # nothing was run
@@ -223,6 +230,8 @@ class Progress:
         return Check(command=command, exit_code=None, seconds=event.seconds, declared=declared, directory=directory)
 
 
+_WRITTEN = re.compile(r"^\[write_file\] ('(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\") ", re.MULTILINE)
+"""A path in the result of `write_file`."""
 _STATES: Mapping[type[JobOutcome], State] = {Finished: "done", Refused: "refused", Failed: "failed", Stopped: "stopped"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from bot.domain.job import JobState
 from bot.git.change import Change
 from bot.git.tree import Tree
 from localhub import LocalHub
+from tests.patches import applied
 from tests.stage import acting, staged
 
 CODEMOD = "for n in 1 2 3 4 5 6 7 8; do for i in $(seq 3000); do :; done; echo $n > made$n.txt; done"
@@ -38,11 +40,11 @@ async def test_no_program_lives_when_the_change_is_read(
 ) -> None:
     read, readings = Tree.change, list[int]()
 
-    async def read_unlocked(tree: Tree, **options: bool) -> Change:
+    async def read_unlocked(tree: Tree, *options: Callable[[str], bool]) -> Change:
         with (tree.path / "held").open() as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         before = (tree.path / "noise.txt").stat()
-        change = await read(tree, **options)
+        change = await read(tree, *options)
         readings.append((tree.path / "noise.txt").stat().st_mtime_ns - before.st_mtime_ns)
         return change
 
@@ -57,3 +59,15 @@ async def test_no_program_lives_when_the_change_is_read(
         for program in ("`sh -c while :; do echo >> noise.txt; done`", "`sleep 1002`"):
             assert program in end.status
         assert "still ran and were ended before the change was read" in end.status
+
+
+async def test_leftovers_are_left_out_unless_the_agent_wrote_them_with_its_tool(hub: LocalHub, tmp_path: Path) -> None:
+    made = "mkdir -p node_modules; touch .coverage node_modules/made.js; echo x > calc.py.orig"
+    control = f'execute("main", {made!r}, check=True)\nwrite_file("./node_modules/kept.js")'
+    async with staged(hub, tmp_path, [acting(control, "kept\n", completion="Added a module.")]) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        [sha] = stage.bot_branches().values()
+        assert stage.git("diff", "--name-only", "main", sha) == "node_modules/kept.js"
+        assert "tools leave such files: `.coverage`, `calc.py.orig`, `node_modules/`." in end.status
+        clone = applied(stage, end.job_id)
+        assert (clone / "calc.py.orig").read_text() == "x\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -50,11 +51,11 @@ def cut_off(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     reached = asyncio.Event()
     change = Tree.change
 
-    async def hang(tree: Tree, *, unfinished: bool = False) -> Change:
+    async def hang(tree: Tree, is_wanted: Callable[[str], bool]) -> Change:
         if not reached.is_set():
             reached.set()
             await asyncio.Event().wait()
-        return await change(tree, unfinished=unfinished)
+        return await change(tree, is_wanted)
 
     monkeypatch.setattr(Tree, "change", hang)
     return reached

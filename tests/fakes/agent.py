@@ -480,7 +480,7 @@ class _Segment:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content.encode() if isinstance(content, str) else content)
             self._stamp(target)
-        return ToolResult(value=None, text=f"wrote {', '.join(files)}")
+        return ToolResult(value=None, text="\n".join(f"[write_file] {path!r} written. Version 0." for path in files))
 
     def _read(self, action: Read) -> ToolResult:
         lines = (self._folder / action.path).read_text(encoding="utf-8").splitlines()

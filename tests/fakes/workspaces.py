@@ -20,10 +20,18 @@ from typing_extensions import override
 
 from bot.domain.difference import ChangedFile
 from bot.git.agent_repository import AgentRepository, Refs
-from bot.git.baseline import Baseline, Differences, IgnoreRules, find_differences, save_baseline, scan_files
-from bot.git.change import SYMLINK, Change, LargeFile
+from bot.git.baseline import (
+    Baseline,
+    Differences,
+    IgnoreRules,
+    find_differences,
+    is_never_wanted,
+    save_baseline,
+    scan_files,
+)
+from bot.git.change import SYMLINK, Change, Exclusions, LargeFile
 from bot.git.compare import Comparison
-from bot.git.diff import check_sizes, drop_large_files
+from bot.git.diff import select_files
 from bot.git.errors import (
     BranchGoneError,
     ChangeError,
@@ -411,14 +419,12 @@ class FakeTree(Tree):
         self._site_git = site_git
 
     @override
-    async def change(self, *, unfinished: bool = False) -> Change:
+    async def change(self, is_wanted: Callable[[str], bool] = is_never_wanted) -> Change:
         self._site_git.begin("change")
-        diff = await self._differences()
-        present, notes = diff.present, diff.notes
-        if unfinished:
-            present, omitted = drop_large_files(present, self.baseline.modes)
-            notes = (*notes, *omitted)
-        check_sizes(present)
+        diff = await self._differences(is_wanted)
+        selected = select_files(diff.present, self.baseline.modes.keys(), ())
+        present, notes = selected.present, (*diff.notes, *selected.notes)
+        exclusions = Exclusions(omitted=tuple(map(fsdecode, selected.omitted)), patch=self._leftovers(diff))
         files, times = dict(self._site_git.files(self.base_sha)), dict[str, float]()
         for path in diff.removed:
             files.pop(fsdecode(path), None)
@@ -430,11 +436,19 @@ class FakeTree(Tree):
                     times[fsdecode(path)] = scanned.stamp[2] / 1e9
         change = self._site_git.describe(self._trusted, self.base_sha, files)
         touched = [times[file.path] for file in change.files if file.path in times]
-        return replace(change, notes=notes, touched=(min(touched), max(touched)) if touched else None)
+        span = (min(touched), max(touched)) if touched else None
+        return replace(change, notes=notes, exclusions=exclusions, touched=span)
+
+    def _leftovers(self, diff: Differences) -> str:
+        """Return a patch of the leftovers that are no caches."""
+        names = [fsdecode(path) for leftover in diff.leftovers if not leftover.is_cache for path in leftover.files]
+        base = self._site_git.files(self.base_sha)
+        files = {name: FakeFile("100644", (self.path / name).read_bytes()) for name in names}
+        return trees.compare(base, {**base, **files})[1] if files else ""
 
     @override
-    async def _differences(self) -> Differences:
-        return await find_differences(self.path, self.baseline, FakeIgnoreRules())
+    async def _differences(self, is_wanted: Callable[[str], bool] = is_never_wanted) -> Differences:
+        return await find_differences(self.path, self.baseline, FakeIgnoreRules(), is_wanted)
 
     @override
     async def restore(self, patch: Path, *, expect: str) -> Change:
@@ -457,7 +471,7 @@ class FakeTree(Tree):
         expected = {file.path for file in change.files} - set(paths)
         if folders & files.keys() or {file.path for file in rest.files} != expected:
             raise ChangeError(INSEPARABLE, "Apply the patch yourself.")
-        return replace(rest, notes=change.notes)
+        return replace(rest, notes=change.notes, exclusions=change.exclusions)
 
     @override
     async def replay(self, change: Change, onto: Source) -> Change:
@@ -531,6 +545,11 @@ class FakeIgnoreRules(IgnoreRules):
     @override
     async def find_ignored(self, paths: list[bytes]) -> set[bytes]:
         return {path for path in paths if any(self._matches(path, prefix, rule) for prefix, rule in self._rules)}
+
+    @override
+    async def find_included(self, paths: list[bytes]) -> set[bytes]:
+        included = [(prefix, rule[1:]) for prefix, rule in self._rules if rule.startswith("!")]
+        return {path for path in paths if any(self._matches(path, prefix, rule) for prefix, rule in included)}
 
     def _matches(self, path: bytes, prefix: bytes, rule: str) -> bool:
         if not path.startswith(prefix) or (rule.endswith("/") and path not in self._folders):

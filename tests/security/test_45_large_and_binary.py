@@ -9,7 +9,6 @@ import pytest
 
 from agent_runtime import Outcome, Policy, Status
 from bot.git.diff import MAX_FILE_BYTES
-from bot.git.errors import ChangeError
 from bot.permissions.levels import Grant
 from bot.publishing.checks import Verdict
 from bot.publishing.markdown import Allowlist
@@ -91,5 +90,7 @@ async def test_a_change_over_the_limit_is_opened_as_a_draft(outlet: Outlet, file
 async def test_a_file_that_github_would_refuse_is_not_taken(outlet: Outlet) -> None:
     with (outlet.tree.path / "huge.bin").open("wb") as file:
         file.truncate(MAX_FILE_BYTES + 1)
-    with pytest.raises(ChangeError, match=r"huge\.bin"):
-        await outlet.tree.change()
+    (outlet.tree.path / "a.txt").write_text("fixed\n")
+    draft, body, _ = await opened_draft(outlet)
+    assert not draft
+    assert "1 new file was left out, because a file may have 100 MiB at most: `huge.bin` (100 MiB)." in body

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bot.git.baseline import Baseline, IgnoreRules, find_differences, find_repositories, outermost_folder
-from bot.git.errors import ChangeError, WorkspaceError
+from bot.git.errors import WorkspaceError
 from bot.git.filesystem import MAX_DEPTH
 from bot.git.mirror import Source
 from bot.git.process import Git
@@ -186,29 +186,6 @@ async def test_a_large_change_takes_little_memory(origin: Origin, tmp_path: Path
         assert change.patch_file is not None
         assert change.patch_file.stat().st_size > len(large)
         assert peak < 4.5 * len(large)
-
-
-@pytest.mark.parametrize(
-    ("files", "said"),
-    [
-        ({f"{n}.bin": 10 << 20 for n in range(4)}, "larger than 36 MiB together"),
-        ({f"{n}.bin": 90 << 20 for n in range(6)}, "larger than 512 MiB together"),
-    ],
-)
-async def test_a_change_that_is_too_large_is_refused_unread(
-    files: dict[str, int], said: str, origin: Origin, tmp_path: Path
-) -> None:
-    sha = origin.commit({"a": "1"})
-    async with Workspaces(tmp_path / "state").open("job", REPO, main_at(origin, sha)) as tree:
-        for name, size in files.items():
-            with (tree.path / name).open("wb") as file:
-                file.truncate(size)
-        tracemalloc.start()
-        with pytest.raises(ChangeError, match=said):
-            await tree.change()
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert peak < 16 << 20
 
 
 async def test_a_commit_that_is_too_deep_is_not_checked_out(origin: Origin, tmp_path: Path) -> None:

@@ -142,13 +142,6 @@ async def test_a_change_can_be_read_again_after_more_edits(tree: Tree) -> None:
     assert [f.path for f in (await tree.change()).files] == ["other"]
 
 
-async def test_a_file_too_large_for_github_is_reported_before_reading(tree: Tree) -> None:
-    with (tree.path / "huge").open("wb") as file:
-        file.truncate(20 * 1024**3)
-    with pytest.raises(ChangeError, match=r"`huge`.*100 MiB"):
-        await tree.change()
-
-
 async def test_a_missing_workspace_is_reported(tree: Tree) -> None:
     tree.path.rename(tree.path.with_name("elsewhere"))
     with pytest.raises(ChangeError, match="cannot be read"):

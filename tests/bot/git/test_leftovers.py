@@ -1,0 +1,87 @@
+"""What build and test tools leave in a workspace is no part of a change, unless somebody wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bot.git.leftovers import FILES, FOLDERS, LeftoverRule, find_leftovers
+from bot.git.mirror import Source
+from bot.git.workspace import Workspaces
+from tests.origin import Origin
+
+
+def left(untracked: Sequence[str], tracked: Sequence[str] = ("a.py",)) -> list[str]:
+    """Return the paths that count as leftovers."""
+    return [item.path.decode() for item in find_leftovers({*map(str.encode, untracked)}, {*map(str.encode, tracked)})]
+
+
+@pytest.mark.parametrize("rule", FOLDERS, ids=lambda rule: rule.names[0])
+def test_each_directory_is_left_out_unless_a_file_below_is_tracked(rule: LeftoverRule) -> None:
+    for name in rule.names:
+        folder = f"app/{name.replace('*', 'x')}"
+        files = [f"{folder}/sub/file.txt", f"{folder}/{rule.marker or 'other'}"]
+        tracked = ["a.py", *(f"app/{sibling}" for sibling in rule.siblings[:1])]
+        assert left(files, tracked) == [f"{folder}/"]
+        assert left(files, [*tracked, f"{folder}/sub/kept.txt"]) == []
+        if rule.siblings:
+            assert left(files) == []
+        if rule.marker:
+            assert left(files[:1]) == []
+
+
+@pytest.mark.parametrize("rule", FILES, ids=lambda rule: rule.names[0])
+def test_each_file_is_left_out_unless_the_repository_has_one_of_its_kind(rule: LeftoverRule) -> None:
+    for name in rule.names:
+        file = name.replace("[0-9]", "1").replace("[co]", "c").replace("[op]", "p").replace("*", "1")
+        assert left([f"app/{file}", "app/a.txt"]) == [f"app/{file}"]
+        assert left([f"app/{file}"], ["a.py", f"lib/{file}"]) == []
+
+
+def test_similar_names_are_no_leftovers() -> None:
+    names = [
+        "core/a.py",
+        "src/core.py",
+        "core.js",
+        ".coveragerc",
+        "origin",
+        "build/a",
+        "dist/a",
+        "target/a",
+        "bundle/a",
+    ]
+    assert left([*names, "vendor/a", "env/bin/a", "coverage/a", "a.log", "core.d"]) == []
+
+
+async def test_leftovers_are_named_and_small_ones_are_in_a_patch(origin: Origin, tmp_path: Path) -> None:
+    sha = origin.commit({"a.py": "1\n", "package.json": "{}", ".gitignore": "!kept.orig\n!/wanted/\n!wanted/**\n"})
+    source = Source(url=origin.url, token="", ref="refs/heads/main", sha=sha)
+    async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:
+        for name, content in {
+            "a.py": "2\n",
+            "a.py.orig": "merge\n",
+            "kept.orig": "kept\n",
+            "core": "x" * 100_000,
+            "dist/app.js": "js\n",
+            "node_modules/a/index.js": "1",
+            "node_modules/b/index.js": "2",
+            "sub/__pycache__/a.pyc": "0",
+            "sub/Thumbs.db": "0",
+            "written~": "by a tool\n",
+            "wanted/pyvenv.cfg": "",
+        }.items():
+            (tree.path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tree.path / name).write_text(content)
+        change = await tree.change(lambda path: path == "written~")
+    assert [file.path for file in change.files] == ["a.py", "kept.orig", "wanted/pyvenv.cfg", "written~"]
+    [note] = change.notes
+    names = "`a.py.orig`, `core`, `dist/`, `node_modules/` (2 files), `sub/Thumbs.db`, `sub/__pycache__/`"
+    assert note == (
+        f"Left out, since build and test tools leave such files: {names}. To publish one, name it in `.gitignore` with "
+        "`!`, or track a file of this kind."
+    )
+    assert "+++ b/a.py.orig\n" in change.exclusions.patch
+    assert "+++ b/dist/app.js\n" in change.exclusions.patch
+    assert change.exclusions.patch.count("+++ b/") == 2
