@@ -128,5 +128,9 @@ async def _read_sizes(git: Git, blobs: Sequence[str]) -> dict[str, int]:
         return {}
     stdin = "".join(f"{name}\n" for name in names).encode()
     output = await git.run("cat-file", "--batch-check=%(objectname) %(objectsize)", stdin=stdin)
+    return await asyncio.to_thread(_parse_sizes, output)
+
+
+def _parse_sizes(output: bytes) -> dict[str, int]:
     lines = (line.split(" ") for line in output.decode().splitlines())
     return {name: int(size) for name, size in lines if size.isdecimal()}

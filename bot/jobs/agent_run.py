@@ -303,6 +303,7 @@ async def _run(context: JobContext, assignment: Assignment, tree: Tree, segment:
         state.inbox.connect(agent, agent.abort, agent.session.events)
         try:
             outcome = Outcome(status=Status.STOPPED) if state.inbox.stop_reason else await segment(agent)
+            state.events = agent.session.events
             # Closing the agent ends all programs before anything reads its files.
             state.progress = replace(state.progress, ended_programs=await agent.list_programs())
         finally:

@@ -161,7 +161,6 @@ async def measure_reading(context: JobContext, assignment: Assignment) -> Unread
     """Return the changed files whose lines the run has not read; None where it was given no difference.
 
     Raises:
-        SessionError: the run's session cannot be read.
         WorkspaceError: git failed.
     """
     command = assignment.command
@@ -172,8 +171,7 @@ async def measure_reading(context: JobContext, assignment: Assignment) -> Unread
         return None
     comparison = await compare_pull(context, assignment)
     ignored = await _find_ignored(assignment, comparison.files)
-    events = await asyncio.to_thread(context.services.session_events, context.job)
-    reading = await asyncio.to_thread(Reading.of, events)
+    reading = await asyncio.to_thread(Reading.of, context.state.events)
     touched = [file for file in comparison.files if file.lines and reading.touches(file)]
     sections = await context.services.workspaces.read_sections(assignment.snapshot.repo.id, comparison, touched)
     ordered = [entry.file for entry in await asyncio.to_thread(order_files, comparison.files, ())]

@@ -123,6 +123,7 @@ class RunState:
         notify: events to notify about.
         shown_at: when the comment of a command was posted, in seconds since the epoch; else 0.
         keeps_files: whether the workspace stays for a later attempt.
+        events: of the agent's session, after a segment of its run; a workflow step stores no session.
     """
 
     record: StoredRecord
@@ -140,6 +141,7 @@ class RunState:
     notify: tuple[Notify, ...] = ()
     shown_at: float = 0.0
     keeps_files: bool = False
+    events: Sequence[Event] = ()
 
     def warn(self, warning: str) -> None:
         text = "\n\n".join(filter(None, (self.progress.warning, warning)))

@@ -42,8 +42,8 @@ _LEAST_PART = 400
 """Characters of a hunk that are worth showing."""
 _NOTE_CHARS = 100
 """Of the note that a file is cut, and of a header."""
-_MOST_LINES, _MOST_FILES = 30_000, 400
-"""Of the files whose patch is read."""
+_MOST_LINES, _MOST_FILES, _FILE_LINES = 30_000, 400, 1_000
+"""Of the files whose patch is read, and of one of them, so that a huge one leaves room for others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ def choose_readable(ordered: Iterable[OrderedFile]) -> list[ChangedFile]:
     for entry in ordered:
         if entry.file.lines and len(chosen) < _MOST_FILES and lines < _MOST_LINES:
             chosen.append(entry.file)
-            lines += entry.file.lines
+            lines += min(entry.file.lines, _FILE_LINES)
     return chosen
 
 

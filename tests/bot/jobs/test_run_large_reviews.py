@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from bot.domain.job import JobState
-from tests.fakes.agent import Reply, read, reply
+from bot.jobs import material
+from tests.fakes.agent import Reply, read, reply, write
 from tests.fakes.github import outage, refused_review
-from tests.seam import Seam, open_seam
+from tests.seam import FIXED_CALC, Seam, open_seam
 from tests.stage import FILES
 
 LOCK = "".join(f'"dep{number}": "1.0.{number}",\n' for number in range(1_500))
@@ -48,8 +49,9 @@ async def test_the_reviewer_learns_of_the_source_behind_a_lock_file(tmp_path: Pa
         assert (check.conclusion, check.title) == ("neutral", "Reviewed in part: /codepilot review")
 
 
-async def test_a_review_that_read_everything_is_done(tmp_path: Path) -> None:
-    async with open_seam(tmp_path, [reviewed()]) as stage:
+@pytest.mark.parametrize("services", [{}, {"sessions": None}], ids=["stored session", "as in a workflow step"])
+async def test_a_review_that_read_everything_is_done(tmp_path: Path, services: Mapping[str, object]) -> None:
+    async with open_seam(tmp_path, [reviewed()], services=services) as stage:
         number = open_pull(stage, {"src/app.js": APP, "yarn.lock": "x\n"})
         end = await stage.ask(number, "/codepilot review")
         assert end.status.startswith("### ✅ Done · ")
@@ -96,6 +98,31 @@ async def test_no_line_is_added_where_all_was_shown_or_nothing_depends_on_it(tmp
         end = await stage.ask(open_pull(stage, files), f"/codepilot {command}")
         assert end.state is JobState.DONE
         assert "Not read" not in end.status
+
+
+async def test_a_fix_that_continues_in_a_large_pull_request_says_so(tmp_path: Path) -> None:
+    first = [reply(write("calc.py", FIXED_CALC), write("vendor/dep.js", LOCK), completion="Fixed.")]
+    second = [reply(write("calc.py", f"{FIXED_CALC}# 1\n"), completion="Done.", expect="+    return a + b\n")]
+    async with open_seam(tmp_path, first, second) as stage:
+        number = stage.issue().number
+        assert "Not read" not in (await stage.ask(number, "/codepilot fix")).status
+        status = (await stage.ask(number, "/codepilot fix")).status
+        line = "- Not read: 1 of 2 changed files, or parts of them: `vendor/dep.js` (vendored, new, +1,500)."
+        assert line in status.splitlines()
+
+
+def match_forever(_paths: object, _globs: object) -> list[int]:
+    while True:
+        pass
+
+
+async def test_globs_that_take_too_long_leave_nothing_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(material, "_IGNORE_SECONDS", 0.1)
+    monkeypatch.setattr(material, "find_ignored", match_forever)
+    files = {**FILES, CONFIG: "review:\n  ignore: ['src/']\n"}
+    async with open_seam(tmp_path, [reviewed(expect=("+const a = 1;",))], files=files) as stage:
+        end = await stage.ask(open_pull(stage, {"src/app.js": APP}), "/codepilot review")
+        assert end.status.startswith("### ✅ Done · ")
 
 
 async def test_unread_files_are_named_after_a_restart_between_the_run_and_its_review(tmp_path: Path) -> None:

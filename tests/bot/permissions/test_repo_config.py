@@ -202,6 +202,8 @@ def test_a_verbs_own_wishes_count_before_those_for_all() -> None:
 @pytest.mark.parametrize(
     ("data", "told"),
     [
+        (b"review:\n  ignroe: [docs/]", ":2: `review.ignroe`: unknown key. Did you mean 'ignore'?"),
+        (b"review:\n  ignore: [/docs]", ":2: `review.ignore[0]`: is relative to the repository's root; write 'docs'"),
         (b"trigers: [/x]", ":1: `trigers`: unknown key. Did you mean 'triggers'?"),
         (b"triggers: [codepilot]", "`triggers[0]`: must be / or @ and a word"),
         (b"triggers: []", "`triggers`: must not be empty; without entries, remove the key."),

@@ -176,9 +176,16 @@ def test_files_are_left_out_by_globs_as_rules_match_them() -> None:
     assert "Left out of reviews by the repository: docs/a/b.md (new, +1)" in text
 
 
+def test_globs_are_no_regular_expressions_and_do_not_backtrack() -> None:
+    paths = ["a" * 3_000, "(a+)+$", "/".join(["a"] * 1_500)]
+    assert find_ignored(paths, ["*a" * 90 + "b", "(a+)+$", "**/a" * 40 + "/b"]) == [1]
+
+
 def test_readable_files_are_as_many_as_a_prompt_can_show() -> None:
     files = [new_file(f"f{n}.py", ["x"] * 200)[0] for n in range(2_000)]
     assert len(choose_readable(order_files(files, []))) == 150
+    huge = new_file("huge.py", ["x"] * 100_000)[0]
+    assert [file.path for file in choose_readable(order_files([huge, files[0]], ["huge.py"]))] == ["huge.py", "f0.py"]
 
 
 @given(
