@@ -28,6 +28,7 @@ from bot.domain.commands import (
     Plan,
     PushEvent,
     RecipeDue,
+    Resolve,
     Retry,
     Review,
     ShowStatus,
@@ -49,6 +50,7 @@ COMMANDS: tuple[Command, ...] = (
     Fix(),
     Review(),
     Describe(),
+    Resolve(),
     Explain(),
     Plan(),
     Ask(),
@@ -92,7 +94,9 @@ def test_every_verb_from_every_trigger_passes_the_one_choke_point(command: Comma
             verdict = grant_for(a_request_for(_job(command, kind, origin), roles=(role,)))
             if role in WRITERS:
                 assert isinstance(verdict, Grant) or not verdict.silent
-            elif origin == "workflow" and isinstance(command, (Review, Describe, Explain, Plan, Ask, StartRecipe)):
+            elif origin == "workflow" and isinstance(
+                command, (Review, Describe, Explain, Plan, Ask, Resolve, StartRecipe)
+            ):
                 # The workflow's file commands; who started it by an event gets no more than eyes.
                 assert isinstance(verdict, Refusal) or (verdict.level, verdict.can_execute) == ("read-only", False)
                 assert isinstance(verdict, Refusal) or verdict.publish in {"nothing", "review"}
