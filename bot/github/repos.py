@@ -25,7 +25,6 @@ _ACTIONS_LOGIN = "github-actions[bot]"
 
 
 class _Content(types.FolderFile):
-    type: str
     name: str
     encoding: types.Text = ""
     content: types.Text = ""
@@ -157,10 +156,13 @@ class Repos:
 
     async def list_files(self, repo: str, path: str) -> dict[str, types.FolderFile]:
         """Return a folder's files on the default branch by name."""
-        action, url = f"list {path} of {repo}", f"/repos/{repo}/contents/{quote(path)}"
+        return {name: entry for name, entry in (await self.list_entries(repo, path)).items() if entry.type == "file"}
+
+    async def list_entries(self, repo: str, path: str) -> dict[str, types.FolderFile]:
+        """Return a folder's entries of all types by name; nothing if it is missing."""
+        action, url = f"list {path or 'the root'} of {repo}", f"/repos/{repo}/contents/{quote(path)}"
         contents = await self.connection.find(_Contents, action, url)
-        entries = contents.root if contents and isinstance(contents.root, list) else ()
-        return {entry.name: entry for entry in entries if entry.type == "file"}
+        return {entry.name: entry for entry in (contents.root if contents and isinstance(contents.root, list) else ())}
 
     async def read_blobs(self, repo: str, blobs: Collection[str]) -> dict[str, bytes]:
         """Return small UTF-8 files by blob id in one request."""

@@ -125,6 +125,7 @@ class RepoFacts(Facts):
 class FolderFile(Facts):
     sha: str
     size: int
+    type: str = "file"
 
 
 class CommitFacts(Facts):

@@ -23,7 +23,7 @@ from bot.git.errors import WorkspaceError
 from bot.git.mirror import Blob, Source
 from bot.git.workspace import Workspaces
 from bot.github.client import GitHub
-from bot.github.types import FileTooLargeError
+from bot.github.types import FileTooLargeError, GitHubError
 from bot.jobs.access import PhaseReader
 from bot.jobs.context import CONFIG_SECONDS, JobContext
 from bot.jobs.setup import RepoSettings
@@ -44,11 +44,13 @@ from bot.permissions.repo_config import (
     parse_recipe,
     recipe_too_large,
 )
+from bot.publishing import pull_template
+from bot.publishing.pull_template import choose_template
 
 log = logging.getLogger(__name__)
 SKILL_FOLDERS = (".claude/skills", ".github/skills", ".codepilot/skills")
 """The library's skill folders."""
-_MAX_SKILLS, _MAX_TITLES = 30, 50
+_MAX_SKILLS, _MAX_TITLES, _MAX_TEMPLATES = 30, 50, 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +178,31 @@ async def _parse(content: bytes | None, source: str) -> tuple[RepoConfig, str]:
     except RepoConfigError as error:
         log.warning("a configuration is not valid: %s", error)
         return fallback_config(), str(error)
+
+
+async def find_pull_template(context: JobContext, base: Source) -> str:
+    """Return the template for pull requests of the base branch, else of the owner's repository `.github`.
+
+    Raises:
+        WorkspaceError: the commit could not be fetched.
+    """
+    repo, workspaces = context.job.repo, context.services.workspaces
+    files = await workspaces.read_many(repo.id, base, pull_template.PATTERNS, most=_MAX_TEMPLATES, limit=MAX_BYTES)
+    if files:
+        path = choose_template(files)
+        return files[path].content.decode("utf-8", "replace") if path else ""
+    shared, repos = f"{repo.full_name.partition('/')[0]}/.github", context.github.repos
+    try:
+        root = await repos.list_entries(shared, "")
+        for folder in pull_template.FOLDERS:
+            name = folder.rstrip("/")
+            listing = root if not name else await repos.list_entries(shared, name) if name in root else {}
+            path = choose_template(f"{folder}{name}" for name, file in listing.items() if file.size <= MAX_BYTES)
+            if path and (content := await repos.read_file(shared, path)):
+                return content.decode("utf-8", "replace")
+    except GitHubError as error:  # the description needs no template
+        log.warning("%s: the template for pull requests is not read: %s", shared, error)
+    return ""
 
 
 _MAX_BYTES = 256 * 1024

@@ -34,7 +34,7 @@ from bot.jobs.context import JobContext
 from bot.jobs.faults import is_patience_over
 from bot.jobs.material import compare_pull
 from bot.jobs.record import Request
-from bot.jobs.repo_settings import read_own_prefixes
+from bot.jobs.repo_settings import find_pull_template, read_own_prefixes
 from bot.jobs.setup import RepoSettings
 from bot.jobs.status import post_parts, status_view
 from bot.permissions.levels import Grant, Refusal
@@ -214,6 +214,7 @@ async def _plan(
         withheld = Omission(cause="refused", reason=decision.reason)
         return Publication(commit=None, pull_request=None, withheld=withheld)
     snapshot = assignment.snapshot if isinstance(current, Refusal) else current
+    is_new = assignment.grant.publish == "new_branch" and run.status is Status.FINISHED
     target = CommitTarget(
         base_branch=assignment.settings.config.base or snapshot.thread.base_ref,
         head_branch=snapshot.thread.head_ref if assignment.grant.publish == "pull_branch" else None,
@@ -225,6 +226,7 @@ async def _plan(
         merge=assignment.merge,
         number=await branch_number(context, snapshot.repo.full_name) if change else 1,
         commit_format=await read_format(context, assignment.settings),
+        template=await _find_template(context, assignment) if change and is_new else "",
     )
     changed, is_partial = bool(change) or assignment.merge is not None, bool(left_out or change.exclusions.omitted)
     verdict = judge_run(context, assignment.command, changed=changed, partial=is_partial)
@@ -244,6 +246,12 @@ async def _plan(
     if context.job.thread.kind == "issue":
         publication = add_marker(publication, context.marker)
     return withhold(publication, "denied", denial) if denial else publication
+
+
+async def _find_template(context: JobContext, assignment: Assignment) -> str:
+    branch, sha = assignment.snapshot.thread.base_ref, assignment.settings.base_sha
+    base = replace(assignment.source, ref=f"refs/heads/{branch}", sha=sha)
+    return await find_pull_template(context, base)
 
 
 def judge_run(context: JobContext, command: Command, *, changed: bool, partial: bool = False) -> Verdict | None:
@@ -420,14 +428,6 @@ async def send_review(
     )
 
 
-_MAX_TEMPLATE_BYTES = 64 * 1024
-_TEMPLATES = tuple(
-    f"{folder}{name}.md"
-    for folder in (".github/", "", "docs/")
-    for name in ("pull_request_template", "PULL_REQUEST_TEMPLATE")
-)
-
-
 async def describe_pull(
     context: JobContext, assignment: Assignment, run: Outcome, published: Published, *, approved: str
 ) -> Waiting | tuple[Outcome, Published]:
@@ -440,7 +440,7 @@ async def describe_pull(
     parse = partial(
         parse_description,
         commit_format=await read_format(context, assignment.settings),
-        template=await _read_template(context, assignment),
+        template=await _find_template(context, assignment),
         allowed=context.services.allowed(context.job),
     )
     draft = await asyncio.to_thread(parse, run.summary or "", old)
@@ -476,16 +476,6 @@ async def describe_pull(
     note = "A new title and a new description of the pull request." if grant.dry_run and withheld is None else ""
     text = f"The title would be {code(draft.title)}, and the description:\n\n{fence(draft.body, 'markdown')}"
     return replace(run, summary=text), replace(published, withheld=withheld, dry_run_note=note)
-
-
-async def _read_template(context: JobContext, assignment: Assignment) -> str:
-    """Return the repository's template for pull requests, or an empty text."""
-    ref, sha = f"refs/heads/{assignment.snapshot.thread.base_ref}", assignment.settings.base_sha
-    base = replace(assignment.source, ref=ref, sha=sha)
-    files = await context.services.workspaces.read_many(
-        context.job.repo.id, base, _TEMPLATES, most=1, limit=_MAX_TEMPLATE_BYTES
-    )
-    return "".join(blob.content.decode("utf-8", "replace") for blob in files.values())
 
 
 async def _replace_description(context: JobContext, old: Description, new: Description) -> Omission | None:

@@ -113,8 +113,10 @@ class CommitFormat:
         if "{type}" not in template:
             text = text[:1].upper() + text[1:]
         elif not kind:
-            word = text.partition(" ")[0]
+            word, _, rest = text.partition(" ")
             kind = _derive_type(word, change)
+            if rest and word.casefold() == kind:  # no "fix: fix the sum"
+                text, word = rest, rest.partition(" ")[0]
             # A name, such as HTTP or `parseArgs`, keeps its case.
             text = text[:1].lower() + text[1:] if word[1:].islower() or len(word) == 1 else text
         frame = template.format(type=kind, number=number, summary="")

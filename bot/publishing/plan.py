@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from agent_runtime import Outcome, Status
 from bot.domain.commands import Review, ReviewEvent
@@ -17,8 +18,19 @@ from bot.github.types import PullDraft
 from bot.permissions.levels import BRANCH_PREFIX, Grant
 from bot.publishing.checks import Rerun, Verdict
 from bot.publishing.commit_format import TITLE_LIMIT, CommitFormat
-from bot.publishing.markdown import COMMENT_LIMIT, Allowlist, BotMarkup, clean, code, defuse, escape_markdown, one_line
+from bot.publishing.markdown import (
+    COMMENT_LIMIT,
+    Allowlist,
+    BotMarkup,
+    clean,
+    code,
+    defuse,
+    escape_markdown,
+    is_harmless,
+    one_line,
+)
 from bot.publishing.outcome import Omission, OmissionCause
+from bot.publishing.pull_template import fill_template
 from bot.publishing.render import render_account
 from bot.publishing.screening import (
     Objection,
@@ -39,6 +51,7 @@ class CommitTarget:
     Attributes:
         keep_unfinished: whether an unfinished run's work gets its own branch.
         merge: that the change goes on from; only the change is screened then, not what git merged.
+        template: for descriptions of pull requests.
     """
 
     base_branch: str
@@ -50,6 +63,7 @@ class CommitTarget:
     number: int = 1
     commit_format: CommitFormat = field(default_factory=CommitFormat)
     merge: Merge | None = None
+    template: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,10 +208,10 @@ def plan_publication(
     )
     if not commit.create_branch:
         return publication
-    missing = (f"Withheld, because nobody could approve it in the run: {objection.names}." for objection in exclusions)
-    notes_of_pull = (*missing, *notes)
-    body = pull_body(job, summary, server=target.server, account=account, verdict=verdict, notes=notes_of_pull)
     doubtful = _is_weak_proof(proof, change) or bool(blocked or texts) or verdict is not Verdict.VERIFIED
+    missing = (f"Withheld, because nobody could approve it in the run: {objection.names}." for objection in exclusions)
+    describe = partial(pull_body, job, summary, server=target.server, template=target.template)
+    body = describe(account=account, verdict=verdict, notes=(*missing, *notes))
     request = PullDraft(base=target.base_branch, title=commit.title, body=body, draft=is_large(change) or doubtful)
     return replace(publication, pull_request=request)
 
@@ -460,10 +474,11 @@ def pull_body(
     account: str = "",
     verdict: Verdict | None = None,
     notes: tuple[str, ...] = (),
+    template: str = "",
 ) -> str:
     """Return the pull request description, with room for a marker; it closes only the job's own issue.
 
-    Links to `server` are allowed. The bot's account precedes the agent's summary.
+    Links to `server` are allowed. The bot's account precedes the agent's summary, or follows the template.
     """
     manual = job.origin.kind != "ci"
     login = job.actor.login if manual and job.origin.kind != "recipe" else ""
@@ -483,8 +498,13 @@ def pull_body(
         if job.origin.url.startswith(f"{server}/{job.repo.full_name}/"):
             name = f"[{name}]({job.origin.url})"
         link = f"{name} failed on the branch {code(thread.branch)} at {job.head_sha[:10]}."
+    markup, limit = BotMarkup(tags=True), COMMENT_LIMIT - _MARKER_ROOM
+    if filled := fill_template(template, "\n\n".join(filter(None, [text, *notes, link])), allowed):
+        body = "\n\n".join(filter(None, [filled, "---", account, footer]))
+        if len(body) <= limit and is_harmless(body, allowed, markup):
+            return body
     body = "\n\n".join(filter(None, [account, text, *notes, link, footer]))
-    return defuse(body, allowed, BotMarkup(tags=True), limit=COMMENT_LIMIT - _MARKER_ROOM)
+    return defuse(body, allowed, markup, limit=limit)
 
 
 def requester_of(job: Job) -> str:

@@ -41,13 +41,13 @@ def test_titles_are_plain_short_and_imperative(summary: str, title: str) -> None
 @pytest.mark.parametrize(
     ("template", "summary", "paths", "title"),
     [
-        (CONVENTIONAL, "Fixed the sum of empty lists.", ["src/a.py"], "fix: fix the sum of empty lists"),
+        (CONVENTIONAL, "Fixed the sum of empty lists.", ["src/a.py"], "fix: the sum of empty lists"),
         (CONVENTIONAL, "fix(calc)!: Reject NaN", ["src/a.py"], "fix(calc)!: Reject NaN"),
         (CONVENTIONAL, "HTTP errors are repeated", ["src/a.py"], "chore: HTTP errors are repeated"),
         (CONVENTIONAL, "parseArgs takes a list", ["src/a.py"], "chore: parseArgs takes a list"),
         (CONVENTIONAL, "Added a case", ["tests/test_a.py"], "test: add a case"),
         (CONVENTIONAL, "Fixed the links", ["README.md", "docs/a.rst"], "docs: fix the links"),
-        (CONVENTIONAL, "Fixed the links", ["README.md", "src/a.py"], "fix: fix the links"),
+        (CONVENTIONAL, "Fixed the links", ["README.md", "src/a.py"], "fix: the links"),
         (CONVENTIONAL, "Added caching", [".github/workflows/ci.yml"], "ci: add caching"),
         (CONVENTIONAL, "", ["src/a.py"], "chore: address issue 7"),
         (PLAIN, "fix(calc): handle None", ["src/a.py"], "Handle None"),

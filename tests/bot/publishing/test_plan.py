@@ -75,7 +75,7 @@ def test_commits_and_pull_requests_have_a_title_in_the_repositorys_format() -> N
     publication = planned(summary="Fixed the sum.", commit_format=conventional)
     assert publication.commit is not None
     assert publication.pull_request is not None
-    assert publication.commit.title == publication.pull_request.title == "fix: fix the sum"
+    assert publication.commit.title == publication.pull_request.title == "fix: the sum"
     unfinished = planned(status=Status.STOPPED, keep_unfinished=True, commit_format=conventional).commit
     assert unfinished is not None
     assert unfinished.title == "chore: keep unfinished work on issue 7"
