@@ -20,6 +20,7 @@ from bot.domain.commands import (
     Help,
     Options,
     Plan,
+    Resolve,
     Review,
     ShowStatus,
     Test,
@@ -197,6 +198,10 @@ def test_what_only_looks_is_done_for_a_fork_too(command: Command) -> None:
 )
 def test_what_cannot_be_done_in_an_issue(command: Command, facts: ThreadState, cause: str) -> None:
     assert _refusal("issue", facts, command=command).cause == cause
+
+
+def test_a_merge_into_a_forks_branch_is_refused() -> None:
+    assert _refusal("pull", FORK, command=Resolve()).cause == "fork"
 
 
 def test_nothing_is_taken_back_on_a_fork() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bot.git.errors import GitError, PushFailedError
+from bot.git.merge import Merge
 from bot.git.process import Git
 from bot.github.client import GitHub
 from bot.github.rate_limit import Limits
@@ -234,6 +235,37 @@ async def test_a_dry_run_withholds_like_a_publication(outlet: Outlet) -> None:
     delivered = await outlet.send(await outlet.publication(), dry_run=True)
     assert cause_of(delivered) == "secret"
     assert not delivered.dry_run_note
+
+
+async def _merge(outlet: Outlet) -> Publication:
+    """Plan the publication of a merge into `topic`."""
+    (outlet.tree.path / "a.txt").write_text("2\n")
+    change = await outlet.tree.change()
+    base = await outlet.tree.commit(change, message="Base")
+    publication = await outlet.publication(branch="topic", change=change)
+    assert publication.commit is not None
+    merge = Merge(head=outlet.base, base=base, branch="main", commit=outlet.base, tree=change.tree_sha)
+    return replace(publication, commit=replace(publication.commit, merge=merge))
+
+
+async def test_a_merge_is_pushed_once_with_both_parents(outlet: Outlet) -> None:
+    publication = await _merge(outlet)
+    assert publication.commit is not None
+    outlet.record.deaf = True
+    first, second = await outlet.send(publication), await outlet.send(publication)
+    assert first == second
+    assert outlet.hub.branches(outlet.repo)["topic"] == sha_of(first)
+    parents = git(outlet.repo.path, "show", "--no-patch", "--format=%P", sha_of(first))
+    assert tuple(parents.split()) == publication.commit.parents
+
+
+async def test_a_merge_overwrites_no_push_and_follows_none(outlet: Outlet) -> None:
+    publication = await _merge(outlet)
+    head = outlet.hub.commit(outlet.repo, {"b.txt": "x\n"}, message="Go on", author="mona", branch="topic")
+    delivered = await outlet.send(publication, replay=True)
+    assert cause_of(delivered) == "branch-moved"
+    assert f"`topic` is at {head[:10]} now." in reason_of(delivered)
+    assert outlet.hub.branches(outlet.repo)["topic"] == head
 
 
 WORKFLOW = ".github/workflows/ci.yml"
