@@ -97,11 +97,12 @@ class Reading:
         head = call.text.partition("\n")[0]
         if head not in message:  # the agent's code has used the result
             return
-        path = posixpath.normpath(str(call.args.get("path", "")).partition("::")[0])
+        name = str(call.args.get("path", "")).partition("::")[0]
+        path = posixpath.normpath(name)
         if call.tool == "read_file" and (spans := _SPAN.findall(head)):
             first, last = map(int, spans[-1])
-            for start, end, name in _OMITTED.findall(message):
-                if name.rstrip("\u2026") in repr(call.args.get("path", "")):
+            for start, end, omitted in _OMITTED.findall(message):
+                if repr(name).startswith(omitted.rstrip("\u2026")):
                     last = min(last, int(start) - 1) if int(end) >= first else last
             self.spans[path, "RIGHT"].append((first, last))
         elif call.tool == "execute" and _GIT_DIFF.fullmatch(str(call.args.get("command", ""))):

@@ -94,6 +94,31 @@ async def test_comments_on_a_renamed_file_stand_on_lines_that_github_has(hub: Lo
         assert requests.count("files") == 0
 
 
+@pytest.mark.parametrize(
+    ("reads", "headline"),
+    [
+        (['read_file("vendor/dep.js", 1, 300)', 'text = read_file("vendor/dep.js::last")'], "⚠️ Reviewed in part"),
+        (['read_file("vendor/dep.js", 1, 300)', 'read_file("vendor/dep.js", 301)'], "✅ Done"),
+        (['print(read_file("vendor/dep.js"))'], "⚠️ Reviewed in part"),
+        (['read_file("vendor/dep.js", 1, 500)'], "✅ Done"),
+        (['print("x" * 50_000)\nread_file("vendor/dep.js", 1, 500)'], "⚠️ Reviewed in part"),
+    ],
+    ids=["partly unseen by the model", "two ranges", "as a value", "one range", "cut by the step"],
+)
+async def test_the_headline_of_a_review_says_whether_the_agents_tools_showed_all_changes(
+    hub: LocalHub, tmp_path: Path, reads: list[str], headline: str
+) -> None:
+    lines = [f"var number{number} = {'1' * 50};\n" for number in range(1, 500)]
+    steps = [ScriptedReply(text=acting(control)) for control in reads]
+    async with staged(hub, tmp_path, [*steps, ScriptedReply(text=reviewing([]))]) as stage:
+        files = {"vendor/dep.js": "".join([*lines, "function last() {}\n"])}
+        stage.hub.commit(stage.repo, files, message="Vendor", author="mona", branch="topic")
+        stage.hub.commit(stage.repo, {"a.py": "x = 1\n"}, message="Add", author="mona", branch="topic")
+        number = hub.open_pull(stage.repo, author="mona", head="topic", title="Vendor").number
+        end = await stage.ask(number, "/codepilot review")
+        assert end.status.startswith(f"### {headline} · "), end
+
+
 async def test_a_review_comments_on_lines_with_a_suggestion_and_never_approves(hub: LocalHub, tmp_path: Path) -> None:
     script = [ScriptedReply(text=reviewing(REVIEW), expect=("Review the changes of this pull request", "+# 3"))]
     async with staged(hub, tmp_path, script) as stage:

@@ -87,6 +87,8 @@ def test_lines_that_the_step_did_not_show_are_not_read() -> None:
     note = "[not shown, since a step shows 20,000 characters: lines 90-100 of 'src/a.py']"
     assert unread(step(read_file(1, 100), note=note)).total == 1
     assert unread([*step(read_file(1, 100), note=note), *step(read_file(90, 100))]).total == 0
+    assert unread(step(read_file(1, 100, "src/a.py::Class.f"), note=note)).total == 1
+    assert unread(step(read_file(1, 100), note=note.replace("src/a.py", "a.py"))).total == 0
 
 
 def test_a_result_that_only_the_agents_code_got_is_not_read() -> None:
