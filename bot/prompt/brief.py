@@ -177,7 +177,12 @@ def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[Q
         for file in material.files
     ]
     inputs = [
-        Quote(source=_name(value.source), text=clean(value.text, limit=_BODY_CHARS)) for value in job.origin.values
+        # The expression of a title, whose text is no Markdown.
+        Quote(
+            source=_name(value.source),
+            text=(clean_line if value.source.endswith(".title }}") else clean)(value.text, limit=_BODY_CHARS),
+        )
+        for value in job.origin.values
     ]
     # A job has commented lines or a workflow's inputs, never both.
     first = ("commented lines", 4_000, [_lines(lines)]) if lines else ("values of the workflow's inputs", 4_000, inputs)

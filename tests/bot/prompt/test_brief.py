@@ -23,7 +23,7 @@ from bot.domain.commands import (
     UnknownVerb,
     Work,
 )
-from bot.domain.job import Job, LineRange, Origin
+from bot.domain.job import InputValue, Job, LineRange, Origin
 from bot.github.types import CommentFacts, JobFacts, RunFacts, StepFacts
 from bot.jobs.steering import build_retry
 from bot.prompt.brief import (
@@ -216,6 +216,16 @@ def test_reviews_the_diff_and_linked_files_are_quoted() -> None:
         Quote(source="review by @ann: CHANGES_REQUESTED", text="not yet"),
         Quote(source="linked file src/a.py lines 3-9", text="x = 1"),
     )
+
+
+def test_titles_are_plain_text_wherever_they_come_from() -> None:
+    title = "<Select> ignores disabled, List<String> and a<b &lt;"
+    assert (
+        task_for(a_job(title=title, body="&lt;div&gt; <Select>")).quotes[0].text.startswith(f"{title}\n\n<div> <…>\n")
+    )
+    value = InputValue(source="value 1 of the workflow's prompt, ${{ github.event.issue.title }}", text=title)
+    job = replace(a_job(title="", body=""), origin=Origin(kind="workflow", id=5, values=(value,)))
+    assert task_for(job).quotes[0].text == title
 
 
 def test_a_title_cannot_grow_lines() -> None:
