@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, Literal
@@ -231,39 +231,38 @@ class Reviews:
     async def create(self, repo: str, number: int, draft: types.ReviewDraft) -> types.ReviewFacts:
         """Review a pull request; refused line comments go into the body. Not retried: call `list_for_pull` first.
 
-        GitHub refuses all comments because of one, and does not say which. Those that its own list of files has no
-        lines for are left out of the second attempt, and all of them of the third.
+        GitHub refuses all comments because of one, and does not say which. So the next attempt leaves out those on
+        lines that its own patches do not have, then also those on files without a patch, then all.
         """
-        original = draft
-        for is_second in (False, True):
-            try:
-                return await self._send(repo, number, draft)
-            except types.GitHubError as error:
-                if error.status != HTTPStatus.UNPROCESSABLE_ENTITY or not draft.notes:
-                    raise
-            unplaced = () if is_second else await self._find_unplaced(repo, number, draft.notes)
-            refused = unplaced or original.notes
-            kept = tuple(note for note in original.notes if note not in refused)
-            draft = replace(original, body=_append_notes(original.body, refused), notes=kept)
-        return await self._send(repo, number, draft)
+        try:
+            return await self._send(repo, number, draft)
+        except types.GitHubError as error:
+            if error.status != HTTPStatus.UNPROCESSABLE_ENTITY or not draft.notes:
+                raise
+        patches = await self._read_patches(repo, number, {note.path for note in draft.notes})
+        lines = await asyncio.to_thread(_lines_of, patches)
+        unplaced = tuple(note for note in draft.notes if not lines.contain(*note.span))
+        outside = tuple(note for note in unplaced if patches.get(note.path))
+        for refused in dict.fromkeys(filter(None, (outside, unplaced))):
+            if refused != draft.notes:
+                try:
+                    return await self._send(repo, number, _move_notes(draft, refused))
+                except types.GitHubError as error:
+                    if error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
+                        raise
+        return await self._send(repo, number, _move_notes(draft, draft.notes))
 
-    async def _find_unplaced(
-        self, repo: str, number: int, notes: tuple[types.ReviewNote, ...]
-    ) -> tuple[types.ReviewNote, ...]:
-        """Return the comments on lines that GitHub's difference does not have, as far as its first files show."""
-        wanted, patches = {note.path for note in notes}, dict[str, str]()
+    async def _read_patches(self, repo: str, number: int, paths: Collection[str]) -> dict[str, str]:
+        """Return the patches of some files, empty for a file without one, as far as the first files have them."""
+        patches, count = dict[str, str](), 0
         action, path = f"read the files of {repo}#{number}", f"/repos/{repo}/pulls/{number}/files"
-        count = 0
         async for file in self.connection.entries(types.PullFile, action, path):
-            if file.path in wanted:
+            if file.path in paths:
                 patches[file.path] = file.patch
             count += 1
-            if patches.keys() == wanted or count == _MAX_FILES:
+            if len(patches) == len(paths) or count == _MAX_FILES:
                 break
-        lines = await asyncio.to_thread(_lines_of, patches)
-        return tuple(
-            note for note in notes if not lines.contain(note.path, note.side, note.start_line or note.line, note.line)
-        )
+        return patches
 
     async def _send(self, repo: str, number: int, draft: types.ReviewDraft) -> types.ReviewFacts:
         body = {
@@ -286,6 +285,12 @@ class Reviews:
 def _lines_of(patches: Mapping[str, str]) -> DiffLines:
     sections = ((path, section) for path, patch in patches.items() for section in parse_patch(patch))
     return DiffLines.of(replace(section, path=path) for path, section in sections)
+
+
+def _move_notes(draft: types.ReviewDraft, refused: tuple[types.ReviewNote, ...]) -> types.ReviewDraft:
+    """Move comments into the body."""
+    kept = tuple(note for note in draft.notes if note not in refused)
+    return replace(draft, body=_append_notes(draft.body, refused), notes=kept)
 
 
 def _append_notes(body: str, notes: tuple[types.ReviewNote, ...]) -> str:

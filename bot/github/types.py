@@ -433,6 +433,10 @@ class ReviewNote:
     side: Side = "RIGHT"
 
     @property
+    def span(self) -> tuple[str, Side, int, int]:
+        return self.path, self.side, self.start_line or self.line, self.line
+
+    @property
     def place(self) -> str:
         first = f"{self.start_line}-" if self.start_line not in {None, self.line} else ""
         return f"{self.path}:{first}{self.line}"

@@ -16,7 +16,20 @@ from urllib.parse import urlsplit
 
 from agent_runtime import Image, Quote, Task
 from bot.ci_logs.failed_run import FailedJob, FailedRun, StepDefinition
-from bot.domain.commands import Ask, BareCommand, Command, Describe, Explain, Fix, Plan, Resolve, Review, Test, Work
+from bot.domain.commands import (
+    Ask,
+    BareCommand,
+    Command,
+    Describe,
+    Edit,
+    Explain,
+    Fix,
+    Plan,
+    Resolve,
+    Review,
+    Test,
+    Work,
+)
 from bot.domain.grammar import parse_command
 from bot.domain.job import Job, LineRange, OriginKind
 from bot.github.types import Annotation, CheckFacts, CommentFacts, ReviewCommentFacts, ReviewFacts, StepFacts
@@ -491,8 +504,8 @@ def goal_for(
     if continues:
         parts.append(_CONTINUES)
     if is_cut:
-        # Only these two run commands.
-        cut = _CUT_WITH_GIT if isinstance(command, Fix | Test) else _CUT
+        # Only these run commands.
+        cut = _CUT_WITH_GIT if isinstance(command, Edit | Test) else _CUT
         parts.append(_CUT_REVIEW if isinstance(command, Review) else cut)
     if approved_plan:
         parts.append(_APPROVED)

@@ -12,6 +12,10 @@ from bot.github.issues import Text
 from bot.github.types import CommentTarget, GitHubError, ReviewDraft, ReviewNote
 from bot.publishing.outcome import Published
 from bot.publishing.publish import ReviewTarget, publish_review
+from localhub import Repo as HubRepo
+from localhub.git.diff import FileDiff
+from localhub.state.store import Json, Site
+from localhub.views import git as git_views
 from tests.github_world import LINES, SECRET, World
 from tests.publishing_world import Remembered
 from tests.waiting import eventually
@@ -191,6 +195,28 @@ async def test_one_bad_comment_among_ten_moves_alone_and_cannot_be_committed(wor
     ]
     assert requests[-3:] == ["reviews", "files", "reviews"]
     assert len(requests) <= 4, "a token may be asked for"
+
+
+@pytest.mark.parametrize(("line", "is_placed"), [(20, True), (99, False)])
+async def test_a_comment_on_a_file_whose_patch_github_leaves_out_is_tried(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, line: int, is_placed: bool
+) -> None:
+    world.hub.commit(world.repo, {"a.txt": "2\n"}, message="Two", author="mona", branch="topic")
+    pull = world.pull()
+    show = git_views.diff_entry
+
+    def show_small(site: Site, repo: HubRepo, file: FileDiff, sha: str) -> Json:
+        return show(site, repo, replace(file, patch=None) if file.path == "long.txt" else file, sha)
+
+    monkeypatch.setattr(git_views, "diff_entry", show_small)
+    notes = (a_note(line), a_note(1, path="a.txt"), a_note(50, path="a.txt"))
+    draft = ReviewDraft(commit_sha=world.hub.branches(world.repo)["topic"], body="Words.", notes=notes)
+    made = await world.github.reviews.create(world.name, pull.number, draft)
+    placed = [comment.path for comment in world.hub.review_comments(world.repo, pull.number)]
+    assert placed == (["long.txt", "a.txt"] if is_placed else ["a.txt"])
+    assert "`a.txt:50`" in made.body
+    assert ("`long.txt:" in made.body) is not is_placed
+    assert len(world.hub.reviews(world.repo, pull.number)) == 1
 
 
 async def test_a_comment_on_a_renamed_file_is_under_its_new_name(world: World) -> None:
