@@ -93,11 +93,12 @@ def parse_description(
     if not text or not CommitFormat().commit_title(line, fallback=""):
         return None
     pictures = set(visible_images(old.body))
+    text = "\n\n".join([text, *_missing_sections(text, old.body, template)])
     closed = {closing.split()[-1] for closing in _closings(text)}
+    shown = (each[0] for each in _PICTURE.finditer(old.body) if {each["target"], each["source"]} & pictures)
     parts = [
         text,
-        *_missing_sections(text, old.body, template),
-        *dict.fromkeys(each[0] for each in _PICTURE.finditer(old.body) if {each["target"], each["source"]} & pictures),
+        *(picture for picture in dict.fromkeys(shown) if picture not in text),
         *(closing for reference, closing in closings.items() if reference not in closed),
         *_MARK.findall(old.body),
     ]

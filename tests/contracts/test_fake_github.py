@@ -479,6 +479,19 @@ async def pull_requests(w: World) -> None:
 
 
 @scenario
+async def a_described_pull_request(w: World) -> None:
+    repo = w.filled_repo()
+    issue, pull = w.people.open_issue(repo, author="mona", title="It breaks"), w.pull(repo, body="Text")
+    await w.ask(w.github.pulls.describe(w.name, pull.number, title="Twenty", body=f"Lines, {SECRET}"))
+    await w.ask(w.github.pulls.get(w.name, pull.number))
+    for number in (issue.number, _MISSING):
+        await w.ask(w.github.pulls.describe(w.name, number, title="Twenty", body=""))
+    await w.ask(w.github.pulls.describe(w.name, pull.number, title="Twenty", body="x" * 70_000))
+    w.permit(pull_requests="")
+    await w.ask(w.github.pulls.describe(w.name, pull.number, title="Twenty", body=""))
+
+
+@scenario
 async def a_merged_pull_request(w: World) -> None:
     repo = w.filled_repo()
     pull = w.pull(repo)

@@ -111,6 +111,11 @@ def test_pictures_the_bots_mark_and_sections_of_the_template_stay() -> None:
     assert "Risks" not in body
 
 
+def test_what_a_kept_section_has_is_there_once() -> None:
+    old = "## Tests\n\n![a](https://x.example/a.png)\n\nFixes #5"
+    assert parsed("A topic.", old=old, template="## Tests\n") == f"A topic.\n\n{old}"
+
+
 def test_a_hidden_picture_or_mark_of_another_kind_is_not_taken_over() -> None:
     old = "`![a](https://x.example/a.png)` <!-- ![b](https://x.example/b.png) --> <!-- other:mark -->"
     assert parsed("A topic.", old=old) == "A topic."
