@@ -7,6 +7,7 @@ import pytest
 from bot.domain.commands import Fix
 from bot.prompt.brief import Material
 from tests.builders import a_comment, a_job, in_a_review, on_lines, task_for
+from tests.differences import difference_of
 from tests.hiding_places import HIDING_PLACES
 
 
@@ -37,5 +38,7 @@ def test_bidirectional_and_zero_width_characters_are_stripped() -> None:
 
 @pytest.mark.parametrize("place", ["diff", "approved_plan"])
 def test_in_code_and_logs_nothing_is_invisible(place: str) -> None:
-    task = task_for(a_job(kind="pull"), material=Material(**{place: "+a\u202e\U000e0045b"}))  # type: ignore[arg-type] # texts
-    assert not set(task.quotes[-1].text + task.quotes[0].text) & set("\u202e\U000e0045")
+    text = "+a\u202e\U000e0045b"
+    material = Material(approved_plan=text) if place != "diff" else Material(difference=difference_of({"a.py": [text]}))
+    task = task_for(a_job(kind="pull"), material=material)
+    assert not set("".join(quote.text for quote in task.quotes)) & set("\u202e\U000e0045")
