@@ -236,9 +236,14 @@ class PushEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseEvent:
-    """The thread ended, so its jobs have no purpose."""
+    """The thread ended, so its jobs have no purpose.
+
+    Attributes:
+        merged_into: the branch that a pull request was merged into; else empty.
+    """
 
     how: str = "closed"
+    merged_into: str = ""
     verb: Literal["closed"] = "closed"
 
 

@@ -235,9 +235,15 @@ class Head(PayloadPart):
     sha: Sha
 
 
+class _Base(PayloadPart):
+    ref: Text = ""
+
+
 class PullRequest(_ThreadPart):
     draft: bool = False
+    merged: bool = False
     head: Head
+    base: _Base = Field(default_factory=_Base)
 
     @property
     @override

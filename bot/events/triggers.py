@@ -254,7 +254,9 @@ def job_from_push(delivery: Delivery, profile: BotProfile, payload: PullRequestP
 @router.register("pull_request", PullRequestPayload, action="locked")
 def job_from_closed_thread(delivery: Delivery, profile: BotProfile, payload: ThreadPayload) -> Job | IgnoredDelivery:
     """Return the job that ends a thread's work."""
-    closed = CloseEvent(how=delivery.action)
+    subject = payload.subject
+    merged_into = subject.base.ref if isinstance(subject, PullRequest) and subject.merged else ""
+    closed = CloseEvent(how=delivery.action, merged_into=merged_into)
     return _thread_job(delivery, profile, payload, "event", closed, payload.subject.thread.without_text)
 
 

@@ -173,14 +173,14 @@ class Pulls:
         action = f"look for pull requests from {branch} in {repo}"
         return await self.connection.read(tuple[types.PullFacts, ...], action, f"/repos/{repo}/pulls", query)
 
-    async def find_own_into(self, repo: str, base: str, prefixes: tuple[str, ...], *, author_id: int) -> str:
-        """Return the page of an open pull request by this author from such a branch, else empty."""
+    async def list_own_into(
+        self, repo: str, base: str, prefixes: tuple[str, ...], *, author_id: int
+    ) -> tuple[types.PullFacts, ...]:
+        """Return the open pull requests by this author from such branches."""
         path, query = f"/repos/{repo}/pulls", {"state": "open", "base": base}
-        action = f"read the pull requests of {repo}"
-        async for pull in self.connection.entries(types.PullFacts, action, path, query):
-            if pull.author.id == author_id and not pull.from_fork and pull.head_ref.startswith(prefixes):
-                return pull.html_url
-        return ""
+        pulls = self.connection.entries(types.PullFacts, f"read the pull requests of {repo}", path, query)
+        own = [pull async for pull in pulls if pull.author.id == author_id and not pull.from_fork]
+        return tuple(pull for pull in own if pull.head_ref.startswith(prefixes))
 
     async def find_for_fork(self, repo: str, *, fork: str, fork_id: int, branch: str, sha: str) -> int | None:
         """Return the single open pull request with a fork's commit as head.

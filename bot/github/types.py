@@ -169,10 +169,11 @@ class ThreadFacts(Authored):
 
 
 class PullFacts(ThreadFacts):
-    """A pull request; `head_repo` and `head_repo_id` are None for a deleted fork."""
+    """A pull request; `head_repo` and `head_repo_id` are None for a deleted fork, `mergeable` while it is computed."""
 
     kind: Literal["issue", "pull"] = "pull"
     merged: bool = False
+    mergeable: bool | None = None
     draft: bool = False
     head_ref: str = Field(validation_alias=AliasPath("head", "ref"))
     head_sha: str = Field(validation_alias=AliasPath("head", "sha"))

@@ -100,7 +100,7 @@ async def _role(reader: PhaseReader, repo: str, job: Job, account: Actor, bounds
     CI on the bot's own push, which a user requested, has the bot as actor. GitHub does not report the roles of other
     Apps, so the operator's setting applies.
     """
-    if job.origin.kind in {"workflow", "recipe"} and job.origin.vouched:
+    if job.origin.kind in {"workflow", "recipe", "event"} and job.origin.vouched:
         return "write"
     if bounds.trusted_bots.has_account(account.id, account.login):
         return "write" if is_app(account.login) else await reader.role_of(repo, account.id, account.login)

@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 
 from bot.ci_logs.failed_run import FailedJob, FailureFacts, Skip, skip_reason
-from bot.domain.commands import Explain, Review
+from bot.domain.commands import Explain, Resolve, Review
 from bot.domain.job import Job, JobState
 from bot.events.ci_triggers import RED
 from bot.github.types import Annotation, GitHubError
@@ -62,6 +62,20 @@ _MAX_ANNOTATED_JOBS = 3
 _MAX_ANNOTATIONS = 10
 _NAME_CHARS = 100
 _NOTICE_SECONDS = 30 * 24 * 3600.0
+
+
+async def skip_outcome(context: JobContext, snapshot: ThreadSnapshot) -> JobOutcome | None:
+    """Return the ending of automatic work that is skipped, or None."""
+    job, reason = context.job, ""
+    if isinstance(job.command, Review):
+        reason = await review_skip_reason(context, snapshot)
+    elif not isinstance(job.command, Resolve):
+        return await ci_skip_outcome(context, snapshot)
+    elif await resume_base(context) is None:
+        # Where GitHub does not know yet, git will.
+        pull = await context.github.pulls.get(snapshot.repo.full_name, job.thread.number)
+        reason = "it has no conflict with its base branch" if pull.mergeable else ""
+    return Refused(reason=reason, is_silent=True) if reason else None
 
 
 async def ci_skip_outcome(context: JobContext, snapshot: ThreadSnapshot) -> JobOutcome | None:
@@ -143,7 +157,8 @@ async def _request_facts(context: JobContext, snapshot: ThreadSnapshot, facts: F
     if not facts.base:
         prefixes = tuple(prefix + FIX_CI_PREFIX for prefix in await read_own_prefixes(context))
         me = (await context.github.accounts.me()).id
-        pull_url = await context.github.pulls.find_own_into(repo, snapshot.thread.head_ref, prefixes, author_id=me)
+        pulls = await context.github.pulls.list_own_into(repo, snapshot.thread.head_ref, prefixes, author_id=me)
+        pull_url = pulls[0].html_url if pulls else ""
         facts = replace(facts, pull_url=pull_url)
     if not context.job.origin.id:
         return replace(facts, red_on_base=await _check_on_base(context, snapshot, facts))

@@ -197,7 +197,8 @@ class JobServices:
 
     def allowed(self, job: Job) -> Allowlist:
         # Nobody is behind a failed check or a schedule, so nobody is named.
-        login = "" if job.origin.kind in {"ci", "recipe"} else job.actor.login
+        is_automatic = job.origin.kind in {"ci", "recipe"} or (job.origin.kind == "event" and job.origin.vouched)
+        login = "" if is_automatic else job.actor.login
         return Allowlist(login=login, number=job.thread.number, server=self.server_url, repo=job.repo.full_name)
 
     @property

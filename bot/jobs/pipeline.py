@@ -22,7 +22,7 @@ from agent_runtime import (
     Status,
     traced,
 )
-from bot.domain.commands import Help, RepoEvent, Resolve, Review, StartRecipe, Steering, Talk, Undo, Work
+from bot.domain.commands import Help, RepoEvent, Resolve, StartRecipe, Steering, Talk, Undo, Work
 from bot.domain.errors import BotError, OtherVersionError, QueueError, StorageError, WrongInputError
 from bot.domain.job import Job, JobState
 from bot.git.errors import CloneError, GitError, WorkspaceError
@@ -45,7 +45,7 @@ from bot.jobs.admission import (
     resume_base,
 )
 from bot.jobs.agent_run import abandon_run, run_agent
-from bot.jobs.automatic import ci_skip_outcome, early_skip_reason, review_skip_reason
+from bot.jobs.automatic import early_skip_reason, skip_outcome
 from bot.jobs.context import JobContext, JobContextFactory
 from bot.jobs.faults import Fault, Patience, classify, public_text
 from bot.jobs.handover import handle_steering
@@ -347,10 +347,7 @@ async def _work(context: JobContext, snapshot: ThreadSnapshot) -> JobOutcome:
             await state.comment.show(status_view(context))
             record = await state.record.update(lambda record: replace(record, greeted_at=time.time()))
         state.shown_at = record.greeted_at or time.time()
-    elif isinstance(context.job.command, Review):
-        if reason := await review_skip_reason(context, snapshot):
-            return Refused(reason=reason, is_silent=True)
-    elif (skipped := await ci_skip_outcome(context, snapshot)) is not None:
+    elif (skipped := await skip_outcome(context, snapshot)) is not None:
         return skipped
     source = await head_source(context, snapshot)
     base = await base_source(context, snapshot, source)

@@ -24,6 +24,7 @@ from bot.domain.commands import (
     PushEvent,
     RecipeDue,
     RepoEvent,
+    Resolve,
     Review,
     ReviewEvent,
 )
@@ -35,7 +36,7 @@ from bot.jobs.admission import resume_base
 from bot.jobs.automatic import is_automatic_review
 from bot.jobs.context import ConfigCache, JobContext
 from bot.jobs.recipes import enqueue, start_after_run, start_for_label, start_scheduled
-from bot.jobs.repo_settings import cached_default_settings, decode_config, default_settings
+from bot.jobs.repo_settings import cached_default_settings, decode_config, default_settings, read_own_prefixes
 from bot.jobs.steering import cancel_job, stop_all
 from bot.permissions.levels import Refusal
 from bot.permissions.repo_config import RepoConfig
@@ -58,8 +59,9 @@ async def handle_event(context: JobContext, command: RepoEvent) -> JobOutcome:
                 await context.queue.accept(build_fix(context.job, "assignment"))
         case PushEvent(head_sha=head_sha):
             return await _handle_push(context, head_sha)
-        case CloseEvent(how=how):
+        case CloseEvent(how=how, merged_into=branch):
             await stop_all(context, await _jobs(context), f"The thread was {how}.")
+            await _start_merges(context, branch)
         case AccessLost(repo_ids=repo_ids):
             installation = context.job.installation
             for each in () if installation is None else await context.queue.live_jobs(installation, repo_ids):
@@ -188,6 +190,32 @@ def build_push_review(push: Job) -> Job:
         delivery_id=f"{push.delivery_id}.review",
         command=Review(on="push"),
     )
+
+
+async def _start_merges(context: JobContext, branch: str) -> None:
+    """Start a merge into each of the bot's own pull requests into a branch that moved.
+
+    Each gets one for each commit of the branch. GitHub computes meanwhile which of them conflict.
+    """
+    if not branch or not (await cached_default_settings(context)).resolve_own_conflicts:
+        return
+    event, repo, me = context.job, context.job.repo.full_name, await context.github.accounts.me()
+    prefixes = await read_own_prefixes(context)
+    tip = await context.github.repos.branch_head(repo, branch)
+    for pull in await context.github.pulls.list_own_into(repo, branch, prefixes, author_id=me.id):
+        await context.github.pulls.get(repo, pull.number)
+        job = replace(
+            event,
+            id=job_id("merge", event.repo.id, f"{pull.number}:{tip}"),
+            delivery_id=f"{event.delivery_id}.merge-{pull.number}",
+            thread=Thread.from_number("pull", pull.number),
+            actor=Actor(id=me.id, login=me.login),
+            other_actors=(),
+            origin=Origin(kind="event", id=0, at=event.origin.at, vouched=True),
+            command=Resolve(),
+            head_sha="",
+        )
+        await enqueue(context, job, held_seconds=context.services.push_pause)
 
 
 async def start_ci_fix(context: JobContext, command: ChecksFailed) -> JobOutcome:
@@ -323,8 +351,11 @@ class EventFilter:
                 live = await self._queue.live_jobs(job.installation or 0, (repo_id,)) if idle else ()
                 idle = idle and all(entry.job.thread.kind != "issue" for entry in live)
                 return "no request is bound to the head of this pull request" if idle else ""
-            case CloseEvent():
-                return "" if await self._queue.is_live(repo_id, number) else "no job is running in this thread"
+            case CloseEvent(merged_into=branch):
+                config = await self._config(repo_id) if branch else None
+                is_needed = bool(branch) and (config is None or config.resolve_own_conflicts)
+                is_needed = is_needed or await self._queue.is_live(repo_id, number)
+                return "" if is_needed else "no job is running in this thread"
             case AccessLost(repo_ids=repo_ids):
                 return "" if await self._queue.live_jobs(job.installation or 0, repo_ids) else "no job is running there"
             case ChecksFailed():

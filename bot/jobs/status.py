@@ -16,7 +16,7 @@ from bot.permissions.levels import describe_network
 from bot.permissions.repo_config import Notify
 from bot.publishing.markdown import code, duration
 from bot.publishing.outcome import Failed, Finished, JobOutcome, Waiting
-from bot.publishing.plan import event_review_label, requester_of
+from bot.publishing.plan import event_label, requester_of
 from bot.publishing.render import render_notice, render_part, sign_marker
 from bot.publishing.review import describe_unread
 from bot.publishing.screening import split_diff
@@ -60,7 +60,7 @@ def status_view(context: JobContext, outcome: JobOutcome | None = None, *, is_qu
         command=command,
         allowed=services.allowed(job),
         requester=requester_of(job),
-        event_label=event_review_label(job),
+        event_label=event_label(job),
         job_id=job.id,
         marker=services.status_marker(job),
         seconds=max(0.0, now - state.started_at),

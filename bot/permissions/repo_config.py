@@ -423,6 +423,9 @@ class FileKeys(_Model):
     ] = ("waiting", "done")
     """When to mention the person who gave the command in a separate short comment: `waiting` when a run begins to wait
     for somebody, `done` when it ends after more than two minutes; or `never`. Edited comments notify nobody."""
+    resolve_own_conflicts: bool = False
+    """Whether to `resolve` the bot's own pull requests that conflict with their base branch after another pull request
+    was merged."""
     rerun_failed_jobs: bool = False
     """Whether to run a workflow's failed jobs once more before a fix is started."""
     wip_branches: bool = True

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from agent_runtime import Outcome, Status
-from bot.domain.commands import Review, ReviewEvent
+from bot.domain.commands import Resolve, Review, ReviewEvent
 from bot.domain.job import Job
 from bot.git.change import Change
 from bot.git.merge import Merge, explain
@@ -447,7 +447,7 @@ def commit_body(
     if job.origin.kind == "ci":
         cause = f", {_FOR_CI}"
     # The actor of a workflow or recipe run did not request the change.
-    elif job.origin.kind not in {"workflow", "recipe"} and _LOGIN.fullmatch(actor.login):
+    elif job.origin.kind not in {"workflow", "recipe", "event"} and _LOGIN.fullmatch(actor.login):
         # GitHub credits an account by this address without showing its real one:
         # https://docs.github.com/account-and-profile/setting-up-and-managing-your-personal-account-on-github/managing-email-preferences/setting-your-commit-email-address
         co_author = f"{actor.login} <{actor.id}+{actor.login}@users.noreply.github.com>"
@@ -515,7 +515,10 @@ def requester_of(job: Job) -> str:
     return f"@{job.actor.login}"
 
 
-def event_review_label(job: Job) -> str:
+def event_label(job: Job) -> str:
+    """Return the event that started a job without a command; empty for another job."""
+    if job.is_from_event and isinstance(job.command, Resolve):
+        return "Conflict with the base branch"
     if not job.is_from_event or not isinstance(job.command, Review) or job.command.on is None:
         return ""
     return f"Review of this pull request, {_EVENTS[job.command.on]}"

@@ -6,7 +6,7 @@ A value is a mapping from GitHub's field names; a field with arguments, or one t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from graphql import GraphQLResolveInfo
@@ -50,7 +50,6 @@ _REACTIONS: Mapping[str, str] = {
     "rocket": "ROCKET",
     "eyes": "EYES",
 }
-_MERGE_STATES = {"MERGEABLE": "CLEAN", "CONFLICTING": "DIRTY", "UNKNOWN": "UNKNOWN"}
 
 
 def connection(items: Callable[[], Sequence[T]], show: Callable[[T], Any]) -> Lazy:
@@ -216,6 +215,13 @@ def _pull(call: Call, repo: Repo, value: Issue, pull: Pull) -> Json:
     head_repo = site.store.repos.get(pull.head_repo_id)
     base = git.ref(repo.path, f"refs/heads/{pull.base_ref}")
     asked = [person(call, each) for each in pull.reviewers]
+
+    @cache
+    def merge_state() -> str:
+        state = threads_views.merge_state(site, repo, value)
+        threads_views.start_merge_check(site, value)
+        return state
+
     return {
         "state": "MERGED" if pull.merged_at is not None else value.state.upper(),
         "isDraft": pull.draft,
@@ -231,8 +237,8 @@ def _pull(call: Call, repo: Repo, value: Issue, pull: Pull) -> Json:
         "merged": pull.merged_at is not None,
         "mergedAt": iso_or_none(pull.merged_at),
         "mergedBy": person(call, pull.merged_by),
-        "mergeable": lambda _info: _mergeable(repo, value, pull),
-        "mergeStateStatus": lambda _info: _MERGE_STATES[_mergeable(repo, value, pull)],
+        "mergeable": lambda _info: {"unknown": "UNKNOWN", "dirty": "CONFLICTING"}.get(merge_state(), "MERGEABLE"),
+        "mergeStateStatus": lambda _info: merge_state().upper(),
         "mergeCommit": lambda _info: _merge_commit(call, repo, pull),
         "additions": lambda _info: sum(file.additions for file in git_diff.pull_files(repo.path, pull)),
         "deletions": lambda _info: sum(file.deletions for file in git_diff.pull_files(repo.path, pull)),
@@ -301,13 +307,6 @@ def _rule(ruleset: Ruleset, rule: Json) -> Json:
 def ref_id(repo: Repo, name: str) -> str:
     """The global id of a reference; as `branch.id` it names the branch to commit to."""
     return node_id("Ref", f"{repo.id}:{name}")
-
-
-def _mergeable(repo: Repo, value: Issue, pull: Pull) -> str:
-    if value.state != "open":
-        return "UNKNOWN"
-    clean = git_diff.merge_tree(repo.path, pull.base_sha, pull.head_sha) is not None
-    return "MERGEABLE" if clean else "CONFLICTING"
 
 
 def _merge_commit(call: Call, repo: Repo, pull: Pull) -> Json | None:

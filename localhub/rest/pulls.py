@@ -98,7 +98,9 @@ def one_pull(call: Call) -> Response:
         return Response(body=text, media_type=DIFF)
     if call.wants("patch"):
         return Response(body=git_diff.mailbox(call.repo.path, f"{inner.base_sha}..{inner.head_sha}"), media_type=PATCH)
-    return Response(body=threads_views.pull(call.site, call.repo, issue))
+    body = threads_views.pull(call.site, call.repo, issue)
+    threads_views.start_merge_check(call.site, issue)
+    return Response(body=body)
 
 
 @routes.on("PATCH", PULL, allow=WRITE, role="read")

@@ -240,6 +240,7 @@ class Site:
         directory: where the bare repositories lie.
         now: the clock.
         send: puts a recorded delivery on its way; returns at once.
+        merge_checks: base and head of each pull request whose mergeability was asked for, by the pull request's id.
     """
 
     directory: Path
@@ -249,6 +250,7 @@ class Site:
     store: Store = field(default_factory=Store)
     lock: threading.RLock = field(default_factory=threading.RLock)
     rates: RateCounter = field(default_factory=RateCounter)
+    merge_checks: dict[int, tuple[str, str]] = field(default_factory=dict)
     seen_payload: Callable[[str, Mapping[str, Any]], None] | None = None
 
     @property

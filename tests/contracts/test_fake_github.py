@@ -536,9 +536,23 @@ async def a_pull_request_from_a_fork(w: World) -> None:
     ):
         await w.ask(w.github.pulls.find_for_fork(w.name, fork=fork_name, fork_id=fork_id, branch=branch, sha=sha))
     await w.ask(w.github.pulls.list_open_from(w.name, "topic"))
-    await w.ask(w.github.pulls.find_own_into(w.name, "main", ("topic",), author_id=w.people.add_user("mona").id))
+    await w.ask(w.github.pulls.list_own_into(w.name, "main", ("topic",), author_id=w.people.add_user("mona").id))
     w.people.commit(fork, {"a.txt": "again\n"}, message="More", author="mona", branch="topic")
     await w.ask(w.github.pulls.get(w.name, pull.number))
+
+
+@scenario
+async def the_merge_state_of_a_pull_request(w: World) -> None:
+    repo = w.filled_repo()
+    w.people.commit(repo, {"a.txt": "topic\n"}, message="One", author="mona", branch="topic")
+    number = w.people.open_pull(repo, author="mona", head="topic", title="Topic").number
+    for _ in range(2):
+        await w.ask(w.github.pulls.get(w.name, number))
+    w.people.commit(repo, {"a.txt": "main\n"}, message="Two", author="mona", branch="main")
+    for _ in range(2):
+        await w.ask(w.github.pulls.get(w.name, number))
+    w.people.close(repo, number, by="mona")
+    await w.ask(w.github.pulls.get(w.name, number))
 
 
 @scenario
@@ -548,7 +562,7 @@ async def searches_for_pull_requests(w: World) -> None:
     w.people.commit(repo, {"b.txt": "2\n"}, message="Two", author="mona", branch="release")
     for branch in ("codepilot/1", "topic"):
         w.people.commit(repo, {"a.txt": branch}, message="One", author="mona", branch=branch)
-    await w.ask(w.github.pulls.find_own_into(w.name, "main", ("codepilot/",), author_id=me.id))
+    await w.ask(w.github.pulls.list_own_into(w.name, "main", ("codepilot/",), author_id=me.id))
     w.people.open_pull(repo, author="mona", head="topic", title="Topic")
     w.people.open_pull(repo, author="mona", head="topic", title="Topic", base="release")
     await w.ask(w.github.pulls.create(w.name, _PULL, head="codepilot/1"))
@@ -561,7 +575,7 @@ async def searches_for_pull_requests(w: World) -> None:
         ("main", "topic", me.id),
         ("main", "codepilot/", 1),
     ):
-        await w.ask(w.github.pulls.find_own_into(w.name, base, (prefix,), author_id=author))
+        await w.ask(w.github.pulls.list_own_into(w.name, base, (prefix,), author_id=author))
 
 
 @scenario

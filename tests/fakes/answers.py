@@ -13,6 +13,7 @@ from localhub.api.auth import HubError, invalid, not_accessible, not_found, or_4
 from localhub.api.routing import check_length
 from localhub.operations.pulls import NewComment, UnplacedError
 from localhub.operations.rules import NewCommit, refuse, rule_of_branch
+from tests.fakes import trees
 from tests.fakes.routing import Json, Request, route
 from tests.fakes.site import (
     FakeComment,
@@ -440,7 +441,14 @@ def edit_pull(request: Request, number: str) -> Json:
 @route("GET", "pulls/{}", "pull_requests:read")
 def read_pull(request: Request, number: str) -> Json:
     thread, pull = request.pull(number)
-    return _pull(request, thread, pull) | {"merged": pull.merged}
+    mergeable, sides = None, (pull.base_sha, pull.head_sha)
+    if thread.state == "open" and pull.merge_check == sides:  # the first answer only starts the computation
+        history = set(request.repo.history(pull.base_sha))
+        fork = next((sha for sha in request.repo.history(pull.head_sha) if sha in history), pull.base_sha)
+        base, head, fork_tree = (request.repo.commits[sha].tree for sha in (*sides, fork))
+        mergeable = not trees.merge(fork_tree, head, base)[1]
+    pull.merge_check = sides
+    return _pull(request, thread, pull) | {"merged": pull.merged, "mergeable": mergeable}
 
 
 def _pull(request: Request, thread: FakeThread, pull: FakePull) -> Json:

@@ -95,7 +95,9 @@ class FakeHub(FakeSite):
             "updated_at": now,
         }
         if thread.pull is not None:
-            more: Payload = {"draft": thread.pull.draft, "head": {"sha": thread.pull.head_sha}}
+            pull = thread.pull
+            sides: Payload = {"head": {"sha": pull.head_sha}, "base": {"ref": pull.base_ref}}
+            more: Payload = {"draft": pull.draft, "merged": pull.merged, **sides}
             facts |= {"pull_request": {}} if as_issue else more
         return facts
 

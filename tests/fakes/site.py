@@ -141,6 +141,7 @@ class FakePull:
     base_sha: str
     draft: bool = False
     merged: bool = False
+    merge_check: tuple[str, str] | None = None
     reviews: list[FakeReview] = field(default_factory=list)
     line_comments: list[FakeLineComment] = field(default_factory=list)
 

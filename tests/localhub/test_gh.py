@@ -91,6 +91,9 @@ async def test_gh_reviews_and_merges_a_pull_request(place: Place) -> None:
     assert "topic" in await place.gh("pr", "list")
     await place.gh("pr", "comment", "2", "--body", "Nice")
     await place.gh("pr", "review", "2", "--approve", "--body", "Good")
+    assert '"mergeable":"UNKNOWN"' in await place.gh(
+        "pr", "view", "2", "--json", "mergeable"
+    )  # GitHub begins to compute
     shown = await place.gh("pr", "view", "2", "--json", "title,mergeable,reviewDecision,additions,headRefName,commits")
     for fact in ('"mergeable":"MERGEABLE"', '"reviewDecision":"APPROVED"', '"additions":1', '"headRefName":"topic"'):
         assert fact in shown

@@ -84,6 +84,27 @@ async def test_a_commit_through_graphql_moves_the_pull_requests_on_its_branch(wo
     assert (moved["action"], moved["after"], moved["sender"]["login"]) == ("synchronize", sha, "codepilot[bot]")
 
 
+async def test_the_merge_state_is_known_after_the_first_question(world: World) -> None:
+    topic(world)
+    fields = "mergeable mergeStateStatus"
+    query = f'{{ repository(owner: "acme", name: "widgets") {{ pullRequest(number: 1) {{ {fields} }} }} }}'
+
+    async def states() -> tuple[object, ...]:
+        body = (await world.owner.ask("GET", f"{R}/pulls/1")).body
+        assert body["rebaseable"] == body["mergeable"]
+        answer = (await world.owner.ask("POST", world.hub.graphql_url, {"query": query})).body
+        pull = answer["data"]["repository"]["pullRequest"]
+        return body["mergeable"], body["mergeable_state"], pull["mergeable"], pull["mergeStateStatus"]
+
+    assert await states() == (None, "unknown", "MERGEABLE", "CLEAN")
+    assert await states() == (True, "clean", "MERGEABLE", "CLEAN")
+    files = dict.fromkeys(("n.txt", "README.md", "src/a.py"), "of both\n")
+    world.hub.commit(world.repo, {path: f"main {text}" for path, text in files.items()}, message="A", author="mona")
+    world.hub.commit(world.repo, files, message="B", author="mona", branch="topic")
+    assert await states() == (None, "unknown", "CONFLICTING", "DIRTY")
+    assert await states() == (False, "dirty", "CONFLICTING", "DIRTY")
+
+
 async def test_a_pull_request_can_change_its_base(world: World) -> None:
     record_deliveries(world)
     topic(world)

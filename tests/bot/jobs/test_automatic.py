@@ -84,7 +84,7 @@ def _github(**parts: Callable[..., Awaitable[Any]]) -> SimpleNamespace:
     """A GitHub on which nothing is red on the base branch, and nothing was done before."""
     usual: dict[str, Any] = {
         "commit": answering(_commit(HEAD)),
-        "find_own_into": NOTHING,
+        "list_own_into": answering(()),
         "get": answering(RED_RUN),
         "jobs": answering((RED,)),
         "has_passed_before": NOTHING,

@@ -8,7 +8,7 @@ import pytest
 
 from bot.domain.job import JobState
 from tests.fakes.agent import Do, Script, execute, reply, write
-from tests.seam import Seam, open_seam
+from tests.seam import FIX, Seam, open_seam
 
 RESOLVE = "/codepilot resolve"
 RESOLVED = "Both sides.\n"
@@ -261,3 +261,67 @@ async def test_a_workflow_that_both_sides_changed_needs_the_permission_before_th
         end = await stage.ask(number, RESOLVE)
         assert (end.state, len(stage.providers)) == (JobState.REFUSED, 0)
     assert "The merge combines both sides of a workflow file." in end.status
+
+
+OWN = {".github/codepilot.yml": "resolve_own_conflicts: true\n"}
+AGAIN: Script = [
+    reply(write("calc.py", "def add(x, y):\n    return x + y\n"), execute("sh check.sh"), completion="- calc.py: both")
+]
+
+
+async def open_own_pull(stage: Seam) -> int:
+    """Let the bot open a pull request; return its number."""
+    stage.hub.commit(stage.repo, OWN, message="Configure", author="mona", branch="main")
+    await stage.ask(stage.issue().number, "/codepilot fix")
+    [thread] = stage.pulls()
+    return thread.number
+
+
+def merge_another(stage: Seam, files: dict[str, str], branch: str) -> None:
+    """Merge a pull request of a person's into the base."""
+    stage.hub.commit(stage.repo, files, message="Change it", author="mona", branch=branch)
+    number = stage.hub.open_pull(stage.repo, author="mona", head=branch, title="Change it", body="").number
+    stage.hub.merge(stage.repo, number, by="mona")
+
+
+async def settle_held(stage: Seam) -> None:
+    """Run jobs, also those that are held back."""
+    await stage.settle()
+    stage.advance(600.0)
+    await stage.settle()
+
+
+RENAMED = {"calc.py": "def add(x, y):\n    return x + y + 1\n"}
+
+
+async def test_an_own_pull_request_that_conflicts_after_a_merge_is_resolved_once(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, FIX, AGAIN) as stage:
+        number = await open_own_pull(stage)
+        [(branch, head)] = stage.bot_branches().items()
+        merge_another(stage, RENAMED, "rename")
+        base = stage.head("main")
+        await settle_held(stage)
+        assert stage.repo.commits[stage.head(branch)].parents == (head, base)
+        assert len(stage.providers) == 2
+        assert "Co-authored-by" not in stage.message(branch)
+        [status] = stage.bot_comments(number)
+    assert "Conflict with the base branch" in status
+
+
+@pytest.mark.parametrize(
+    ("config", "files"),
+    [("resolve_own_conflicts: true\n", {"other.txt": "x\n"}), ("level: auto\n", RENAMED)],
+    ids=["no conflict", "not enabled"],
+)
+async def test_nothing_is_merged_without_a_conflict_or_the_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str, files: dict[str, str]
+) -> None:
+    monkeypatch.setitem(OWN, ".github/codepilot.yml", config)
+    async with open_seam(tmp_path, FIX) as stage:
+        number = await open_own_pull(stage)
+        before = stage.bot_branches()
+        merge_another(stage, files, "other")
+        await settle_held(stage)
+        assert stage.bot_branches() == before
+        assert not stage.bot_comments(number)
+        assert len(stage.providers) == 1
