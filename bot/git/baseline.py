@@ -35,6 +35,7 @@ from bot.git.process import Git, ProcessBounds
 GITLINK = "160000"
 MAX_NAMES, _MAX_PATH_CHARS = 10, 200
 _FILE = "given.json"
+_MAX_TICK_SECONDS, _POLL_SECONDS = 4.0, 0.001
 _MAX_RULES_BYTES = 1024 * 1024
 _IGNORE_SECONDS = 10
 _NOT_IGNORED = "The patterns in `.gitignore` take too long to match, so this change may contain ignored files."
@@ -81,7 +82,7 @@ class Baseline:
 
 
 def save_baseline(trusted: Path, baseline: Baseline) -> None:
-    """Store atomically, outside every sandbox.
+    """Store atomically, outside every sandbox; return once a later write gets another stamp than any entry.
 
     Called before the agent starts, since the process may die at any time.
     """
@@ -96,6 +97,18 @@ def save_baseline(trusted: Path, baseline: Baseline) -> None:
         "restored": {os.fsdecode(path): [*stamp, changed] for path, (stamp, changed) in baseline.restored.items()},
     }
     write_atomically(trusted / _FILE, json.dumps(document))
+    # File systems round times, to 10 ms as a rule and to 2 s at most: within that, a file could be written again, with
+    # the same size and time.
+    newest = max((entry.stamp[3] for entry in baseline.entries.values()), default=0)
+    deadline = time.monotonic() + _MAX_TICK_SECONDS
+    while touch_file(trusted / _FILE) <= newest and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+
+
+def touch_file(path: Path) -> int:
+    """Update the times of a file, and return the new one in ns."""
+    os.utime(path)
+    return path.stat().st_ctime_ns
 
 
 def load_baseline(trusted: Path) -> Baseline:
