@@ -149,10 +149,13 @@ def from_action(*, event: str, payload: object, run_id: str, run_attempt: str) -
 # GitHub shows the account "ghost" for a deleted author, and sends null.
 _DELETED_ACCOUNT = "ghost"
 
+# GitHub accepts 65,536 characters of a comment or description.
+_MAX_TEXT_CHARS = 4 * 65_536
+
 
 def _storable(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 cannot store, by question marks."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    """Cut a text beyond GitHub's limits, and replace lone surrogates, which UTF-8 cannot store, by question marks."""
+    return text[:_MAX_TEXT_CHARS].encode("utf-8", "replace").decode("utf-8")
 
 
 Id = Annotated[int, Field(gt=0, lt=2**63)]
@@ -278,10 +281,12 @@ class JobRouter(Router):
 
     Attributes:
         actions: the registered actions of each event.
+        fields: members of payloads that the functions use.
     """
 
     def __init__(self, *routers: JobRouter) -> None:
         self.actions: dict[str, list[str]] = {}
+        self.fields: set[str] = {"action", "installation"}.union(*(router.fields for router in routers))
         super().__init__(*routers)
 
     @override
@@ -293,6 +298,8 @@ class JobRouter(Router):
     def register(  # type: ignore[override]  # gidgethub's functions are coroutines, and parse the payload themselves
         self, event_type: str, payload: type[PayloadPart], *, action: str
     ) -> Callable[[MakeJob], MakeJob]:
+        self.fields |= payload.model_fields.keys()
+
         def register(make_job: MakeJob) -> MakeJob:
             def handle(delivery: Delivery, profile: BotProfile) -> Job | IgnoredDelivery:
                 parsed = parse_payload(payload, delivery)

@@ -14,7 +14,7 @@ import mmap
 import re
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,21 +27,13 @@ from pydantic import SecretStr
 from structlog.contextvars import bind_contextvars, reset_contextvars
 from typing_extensions import override
 
-from agent_runtime import BoundExceededError, run_bounded
 from bot.domain.access import BotProfile
 from bot.domain.errors import ConfigError, MalformedError, QueueError, UnauthenticatedError
 from bot.domain.job import Job
-from bot.events.delivery import (
-    IgnoredDelivery,
-    from_webhook,
-    lower_names,
-    parse_delivery,
-    signature_of,
-    verify_signature,
-)
-from bot.events.triggers import job_from, router
+from bot.events.delivery import IgnoredDelivery, from_webhook, signature_of, verify_signature
+from bot.events.triggers import job_from
+from bot.queue.deliveries import read_delivery
 from bot.queue.protocols import JobEngine
-from bot.queue.records import decode_job, encode_job
 from bot.queue.tracing import bind_job, trace_delivery
 
 T = TypeVar("T")
@@ -262,13 +254,8 @@ def _refusal(status: int, reason: str) -> tuple[int, dict[str, str]]:
 
 _CHUNK_BYTES = 1024 * 1024
 
-_READ_SECONDS = 8.0
-"""GitHub waits 10 s."""
-
-_READ_MEMORY = 256 * 1024**2
 _PREFIX = "delivery-"
 _STALE_SECONDS = 3600.0
-_HEADERS = ("content-type", "x-github-event", "x-github-delivery")
 
 
 @asynccontextmanager
@@ -300,51 +287,6 @@ def sweep_deliveries(folder: Path) -> None:
         with suppress(OSError):  # the process that received it was faster, or it is not ours
             if path.stat().st_mtime < time.time() - _STALE_SECONDS:
                 path.unlink()
-
-
-async def read_delivery(
-    path: Path, headers: Mapping[str, str], profile: BotProfile, *, seconds: float = _READ_SECONDS
-) -> Job | IgnoredDelivery:
-    """Parse an authentic delivery in a bounded process.
-
-    Raises:
-        MalformedError: invalid, or out of memory.
-        TimeoutError: perhaps the machine's fault; GitHub can redeliver it.
-    """
-    names = {name: value for name, value in lower_names(headers).items() if name in _HEADERS}
-    if names.get("x-github-event") not in router.actions:
-        return IgnoredDelivery(reason="no trigger handles this event")
-    try:
-        answer = await run_bounded(
-            read_in_worker,
-            str(path),
-            names,
-            profile,
-            seconds=seconds,
-            memory=_READ_MEMORY,
-            task="Reading the delivery",
-        )
-    except BoundExceededError as error:
-        if error.bound == "seconds":
-            raise TimeoutError(str(error)) from error
-        raise MalformedError("the delivery requires more memory than allowed") from error
-    kind, _, text = answer.partition(":")
-    match kind:
-        case "job":
-            return decode_job(text)
-        case "ignored":
-            return IgnoredDelivery(reason=text)
-        case _:
-            raise MalformedError(text)
-
-
-def read_in_worker(path: str, headers: Mapping[str, str], profile: BotProfile) -> str:
-    """Parse a delivery in the worker process; return `job:`, `ignored:` or `malformed:` with the job or reason."""
-    try:
-        job = job_from(parse_delivery(headers, Path(path).read_bytes()), profile)
-    except MalformedError as error:
-        return f"malformed:{error}"
-    return f"ignored:{job.reason}" if isinstance(job, IgnoredDelivery) else f"job:{encode_job(job)}"
 
 
 MAX_LINES = 20

@@ -18,6 +18,7 @@ from typing_extensions import override
 from bot.domain.access import BotProfile, TrustedBots
 from bot.domain.errors import ConfigError, QueueError
 from bot.domain.job import JobState
+from bot.queue.deliveries import read_delivery
 from bot.queue.engine import DurableEngine
 from bot.queue.memory import InMemoryEngine
 from bot.queue.store import JobStore
@@ -364,7 +365,7 @@ async def test_a_delivery_that_a_busy_machine_cannot_read_in_time_is_not_refused
     path.write_bytes(b'{"comment": [' + b"{}," * 200_000 + b"{}]}")
     # The webhook answers 503 to it, as to any other `OSError`, and has GitHub deliver it again later.
     with pytest.raises(TimeoutError):
-        await webhook.read_delivery(path, HEADERS, BotProfile(), seconds=0.01)
+        await read_delivery(path, HEADERS, BotProfile(), seconds=0.01)
 
 
 def test_a_delivery_that_is_gone_before_it_is_swept_keeps_nothing_from_starting(tmp_path: Path) -> None:
