@@ -119,13 +119,20 @@ class Merge:
         return tuple(f"{beginning} {names}{end}" for beginning, names, end in problems if names)
 
 
+_UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 _NAME_THEM = ". The completion must name each by its path, with the reason on the same line."
 
 
 def explain(path: str, completion: str) -> str:
     """Return the first line of a completion that names a file; empty if none does."""
-    name = re.compile(rf"(?<![\w./-]){re.escape(path)}(?![\w/-])")
+    # Bytes that are no UTF-8 cannot be named.
+    name = re.compile(rf"(?<![\w./-]){re.escape(show_path(path)).replace(_UNKNOWN, '.+?')}(?![\w/-])")
     return next((line.strip(" -*") for line in completion.splitlines() if name.search(line)), "")
+
+
+def show_path(path: str) -> str:
+    """Return a path as text that can be encoded."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def hash_blob(content: bytes) -> str:
@@ -134,7 +141,7 @@ def hash_blob(content: bytes) -> str:
 
 
 def _names(paths: Sequence[str]) -> str:
-    return ", ".join(f"`{path}`" for path in paths)
+    return ", ".join(f"`{show_path(path)}`" for path in paths)
 
 
 def _count(content: bytes, lines: Mapping[bytes, int]) -> Counter[bytes]:

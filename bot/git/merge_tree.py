@@ -101,6 +101,9 @@ def _prepare(folder: Path, git: Git, head: str) -> None:
     # Without this, git would take the current directory for the work tree, and read attributes there.
     (folder / "config").write_text("[core]\n\tbare = true\n\trepositoryFormatVersion = 0\n")
     (folder / "HEAD").write_text(f"{head}\n")
+    # Versions of git that read attributes of HEAD here obey these instead.
+    (folder / "info").mkdir()
+    (folder / "info" / "attributes").write_text("* !merge !conflict-marker-size\n")
 
 
 _Stages = Mapping[str, Mapping[int, Stage]]

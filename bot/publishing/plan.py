@@ -36,6 +36,7 @@ from bot.publishing.screening import (
     Objection,
     cautions,
     check_settings,
+    escape_unseen,
     find_objections,
     format_names,
     is_large,
@@ -246,9 +247,9 @@ def merge_title(base: str, branch: str) -> str:
 
 def merge_notes(merge: Merge, change: Change, completion: str) -> tuple[str, ...]:
     """Return a note on the merge, and one for each file that is not as git would have merged it."""
-    conflicts = ", ".join(f"{code(conflict.paths[0])} ({conflict.kind})" for conflict in merge.conflicts)
+    conflicts = ", ".join(f"{code(escape_unseen(conflict.paths[0]))} ({conflict.kind})" for conflict in merge.conflicts)
     deviating = (
-        f"{code(path)} had no conflict and is not as git merged it: {explain(path, completion)}"
+        f"{code(escape_unseen(path))} had no conflict and is not as git merged it: {explain(path, completion)}"
         for path in merge.find_deviations(change)
     )
     return (f"Merged {code(merge.branch)} at {merge.base[:10]}. Conflicts: {conflicts or 'none'}.", *deviating)

@@ -6,7 +6,7 @@ import pytest
 
 from bot.action.inputs import QUOTED_TASK, job_from_prompt
 from bot.domain.access import BotProfile, TrustedBots
-from bot.domain.commands import Ask, Explain, Fix, Review, StartRecipe, Test, Work
+from bot.domain.commands import Ask, Explain, Fix, Resolve, Review, StartRecipe, Test, Work
 from bot.domain.errors import InputsError
 from bot.domain.job import InputValue, Job, UnverifiedInputs
 from bot.events.delivery import IgnoredDelivery
@@ -86,6 +86,7 @@ def test_a_pushed_tag_needs_a_base() -> None:
     ("event", "command", "prompt", "expected"),
     [
         ("pull_request", "review", None, Review()),
+        ("pull_request", "resolve", None, Resolve()),
         ("pull_request", None, "Check it.", Fix(goal="Check it.")),
         ("issues", "fix", None, Fix()),
         ("issues", "ask", "Is it a bug?", Ask(goal="Is it a bug?")),
@@ -107,6 +108,7 @@ def test_a_command_is_done_with_the_prompt_or_without(
         ("issues", "ask", None, "prompt"),
         ("issues", "review", "Look closely.", "command"),
         ("push", "review", None, "command"),
+        ("issues", "resolve", None, "command"),
     ],
 )
 def test_what_contradicts_the_event_is_refused_by_its_inputs_name(

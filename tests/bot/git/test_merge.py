@@ -281,6 +281,39 @@ async def test_the_change_of_a_deleted_file_is_shown(origin: Origin, tmp_path: P
     assert "-line 3\n+line three" in merge.excerpts["module.py"]
 
 
+async def test_several_common_ancestors_are_merged_first(origin: Origin, tmp_path: Path) -> None:
+    head, base = diverge(origin, CASES["content"])
+    for branch, other in (("topic", base), ("main", head)):  # each side merges the other in its own way
+        origin.git("checkout", "--quiet", branch)
+        with pytest.raises(subprocess.CalledProcessError):
+            origin.git("merge", "--quiet", other)
+        (origin.path / "module.py").write_text(_MODULE.replace("line 3", f"line of {branch}"))
+        origin.commit()
+    merges = [
+        await merge_sides(origin, Workspaces(tmp_path / name), origin.head("topic"), origin.head("main"))
+        for name in ("one", "two")
+    ]
+    assert merges[0] == merges[1]
+    lines = b"\n".join(merges[0].markers["module.py"]).decode()
+    assert "<<<<<<< HEAD" in lines
+    assert "Temporary merge branch" in lines
+
+
+async def test_a_name_that_is_no_text_can_be_shown_and_named(origin: Origin, tmp_path: Path) -> None:
+    name = "odd \udcff.txt"
+    case = Case(head=write(name, "ours\n"), base=write(name, "theirs\n"), resolve=remove(name), kind="add/add")
+    head, base = diverge(origin, case)
+    workspaces = Workspaces(tmp_path / "state", shows_objects=False)
+    merge = await merge_sides(origin, workspaces, head, base)
+    refs = Refs(branch="topic", base=source(origin, base, "main"), merge=merge)
+    async with workspaces.open("job", 1, source(origin, merge.commit, "topic"), refs=refs) as tree:
+        [problem] = merge.find_problems(await tree.change(), "")
+        assert problem.encode().endswith("in `odd \ufffd.txt`.".encode())
+        case.resolve(tree.path)
+        assert merge.find_problems(await tree.change(), "") == ()
+    assert explain(name, "- odd ?.txt: both wrote it") == "odd ?.txt: both wrote it"
+
+
 def change_of(**contents: str | None) -> Change:
     """Return a change of files whose names end with `.py`."""
     files = (a_file(f"{name}.py", None if text is None else text.encode()) for name, text in contents.items())
