@@ -245,6 +245,13 @@ async def read_format(context: JobContext, settings: RepoSettings) -> CommitForm
     return choose_format(keys, settings.titles, sign_off)
 
 
+async def pin_format(context: JobContext, settings: RepoSettings) -> CommitFormat:
+    """Return the format of the job's first attempt to publish: a later one knows its commit by the message."""
+    chosen = await read_format(context, settings)
+    record = await context.record.update(lambda record: replace(record, commit_format=record.commit_format or chosen))
+    return record.commit_format or chosen
+
+
 async def check_rules(
     context: JobContext, snapshot: ThreadSnapshot, grant: Grant, commit_format: CommitFormat, *, merges: bool
 ) -> Grant | Refusal:

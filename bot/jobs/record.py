@@ -22,6 +22,7 @@ from bot.domain.job import Actor, JobState
 from bot.git.change import Exclusions
 from bot.github.types import CheckDraft
 from bot.publishing.checks import Verdict
+from bot.publishing.commit_format import CommitFormat
 from bot.publishing.outcome import CommitRef, Published
 from bot.publishing.status_view import DeniedCall, Progress, RecordPart
 from bot.queue.protocols import JobRecords
@@ -249,6 +250,7 @@ class JobRecord:
         bound: whether the permission is for `base_sha` only.
         branch_prefix: of its branches, if not the configured one.
         branch_number: its number among the branches that fix one workflow run.
+        commit_format: of the first attempt to publish.
         progress: as of the start of the agent; the session log has the rest.
         answering: the request that an `approve`, `deny` or `continue` addresses; empty after a `stop` with live jobs.
     """
@@ -265,6 +267,7 @@ class JobRecord:
     merging: MergedCommits | None = None
     branch_number: int | None = None
     branch_prefix: str = ""
+    commit_format: CommitFormat | None = field(default=None, metadata={"progress": False})
     steps: int = 0
     progress: Progress | None = None
     denied: tuple[DeniedCall, ...] | None = None

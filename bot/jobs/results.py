@@ -29,7 +29,7 @@ from bot.github.rate_limit import Urgency
 from bot.github.types import GitHubError, ReviewDraft
 from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot, check_access, fetch_snapshot
-from bot.jobs.admission import Assignment, add_pull, branch_number, decide, read_format, refresh_pull
+from bot.jobs.admission import Assignment, add_pull, branch_number, decide, pin_format, read_format, refresh_pull
 from bot.jobs.context import JobContext
 from bot.jobs.faults import is_patience_over
 from bot.jobs.material import compare_pull
@@ -225,7 +225,7 @@ async def _plan(
         keep_unfinished=assignment.settings.config.wip_branches and assignment.merge is None,
         merge=assignment.merge,
         number=await branch_number(context, snapshot.repo.full_name) if change else 1,
-        commit_format=await read_format(context, assignment.settings),
+        commit_format=await pin_format(context, assignment.settings),
         template=await _find_template(context, assignment) if change and is_new else "",
     )
     changed, is_partial = bool(change) or assignment.merge is not None, bool(left_out or change.exclusions.omitted)
@@ -538,7 +538,7 @@ async def revert_commit(
             sha=grant.bound_to_sha,
             title=await tree.commit_title(grant.bound_to_sha),
             run_url=context.state.run_url,
-            commit_format=await read_format(context, settings),
+            commit_format=await pin_format(context, settings),
         )
         # Git may have taken minutes, in which people lose their role.
         access = await check_access(context.github, context.job, bounds=context.services.bounds)

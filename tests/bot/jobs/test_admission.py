@@ -24,6 +24,7 @@ from bot.jobs.admission import (
     head_source,
     move_to_base,
     pin_base,
+    pin_format,
     refresh_pull,
     requested_base,
     resume_base,
@@ -32,7 +33,8 @@ from bot.jobs.context import JobContext
 from bot.jobs.record import Request
 from bot.jobs.setup import RepoSettings
 from bot.permissions.levels import Conventions, Grant, Refusal
-from bot.permissions.repo_config import RepoConfig
+from bot.permissions.repo_config import CommitKeys, RepoConfig
+from bot.publishing.commit_format import CONVENTIONAL
 from bot.queue.memory import InMemoryEngine
 from tests.builders import REPO, a_job
 from tests.job_contexts import account, answering, context_of, snapshot
@@ -140,6 +142,16 @@ async def test_a_new_start_under_another_grant_is_not_bound_by_the_earlier_one()
     context = await _context()
     await pin_base(context, replace(FIRST, replay=False))
     assert (await pin_base(context, FIRST)).replay
+
+
+async def test_a_later_attempt_writes_the_message_of_the_first_though_the_history_has_changed() -> None:
+    context, config = await _context(), RepoConfig()
+    conventional = RepoSettings(config=config, base_sha="a" * 40, titles=("fix: a",) * 5)
+    first = await pin_format(context, conventional)
+    assert first.title == CONVENTIONAL
+    assert await pin_format(context, replace(conventional, titles=("Improve a",) * 5)) == first
+    other = config.model_copy(update={"commit": CommitKeys(title="plain", trailers=("A: b",))})
+    assert await pin_format(context, replace(conventional, config=other)) == first
 
 
 PULL_HEAD, THERE = "a" * 40, "b" * 40
