@@ -328,7 +328,7 @@ class Mirror:
             message = lines[-1].rstrip(".") if lines else f"git ended with exit code {error.exit_code}"
             reason = f"The repository could not be fetched: {error.symptom or message}."
             return CloneError(reason, _remedy(error), **ref)
-        listing = ("ls-remote", "--", source.url)
+        listing = ("ls-remote", "--heads", "--", source.url)  # tags may be many
         if not await retry(lambda: self.git.run(*listing, credential=source.credential), self.pauses):
             remedy = "Push a first commit, then give the command again."
             return RepositoryEmptyError("The repository is empty.", remedy, **ref)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from pathlib import Path
+from types import MappingProxyType
 
 NULL_SHA = "0" * 40
 _SHA = re.compile(r"[0-9a-f]{40}")
@@ -78,11 +79,10 @@ class TreeEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ref:
-    """A reference; `type` is `commit` or `tag`."""
+    """A reference."""
 
     name: str
     sha: str
-    type: str
 
 
 @cache
@@ -160,11 +160,10 @@ def resolve(path: Path, revision: str, kind: str = "commit") -> str | None:
     """The full SHA that a branch, tag or SHA names, or None."""
     # GitHub lets no branch be called like a full SHA.
     places = () if _SHA.fullmatch(revision) else ("refs/heads/", "refs/tags/", "")
-    there = {found.name: found for found in refs(path, "refs/")} if places else {}
-    named = next((there[f"{place}{revision}"] for place in places if f"{place}{revision}" in there), None)
+    named = next(filter(None, (ref(path, f"{place}{revision}") for place in places)), None)
     if named is None and revision.startswith("refs/heads/"):
         return None
-    if named is not None and named.type == kind:
+    if named is not None and kind == "commit" and named.name.startswith(_OF_COMMITS):
         return named.sha
     name = named.sha if named else revision
     try:
@@ -179,24 +178,48 @@ def resolve(path: Path, revision: str, kind: str = "commit") -> str | None:
 
 def refs(path: Path, prefix: str = "refs/heads/") -> list[Ref]:
     """References that start with `prefix`, by name."""
-    packed = path / "packed-refs"
-    lines = packed.read_text(encoding="utf-8", errors="replace").splitlines() if packed.exists() else []
-    found = {line[41:]: line[:40] for line in lines if line[0] not in "#^"}
+    if not _is_below_refs(prefix):
+        return []
+    found: dict[str, str] = {}
     # Most requests ask for references, and a process for each would take half of the time of all.
-    for folder, _, files in os.walk(path / "refs"):
-        for name in (Path(folder, each) for each in files if not each.endswith(".lock")):
-            with contextlib.suppress(FileNotFoundError):  # it was deleted just now
-                found[str(name.relative_to(path))] = name.read_text(encoding="utf-8").strip()
-    return [
-        Ref(name=name, sha=sha, type="commit" if name.startswith(_OF_COMMITS) else str(kind_of(path, sha)))
-        for name, sha in sorted(found.items())
-        if name.startswith(prefix)
-    ]
+    for folder, _, files in os.walk(path / prefix.rpartition("/")[0]):
+        for name in (f"{os.path.relpath(folder, path)}/{each}" for each in files):
+            if name.startswith(prefix) and not name.endswith(".lock"):
+                with contextlib.suppress(FileNotFoundError):  # it was deleted just now
+                    found[name] = (path / name).read_text(encoding="utf-8").strip()
+    packed = {name: sha for name, sha in _packed_refs(path).items() if name.startswith(prefix)}
+    return [Ref(name=name, sha=sha) for name, sha in sorted({**packed, **found}.items())]
 
 
 def ref(path: Path, name: str) -> Ref | None:
-    """The reference with exactly this full name."""
-    return next((found for found in refs(path, name) if found.name == name), None)
+    """The reference with exactly this full name; no other one is read."""
+    if not _is_below_refs(name) or name.endswith(".lock"):
+        return None
+    sha = None
+    with contextlib.suppress(OSError):  # no file, or a folder of names
+        sha = (path / name).read_text(encoding="utf-8").strip()
+    sha = sha or _packed_refs(path).get(name)
+    return Ref(name=name, sha=sha) if sha else None
+
+
+def _is_below_refs(name: str) -> bool:
+    return name.startswith("refs/") and ".." not in name and "\0" not in name
+
+
+def _packed_refs(path: Path) -> Mapping[str, str]:
+    file = path / "packed-refs"
+    try:
+        status = file.stat()
+        return _read_packed_refs(file, (status.st_ino, status.st_size, status.st_mtime_ns))
+    except FileNotFoundError:
+        return {}
+
+
+@lru_cache(maxsize=64)
+def _read_packed_refs(file: Path, _state: tuple[int, int, int]) -> Mapping[str, str]:
+    """Cached per state of the file, which git replaces."""
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    return MappingProxyType({line[41:]: line[:40] for line in lines if line[0] not in "#^"})
 
 
 def update_ref(path: Path, name: str, new: str, old: str | None = None) -> None:
@@ -292,6 +315,11 @@ def kind_of(path: Path, sha: str) -> str | None:
         return _runner_for(sha)(path, "cat-file", "-t", "--end-of-options", sha).decode().strip()
     except HubGitError:
         return None
+
+
+def kind_of_ref(path: Path, value: Ref) -> str:
+    """`commit`, or the kind of the object that a tag names."""
+    return "commit" if value.name.startswith(_OF_COMMITS) else str(kind_of(path, value.sha))
 
 
 def blob(path: Path, sha: str) -> bytes:

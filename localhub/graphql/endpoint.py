@@ -483,7 +483,7 @@ def create_commit(call: Call, inputs: Mapping[str, Any]) -> Json:
         text = f'Expected branch to point to "{expected}" but it did not. Pull and try again.'
         raise RefusedError("STALE_DATA", text) from error
     branches.sync(call.site, repo, call.user)
-    made = git.Ref(name=name, sha=sha, type="commit")
+    made = git.Ref(name=name, sha=sha)
     return {
         "clientMutationId": inputs.get("clientMutationId"),
         "commit": threads.commit(call, repo, git.commit(repo.path, sha)),

@@ -221,7 +221,7 @@ def update_ref(call: Call) -> Response:
     if not call.body.get("force", False) and not git.is_ancestor(path, old.sha, sha):
         raise unprocessable("Update is not a fast forward")
     branches.move_ref(call, call.repo, name, sha, old.sha)
-    return Response(body=git_views.ref(call.site, call.repo, git.Ref(name=name, sha=sha, type="commit")))
+    return Response(body=git_views.ref(call.site, call.repo, git.Ref(name=name, sha=sha)))
 
 
 @routes.on("DELETE", GIT + "/refs/{ref}", allow=WRITE)

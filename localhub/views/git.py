@@ -20,14 +20,15 @@ MAX_COMPARED_FILES = 300
 
 def ref(site: Site, repo: Repo, value: git.Ref) -> Json:
     """`git-ref`."""
+    kind = git.kind_of_ref(repo.path, value)
     return {
         "ref": value.name,
         "node_id": node_id("Ref", f"{repo.id}:{value.name}"),
         "url": site.repo_api(repo, "git", value.name),
         "object": {
-            "type": value.type,
+            "type": kind,
             "sha": value.sha,
-            "url": site.repo_api(repo, "git", f"{value.type}s", value.sha),
+            "url": site.repo_api(repo, "git", f"{kind}s", value.sha),
         },
     }
 

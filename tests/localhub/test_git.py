@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from localhub.git import plumbing
 from tests.hub_client import installation_token
 from tests.localhub.conftest import World, clone_url, git, git_output
 
@@ -120,3 +121,45 @@ async def test_a_commit_with_a_time_that_git_cannot_read_is_shown_all_the_same(w
     world.hub.add_repo("acme/old", owner="mona", source=old)
     reply = await world.owner.ask("GET", f"/repos/acme/old/commits/{sha}")
     assert reply.body["commit"]["message"] == "Old"
+
+
+async def test_references_are_those_of_git_whether_packed_or_not(world: World) -> None:
+    path = world.repo.path
+    await git_output(path, "tag", "v1", "main")
+    await git_output(path, "tag", "-a", "-m", "Two", "v2", "main")
+    await git_output(path, "pack-refs", "--all")
+    await git_output(path, "tag", "v3/rc", "main")
+    await git_output(path, "branch", "topic", "main")
+    for prefix in ("refs/", "refs/heads/", "refs/tags/v", "refs/tags/v3/"):
+        listed = await git_output(path, "for-each-ref", "--format=%(refname) %(objectname) %(objecttype)")
+        found = plumbing.refs(path, prefix)
+        shown = [f"{ref.name} {ref.sha} {plumbing.kind_of_ref(path, ref)}" for ref in found]
+        assert shown == [line for line in listed.splitlines() if line.startswith(prefix)]
+        assert [plumbing.ref(path, ref.name) for ref in found] == found
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+async def test_one_reference_is_found_without_a_list_of_all(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, is_packed: bool
+) -> None:
+    path = world.repo.path
+    await git_output(path, "tag", "v1", "main")
+    if is_packed:
+        await git_output(path, "pack-refs", "--all")
+
+    def refuse(*_arguments: object) -> None:
+        raise AssertionError("all references are listed")
+
+    monkeypatch.setattr(os, "walk", refuse)
+    assert plumbing.ref(path, "refs/tags/v1") is not None
+    sha = plumbing.resolve(path, "main")
+    assert [plumbing.resolve(path, name) for name in ("v1", "refs/tags/v1", "refs/heads/main")] == [sha] * 3
+    assert plumbing.resolve(path, "refs/heads/v1") is None
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/passwd", "HEAD", "refs/../HEAD", "refs/heads", "refs/heads/a\0", "refs/" + "a" * 5_000]
+)
+def test_no_file_but_a_reference_is_read(world: World, name: str) -> None:
+    assert plumbing.ref(world.repo.path, name) is None
+    assert all(ref.name.startswith("refs/heads/") for ref in plumbing.refs(world.repo.path, name))
