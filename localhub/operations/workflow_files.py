@@ -26,7 +26,7 @@ fi
 printf '%s\n' "$updates" | while read -r _ new _; do
     [ "$new" = {git.NULL_SHA} ] || git rev-list "$new" --not --branches
 done |
-git diff-tree --stdin --root -r --no-commit-id --no-renames --diff-filter=AMT -- {FOLDER} |
+git diff-tree --stdin --root -m -r --no-commit-id --no-renames --diff-filter=AMT -- {FOLDER} |
 while read -r _ _ _ blob _ path; do
     git for-each-ref --format='%(refname)' refs/heads | while read -r branch; do
         git rev-parse --quiet --verify "$branch:$path"

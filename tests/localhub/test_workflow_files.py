@@ -133,3 +133,21 @@ async def test_the_git_database_needs_the_permission(world: World) -> None:
     assert (await poor.ask("POST", f"{R}/git/refs", {**ref, "sha": head})).status == 201
     assert (await rich.ask("PATCH", f"{R}/git/refs/heads/topic", {"sha": sha})).status == 200
     assert (await poor.ask("PATCH", f"{R}/git/refs/heads/main", {"sha": sha})).status == 200, "topic has it already"
+
+
+@pytest.mark.parametrize(("content", "refused"), [(None, False), ("on: [push]\njobs: {}\n", True)])
+async def test_a_merge_may_bring_the_file_of_a_branch_and_no_other(
+    world: World, tmp_path: Path, content: str | None, *, refused: bool
+) -> None:
+    world.hub.commit(world.repo, {"t.txt": "t\n"}, message="T", author="mona", branch="topic")
+    world.hub.commit(world.repo, {CI: JOBS}, message="CI", author="mona", branch="main")
+    await git_output(tmp_path, "clone", clone_url(world, world.repo, await a_token(world, MAY_NOT)), "copy")
+    copy = tmp_path / "copy"
+    await git_output(copy, "checkout", "topic")
+    await git_output(copy, "merge", "--no-ff", "--no-commit", "origin/main")
+    if content is not None:
+        (copy / CI).write_text(content)
+    await git_output(copy, "add", "--all")
+    await git_output(copy, "commit", "-m", "Merge")
+    code, said = await git(copy, "push", "origin", "HEAD:refs/heads/topic")
+    assert (code != 0, REFUSED in said) == (refused, refused)
