@@ -36,6 +36,7 @@ from bot.events.delivery import (
 )
 from bot.events.triggers import job_from
 from bot.github.client import GitHub
+from bot.github.types import GitHubError
 from bot.jobs.access import PhaseReader
 from bot.jobs.repo_settings import default_settings
 from bot.permissions.levels import BRANCH_PREFIX, own_prefixes
@@ -99,11 +100,16 @@ async def job_of_run(settings: ActionSettings, github_for: Callable[[], GitHub])
             unique=f"{settings.run_id}:{settings.run_attempt}:{secrets.token_hex(8)}",
         )
         job = job_from_prompt(delivery, request, profile)
-        if isinstance(job, Job) and delivery.event in _EVENTS_OF_OWN_WORK:
-            async with github_for() as github:
-                config = await default_settings(PhaseReader(github), job.repo.full_name, inputs.repo_config)
-            if config.branch_prefix:
-                return job_from_prompt(delivery, replace(request, branch_prefix=config.branch_prefix), profile)
+        is_change = isinstance(job, Job) and isinstance(job.command, Edit | StartRecipe)
+        if is_change and delivery.event in _EVENTS_OF_OWN_WORK:
+            try:
+                async with github_for() as github:
+                    config = await default_settings(PhaseReader(github), settings.repository, inputs.repo_config)
+            except GitHubError as error:
+                log.warning("the repository's branch prefix is not read: %s", error)
+            else:
+                prefix = config.branch_prefix or request.branch_prefix
+                return job_from_prompt(delivery, replace(request, branch_prefix=prefix), profile)
         return job
     if delivery.event in WRITERS_ONLY:
         return IgnoredDelivery(

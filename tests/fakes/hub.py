@@ -95,8 +95,9 @@ class FakeHub(FakeSite):
             "updated_at": now,
         }
         if thread.pull is not None:
-            pull = thread.pull
-            sides: Payload = {"head": {"sha": pull.head_sha}, "base": {"ref": pull.base_ref}}
+            pull, home = thread.pull, thread.pull.head_repo
+            head = {"sha": pull.head_sha, "ref": pull.head_ref, "repo": None if home is None else {"id": home.id}}
+            sides: Payload = {"head": head, "base": {"ref": pull.base_ref}}
             more: Payload = {"draft": pull.draft, "merged": pull.merged, **sides}
             facts |= {"pull_request": {}} if as_issue else more
         return facts

@@ -95,6 +95,17 @@ async def test_branch_prefix_base_and_configuration_are_the_workflows(tmp_path: 
         assert pull.head_ref == run.values["branch"] == name
 
 
+@pytest.mark.parametrize("branch", ["bots/issue-1-x", "bots-bot/issue-1-x", "mona/topic"])
+async def test_the_repositorys_own_prefix_marks_branches_that_start_no_fix(tmp_path: Path, branch: str) -> None:
+    files = FILES | {".github/codepilot.yml": "branch_prefix: bots/\n"}
+    async with open_seam(tmp_path, FIX, files=files) as stage:
+        stage.hub.commit(stage.repo, {"x.txt": "x\n"}, message="X", author="mona", branch=branch)
+        stage.hub.open_pull(stage.repo, author="mona", head=branch, title="X", body="")
+        run = await run_step(stage, "pull_request", CODEPILOT_PROMPT=GOAL)
+        assert ("one of the bot's own branches" in run.summary) == (branch != "mona/topic")
+        assert len(stage.providers) == (branch == "mona/topic")
+
+
 async def test_the_file_that_a_workflow_names_is_protected_like_the_usual_one(tmp_path: Path) -> None:
     change = [reply(write("ci/bot.yml", "level: auto\n"), completion="Now I may do anything.")]
     async with open_seam(tmp_path, change, files=FILES | {"ci/bot.yml": "language: French\n"}) as stage:
