@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bot.domain.job import JobState
-from tests.fakes.agent import Do, Script, execute, reply, write
+from tests.fakes.agent import Do, Script, Wait, execute, reply, write
 from tests.seam import FIX, Seam, open_seam
 
 RESOLVE = "/codepilot resolve"
@@ -210,6 +210,24 @@ async def test_a_merge_goes_on_in_another_process(tmp_path: Path, monkeypatch: p
         merged(stage, head, base)
         assert len(stage.providers) == 1
     assert end.state is JobState.DONE
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["files kept", "files lost"])
+async def test_a_restart_in_the_run_merges_the_same_commits(tmp_path: Path, *, is_lost: bool) -> None:
+    script = [reply(write("notes.txt", RESOLVED), Wait()), reply(completion="- notes.txt: both")]
+    async with open_seam(tmp_path, script, SCRIPT) as stage:
+        number = diverge(stage)
+        head, base = stage.head("topic"), stage.head("main")
+        comment = stage.say(number, RESOLVE)
+        await stage.at_work()
+        await stage.restart()
+        stage.hub.commit(stage.repo, {"later.txt": "x\n"}, message="Go on", author="mona", branch="main")
+        if is_lost:
+            stage.workspaces.lose(await stage.job_of(comment))
+        end = await stage.end_of(comment)
+        assert end.state is JobState.DONE, end.status
+        merged(stage, head, base)
+        assert len(stage.providers) == (2 if is_lost else 1)
 
 
 async def test_a_dry_run_only_describes_the_merge(tmp_path: Path) -> None:
