@@ -243,6 +243,13 @@ class Loop:
         if completion is None and self.transport.prose_finishes and not (converses and not progress.calls):
             completion = reply.prose
         if completion is not None:
+            self.calls.begin_step()
+            if unsettled := await self.settle_commands(step, is_known=True):
+                self._withdraw(step, completion)
+                self._observe(
+                    step, reply, f"{self.calls.output.text()}\n\n{unsettled}", ok=True, unfit=False, withdrew=True
+                )
+                return None
             validation = await self._check_completion(completion)
             if validation.problems or reply.answers:
                 error = self._reject_completion(step, validation) if validation.problems else ""
@@ -279,8 +286,7 @@ class Loop:
         parts = [prints, "" if ok else self.transport.store_unreached(), await self._read_changes(self.files.end_step)]
         withdrew = completion is not None and (not ok or bool(unsettled))
         if completion is not None and withdrew:
-            self.withdrawn.append(completion)
-            self.state.emit(CompletionWithdrawn(step=step))
+            self._withdraw(step, completion)
             parts.append(unsettled or prompts.WITHDRAWN)
         if not ok:
             failed = [answer.text for answer in reply.answers if not answer.ok]
@@ -301,20 +307,26 @@ class Loop:
             outcome = self.state.outcome(Status.REPEATED_CALLS, reason=reason)
         return outcome
 
-    async def settle_commands(self, step: int) -> str:
-        """Wait for commands of the step that still run; return the note that asks again, once in a run.
+    async def settle_commands(self, step: int, *, is_known: bool = False) -> str:
+        """Wait for commands of the last calls that still run; return the note that asks again, once in a run.
 
-        In a chat, programs outlive the run.
+        In a chat, programs outlive the run. With `is_known`, the model has seen the results that there are.
         """
         if self.chat or self.asked_again or step >= self.limits.max_steps or self._check_limits() is not None:
             return ""
         seconds = min(_SETTLE_SECONDS, (self.limits.max_seconds - self.state.clock.seconds) / 2)
+        running = [result.command for result in self.state.progress.command_results() if result.is_running]
         for result in self.state.progress.command_results():
             if result.is_running:
                 await self.calls.follow(result.terminal, max(0.0, seconds))
-        commands = "; ".join(filter(None, (result.problem for result in self.state.progress.command_results())))
+        results = self.state.progress.command_results()
+        commands = "; ".join(r.problem for r in results if r.problem and (r.command in running or not is_known))
         self.asked_again = bool(commands)
         return prompts.UNSETTLED.format(commands=commands) if commands else ""
+
+    def _withdraw(self, step: int, completion: str) -> None:
+        self.withdrawn.append(completion)
+        self.state.emit(CompletionWithdrawn(step=step))
 
     def _observe(
         self, step: int, reply: ReplyState, text: str, *, ok: bool, unfit: bool, withdrew: bool = False

@@ -162,7 +162,7 @@ class RunProgress:
         return self
 
     def command_results(self) -> list[CommandResult]:
-        """Return the last result of each command that the last step ran or followed."""
+        """Return the last result of each command that the last step with calls ran or followed."""
         commands: dict[str, str] = {}
         results: dict[str, CommandResult] = {}
         for call in (call for record in self.steps for call in record.calls):
@@ -181,8 +181,8 @@ class RunProgress:
                     exit_code=code if isinstance(code, int) and call.tool != "send_input" else 0,
                     call=call.number,
                 )
-        first = min((call.number for call in self.last_calls), default=0)
-        return [result for result in results.values() if self.last_calls and result.call >= first]
+        last = next((record.calls for record in reversed(self.steps) if record.calls), [])
+        return [result for result in results.values() if result.call >= last[0].number]
 
     @property
     def outcome(self) -> Outcome | None:

@@ -60,6 +60,10 @@ class Script:
         code = f"```codepilot\n{lines}\n```\n" if calls else ""
         return f"{code}```completion\n{summary}\n```\n"
 
+    def act(self, *calls: Call) -> str | ScriptedReply:
+        """Return a reply without a completion."""
+        return asks(*calls) if self.transport == "tools" else str(self.reply(*calls)).partition("```completion")[0]
+
     def start(self, replies: Sequence[str | ScriptedReply], **settings: object) -> AsyncRuntime:
         settings = {"policy": Policy(), "chat": False} | settings
         agent = Agent(
@@ -89,6 +93,28 @@ async def test_a_completion_waits_for_a_command_that_timed_out_in_its_step(scrip
         *_, last = [event for event in runtime.session.events if isinstance(event, ToolReturned)]
         assert isinstance(last.value, dict)
         assert (last.tool, last.value["status"], last.value["exit_code"]) == ("read_output", "completed", 0)
+
+
+async def test_a_completion_waits_for_a_command_of_the_step_before(script: Script) -> None:
+    first = script.act(run(ENDS, timeout=0))
+    async with script.start([first, script.reply()]) as runtime:
+        outcome = await runtime.run("Do it")
+        assert (outcome.status, outcome.summary, outcome.steps) == (Status.FINISHED, "Done.", 2)
+        assert (script.place / "end.txt").read_text() == "finished\n"
+
+
+async def test_a_completion_above_a_known_failure_counts_and_one_above_an_unknown_failure_does_not(
+    script: Script,
+) -> None:
+    async with script.start([script.act(run("exit 3 | cat; (exit 3)")), script.reply()]) as runtime:
+        assert (await runtime.run("Do it")).steps == 2
+    script.session = InMemorySession()
+    fails = script.act(run(f"{ENDS}; (exit 4)", timeout=0))
+    async with script.start([fails, script.reply(summary="First."), script.reply(summary="Second.")]) as runtime:
+        outcome = await runtime.run("Do it")
+    assert (outcome.summary, outcome.steps) == ("Second.", 3)
+    assert "ended with exit code 4" in script.observations[1]
+    assert "withdrawn, once" in script.observations[1]
 
 
 @pytest.mark.parametrize("calls", [[run("exit 3 | cat; (exit 3)")], [run("(exit 3)"), run("true")]])
