@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -124,6 +125,21 @@ async def test_commits_of_a_fork_are_pruned_once_no_job_needs_them(
     assert git(mirror, "for-each-ref", "--format=%(refname)", "refs/keep", "refs/recent") == ""
     assert await workspaces.read(REPO, branch(origin), "a.txt", limit=100)
     assert await workspaces.read(REPO, source, "a.txt", limit=100)
+
+
+async def test_a_checkout_of_a_commit_that_was_pruned_can_be_taken(
+    origin: Origin, workspaces: Workspaces, tmp_path: Path
+) -> None:
+    source, mirror = pull(origin, 0, {"fork/b.txt": b"b\n", "a.txt": b"other\n"}), mirror_of(tmp_path)
+    async with workspaces.open("job", REPO, source):
+        await workspaces.prepare_checkout()
+    made_older(mirror, 2 * _DAY)
+    await workspaces.tidy()
+    async with workspaces.open("next", REPO, branch(origin)) as tree:
+        assert [path.name for path in tree.path.iterdir()] == ["a.txt"]
+        assert (tree.path / "a.txt").read_text() == "a\n"
+    with pytest.raises(subprocess.CalledProcessError):
+        git(mirror, "cat-file", "-e", source.sha)
 
 
 async def test_an_incomplete_commit_is_fetched_again(origin: Origin, workspaces: Workspaces, tmp_path: Path) -> None:

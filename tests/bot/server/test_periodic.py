@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from typing_extensions import override
 
 from bot.domain.errors import QueueError
+from bot.git.mirror import Source
 from bot.git.workspace import Workspaces
 from bot.github.app import AppAccess, list_installation_ids
 from bot.github.client import GitHub
@@ -30,6 +31,7 @@ from bot.server.periodic import REFRESH_SECONDS, TURN_SECONDS, Scheduler, job_sw
 from localhub import App, LocalHub
 from tests.builders import a_job
 from tests.clocks import Clock
+from tests.origin import Origin
 from tests.waiting import eventually
 
 DAILY = "---\non: {schedule: '0 4 * * *'}\n---\nTidy.\n"
@@ -264,3 +266,16 @@ async def test_without_the_database_nothing_is_taken_for_ended(tmp_path: Path) -
     left = left_by("perhaps-live", tmp_path)
     await sweep_all(job_sweeps(services(tmp_path), _Unreachable()))
     assert all(path.exists() for path in left)
+
+
+async def test_the_checkout_of_the_next_job_is_prepared_while_a_job_runs(tmp_path: Path) -> None:
+    class Slow(InMemoryEngine):
+        @override
+        async def live_ids(self) -> frozenset[str]:
+            await asyncio.Event().wait()
+            return frozenset()
+
+    shared, origin = services(tmp_path), Origin(tmp_path / "origin")
+    source = Source(url=origin.url, token="", ref="refs/heads/main", sha=origin.commit({"a.txt": "a"}))
+    async with run_sweeps(shared, Slow()), shared.workspaces.open("job", 1, source):
+        await eventually((tmp_path / "workspaces/mirrors/1.files/commit").exists)
