@@ -198,8 +198,8 @@ async def find_pull_template(context: JobContext, base: Source) -> str:
             name = folder.rstrip("/")
             listing = root if not name else await repos.list_entries(shared, name) if name in root else {}
             path = choose_template(f"{folder}{name}" for name, file in listing.items() if file.size <= MAX_BYTES)
-            if path and (content := await repos.read_file(shared, path)):
-                return content.decode("utf-8", "replace")
+            if path and (repo.private or not (await repos.get(shared)).private):  # everybody could read it here
+                return (await repos.read_file(shared, path) or b"").decode("utf-8", "replace")
     except GitHubError as error:  # the description needs no template
         log.warning("%s: the template for pull requests is not read: %s", shared, error)
     return ""

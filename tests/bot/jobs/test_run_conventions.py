@@ -87,6 +87,16 @@ async def test_a_template_of_the_owner_is_used_unless_the_repository_has_one(tmp
         assert body.startswith(FILLED.format(number))
 
 
+async def test_a_private_template_of_the_owner_is_published_in_no_public_repository(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, a_fix()) as stage:
+        files = {"pull_request_template.md": TEMPLATE}
+        shared = stage.hub.add_repo("mona/.github", owner="mona", files=files, private=True)
+        stage.hub.install(stage.app, shared)
+        assert not stage.repo.private
+        _, body, _ = await opened(stage)
+        assert body.startswith("**⚠️ Not verified.**")
+
+
 async def test_of_several_templates_none_is_the_default(tmp_path: Path) -> None:
     files = {f".github/PULL_REQUEST_TEMPLATE/{name}.md": TEMPLATE for name in ("one", "two")}
     async with open_seam(tmp_path, a_fix(), files=FILES | files) as stage:
