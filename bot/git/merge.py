@@ -119,6 +119,7 @@ class Merge:
         return tuple(f"{beginning} {names}{end}" for beginning, names, end in problems if names)
 
 
+_MAX_NAMES = 50
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 _NAME_THEM = ". The completion must name each by its path, with the reason on the same line."
 
@@ -141,7 +142,8 @@ def hash_blob(content: bytes) -> str:
 
 
 def _names(paths: Sequence[str]) -> str:
-    return ", ".join(f"`{show_path(path)}`" for path in paths)
+    names = ", ".join(f"`{show_path(path)}`" for path in paths[:_MAX_NAMES])
+    return names if len(paths) <= _MAX_NAMES else f"{names} and {len(paths) - _MAX_NAMES} more"
 
 
 def _count(content: bytes, lines: Mapping[bytes, int]) -> Counter[bytes]:

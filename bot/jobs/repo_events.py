@@ -197,7 +197,11 @@ async def _start_merges(context: JobContext, branch: str) -> None:
 
     Each gets one for each commit of the branch. GitHub computes meanwhile which of them conflict.
     """
-    if not branch or not (await cached_default_settings(context)).resolve_own_conflicts:
+    if (
+        not branch
+        or not context.services.is_long_running
+        or not (await cached_default_settings(context)).resolve_own_conflicts
+    ):
         return
     event, repo, me = context.job, context.job.repo.full_name, await context.github.accounts.me()
     prefixes = await read_own_prefixes(context)

@@ -241,6 +241,10 @@ def _find_unresolved(merge: Merge, change: Change, outcome: Outcome) -> Omission
     return Omission(cause="conflicts", reason=" ".join(problems)) if problems else None
 
 
+_MAX_DEVIATIONS = 6
+"""Notes about one file each."""
+
+
 def merge_title(base: str, branch: str) -> str:
     return one_line(f"Merge branch '{clean(base)}' into {clean(branch)}", TITLE_LIMIT)
 
@@ -248,11 +252,16 @@ def merge_title(base: str, branch: str) -> str:
 def merge_notes(merge: Merge, change: Change, completion: str) -> tuple[str, ...]:
     """Return a note on the merge, and one for each file that is not as git would have merged it."""
     conflicts = ", ".join(f"{code(escape_unseen(conflict.paths[0]))} ({conflict.kind})" for conflict in merge.conflicts)
-    deviating = (
+    paths = merge.find_deviations(change)
+    deviating = [
         f"{code(escape_unseen(path))} had no conflict and is not as git merged it: {explain(path, completion)}"
-        for path in merge.find_deviations(change)
-    )
-    return (f"Merged {code(merge.branch)} at {merge.base[:10]}. Conflicts: {conflicts or 'none'}.", *deviating)
+        for path in paths[:_MAX_DEVIATIONS]
+    ]
+    if rest := paths[_MAX_DEVIATIONS:]:
+        deviating.append(
+            f"Nor are these, for the reasons above: {', '.join(code(escape_unseen(path)) for path in rest)}."
+        )
+    return (f"Merged {code(merge.branch)} at {merge.base[:10]}. Conflicts: {conflicts}.", *deviating)
 
 
 def plan_merge(

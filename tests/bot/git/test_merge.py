@@ -376,6 +376,12 @@ def test_a_deviation_must_be_named_with_its_path() -> None:
     assert explain("b.py", "Merged.\n- b.py: renamed call") == "b.py: renamed call"
 
 
+def test_a_long_list_of_files_is_cut() -> None:
+    merge = Merge(head="h", base="b", branch="main", commit="m", tree="t")
+    [problem] = merge.find_problems(a_change(*(a_file(f"f{number}.py") for number in range(60))), "")
+    assert "`f49.py` and 10 more." in problem
+
+
 async def test_a_tree_that_no_checkout_could_hold_is_not_fetched(origin: Origin, tmp_path: Path) -> None:
     head, _ = diverge(origin, CASES["content"])
     hostile = origin.git("commit-tree", "-m", "Hostile", "-p", head, git_tree(origin, ".git"))

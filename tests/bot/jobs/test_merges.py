@@ -118,6 +118,16 @@ async def test_a_file_without_a_conflict_needs_a_reason_that_the_comment_shows(t
     assert "`base.txt` had no conflict and is not as git merged it: base.txt: it counts the notes" in end.status
 
 
+async def test_many_files_without_a_conflict_are_all_listed(tmp_path: Path) -> None:
+    names = [f"new{number}.py" for number in range(9)]
+    completion = "\n".join(f"- {name}: needed" for name in names)
+    edits = (write("notes.txt", RESOLVED), *(write(name, "x\n") for name in names))
+    async with open_seam(tmp_path, [reply(*edits, completion=completion)]) as stage:
+        end = await stage.ask(diverge(stage), RESOLVE)
+    assert "`new5.py` had no conflict and is not as git merged it: new5.py: needed" in end.status
+    assert "Nor are these, for the reasons above: `new6.py`, `new7.py`, `new8.py`." in end.status
+
+
 async def test_a_conflict_that_stays_as_git_left_it_needs_a_reason(tmp_path: Path) -> None:
     script = [
         reply(completion="Done."),
