@@ -38,6 +38,8 @@ HIDING_PLACES = [
     '[shown](<https://x.example> "EVIL")',
     '[shown](u(((a))) "a \\" EVIL")',
     "[shown](<EVIL EVIL>)",
+    "[shown](<https://x.example/EVIL a b c d>)",
+    "[shown](https://x.example/EVIL%20a%20b%20c%20d)",
     "&#96;<b title='EVIL'>&#96;",
     "<b title=`> ` <i title='EVIL'> `",
     "<? ` ?> <b title='EVIL'> `",

@@ -282,7 +282,7 @@ _FILTERED = frozenset(["iframe", "noembed", "noframes", "plaintext", "script", "
 # Elements whose content is, or may be, removed with them.
 _UNSEEN = frozenset(["audio", "math", "noscript", "rp", "svg", "template", "video"])
 _UNSEEN_TAG = re.compile(rf"<(?:{'|'.join(sorted(_UNSEEN))})(?![A-Za-z])", re.IGNORECASE)
-_MAX_NESTING = 8
+_MAX_NESTING, _MAX_TARGET_WORDS = 8, 4
 
 
 @dataclass(slots=True)
@@ -386,7 +386,7 @@ class Page:
             self.parts[start:] = [_FOOTNOTE if target == "data-footnote-ref" else ""]
         elif text not in {shown, shown.partition("://")[2], shown.removeprefix("mailto:")}:
             # A reader sees where a link goes, but no prose that is written as a place.
-            is_place = shown.startswith(("http://", "https://")) or not re.search(r"\s", shown)
+            is_place = len(shown.split()) <= (_MAX_TARGET_WORDS if shown.startswith(("http://", "https://")) else 1)
             self.parts[start:] = [f"[{text}]({target if is_place else ''})"]
 
 
