@@ -17,6 +17,7 @@ from pathlib import Path
 from bot.git.errors import ChangeError, GitError
 from bot.git.filesystem import (
     MAX_DEPTH,
+    MAX_PATH_BYTES,
     ScannedFile,
     Stamp,
     fold_name,
@@ -45,7 +46,10 @@ _EMBEDDED = (
 )
 _LEFTOVERS = "Left out, since build and test tools leave such files:"
 _INCLUDE = "To publish one, name it in `.gitignore` with `!`, or track a file of this kind."
-_TOO_DEEP = f"Files in new directories nested more than {MAX_DEPTH} deep are not part of this change."
+_TOO_DEEP = (
+    f"Files in new directories nested more than {MAX_DEPTH} deep, or with paths of more than {MAX_PATH_BYTES:,} bytes, "
+    "are not part of this change."
+)
 _REPOSITORIES = (frozenset({"head", "objects", "refs"}), frozenset({"head", "commondir"}))
 _MARKS = frozenset().union(*_REPOSITORIES)
 

@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from bot.git import lfs
 from bot.git.change import LargeFile
 from bot.git.diff import Attributes
 from bot.git.errors import ChangeError, LargeFileError
@@ -176,6 +177,19 @@ async def test_nothing_is_pushed_if_lfs_rejects_an_object(outlet: Outlet, method
     assert said in reason_of(sent)
     assert outlet.hub.branches(outlet.repo) == before
     assert not outlet.pulls()
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"), [("MAX_BYTES", "they are larger than 0 MiB together"), ("SECONDS", "took longer than 0 s")]
+)
+async def test_objects_beyond_a_limit_hold_back_the_change(
+    outlet: Outlet, monkeypatch: pytest.MonkeyPatch, limit: str, reason: str
+) -> None:
+    monkeypatch.setattr(lfs, limit, 0)
+    (outlet.tree.path / "new.bin").write_bytes(_CONTENT)
+    sent = await outlet.send(await outlet.publication())
+    assert cause_of(sent) == "large-file"
+    assert reason in reason_of(sent)
 
 
 async def test_patterns_without_end_hold_back_the_change(tmp_path: Path) -> None:

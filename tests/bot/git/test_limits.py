@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import tracemalloc
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bot.git import baseline, diff, filesystem, lfs, tree
-from bot.git.change import Change
+from bot.git.change import Change, FileChange
 from bot.git.diff import Attributes
 from bot.git.errors import ChangeError
 from bot.git.mirror import Source
@@ -21,7 +22,7 @@ from bot.git.snapshots import SnapshotLimits
 from bot.git.tree import Tree
 from bot.git.workspace import Workspaces
 from bot.github import graphql
-from bot.github.types import CHECK_TEXT_LIMIT
+from bot.github.types import CHECK_TEXT_LIMIT, CannotExpressError
 from bot.jobs import handover, storage
 from bot.publishing import markdown, render, screening, status_view
 from bot.settings.models import AgentSettings
@@ -208,10 +209,44 @@ LIMITS = {
 """Each limit in docs/limits.md, with its value in the code."""
 
 
+async def test_only_the_beginning_of_a_long_gitignore_is_read(
+    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(baseline, "_MAX_RULES_BYTES", 6)
+    async with opened(origin, tmp_path, {".gitignore": "a.log\nb.log\n"}) as workspace:
+        for name in ("a.log", "b.log"):
+            make(workspace, name, 1)
+        assert paths(await workspace.change()) == ["b.log", "fix.py"]
+
+
+async def test_a_path_that_is_too_long_is_left_out_with_a_note(origin: Origin, tmp_path: Path) -> None:
+    async with opened(origin, tmp_path) as workspace:
+        folder = os.open(workspace.path, os.O_RDONLY)
+        for _ in range(13):  # in steps: the whole path is longer than the system takes
+            os.mkdir("d" * 250, dir_fd=folder)
+            below = os.open("d" * 250, os.O_RDONLY, dir_fd=folder)
+            os.close(folder)
+            folder = below
+        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=folder))
+        os.close(folder)
+        change = await workspace.change()
+    assert paths(change) == ["fix.py"]
+    assert "or with paths of more than 3,000 bytes, are not part of this change" in change.notes[0]
+
+
+def test_what_the_commit_api_does_not_take_is_pushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphql, "MAX_BYTES", 10)
+    file = FileChange(
+        path="a", status="added", old_mode="", new_mode="100644", added=1, removed=0, binary=False, content=b"x" * 11
+    )
+    with pytest.raises(CannotExpressError, match="exceed"):
+        graphql.check_expressible(Change(base_sha="", tree_sha="", files=(file,), patch=""))
+
+
 _LIMIT = re.compile(r"^((?:_?[A-Z][A-Z0-9_]*(?:, )?)+)(?:: [^=\n]+)? = ", re.MULTILINE)
 _IS_LIMIT = re.compile(r"MAX|LIMIT$|LONGEST|_BYTES$|_CHARS$|_ENTRIES$")
 OTHER_LIMITS = {
-    "bot.git.baseline": "MAX_NAMES _MAX_PATH_CHARS",  # of texts
+    "bot.git.baseline": "MAX_NAMES _MAX_PATH_CHARS _MAX_TICK_SECONDS",
     "bot.git.lfs": "_LONGEST_POINTER _LONGEST_ANSWER _LONGEST_REFUSAL",  # of a server's answers
     "bot.git.snapshots": "PACK_BYTES _HEAD_BYTES _MANIFEST_BYTES _MAX_WASTE _BATCH_BYTES _MAX_TRACKED",  # of its format
     "bot.git.tree": "_SECTION_HEAD_BYTES",

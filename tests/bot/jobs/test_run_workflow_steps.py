@@ -163,16 +163,24 @@ async def test_an_answer_without_a_saved_run_is_refused_with_the_remedy(tmp_path
         assert "### ✋ Waiting for you" in bodies(stage)[1]
 
 
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        ("bot.git.tree.MAX_CARRIED_BYTES", "too large for a waiting workflow run."),
+        ("bot.git.tree._MAX_FILES", "too large for a waiting workflow run."),
+        ("bot.jobs.storage.MAX_SEALED_BYTES", "the limit for a waiting workflow run is 0."),
+    ],
+)
 async def test_a_run_that_is_too_large_to_save_ends_and_keeps_its_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, reason: str
 ) -> None:
-    monkeypatch.setattr("bot.git.tree.MAX_CARRIED_BYTES", 10)
+    monkeypatch.setattr(limit, 0)
     async with open_seam(tmp_path, [ASK]) as stage:
         issue = stage.issue()
         stage.say(issue.number, "/codepilot fix")
         run = await run_step(stage, "issue_comment", **WAITING)
         assert run.ended is JobState.STOPPED
-        assert "too large for a waiting workflow run." in bodies(stage)[1]
+        assert reason in bodies(stage)[1]
         assert "+    return a + b" in run.summary
 
 
