@@ -252,7 +252,7 @@ OTHER_LIMITS = {
     "bot.git.tree": "_SECTION_HEAD_BYTES",
     "bot.publishing.checks": "_MAX_COMPARED _COMMAND_CHARS _MAX_NAME_CHARS _MAX_NAMES _MAX_CHARS",  # of one command
     "bot.publishing.markdown": "_LONGEST_FENCE DEFAULT_LIMIT",
-    "bot.publishing.plan": "TITLE_LIMIT _SENTENCE_LIMIT",
+    "bot.publishing.plan": "TITLE_LIMIT _SENTENCE_LIMIT _MAX_DEVIATIONS",
     "bot.publishing.redact": "_MIN_RANDOM_CHARS",
     "bot.publishing.render": (  # of parts of the comment
         "_REASON_LIMIT _NOTE_LIMIT _MAX_NOTES _MAX_RUNNING_ACTIVITIES _MAX_ACTIVITIES _MAX_OPEN_FILES _MAX_FILES "
