@@ -253,15 +253,16 @@ def merge_notes(merge: Merge, change: Change, completion: str) -> tuple[str, ...
     """Return a note on the merge, and one for each file that is not as git would have merged it."""
     conflicts = ", ".join(f"{code(escape_unseen(conflict.paths[0]))} ({conflict.kind})" for conflict in merge.conflicts)
     paths = merge.find_deviations(change)
-    deviating = [
-        f"{code(escape_unseen(path))} had no conflict and is not as git merged it: {explain(path, completion)}"
-        for path in paths[:_MAX_DEVIATIONS]
-    ]
+    deviating = []
+    for path in paths[:_MAX_DEVIATIONS]:
+        reason = explain(path, completion).removeprefix(f"`{path}`").removeprefix(path).lstrip(" :")
+        deviating.append(f"{code(escape_unseen(path))} had no conflict and is not as git merged it: {reason}")
     if rest := paths[_MAX_DEVIATIONS:]:
         deviating.append(
             f"Nor are these, for the reasons above: {', '.join(code(escape_unseen(path)) for path in rest)}."
         )
-    return (f"Merged {code(merge.branch)} at {merge.base[:10]}. Conflicts: {conflicts}.", *deviating)
+    merged = f"Merged {code(merge.branch)} at {merge.base[:10]}. Conflicts: {conflicts}."
+    return (f"{merged} Changed lines are counted from git's own merge, with its markers.", *deviating)
 
 
 def plan_merge(

@@ -115,7 +115,7 @@ async def test_a_file_without_a_conflict_needs_a_reason_that_the_comment_shows(t
     async with open_seam(tmp_path, script) as stage:
         end = await stage.ask(diverge(stage), RESOLVE)
         assert stage.file("topic", "base.txt") == "changed"
-    assert "`base.txt` had no conflict and is not as git merged it: base.txt: it counts the notes" in end.status
+    assert "`base.txt` had no conflict and is not as git merged it: it counts the notes" in end.status
 
 
 async def test_many_files_without_a_conflict_are_all_listed(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ async def test_many_files_without_a_conflict_are_all_listed(tmp_path: Path) -> N
     edits = (write("notes.txt", RESOLVED), *(write(name, "x\n") for name in names))
     async with open_seam(tmp_path, [reply(*edits, completion=completion)]) as stage:
         end = await stage.ask(diverge(stage), RESOLVE)
-    assert "`new5.py` had no conflict and is not as git merged it: new5.py: needed" in end.status
+    assert "`new5.py` had no conflict and is not as git merged it: needed" in end.status
     assert "Nor are these, for the reasons above: `new6.py`, `new7.py`, `new8.py`." in end.status
 
 
