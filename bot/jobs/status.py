@@ -79,7 +79,9 @@ def status_view(context: JobContext, outcome: JobOutcome | None = None, *, is_qu
         pull=pull,
         ci_note=_NO_CI if not services.is_long_running and is_pushed else "",
         patch_note=context.patch_note
-        if outcome is not None and (outcome.patch or outcome.leftovers) and not isinstance(outcome, Waiting)
+        if outcome is not None
+        and (outcome.patch or (outcome.leftovers and services.is_long_running))
+        and not isinstance(outcome, Waiting)
         else "",
         notes=tuple(map(services.rename_settings_to_inputs, notes)),
         model=grant.model if grant else services.bounds.model,

@@ -90,7 +90,9 @@ class RunResults:
             log.warning("job %s: more of its patch is kept than is needed: %s", job_id, error)
 
     def append(self, job_id: str, patch: str) -> None:
-        """Append the patch of leftovers, once; an error of the disk or the store is logged."""
+        """Append the patch of leftovers, once, unless later steps apply it; an error of disk or store is logged."""
+        if self._lasting:
+            return
         try:
             stored, more = self.read(job_id) or b"", patch.encode("utf-8", "surrogateescape")
             if not stored.endswith(more):

@@ -330,3 +330,12 @@ def _age(sessions: JobSessions) -> None:
     engine = sa.create_engine(sessions._url, poolclass=sa.NullPool)
     with engine.begin() as connection:
         connection.execute(sa.text("UPDATE codepilot_sessions SET updated_at = updated_at - 7200"))
+
+
+def test_the_patch_of_leftovers_is_appended_once_unless_later_steps_apply_it(tmp_path: Path) -> None:
+    for is_lasting, content in ((False, b"change\nleft\n"), (True, b"change\n")):
+        work = RunResults(FakePatches(tmp_path / str(is_lasting)), most_bytes=1024, lasting=is_lasting)
+        work.put("j1", b"change\n")
+        for _ in range(2):
+            work.append("j1", "left\n")
+        assert work.read("j1") == content
