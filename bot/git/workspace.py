@@ -124,7 +124,6 @@ class Workspaces:
                 commit = await self._init_trusted(folder, mirror, source.sha)
                 index = folder / "trusted" / "checkout.index"
                 await CheckoutCache(mirror).copy(self._git(folder), source.sha, folder / "files", index)
-                self._checkouts_taken.put_nowait((repo_id, source.sha))
                 entries = await asyncio.to_thread(scan_files, folder / "files")
                 baseline = replace(commit, entries=entries)
                 await asyncio.to_thread(save_baseline, folder / "trusted", baseline)
@@ -133,6 +132,7 @@ class Workspaces:
                     await repository.write(self._git(folder), source.sha, index=index)
                 generation = await asyncio.to_thread(begin_generation, folder)
                 tree = self._make_tree(folder, mirror, baseline, generation, repository)
+                self._checkouts_taken.put_nowait((repo_id, source.sha))
                 yield tree
             finally:
                 # The shield lets the cleanup of a cancelled job finish.
