@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import secrets
 import signal
@@ -134,14 +135,16 @@ class SandboxBackend:
         init, self._init = self._init, None
         watcher, self._watcher = self._watcher, None
         group, self._group = self._group, None
-        if init is not None:
-            await init.close()
-        if group is not None and watcher is None:
-            group.remove()
-        if watcher is not None and (breach := watcher.verdict()) is not None:
-            self._breaches.append(breach)
-        if self._egress is not None:
-            await self._egress.close()
+        try:
+            if init is not None:
+                await init.close()
+        finally:
+            if group is not None and watcher is None:
+                group.remove()
+            if watcher is not None and (breach := watcher.verdict()) is not None:
+                self._breaches.append(breach)
+            if self._egress is not None:
+                await self._egress.close()
 
     async def _open_pty(self) -> Pty:
         has_ended = self._init is not None and not self._init.is_alive
@@ -466,12 +469,14 @@ class ContainerBackend:
         if self._scratch is not None:
             self._scratch.detach()
         container, self._container = self._container, None
-        if container is not None:
-            await container.close()
-        for pty in self._open:
-            await pty.finish(ended=False)
-        self._open = set()
-        await self.sweep()
+        try:
+            if container is not None:
+                await container.close()
+        finally:
+            for pty in self._open:
+                await pty.finish(ended=False)
+            self._open = set()
+            await self.sweep()
 
     async def sweep(self) -> str:
         """Set aside git repositories made by programs; return the report or ""."""
@@ -581,10 +586,17 @@ class _Container:
         task.add_done_callback(_SCRIPT_TASKS.discard)
 
     async def close(self) -> None:
-        """Remove the container; idempotent."""
-        if self.is_alive:
-            await asyncio.to_thread(_run_to_end, self._docker.remove(self.name))
+        """Remove the container; idempotent.
+
+        Raises:
+            SandboxError: the engine does not answer, so its programs may still run.
+        """
+        was_alive = self.is_alive
+        code = await asyncio.to_thread(_run_to_end, self._docker.remove(self.name)) if was_alive else 0
         await asyncio.to_thread(self._release)
+        if code is None:
+            cause = BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            raise SandboxError("The container's engine did not confirm that its programs have ended.") from cause
 
 
 _SCRIPT_TASKS: set[asyncio.Task[int | None]] = set()

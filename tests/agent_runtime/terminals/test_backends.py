@@ -21,7 +21,7 @@ from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import Launch, SandboxLimits, SandboxSettings
 from agent_runtime.sandbox.select import Local
-from agent_runtime.terminals import sandbox_init
+from agent_runtime.terminals import backends, sandbox_init
 from agent_runtime.terminals.backends import Backend, create_backend
 from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.sandbox_init import SandboxInit
@@ -414,6 +414,18 @@ async def test_a_terminal_s_processes_end_with_it_and_no_others(container_place:
     await one.close()
     shown = await two.run("cat /proc/[0-9]*/cmdline | tr '\\0' '\\n' | grep -x '900[0-9]'", timeout=20)
     assert shown.output == "9004\n"
+
+
+@pytest.mark.slow
+async def test_a_container_whose_engine_does_not_answer_is_not_taken_for_an_ended_one(
+    engine: StandIn, container_place: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await Terminal("main", backend=container_place).run("true", timeout=20)
+    with monkeypatch.context() as patched:
+        patched.setattr(backends, "_run_to_end", lambda _launch: None)
+        with pytest.raises(SandboxError, match="did not confirm"):
+            await container_place.close()
+    await eventually(lambda: not engine.containers)  # the end of its client's input ends it, too
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import pytest
 
-from agent_runtime import CommandEnd, CommandRunner, SessionError
+from agent_runtime import CommandEnd, CommandRunner, SandboxError, SessionError
 from bot.domain.errors import StorageError
 from bot.domain.job import JobState
 from bot.git.errors import BranchGoneError, CloneError, GitError, PushFailedError
@@ -23,7 +23,7 @@ from bot.github.types import GitHubError
 from bot.jobs.faults import ACCESS_PATIENCE_SECONDS, PATIENCE_SECONDS
 from bot.jobs.posts import StatusComment
 from bot.queue.records import Signal
-from tests.fakes.agent import Script, do, execute, reply, wait_for_test, write
+from tests.fakes.agent import Script, ScriptedAgent, do, execute, reply, wait_for_test, write
 from tests.fakes.github import forbidden, no_answer, not_found, outage
 from tests.fakes.site import FakeComment
 from tests.fakes.workspaces import FakeMirror
@@ -534,3 +534,23 @@ async def test_a_fault_ends_in_the_words_of_the_documentation(
         shown = f"{end.status}{stage.bot_comments(1)}"
         assert re.search(re.escape(text).replace("…", ".*"), shown), shown
         assert not any(internal in shown for internal in INTERNAL)
+
+
+async def test_a_sandbox_whose_programs_do_not_end_repeats_the_job_with_its_files(tmp_path: Path) -> None:
+    close, closings = ScriptedAgent.close, list[bool]()
+
+    async def close_late(agent: ScriptedAgent) -> None:
+        await close(agent)
+        closings.append(True)
+        if len(closings) == 1:
+            error = SandboxError("Programs of the sandbox did not end.")
+            raise error from BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    async with open_seam(tmp_path, FIX) as stage:
+        with patch.object(ScriptedAgent, "close", close_late):
+            end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert end.state is JobState.DONE
+        assert len(closings) == 2
+        assert len(stage.agents.plays) == 1  # the model is not paid again
+        [sha] = stage.bot_branches().values()
+        assert stage.file(sha, "calc.py") == FIXED_CALC.strip()
