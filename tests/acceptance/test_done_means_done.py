@@ -13,7 +13,7 @@ from bot.git.change import Change
 from bot.git.tree import Tree
 from localhub import LocalHub
 from tests.patches import applied
-from tests.stage import acting, staged
+from tests.stage import FIXED_CALC, acting, staged
 
 CODEMOD = "for n in 1 2 3 4 5 6 7 8; do for i in $(seq 3000); do :; done; echo $n > made$n.txt; done"
 HOLD = "exec 9> held; flock 9"
@@ -71,3 +71,16 @@ async def test_leftovers_are_left_out_unless_the_agent_wrote_them_with_its_tool(
         assert "tools leave such files: `.coverage`, `calc.py.orig`, `node_modules/`." in end.status
         clone = applied(stage, end.job_id)
         assert (clone / "calc.py.orig").read_text() == "x\n"
+
+
+async def test_a_fix_beside_a_huge_file_and_ten_thousand_small_ones_is_published(hub: LocalHub, tmp_path: Path) -> None:
+    made = "truncate -s 110M big.bin; mkdir out; seq 10050 | split -l 1 -a 4 - out/x"
+    control = (
+        f'write_file("calc.py")\nexecute("main", {made!r}, check=True)\nexecute("main", "sh check.sh", check=True)'
+    )
+    async with staged(hub, tmp_path, [acting(control, FIXED_CALC, completion="Fixed it.")]) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        [sha] = stage.bot_branches().values()
+        assert stage.git("diff", "--name-only", "main", sha) == "calc.py"
+        for note in ("`big.bin` (110 MiB)", "10,050 in `out/`"):
+            assert note in end.status
