@@ -291,8 +291,9 @@ class Stage:
         return not self.bot_branches() and not any("codepilot" in name for name in authors)
 
     def nothing_left(self) -> bool:
-        """Return whether no job's directory and no keep ref is on the bot's disk."""
-        jobs = [each for each in (self.data / "workspaces" / "jobs").iterdir() if each.is_dir()]
+        """Return whether no job's directory, but those that are being removed, and no keep ref is on the bot's disk."""
+        folders = (each for each in (self.data / "workspaces" / "jobs").iterdir() if each.is_dir())
+        jobs = [each for each in folders if not each.name.startswith(".removed-")]
         mirrors = (self.data / "workspaces" / "mirrors").glob("*.git")
         return not jobs and not any(git(each, "for-each-ref", "refs/keep") for each in mirrors)
 

@@ -90,6 +90,8 @@ class Workspaces:
         self._snapshots = snapshots
         self._shows_objects = shows_objects
         self._checkouts_taken: asyncio.Queue[tuple[int, str]] = asyncio.Queue()
+        self._removed: asyncio.Queue[Path] = asyncio.Queue()
+        self._defers_removal = False
         for folder in (root, self._mirrors, self._jobs):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
@@ -307,6 +309,14 @@ class Workspaces:
         except (WorkspaceError, OSError) as error:
             log.warning("no checkout of repository %d was prepared, so its next job takes longer: %s", repo_id, error)
 
+    async def remove_ended(self) -> None:
+        """Wait for the end of a job, and remove its files. From the first call on, jobs end before that."""
+        self._defers_removal = True
+        folder = await self._removed.get()
+        with lock_if_free(self._lock_of(folder)) as is_held:
+            if is_held:
+                await run_thread(discard, folder)
+
     def _mirror(self, repo_id: int) -> Mirror:
         return Mirror(
             path=self._mirrors / f"{repo_id}.git",
@@ -431,7 +441,7 @@ class Workspaces:
             await asyncio.to_thread(os.sync)
             await self._store(folder, tree.baseline, current)
         else:
-            await self._clean_up(folder)
+            await self._clean_up(folder, later=self._defers_removal)
             if self._snapshots is not None:
                 await delete_snapshot(self._snapshots, folder.name, tree.generation, current)
 
@@ -440,19 +450,22 @@ class Workspaces:
             repo_id = await asyncio.to_thread(_read_repo_id, folder)
             await store_snapshot(self._snapshots, folder, baseline=baseline, repo_id=repo_id or 0, current=current)
 
-    async def _clean_up(self, folder: Path) -> None:
+    async def _clean_up(self, folder: Path, *, later: bool = False) -> None:
         try:
-            await self._remove(folder)
+            await self._remove(folder, later=later)
         except (WorkspaceError, OSError) as error:
             log.warning("job %s: not cleaned up; the next sweep tries again: %s", folder.name, error)
 
-    async def _remove(self, folder: Path) -> None:
+    async def _remove(self, folder: Path, *, later: bool = False) -> None:
         repo_id = await asyncio.to_thread(_read_repo_id, folder)
         try:
             if repo_id is not None:
                 await self._mirror(repo_id).release(folder.name, _replay_keep(folder), _base_keep(folder))
         finally:
-            await run_thread(discard, folder)
+            if later:
+                self._removed.put_nowait(await run_thread(_rename_removed, folder))
+            else:
+                await run_thread(discard, folder)
 
 
 def _parse_sections(patch: bytes) -> tuple[Section, ...]:
@@ -558,6 +571,12 @@ def _replay_keep(folder: Path) -> str:
 
 def _base_keep(folder: Path) -> str:
     return f"{folder.name}.base"
+
+
+def _rename_removed(folder: Path) -> Path:
+    """Rename a job's directory, so that its name can be used again; a sweep removes it after a crash."""
+    (folder / "repo").unlink(missing_ok=True)  # the mirror has released its commits
+    return folder.rename(folder.with_name(f".removed-{folder.name}-{secrets.token_hex(4)}"))
 
 
 def _read_repo_id(folder: Path) -> int | None:

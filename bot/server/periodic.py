@@ -123,7 +123,10 @@ Sweep = tuple[str, Callable[[], Awaitable[object]]]
 async def run_sweeps(shared: JobServices, engine: JobEngine) -> AsyncIterator[None]:
     """Sweep during the body, which does not wait for it."""
     async with background(
-        _sweep_periodically(shared, engine), _retry_storing(shared, engine), _prepare_checkouts(shared)
+        _sweep_periodically(shared, engine),
+        _retry_storing(shared, engine),
+        _repeat(shared.workspaces.prepare_checkout),
+        _repeat(shared.workspaces.remove_ended),
     ):
         yield
 
@@ -180,6 +183,6 @@ async def _retry_storing(shared: JobServices, engine: JobEngine) -> None:
         await asyncio.sleep(_MINUTE_SECONDS)
 
 
-async def _prepare_checkouts(shared: JobServices) -> None:
+async def _repeat(task: Callable[[], Awaitable[None]]) -> None:
     while True:
-        await shared.workspaces.prepare_checkout()
+        await task()

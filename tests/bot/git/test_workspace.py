@@ -230,3 +230,24 @@ async def test_a_locked_mirror_is_awaited(origin: Origin, tmp_path: Path) -> Non
         with pytest.raises(WorkspaceError, match=rf"{REPO}\.lock.* 0 s"):
             async with workspaces.open("one", REPO, source(origin, sha)):
                 pass
+
+
+async def test_a_service_removes_the_files_of_a_job_after_its_end(
+    origin: Origin, workspaces: Workspaces, tmp_path: Path
+) -> None:
+    wanted, jobs = source(origin, origin.commit({"a.txt": "a"})), tmp_path / "state/jobs"
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await workspaces.remove_ended()
+    async with workspaces.open("job", REPO, wanted):
+        pass
+    [removed] = jobs.iterdir()
+    assert removed.name.startswith(".removed-job-")
+    assert keeps(tmp_path) == ""
+    async with workspaces.open("job", REPO, wanted) as tree:  # its name is free
+        assert (tree.path / "a.txt").exists()
+    await workspaces.remove_ended()
+    assert not removed.exists()
+    assert len(list(jobs.iterdir())) == 1
+    await workspaces.sweep(keep=())  # as after the death of the process
+    assert list(jobs.iterdir()) == []
