@@ -281,7 +281,8 @@ class Loop:
         except Interrupt as error:
             ok, failure = False, clip(str(error), _FAILURE_CHARS)
         completion = self._effective_completion(reply)
-        unsettled = await self.settle_commands(step) if completion is not None and ok else ""
+        is_known = not self.state.progress.last_calls
+        unsettled = await self.settle_commands(step, is_known=is_known) if completion is not None and ok else ""
         prints = "\n\n".join(filter(None, (output.text(), failure)))
         parts = [prints, "" if ok else self.transport.store_unreached(), await self._read_changes(self.files.end_step)]
         withdrew = completion is not None and (not ok or bool(unsettled))

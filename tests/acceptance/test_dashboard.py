@@ -130,9 +130,9 @@ async def test_a_person_signs_in_with_github_and_sees_their_own_repositories(hub
 
 @pytest.mark.slow
 async def test_a_person_sees_an_approval_being_waited_for_and_given(hub: LocalHub, tmp_path: Path) -> None:
-    asks = acting('execute("main", "make <mischief>")', completion="There is nothing to change.")
+    asks, ends = acting('execute("main", "make <mischief>")'), acting("pass", completion="There is nothing to change.")
     serving = {"dashboard_token": SecretStr(TOKEN)}
-    async with staged(hub, tmp_path, [asks], operator=ASKING, serving=serving) as stage, browser() as started:
+    async with staged(hub, tmp_path, [asks], [ends], operator=ASKING, serving=serving) as stage, browser() as started:
         watched = await opened(await started.new_context(viewport=PHONE))
         page, waiting = watched.page, watched.page.locator(".approval.waiting")
         pause = await pause_of(stage, stage.say(stage.issue().number, "/codepilot fix"))

@@ -129,6 +129,14 @@ async def test_a_completion_beside_a_failed_command_is_asked_for_again_once(scri
     assert len(withdrawn) == 1
 
 
+async def test_a_block_without_calls_counts_after_a_known_failure(place: Path, sandbox: Sandbox) -> None:
+    script = Script("blocks", place, sandbox)
+    prints = "```codepilot\nprint('as seen')\n```\n```completion\nIt fails.\n```\n"
+    async with script.start([script.act(run("(exit 3)")), prints]) as runtime:
+        outcome = await runtime.run("Check")
+    assert (outcome.summary, outcome.steps) == ("It fails.", 2)
+
+
 async def test_a_later_run_of_the_same_command_counts(script: Script) -> None:
     calls: list[Call] = [run("test -e fixed"), ("write_file", {"path": "fixed", "content": "x"}), run("test -e fixed")]
     if script.transport == "blocks":
