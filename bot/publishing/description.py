@@ -13,13 +13,14 @@ from hashlib import sha256
 
 from typing_extensions import override
 
+from bot.domain.cmark import parse_markdown
 from bot.github.types import BODY_LIMIT
 from bot.prompt.sanitize import visible_images
 from bot.publishing.commit_format import CLOSING, CommitFormat
 from bot.publishing.markdown import Allowlist, active_references, clean, escape_markdown, one_line
 
 _TITLE = re.compile(r"(?:#+\s+)?(?:\*\*)?(?:title:)?(?:\*\*)?\s*", re.IGNORECASE)
-_HEADING = re.compile(r"^ {0,3}(#{1,6})[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
+_STYLES = frozenset({"emph", "strong", "strikethrough"})
 _PICTURE = re.compile(
     r"!\[[^\]\n]*\]\((?P<target>[^()\s]+)[^()\n]*\)|<img\b[^<>\n]*\ssrc=[\"']?(?P<source>[^\"'\s<>]+)[^<>\n]*>"
 )
@@ -93,31 +94,56 @@ def parse_description(
     if not text or not CommitFormat().commit_title(line, fallback=""):
         return None
     pictures = set(visible_images(old.body))
-    text = "\n\n".join([text, *_missing_sections(text, old.body, template)])
-    closed = {closing.split()[-1] for closing in _closings(text)}
+    sections = [*_missing_sections(text, old.body, template)]
+    kept = "\n\n".join([text, *sections])
+    closed = {closing.split()[-1] for closing in _closings(kept)}
     shown = (each[0] for each in _PICTURE.finditer(old.body) if {each["target"], each["source"]} & pictures)
     parts = [
         text,
-        *(picture for picture in dict.fromkeys(shown) if picture not in text),
+        *(picture for picture in dict.fromkeys(shown) if picture not in kept),
         *(closing for reference, closing in closings.items() if reference not in closed),
-        *_MARK.findall(old.body),
+        *sections,  # after these, since the author may have left a comment or a code block open there
+        *(mark for mark in _MARK.findall(old.body) if mark not in kept),
     ]
     body = "\n\n".join(parts)
     return Description(title=one_line(title, 255), body=body) if len(body) <= BODY_LIMIT else None
 
 
 def _closings(markdown: str) -> list[str]:
-    """Return the keywords with references that close issues."""
-    active = active_references(markdown)
-    return [match[0] for match in CLOSING.finditer(markdown) if match[0].split()[-1] in active]
+    """Return the keywords with references that close issues; those in code, comments and links close none."""
+    active, parts, link, start = active_references(markdown), list[str](), "", 0
+    for node in parse_markdown(markdown):
+        if node.kind == "link" and not node.is_end:
+            link, start = node.target, len(parts)
+        elif node.kind == "link":
+            address = "".join(parts[start:])
+            parts[start:] = [address if address == link else "\ufffc"]
+        elif node.kind == "text":
+            parts.append(node.text)
+        elif node.kind not in _STYLES:
+            parts.append("\n" if node.kind in {"softbreak", "linebreak"} else " \ufffc ")
+    return [match[0] for match in CLOSING.finditer("".join(parts)) if match[0].split()[-1] in active]
 
 
 def _missing_sections(text: str, old: str, template: str) -> Iterator[str]:
     """Yield the sections of the template that the old description has and the new one lacks."""
-    wanted = {heading[1].casefold() for heading in _HEADING.findall(template)}
-    wanted -= {heading[1].casefold() for heading in _HEADING.findall(text)}
-    headings = list(_HEADING.finditer(old))
-    for number, heading in enumerate(headings):
-        if heading[2].casefold() in wanted:
-            end = headings[number + 1].start() if number + 1 < len(headings) else len(old)
-            yield old[heading.start() : end].strip()
+    wanted = {name for name, _ in _headings(template)} - {name for name, _ in _headings(text)}
+    headings, lines = _headings(old), old.split("\n")
+    ends = [*(first for _, first in headings[1:]), len(lines)]
+    for (name, first), end in zip(headings, ends, strict=False):
+        if name in wanted:
+            yield "\n".join(lines[first:end]).strip()
+
+
+def _headings(markdown: str) -> list[tuple[str, int]]:
+    """Return the headings, without markup and case, and the indices of their lines."""
+    headings, inside = list[tuple[str, int]](), False
+    for node in parse_markdown(markdown):
+        if node.kind == "heading" and node.depth == 1:
+            inside = not node.is_end
+            if inside:
+                headings.append(("", node.lines[0] - 1))
+        elif inside and not node.is_end:
+            name, first = headings[-1]
+            headings[-1] = (name + node.text.casefold(), first)
+    return headings

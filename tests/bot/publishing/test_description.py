@@ -104,8 +104,7 @@ def test_pictures_the_bots_mark_and_sections_of_the_template_stay() -> None:
     picture = '<img width="10" src="https://github.com/user-attachments/assets/0">'
     old = f"## Why\n\nSo.\n\n![a](https://x.example/a.png)\n\n## Tests\n\n- [x] By hand @hubot\n\n{picture}\n\n{mark}"
     body = parsed("## Why\n\nReaders.", old=old, template="## Why\n## Tests\n## Risks\n")
-    assert body.startswith("## Why\n\nReaders.\n\n## Tests\n\n- [x] By hand @hubot")
-    assert "![a](https://x.example/a.png)" in body
+    assert body.startswith("## Why\n\nReaders.\n\n![a](https://x.example/a.png)\n\n## Tests\n\n- [x] By hand @hubot")
     assert picture in body
     assert body.endswith(mark)
     assert "Risks" not in body
@@ -114,6 +113,27 @@ def test_pictures_the_bots_mark_and_sections_of_the_template_stay() -> None:
 def test_what_a_kept_section_has_is_there_once() -> None:
     old = "## Tests\n\n![a](https://x.example/a.png)\n\nFixes #5"
     assert parsed("A topic.", old=old, template="## Tests\n") == f"A topic.\n\n{old}"
+
+
+def test_a_heading_in_code_or_a_comment_begins_and_ends_no_section() -> None:
+    for hidden in ("```\n## Tests\n@octo/team fixes #6\n```", "<!--\n## Tests\n@octo/team fixes #6\n-->"):
+        assert parsed("A topic.", old=hidden, template="## Tests\n") == "A topic."
+    section = "## Tests\n\n```\n# not a heading\n```"
+    assert parsed("A topic.", old=f"{section}\n\n## Other\n", template="## Tests\n") == f"A topic.\n\n{section}"
+
+
+@pytest.mark.parametrize("end", ["```\nmake test", "<!-- to do"])
+def test_a_section_that_is_left_open_hides_nothing_else(end: str) -> None:
+    section = f"## Tests\n{end}"
+    body = parsed("A topic.", old=f"Fixes #7\n\n{section}", template="## Tests\n")
+    assert body == f"A topic.\n\nFixes #7\n\n{section}"
+
+
+@pytest.mark.parametrize(
+    "text", ["`fixes #5`", "```\nfixes #5\n```", "<!-- fixes #5 -->", "Fixes `x` #5", "Fixes [#5](/x)"]
+)
+def test_words_in_code_comments_and_links_close_nothing(text: str) -> None:
+    assert parsed("A topic.", old=f"Related to #5.\n\n{text}") == "A topic."
 
 
 def test_a_hidden_picture_or_mark_of_another_kind_is_not_taken_over() -> None:
