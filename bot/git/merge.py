@@ -126,8 +126,9 @@ _NAME_THEM = ". The completion must name each by its path, with the reason on th
 
 def explain(path: str, completion: str) -> str:
     """Return the first line of a completion that names a file; empty if none does."""
-    # Bytes that are no UTF-8 cannot be named.
-    name = re.compile(rf"(?<![\w./-]){re.escape(show_path(path)).replace(_UNKNOWN, '.+?')}(?![\w/-])")
+    # Bytes that are no UTF-8 cannot be named. One bounded gap for all of them, as several could be tried for ever.
+    shown = re.sub(f"{_UNKNOWN}(?:.*{_UNKNOWN})?", ".{1,200}?", re.escape(show_path(path)), flags=re.DOTALL)
+    name = re.compile(rf"(?<![\w./-]){shown}(?![\w/-])")
     return next((line.strip(" -*") for line in completion.splitlines() if name.search(line)), "")
 
 

@@ -376,6 +376,12 @@ def test_a_deviation_must_be_named_with_its_path() -> None:
     assert explain("b.py", "Merged.\n- b.py: renamed call") == "b.py: renamed call"
 
 
+def test_a_name_with_many_unknown_bytes_is_looked_for_in_little_time() -> None:
+    name = "\udcff" * 40
+    assert explain(f"{name}.txt", f"{'x' * 2_000}\n- {'?' * 40}.txt: both") == f"{'?' * 40}.txt: both"
+    assert not explain(f"a{name}a", "a" * 2_000 + "b")
+
+
 def test_a_long_list_of_files_is_cut() -> None:
     merge = Merge(head="h", base="b", branch="main", commit="m", tree="t")
     [problem] = merge.find_problems(a_change(*(a_file(f"f{number}.py") for number in range(60))), "")
