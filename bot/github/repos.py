@@ -227,9 +227,13 @@ class Repos:
 
     async def is_bound_by(self, repo: str, ruleset_id: int) -> bool:
         """Whether a ruleset certainly applies to the bot's pushes."""
-        path = f"/repos/{repo}/rulesets/{ruleset_id}"
-        ruleset = await self.connection.find(_Ruleset, f"read ruleset {ruleset_id} of {repo}", path)
-        return ruleset is not None and ruleset.binds_us
+        action, path = f"read ruleset {ruleset_id} of {repo}", f"/repos/{repo}/rulesets/{ruleset_id}"
+        try:
+            return (await self.connection.read(_Ruleset, action, path)).binds_us
+        except types.GitHubError as error:
+            if error.is_transient:
+                raise
+            return False
 
     async def commit(self, repo: str, sha: str) -> types.CommitFacts:
         action, path = f"read commit {sha[:10]} of {repo}", f"/repos/{repo}/git/commits/{sha}"

@@ -128,6 +128,14 @@ async def test_unknown_rules_stop_nothing(tmp_path: Path) -> None:
         assert end.state is JobState.DONE, end
 
 
+async def test_a_ruleset_that_the_bot_may_not_read_stops_nothing(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, FIX) as stage:
+        stage.hub.add_rules(stage.repo, "required_signatures", branches="codepilot/*")
+        stage.hub.fail("repos.is_bound_by", forbidden("Resource not accessible by integration"))
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert end.state is JobState.DONE, end
+
+
 REFUSALS: dict[str, tuple[str | dict[str, object], str, str]] = {
     "signatures": ("required_signatures", "Commits must have verified signatures", "with a signed commit"),
     "file path": (
