@@ -53,6 +53,10 @@ async def decide(
     """Decide the permissions of a job; `is_resumed` work counts against no limit."""
     if isinstance(snapshot, Refusal):
         return snapshot
+    merging, base_ref = (await context.record.read()).merging, snapshot.thread.base_ref
+    if merging is not None and merging.branch != base_ref:
+        reason = f"The base branch is now `{base_ref}`, not `{merging.branch}`. Give the command again to merge that."
+        return Refusal(cause="merge-branch", reason=reason)
     # The permission labels of the thread, with the present roles of their setters.
     records = await context.ledger.labels(snapshot.repo.id, context.job.thread.key)
     stored = {label.name.casefold(): label for label in records}

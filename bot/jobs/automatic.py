@@ -15,7 +15,7 @@ from bot.domain.job import Job, JobState
 from bot.events.ci_triggers import RED
 from bot.github.types import Annotation, GitHubError
 from bot.jobs.access import ThreadSnapshot
-from bot.jobs.admission import resume_base
+from bot.jobs.admission import base_source, head_source, resume_base
 from bot.jobs.context import JobContext
 from bot.jobs.posts import JobCheckRun
 from bot.jobs.repo_settings import cached_default_settings, read_own_prefixes
@@ -72,9 +72,13 @@ async def skip_outcome(context: JobContext, snapshot: ThreadSnapshot) -> JobOutc
     elif not isinstance(job.command, Resolve):
         return await ci_skip_outcome(context, snapshot)
     elif await resume_base(context) is None:
-        # Where GitHub does not know yet, git will.
-        pull = await context.github.pulls.get(snapshot.repo.full_name, job.thread.number)
-        reason = "it has no conflict with its base branch" if pull.mergeable else ""
+        is_clean = (await context.github.pulls.get(snapshot.repo.full_name, job.thread.number)).mergeable
+        if is_clean is None:  # GitHub does not know yet
+            source = await head_source(context, snapshot)
+            base = await base_source(context, snapshot, source)
+            merge = await context.services.workspaces.merge(snapshot.repo.id, source, base)
+            is_clean = merge is None or not merge.conflicts
+        reason = "it has no conflict with its base branch" if is_clean else ""
     return Refused(reason=reason, is_silent=True) if reason else None
 
 

@@ -10,11 +10,11 @@ from bot.git.errors import WorkflowsForbiddenError
 from bot.git.merge import Merge
 from bot.git.mirror import Source
 from bot.git.tree import Tree
-from bot.jobs.access import ThreadSnapshot, check_access
-from bot.jobs.admission import Assignment, read_format, resume_base
+from bot.jobs.access import ThreadSnapshot, check_access, fetch_snapshot
+from bot.jobs.admission import Assignment, decide, pin_format, resume_base
 from bot.jobs.context import JobContext
 from bot.jobs.record import MergedCommits
-from bot.permissions.permissions import NO_WRITE_ACCESS
+from bot.permissions.levels import Refusal
 from bot.prompt.sanitize import clean_code, clean_line
 from bot.publishing.markdown import code
 from bot.publishing.outcome import Failed, Finished, JobOutcome, Refused
@@ -63,16 +63,18 @@ async def publish_merge(context: JobContext, assignment: Assignment, merge: Merg
     """Publish a merge without conflicts, which needs no agent; nothing is run."""
     snapshot, grant = assignment.snapshot, assignment.grant
     async with context.services.workspaces.open(context.job.id, snapshot.repo.id, assignment.source) as tree:
-        # Git may have taken minutes, in which people lose their role.
+        # Git may have taken minutes, in which people lose their role, or choose another base branch.
         access = await check_access(context.github, context.job, bounds=context.services.bounds)
+        present = fetch_snapshot(context.job, access)
+        decision = await decide(context, present, assignment.settings.config, is_resumed=True)
         publication = plan_publication(
             context.job,
             grant,
             merge,
             branch=snapshot.thread.head_ref,
             run_url=context.state.run_url,
-            commit_format=await read_format(context, assignment.settings),
-            refusal="" if access.may_command else NO_WRITE_ACCESS.reason,
+            commit_format=await pin_format(context, assignment.settings),
+            refusal=decision.reason if isinstance(decision, Refusal) else "",
         )
         published = await publish(
             context.github,

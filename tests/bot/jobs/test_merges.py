@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
 
-from bot.domain.job import JobState
+from bot.domain.access import Bounds
+from bot.domain.job import Job, JobState
+from bot.github.client import GitHub
+from bot.github.types import PullFacts
+from bot.jobs.access import AccessCheck, check_access
 from tests.fakes.agent import Do, Script, Wait, execute, reply, write
+from tests.fakes.github import FakePulls
 from tests.seam import FIX, Seam, open_seam
 
 RESOLVE = "/codepilot resolve"
@@ -188,6 +194,32 @@ async def test_a_branch_that_moved_is_not_overwritten(tmp_path: Path) -> None:
     assert "Give the command again to merge into that." in end.status
 
 
+@pytest.mark.parametrize("is_clean", [False, True])
+async def test_a_base_branch_that_was_replaced_meanwhile_is_not_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_clean: bool
+) -> None:
+    stage: Seam
+
+    def retarget() -> None:
+        stage.hub.commit(stage.repo, {"release.txt": "x\n"}, message="Release", author="mona", branch="release")
+        [pull] = [thread.pull for thread in stage.repo.threads.values() if thread.pull]
+        pull.base_ref, pull.base_sha = "release", stage.head("release")
+
+    def retarget_and_check(github: GitHub, job: Job, *, bounds: Bounds) -> Awaitable[AccessCheck]:
+        retarget()
+        return check_access(github, job, bounds=bounds)
+
+    script = [reply(write("notes.txt", RESOLVED), Do(call=retarget), completion="Done.")]
+    async with open_seam(tmp_path, script) as stage:
+        number = diverge(stage, ours="Before.\n" if is_clean else "Ours.\n")
+        head = stage.head("topic")
+        if is_clean:
+            monkeypatch.setattr("bot.jobs.merges.check_access", retarget_and_check)
+        end = await stage.ask(number, RESOLVE)
+        assert stage.head("topic") == head
+    assert "The base branch is now `release`, not `main`." in end.status
+
+
 async def test_a_commit_that_was_pushed_before_the_process_died_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +231,8 @@ async def test_a_commit_that_was_pushed_before_the_process_died_is_found(
             comment = stage.say(number, RESOLVE)
             await stage.settle()
         first = stage.head("topic")
+        signed = {".github/codepilot.yml": "commit:\n  sign_off: true\n"}
+        stage.hub.commit(stage.repo, signed, message="Configure", author="mona", branch="main")
         await stage.restart()
         end = await stage.end_of(comment)
         merged(stage, head, base)
@@ -353,3 +387,21 @@ async def test_nothing_is_merged_without_a_conflict_or_the_setting(
         assert stage.bot_branches() == before
         assert not stage.bot_comments(number)
         assert len(stage.providers) == 1
+
+
+async def test_git_knows_of_no_conflict_where_github_does_not_know_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = FakePulls.get
+
+    async def get(pulls: FakePulls, repo: str, number: int) -> PullFacts:
+        return (await read(pulls, repo, number)).model_copy(update={"mergeable": None})
+
+    async with open_seam(tmp_path, FIX) as stage:
+        number = await open_own_pull(stage)
+        before = stage.bot_branches()
+        monkeypatch.setattr(FakePulls, "get", get)
+        merge_another(stage, {"other.txt": "x\n"}, "other")
+        await settle_held(stage)
+        assert stage.bot_branches() == before
+        assert not stage.bot_comments(number)
