@@ -51,7 +51,7 @@ _TURN_CHARS = 64_000
 """Characters of a reply that are parsed before other tasks run."""
 _MIN_REPEATS_TO_WARN = 3
 _SETTLE_SECONDS = 60.0
-"""How long a completion waits for a command of its step."""
+"""How long a completion waits for the commands of its step together."""
 _FOLLOW = "read_output"
 _FAILURE_CHARS = 30_000
 _RECORDED_CHARS = 10_000
@@ -315,11 +315,12 @@ class Loop:
         """
         if self.chat or self.asked_again or step >= self.limits.max_steps or self._check_limits() is not None:
             return ""
-        seconds = min(_SETTLE_SECONDS, (self.limits.max_seconds - self.state.clock.seconds) / 2)
+        seconds = self.state.clock.seconds
+        deadline = seconds + min(_SETTLE_SECONDS, (self.limits.max_seconds - seconds) / 2)
         running = [result.command for result in self.state.progress.command_results() if result.is_running]
         for result in self.state.progress.command_results():
             if result.is_running:
-                await self.calls.follow(result.terminal, max(0.0, seconds))
+                await self.calls.follow(result.terminal, max(0.0, deadline - self.state.clock.seconds))
         results = self.state.progress.command_results()
         commands = "; ".join(r.problem for r in results if r.problem and (r.command in running or not is_known))
         self.asked_again = bool(commands)

@@ -160,6 +160,17 @@ async def test_a_command_that_never_ends_is_told_once_and_listed_at_the_end(
         assert await runtime.list_programs() == (RUNS_ON,)
 
 
+async def test_a_completion_waits_once_for_all_commands(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "_SETTLE_SECONDS", 0.5)
+    calls = [run(RUNS_ON, timeout=0), *(run(f"{RUNS_ON}{n}", terminal=f"t{n}", timeout=0) for n in range(2))]
+    async with script.start([script.reply(*calls), script.reply()]) as runtime:
+        assert (await runtime.run("Do it")).steps == 2
+        returned = [event for event in runtime.session.events if isinstance(event, ToolReturned)]
+    seconds = [event.args["timeout"] for event in returned if event.tool == "read_output"]
+    assert len(seconds) == 3
+    assert sum(float(str(number)) for number in seconds) < 2 * 0.5
+
+
 async def test_an_interrupted_command_and_an_ended_terminal_are_no_reason_to_ask_again(script: Script) -> None:
     calls: list[Call] = [
         run("cat"),
