@@ -267,9 +267,13 @@ class Mirror:
         try:
             await self._fetch_ref(source, refspec, tags=True)
         except GitError as error:
-            if "fsck" not in error.stderr:
+            is_blocked = "refs/tags/" in error.stderr  # by a tag `a` of the mirror, if there is an `a/b` now
+            if is_blocked:
+                deleted = await self.git.run("for-each-ref", "--format=delete %(refname)", "refs/tags")
+                await self.git.run("update-ref", "--stdin", stdin=deleted)
+            elif "fsck" not in error.stderr:
                 raise
-            await self._fetch_ref(source, refspec)  # perhaps only an old tag is malformed
+            await self._fetch_ref(source, refspec, tags=is_blocked)  # perhaps only an old tag is malformed
         if await asyncio.to_thread(self._count_loose_tags) > _MAX_LOOSE_TAGS:
             await self.git.run("pack-refs")  # of tags alone: a recent commit is known by its file
 

@@ -132,6 +132,20 @@ async def test_many_tags_are_listed_up_to_a_limit(
     assert len(git(mirror, "tag").split()) == 300
 
 
+async def test_a_deleted_tag_does_not_block_one_below_its_name(origin: Origin, workspaces: Workspaces) -> None:
+    sha = origin.commit({"a.txt": "1"})
+    origin.git("tag", "v1")
+    origin.git("tag", "kept")
+    async with workspaces.open("first", 1, Source(url=origin.url, token="", ref="refs/heads/main", sha=sha)):
+        pass
+    origin.git("tag", "--delete", "v1")
+    sha = origin.commit({"a.txt": "2"})
+    origin.git("tag", "v1/a")
+    source = Source(url=origin.url, token="", ref="refs/heads/main", sha=sha)
+    async with workspaces.open("second", 1, source, refs=Refs(branch="main")) as tree:
+        assert git(tree.path, "tag").split() == ["kept", "v1/a"]
+
+
 async def test_a_malformed_tag_is_left_out(origin: Origin, workspaces: Workspaces) -> None:
     sha = origin.commit({"a": "1\n"})
     bad = f"object {sha}\ntype commit\ntag v1\ntagger Mona <mona@example.com> 1 +0000"  # its header has no end
