@@ -180,8 +180,10 @@ async def find_differences(
     removed = baseline.modes.keys() - baseline.missing - comparison.tracked - comparison.links
     tracked = baseline.modes.keys() - removed
     present, embedded = await asyncio.to_thread(_exclude_repositories, comparison.present, tracked)
-    new = {path for path in present.keys() - baseline.modes.keys() if not is_wanted(os.fsdecode(path))}
-    leftovers = await asyncio.to_thread(find_leftovers, new, baseline.modes.keys())
+    new = await asyncio.to_thread(
+        lambda: {path for path in present.keys() - baseline.modes.keys() if not is_wanted(os.fsdecode(path))}
+    )
+    leftovers = await asyncio.to_thread(find_leftovers, new, baseline.modes.keys(), present)
     named = [path for leftover in leftovers for path in {leftover.path, *leftover.files}]
     included = await ignores.find_included(named)
     for i, leftover in enumerate(leftovers):

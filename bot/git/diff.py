@@ -11,6 +11,7 @@ import signal
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -44,6 +45,8 @@ EOL_ATTRIBUTES = ("text", "crlf", "eol", "working-tree-encoding")
 _BOUNDS = ProcessBounds(seconds=60.0, cpu_seconds=20)
 _IGNORE_IT = "Add build results and downloads to `.gitignore`."
 _CHUNK = 1024 * 1024
+_SECTION_HEAD = 200
+"""Bytes of a new file's section in a patch, without its content and four times its path."""
 _CRLF = b"\r\n"
 Kind = Literal["added", "modified", "deleted"]
 _KINDS: dict[bytes, Kind] = {b"A": "added", b"M": "modified", b"T": "modified", b"D": "deleted"}
@@ -142,24 +145,27 @@ def _total_too_large(limit: int) -> ChangeError:
 
 
 def find_small_files(root: Path, paths: Iterable[bytes], limit: int) -> dict[bytes, ScannedFile]:
-    """Return files with at most `limit` bytes together, the smallest first; symbolic links are none."""
+    """Return files whose patch has about `limit` bytes, the smallest first; symbolic links are none."""
     files: dict[bytes, ScannedFile] = {}
     with open_root(root) as descriptor:
+        list_folder = cache(partial(read_folder, descriptor))
         for path in paths:
             folder, _, name = path.rpartition(b"/")
-            listed = read_folder(descriptor, folder)
+            listed = list_folder(folder)
             entry = listed.files.get(name) if listed is not None else None
-            if entry is not None and entry.mode != SYMLINK and entry.stamp[1] <= limit:
+            if entry is not None and entry.mode != SYMLINK:
                 files[path] = entry
-    excess = find_excess({path: entry.stamp[1] for path, entry in files.items()}, limit, ())
+    lengths = {path: entry.stamp[1] + _SECTION_HEAD + 4 * len(path) for path, entry in files.items()}
+    excess = find_excess(lengths, limit, ())
     return {path: files[path] for path in files.keys() - {*excess}}
 
 
 async def read_sizes(git: Git, blobs: Collection[str]) -> dict[str, int]:
+    """Return the sizes of blobs; 0 for a submodule's commit, which is elsewhere."""
     stdin = "".join(f"{blob}\n" for blob in blobs).encode()
     answer = await git.run("cat-file", "--batch-check=%(objectname) %(objectsize)", stdin=stdin)
     sizes = (line.split() for line in answer.decode().splitlines())
-    return {blob: int(size) for blob, size in sizes}
+    return {blob: 0 if size == "missing" else int(size) for blob, size in sizes}
 
 
 def stage_files(

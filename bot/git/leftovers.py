@@ -50,7 +50,7 @@ FOLDERS = (
     LeftoverRule(names=("_build", "deps"), tool="Mix", siblings=("mix.exs",), is_cache=True),
     LeftoverRule(names=("CMakeFiles",), tool="CMake", is_cache=True),
 )
-"""Directories; one with a tracked file below is none."""
+"""Directories; one with a tracked file below is none, nor, except a cache, one with the name of a tracked directory."""
 FILES = (
     LeftoverRule(names=("core", "core.[0-9]*", "vgcore.[0-9]*"), tool="crashed programs"),
     LeftoverRule(names=("hs_err_pid[0-9]*.log",), tool="the Java virtual machine"),
@@ -78,9 +78,11 @@ class Leftover:
     is_cache: bool
 
 
-def find_leftovers(untracked: Collection[bytes], tracked: Collection[bytes]) -> list[Leftover]:
-    """Return what tools left among some untracked files, sorted by path."""
-    search = _Search(untracked, tracked)
+def find_leftovers(
+    untracked: Collection[bytes], tracked: Collection[bytes], present: Collection[bytes]
+) -> list[Leftover]:
+    """Return what tools left among some untracked files, sorted by path; `present` has all of them."""
+    search = _Search(present, tracked)
     found: defaultdict[bytes, list[bytes]] = defaultdict(list)
     rules: dict[bytes, LeftoverRule] = {}
     for path in untracked:
@@ -98,9 +100,10 @@ def find_leftovers(untracked: Collection[bytes], tracked: Collection[bytes]) -> 
 
 
 class _Search:
-    def __init__(self, untracked: Collection[bytes], tracked: Collection[bytes]) -> None:
-        self._present, self._tracked = (untracked, tracked)
+    def __init__(self, present: Collection[bytes], tracked: Collection[bytes]) -> None:
+        self._present, self._tracked = (present, tracked)
         self._tracked_folders = parent_folders(tracked)
+        self._tracked_names = {folder.rpartition(b"/")[2] for folder in self._tracked_folders}
         self._rules: dict[bytes, LeftoverRule | None] = {}
         self._used: dict[LeftoverRule, bool] = {}
 
@@ -108,11 +111,12 @@ class _Search:
         if folder not in self._rules:
             self._rules[folder] = None
             for rule, names in _FOLDER_NAMES if folder not in self._tracked_folders else ():
-                parent, marker = folder.rpartition(b"/")[0], join_path(folder, rule.marker.encode())
+                (parent, _, base), marker = folder.rpartition(b"/"), join_path(folder, rule.marker.encode())
                 siblings = {join_path(parent, name.encode()) for name in rule.siblings}
                 has_sibling = any(path in self._tracked or path in self._present for path in siblings)
                 is_marked = not rule.marker or marker in self._present
-                if names.search(folder) and is_marked and (has_sibling or not siblings):
+                may_be_moved = base in self._tracked_names and not rule.is_cache
+                if names.search(folder) and is_marked and (has_sibling or not siblings) and not may_be_moved:
                     self._rules[folder] = rule
                     break
         return self._rules[folder]

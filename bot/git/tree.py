@@ -76,7 +76,7 @@ INSEPARABLE = "The rest of the change does not work without the withheld files."
 _UNKNOWN_ATTRIBUTES = "So it is not known which files belong in Git LFS, and nothing was published."
 _SECTION_HEAD_BYTES = 1_000
 _LEFTOVER_BYTES = 64 * 1024
-"""Limit of all files in a patch of leftovers."""
+"""Limit of a patch of leftovers."""
 _MAX_FILES = 2_000
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _UPLOAD_PATIENCE = 14
@@ -219,8 +219,8 @@ class Tree:
             sizes = await read_sizes(self._git, {*old.values(), *new.values()})
         costs = {path: sum(sizes[ids[path]] for ids in (old, new) if path in ids) for path in {*old, *new}}
         # A short line is twice as long in a diff, and each file has a head.
-        room = (MAX_DIFF_BYTES - _SECTION_HEAD_BYTES * len(costs)) // 2
-        excess = frozenset(find_excess(costs, room, self.baseline.modes.keys()))
+        lengths = {path: 2 * cost + _SECTION_HEAD_BYTES for path, cost in costs.items()}
+        excess = frozenset(find_excess(lengths, MAX_DIFF_BYTES, self.baseline.modes.keys()))
         names = [
             (path in self.baseline.modes, f"{format_path(path)} ({costs[path] / 1024**2:,.0f} MiB)") for path in excess
         ]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bot.git import diff
+from bot.git.filesystem import Folder, read_folder
 from bot.git.leftovers import FILES, FOLDERS, LeftoverRule, find_leftovers
 from bot.git.mirror import Source
 from bot.git.workspace import Workspaces
@@ -15,7 +17,8 @@ from tests.origin import Origin
 
 def left(untracked: Sequence[str], tracked: Sequence[str] = ("a.py",)) -> list[str]:
     """Return the paths that count as leftovers."""
-    return [item.path.decode() for item in find_leftovers({*map(str.encode, untracked)}, {*map(str.encode, tracked)})]
+    new = {*map(str.encode, untracked)}
+    return [item.path.decode() for item in find_leftovers(new, {*map(str.encode, tracked)}, new)]
 
 
 @pytest.mark.parametrize("rule", FOLDERS, ids=lambda rule: rule.names[0])
@@ -53,6 +56,43 @@ def test_similar_names_are_no_leftovers() -> None:
         "bundle/a",
     ]
     assert left([*names, "vendor/a", "env/bin/a", "coverage/a", "a.log", "core.d"]) == []
+
+
+def test_a_moved_directory_is_no_leftover_unless_it_is_a_cache() -> None:
+    tracked = ["old/package.json", "old/build/run.js", "old/node_modules/a.js"]
+    assert left([path.replace("old/", "new/") for path in tracked], tracked) == ["new/node_modules/"]
+
+
+async def test_a_build_beside_a_wanted_file_is_left_out(origin: Origin, tmp_path: Path) -> None:
+    source = Source(url=origin.url, token="", ref="refs/heads/main", sha=origin.commit({"a.py": "1\n"}))
+    async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:
+        (tree.path / "package.json").write_text("{}")
+        (tree.path / "dist").mkdir()
+        (tree.path / "dist/app.js").write_text("js\n")
+        change = await tree.change(lambda path: path == "package.json")
+    assert [file.path for file in change.files] == ["package.json"]
+
+
+async def test_a_patch_of_many_tiny_leftovers_has_a_limit_and_lists_their_directory_once(
+    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[bytes] = []
+
+    def read(root: int, path: bytes) -> Folder | None:
+        listed.append(path)
+        return read_folder(root, path)
+
+    monkeypatch.setattr(diff, "read_folder", read)
+    sha = origin.commit({"package.json": "{}"})
+    source = Source(url=origin.url, token="", ref="refs/heads/main", sha=sha)
+    async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:
+        (tree.path / "dist").mkdir()
+        for number in range(600):
+            (tree.path / f"dist/{number}.js").touch()
+        change = await tree.change()
+    assert listed == [b"dist"]
+    assert 200 < change.exclusions.patch.count("diff --git ") < 600
+    assert len(change.exclusions.patch) <= 64 * 1024
 
 
 async def test_leftovers_are_named_and_small_ones_are_in_a_patch(origin: Origin, tmp_path: Path) -> None:

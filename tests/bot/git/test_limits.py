@@ -155,6 +155,27 @@ async def test_what_makes_the_diff_too_large_is_left_out(
     assert change.exclusions.omitted == (() if shape == "new" else ("data.txt",))
 
 
+async def test_many_removed_files_and_a_submodule_may_make_the_diff_too_large(
+    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (diff, tree):
+        monkeypatch.setattr(module, "MAX_DIFF_BYTES", 20_000)
+    names = [f"vendor/{n}.txt" for n in range(60)]
+    origin.commit({"fix.py": "old\n", ".gitmodules": '[submodule "m"]\n\tpath = m\n\turl = https://example.com/m\n'})
+    origin.commit(dict.fromkeys(names, "old\n" * 100))
+    origin.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},m")
+    origin.git("commit", "--quiet", "--message", "Add a submodule")
+    source = Source(url=origin.url, token="", ref="refs/heads/main", sha=origin.head())
+    async with Workspaces(tmp_path / "state").open("job", 1, source) as workspace:
+        for name in (".gitmodules", *names):
+            (workspace.path / name).unlink()
+        (workspace.path / "fix.py").write_text("new\n")
+        change = await workspace.change()
+    assert {".gitmodules", "fix.py", "m"} < {*paths(change)}
+    assert {*paths(change), *change.exclusions.omitted} == {".gitmodules", "fix.py", "m", *names}
+    assert "left out, because a diff may have" in change.notes[0]
+
+
 @pytest.mark.parametrize("pointer", [False, True], ids=["files", "a pointer"])
 async def test_a_change_whose_attributes_are_unknown_is_kept_and_not_published(
     origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, pointer: bool
