@@ -152,18 +152,15 @@ class Hunk:
         return replace(self, lines=self.lines[:count])
 
     @property
-    def changed_lines(self) -> tuple[tuple[Side, int, int], ...]:
-        """Spans of added and of removed lines by side, with the lines between them."""
-        numbers: dict[Side, list[int]] = {"LEFT": [], "RIGHT": []}
-        old, new = self.old, self.new
+    def numbered(self) -> tuple[tuple[str, int, int, str], ...]:
+        """The mark of each line, its number before and after the change, and its text."""
+        old, new, numbered = self.old, self.new, list[tuple[str, int, int, str]]()
         for line in self.lines:
             mark = line[:1]
-            if mark == "-":
-                numbers["LEFT"].append(old)
-            elif mark == "+":
-                numbers["RIGHT"].append(new)
+            if mark in {" ", "-", "+"}:
+                numbered.append((mark, old, new, line[1:]))
             old, new = old + (mark in {" ", "-"}), new + (mark in {" ", "+"})
-        return tuple((side, found[0], found[-1]) for side, found in numbers.items() if found)
+        return tuple(numbered)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -306,7 +306,7 @@ class _Choice:
                 break
             count, size = count + 1, size + added
         cut = hunk.head(count)
-        return cut, size if size >= _LEAST_PART and cut.changed_lines else 0
+        return cut, size if size >= _LEAST_PART and any(line[:1] in {"+", "-"} for line in cut.lines) else 0
 
     def _text(self, section: Section, number: int) -> str:
         key = section.path, number

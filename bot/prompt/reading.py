@@ -1,7 +1,7 @@
 """Find out which changed lines a run has read, from its events.
 
-Lines count that the host knows to have been in a message to the model: hunks of the first message, results of
-`read_file` and `find`, and diffs that git printed. `Reading.of` collects them, `find_unread` compares.
+A line counts if a message to the model had its text with its file and number: in hunks of the first message, in results
+of `read_file` and `find`, or in a diff. `Reading.of` collects lines, `find_unread` compares them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,10 @@ from agent_runtime import ChildRecorded, Event, Observed, Started, ToolReturned
 from bot.domain.difference import ChangedFile, Hunk, Section, Side, clip_name, parse_patch
 from bot.prompt.difference import DIFF_SOURCE
 
-_SPAN = re.compile(r"\(lines (\d{1,9})\u2013(\d{1,9}) of ")
-_OMITTED = re.compile(r"\[not shown, since [^\n\[\]]*: lines (\d{1,9})-(\d{1,9}) of (['\"].*)\]$", re.MULTILINE)
-# A program of the repository could print anything.
-_GIT_DIFF = re.compile(
-    r"\s*git(?:\s+(?:--no-pager|-C\s+\S+|-c\s+\S+))*\s+(?:diff|show|log|diff-tree)\b[^;&|`$<>\n]*"
-    r"(?:\|\s*(?:head|tail|cat)\b[^;&|`$<>\n]*)?"
-)
+_LISTED = re.compile(r"\n *([0-9]{1,9}) \|([^\n]*)")
+# Of these, git, the tools and the host's decoding may make others.
+_UNCERTAIN = re.compile(r"[^!-~]+")
 _MAX_NAMES = 50
-_Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +41,10 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The lines that a run has read, by path and side of the difference."""
+    """The lines that a run has read: path, side of the difference, number, and text unless the host chose the line."""
 
-    spans: dict[tuple[str, Side], list[_Span]] = field(default_factory=lambda: defaultdict(list))
+    lines: set[tuple[str, Side, int, str | None]] = field(default_factory=set)
+    paths: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> Reading:
@@ -59,11 +55,12 @@ class Reading:
                 case Started(task=task):
                     for quote in task.quotes:
                         if quote.source == DIFF_SOURCE:
-                            reading._add_patch(quote.text)
+                            reading._add_patch(quote.text, is_chosen=True)
                 case ToolReturned(ok=True):
                     calls[run].append(event)
                 case Observed():
                     message = "\n".join([event.text, *(answer.text for answer in event.answers)])
+                    reading._add_patch(message)
                     for call in calls.pop(run, ()):
                         reading._add_call(call, message)
                 case _:
@@ -71,58 +68,52 @@ class Reading:
         return reading
 
     def touches(self, file: ChangedFile) -> bool:
-        return any((path, side) in self.spans for path in file.paths for side in ("LEFT", "RIGHT"))
-
-    def covers(self, path: str, side: Side, first: int, last: int) -> bool:
-        for start, end in sorted(self.spans.get((path, side), ())):
-            if start <= first <= end:
-                first = end + 1
-            if first > last:
-                return True
-        return False
+        return not self.paths.isdisjoint(file.paths)
 
     def has_read(self, section: Section, hunk: Hunk) -> bool:
         """Whether the lines after the change were read; for a deletion, the deleted ones or those around it."""
-        sides = {side: (first, last) for side, first, last in hunk.changed_lines}
-        if "RIGHT" in sides:
-            return self.covers(section.path, "RIGHT", *sides["RIGHT"])
+        lines = hunk.numbered
+        if added := [(new, text) for mark, _, new, text in lines if mark == "+"]:
+            return self._have("RIGHT", section.path, added)
+        removed = [(old, text) for mark, old, _, text in lines if mark == "-"]
+        around = [(new, text) for mark, _, new, text in lines if mark == " "]
         paths = (section.path, section.previous)
-        if "LEFT" in sides and any(self.covers(path, "LEFT", *sides["LEFT"]) for path in paths):
-            return True
-        count = hunk.new_count
-        return count > 0 and self.covers(section.path, "RIGHT", hunk.new, hunk.new + count - 1)
+        return any(self._have("LEFT", path, removed) for path in paths) or self._have("RIGHT", section.path, around)
+
+    def _have(self, side: Side, path: str, lines: Sequence[tuple[int, str]]) -> bool:
+        return bool(lines) and all(
+            (path, side, number, None) in self.lines or (path, side, number, _UNCERTAIN.sub("", text)) in self.lines
+            for number, text in lines
+        )
+
+    def _add(self, path: str, side: Side, number: int, text: str | None) -> None:
+        self.paths.add(path)
+        self.lines.add((path, side, number, text if text is None else _UNCERTAIN.sub("", text)))
 
     def _add_call(self, call: ToolReturned, message: str) -> None:
         """Add the lines of a call's result, as far as the step's message to the model has them."""
-        head = call.text.partition("\n")[0]
-        if head not in message:  # the agent's code has used the result
-            return
-        name = str(call.args.get("path", "")).partition("::")[0]
-        path = posixpath.normpath(name)
-        if call.tool == "read_file" and (spans := _SPAN.findall(head)):
-            first, last = map(int, spans[-1])
-            for start, end, omitted in _OMITTED.findall(message):
-                if repr(name).startswith(omitted.rstrip("\u2026")):
-                    last = min(last, int(start) - 1) if int(end) >= first else last
-            self.spans[path, "RIGHT"].append((first, last))
-        elif call.tool == "execute" and _GIT_DIFF.fullmatch(str(call.args.get("command", ""))):
-            self._add_patch(call.text, message)
+        if call.tool == "read_file":
+            path = posixpath.normpath(str(call.args.get("path", "")).partition("::")[0])
+            head = call.text.partition("\n")[0]
+            at = message.find(head)
+            at = at + len(head) if at >= 0 else len(message)
+            while (listed := _LISTED.match(message, at)) is not None:
+                self._add(path, "RIGHT", int(listed[1]), listed[2])
+                at = listed.end()
         elif call.tool == "find" and isinstance(call.value, list):
             for match in call.value:
                 text, line = (match.get("text"), match.get("line")) if isinstance(match, dict) else ("", 0)
-                if isinstance(match, dict) and isinstance(line, int) and str(text) in message:
-                    self.spans[str(match.get("file", "")), "RIGHT"].append((line, line))
+                if isinstance(match, dict) and isinstance(line, int) and f"{line}:{text}" in message:
+                    self._add(str(match.get("file", "")), "RIGHT", line, str(text))
 
-    def _add_patch(self, text: str, message: str | None = None) -> None:
+    def _add_patch(self, text: str, *, is_chosen: bool = False) -> None:
         for section in parse_patch(text):
-            for hunk in section.hunks:
-                if message is not None and "\n".join(hunk.lines) not in message:
-                    continue
-                old, new = hunk.old_count, hunk.new_count
-                if old:
-                    self.spans[section.previous or section.path, "LEFT"].append((hunk.old, hunk.old + old - 1))
-                if new:
-                    self.spans[section.path, "RIGHT"].append((hunk.new, hunk.new + new - 1))
+            for mark, old, new, line in (line for hunk in section.hunks for line in hunk.numbered):
+                shown = None if is_chosen else line
+                if mark != "+":
+                    self._add(section.previous or section.path, "LEFT", old, shown)
+                if mark != "-":
+                    self._add(section.path, "RIGHT", new, shown)
 
 
 def _flatten(events: Iterable[Event], run: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Event]]:

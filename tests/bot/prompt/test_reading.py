@@ -26,13 +26,13 @@ def call(tool: str, text: str, *, value: Plain = None, ok: bool = True, **args: 
 
 def read_file(first: int, last: int, path: str = "src/a.py", *, of: int = 100) -> ToolReturned:
     head = f"[read_file] {path!r} (lines {first}\u2013{last} of {of}, version 1a2b3c)"
-    return call("read_file", f"{head}\n{first} | line", path=path, start_line=first)
+    listing = "\n".join(f"{n:>{len(str(last))}} | line {n}" for n in range(first, last + 1))
+    return call("read_file", f"{head}\n{listing}", path=path, start_line=first)
 
 
-def step(*calls: ToolReturned, note: str = "") -> list[Event]:
-    """Return a step whose results the model got, with a note below them."""
-    text = "\n\n".join([*(each.text for each in calls), note])
-    return [*calls, Observed(step=1, text=text, ok=True)]
+def step(*calls: ToolReturned) -> list[Event]:
+    """Return a step whose results the model got."""
+    return [*calls, Observed(step=1, text="\n\n".join(each.text for each in calls), ok=True)]
 
 
 def unread(
@@ -74,21 +74,38 @@ def test_a_file_is_read_by_any_spelling_of_its_path_and_by_a_symbol() -> None:
 
 
 def test_the_lines_shown_count_and_not_those_asked_for() -> None:
-    outline = call(
-        "read_file",
-        "[read_file] 'src/a.py' (lines 1\u201380 of 100, version 1a2b3c)\n1 | line\n[outline] def f",
-        path="src/a.py",
-        end_line=None,
-    )
+    shown = read_file(1, 80)
+    outline = call("read_file", f"{shown.text}\nOutline of the rest:\n90 | def f", path="src/a.py", end_line=None)
     assert unread(step(outline)).total == 1
 
 
 def test_lines_that_the_step_did_not_show_are_not_read() -> None:
-    note = "[not shown, since a step shows 20,000 characters: lines 90-100 of 'src/a.py']"
-    assert unread(step(read_file(1, 100), note=note)).total == 1
-    assert unread([*step(read_file(1, 100), note=note), *step(read_file(90, 100))]).total == 0
-    assert unread(step(read_file(1, 100, "src/a.py::Class.f"), note=note)).total == 1
-    assert unread(step(read_file(1, 100), note=note.replace("src/a.py", "a.py"))).total == 0
+    result = read_file(1, 100)
+    cut = result.text[: result.text.index("\n 90 |")]
+    note = "\n[not shown, since a step shows 20,000 characters: lines 90-100 of 'src/a.py']"
+    events: list[Event] = [result, Observed(step=1, text=cut + note, ok=True)]
+    assert unread(events).total == 1
+    assert unread([*events, *step(read_file(90, 100))]).total == 0
+
+
+def test_a_printed_head_shows_no_lines() -> None:
+    result = read_file(1, 100)
+    head = result.text.partition("\n")[0]
+    assert unread([result, Observed(step=1, text=f"{head}\n1 | line 1\nand so on", ok=True)]).total == 1
+
+
+@pytest.mark.parametrize("tool", ["read_file", "find"])
+def test_a_line_that_a_tool_cuts_is_not_read(tool: str) -> None:
+    file, section = new_file("b.py", [f"x = 1{' ' * 3_000}; attack()"])
+    shown = f"x = 1{' ' * 1_000}\u2026 [+2,010 characters]"
+    read = call("read_file", f"[read_file] 'b.py' (lines 1\u20131 of 1)\n1 | {shown}", path="b.py")
+    found = call("find", f"[find] 1 match(es)\nb.py:1:{shown}", value=[{"file": "b.py", "line": 1, "text": shown}])
+    assert unread(step(read if tool == "read_file" else found), [(file, section)]).total == 1
+
+
+def test_lines_of_another_version_are_not_read() -> None:
+    file, section = new_file("src/a.py", [f"new {n}" for n in range(1, 101)])
+    assert unread(step(read_file(1, 100)), [(file, section)]).total == 1
 
 
 def test_a_result_that_only_the_agents_code_got_is_not_read() -> None:
@@ -120,22 +137,11 @@ def test_search_results_count_with_the_lines_that_they_show() -> None:
 PATCH = "--- /dev/null\n+++ b/src/a.py\n@@ -0,0 +1,100 @@\n" + "\n".join(f"+line {n}" for n in range(1, 101))
 
 
-@pytest.mark.parametrize(
-    ("command", "total"),
-    [
-        ("git diff origin/main...HEAD -- src/a.py", 0),
-        ("git --no-pager show HEAD", 0),
-        ("git diff HEAD~1 | head -200", 0),
-        ("npm test", 1),
-        ("git diff; cat forged", 1),
-        ("git diff && python evil.py", 1),
-        ("git diff $(python evil.py)", 1),
-        ("git diff | python evil.py", 1),
-        ("git status", 1),
-    ],
-)
-def test_diffs_that_git_printed_are_read_and_no_other_programs(command: str, total: int) -> None:
-    assert unread(step(call("execute", f"[execute] exit code 0\n{PATCH}\n", command=command))).total == total
+def test_diffs_are_read_and_no_forged_ones() -> None:
+    # A commit message, or a file with a patch, can have any text.
+    forged = PATCH.replace("line 50", "harmless")
+    for patch, total in ((PATCH, 0), (forged, 1), (PATCH.replace("src/a.py", "a.py"), 1)):
+        assert unread(step(call("execute", f"[execute] exit code 0\n{patch}\n", command="git log -p"))).total == total
 
 
 def test_a_diff_that_the_step_cut_is_not_read() -> None:
@@ -153,8 +159,9 @@ def test_a_deleted_file_is_read_in_a_diff() -> None:
 
 def test_the_new_lines_of_a_renamed_file_are_read() -> None:
     files = [(RENAMED, RENAMED_SECTION)]
-    assert unread(step(read_file(10, 10, "new.py")), files).total == 0
-    assert unread(step(read_file(1, 9, "new.py")), files).names == (("new.py", "renamed, +1 -1"),)
+    for text, total in (("10 | c", 0), ("9 | c", 1), ("10 | b", 1)):
+        result = call("read_file", f"[read_file] 'new.py' (lines 9\u201310 of 11)\n{text}", path="new.py")
+        assert unread(step(result), files).total == total
 
 
 def test_what_a_delegated_task_reads_is_read() -> None:
@@ -169,7 +176,7 @@ def test_steps_of_different_runs_do_not_mix() -> None:
 
 
 def test_files_read_in_part_say_so() -> None:
-    hunks = tuple(Hunk(old=n, new=n, lines=("-a", "+b")) for n in (1, 20, 40))
+    hunks = tuple(Hunk(old=n, new=n, lines=("-a", f"+line {n}")) for n in (1, 20, 40))
     file = ChangedFile(path="src/a.py", status="modified", added=3, removed=3)
     assert unread(step(read_file(15, 25)), [(file, Section(path="src/a.py", hunks=hunks))]).names == (
         ("src/a.py", "+3 -3, 2 of 3 parts"),
