@@ -98,7 +98,8 @@ _MAX_TRAILERS = 5
 _TRIGGER = re.compile(r"[/@][A-Za-z0-9][A-Za-z0-9_-]{0,38}")
 _BRANCH_PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,58}[/-]")
 _TRAILER = re.compile(r"([A-Za-z][A-Za-z0-9-]{0,39}): \S")
-_ACTIVE = re.compile(r"@|#\d|\bGH-\d|://|\bwww\.", re.IGNORECASE)
+_OWN_NUMBER = re.compile(r"(#|\bGH-)\{number\}")
+_ACTIVE = re.compile(r"@|/[\w.-]+#|#\d|\bGH-\d|://|\bwww\.", re.IGNORECASE)
 _LANGUAGE = re.compile(r"[^\W\d_][\w ()-]{1,39}")
 
 _ACTING_TOOLS = frozenset({"write_file", "execute", "read_output", "send_input", "terminate_terminal", "ask_user"})
@@ -228,9 +229,9 @@ def _trailer(text: str) -> str:
 
 
 def _message_line(text: str, fields: tuple[str, ...]) -> str:
-    rest = text
+    rest = _OWN_NUMBER.sub(r"\1", text)
     for field in fields:
-        rest = rest.replace(field, "")
+        rest = rest.replace(field, "1")
     if set(rest) & set("{}"):
         raise ValueError(f"has a field that does not exist; the fields are {', '.join(fields)}")
     if not text.isprintable() or text != text.strip() or _ACTIVE.search(rest):

@@ -86,7 +86,7 @@ class CommitFormat:
         `number` is that of the thread; a branch has none, and so no title with it.
         """
         first = next((line for line in clean(summary).splitlines() if re.search(r"\w", line)), "")
-        flat = _REFERENCE.sub("", CLOSING.sub("", _MARKUP.sub("", first[:_SENTENCE_LIMIT]))).replace("@", "")
+        flat = _remove_references(CLOSING.sub("", _MARKUP.sub("", first[:_SENTENCE_LIMIT]).replace("@", "")))
         sentence = _SENTENCE_END.split(" ".join(flat.split()), maxsplit=1)[0].strip(" .,;:-")
         conventional = _CONVENTIONAL.fullmatch(sentence)
         kind, text = (conventional["type"], conventional["summary"]) if conventional else ("", sentence)
@@ -96,7 +96,7 @@ class CommitFormat:
         return self._fill(kind, text if re.search(r"\w", text) else fallback, change, number)
 
     def undo_title(self, title: str) -> str:
-        flat = _REFERENCE.sub("", clean(title)[:_SENTENCE_LIMIT]).replace("@", "").replace('"', "'")
+        flat = _remove_references(clean(title)[:_SENTENCE_LIMIT]).replace('"', "'")
         if self.title == CONVENTIONAL:
             return one_line(f"revert: {flat}", TITLE_LIMIT)
         return f'{_REVERT}{one_line(flat, TITLE_LIMIT - len(_REVERT) - 1)}"'
@@ -122,6 +122,13 @@ class CommitFormat:
         frame = template.format(type=kind, number=number, summary="")
         text = one_line(text, TITLE_LIMIT - len(frame))
         return template.format(type=kind, number=number, summary=text)
+
+
+def _remove_references(text: str) -> str:
+    text, count = text.replace("@", ""), 1
+    while count:  # the rest can be one again: "#(#1)2"
+        text, count = _REFERENCE.subn("", text)
+    return text
 
 
 def choose_format(keys: CommitKeys, titles: Sequence[str], sign_off: str = "") -> CommitFormat:

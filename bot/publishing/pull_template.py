@@ -23,7 +23,7 @@ _MAX_CHARS = 20_000
 _COMMENT = re.compile(r"<!--(?:-?>|.*?(?:--!?>|\Z))", re.DOTALL)
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n.*?^---[ \t]*$", re.DOTALL | re.MULTILINE)
 _CODE_OR_TAG = re.compile(r"(?P<code>`[^`\n]*+`)|</?[A-Za-z][A-Za-z0-9-]*+(?:\s[^<>]*+)?>")
-_CHECKED = re.compile(r"^([ \t>]*[-*+][ \t]+\[)[xX](?=\])", re.MULTILINE)
+_CHECKED = re.compile(r"^([ \t>]*+(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]++)++\[)[xX](?=\])", re.MULTILINE)
 _BOLD = re.compile(r"\*\*[^*\n]+\*\*:?|__[^_\n]+__:?")
 _FITTING = re.compile(
     r"(?!.*\b(?:type|kind|breaking|test(?:s|ed|ing)?|why)\b)\W*(?:\w+\s+){0,2}(?:summary|description|overview|changes|what)\b",
@@ -48,7 +48,7 @@ def fill_template(template: str, text: str, allowed: Allowlist) -> str:
     Comments, tags and ticks of boxes are removed, and active markup is disabled. The result is empty if the template
     has no text or cannot be used.
     """
-    source = _COMMENT.sub("", _FRONT_MATTER.sub("", template.replace("\r\n", "\n")))
+    source = _COMMENT.sub("", _FRONT_MATTER.sub("", template.replace("\r\n", "\n").replace("\r", "\n")))
     source = _CODE_OR_TAG.sub(lambda part: part["code"] or "", source)
     if not source.strip() or len(source) > _MAX_CHARS:
         return ""

@@ -21,6 +21,8 @@ _HISTORY = ("fix: a", "feat(api)!: b", "docs(readme): c", "chore: d", "Merge it"
         ("- corrected the sum (see octo/calc#3, @x) of octo/calc#4. More.", "Correct the sum of"),
         ("Make **my_pkg/__init__.py** export _add", "Make my_pkg/__init__.py export _add"),
         ("fix(calc): handle `None`, closes #9. More.", "fix(calc): handle None"),
+        ("Handle None, closes octo/calc#@5 and GH-@9", "Handle None, and"),
+        ("Fix #(#1)12 and https:/@/x.example/issues/3", "Fix and"),
         ("feat!: drop Python 3.8", "feat!: drop Python 3.8"),
         ("feat(api)!: return pages", "feat(api)!: return pages"),
         ("Note: it works", "Note: it works"),
@@ -85,6 +87,7 @@ def test_a_clear_history_decides_unless_the_file_does(titles: tuple[str, ...], t
 
 def test_reverts_have_the_form_of_git_or_of_the_convention() -> None:
     assert CommitFormat().undo_title('fix: a "b" @x #9') == "Revert \"fix: a 'b' x\""
+    assert CommitFormat().undo_title("Fixes #@9") == 'Revert "Fixes"'
     assert CommitFormat(title=CONVENTIONAL).undo_title("fix(a): b") == "revert: fix(a): b"
 
 
@@ -109,6 +112,10 @@ def test_trailers_are_one_block_at_the_end_of_the_message() -> None:
         "title: '@octo/team {summary}'",
         "title: 'Fixes #9 {summary}'",
         "title: 'GH-9 {summary}'",
+        "title: '#{summary}'",
+        "title: '#{number}{summary}'",
+        "title: '#{number}{number} {summary}'",
+        "trailers: ['Closes: octo/other#{number}']",
         'title: "{summary}\\nCo-authored-by: x <y>"',
         f"title: '{{summary}}{'x' * 60}'",
         "trailers: ['Signed-off-by: Mona <mona@x.example>']",

@@ -19,6 +19,8 @@ name: Change
 ## Type of change
 - [x] Bug fix (non-breaking change)
 * [X] Feature
+1. [x] Read
+> - 2) [X] Signed
 
 ## 📝 Description
 <!--- Describe
@@ -41,13 +43,18 @@ def body(template: str) -> str:
 def test_the_text_is_below_the_fitting_heading_and_the_checks_are_at_the_end() -> None:
     text = body(TEMPLATE)
     assert text.startswith(
-        "## Type of change\n- [ ] Bug fix (non-breaking change)\n* [ ] Feature\n\n## 📝 Description\n"
+        "## Type of change\n- [ ] Bug fix (non-breaking change)\n* [ ] Feature\n1. [ ] Read\n"
+        "> - 2) [ ] Signed\n\n## 📝 Description\n"
     )
     assert f"## 📝 Description\n\n{TEXT}\n\nFixes #7\n\nSee" in text
     assert f"- [ ] Tests, as `List<T>`\n\n---\n\n{ACCOUNT}\n\n<sub>Made by Codepilot" in text
     assert "<!--" not in text
     assert "```py\nx = 1  # @hubot\n```" in text
     assert "See `@octo/team`, `octo/other#3`, Closes `#9` and the guide (`https://x.example`)." in text
+
+
+def test_lines_can_end_with_carriage_returns() -> None:
+    assert body(TEMPLATE.replace("\n", "\r")) == body(TEMPLATE)
 
 
 @pytest.mark.parametrize(
