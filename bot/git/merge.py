@@ -76,11 +76,17 @@ class Merge:
     def find_markers(self, change: Change) -> tuple[str, ...]:
         """Return the files that still have conflict markers; lines that a side had before are none."""
         contents = {file.path: file.content or b"" for file in change.files}
-        return tuple(
+        left = [
             path
             for path, lines in self.markers.items()
             if path not in contents or any(count > lines[line] for line, count in _count(contents[path], lines).items())
-        )
+        ]
+        # A file that was moved has them elsewhere. Its middle line also underlines headings.
+        deleted = [self.markers.get(file.path, ()) for file in change.files if file.content is None]
+        moved = {line for lines in deleted for line in lines if line.startswith((b"<", b">"))}
+        added = [file for file in change.files if moved and file.status == "added"]
+        left += [file.path for file in added if not moved.isdisjoint(split_lines(contents[file.path]))]
+        return tuple(left)
 
     def find_deviations(self, change: Change) -> tuple[str, ...]:
         """Return the files that had no conflict and are not as git merged them."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bot.git.baseline import GITLINK
 from bot.git.change import REGULAR_MODES
-from bot.git.diff import commit_step, make_repository, parse_raw, read_blobs
+from bot.git.diff import commit_step, make_repository, parse_raw, read_blobs, read_sizes
 from bot.git.errors import GitError, WorkspaceError
 from bot.git.merge import Conflict, Merge, Stage, split_lines
 from bot.git.process import Git
@@ -36,6 +36,8 @@ _HUNK_START, _HUNK_END = re.compile(rb"<{7} "), re.compile(rb">{7} ")
 _CONTEXT = 3
 _EXCERPT_CHARS = 4_000
 _DIFFED_BYTES = 100_000
+_READ_BYTES = 32 * 1024**2
+"""Of conflicted files at once; their contents are in memory."""
 
 
 async def merge_commits(git: Git, head: str, base: str, *, branch: str) -> Merge | None:
@@ -75,11 +77,17 @@ async def merge_commits(git: Git, head: str, base: str, *, branch: str) -> Merge
         marked = {
             path: merged[path].blob for path in stages if path in merged and merged[path].new_mode in REGULAR_MODES
         }
-        versions = [stage.blob for path in stages for stage in stages[path].values() if stage.mode != GITLINK]
-        blobs = sorted({*marked.values(), *versions})
-        contents = await read_blobs(git, folder / "contents", blobs)
-        markers = {path: lines for path, blob in marked.items() if (lines := _markers(contents, blob, stages[path]))}
-        excerpts = {path: _excerpt(contents, marked[path] if path in markers else "", stages[path]) for path in stages}
+        blobs = {
+            path: {stage.blob for stage in versions.values() if stage.mode != GITLINK}
+            | {*filter(None, [marked.get(path)])}
+            for path, versions in stages.items()
+        }
+        markers, excerpts = dict[str, Mapping[bytes, int]](), dict[str, str]()
+        for batch in _batches(blobs, marked, await read_sizes(git, set[str]().union(*blobs.values()))):
+            contents = await read_blobs(git, folder / "contents", sorted(set[str]().union(*batch.values())))
+            for path in batch:  # in a thread, since hostile contents take seconds
+                arguments = contents, marked.get(path, ""), stages[path]
+                markers[path], excerpts[path] = await asyncio.to_thread(_read_conflict, *arguments)
     return Merge(
         head=head,
         base=base,
@@ -88,7 +96,7 @@ async def merge_commits(git: Git, head: str, base: str, *, branch: str) -> Merge
         tree=tree,
         conflicts=tuple(_conflicts(stages, messages)),
         stages=stages,
-        markers=markers,
+        markers={path: lines for path, lines in markers.items() if lines},
         excerpts={path: text for path, text in excerpts.items() if text},
         writes_workflows=any(
             path.startswith(".github/workflows/") and merged[path].new_mode for path in merged.keys() & of_base.keys()
@@ -151,6 +159,28 @@ def _kind(versions: Mapping[int, Stage]) -> str:
     return "content" if 1 in versions else "add/add"
 
 
+def _batches(
+    blobs: Mapping[str, set[str]], marked: Mapping[str, str], sizes: Mapping[str, int]
+) -> Iterator[dict[str, set[str]]]:
+    """Yield paths with the blobs to read at once; of files that are too large for that only git's result, or none."""
+    batch, room = dict[str, set[str]](), _READ_BYTES
+    for path, versions in blobs.items():
+        choices = (versions, versions & {marked.get(path, "")}, set[str]())
+        chosen, size = next((few, size) for few in choices if (size := sum(sizes[blob] for blob in few)) <= _READ_BYTES)
+        if size > room:
+            yield batch
+            batch, room = {}, _READ_BYTES
+        batch[path], room = chosen, room - size
+    yield batch
+
+
+def _read_conflict(
+    contents: Mapping[str, bytes], marked: str, versions: Mapping[int, Stage]
+) -> tuple[dict[bytes, int], str]:
+    markers = _markers(contents, marked, versions) if marked in contents else {}
+    return markers, _excerpt(contents, marked if markers else "", versions)
+
+
 def _markers(contents: Mapping[str, bytes], blob: str, versions: Mapping[int, Stage]) -> dict[bytes, int]:
     """Return the marker lines that git added to a file, with their number in both sides."""
     sides = Counter[bytes]()
@@ -167,8 +197,8 @@ def _excerpt(contents: Mapping[str, bytes], marked: str, versions: Mapping[int, 
     survivor = versions.get(2, versions.get(3))
     if len(versions) != 2 or 1 not in versions or survivor is None:  # noqa: PLR2004 - the ancestor and one side
         return ""
-    before, after = contents.get(versions[1].blob, b""), contents.get(survivor.blob, b"")
-    if b"\0" in before + after or len(before) + len(after) > _DIFFED_BYTES:
+    before, after = contents.get(versions[1].blob), contents.get(survivor.blob)
+    if before is None or after is None or b"\0" in before + after or len(before) + len(after) > _DIFFED_BYTES:
         return ""
     old, new = (text.decode(errors="replace").splitlines() for text in (before, after))
     return _clip("\n".join(difflib.unified_diff(old, new, "common ancestor", "the side that kept it", lineterm="")))

@@ -340,6 +340,36 @@ def test_only_lines_that_git_wrote_are_markers(content: str | None, *, is_left: 
     assert merge.find_markers(change_of(a=content)) == (("a.py",) if is_left else ())
 
 
+async def test_markers_of_a_file_that_was_moved_are_found(origin: Origin, tmp_path: Path) -> None:
+    head, base = diverge(origin, CASES["content"])
+    workspaces = Workspaces(tmp_path / "state", shows_objects=False)
+    merge = await merge_sides(origin, workspaces, head, base)
+    async with workspaces.open("job", 1, source(origin, merge.commit, "topic")) as tree:
+        move("module.py", "moved.py")(tree.path)
+        write("heading.rst", "Heading\n=======\n")(tree.path)
+        assert merge.find_markers(await tree.change()) == ("moved.py",)
+
+
+async def test_files_that_are_too_large_for_the_memory_are_merged(
+    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bot.git.merge_tree._READ_BYTES", 3_000)
+    text = "".join(f"{number}\n" for number in range(500))
+
+    def edit(line: str) -> Edit:
+        def change(root: Path) -> None:
+            for name, content in {"big.txt": text, "huge.txt": text * 2, "small.txt": "0\n"}.items():
+                write(name, content.replace("0\n", line, 1))(root)
+
+        return change
+
+    case = Case(before=edit("0\n"), head=edit("ours\n"), base=edit("theirs\n"), resolve=edit("both\n"), kind="content")
+    merge = await merge_sides(origin, Workspaces(tmp_path / "state"), *diverge(origin, case))
+    assert merge.stages.keys() == {"big.txt", "huge.txt", "small.txt"}
+    assert merge.markers.keys() == {"big.txt", "small.txt"}
+    assert b"<<<<<<< HEAD" in merge.markers["big.txt"]
+
+
 async def test_markers_that_a_side_has_are_not_refused(origin: Origin, tmp_path: Path) -> None:
     forged = "<<<<<<< HEAD\nx\n=======\ny\n>>>>>>> origin/main\n"
     case = Case(
