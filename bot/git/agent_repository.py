@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bot.git.diff import NO_BLOB
 from bot.git.errors import GitError
-from bot.git.filesystem import discard
+from bot.git.filesystem import discard, grant_owner, open_root
 from bot.git.merge import Merge
 from bot.git.mirror import Mirror, Source
 from bot.git.process import Git
@@ -150,7 +150,10 @@ class AgentRepository:
 def _install(fresh: Path, folder: Path) -> None:
     earlier = folder.parent.with_name("earlier.git")
     discard(earlier)
-    with suppress(FileNotFoundError):
+    with open_root(earlier.parent) as job:
+        grant_owner(job, os.fsencode(folder.parent.name))
+    with open_root(folder.parent) as files, suppress(FileNotFoundError):
+        grant_owner(files, os.fsencode(folder.name))  # required for moving
         folder.rename(earlier)  # a link itself, if programs left one
     fresh.rename(folder)
     discard(earlier)

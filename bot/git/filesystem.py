@@ -245,11 +245,12 @@ def open_own(name: bytes, flags: int, folder: int) -> int:
     try:
         return os.open(name, flags, dir_fd=folder)
     except PermissionError:
-        _grant_owner(folder, name)
+        grant_owner(folder, name)
         return os.open(name, flags, dir_fd=folder)
 
 
-def _grant_owner(folder: int, name: bytes) -> None:
+def grant_owner(folder: int, name: bytes) -> None:
+    """Give the owner of a file or directory the rights that the agent has removed."""
     # O_PATH refers to the file itself and follows no link, so no other file gets the permissions.
     descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
@@ -326,7 +327,7 @@ def remove_tree(folder: Path) -> None:
             if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
                 os.unlink(name, dir_fd=parent)
                 return
-            _grant_owner(parent, name)
+            grant_owner(parent, name)
             top = os.open(name, OPEN_FOLDER, dir_fd=parent)
             try:
                 removal = _TreeRemoval(top)
@@ -416,7 +417,7 @@ class _TreeRemoval:
         except OSError as error:
             if error.errno not in _NOT_EMPTY:
                 raise
-            _grant_owner(folder, name)  # required for moving, too
+            grant_owner(folder, name)  # required for moving, too
             if folder != self._top:
                 self._moved += 1
                 target = b"%s-%d" % (self._prefix, self._moved)

@@ -429,7 +429,7 @@ class CheckoutCache:
                 writer = replace(git, work_tree=files, index=self._folder / "index")
                 await writer.run("read-tree", "--reset", "-u", sha)
                 self._note.write_text(f"{sha} {_boot_id()}")
-            except WorkspaceError:
+            except (WorkspaceError, OSError):
                 await run_thread(discard, self._folder)
                 raise
 

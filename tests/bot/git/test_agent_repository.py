@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from bot.git import agent_repository
 from bot.git.agent_repository import OBJECTS, Refs
 from bot.git.blobs import open_blobs
 from bot.git.mirror import Source
@@ -262,3 +265,23 @@ async def test_a_sandbox_shows_the_objects_of_the_mirror(origin: Origin, tmp_pat
         assert not [
             path for path in (tree.path / ".git/objects").rglob("*") if path.is_file() and path.stem != "alternates"
         ]
+
+
+@pytest.mark.parametrize("name", ["files", "files/.git", "files/.git/refs"])
+def test_it_is_written_anew_whatever_modes_programs_left(name: str) -> None:
+    user = 65534 if os.geteuid() == 0 else os.geteuid()  # root needs no rights
+    with tempfile.TemporaryDirectory(prefix="codepilot-test-") as place:
+        job = Path(place)
+        (job / "files/.git/refs").mkdir(parents=True)
+        (job / "fresh.git").mkdir()
+        (job / "fresh.git/HEAD").touch()
+        for path in (job, *job.rglob("*")):
+            os.chown(path, user, -1)
+        (job / name).chmod(0o500)
+        os.seteuid(user)
+        try:
+            agent_repository._install(job / "fresh.git", job / "files/.git")
+        finally:
+            os.seteuid(os.getuid())
+        assert [path.name for path in job.iterdir()] == ["files"]
+        assert (job / "files/.git/HEAD").exists()
