@@ -282,7 +282,8 @@ async def fetch_run(context: JobContext, snapshot: ThreadSnapshot, source: Sourc
         if green_run is not None and green_run.head_sha != run.head_sha:
             place = replace(source, sha=green_run.head_sha)
             comparison = await context.services.workspaces.compare(repo.id, place, source)
-            changes = (await _build_difference(context, repo.id, comparison)).render(_CHANGES_CHARS)
+            difference = await _build_difference(context, repo.id, comparison)
+            changes = await asyncio.to_thread(difference.render, _CHANGES_CHARS)
             green = green_run.head_sha
     except (GitHubError, WorkspaceError) as error:
         if is_passing(error):
