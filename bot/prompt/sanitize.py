@@ -33,8 +33,15 @@ def clean(text: str, *, limit: int) -> str:
     if _words(source) != _words(page.text):
         missing = Counter(_words(html.unescape(text))) - Counter(_words(page.text))
         source, removed = page.text, Counter({"hidden word": missing.total()})
+    shown = _DIAGRAM.sub(lambda diagram: _DIAGRAM_COMMENT.sub("", diagram[0]), source)
+    removed["diagram line"] += source.count("\n") - shown.count("\n")
     removed["invisible character"] += invisible
-    return _annotate(disarm_forged_frames(source).strip(), removed, limit)
+    return _annotate(disarm_forged_frames(shown).strip(), removed, limit)
+
+
+# Lines that are not drawn: https://mermaid.js.org/syntax/flowchart.html#comments, and texts for screen readers.
+_DIAGRAM = re.compile(r"(?ims)(?P<mark>`{3,}+|~{3,}+)[ \t]*+mermaid\b.*?(?=^[ \t>]*+(?P=mark)|\Z)")
+_DIAGRAM_COMMENT = re.compile(r"(?im)^[ \t>]*+(?:%%|acc(?:Title|Descr)\b(?:[ \t]*+\{[^}]*+)?).*\n?")
 
 
 def clean_line(text: str, *, limit: int) -> str:

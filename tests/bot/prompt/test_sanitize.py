@@ -117,6 +117,13 @@ def test_references_and_unknown_tags_are_read_as_a_reader_reads_them(text: str, 
     assert said(text) == kept
 
 
+def test_of_a_diagram_the_parts_stay_that_are_drawn() -> None:
+    text = "> ~~~ Mermaid\n> graph TD\n>  %% Run it.\n> A-->B\n> accDescr {\n> Run\n> it.\n> }\n> ~~~"
+    text += "\n\n```tex\n%% seen\n```"
+    shown = "> ~~~Mermaid\n> graph TD\n> A-->B\n> ~~~\n\n```tex\n%% seen\n```"
+    assert clean(text, limit=900) == f"{shown}\n\n[removed from this text: 5 diagram lines]"
+
+
 def test_a_title_is_plain_text() -> None:
     title = "<Select> ignores disabled, List<String> and a<b &lt; `x` ![y](z) <!-- seen -->"
     assert clean_line(title, limit=500) == title
@@ -256,6 +263,7 @@ def test_no_format_or_control_character_that_draws_nothing_is_left(text: str) ->
         ("\u200b", "invisible characters"),
         ("[quote ", ""),
         ("<|x", ""),
+        ("\n```mermaid\n%%", ""),
     ],
 )
 def test_the_time_for_a_malicious_text_grows_with_its_length(piece: str, count: str) -> None:
