@@ -17,7 +17,7 @@ from bot.jobs.record import MergedCommits
 from bot.permissions.levels import Refusal
 from bot.prompt.sanitize import clean_code, clean_line
 from bot.publishing.markdown import code
-from bot.publishing.outcome import Failed, Finished, JobOutcome, Refused
+from bot.publishing.outcome import Failed, Finished, JobOutcome, Refused, Stopped
 from bot.publishing.plan import plan_merge as plan_publication
 from bot.publishing.publish import Target, publish
 
@@ -50,8 +50,8 @@ async def plan_merge(context: JobContext, snapshot: ThreadSnapshot, head: Source
 
 
 async def _is_under_way(context: JobContext, snapshot: ThreadSnapshot, stored: MergedCommits, head_sha: str) -> bool:
-    """Whether an earlier attempt has work for these commits, or has pushed their merge without recording it."""
-    if await resume_base(context) is not None:
+    """Whether an earlier attempt has work for these commits, or has pushed their merge."""
+    if await resume_base(context) is not None or (await context.record.read()).published.commit is not None:
         return True
     if head_sha == stored.head:
         return False
@@ -67,6 +67,9 @@ async def publish_merge(context: JobContext, assignment: Assignment, merge: Merg
         access = await check_access(context.github, context.job, bounds=context.services.bounds)
         present = fetch_snapshot(context.job, access)
         decision = await decide(context, present, assignment.settings.config, is_resumed=True)
+        stop_reason = context.state.inbox.stop_reason
+        if stop_reason and (await context.record.read()).published.commit is None:
+            return Stopped(reason=stop_reason)
         publication = plan_publication(
             context.job,
             grant,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,10 @@ from bot.domain.job import Job, JobState
 from bot.github.client import GitHub
 from bot.github.types import PullFacts
 from bot.jobs.access import AccessCheck, check_access
+from bot.jobs.admission import decide
+from bot.jobs.context import JobContext
+from bot.permissions.levels import Grant, Refusal
+from bot.queue.records import Signal
 from tests.fakes.agent import Do, Script, Wait, execute, reply, write
 from tests.fakes.github import FakePulls
 from tests.seam import FIX, Seam, open_seam
@@ -238,6 +243,38 @@ async def test_a_commit_that_was_pushed_before_the_process_died_is_found(
         merged(stage, head, base)
         assert (end.state, stage.head("topic")) == (JobState.DONE, first)
     assert "I merged `main`" in end.status
+
+
+async def test_the_report_of_a_merge_names_the_commit_that_was_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_seam(tmp_path) as stage:
+        number = diverge(stage, ours="Before.\n")
+        base = stage.head("main")
+        with monkeypatch.context() as patched:
+            patched.setattr("bot.publishing.publish._finish", stage.hang)
+            comment = stage.say(number, RESOLVE)
+            await stage.settle()
+        for branch in ("topic", "main"):
+            stage.hub.commit(stage.repo, {f"{branch}.txt": "x\n"}, message="Go on", author="mona", branch=branch)
+        await stage.restart()
+        end = await stage.end_of(comment)
+    assert f"I merged `main` at {base[:10]}" in end.status
+
+
+async def test_a_merge_that_is_stopped_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def stop(context: JobContext, *arguments: Any, **options: Any) -> Grant | Refusal:  # noqa: ANN401 - passed on
+        context.state.inbox.put(Signal(kind="stop", text="Stopped by @mona.", by="mona", id="stop"))
+        return await decide(context, *arguments, **options)
+
+    async with open_seam(tmp_path) as stage:
+        number = diverge(stage, ours="Before.\n")
+        head = stage.head("topic")
+        monkeypatch.setattr("bot.jobs.merges.decide", stop)
+        end = await stage.ask(number, RESOLVE)
+        assert stage.head("topic") == head
+    assert end.state is JobState.STOPPED
+    assert "Stopped by @mona." in end.status
 
 
 async def test_a_merge_goes_on_in_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
