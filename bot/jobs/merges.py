@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -125,7 +126,8 @@ def object_to_merge(merge: Merge, tree: Tree) -> Callable[..., Awaitable[str | N
     """Return a completion handler that objects while conflicts are left, or changes are not explained."""
 
     async def find_objection(completion: str, **_: object) -> str | None:
-        problems = merge.find_problems(await tree.change(), completion)
+        # Thousands of names in a long text take seconds.
+        problems = await asyncio.to_thread(merge.find_problems, await tree.change(), completion)
         return "\n".join(problems) or None
 
     return find_objection

@@ -241,7 +241,7 @@ def _find_unresolved(merge: Merge, change: Change, outcome: Outcome) -> Omission
     return Omission(cause="conflicts", reason=" ".join(problems)) if problems else None
 
 
-_MAX_DEVIATIONS = 6
+_MAX_DEVIATIONS = 4
 """Notes about one file each."""
 
 

@@ -135,8 +135,8 @@ async def test_many_files_without_a_conflict_are_all_listed(tmp_path: Path) -> N
     edits = (write("notes.txt", RESOLVED), *(write(name, "x\n") for name in names))
     async with open_seam(tmp_path, [reply(*edits, completion=completion)]) as stage:
         end = await stage.ask(diverge(stage), RESOLVE)
-    assert "`new5.py` had no conflict and is not as git merged it: needed" in end.status
-    assert "Nor are these, for the reasons above: `new6.py`, `new7.py`, `new8.py`." in end.status
+    assert "`new3.py` had no conflict and is not as git merged it: needed" in end.status
+    assert "Nor are these, for the reasons above: `new4.py`, `new5.py`, `new6.py`, `new7.py`, `new8.py`." in end.status
 
 
 async def test_a_conflict_that_stays_as_git_left_it_needs_a_reason(tmp_path: Path) -> None:
