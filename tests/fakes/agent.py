@@ -40,6 +40,7 @@ from agent_runtime.run.loop import Calls
 from agent_runtime.run.output_schema import MAX_RETRIES
 from agent_runtime.run.runtime import RUNNING
 from agent_runtime.tools.tool import CallPlan, Registry
+from agent_runtime.workspace.edits import number_lines
 from bot.jobs.context import AgentSpec, Listener
 from tests.fakes.clock import SteppedClock
 
@@ -485,8 +486,8 @@ class _Segment:
     def _read(self, action: Read) -> ToolResult:
         lines = (self._folder / action.path).read_text(encoding="utf-8").splitlines()
         head = f"[read_file] {action.path!r} (lines {action.first}\u2013{action.last} of {len(lines)}, version 1)"
-        value = "\n".join(lines[action.first - 1 : action.last])
-        return ToolResult(value=value, text=f"{head}\n{value}")
+        listing, _ = number_lines(lines, action.first, action.last)
+        return ToolResult(value="\n".join(lines[action.first - 1 : action.last]), text="\n".join([head, *listing]))
 
     def _stamp(self, path: Path) -> None:
         now = self._agents.clock()

@@ -8,6 +8,7 @@ import pytest
 
 from agent_runtime import ChildRecorded, Event, Observed, Quote, Started, Task, ToolReturned
 from agent_runtime.core.values import Plain, ToolAnswer
+from agent_runtime.workspace.edits import number_lines
 from bot.domain.difference import ChangedFile, Hunk, Section
 from bot.prompt.difference import DIFF_SOURCE
 from bot.prompt.reading import Reading, Unread, find_unread
@@ -26,8 +27,8 @@ def call(tool: str, text: str, *, value: Plain = None, ok: bool = True, **args: 
 
 def read_file(first: int, last: int, path: str = "src/a.py", *, of: int = 100) -> ToolReturned:
     head = f"[read_file] {path!r} (lines {first}\u2013{last} of {of}, version 1a2b3c)"
-    listing = "\n".join(f"{n:>{len(str(last))}} | line {n}" for n in range(first, last + 1))
-    return call("read_file", f"{head}\n{listing}", path=path, start_line=first)
+    listing, _ = number_lines([f"line {n}" for n in range(1, last + 1)], first, last)
+    return call("read_file", "\n".join([head, *listing]), path=path, start_line=first)
 
 
 def step(*calls: ToolReturned) -> list[Event]:
