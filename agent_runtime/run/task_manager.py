@@ -103,8 +103,13 @@ class TaskManager:
         with _usage_errors():
             await self._child_runs(task_id).cancel(task_id)
 
-    async def collect(self, task_id: str, paths: Sequence[str] | None = None) -> list[str]:
-        """Merge the changes of an ended task into its parent's workspace, all or none, and return the files.
+    async def collect(
+        self, task_id: str, paths: Sequence[str] | None = None, *, skip_conflicts: bool = False
+    ) -> list[str]:
+        """Merge the changes of an ended task into its parent's workspace, and return the files.
+
+        Args:
+            skip_conflicts: leave out files with conflicts and those beyond a limit; otherwise, all or none are merged.
 
         Raises:
             UsageError: the task has not ended, or there are conflicts.
@@ -112,7 +117,7 @@ class TaskManager:
         with _usage_errors():
             children = self._child_runs(task_id)
             merge = await run_in_thread(partial(children.plan_merge, task_id, paths))
-            if merge.conflicts:
+            if merge.conflicts and not skip_conflicts:
                 conflicts = "\n".join(merge.conflicts)
                 raise UsageError(f"Nothing was taken over from the task {task_id}, because of\n{conflicts}")
             await run_in_thread(partial(children.apply_merge, task_id, merge.writes))

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from bot.publishing.status_view import CandidateView, Progress
 log = logging.getLogger(__name__)
 _VERDICT_ORDER = (Verdict.VERIFIED, Verdict.UNVERIFIED, Verdict.SETUP_FAILED, Verdict.RED, Verdict.UNCHANGED)
 _SUMMARY_CHARS = 2_000
+_UNUSABLE = "No attempt made a change that could be used as a whole. The other files of the best one are kept."
 
 
 class Candidates:
@@ -75,15 +77,19 @@ class Candidates:
             # Bring the best attempt into the job's files that can be, and report all.
             usage = sum((result.attempt.usage for result in results), Usage())
             outcome, chosen = Outcome(status=Status.STOPPED), None
-            for result in sorted(results, key=lambda result: result.rank):
+            ranked = sorted(results, key=lambda result: result.rank)
+            for result in ranked:
                 try:
                     await self._manager.collect(result.task)
                 except UsageError as error:  # a link, for example, or a very large file
                     self._state.warn(f"The change of attempt {result.attempt.number} could not be used. {error}")
-                    outcome = Outcome(status=Status.FAILED, reason="No attempt made a change that could be used.")
+                    outcome = Outcome(status=Status.FAILED, reason=_UNUSABLE)
                     continue
                 chosen, outcome = result, result.outcome
                 break
+            if chosen is None and ranked:
+                with suppress(UsageError):  # its changes are not known
+                    await self._manager.collect(ranked[0].task, skip_conflicts=True)
             attempts = tuple(replace(result.attempt, is_selected=result is chosen) for result in results)
             current = self._state.progress
             progress = chosen.progress if chosen else current

@@ -65,6 +65,17 @@ async def test_stop_ends_all_attempts_and_keeps_the_work_of_one(hub: LocalHub, t
         assert not stage.pulls()
 
 
+async def test_the_rest_of_an_attempt_with_a_very_large_file_is_kept(hub: LocalHub, tmp_path: Path) -> None:
+    large = acting('write_file("calc.py")\nexecute("main", "head -c 11000000 /dev/zero > data.bin")', FIXED_CALC)
+    async with staged(hub, tmp_path, [large, large]) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix --candidates 2")
+        assert end.state is JobState.FAILED, end
+        assert "No attempt made a change that could be used as a whole." in end.status
+        assert "data.bin" in end.status
+        [branch] = stage.bot_branches()
+        assert stage.file(branch, "calc.py") == FIXED_CALC.strip()
+
+
 async def test_a_message_reaches_every_attempt(hub: LocalHub, tmp_path: Path) -> None:
     told = ScriptedReply(text=FIX, expect=("@mona says, while you work: keep it short",))
     async with staged(hub, tmp_path, [WAITS, WAITS, told, told]) as stage:

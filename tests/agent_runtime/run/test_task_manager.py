@@ -77,7 +77,7 @@ async def test_a_program_delegates_answers_collects_and_cancels(project: Path) -
         (project / "lib" / "a.txt").write_text("mine\n")
         with pytest.raises(UsageError, match=r"lib/a\.txt: changed in the workspace"):
             await manager.collect(alpha)
-        assert await manager.collect(alpha, ["c.txt"]) == ["c.txt"]
+        assert await manager.collect(alpha, skip_conflicts=True) == ["c.txt", "committed.log"]
         assert await manager.collect_file(runtime, alpha, "lib", "theirs") == ["theirs/a.txt"]
         await manager.cancel(beta)
         assert manager.status(beta).state == "stopped"

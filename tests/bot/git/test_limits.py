@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_runtime.delegation import copies
 from bot.git import baseline, diff, filesystem, lfs, tree
 from bot.git.change import Change, FileChange
 from bot.git.diff import Attributes
@@ -216,6 +217,9 @@ LIMITS = {
     "diff of protected files to approve": f"{screening.MAX_PARTS * screening.PART_LIMIT:,} characters",
     "change that is ready for review": (
         f"{screening.MAX_FILES} files, {screening.MAX_LINES:,} lines and {screening.MAX_BYTES // MIB} MiB"
+    ),
+    "changed file of a candidate": (
+        f"{copies._MAX_FILE_BYTES // 10**6} MB, and {copies._MAX_MERGE_BYTES // 10**6} MB together"
     ),
     "patch of small leftovers": f"{tree._LEFTOVER_BYTES // 1024} KiB",
     "status comment": f"{markdown.COMMENT_LIMIT:,} characters",
