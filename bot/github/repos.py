@@ -107,13 +107,18 @@ class _UpdateRule(types.Facts):
 class _BranchFacts(types.Facts):
     """A branch in the answer to `graphql.branches_query`."""
 
-    rules: tuple[BranchRule, ...] = Field(default=(), validation_alias=AliasPath("rules", "nodes"))
+    # Each level of the answer may be null.
+    rules: Annotated[tuple[BranchRule, ...], BeforeValidator(lambda nodes: [*filter(None, nodes or ())])] = Field(
+        default=(), validation_alias=AliasPath("rules", "nodes")
+    )
     update_rule: _UpdateRule | None = Field(default=None, validation_alias="refUpdateRule")
 
     @property
     def all_rules(self) -> tuple[BranchRule, ...]:
         classic = () if self.update_rule is None else (name for name, applies in self.update_rule if applies)
-        return (*self.rules, *(BranchRule(type=name) for name in classic))
+        # Without its ruleset, nothing shows whom a rule binds.
+        of_rulesets = (rule for rule in self.rules if rule.ruleset_id is not None)
+        return (*of_rulesets, *(BranchRule(type=name) for name in classic))
 
 
 class _Ruleset(types.Facts):

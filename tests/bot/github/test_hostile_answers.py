@@ -18,6 +18,7 @@ from bot.git.process import proxy_options
 from bot.github.app import OAuthClient, register_app
 from bot.github.auth import AppIdentity, InstallationAuth, TokenStore
 from bot.github.connection import AppSession, GitHubConnection, InstallationSession
+from bot.github.repos import Repos
 from bot.github.types import GitHubError
 from tests.github_world import World
 
@@ -202,3 +203,19 @@ async def test_a_refusal_of_the_app_itself_is_not_repeated(world: World) -> None
             with pytest.raises(GitHubError, match="suspended"):
                 await connection.request("read the list", "GET", "/list")
         assert server.requests == ["POST /app/installations/1/access_tokens"]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        None,
+        {"nodes": None},
+        {"nodes": [None]},
+        {"nodes": [{"type": "UPDATE", "repositoryRuleset": None}]},
+        {"nodes": [{"type": "UPDATE", "repositoryRuleset": {"databaseId": None}, "parameters": None}]},
+    ],
+)
+async def test_rules_that_github_does_not_show_are_none(rules: object) -> None:
+    answer = {"data": {"repository": {"a0": {"name": "topic", "rules": rules, "refUpdateRule": None}}}}
+    async with scripted_server((200, answer, {})) as server, server.connection() as connection:
+        assert await Repos(connection, str).read_rules("mona/calc", "topic", is_new=False) == ()
