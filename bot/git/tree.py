@@ -237,12 +237,15 @@ class Tree:
             [path for path in excess if path in self.baseline.modes],
         )
 
-    async def _leftover_patch(self, leftovers: Iterable[Leftover]) -> str:
-        """Return a patch of small files that build and test tools left, except caches."""
+    async def _small_leftovers(self, leftovers: Iterable[Leftover]) -> dict[bytes, ScannedFile]:
+        """Return small files that build and test tools left, except caches."""
         paths = [path for leftover in leftovers if not leftover.is_cache for path in leftover.files]
+        return await run_thread(find_small_files, self.path, paths, _LEFTOVER_BYTES)
+
+    async def _leftover_patch(self, leftovers: Iterable[Leftover]) -> str:
         staging = self._trusted / "leftovers"
         await asyncio.to_thread(recreate_folder, staging)
-        small = await run_thread(find_small_files, self.path, paths, _LEFTOVER_BYTES)
+        small = await self._small_leftovers(leftovers)
         if not small:
             return ""
         staged, _ = await run_thread(stage_files, self.path, small, staging)
@@ -279,7 +282,9 @@ class Tree:
         """
         async with self._lock:
             diff = await self._differences()
-            return await asyncio.to_thread(read_changes, self.path, diff.present, diff.removed, self.baseline)
+            # The agent may have written one, or name it in its completion.
+            present = {**await self._small_leftovers(diff.leftovers), **diff.present}
+            return await asyncio.to_thread(read_changes, self.path, present, diff.removed, self.baseline)
 
     async def restore_carried(self, carried: CarriedChanges) -> None:
         """Restore files read by `read_carried`; no program may run in them.

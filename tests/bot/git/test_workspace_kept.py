@@ -93,6 +93,22 @@ async def test_files_that_are_carried_to_another_machine_are_as_old_as_they_were
     assert changed[1] > touched[1]
 
 
+async def test_a_small_leftover_is_carried_since_it_may_be_wanted(
+    workspaces: Workspaces, origin: Origin, tmp_path: Path
+) -> None:
+    await _worked(workspaces, origin)
+    async with workspaces.reopen("job") as tree:
+        (tree.path / "a.txt.orig").write_text("1\n")
+        (tree.path / "node_modules").mkdir()
+        (tree.path / "node_modules/a.js").write_text("cache\n")
+        carried = await tree.read_carried()
+    async with Workspaces(tmp_path / "there").open("job", REPO, source(origin)) as tree:
+        await tree.restore_carried(carried)
+        change = await tree.change(lambda path: path == "a.txt.orig")
+        assert not (tree.path / "node_modules").exists()
+    assert "a.txt.orig" in {file.path for file in change.files}
+
+
 async def test_it_can_be_kept_again_and_again(workspaces: Workspaces, origin: Origin) -> None:
     change = await _worked(workspaces, origin)
     for _ in range(2):
