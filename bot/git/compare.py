@@ -78,16 +78,21 @@ async def compare(git: Git, base: str, head: str) -> Comparison:
 
 async def read_patch(git: Git, comparison: Comparison, files: Iterable[ChangedFile], *, limit: int) -> bytes:
     """Return the patch of some of the files, as far as `limit` bytes and a command line reach."""
-    paths: list[bytes] = []
+    paths: dict[bool, list[bytes]] = {True: [], False: []}
     room = _MAX_NAME_BYTES
-    for path in (os.fsencode(path) for file in files for path in file.paths):
-        if (room := room - len(path)) < 0:
+    for file in files:
+        names = [*map(os.fsencode, file.paths)]
+        if (room := room - sum(map(len, names))) < 0:
             break
-        paths.append(path)
-    if not paths:
-        return b""
-    command = ("--literal-pathspecs", *_DIFF, "--patch", *comparison.renames, comparison.fork, comparison.head)
-    return await replace(git, bounds=_BOUNDS).read_head(limit, *command, "--", *paths)
+        paths[bool(file.previous)] += names
+    patch = b""
+    for is_renamed, names in paths.items():
+        # Among fewer files git can find renames that it did not look for among all.
+        renames = comparison.renames if is_renamed else ("--no-renames",)
+        command = ("--literal-pathspecs", *_DIFF, "--patch", *renames, comparison.fork, comparison.head)
+        if names and len(patch) < limit:
+            patch += await replace(git, bounds=_BOUNDS).read_head(limit - len(patch), *command, "--", *names)
+    return patch
 
 
 def _parse_files(output: bytes) -> Iterator[tuple[ChangedFile, str]]:

@@ -138,9 +138,9 @@ def find_unread(
     for file in kept:
         if not file.lines and not (file.binary and file.status != "deleted"):
             continue
-        section = by_path.get(file.path)
-        hunks = section.hunks if section is not None else ()
-        unread = [hunk for hunk in hunks if section is not None and not reading.has_read(section, hunk)]
+        section = by_path.get(file.path, Section(path=file.path))
+        hunks = section.hunks
+        unread = [hunk for hunk in hunks if not reading.has_read(section, hunk)]
         patch_lines = sum(line[:1] in {"+", "-"} for hunk in hunks for line in hunk.lines)
         if file.lines and patch_lines == file.lines and not unread:
             continue

@@ -203,3 +203,23 @@ async def test_a_failed_fetch_of_a_branch_is_reported(workspaces: Workspaces, or
     gone = Source(url=origin.url, token="", ref="refs/heads/gone", sha="1" * 40)
     with pytest.raises(CloneError, match="gone"):
         await workspaces.compare(1, here, gone)
+
+
+async def test_too_many_files_for_renames_have_none_in_a_part_of_the_patch(
+    workspaces: Workspaces, origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare_module, "_RENAMES", ("--find-renames=50%", "-l1"))
+    other = TEXT.replace("line", "other")
+    origin.commit({"other.py": other, "third.py": TEXT.upper()})
+    origin.git("checkout", "--quiet", "-B", "main")
+    origin.git("checkout", "--quiet", "topic")
+    for name in ("old", "other", "third"):
+        (origin.path / f"{name}.py").unlink()
+    origin.commit(
+        {"a1.py": TEXT.replace("line 5\n", "x\n"), "b1.py": other.replace(" 5\n", "x\n"), "c1.py": TEXT.upper() + "x\n"}
+    )
+    comparison = await workspaces.compare(1, *sources(origin))
+    files = [file for file in comparison.files if file.path in {"a1.py", "old.py"}]
+    assert [file.previous for file in files] == ["", ""]
+    sections = await workspaces.read_sections(1, comparison, files)
+    assert {section.path: section.previous for section in sections} == {"a1.py": "", "old.py": "old.py"}
