@@ -143,121 +143,19 @@ def _visible_source(part: re.Match[str]) -> str:
 
 
 _FOLDED, _FOOTNOTE, _UNKNOWN_TAG = "[folded section]", "[footnote]", "<…>"
-_BLOCKS = frozenset(
-    [
-        "blockquote",
-        "br",
-        "caption",
-        "center",
-        "dd",
-        "details",
-        "div",
-        "dl",
-        "dt",
-        "figcaption",
-        "figure",
-        "footer",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "header",
-        "hr",
-        "li",
-        "ol",
-        "p",
-        "pre",
-        "section",
-        "summary",
-        "table",
-        "tbody",
-        "tfoot",
-        "thead",
-        "tr",
-        "ul",
-    ]
+_BLOCKS = re.compile(
+    r"blockquote|br|caption|center|dd|details|div|dl|dt|figcaption|figure|footer|h1|h2|h3|h4"
+    r"|h5|h6|header|hr|li|ol|p|pre|section|summary|table|tbody|tfoot|thead|tr|ul"
 )
-_INLINE = frozenset(
-    [
-        "a",
-        "abbr",
-        "b",
-        "bdi",
-        "bdo",
-        "cite",
-        "code",
-        "col",
-        "colgroup",
-        "del",
-        "dfn",
-        "em",
-        "i",
-        "img",
-        "input",
-        "ins",
-        "kbd",
-        "mark",
-        "picture",
-        "q",
-        "rp",
-        "rt",
-        "ruby",
-        "s",
-        "samp",
-        "small",
-        "source",
-        "span",
-        "strike",
-        "strong",
-        "sub",
-        "sup",
-        "td",
-        "th",
-        "time",
-        "tt",
-        "u",
-        "var",
-        "wbr",
-    ]
+_INLINE = re.compile(
+    r"a|abbr|b|bdi|bdo|cite|code|col|colgroup|del|dfn|em|i|img|input|ins|kbd|mark|picture|q"
+    r"|rp|rt|ruby|s|samp|small|source|span|strike|strong|sub|sup|td|th|time|tt|u|var|wbr"
 )
 # Tags that people write for generic types and Python's and JavaScript's traces. Without verbs: they form no sentence.
-_TYPES = frozenset(
-    [
-        "T",
-        "K",
-        "V",
-        "T1",
-        "T2",
-        "Any",
-        "Boolean",
-        "Double",
-        "Float",
-        "Integer",
-        "Long",
-        "Number",
-        "Object",
-        "String",
-        "bool",
-        "boolean",
-        "char",
-        "double",
-        "float",
-        "int",
-        "number",
-        "str",
-        "string",
-        "anonymous",
-        "dictcomp",
-        "genexpr",
-        "lambda",
-        "listcomp",
-        "module",
-        "setcomp",
-        "stdin",
-        "stdout",
-    ]
+_TYPES = re.compile(
+    r"T|K|V|T1|T2|Any|Boolean|Double|Float|Integer|Long|Number|Object|String|bool|boolean|char"
+    r"|double|float|int|number|str|string|anonymous|dictcomp|genexpr|lambda|listcomp|module"
+    r"|setcomp|stdin|stdout"
 )
 
 
@@ -268,11 +166,11 @@ def tag_text(tag: str) -> str:
     names of types are shown.
     """
     name = tag.removeprefix("/")
-    if name.casefold() in _BLOCKS:
+    if _BLOCKS.fullmatch(name.casefold()):
         return f"\n{_FOLDED}\n" if tag.casefold() == "details" else "\n"
-    if name.casefold() in _INLINE:
+    if _INLINE.fullmatch(name.casefold()):
         return " " if name.casefold() in {"td", "th"} else ""
-    return f"<{tag}>" if name in _TYPES else _UNKNOWN_TAG
+    return f"<{tag}>" if _TYPES.fullmatch(name) else _UNKNOWN_TAG
 
 
 # Tokens of HTML: https://html.spec.whatwg.org/multipage/parsing.html#tokenization
