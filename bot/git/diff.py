@@ -73,13 +73,13 @@ def select_files(
     sizes = {path: entry.stamp[1] for path, entry in present.items()}
     notes: list[str] = []
     too_large = [path for path, size in sizes.items() if size > MAX_FILE_BYTES]
-    notes += _leave_out(sizes, too_large, tracked, f"a file may have {_mib(MAX_FILE_BYTES)} at most")
+    notes += leave_out(sizes, too_large, tracked, f"a file may have {_mib(MAX_FILE_BYTES)} at most")
     notes += leave_out_folders(sizes, tracked)
     reason = f"a change may have {_mib(MAX_CHANGE_BYTES)} at most"
-    notes += _leave_out(sizes, find_excess(sizes, MAX_CHANGE_BYTES, tracked), tracked, reason)
+    notes += leave_out(sizes, find_excess(sizes, MAX_CHANGE_BYTES, tracked), tracked, reason)
     of_commit = {path: size for path, size in sizes.items() if path not in in_lfs}
     reason = f"a commit may have {_mib(MAX_COMMIT_BYTES)} at most"
-    notes += _leave_out(sizes, find_excess(of_commit, MAX_COMMIT_BYTES, tracked), tracked, reason)
+    notes += leave_out(sizes, find_excess(of_commit, MAX_COMMIT_BYTES, tracked), tracked, reason)
     omitted = tuple(sorted(path for path in present if path in tracked and path not in sizes))
     return Selection({path: present[path] for path in sizes}, tuple(notes), omitted)
 
@@ -94,15 +94,11 @@ def find_excess(sizes: Mapping[bytes, int], limit: int, tracked: Collection[byte
     return excess
 
 
-def _leave_out(sizes: dict[bytes, int], paths: Sequence[bytes], tracked: Collection[bytes], reason: str) -> list[str]:
+def leave_out(sizes: dict[bytes, int], paths: Sequence[bytes], tracked: Collection[bytes], reason: str) -> list[str]:
     """Remove paths from `sizes`, and return notes about them."""
     new, changed = list[str](), list[str]()
     for path in paths:
         (changed if path in tracked else new).append(f"{format_path(path)} ({sizes.pop(path) / 1024**2:,.0f} MiB)")
-    return describe_omissions(new, changed, reason)
-
-
-def describe_omissions(new: Sequence[str], changed: Sequence[str], reason: str) -> list[str]:
     notes = []
     for names, kind in ((new, "new"), (changed, "changed")):
         more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""

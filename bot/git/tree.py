@@ -21,7 +21,6 @@ from bot.git.baseline import (
     Differences,
     IgnoreRules,
     find_differences,
-    format_path,
     is_never_wanted,
     save_baseline,
     scan_files,
@@ -38,10 +37,10 @@ from bot.git.diff import (
     commit_step,
     convert_line_endings,
     describe_change,
-    describe_omissions,
     find_excess,
     find_small_files,
     index_records,
+    leave_out,
     line_ending_rule,
     make_signature,
     read_sizes,
@@ -220,22 +219,13 @@ class Tree:
         costs = {path: sum(sizes[ids[path]] for ids in (old, new) if path in ids) for path in {*old, *new}}
         # A short line is twice as long in a diff, and each file has a head.
         lengths = {path: 2 * cost + _SECTION_HEAD_BYTES for path, cost in costs.items()}
-        excess = frozenset(find_excess(lengths, MAX_DIFF_BYTES, self.baseline.modes.keys()))
-        names = [
-            (path in self.baseline.modes, f"{format_path(path)} ({costs[path] / 1024**2:,.0f} MiB)") for path in excess
-        ]
-        notes = describe_omissions(
-            [name for is_tracked, name in names if not is_tracked],
-            [name for is_tracked, name in names if is_tracked],
-            f"a diff may have {MAX_DIFF_BYTES // 1024**2} MiB at most",
-        )
-        rest = [record for record in blobs if record[0] not in excess]
-        tree = await self._write_tree(rest, {*removed} - excess)
-        return (
-            await self._describe(self.base_sha, tree),
-            notes,
-            [path for path in excess if path in self.baseline.modes],
-        )
+        excess = find_excess(lengths, MAX_DIFF_BYTES, self.baseline.modes.keys())
+        reason = f"a diff may have {MAX_DIFF_BYTES // 1024**2} MiB at most"
+        notes = leave_out(costs, excess, self.baseline.modes.keys(), reason)
+        omitted = frozenset(excess)
+        rest = [record for record in blobs if record[0] not in omitted]
+        change = await self._describe(self.base_sha, await self._write_tree(rest, {*removed} - omitted))
+        return change, notes, [path for path in excess if path in self.baseline.modes]
 
     async def _small_leftovers(self, leftovers: Iterable[Leftover]) -> dict[bytes, ScannedFile]:
         """Return small files that build and test tools left, except caches."""
