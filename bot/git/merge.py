@@ -85,8 +85,7 @@ class Merge:
         deleted = [self.markers.get(file.path, ()) for file in change.files if file.content is None]
         moved = {line for lines in deleted for line in lines if line.startswith((b"<", b">"))}
         added = [file for file in change.files if moved and file.status == "added"]
-        left += [file.path for file in added if not moved.isdisjoint(split_lines(contents[file.path]))]
-        return tuple(left)
+        return (*left, *(file.path for file in added if not moved.isdisjoint(split_lines(contents[file.path]))))
 
     def find_deviations(self, change: Change) -> tuple[str, ...]:
         """Return the files that had no conflict and are not as git merged them."""
@@ -99,15 +98,13 @@ class Merge:
 
     def without_sides(self, change: Change) -> Change:
         """Return the change without the files that are now as the head or the base has them."""
-        files = tuple(file for file in change.files if not self._is_of_side(file))
-        return replace(change, files=files)
+        return replace(change, files=tuple(file for file in change.files if not self._is_of_side(file)))
 
     def _is_of_side(self, file: FileChange) -> bool:
         stages = self.stages.get(file.path, {})
         if file.content is None:
             return bool(stages) and not {2, 3} <= stages.keys()
-        version = Stage(mode=file.new_mode, blob=hash_blob(file.content))
-        return version in {stages.get(2), stages.get(3)}
+        return Stage(mode=file.new_mode, blob=hash_blob(file.content)) in {stages.get(2), stages.get(3)}
 
     def find_problems(self, change: Change, completion: str) -> tuple[str, ...]:
         """Return what keeps a resolution from being accepted, as sentences."""
@@ -134,7 +131,7 @@ def explain(path: str, completion: str) -> str:
     """Return the first line of a completion that names a file; empty if none does."""
     # Bytes that are no UTF-8 cannot be named. One bounded gap for all of them, as several could be tried for ever.
     shown = re.sub(f"{_UNKNOWN}(?:.*{_UNKNOWN})?", ".{1,200}?", re.escape(show_path(path)), flags=re.DOTALL)
-    name = re.compile(rf"(?<![\w./-]){shown}(?![\w/-])")
+    name = re.compile(rf"(?<![\w./-]){shown}(?![\w/-]|\.\w)")
     return next((line.strip(" -*") for line in completion.splitlines() if name.search(line)), "")
 
 

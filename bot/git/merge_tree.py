@@ -78,8 +78,7 @@ async def merge_commits(git: Git, head: str, base: str, *, branch: str) -> Merge
             path: merged[path].blob for path in stages if path in merged and merged[path].new_mode in REGULAR_MODES
         }
         blobs = {
-            path: {stage.blob for stage in versions.values() if stage.mode != GITLINK}
-            | {*filter(None, [marked.get(path)])}
+            path: {marked.get(path, ""), *(stage.blob for stage in versions.values() if stage.mode != GITLINK)} - {""}
             for path, versions in stages.items()
         }
         markers, excerpts = dict[str, Mapping[bytes, int]](), dict[str, str]()

@@ -66,11 +66,10 @@ async def publish_merge(context: JobContext, assignment: Assignment, merge: Merg
     async with context.services.workspaces.open(context.job.id, snapshot.repo.id, assignment.source) as tree:
         # Git may have taken minutes, in which people lose their role, or choose another base branch.
         access = await check_access(context.github, context.job, bounds=context.services.bounds)
-        present = fetch_snapshot(context.job, access)
-        decision = await decide(context, present, assignment.settings.config, is_resumed=True)
-        stop_reason = context.state.inbox.stop_reason
-        if stop_reason and (await context.record.read()).published.commit is None:
-            return Stopped(reason=stop_reason)
+        present, config = fetch_snapshot(context.job, access), assignment.settings.config
+        decision = await decide(context, present, config, is_resumed=True)
+        if (reason := context.state.inbox.stop_reason) and (await context.record.read()).published.commit is None:
+            return Stopped(reason=reason)
         publication = plan_publication(
             context.job,
             grant,
@@ -112,9 +111,8 @@ def conflict_quotes(merge: Merge) -> list[Quote]:
             lines += [f"{clean_line(path, limit=_LINE_CHARS)}: {', '.join(versions)}"] if versions else []
         text = "\n".join([*lines, *filter(None, (merge.excerpts.get(path) for path in conflict.paths))])
         names = ", ".join(clean_line(path, limit=_LINE_CHARS) for path in conflict.paths)
-        quotes.append(
-            Quote(source=f"conflict ({conflict.kind}) in {names}", text=clean_code(text, limit=_CONFLICT_CHARS))
-        )
+        source = f"conflict ({conflict.kind}) in {names}"
+        quotes.append(Quote(source=source, text=clean_code(text, limit=_CONFLICT_CHARS)))
     return quotes
 
 

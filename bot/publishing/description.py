@@ -17,10 +17,9 @@ from bot.domain.cmark import parse_markdown
 from bot.github.types import BODY_LIMIT
 from bot.prompt.sanitize import visible_images
 from bot.publishing.commit_format import CLOSING, CommitFormat
-from bot.publishing.markdown import Allowlist, active_references, clean, escape_markdown, one_line
+from bot.publishing.markdown import Allowlist, active_references, clean, escape_markdown, extract_text, one_line
 
 _TITLE = re.compile(r"(?:#+\s+)?(?:\*\*)?(?:title:)?(?:\*\*)?\s*", re.IGNORECASE)
-_STYLES = frozenset({"emph", "strong", "strikethrough"})
 _PICTURE = re.compile(
     r"!\[[^\]\n]*\]\((?P<target>[^()\s]+)[^()\n]*\)|<img\b[^<>\n]*\ssrc=[\"']?(?P<source>[^\"'\s<>]+)[^<>\n]*>"
 )
@@ -95,6 +94,8 @@ def parse_description(
         return None
     pictures = set(visible_images(old.body))
     sections = [*_missing_sections(text, old.body, template)]
+    if active_references("\n\n".join([text, *sections])) - permitted.active - active_references(text):
+        sections = []  # the author's definitions would make links of the new text
     kept = "\n\n".join([text, *sections])
     closed = {closing.split()[-1] for closing in _closings(kept)}
     shown = (each[0] for each in _PICTURE.finditer(old.body) if {each["target"], each["source"]} & pictures)
@@ -110,19 +111,9 @@ def parse_description(
 
 
 def _closings(markdown: str) -> list[str]:
-    """Return the keywords with references that close issues; those in code, comments and links close none."""
-    active, parts, link, start = active_references(markdown), list[str](), "", 0
-    for node in parse_markdown(markdown):
-        if node.kind == "link" and not node.is_end:
-            link, start = node.target, len(parts)
-        elif node.kind == "link":
-            address = "".join(parts[start:])
-            parts[start:] = [address if address == link else "\ufffc"]
-        elif node.kind == "text":
-            parts.append(node.text)
-        elif node.kind not in _STYLES:
-            parts.append("\n" if node.kind in {"softbreak", "linebreak"} else " \ufffc ")
-    return [match[0] for match in CLOSING.finditer("".join(parts)) if match[0].split()[-1] in active]
+    """Return the keywords with references that close issues."""
+    active = active_references(markdown)
+    return [match[0] for match in CLOSING.finditer(extract_text(markdown)) if match[0].split()[-1] in active]
 
 
 def _missing_sections(text: str, old: str, template: str) -> Iterator[str]:

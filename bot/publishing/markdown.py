@@ -231,6 +231,7 @@ _LEAF_KINDS = "thematic_break code_block text softbreak linebreak code emph stro
 _INERT_KINDS = frozenset(f"{_BLOCK_KINDS} {_LEAF_KINDS}".split())
 _INACTIVE_KINDS = _INERT_KINDS - {"link"}
 _LAST_COMMENT = re.compile(r"\n\n<!-- [\w:=. -]+ -->\Z")
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _HTML_KINDS = frozenset({"html_block", "html_inline"})
 _INLINE_KINDS = frozenset({"text", "code", "emph", "strong", "strikethrough", "link", "html_inline"})
 _BOT_TAGS = re.compile(r"</?(?:details|summary|sub)>")
@@ -346,12 +347,25 @@ def _reference_text(nodes: Iterable[Node], markup: BotMarkup) -> Iterator[str]:
 
 
 def active_references(markdown: str) -> frozenset[str]:
-    """Return the mentions, references and addresses that GitHub makes links of, and the targets of links."""
-    nodes = parse_markdown(markdown)
-    targets = (node.target for node in nodes if node.kind == "link" and not node.is_end)
-    return frozenset(
-        {*targets, *(match[0] for match in REFERENCES.finditer("".join(_reference_text(nodes, _NO_MARKUP))))}
-    )
+    """Return the mentions and references that GitHub makes links of, and the targets of links."""
+    targets = frozenset(node.target for node in parse_markdown(markdown) if node.kind == "link" and not node.is_end)
+    return targets.union(match[0] for match in REFERENCES.finditer(extract_text(markdown)))
+
+
+def extract_text(markdown: str) -> str:
+    """Return the text in which references can be active: not in code, comments, pictures and the words of links."""
+    parts, target, start = list[str](), "", 0
+    for node in parse_markdown(markdown):
+        if node.kind in {"link", "image"} and not node.is_end:
+            target, start = node.target, len(parts)
+        elif node.kind in {"link", "image"}:
+            words = "".join(parts[start:])
+            parts[start:] = [words if words == target else "\ufffc"]
+        elif node.kind in _HTML_KINDS | {"text"}:
+            parts.append(node.text if node.kind == "text" else _COMMENT.sub("\ufffc", node.text))
+        elif node.kind not in {"emph", "strong", "strikethrough"}:
+            parts.append("\n" if node.kind in {"softbreak", "linebreak"} else " \ufffc ")
+    return "".join(parts)
 
 
 def _active_elements(markdown: str) -> set[str]:

@@ -403,6 +403,8 @@ def test_a_deviation_must_be_named_with_its_path() -> None:
     assert "`c.py`" in problem
     assert "`b.py`" not in problem
     assert merge.find_problems(change, "b.py and c.py call the renamed function.") == ()
+    assert not explain("b.py", "- b.py.in: renamed call")
+    assert explain("b.py", "I renamed the call in b.py.")
     assert explain("b.py", "Merged.\n- b.py: renamed call") == "b.py: renamed call"
 
 

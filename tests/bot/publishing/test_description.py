@@ -84,6 +84,17 @@ def test_mentions_and_links_of_the_author_stay_active() -> None:
     )
 
 
+def test_a_mention_in_a_link_a_picture_or_a_comment_is_none() -> None:
+    for old in ("[@hubot](https://a.example)", "![@hubot](https://a.example)", "<!-- @hubot -->", "a <!-- @hubot -->"):
+        assert "`@hubot`" in parsed("Ask @hubot.", old=old)
+
+
+def test_a_definition_in_a_kept_section_makes_no_link_of_the_new_text() -> None:
+    section = "## Tests\n[x]: https://a.example/"
+    assert parsed("See [x].", old=section, template="## Tests\n") == "See [x]."
+    assert parsed("See x.", old=section, template="## Tests\n") == f"See x.\n\n{section}"
+
+
 def test_a_mention_in_the_authors_code_is_none() -> None:
     assert parsed("Ask @hubot.", old="Run `@hubot` and\n\n```\n@hubot #7\n```") == "Ask `@hubot`."
 
@@ -93,6 +104,7 @@ def test_only_the_issues_that_the_author_closed_are_closed_and_those_remain_so()
     assert (
         parsed("A topic.", old="Closes #5\n\nResolves octo/other#6") == "A topic.\n\nCloses #5\n\nResolves octo/other#6"
     )
+    assert parsed("A topic.", old="<details>\nFixes #5\n</details>") == "A topic.\n\nFixes #5"
     assert parsed("About #5.", old="Fixes #5") == "About #5.\n\nFixes #5"
     link = "https://github.com/octo/calc/issues/5"
     assert f"`{link}`" in parsed(f"Fixes {link}", old=f"See {link}")
