@@ -507,6 +507,7 @@ VERBS: tuple[Verb, ...] = (
 
 _PLACE = r"(?:this|the|my|our) (?:branch|pr|pull request)"
 _BASE = r"(?:(?:the )?base(?: branch)?|(?:the )?`?(?P<branch>[^\s`,;:]+?)`?(?: branch)?)"
+_USUAL_BASES = frozenset({"main", "master", "trunk", "develop", "dev"})
 _CONFLICTS = r"(?:(?:all|any) )?(?:(?:the|these|those|its|our|my) )?(?:(?:remaining|git) )?(?:merge )?conflicts?"
 _MERGES = tuple(
     re.compile(rf"(?is)(?:please )?{words}(?: please)?[.!]*(?:(?:[.!,;:]+\s+|\s*\n\s*)(?P<how>.*))?")
@@ -527,6 +528,10 @@ def parse_merge_request(goal: str) -> Resolve | None:
     if match is None:
         return None
     branch = (match["branch"] or "").removeprefix("origin/")
+    # Something else than a branch, such as a package, may be in conflict, too.
+    is_clear = "merge" in goal.lower() or "update" in goal.lower() or "/" in branch or f"`{branch}`" in goal
+    if branch and not is_clear and branch not in _USUAL_BASES:
+        return None
     return Resolve(goal=(match["how"] or "").strip(), branch=branch)
 
 

@@ -555,6 +555,8 @@ def test_a_fix_that_asks_for_a_merge_of_the_base_is_recognised(goal: str, branch
         "resolve conflicts with main and bump the version",
         "document how to resolve merge conflicts",
         "fix the merge conflict detection",
+        "fix conflict with eslint",
+        "resolve the conflicts with prettier. It reformats generated files",
         "make `resolve the merge conflicts` a command",
         "merge the two helpers into this module",
         "merge main.py into this branch's package",
