@@ -47,6 +47,7 @@ _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _PULL = re.compile(r"refs/pull/\d+/head")
 _FETCH = ("fetch", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance")
 _FETCH_REFS = "refs/mirror/"
+_TAGS = "refs/tags"
 _LOCKS = ("*.lock", "refs/**/*.lock", "objects/*.lock", "objects/pack/*.lock", "objects/info/**/*.lock")
 """Locations of git's lock files; loose objects have none."""
 _REMOVED = ".removed-"
@@ -267,9 +268,9 @@ class Mirror:
         try:
             await self._fetch_ref(source, refspec, tags=True)
         except GitError as error:
-            is_blocked = "refs/tags/" in error.stderr  # by a tag `a` of the mirror, if there is an `a/b` now
+            is_blocked = f"{_TAGS}/" in error.stderr  # by a tag `a` of the mirror, if there is an `a/b` now
             if is_blocked:
-                deleted = await self.git.run("for-each-ref", "--format=delete %(refname)", "refs/tags")
+                deleted = await self.git.run("for-each-ref", "--format=delete %(refname)", _TAGS)
                 await self.git.run("update-ref", "--stdin", stdin=deleted)
             elif "fsck" not in error.stderr:
                 raise
