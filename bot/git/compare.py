@@ -10,13 +10,12 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bot.domain.difference import ATTRIBUTES, ChangedFile, FileStatus
-from bot.git.baseline import GITLINK
-from bot.git.diff import NO_BLOB, Attributes
+from bot.git.diff import KINDS, NO_BLOB, Attributes, parse_entries, read_sizes
 from bot.git.errors import ChangeError, GitError
 from bot.git.process import Git, ProcessBounds
 
@@ -27,8 +26,7 @@ _RENAMES = ("--find-renames=50%", "-l1000")
 # Pairs of a thousand large files, and hostile patterns, take minutes.
 _BOUNDS = ProcessBounds(seconds=60.0, cpu_seconds=20)
 _ATTRIBUTE_BOUNDS = ProcessBounds(seconds=20.0, cpu_seconds=5)
-_STATUS: dict[str, FileStatus] = {"A": "added", "M": "modified", "T": "modified", "D": "deleted", "R": "renamed"}
-_ABSENT = "000000"
+_STATUS: dict[str, FileStatus] = {**KINDS, "R": "renamed"}
 _MAX_NAME_BYTES = 200_000
 """Of the paths on one command line."""
 
@@ -57,23 +55,35 @@ async def compare(git: Git, base: str, head: str) -> Comparison:
         log.warning("renames are not looked for: %s", error)
         renames = ("--no-renames",)
         output = await git.run(*command, *renames, fork, head)
-    entries = await asyncio.to_thread(lambda: list(_parse_files(output)))
-    sizes = await _read_sizes(git, [blob for _, blob in entries])
+    entries = await asyncio.to_thread(parse_entries, output)
+    blobs = [entry.blob if entry.blob != NO_BLOB else entry.old_blob for entry in entries]
+    sizes = await read_sizes(git, {*blobs})
     attributes: dict[bytes, dict[str, str]] = {}
     folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="codepilot-attributes-"))
     try:
         reader = Attributes(git=git, folder=folder, bounds=_ATTRIBUTE_BOUNDS)
-        attributes = await reader.query(base, [os.fsencode(file.path) for file, _ in entries], *ATTRIBUTES)
+        attributes = await reader.query(base, [entry.path for entry in entries], *ATTRIBUTES)
     except ChangeError as error:
         log.warning("no attributes are read: %s", error)
     finally:
         await asyncio.to_thread(shutil.rmtree, folder)
 
-    def mark_files() -> tuple[ChangedFile, ...]:
-        sized = (replace(file, size=sizes.get(blob, 0)) for file, blob in entries)
-        return tuple(file.with_mark(attributes.get(os.fsencode(file.path), {})) for file in sized)
+    def list_files() -> Iterator[ChangedFile]:
+        for entry, blob in zip(entries, blobs, strict=True):
+            yield ChangedFile(
+                path=os.fsdecode(entry.path),
+                previous=os.fsdecode(entry.previous) if entry.previous != entry.path else "",
+                status=_STATUS[entry.status],
+                old_mode=entry.old_mode,
+                new_mode=entry.new_mode,
+                added=entry.added,
+                removed=entry.removed,
+                binary=entry.binary,
+                size=sizes[blob],
+            ).with_mark(attributes.get(entry.path, {}))
 
-    return Comparison(fork=fork, head=head, files=await asyncio.to_thread(mark_files), renames=renames)
+    files = await asyncio.to_thread(lambda: tuple(list_files()))
+    return Comparison(fork=fork, head=head, files=files, renames=renames)
 
 
 async def read_patch(git: Git, comparison: Comparison, files: Iterable[ChangedFile], *, limit: int) -> bytes:
@@ -93,49 +103,3 @@ async def read_patch(git: Git, comparison: Comparison, files: Iterable[ChangedFi
         if names and len(patch) < limit:
             patch += await replace(git, bounds=_BOUNDS).read_head(limit - len(patch), *command, "--", *names)
     return patch
-
-
-def _parse_files(output: bytes) -> Iterator[tuple[ChangedFile, str]]:
-    """Yield each file with its blob: the new one, or that of a deletion.
-
-    The formats are in git-diff-tree(1), "Raw output format" and `--numstat`; a rename has two paths.
-    """
-    fields, files = output.split(b"\0")[:-1], dict[bytes, tuple[ChangedFile, str]]()
-    at = 0
-    while at < len(fields) and fields[at].startswith(b":"):
-        old, new, old_blob, new_blob, letter = fields[at][1:].decode().split(" ")
-        paths = fields[at + 1 : at + 3] if letter[0] == "R" else fields[at + 1 : at + 2]
-        file = ChangedFile(
-            path=os.fsdecode(paths[-1]),
-            previous=os.fsdecode(paths[0]) if len(paths) > 1 else "",
-            status=_STATUS[letter[0]],
-            old_mode="" if old == _ABSENT else old,
-            new_mode="" if new == _ABSENT else new,
-        )
-        blob = new_blob if new_blob != NO_BLOB else old_blob
-        files[paths[-1]] = file, "" if GITLINK in {old, new} else blob
-        at += 1 + len(paths)
-    while at < len(fields):
-        added, removed, path = fields[at].split(b"\t", 2)
-        if not path:
-            at += 2
-            path = fields[at]
-        file, blob = files.pop(path)
-        counts = {"binary": True} if added == b"-" else {"added": int(added), "removed": int(removed)}
-        yield replace(file, **counts), blob
-        at += 1
-    yield from files.values()
-
-
-async def _read_sizes(git: Git, blobs: Sequence[str]) -> dict[str, int]:
-    names = sorted({blob for blob in blobs if blob})
-    if not names:
-        return {}
-    stdin = "".join(f"{name}\n" for name in names).encode()
-    output = await git.run("cat-file", "--batch-check=%(objectname) %(objectsize)", stdin=stdin)
-    return await asyncio.to_thread(_parse_sizes, output)
-
-
-def _parse_sizes(output: bytes) -> dict[str, int]:
-    lines = (line.split(" ") for line in output.decode().splitlines())
-    return {name: int(size) for name, size in lines if size.isdecimal()}

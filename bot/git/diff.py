@@ -49,7 +49,8 @@ _SECTION_HEAD = 200
 """Bytes of a new file's section in a patch, without its content and four times its path."""
 _CRLF = b"\r\n"
 Kind = Literal["added", "modified", "deleted"]
-_KINDS: dict[bytes, Kind] = {b"A": "added", b"M": "modified", b"T": "modified", b"D": "deleted"}
+KINDS: dict[str, Kind] = {"A": "added", "M": "modified", "T": "modified", "D": "deleted"}
+"""Letters of git; a change of type is a modification."""
 _ABSENT = "000000"
 
 
@@ -160,8 +161,8 @@ async def read_sizes(git: Git, blobs: Collection[str]) -> dict[str, int]:
     """Return the sizes of blobs; 0 for a submodule's commit, which is elsewhere."""
     stdin = "".join(f"{blob}\n" for blob in blobs).encode()
     answer = await git.run("cat-file", "--batch-check=%(objectname) %(objectsize)", stdin=stdin)
-    sizes = (line.split() for line in answer.decode().splitlines())
-    return {blob: 0 if size == "missing" else int(size) for blob, size in sizes}
+    lines = await asyncio.to_thread(lambda: [line.split() for line in answer.decode().splitlines()])
+    return {blob: 0 if size == "missing" else int(size) for blob, size in lines}
 
 
 def stage_files(
@@ -217,8 +218,8 @@ async def describe_change(git: Git, folder: Path, base: str, tree: str) -> Chang
         DiffTooLargeError: the patch is too large, or takes too long.
     """
     command = ("diff-tree", "-r", *DIFF_OPTIONS)
-    raw = await asyncio.to_thread(parse_raw, await git.run(*command, "-z", "--raw", "--abbrev=40", base, tree))
-    counts = await asyncio.to_thread(parse_numstat, await git.run(*command, "-z", "--numstat", base, tree))
+    listing = await git.run(*command, "-z", "--raw", "--numstat", "--abbrev=40", base, tree)
+    entries = await asyncio.to_thread(parse_entries, listing)
     whole = folder / "change.patch"
     bounded = replace(git, bounds=replace(git.bounds, file_bytes=MAX_DIFF_BYTES))
     try:
@@ -231,10 +232,22 @@ async def describe_change(git: Git, folder: Path, base: str, tree: str) -> Chang
             "Split the task; add build results and downloads to `.gitignore`.",
         ) from error
     patch = await asyncio.to_thread(lambda: whole.read_bytes().decode("utf-8", errors="surrogateescape"))
-    blob_ids = [entry.blob for entry in raw if entry.blob != NO_BLOB and entry.new_mode != GITLINK]
+    blob_ids = [entry.blob for entry in entries if entry.blob != NO_BLOB and entry.new_mode != GITLINK]
     contents = await read_blobs(git, folder / "contents", blob_ids)
-    files = await asyncio.to_thread(_file_changes, raw, counts, contents)
-    change = Change(base_sha=base, tree_sha=tree, files=files, patch=patch, patch_file=whole)
+    files = [
+        FileChange(
+            path=os.fsdecode(entry.path),
+            status=KINDS[entry.status],
+            old_mode=entry.old_mode,
+            new_mode=entry.new_mode,
+            added=entry.added,
+            removed=entry.removed,
+            binary=entry.binary,
+            content=contents.get(entry.blob),
+        )
+        for entry in entries
+    ]
+    change = Change(base_sha=base, tree_sha=tree, files=tuple(files), patch=patch, patch_file=whole)
     if not change.changed_links:
         return change
     # Targets of all symbolic links.
@@ -243,28 +256,6 @@ async def describe_change(git: Git, folder: Path, base: str, tree: str) -> Chang
     blobs = {path: entry.split(b" ")[2].decode() for entry, _, path in links}
     targets = await read_blobs(git, folder / "links", sorted(set(blobs.values())))
     return replace(change, links={os.fsdecode(path): os.fsdecode(targets[blob]) for path, blob in blobs.items()})
-
-
-def _file_changes(
-    raw: Iterable[RawChange], counts: Mapping[bytes, tuple[int, int] | None], contents: Mapping[str, bytes]
-) -> tuple[FileChange, ...]:
-    files = []
-    for entry in raw:
-        lines = counts.get(entry.path, (0, 0))
-        added, removed = lines or (0, 0)
-        files.append(
-            FileChange(
-                path=os.fsdecode(entry.path),
-                status=entry.status,
-                old_mode=entry.old_mode,
-                new_mode=entry.new_mode,
-                added=added,
-                removed=removed,
-                binary=lines is None,
-                content=contents.get(entry.blob),
-            )
-        )
-    return tuple(files)
 
 
 async def read_blobs(git: Git, answer: Path, blobs: list[str]) -> dict[str, bytes]:
@@ -286,41 +277,43 @@ def _read_batch(answer: Path, blobs: Iterable[str]) -> dict[str, bytes]:
     return contents
 
 
-class RawChange(NamedTuple):
-    """A record of `--raw`; a change of type is a modification, the blob of a deletion is zeros."""
+class DiffEntry(NamedTuple):
+    """A changed path; `previous` is another path only for a rename, and the blob of a deletion is zeros."""
 
     path: bytes
-    status: Kind
+    previous: bytes
+    status: str
     old_mode: str
     new_mode: str
+    old_blob: str
     blob: str
+    added: int = 0
+    removed: int = 0
+    binary: bool = False
 
 
-def parse_raw(output: bytes) -> list[RawChange]:
-    """Parse `git diff-tree -r -z --raw` between two trees.
+def parse_entries(output: bytes) -> list[DiffEntry]:
+    """Parse `git diff-tree -r -z --raw --abbrev=40`, also with `--numstat`.
 
-    The format is in git-diff-tree(1), "Raw output format": `:mode mode id id status NUL path NUL`.
+    The formats are in git-diff-tree(1), "Raw output format" and "Other diff formats".
     """
-    fields = output.split(b"\0")[:-1]
-    changes: list[RawChange] = []
-    for meta, path in zip(fields[::2], fields[1::2], strict=True):
-        old, new, _, blob, status = meta.removeprefix(b":").split(b" ")
-        changes.append(RawChange(path, _KINDS[status[:1]], _parse_mode(old), _parse_mode(new), blob.decode()))
-    return changes
-
-
-def parse_numstat(output: bytes) -> dict[bytes, tuple[int, int] | None]:
-    """Parse `git diff-tree -r -z --numstat`: added and removed lines by path, None for a binary file."""
-    counts: dict[bytes, tuple[int, int] | None] = {}
-    for record in output.split(b"\0")[:-1]:
-        added, removed, path = record.split(b"\t", 2)
-        counts[path] = None if added == b"-" else (int(added), int(removed))
-    return counts
-
-
-def _parse_mode(field: bytes) -> str:
-    mode = field.decode()
-    return "" if mode == _ABSENT else mode
+    entries: dict[bytes, DiffEntry] = {}
+    fields = iter(output.split(b"\0")[:-1])
+    for field in fields:
+        if field.startswith(b":"):
+            old, new, old_blob, blob, status = field[1:].decode().split(" ")
+            previous = next(fields)
+            path = next(fields) if status[0] == "R" else previous
+            old, new = ("" if mode == _ABSENT else mode for mode in (old, new))
+            entries[path] = DiffEntry(path, previous, status[0], old, new, old_blob, blob)
+            continue
+        added, removed, path = field.split(b"\t", 2)
+        if not path:
+            _, path = next(fields), next(fields)
+        is_binary = added == b"-"
+        lines = (0, 0) if is_binary else (int(added), int(removed))
+        entries[path] = entries[path]._replace(added=lines[0], removed=lines[1], binary=is_binary)
+    return list(entries.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bot.git.baseline import GITLINK
 from bot.git.change import REGULAR_MODES
-from bot.git.diff import commit_step, make_repository, parse_raw, read_blobs, read_sizes
+from bot.git.diff import commit_step, make_repository, parse_entries, read_blobs, read_sizes
 from bot.git.errors import GitError, WorkspaceError
 from bot.git.merge import Conflict, Merge, Stage, split_lines
 from bot.git.process import Git
@@ -71,7 +71,7 @@ async def merge_commits(git: Git, head: str, base: str, *, branch: str) -> Merge
         tree, stages, messages = parse_merge(answer)
         commit = await commit_step(git, tree, "-p", head, "-p", base)
         merged, of_base = [
-            {os.fsdecode(entry.path): entry for entry in parse_raw(await git.run(*_DIFFERENCES, side, tree))}
+            {os.fsdecode(entry.path): entry for entry in parse_entries(await git.run(*_DIFFERENCES, side, tree))}
             for side in (head, base)
         ]
         marked = {
