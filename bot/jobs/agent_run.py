@@ -10,7 +10,7 @@ import logging
 import re
 import shlex
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -58,7 +58,7 @@ from bot.jobs.state import RunState
 from bot.jobs.storage import open_session
 from bot.permissions.levels import SIGNED_ONLY, describe_network, narrow_network
 from bot.prompt.brief import Brief, brief_for
-from bot.publishing.checks import Rerun, find_reproduction, is_unrelated
+from bot.publishing.checks import Check, Rerun, find_reproduction, is_unrelated
 from bot.publishing.markdown import fence, one_line
 from bot.publishing.outcome import JobOutcome, Waiting
 from bot.publishing.screening import deny_unshowable_calls
@@ -332,9 +332,9 @@ async def _finish(context: JobContext, assignment: Assignment, tree: Tree, run: 
     # A candidate was judged in its copy, which its files came from.
     if not state.progress.attempts and change.touched is not None:
         state.add_edits(*change.touched)
-    if run.status is Status.FINISHED and change and needs_proof(context, assignment):
-        proven = await state.inbox.unless_stopped(prove(context, assignment, tree, change))
-        run = run if proven else replace(run, status=Status.STOPPED, reason=state.inbox.stop_reason)
+    if run.status is Status.FINISHED and change and (rerun := choose_rerun(context, assignment)) is not None:
+        is_done = await state.inbox.unless_stopped(rerun(context, assignment, tree, change))
+        run = run if is_done else replace(run, status=Status.STOPPED, reason=state.inbox.stop_reason)
     if run.status is Status.FINISHED:
         unread = await material_module.measure_reading(context, assignment)
         state.progress = replace(state.progress, unread=unread)
@@ -556,6 +556,7 @@ def fence_json(outcome: Outcome) -> Outcome:
 
 
 RERUN_SECONDS = 600.0
+_MAX_RERUNS = 3
 _PLAIN_NAME = re.compile(r"\w+")
 _CACHES = frozenset({".pytest_cache/", ".mypy_cache/", ".ruff_cache/"})
 
@@ -567,31 +568,69 @@ def is_named(path: str, completion: str) -> bool:
     return re.search(rf"(?<![\w./-]){re.escape(path)}(?![\w/-])", completion) is not None
 
 
-def needs_proof(context: JobContext, assignment: Assignment) -> bool:
-    """Whether a change needs a passing rerun of the failed command: a fix for failed checks."""
-    return context.job.origin.kind == "ci" and isinstance(assignment.command, Edit) and assignment.grant.can_execute
+def choose_rerun(
+    context: JobContext, assignment: Assignment
+) -> Callable[[JobContext, Assignment, Tree, Change], Coroutine[Any, Any, bool]] | None:
+    """Return the host's own run of checks: of the failed command for a fix for failed checks, or of a merge's."""
+    if not assignment.grant.can_execute or not isinstance(assignment.command, Edit):
+        return None
+    if context.job.origin.kind == "ci":
+        return prove
+    return check_merge if assignment.merge is not None else None
 
 
 async def prove(context: JobContext, assignment: Assignment, tree: Tree, change: Change) -> bool:
-    """Rerun the failed command on the agent's files in a fresh sandbox, and record the result.
-
-    HEAD of the repository there has the change, as after its publication. No variables, background processes or home
-    of the agent's terminals exist there.
+    """Rerun the failed command on the agent's files, and record the result.
 
     Raises:
         SandboxError: the sandbox cannot be started.
     """
     unpublished = tuple(path for path in await tree.list_unpublished(change) if path not in _CACHES)
     state = context.state
-    progress, report = state.progress, state.add_activity
+    progress = state.progress
     failed = find_reproduction(progress.checks, progress.edits, progress.failing)
     if failed is None:
         state.progress = replace(progress, rerun=Rerun(ignored_files=unpublished))
         return True
-    # On its own line: if the directory is missing, no part of the command runs.
-    change_directory = f"cd {shlex.quote(failed.directory)}\n" if failed.directory else ""
-    activity = Activity(label=f"proof: {one_line(failed.command, 200)}", state="doing")
-    report(activity)
+    [run] = await _rerun_checks(context, assignment, tree, change, [failed])
+    rerun = Rerun(
+        command=failed.command,
+        before=failed.exit_code or 0,
+        after=run.exit_code,
+        seconds=run.seconds,
+        is_unrelated=is_unrelated(failed, progress.failing),
+        passed_there=any(check.passed and check.command == failed.command for check in progress.checks),
+        ignored_files=unpublished,
+    )
+    state.progress = replace(state.progress, rerun=rerun, checks=(*state.progress.checks, run))
+    return True
+
+
+async def check_merge(context: JobContext, assignment: Assignment, tree: Tree, change: Change) -> bool:
+    """Rerun the checks that passed on a resolved merge; these runs count instead.
+
+    Raises:
+        SandboxError: the sandbox cannot be started.
+    """
+    state = context.state
+    passed = [check for check in state.progress.judged_checks if check.passed and check.standing == "counts"]
+    known = [check for check in passed if not check.is_ad_hoc] or passed
+    runs = await _rerun_checks(context, assignment, tree, change, known[-_MAX_RERUNS:])
+    state.progress = replace(state.progress, checks=(*state.progress.checks, *runs))
+    return True
+
+
+async def _rerun_checks(
+    context: JobContext, assignment: Assignment, tree: Tree, change: Change, checks: Sequence[Check]
+) -> list[Check]:
+    """Rerun checks on the agent's files in a fresh sandbox.
+
+    HEAD of the repository there has the change, as after its publication. No variables, background processes or home
+    of the agent's terminals exist there.
+    """
+    if not checks:
+        return []
+    runs, deadline, report = list[Check](), time.monotonic() + RERUN_SECONDS, context.state.add_activity
     await tree.commit_in_repository(change)
     async with CommandRunner(
         context.services.setup.sandbox.showing(tree.readable),
@@ -600,26 +639,17 @@ async def prove(context: JobContext, assignment: Assignment, tree: Tree, change:
         start_in=context.services.conventions.working_directory,
         on_connection=lambda connection: log.info("proof: network: %s", connection),
     ) as runner:
-        end = await runner.run(f"{change_directory}{failed.command}", seconds=RERUN_SECONDS)
-    report(replace(activity, state="done" if end.ok else "failed"))
-    log.info(
-        "proof: exit code %s after %.1f s; it wrote:\n%s",
-        end.exit_code,
-        end.seconds,
-        end.output,
-    )
-    run = replace(failed, exit_code=end.exit_code, seconds=end.seconds, ended=time.time(), declared=True, by_host=True)
-    rerun = Rerun(
-        command=failed.command,
-        before=failed.exit_code or 0,
-        after=end.exit_code,
-        seconds=end.seconds,
-        is_unrelated=is_unrelated(failed, progress.failing),
-        passed_there=any(check.passed and check.command == failed.command for check in progress.checks),
-        ignored_files=unpublished,
-    )
-    state.progress = replace(state.progress, rerun=rerun, checks=(*state.progress.checks, run))
-    return True
+        for check in checks:
+            # On its own line: if the directory is missing, no part of the command runs.
+            change_directory = f"cd {shlex.quote(check.directory)}\n" if check.directory else ""
+            activity = Activity(label=f"proof: {one_line(check.command, 200)}", state="doing")
+            report(activity)
+            end = await runner.run(f"{change_directory}{check.command}", seconds=max(0.0, deadline - time.monotonic()))
+            report(replace(activity, state="done" if end.ok else "failed"))
+            log.info("proof: exit code %s after %.1f s; it wrote:\n%s", end.exit_code, end.seconds, end.output)
+            facts: dict[str, Any] = {"exit_code": end.exit_code, "seconds": end.seconds, "ended": time.time()}
+            runs.append(replace(check, declared=True, by_host=True, **facts))
+    return runs
 
 
 async def store_result(context: JobContext, run: Outcome, change: Change, *, ends: bool = False) -> None:

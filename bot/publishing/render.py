@@ -265,9 +265,11 @@ def explain_result(view: StatusView) -> str:
 
 def headline(verdict: Verdict, checks: Sequence[Check]) -> tuple[str, str]:
     sign, words = _HEADLINES[verdict]
-    if verdict is Verdict.VERIFIED and _has_only_ad_hoc(checks):
-        return sign, "Done, the failed command passes now" if _bot_rerun(checks) else "Done, an ad-hoc check passed"
-    return sign, words
+    if verdict is not Verdict.VERIFIED or not _has_only_ad_hoc(checks):
+        return sign, words
+    rerun = _bot_rerun(checks)
+    is_repaired = rerun is not None and any(check.failed and check.command == rerun.command for check in checks)
+    return sign, "Done, the failed command passes now" if is_repaired else "Done, an ad-hoc check passed"
 
 
 def explain(

@@ -17,7 +17,7 @@ from bot.domain.job import Job, Origin
 from bot.git.mirror import Source
 from bot.git.tree import Tree
 from bot.jobs.admission import Assignment
-from bot.jobs.agent_run import needs_proof, prove, store_result
+from bot.jobs.agent_run import choose_rerun, prove, store_result
 from bot.jobs.context import JobContext
 from bot.jobs.setup import RepoSettings
 from bot.jobs.state import RunState
@@ -62,7 +62,8 @@ def _context(job: Job | None = None, **services: object) -> JobContext:
 def test_only_a_fix_that_failed_checks_began_is_proven(
     origin: Origin, command: Work, tools: tuple[str, ...], *, proven: bool
 ) -> None:
-    assert needs_proof(_context(replace(a_job(), origin=origin)), _assignment(command, tools)) is proven
+    rerun = choose_rerun(_context(replace(a_job(), origin=origin)), _assignment(command, tools))
+    assert rerun is (prove if proven else None)
 
 
 async def _proven(tree: Path, *checks: Check, ignored: tuple[str, ...] = (), sandbox: object = None) -> RunState:

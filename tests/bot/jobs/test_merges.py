@@ -64,6 +64,17 @@ async def test_a_conflict_is_resolved_in_one_commit_of_both_sides(tmp_path: Path
     assert f"the merge of origin/main at {base[:10]} under way" in play.facts[0]
 
 
+async def test_the_checks_of_a_merge_are_run_again_by_the_host(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, SCRIPT) as stage:
+        stage.commands["sh check.sh"] = 1
+        number, head = diverge(stage), stage.head("topic")
+        end = await stage.ask(number, RESOLVE)
+        assert stage.head("topic") != head
+    assert "Checks fail" in end.status
+    assert "| ▫️ | `sh check.sh` | passed, superseded by a later run |" in end.status
+    assert "| ❌ | `sh check.sh` | exit code 1, run by the bot, ad hoc |" in end.status
+
+
 @pytest.mark.parametrize("text", ["fix resolve the merge conflicts with main", "fix Merge main into this branch."])
 async def test_a_fix_that_asks_for_the_merge_is_one(tmp_path: Path, text: str) -> None:
     async with open_seam(tmp_path, SCRIPT) as stage:
