@@ -46,6 +46,11 @@ class Assignment:
     closing: str = ""
     output_schema: dict[str, Any] | None = None
 
+    @property
+    def base(self) -> Source:
+        """The commit of the base branch."""
+        return replace(self.source, ref=f"refs/heads/{self.snapshot.thread.base_ref}", sha=self.settings.base_sha)
+
 
 async def decide(
     context: JobContext, snapshot: ThreadSnapshot | Refusal, config: RepoConfig, *, is_resumed: bool = False

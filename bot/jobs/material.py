@@ -114,10 +114,7 @@ async def compare_pull(context: JobContext, assignment: Assignment) -> Compariso
     Raises:
         WorkspaceError: git failed.
     """
-    base = replace(
-        assignment.source, ref=f"refs/heads/{assignment.snapshot.thread.base_ref}", sha=assignment.settings.base_sha
-    )
-    return await context.services.workspaces.compare(assignment.snapshot.repo.id, base, assignment.source)
+    return await context.services.workspaces.compare(assignment.snapshot.repo.id, assignment.base, assignment.source)
 
 
 async def _find_ignored(assignment: Assignment, files: Sequence[ChangedFile]) -> frozenset[str]:

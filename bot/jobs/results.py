@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Literal
 
 from agent_runtime import Outcome, Status
@@ -226,7 +225,7 @@ async def _plan(
         merge=assignment.merge,
         number=await branch_number(context, snapshot.repo.full_name) if change else 1,
         commit_format=await pin_format(context, assignment.settings),
-        template=await _find_template(context, assignment) if change and is_new else "",
+        template=await find_pull_template(context, assignment.base) if change and is_new else "",
     )
     changed, is_partial = bool(change) or assignment.merge is not None, bool(left_out or change.exclusions.omitted)
     verdict = judge_run(context, assignment.command, changed=changed, partial=is_partial)
@@ -246,12 +245,6 @@ async def _plan(
     if context.job.thread.kind == "issue":
         publication = add_marker(publication, context.marker)
     return withhold(publication, "denied", denial) if denial else publication
-
-
-async def _find_template(context: JobContext, assignment: Assignment) -> str:
-    branch, sha = assignment.snapshot.thread.base_ref, assignment.settings.base_sha
-    base = replace(assignment.source, ref=f"refs/heads/{branch}", sha=sha)
-    return await find_pull_template(context, base)
 
 
 def judge_run(context: JobContext, command: Command, *, changed: bool, partial: bool = False) -> Verdict | None:
@@ -437,13 +430,14 @@ async def describe_pull(
     """
     thread, grant = context.job.thread, assignment.grant
     old = Description(title=thread.title, body=thread.body)
-    parse = partial(
+    draft = await asyncio.to_thread(
         parse_description,
+        run.summary or "",
+        old,
         commit_format=await read_format(context, assignment.settings),
-        template=await _find_template(context, assignment),
+        template=await find_pull_template(context, assignment.base),
         allowed=context.services.allowed(context.job),
     )
-    draft = await asyncio.to_thread(parse, run.summary or "", old)
     if draft is None:
         reason = "The agent's answer has no title with a description below it, or is too long."
         return run, replace(published, withheld=published.withheld or Omission(cause="unfinished", reason=reason))
