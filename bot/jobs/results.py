@@ -33,7 +33,7 @@ from bot.jobs.context import JobContext
 from bot.jobs.faults import is_patience_over
 from bot.jobs.material import compare_pull
 from bot.jobs.record import Request
-from bot.jobs.repo_settings import find_pull_template, read_own_prefixes
+from bot.jobs.repo_settings import find_pull_template
 from bot.jobs.setup import RepoSettings
 from bot.jobs.status import post_parts, status_view
 from bot.permissions.levels import Grant, Refusal
@@ -564,8 +564,6 @@ async def _last_commit(context: JobContext, snapshot: ThreadSnapshot) -> CommitR
     jobs = list(await context.queue.jobs_in_thread(job.repo.id, job.thread.key))
     is_pull = job.thread.kind == "pull" and thread.head_repo_id == snapshot.repo.id
     own_branch = _OWN_BRANCH.search(thread.head_ref) if is_pull else None
-    if own_branch is not None and not thread.head_ref.startswith(await read_own_prefixes(context)):
-        own_branch = None
     if own_branch is not None:
         thread_key = int(own_branch[1]) if own_branch[1] else Thread.of_branch(thread.base_ref).key
         jobs += await context.queue.jobs_in_thread(job.repo.id, thread_key, limit=100)

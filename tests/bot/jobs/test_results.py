@@ -24,7 +24,7 @@ from bot.git.tree import Tree
 from bot.github.types import GitHubError, ReviewCommentFacts, ReviewDraft, ReviewFacts
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import Assignment
-from bot.jobs.context import ConfigCache, JobContext
+from bot.jobs.context import JobContext
 from bot.jobs.record import Request, StoredRecord, WaitKind
 from bot.jobs.results import (
     pending_view,
@@ -35,7 +35,7 @@ from bot.jobs.results import (
     send_review,
 )
 from bot.jobs.setup import RepoSettings
-from bot.permissions.levels import Conventions, Grant, Refusal
+from bot.permissions.levels import Grant, Refusal
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.markdown import Allowlist
 from bot.publishing.outcome import CommitRef, Published
@@ -62,10 +62,7 @@ async def _aim(
 ) -> ThreadSnapshot | Refusal:
     await engine.accept(job)
     github = SimpleNamespace(repos=SimpleNamespace(branch_head=answering(head)))
-    configs = ConfigCache()
-    configs.put(job.repo.id, RepoConfig())
-    services = SimpleNamespace(conventions=Conventions(), configs=configs)
-    return await resolve_undo_target(context_of(engine, job, github=github, services=services), thread or snapshot())
+    return await resolve_undo_target(context_of(engine, job, github=github), thread or snapshot())
 
 
 async def test_the_newest_commit_of_the_thread_is_aimed_at() -> None:
@@ -108,10 +105,11 @@ async def test_an_attempt_that_has_pushed_already_is_not_stopped_by_its_own_push
     assert await _aim(engine, "5" * 40) == first
 
 
-async def test_in_its_own_pull_request_the_commit_of_the_job_that_opened_it_is_aimed_at() -> None:
-    engine = InMemoryEngine()
-    await _with_commit(engine, a_job("maker"), "2" * 40, "codepilot/issue-7-maker")
-    place = await _aim(engine, "2" * 40, job=PULL, thread=snapshot(head_ref="codepilot/issue-7-maker"))
+@pytest.mark.parametrize("prefix", ["codepilot/", "an-earlier-prefix-"])
+async def test_in_its_own_pull_request_the_commit_of_the_job_that_opened_it_is_aimed_at(prefix: str) -> None:
+    engine, branch = InMemoryEngine(), f"{prefix}issue-7-maker"
+    await _with_commit(engine, a_job("maker"), "2" * 40, branch)
+    place = await _aim(engine, "2" * 40, job=PULL, thread=snapshot(head_ref=branch))
     assert isinstance(place, ThreadSnapshot)
     assert place.thread.head_sha == "2" * 40
 
