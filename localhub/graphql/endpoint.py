@@ -29,12 +29,13 @@ from graphql import (
     validate,
 )
 
+from localhub.api import rules
 from localhub.api.auth import HubError, demand, demand_unlocked, not_found, or_404, role_of
 from localhub.api.routing import Call, Response, check_length
 from localhub.git import plumbing as git
 from localhub.graphql import threads
 from localhub.graphql.threads import connection, user
-from localhub.operations import branches, pulls, rules, workflow_files
+from localhub.operations import branches, pulls, workflow_files
 from localhub.operations import threads as threads_module
 from localhub.state.model import Issue, Repo, ReviewState, Role
 from localhub.state.store import Json, iso, node_id

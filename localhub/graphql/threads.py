@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 
 from graphql import GraphQLResolveInfo
 
+from localhub.api import rules
 from localhub.api.auth import can_write, demand
 from localhub.api.routing import Call
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
-from localhub.operations import branches, rules
+from localhub.operations import branches
 from localhub.operations.threads import mentioned
 from localhub.state.model import (
     CheckRun,
@@ -32,9 +33,10 @@ from localhub.state.model import (
     User,
     reaction_kind,
 )
-from localhub.state.store import Json, iso, iso_or_none, node_id
+from localhub.state.store import Json, Site, iso, iso_or_none, node_id
 from localhub.views import accounts as account_views
 from localhub.views import git as git_views
+from localhub.views import merge_state
 from localhub.views import threads as threads_views
 
 T = TypeVar("T")
@@ -217,10 +219,10 @@ def _pull(call: Call, repo: Repo, value: Issue, pull: Pull) -> Json:
     asked = [person(call, each) for each in pull.reviewers]
 
     @cache
-    def merge_state() -> str:
-        state = threads_views.merge_state(site, repo, value)
-        threads_views.start_merge_check(site, value)
-        return state
+    def state() -> str:
+        known = merge_state.read(site, repo, value, pull)
+        merge_state.start(site, value, pull)
+        return known
 
     return {
         "state": "MERGED" if pull.merged_at is not None else value.state.upper(),
@@ -237,8 +239,8 @@ def _pull(call: Call, repo: Repo, value: Issue, pull: Pull) -> Json:
         "merged": pull.merged_at is not None,
         "mergedAt": iso_or_none(pull.merged_at),
         "mergedBy": person(call, pull.merged_by),
-        "mergeable": lambda _info: {"unknown": "UNKNOWN", "dirty": "CONFLICTING"}.get(merge_state(), "MERGEABLE"),
-        "mergeStateStatus": lambda _info: merge_state().upper(),
+        "mergeable": lambda _info: {"unknown": "UNKNOWN", "dirty": "CONFLICTING"}.get(state(), "MERGEABLE"),
+        "mergeStateStatus": lambda _info: state().upper(),
         "mergeCommit": lambda _info: _merge_commit(call, repo, pull),
         "additions": lambda _info: sum(file.additions for file in git_diff.pull_files(repo.path, pull)),
         "deletions": lambda _info: sum(file.deletions for file in git_diff.pull_files(repo.path, pull)),
@@ -249,7 +251,7 @@ def _pull(call: Call, repo: Repo, value: Issue, pull: Pull) -> Json:
         ),
         "reviews": connection(lambda: site.store.reviews_of(value), partial(review, call, repo)),
         "reviewRequests": connection(lambda: asked, lambda reviewer: {"requestedReviewer": reviewer}),
-        "reviewDecision": lambda _info: _decision(site.store.reviews_of(value)),
+        "reviewDecision": lambda _info: _decision(site, value),
     }
 
 
@@ -314,13 +316,10 @@ def _merge_commit(call: Call, repo: Repo, pull: Pull) -> Json | None:
     return None if sha is None else commit(call, repo, git.commit(repo.path, sha))
 
 
-def _decision(reviews: Sequence[PullRequestReview]) -> str | None:
-    """`reviewDecision`, from the newest review of each reviewer; None while none asks for changes or approves."""
-    newest = {each.author_id: each.state for each in reviews if each.state != "COMMENTED"}
-    for state in ("CHANGES_REQUESTED", "APPROVED"):
-        if state in newest.values():
-            return state
-    return None
+def _decision(site: Site, value: Issue) -> str | None:
+    """`reviewDecision`; None while no reviewer asks for changes or approves."""
+    verdicts = merge_state.newest_verdicts(site, value)
+    return next((state for state in ("CHANGES_REQUESTED", "APPROVED") if state in verdicts), None)
 
 
 def person(call: Call, user_id: int | None) -> Json | None:
@@ -382,23 +381,20 @@ def _git_actor(call: Call, person: git.Person) -> Json:
 
 def _status_rollup(call: Call, repo: Repo, sha: str) -> Json | None:
     """The newest check run of each name and the newest status of each context; None when there is neither."""
-    store = call.site.store
-    runs = {(run.app_id, run.name): run for run in store.check_runs if (run.repo_id, run.head_sha) == (repo.id, sha)}
-    statuses = {each.context: each for each in store.statuses if (each.repo_id, each.sha) == (repo.id, sha)}
-    if not runs and not statuses:
+    checks = list(merge_state.newest_checks(call.site, repo, sha).values())
+    if not checks:
         return None
-    found: list[CheckRun | CommitStatus] = [*runs.values(), *statuses.values()]
-    words = {_status_word(each) for each in found}
+    words = {_status_word(each) for each in checks}
     bad = "FAILURE" if words & _BAD else None
     state = bad or ("PENDING" if words & {"PENDING", "QUEUED", "IN_PROGRESS"} else "SUCCESS")
-    return {"state": state, "contexts": connection(lambda: found, _context)}
+    return {"state": state, "contexts": connection(lambda: checks, partial(_context, call, repo))}
 
 
 def _status_word(value: CheckRun | CommitStatus) -> str:
     return (value.state if isinstance(value, CommitStatus) else value.conclusion or value.status).upper()
 
 
-def _context(value: CheckRun | CommitStatus) -> Json:
+def _context(call: Call, repo: Repo, value: CheckRun | CommitStatus) -> Json:
     if isinstance(value, CommitStatus):
         return {
             "__typename": "StatusContext",
@@ -407,7 +403,7 @@ def _context(value: CheckRun | CommitStatus) -> Json:
             "description": value.description,
             "targetUrl": value.target_url,
             "createdAt": iso(value.created_at),
-            "isRequired": _never,
+            "isRequired": partial(_is_required, call, repo, value.context),
         }
 
     return {
@@ -419,13 +415,25 @@ def _context(value: CheckRun | CommitStatus) -> Json:
         "completedAt": iso_or_none(value.completed_at),
         "detailsUrl": value.details_url,
         "checkSuite": lambda _info: {"workflowRun": None},
-        "isRequired": _never,
+        "isRequired": partial(_is_required, call, repo, value.name),
     }
 
 
-def _never(_info: GraphQLResolveInfo[Any], **_pull: object) -> bool:
-    """The hub protects no branch, so nothing is required."""
-    return False
+def _is_required(
+    call: Call,
+    repo: Repo,
+    name: str,
+    _info: GraphQLResolveInfo[Any],
+    *,
+    pullRequestId: str = "",  # noqa: N803 - GraphQL's name
+    pullRequestNumber: int = 0,  # noqa: N803 - the same
+) -> bool:
+    """Whether the base branch of a pull request requires a check."""
+    return any(
+        issue.pull is not None and name in merge_state.required_checks(call.site, repo, issue.pull)
+        for issue in call.site.store.issues_of(repo)
+        if node_id("PullRequest", issue.id) == pullRequestId or issue.number == pullRequestNumber
+    )
 
 
 def _visible_releases(call: Call, repo: Repo) -> list[Release]:

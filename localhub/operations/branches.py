@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from localhub.api import rules
 from localhub.api.auth import unprocessable
 from localhub.api.routing import Call
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
-from localhub.operations import rules, threads, webhooks, workflow_files
+from localhub.operations import threads, webhooks, workflow_files
 from localhub.state.model import Issue, Pull, Release, Repo, User
 from localhub.state.store import Json, Site
 from localhub.views import git as git_views

@@ -11,9 +11,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from localhub.api import rules
 from localhub.api.auth import HubError, Viewer, not_accessible
 from localhub.git import plumbing as git
-from localhub.operations import rules
 
 FOLDER = ".github/workflows"
 _SWITCH = "HUB_KEEPS_WORKFLOWS"

@@ -25,6 +25,7 @@ from localhub.operations import pulls, threads
 from localhub.state.model import Issue, Pull, PullRequestReview, ReviewComment, ReviewState, Side
 from localhub.views import accounts as account_views
 from localhub.views import git as git_views
+from localhub.views import merge_state
 from localhub.views import threads as threads_views
 
 routes = Routes()
@@ -99,7 +100,7 @@ def one_pull(call: Call) -> Response:
     if call.wants("patch"):
         return Response(body=git_diff.mailbox(call.repo.path, f"{inner.base_sha}..{inner.head_sha}"), media_type=PATCH)
     body = threads_views.pull(call.site, call.repo, issue)
-    threads_views.start_merge_check(call.site, issue)
+    merge_state.start(call.site, issue, inner)
     return Response(body=body)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from localhub.api import rules
 from localhub.api.auth import HubError, can_write, invalid, not_found, or_404, role_of, unprocessable
 from localhub.api.routing import Call, Response, Routes, listed
 from localhub.git import plumbing as git
-from localhub.operations import branches, rules, threads
+from localhub.operations import branches, threads
 from localhub.state.model import Label, Release, Repo, User
 from localhub.state.store import Json, node_id
 from localhub.views import accounts as account_views

@@ -11,9 +11,10 @@ from typing import Literal
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from localhub.api import rules
 from localhub.api.auth import HubError, MovedError, Viewer, can_read, demand, not_found, viewer_of
 from localhub.git import plumbing as git
-from localhub.operations import branches, rules, workflow_files
+from localhub.operations import branches, workflow_files
 from localhub.server.dispatch import Faults, hang_up
 from localhub.state.model import Repo, User
 from localhub.state.store import Site

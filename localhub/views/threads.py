@@ -10,6 +10,7 @@ from localhub.git import plumbing as git
 from localhub.state.model import Comment, Issue, IssueEvent, Pull, PullRequestReview, Reaction, Repo, ReviewComment
 from localhub.state.store import Json, Site, iso, iso_or_none, node_id
 from localhub.views import accounts as account_views
+from localhub.views import merge_state
 
 REACTIONS = ("+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes")
 
@@ -171,49 +172,24 @@ def pull(site: Site, repo: Repo, value: Issue) -> Json:
     """`pull-request`, with the counts that need git."""
     inner = _pull(value)
     changed = git_diff.pull_files(repo.path, inner)
-    state = merge_state(site, repo, value)
+    commits = len(pull_commits(repo, value))
+    state = merge_state.read(site, repo, value, inner)
     mergeable = {"unknown": None, "dirty": False}.get(state, True)
     return pull_simple(site, repo, value) | {
         "merged": inner.merged_at is not None,
         "mergeable": mergeable,
-        "rebaseable": mergeable,
+        # A single commit is rebased as it is merged; of more, as on GitHub, it is not known for a time.
+        "rebaseable": mergeable if commits == 1 or not mergeable else None,
         "mergeable_state": state,
         "merged_by": account_views.user_by_id(site, inner.merged_by),
         "comments": len(site.store.comments_of(value)),
         "review_comments": len(site.store.review_comments_of(value)),
         "maintainer_can_modify": inner.maintainer_can_modify,
-        "commits": len(pull_commits(repo, value)),
+        "commits": commits,
         "additions": sum(file.additions for file in changed),
         "deletions": sum(file.deletions for file in changed),
         "changed_files": len(changed),
     }
-
-
-def merge_state(site: Site, repo: Repo, value: Issue) -> str:
-    """`mergeable_state`: `unknown`, `dirty`, `draft`, `unstable` or `clean`.
-
-    As on GitHub, the first answer after a side moved does not know, and starts the computation:
-    https://docs.github.com/rest/pulls/pulls#get-a-pull-request
-    """
-    pull = _pull(value)
-    sides = pull.base_sha, pull.head_sha
-    if value.state != "open" or site.merge_checks.get(value.id) != sides:
-        return "unknown"
-    if git_diff.merge_tree(repo.path, *sides) is None:
-        return "dirty"
-    if pull.draft:
-        return "draft"
-    runs = [run for run in site.store.check_runs if (run.repo_id, run.head_sha) == (repo.id, pull.head_sha)]
-    return "clean" if all(run.conclusion in _PASSING for run in runs) else "unstable"
-
-
-def start_merge_check(site: Site, value: Issue) -> None:
-    """Let later answers have the merge state of the present sides."""
-    pull = _pull(value)
-    site.merge_checks[value.id] = pull.base_sha, pull.head_sha
-
-
-_PASSING = frozenset({"success", "neutral", "skipped"})
 
 
 def pull_commits(repo: Repo, value: Issue) -> list[git.Commit]:

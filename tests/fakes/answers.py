@@ -11,8 +11,8 @@ from typing import Any
 
 from localhub.api.auth import HubError, invalid, not_accessible, not_found, or_404, unprocessable
 from localhub.api.routing import check_length
+from localhub.api.rules import NewCommit, refuse, rule_of_branch
 from localhub.operations.pulls import NewComment, UnplacedError
-from localhub.operations.rules import NewCommit, refuse, rule_of_branch
 from tests.fakes import trees
 from tests.fakes.routing import Json, Request, route
 from tests.fakes.site import (

@@ -24,8 +24,8 @@ from bot.github.connection import AppSession
 from bot.github.types import GitHubError
 from localhub import APP_PERMISSIONS, EndedJob, NewComment, UnplacedError
 from localhub.api.auth import HubError, invalid
+from localhub.api.rules import NewCommit, refusal_of_push
 from localhub.git import diff as git_diff
-from localhub.operations.rules import NewCommit, refusal_of_push
 from localhub.state.model import Ruleset
 
 FIRST_COMMIT_TIME = 1_790_000_000

@@ -91,7 +91,7 @@ async def test_the_merge_state_is_known_after_the_first_question(world: World) -
 
     async def states() -> tuple[object, ...]:
         body = (await world.owner.ask("GET", f"{R}/pulls/1")).body
-        assert body["rebaseable"] == body["mergeable"]
+        assert body["rebaseable"] == (body["mergeable"] if body["commits"] == 1 or not body["mergeable"] else None)
         answer = (await world.owner.ask("POST", world.hub.graphql_url, {"query": query})).body
         pull = answer["data"]["repository"]["pullRequest"]
         return body["mergeable"], body["mergeable_state"], pull["mergeable"], pull["mergeStateStatus"]
@@ -103,6 +103,51 @@ async def test_the_merge_state_is_known_after_the_first_question(world: World) -
     world.hub.commit(world.repo, files, message="B", author="mona", branch="topic")
     assert await states() == (None, "unknown", "CONFLICTING", "DIRTY")
     assert await states() == (False, "dirty", "CONFLICTING", "DIRTY")
+
+
+async def test_rules_checks_and_a_draft_decide_the_merge_state(world: World) -> None:
+    hub, repo = world.hub, world.repo
+    topic(world)
+    contexts = "contexts(first: 9) { nodes { ... on StatusContext { isRequired(pullRequestNumber: 1) } } }"
+    commits = f"commits(last: 1) {{ nodes {{ commit {{ statusCheckRollup {{ {contexts} }} }} }} }}"
+    fields = f"mergeable mergeStateStatus {commits}"
+    query = f'{{ repository(owner: "acme", name: "widgets") {{ pullRequest(number: 1) {{ {fields} }} }} }}'
+    required: list[bool] = []
+
+    async def state() -> str:
+        await world.owner.ask("GET", f"{R}/pulls/1")
+        body = (await world.owner.ask("GET", f"{R}/pulls/1")).body
+        answer = (await world.owner.ask("POST", hub.graphql_url, {"query": query})).body
+        pull = answer["data"]["repository"]["pullRequest"]
+        assert (pull["mergeable"], pull["mergeStateStatus"]) == ("MERGEABLE", body["mergeable_state"].upper())
+        assert (body["mergeable"], body["rebaseable"]) == (True, True)
+        rollup = pull["commits"]["nodes"][0]["commit"]["statusCheckRollup"]
+        required[:] = [node["isRequired"] for node in rollup["contexts"]["nodes"]] if rollup else []
+        return str(body["mergeable_state"])
+
+    async def report(status: str) -> None:
+        sha = hub.branches(repo)["topic"]
+        await world.owner.ask("POST", f"{R}/statuses/{sha}", {"state": status, "context": "build"})
+
+    assert await state() == "clean"
+    await report("failure")
+    assert (await state(), required) == ("unstable", [False])
+    parameters = {"required_status_checks": [{"context": "build"}], "strict_required_status_checks_policy": True}
+    hub.add_rules(repo, {"type": "required_status_checks", "parameters": parameters}, branches="main")
+    assert (await state(), required) == ("blocked", [True])
+    await report("success")
+    assert await state() == "clean"
+    hub.commit(repo, {"n.txt": "n\n"}, message="N", author="mona")
+    assert await state() == "behind"
+    approval = {"type": "pull_request", "parameters": {"required_approving_review_count": 1}}
+    hub.add_rules(repo, approval, branches="ma*")
+    assert await state() == "blocked"
+    hub.review(repo, 1, author="eve", state="APPROVED")
+    assert await state() == "behind"
+    hub.add_rules(repo, "update")
+    assert await state() == "blocked"
+    hub.set_draft(repo, 1, draft=True, by="mona")
+    assert await state() == "draft"
 
 
 async def test_a_pull_request_can_change_its_base(world: World) -> None:

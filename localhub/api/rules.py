@@ -19,11 +19,12 @@ from typing import Any
 
 from localhub.api.auth import HubError
 from localhub.git import plumbing as git
-from localhub.state.model import Repo, Ruleset
+from localhub.state.model import Pull, Repo, Ruleset
 from localhub.state.store import Json, Site
 
 RULES = "HUB_RULES"
 """The variable with the rulesets of a push, as JSON: a list of `[branches, rules]`."""
+_UNPUBLISHED = ("--not", "--branches")
 _VERBS = {"starts_with": "start with", "ends_with": "end with", "contains": "contain"}
 
 Rule = Mapping[str, Any]
@@ -56,8 +57,16 @@ def demand(site: Site, repo: Repo, ref: str, old: str, new: str, *, login: str) 
     applied = [each for each in rulesets_of(site, repo, branch) if login not in each.bypass]
     if branch == ref or not applied:
         return
-    commits = _new_commits(partial(git.text, repo.path), new)
+    commits = _new_commits(partial(git.text, repo.path), new, *_UNPUBLISHED)
     refuse([rule for each in applied for rule in each.rules], branch, commits, is_new=old == git.NULL_SHA)
+
+
+def forbids_merge(site: Site, repo: Repo, pull: Pull) -> bool:
+    """Whether a rule of the base branch forbids the commits of a pull request; its merge may be linear."""
+    listed = [rule for each in rulesets_of(site, repo, pull.base_ref) for rule in each.rules]
+    applied = [rule for rule in listed if rule["type"] not in {"pull_request", "required_linear_history"}]
+    commits = _new_commits(partial(git.text, repo.path), f"{pull.base_sha}..{pull.head_sha}") if applied else []
+    return bool(_violations(applied, pull.base_ref, commits, is_new=False))
 
 
 def refuse(rules: Iterable[Rule], branch: str, commits: Sequence[NewCommit], *, is_new: bool) -> None:
@@ -85,8 +94,8 @@ class NewCommit:
     paths: tuple[str, ...]
 
 
-def _new_commits(read: _Read, new: str) -> list[NewCommit]:
-    shas = read("rev-list", new, "--not", "--branches").split()
+def _new_commits(read: _Read, *selection: str) -> list[NewCommit]:
+    shas = read("rev-list", *selection).split()
     records = [read("show", "-s", "--format=%ce%n%P%n%ae%n%B", sha).split("\n", 3) for sha in shas]
     return [
         NewCommit(
@@ -174,14 +183,14 @@ def _main() -> int:
         if new == git.NULL_SHA or branch == ref:
             continue
         rules = [rule for branches, listed in rulesets if fnmatchcase(branch, branches) for rule in listed]
-        refusal = refusal_of_push(rules, branch, _new_commits(read, new), is_new=old == git.NULL_SHA)
+        refusal = refusal_of_push(rules, branch, _new_commits(read, new, *_UNPUBLISHED), is_new=old == git.NULL_SHA)
         if refusal:
             sys.stderr.write(f"{refusal}\n")
             return 1
     return 0
 
 
-COMMAND = f'PYTHONPATH="{Path(__file__).parents[2]}" "{sys.executable}" -m localhub.operations.rules "${RULES}"'
+COMMAND = f'PYTHONPATH="{Path(__file__).parents[2]}" "{sys.executable}" -m localhub.api.rules "${RULES}"'
 """What a `pre-receive` hook runs, which passes the updates on."""
 
 if __name__ == "__main__":
