@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -118,6 +118,11 @@ def _is_set(value: str) -> bool | None:
     if value in {"", "unspecified"}:
         return None
     return value not in {"unset", "false"}
+
+
+def list_names(names: Sequence[str], most: int = 10) -> str:
+    """Join names; beyond `most`, the others are counted."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def clip_name(name: str, limit: int = 120) -> str:

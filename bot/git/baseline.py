@@ -10,10 +10,11 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from bot.domain.difference import list_names
 from bot.git.errors import ChangeError, GitError
 from bot.git.filesystem import (
     MAX_DEPTH,
@@ -34,7 +35,7 @@ from bot.git.leftovers import Leftover, find_leftovers
 from bot.git.process import Git, ProcessBounds
 
 GITLINK = "160000"
-MAX_NAMES, _MAX_PATH_CHARS = 10, 200
+_MAX_PATH_CHARS = 200
 _FILE = "given.json"
 _MAX_TICK_SECONDS, _POLL_SECONDS = 4.0, 0.001
 _MAX_RULES_BYTES = 1024 * 1024
@@ -149,12 +150,12 @@ def _stamp(values: list[object]) -> Stamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """Differences of a workspace; `leftovers` of tools are not in `present`."""
+    """Differences of a workspace; `leftovers` of tools, here without caches, are not in `present`."""
 
     present: dict[bytes, ScannedFile]
     removed: tuple[bytes, ...]
     notes: tuple[str, ...] = ()
-    leftovers: tuple[Leftover, ...] = ()
+    leftovers: Mapping[bytes, ScannedFile] = field(default_factory=dict)
 
 
 def is_never_wanted(_path: str) -> bool:
@@ -184,33 +185,31 @@ async def find_differences(
         lambda: {path for path in present.keys() - baseline.modes.keys() if not is_wanted(os.fsdecode(path))}
     )
     leftovers = await asyncio.to_thread(find_leftovers, new, baseline.modes.keys(), present)
-    named = [path for leftover in leftovers for path in {leftover.path, *leftover.files}]
-    included = await ignores.find_included(named)
-    for i, leftover in enumerate(leftovers):
-        files = () if leftover.path in included else tuple(path for path in leftover.files if path not in included)
-        leftovers[i] = replace(leftover, files=files)
-    leftovers = [leftover for leftover in leftovers if leftover.files]
-    for path in (path for leftover in leftovers for path in leftover.files):
-        del present[path]
-    listed = describe_leftovers(leftovers)
+    names = [path for leftover in leftovers for path in {leftover.path, *leftover.files}]
+    included = await ignores.find_included(names)
+    files, listed = await asyncio.to_thread(_exclude_leftovers, present, leftovers, included)
     notes = (_NOT_IGNORED if ignores.timed_out else "", _TOO_DEEP if comparison.too_deep else "", embedded, listed)
     return Differences(
         present=present,
         removed=tuple(removed),
         notes=tuple(filter(None, notes)),
-        leftovers=tuple(leftovers),
+        leftovers=files,
     )
 
 
-def describe_leftovers(leftovers: Sequence[Leftover]) -> str:
-    if not leftovers:
-        return ""
-    names = [
-        f"{format_path(leftover.path)}{f' ({len(leftover.files):,} files)' if len(leftover.files) > 1 else ''}"
-        for leftover in leftovers[:MAX_NAMES]
-    ]
-    more = f" and {len(leftovers) - MAX_NAMES} more" if len(leftovers) > MAX_NAMES else ""
-    return f"{_LEFTOVERS} {', '.join(names)}{more}. {_INCLUDE}"
+def _exclude_leftovers(
+    present: dict[bytes, ScannedFile], leftovers: Iterable[Leftover], included: Collection[bytes]
+) -> tuple[dict[bytes, ScannedFile], str]:
+    """Remove files from `present`, and return those that are in no cache, and a note."""
+    removed, names = dict[bytes, ScannedFile](), list[str]()
+    for leftover in leftovers:
+        paths = () if leftover.path in included else [path for path in leftover.files if path not in included]
+        entries = {path: present.pop(path) for path in paths}
+        if not leftover.is_cache:
+            removed |= entries
+        if entries:
+            names.append(f"{format_path(leftover.path)}{f' ({len(entries):,} files)' if len(entries) > 1 else ''}")
+    return removed, f"{_LEFTOVERS} {list_names(names)}. {_INCLUDE}" if names else ""
 
 
 def _exclude_repositories(
@@ -220,8 +219,7 @@ def _exclude_repositories(
     within = {path: outermost_folder(path, folders) for path in present}
     rest = {path: entry for path, entry in present.items() if within[path] is None}
     excluded = sorted({folder for folder in within.values() if folder is not None})
-    names = ", ".join(map(format_path, excluded[:MAX_NAMES]))
-    return rest, f"{_EMBEDDED} {names}." if excluded else ""
+    return rest, f"{_EMBEDDED} {list_names([*map(format_path, excluded)])}." if excluded else ""
 
 
 class IgnoreRules:

@@ -11,11 +11,11 @@ import signal
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from bot.git.baseline import GITLINK, MAX_NAMES, Baseline, format_path
+from bot.domain.difference import list_names
+from bot.git.baseline import GITLINK, Baseline, format_path
 from bot.git.change import SYMLINK, Change, FileChange
 from bot.git.errors import ChangeError, GitError
 from bot.git.filesystem import (
@@ -23,7 +23,6 @@ from bot.git.filesystem import (
     copy_file,
     open_root,
     parent_folders,
-    read_folder,
     remove_tree,
 )
 from bot.git.process import Git, ProcessBounds
@@ -46,7 +45,7 @@ _BOUNDS = ProcessBounds(seconds=60.0, cpu_seconds=20)
 _IGNORE_IT = "Add build results and downloads to `.gitignore`."
 _CHUNK = 1024 * 1024
 _SECTION_HEAD = 200
-"""Bytes of a new file's section in a patch, without its content and four times its path."""
+"""Bytes of a file's section in a patch, without its content and four times its path."""
 _CRLF = b"\r\n"
 Kind = Literal["added", "modified", "deleted"]
 KINDS: dict[str, Kind] = {"A": "added", "M": "modified", "T": "modified", "D": "deleted"}
@@ -72,15 +71,12 @@ def select_files(
 ) -> Selection:
     """Leave out what exceeds a limit: new files before tracked ones, the largest first."""
     sizes = {path: entry.stamp[1] for path, entry in present.items()}
-    notes: list[str] = []
     too_large = [path for path, size in sizes.items() if size > MAX_FILE_BYTES]
-    notes += leave_out(sizes, too_large, tracked, f"a file may have {_mib(MAX_FILE_BYTES)} at most")
+    notes = leave_out(sizes, too_large, tracked, "file", MAX_FILE_BYTES)
     notes += leave_out_folders(sizes, tracked)
-    reason = f"a change may have {_mib(MAX_CHANGE_BYTES)} at most"
-    notes += leave_out(sizes, find_excess(sizes, MAX_CHANGE_BYTES, tracked), tracked, reason)
+    notes += leave_out(sizes, find_excess(sizes, MAX_CHANGE_BYTES, tracked), tracked, "change", MAX_CHANGE_BYTES)
     of_commit = {path: size for path, size in sizes.items() if path not in in_lfs}
-    reason = f"a commit may have {_mib(MAX_COMMIT_BYTES)} at most"
-    notes += leave_out(sizes, find_excess(of_commit, MAX_COMMIT_BYTES, tracked), tracked, reason)
+    notes += leave_out(sizes, find_excess(of_commit, MAX_COMMIT_BYTES, tracked), tracked, "commit", MAX_COMMIT_BYTES)
     omitted = tuple(sorted(path for path in present if path in tracked and path not in sizes))
     return Selection({path: present[path] for path in sizes}, tuple(notes), omitted)
 
@@ -88,24 +84,26 @@ def select_files(
 def find_excess(sizes: Mapping[bytes, int], limit: int, tracked: Collection[bytes]) -> list[bytes]:
     """Return the paths to leave out until the sizes of the others are within a limit together."""
     total, excess = sum(sizes.values()), list[bytes]()
-    order = sorted(sizes, key=lambda path: (path in tracked, -sizes[path]))
+    order = sorted(sizes, key=lambda path: (path in tracked, -sizes[path], path))
     while total > limit:
         excess.append(order[len(excess)])
         total -= sizes[excess[-1]]
     return excess
 
 
-def leave_out(sizes: dict[bytes, int], paths: Sequence[bytes], tracked: Collection[bytes], reason: str) -> list[str]:
-    """Remove paths from `sizes`, and return notes about them."""
+def leave_out(
+    sizes: dict[bytes, int], paths: Sequence[bytes], tracked: Collection[bytes], whole: str, limit: int
+) -> list[str]:
+    """Remove paths from `sizes`, and return notes about them; the limit is that of a `whole`."""
     new, changed = list[str](), list[str]()
     for path in paths:
         (changed if path in tracked else new).append(f"{format_path(path)} ({sizes.pop(path) / 1024**2:,.0f} MiB)")
     notes = []
     for names, kind in ((new, "new"), (changed, "changed")):
-        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        files = f"1 {kind} file was" if len(names) == 1 else f"{len(names):,} {kind} files were"
         if names:
-            files = f"1 {kind} file was" if len(names) == 1 else f"{len(names):,} {kind} files were"
-            notes.append(f"{files} left out, because {reason}: {', '.join(names[:MAX_NAMES])}{more}.")
+            reason = f"because a {whole} may have {_mib(limit)} at most"
+            notes.append(f"{files} left out, {reason}: {list_names(names)}.")
     return notes
 
 
@@ -129,8 +127,8 @@ def leave_out_folders(sizes: dict[bytes, int], tracked: Collection[bytes]) -> li
             del sizes[path]
     if not names:
         return []
-    listed = ", ".join(names[:MAX_NAMES])
-    return [f"New files were left out, because a change may have {MAX_CHANGED_FILES:,} files at most: {listed}."]
+    reason = f"because a change may have {MAX_CHANGED_FILES:,} files at most"
+    return [f"New files were left out, {reason}: {list_names(names)}."]
 
 
 def _mib(count: int) -> str:
@@ -138,23 +136,27 @@ def _mib(count: int) -> str:
 
 
 def _total_too_large(limit: int) -> ChangeError:
-    return ChangeError(f"The changed files are larger than {limit // 1024**2} MiB together.", _IGNORE_IT)
+    return ChangeError(f"The changed files are larger than {_mib(limit)} together.", _IGNORE_IT)
 
 
-def find_small_files(root: Path, paths: Iterable[bytes], limit: int) -> dict[bytes, ScannedFile]:
-    """Return files whose patch has about `limit` bytes, the smallest first; symbolic links are none."""
-    files: dict[bytes, ScannedFile] = {}
-    with open_root(root) as descriptor:
-        list_folder = cache(partial(read_folder, descriptor))
-        for path in paths:
-            folder, _, name = path.rpartition(b"/")
-            listed = list_folder(folder)
-            entry = listed.files.get(name) if listed is not None else None
-            if entry is not None and entry.mode != SYMLINK:
-                files[path] = entry
-    lengths = {path: entry.stamp[1] + _SECTION_HEAD + 4 * len(path) for path, entry in files.items()}
+def limit_diff(
+    old: Mapping[bytes, str], new: Mapping[bytes, str], sizes: Mapping[str, int]
+) -> tuple[frozenset[bytes], list[str]]:
+    """Return the paths to leave out of a diff, by the blobs before and after it, and notes about them."""
+    costs = {path: sum(sizes[blobs[path]] for blobs in (old, new) if path in blobs) for path in {**old, **new}}
+    excess = find_excess({path: _section_length(path, cost) for path, cost in costs.items()}, MAX_DIFF_BYTES, old)
+    return frozenset(excess), leave_out(costs, excess, old, "diff", MAX_DIFF_BYTES)
+
+
+def select_small_files(files: Mapping[bytes, ScannedFile], limit: int) -> dict[bytes, ScannedFile]:
+    """Return files whose patch has `limit` bytes at most, the smallest first; symbolic links are none."""
+    lengths = {path: _section_length(path, entry.stamp[1]) for path, entry in files.items() if entry.mode != SYMLINK}
     excess = find_excess(lengths, limit, ())
-    return {path: files[path] for path in files.keys() - {*excess}}
+    return {path: files[path] for path in lengths.keys() - {*excess}}
+
+
+def _section_length(path: bytes, size: int) -> int:
+    return _SECTION_HEAD + 4 * len(path) + 2 * size  # a line may be empty
 
 
 async def read_sizes(git: Git, blobs: Collection[str]) -> dict[str, int]:
@@ -180,7 +182,7 @@ def stage_files(
                 continue
             if size > MAX_FILE_BYTES:
                 name = os.fsdecode(path)
-                raise ChangeError(f"`{name}` is larger than {MAX_FILE_BYTES // 1024**2} MiB.", _IGNORE_IT)
+                raise ChangeError(f"`{name}` is larger than {_mib(MAX_FILE_BYTES)}.", _IGNORE_IT)
             bytes_left -= size
             if bytes_left < 0:
                 raise _total_too_large(MAX_CHANGE_BYTES)

@@ -9,9 +9,9 @@ import signal
 from collections.abc import Sequence
 
 from bot.domain.branch_rules import find_rule
+from bot.domain.difference import list_names
 from bot.domain.errors import BotError, Certainty, certainty_of
 
-_MAX_NAMES = 10
 _NETWORK = frozenset({"fetch", "ls-remote", "push"})
 _NAMES = re.compile(r"(?<!\w)'[^'\n]*'|https?://\S+")
 _STATUS = re.compile(r"(?:returned error:|HTTP(?: code)?(?: =)?) (\d{3})\b")
@@ -219,5 +219,4 @@ def find_errno(text: str) -> int:
 
 
 def _list_paths(paths: Sequence[str]) -> str:
-    names = ", ".join(f"`{path}`" for path in paths[:_MAX_NAMES])
-    return f"{names} and {len(paths) - _MAX_NAMES} more" if len(paths) > _MAX_NAMES else names
+    return list_names([f"`{path}`" for path in paths])

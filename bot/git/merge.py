@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from bot.domain.difference import list_names
 from bot.git.change import Change, FileChange
 
 
@@ -146,8 +147,7 @@ def hash_blob(content: bytes) -> str:
 
 
 def _names(paths: Sequence[str]) -> str:
-    names = ", ".join(f"`{show_path(path)}`" for path in paths[:_MAX_NAMES])
-    return names if len(paths) <= _MAX_NAMES else f"{names} and {len(paths) - _MAX_NAMES} more"
+    return list_names([f"`{show_path(path)}`" for path in paths], _MAX_NAMES)
 
 
 def _count(content: bytes, lines: Mapping[bytes, int]) -> Counter[bytes]:

@@ -30,22 +30,20 @@ from bot.git.diff import (
     DIFF_OPTIONS,
     EOL_ATTRIBUTES,
     MAX_CHANGED_FILES,
-    MAX_DIFF_BYTES,
     NO_BLOB,
     Attributes,
     DiffTooLargeError,
     commit_step,
     convert_line_endings,
     describe_change,
-    find_excess,
-    find_small_files,
     index_records,
-    leave_out,
+    limit_diff,
     line_ending_rule,
     make_signature,
     read_sizes,
     recreate_folder,
     select_files,
+    select_small_files,
     stage_files,
     store_blobs,
 )
@@ -58,7 +56,6 @@ from bot.git.errors import (
     push_refusal,
 )
 from bot.git.filesystem import ScannedFile, Stamp, is_git_name, make_stamp, open_below, open_root, read_file, run_thread
-from bot.git.leftovers import Leftover
 from bot.git.lfs import any_chunk_matches, find_pointers, put_pointers, upload_objects
 from bot.git.mirror import Source
 from bot.git.process import (
@@ -73,7 +70,6 @@ from bot.git.process import (
 MAX_CARRIED_BYTES = 20 * 1024 * 1024
 INSEPARABLE = "The rest of the change does not work without the withheld files."
 _UNKNOWN_ATTRIBUTES = "So it is not known which files belong in Git LFS, and nothing was published."
-_SECTION_HEAD_BYTES = 1_000
 _LEFTOVER_BYTES = 64 * 1024
 """Limit of a patch of leftovers."""
 _MAX_FILES = 2_000
@@ -176,15 +172,16 @@ class Tree:
             blobs = [(path, mode, endings.get(n, blob)) for n, (path, mode, blob) in enumerate(blobs)]
             removed = {*diff.removed, *vanished}
             removed |= await self._removed_submodules({path: blob for path, _, blob in blobs}, removed)
-            change, notes, omitted = await self._describe_most(blobs, removed)
+            change = await self._describe_most(blobs, removed)
+            omitted = {*map(os.fsdecode, selected.omitted), *change.exclusions.omitted}
             exclusions = Exclusions(
-                omitted=tuple(os.fsdecode(path) for path in sorted({*selected.omitted, *omitted})),
+                omitted=tuple(sorted(omitted)),
                 patch=await self._leftover_patch(diff.leftovers),
                 withheld=withheld or change.exclusions.withheld,
             )
             return replace(
                 change,
-                notes=(*diff.notes, *selected.notes, *notes),
+                notes=(*diff.notes, *selected.notes, *change.notes),
                 exclusions=exclusions,
                 touched=await run_thread(self._modified_span, change, selected.present),
             )
@@ -205,37 +202,25 @@ class Tree:
         await git.run("update-index", "-z", "--index-info", stdin=records)
         return await git.text("write-tree")
 
-    async def _describe_most(
-        self, blobs: Sequence[tuple[bytes, str, str]], removed: Collection[bytes]
-    ) -> tuple[Change, list[str], list[bytes]]:
-        """Describe the change, or else one whose diff is within its limit; return the tracked paths left out."""
+    async def _describe_most(self, blobs: Sequence[tuple[bytes, str, str]], removed: Collection[bytes]) -> Change:
+        """Describe the change, or else one whose diff is within its limit."""
         try:
-            return await self._describe(self.base_sha, await self._write_tree(blobs, removed)), [], []
+            return await self._describe(self.base_sha, await self._write_tree(blobs, removed))
         except DiffTooLargeError:
-            old = {path: self.blobs[os.fsdecode(path)] for path in self.baseline.modes.keys() & {*removed}}
-            old |= {path: self.blobs[os.fsdecode(path)] for path, *_ in blobs if path in self.baseline.modes}
             new = {path: blob for path, _, blob in blobs}
+            tracked = self.baseline.modes.keys() & {*removed, *new}
+            old = {path: self.blobs[os.fsdecode(path)] for path in tracked}
             sizes = await read_sizes(self._git, {*old.values(), *new.values()})
-        costs = {path: sum(sizes[ids[path]] for ids in (old, new) if path in ids) for path in {*old, *new}}
-        # A short line is twice as long in a diff, and each file has a head.
-        lengths = {path: 2 * cost + _SECTION_HEAD_BYTES for path, cost in costs.items()}
-        excess = find_excess(lengths, MAX_DIFF_BYTES, self.baseline.modes.keys())
-        reason = f"a diff may have {MAX_DIFF_BYTES // 1024**2} MiB at most"
-        notes = leave_out(costs, excess, self.baseline.modes.keys(), reason)
-        omitted = frozenset(excess)
-        rest = [record for record in blobs if record[0] not in omitted]
-        change = await self._describe(self.base_sha, await self._write_tree(rest, {*removed} - omitted))
-        return change, notes, [path for path in excess if path in self.baseline.modes]
+        excess, notes = await run_thread(limit_diff, old, new, sizes)
+        rest = [record for record in blobs if record[0] not in excess]
+        change = await self._describe(self.base_sha, await self._write_tree(rest, {*removed} - excess))
+        omitted = tuple(os.fsdecode(path) for path in excess & tracked)
+        return replace(change, notes=tuple(notes), exclusions=replace(change.exclusions, omitted=omitted))
 
-    async def _small_leftovers(self, leftovers: Iterable[Leftover]) -> dict[bytes, ScannedFile]:
-        """Return small files that build and test tools left, except caches."""
-        paths = [path for leftover in leftovers if not leftover.is_cache for path in leftover.files]
-        return await run_thread(find_small_files, self.path, paths, _LEFTOVER_BYTES)
-
-    async def _leftover_patch(self, leftovers: Iterable[Leftover]) -> str:
+    async def _leftover_patch(self, leftovers: Mapping[bytes, ScannedFile]) -> str:
         staging = self._trusted / "leftovers"
         await asyncio.to_thread(recreate_folder, staging)
-        small = await self._small_leftovers(leftovers)
+        small = await run_thread(select_small_files, leftovers, _LEFTOVER_BYTES)
         if not small:
             return ""
         staged, _ = await run_thread(stage_files, self.path, small, staging)
@@ -243,7 +228,8 @@ class Tree:
         patch = await self._git.run(
             "diff-tree", "-r", *DIFF_OPTIONS, "--patch", "--binary", "--full-index", self.base_sha, tree
         )
-        return patch.decode(errors="replace")  # it is stored as JSON
+        # A file may have grown meanwhile. The patch is stored as JSON.
+        return patch.decode(errors="replace") if len(patch) <= _LEFTOVER_BYTES else ""
 
     def _ending_rules(
         self, blobs: Iterable[tuple[bytes, str, str]], attributes: _Attributes, large: Collection[bytes]
@@ -273,7 +259,8 @@ class Tree:
         async with self._lock:
             diff = await self._differences()
             # The agent may have written one, or name it in its completion.
-            present = {**await self._small_leftovers(diff.leftovers), **diff.present}
+            small = await run_thread(select_small_files, diff.leftovers, _LEFTOVER_BYTES)
+            present = {**small, **diff.present}
             return await asyncio.to_thread(read_changes, self.path, present, diff.removed, self.baseline)
 
     async def restore_carried(self, carried: CarriedChanges) -> None:

@@ -441,7 +441,7 @@ class FakeTree(Tree):
 
     def _leftovers(self, diff: Differences) -> str:
         """Return a patch of the leftovers that are no caches."""
-        names = [fsdecode(path) for leftover in diff.leftovers if not leftover.is_cache for path in leftover.files]
+        names = [*map(fsdecode, diff.leftovers)]
         base = self._site_git.files(self.base_sha)
         files = {name: FakeFile("100644", (self.path / name).read_bytes()) for name in names}
         return trees.compare(base, {**base, **files})[1] if files else ""

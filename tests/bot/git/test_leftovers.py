@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.git import diff
-from bot.git.filesystem import Folder, read_folder
+from bot.git import tree as tree_module
 from bot.git.leftovers import FILES, FOLDERS, LeftoverRule, find_leftovers
 from bot.git.mirror import Source
 from bot.git.workspace import Workspaces
@@ -73,26 +72,27 @@ async def test_a_build_beside_a_wanted_file_is_left_out(origin: Origin, tmp_path
     assert [file.path for file in change.files] == ["package.json"]
 
 
-async def test_a_patch_of_many_tiny_leftovers_has_a_limit_and_lists_their_directory_once(
-    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    listed: list[bytes] = []
-
-    def read(root: int, path: bytes) -> Folder | None:
-        listed.append(path)
-        return read_folder(root, path)
-
-    monkeypatch.setattr(diff, "read_folder", read)
+@pytest.mark.parametrize(("content", "count"), [("", 600), ("\n" * 20_000, 3)])
+async def test_a_patch_of_leftovers_has_a_limit(origin: Origin, tmp_path: Path, content: str, count: int) -> None:
     sha = origin.commit({"package.json": "{}"})
     source = Source(url=origin.url, token="", ref="refs/heads/main", sha=sha)
     async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:
         (tree.path / "dist").mkdir()
-        for number in range(600):
-            (tree.path / f"dist/{number}.js").touch()
+        for number in range(count):
+            (tree.path / f"dist/{number}.js").write_text(content)
         change = await tree.change()
-    assert listed == [b"dist"]
-    assert 200 < change.exclusions.patch.count("diff --git ") < 600
+    assert count / 3 <= change.exclusions.patch.count("diff --git ") < count
     assert len(change.exclusions.patch) <= 64 * 1024
+
+
+async def test_a_leftover_that_grows_while_it_is_read_is_in_no_patch(
+    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree_module, "select_small_files", lambda files, _limit: files)
+    source = Source(url=origin.url, token="", ref="refs/heads/main", sha=origin.commit({"a.py": "1\n"}))
+    async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:
+        (tree.path / "core").write_text("x" * 70_000)
+        assert (await tree.change()).exclusions.patch == ""
 
 
 async def test_leftovers_are_named_and_small_ones_are_in_a_patch(origin: Origin, tmp_path: Path) -> None:

@@ -141,8 +141,7 @@ async def test_files_of_git_lfs_count_only_for_the_limit_of_a_change(origin: Ori
 async def test_what_makes_the_diff_too_large_is_left_out(
     origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
-    for module in (diff, tree):
-        monkeypatch.setattr(module, "MAX_DIFF_BYTES", MIB)
+    monkeypatch.setattr(diff, "MAX_DIFF_BYTES", MIB)
     noise = random.Random(1)  # noqa: S311 - incompressible, and no secret
     old, new = (noise.randbytes(900_000).hex() for _ in range(2))
     async with opened(origin, tmp_path, {} if shape == "new" else {"data.txt": old}) as workspace:
@@ -159,8 +158,7 @@ async def test_what_makes_the_diff_too_large_is_left_out(
 async def test_many_removed_files_and_a_submodule_may_make_the_diff_too_large(
     origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (diff, tree):
-        monkeypatch.setattr(module, "MAX_DIFF_BYTES", 20_000)
+    monkeypatch.setattr(diff, "MAX_DIFF_BYTES", 20_000)
     names = [f"vendor/{n}.txt" for n in range(60)]
     origin.commit({"fix.py": "old\n", ".gitmodules": '[submodule "m"]\n\tpath = m\n\turl = https://example.com/m\n'})
     origin.commit(dict.fromkeys(names, "old\n" * 100))
@@ -271,10 +269,9 @@ def test_what_the_commit_api_does_not_take_is_pushed(monkeypatch: pytest.MonkeyP
 _LIMIT = re.compile(r"^((?:_?[A-Z][A-Z0-9_]*(?:, )?)+)(?:: [^=\n]+)? = ", re.MULTILINE)
 _IS_LIMIT = re.compile(r"MAX|LIMIT$|LONGEST|_BYTES$|_CHARS$|_ENTRIES$")
 OTHER_LIMITS = {
-    "bot.git.baseline": "MAX_NAMES _MAX_PATH_CHARS _MAX_TICK_SECONDS",
+    "bot.git.baseline": "_MAX_PATH_CHARS _MAX_TICK_SECONDS",
     "bot.git.lfs": "_LONGEST_POINTER _LONGEST_ANSWER _LONGEST_REFUSAL",  # of a server's answers
     "bot.git.snapshots": "PACK_BYTES _HEAD_BYTES _MANIFEST_BYTES _MAX_WASTE _BATCH_BYTES _MAX_TRACKED",  # of its format
-    "bot.git.tree": "_SECTION_HEAD_BYTES",
     "bot.publishing.checks": "_MAX_COMPARED _COMMAND_CHARS _MAX_NAME_CHARS _MAX_NAMES _MAX_CHARS",  # of one command
     "bot.publishing.markdown": "_LONGEST_FENCE DEFAULT_LIMIT",
     "bot.publishing.plan": "TITLE_LIMIT _SENTENCE_LIMIT _MAX_DEVIATIONS",
