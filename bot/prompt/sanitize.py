@@ -9,6 +9,7 @@ import html
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from urllib.parse import unquote
@@ -40,7 +41,7 @@ def clean(text: str, *, limit: int) -> str:
 
 
 # Lines that are not drawn: https://mermaid.js.org/syntax/flowchart.html#comments, and texts for screen readers.
-_DIAGRAM = re.compile(r"(?ims)(?P<mark>`{3,}+|~{3,}+)[ \t]*+mermaid\b.*?(?=^[ \t>]*+(?P=mark)|\Z)")
+_DIAGRAM = re.compile(r"(?ims)(?<![`~])(?P<mark>`{3,}+|~{3,}+)[ \t]*+mermaid\b.*?(?=^[ \t>]*+(?P=mark)|\Z)")
 _DIAGRAM_COMMENT = re.compile(r"(?im)^[ \t>]*+(?:%%|acc(?:Title|Descr)\b(?:[ \t]*+\{[^}]*+)?).*\n?")
 
 
@@ -362,6 +363,13 @@ def visible_images(text: str) -> list[str]:
     """Return the addresses of the pictures that the rendered Markdown shows."""
     page = render_page(_normalize_newlines(text))
     return [source for tag in page.images for source in image_sources(tag)]
+
+
+def image_markup(text: str) -> Iterator[str]:
+    """Yield the Markdown and HTML of pictures, except in code and comments and by reference."""
+    for part in _SOURCE.finditer(text):
+        if part["image"] or (part["tag"] or "").casefold() == "img":
+            yield part[0]
 
 
 _INVISIBLE = re.compile(f"[{INVISIBLE}{SURROGATES}]")

@@ -15,14 +15,11 @@ from typing_extensions import override
 
 from bot.domain.cmark import parse_markdown
 from bot.github.types import BODY_LIMIT
-from bot.prompt.sanitize import visible_images
+from bot.prompt.sanitize import image_markup, visible_images
 from bot.publishing.commit_format import CLOSING, CommitFormat
 from bot.publishing.markdown import Allowlist, active_references, clean, escape_markdown, extract_text, one_line
 
 _TITLE = re.compile(r"(?:#+\s+)?(?:\*\*)?(?:title:)?(?:\*\*)?\s*", re.IGNORECASE)
-_PICTURE = re.compile(
-    r"!\[[^\]\n]*\]\((?P<target>[^()\s]+)[^()\n]*\)|<img\b[^<>\n]*\ssrc=[\"']?(?P<source>[^\"'\s<>]+)[^<>\n]*>"
-)
 _MARK = re.compile(r"<!-- codepilot:[\w:=. -]+ -->")
 _THREAD = re.compile(r"/(?:issues|pull|discussions)/[0-9]")
 
@@ -49,7 +46,7 @@ class Description:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OldReferences(Allowlist):
-    """What was active in the earlier description; references to threads only if it closed them."""
+    """The active markup of the earlier description; references to threads only if it closed them."""
 
     active: frozenset[str] = field(default=frozenset())
     closed: frozenset[str] = field(default=frozenset())
@@ -98,10 +95,10 @@ def parse_description(
         sections = []  # the author's definitions would make links of the new text
     kept = "\n\n".join([text, *sections])
     closed = {closing.split()[-1] for closing in _closings(kept)}
-    shown = (each[0] for each in _PICTURE.finditer(old.body) if {each["target"], each["source"]} & pictures)
+    markup = dict.fromkeys(image_markup(old.body))
     parts = [
         text,
-        *(picture for picture in dict.fromkeys(shown) if picture not in kept),
+        *(each for each in markup if each not in kept and not pictures.isdisjoint(visible_images(each))),
         *(closing for reference, closing in closings.items() if reference not in closed),
         *sections,  # after these, since the author may have left a comment or a code block open there
         *(mark for mark in _MARK.findall(old.body) if mark not in kept),

@@ -41,6 +41,8 @@ from bot.permissions.repo_config import parse_config, parse_recipe
 from bot.prompt import sanitize
 from bot.prompt.difference import Difference, order_files
 from bot.publishing import markdown, review, screening
+from bot.publishing.commit_format import CommitFormat
+from bot.publishing.description import Description, parse_description
 from bot.publishing.redact import Redactor
 from tests.security.hostile_texts import SHAPES, Read, faults
 
@@ -242,6 +244,12 @@ def _(text: str) -> None:
 def _(text: str) -> None:
     markdown.is_harmless(markdown.escape_markdown(text, _ALLOWED), _ALLOWED)
     markdown.fence(markdown.one_line(text, 100))
+
+
+@_in_a_thread("description of a pull request", 4_000)
+def _(text: str) -> None:
+    old = Description(title="a", body=f"<img src={text}\n\n{text}")
+    parse_description(f"a\n\n{text}", old, commit_format=CommitFormat(), template=text, allowed=_ALLOWED)
 
 
 @_in_a_thread("diff", 16_000)
