@@ -31,7 +31,7 @@ class Watched:
     complaints: list[str] = field(default_factory=list)
 
     async def overflow(self) -> int:
-        """How many pixels the page is wider than the window."""
+        """Return the pixels by which the page is wider than the window."""
         return int(await self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth"))
 
 
@@ -87,7 +87,7 @@ _READ = """pages => pages.map(page => {
 
 
 async def shown(texts: Sequence[str]) -> list[Shown]:
-    """What a browser shows of each Markdown text, after GitHub's parser."""
+    """Render each Markdown text with GitHub's parser in a browser."""
     options = Options.CMARK_OPT_UNSAFE | Options.CMARK_OPT_FOOTNOTES
     extensions = ["table", "autolink", "tagfilter", "strikethrough", "tasklist"]
     pages = [cmarkgfm.markdown_to_html_with_extensions(text, options, extensions) for text in texts]

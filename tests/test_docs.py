@@ -202,7 +202,7 @@ def _workflow() -> str:
 
 
 def _leftovers() -> str:
-    """What counts as a leftover of a tool."""
+    """The table of leftovers of tools."""
     rows = []
     for rules, end in ((FOLDERS, "/"), (FILES, "")):
         for rule in rules:

@@ -61,7 +61,7 @@ async def test_work_on_a_pull_request_asks_for_its_reviews_and_checks_besides(hu
 
 
 def phases(stage: Stage) -> list[Counter[str]]:
-    """What is read from now on, with its parameters; each phase begins with the query that a job begins with."""
+    """Return the later read requests with their parameters, by phase; a job's first query begins one."""
     read = [Counter[str]()]
     server = stage.hub._server
     judge = server.served

@@ -382,7 +382,7 @@ async def _manifest(hub: LocalHub, nobody: Client) -> None:
 
 
 async def _signed_in(hub: LocalHub, nobody: Client, app: App, installation: int) -> None:
-    """What an App's site asks in the name of a person whom it has signed in."""
+    """Send the requests of an App's site for a person who signed in there."""
     client_id, secret = hub.set_callback(app, "https://bot.example.com/back")
     site = OAuthClient(client_id=client_id, client_secret=secret, server_url=hub.url, api_url=hub.api_url)
     person = nobody.with_token(await site.exchange(await sign_in_code(hub.url, client_id, "mona"), VERIFIER))

@@ -26,7 +26,7 @@ class Place:
     run_id: int
 
     async def gh(self, *arguments: str, inside: str = "") -> str:
-        """What `gh` prints in a directory of the place; it must succeed."""
+        """Run `gh` in a directory of the place, assert that it succeeds, and return its output."""
         process = await asyncio.create_subprocess_exec(
             "gh",
             *arguments,

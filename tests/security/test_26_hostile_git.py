@@ -23,19 +23,6 @@ from tests.security.git_traps import PLANTS, Trap, attributes, bare_repository, 
 
 
 @pytest.fixture
-def trap(tmp_path: Path) -> Trap:
-    (tmp_path / "traps").mkdir()
-    return Trap(tmp_path / "traps")
-
-
-@pytest.fixture
-def origin(tmp_path: Path) -> Origin:
-    origin = Origin(tmp_path / "origin")
-    origin.commit({"a.txt": "1\n", "src/b.py": "x = 1\n"})
-    return origin
-
-
-@pytest.fixture
 async def tree(origin: Origin, tmp_path: Path) -> AsyncIterator[Tree]:
     source = Source(url=origin.url, token="", ref="refs/heads/main", sha=origin.head())
     async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:

@@ -15,19 +15,6 @@ from tests.origin import Origin, git
 from tests.security.git_traps import PLANTS, Trap, git_file, git_link, hostile_config
 
 
-@pytest.fixture
-def trap(tmp_path: Path) -> Trap:
-    (tmp_path / "traps").mkdir()
-    return Trap(tmp_path / "traps")
-
-
-@pytest.fixture
-def origin(tmp_path: Path) -> Origin:
-    origin = Origin(tmp_path / "origin")
-    origin.commit({"a.txt": "1\n", "src/b.py": "x = 1\n"})
-    return origin
-
-
 def repository_links(at: Path, trap: Trap) -> None:
     git = at / ".git"
     git.mkdir(exist_ok=True)

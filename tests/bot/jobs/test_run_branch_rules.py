@@ -12,7 +12,8 @@ from bot.github.types import CannotExpressError
 from bot.permissions.levels import SIGNED_ONLY
 from tests.fakes.agent import reply
 from tests.fakes.github import forbidden
-from tests.seam import FIX, Seam, open_seam
+from tests.fakes.site import FakeThread
+from tests.seam import FIX, End, Seam, open_seam
 from tests.stage import FILES
 
 PROJECT = {"operator": "starts_with", "pattern": "PROJ-"}
@@ -179,15 +180,21 @@ async def room(stage: Seam, *branches: str) -> None:
         stage.hub.commit(stage.repo, {"x.txt": "x\n"}, message="Take the name", author="mona", branch=branch)
 
 
+async def fix(stage: Seam, issue: FakeThread, *, prefix: str) -> tuple[FakeThread, End]:
+    """Fix an issue, and check the name of the pull request's branch."""
+    end = await stage.ask(issue.number, "/codepilot fix")
+    assert end.state is JobState.DONE, end
+    [pull] = stage.pulls()
+    assert pull.pull is not None
+    assert pull.pull.head_ref.startswith(f"{prefix}issue-{issue.number}-")
+    return pull, end
+
+
 async def test_another_prefix_replaces_one_that_a_branch_leaves_no_room_for(tmp_path: Path) -> None:
     async with open_seam(tmp_path, FIX, FIX) as stage:
         await room(stage, "codepilot")
         issue = stage.issue()
-        end = await stage.ask(issue.number, "/codepilot fix")
-        assert end.state is JobState.DONE, end
-        [pull] = stage.pulls()
-        assert pull.pull is not None
-        assert pull.pull.head_ref.startswith(f"codepilot-bot/issue-{issue.number}-")
+        pull, end = await fix(stage, issue, prefix="codepilot-bot/")
         assert "leaves no room for branches `codepilot/…`; mine are `codepilot-bot/…`" in end.status
         # The issue's next fix continues there, and `undo` finds the commit.
         await stage.ask(issue.number, "/codepilot fix")
@@ -209,12 +216,7 @@ async def test_the_repository_sets_the_prefix(tmp_path: Path) -> None:
     files = FILES | {".github/codepilot.yml": "branch_prefix: bots/codepilot-\n"}
     async with open_seam(tmp_path, FIX, files=files) as stage:
         await room(stage, "codepilot")
-        issue = stage.issue()
-        end = await stage.ask(issue.number, "/codepilot fix")
-        assert end.state is JobState.DONE, end
-        [pull] = stage.pulls()
-        assert pull.pull is not None
-        assert pull.pull.head_ref.startswith(f"bots/codepilot-issue-{issue.number}-")
+        _, end = await fix(stage, stage.issue(), prefix="bots/codepilot-")
         assert "no room" not in end.status
 
 

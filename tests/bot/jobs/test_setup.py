@@ -60,7 +60,7 @@ class Bench:
             yield tree.path, ready
 
     async def stamp(self, ref: str = "main", *, repo: int = 1) -> str:
-        """What the setup, or the copy of an earlier one, left."""
+        """Return the file that the setup, or the copy of an earlier result, left."""
         async with self.ready(ref, repo=repo) as (path, ready):
             assert not ready.warning.startswith("**The setup failed")
             return (path / "kept/stamp").read_text()

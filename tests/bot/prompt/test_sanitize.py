@@ -29,7 +29,7 @@ NOTE = "[removed from this text: "
 
 
 def said(text: str) -> str:
-    """What is left of a text, without the note below it."""
+    """Return the cleaned text without the note below it."""
     return clean(text, limit=10**7).partition(f"\n\n{NOTE}")[0].partition(NOTE)[0]
 
 
