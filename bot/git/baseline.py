@@ -249,38 +249,30 @@ class IgnoreRules:
             (place / os.fsdecode(name)).mkdir(exist_ok=True)
 
     async def find_ignored(self, paths: list[bytes]) -> set[bytes]:
-        if not paths or self.timed_out:
-            return set()
-        # `./` keeps a name such as `:(top)x` from being read as pathspec magic. Exit code 1: none is ignored.
-        stdin = b"".join(b"./" + path + b"\0" for path in paths)
-        try:
-            answer = await self._git.run("check-ignore", "--no-index", "-z", "--stdin", stdin=stdin, expect=(0, 1))
-        except GitError as error:
-            if error.exit_code is not None:
-                raise
-            self.timed_out = True
-            return set()
-        self.timed_out = time.monotonic() > self._deadline
-        return {path.removeprefix(b"./") for path in answer.split(b"\0") if path}
+        return {path.removeprefix(b"./") for path in await self._check(paths)}
 
     async def find_included(self, paths: list[bytes]) -> set[bytes]:
         """Return the paths whose last match is a pattern with `!`."""
+        # Source, line, pattern and path of each match.
+        fields = await self._check(paths, "-v")
+        matches = zip(fields[2::4], fields[3::4], strict=True)
+        return {path.removeprefix(b"./") for pattern, path in matches if pattern.startswith(b"!")}
+
+    async def _check(self, paths: list[bytes], *options: str) -> list[bytes]:
         if not paths or self.timed_out:
-            return set()
+            return []
+        command = ("check-ignore", "--no-index", *options, "-z", "--stdin")
+        # `./` keeps a name such as `:(top)x` from being read as pathspec magic. Exit code 1: none is ignored.
         stdin = b"".join(b"./" + path + b"\0" for path in paths)
         try:
-            answer = await self._git.run(
-                "check-ignore", "--no-index", "-v", "-z", "--stdin", stdin=stdin, expect=(0, 1)
-            )
+            answer = await self._git.run(*command, stdin=stdin, expect=(0, 1))
         except GitError as error:
             if error.exit_code is not None:
                 raise
             self.timed_out = True
-            return set()
-        # Source, line, pattern and path of each match.
-        fields = answer.split(b"\0")[:-1]
-        matches = zip(fields[2::4], fields[3::4], strict=True)
-        return {path.removeprefix(b"./") for pattern, path in matches if pattern.startswith(b"!")}
+            return []
+        self.timed_out = time.monotonic() > self._deadline
+        return answer.split(b"\0")[:-1]
 
 
 class _Comparison:
