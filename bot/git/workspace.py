@@ -202,8 +202,7 @@ class Workspaces:
     async def read_each(
         self, repo_id: int, source: Source, paths: Collection[str], *, limit: int
     ) -> dict[str, Blob | WorkspaceError | None]:
-        mirror = self._mirror(repo_id)
-        await mirror.provide(source, keep=None)
+        mirror = await self._fetch(repo_id, source)
         return await mirror.read(source.sha, paths, limit=limit)
 
     async def read_many(
@@ -214,14 +213,12 @@ class Workspaces:
         Raises:
             CloneError: the commit could not be fetched.
         """
-        mirror = self._mirror(repo_id)
-        await mirror.provide(source, keep=None)
+        mirror = await self._fetch(repo_id, source)
         return await mirror.read_many(source.sha, patterns, most=most, limit=limit)
 
     async def read_titles(self, repo_id: int, source: Source, *, most: int) -> tuple[str, ...]:
         """Return the titles of the latest commits without merges, newest first."""
-        mirror = self._mirror(repo_id)
-        await mirror.provide(source, keep=None)
+        mirror = await self._fetch(repo_id, source)
         return await mirror.read_titles(source.sha, most=most)
 
     async def compare(self, repo_id: int, base: Source, head: Source) -> Comparison:
@@ -230,9 +227,7 @@ class Workspaces:
         Raises:
             CloneError: a commit could not be fetched.
         """
-        mirror = self._mirror(repo_id)
-        for source in (base, head):
-            await mirror.provide(source, keep=None)
+        mirror = await self._fetch(repo_id, base, head)
         return await mirror.compare(base.sha, head.sha)
 
     async def read_sections(
@@ -259,9 +254,7 @@ class Workspaces:
             CloneError: a commit could not be fetched.
             WorkspaceError: they have no common history.
         """
-        mirror = self._mirror(repo_id)
-        for source in (head, base):
-            await mirror.provide(source, keep=None)
+        mirror = await self._fetch(repo_id, head, base)
         merge = await merge_commits(mirror.git, head.sha, base.sha, branch=base.ref.removeprefix("refs/heads/"))
         if merge is not None:
             await mirror.protect(merge.commit)
@@ -326,6 +319,13 @@ class Workspaces:
             pauses=self._pauses,
             limits=self._limits,
         )
+
+    async def _fetch(self, repo_id: int, *sources: Source) -> Mirror:
+        """Return the repository's mirror, which has the commits for now."""
+        mirror = self._mirror(repo_id)
+        for source in sources:
+            await mirror.provide(source, keep=None)
+        return mirror
 
     def _folder(self, job_id: str) -> Path:
         if not _JOB_ID.fullmatch(job_id):

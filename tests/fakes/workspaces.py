@@ -249,9 +249,8 @@ class FakeWorkspaces(Workspaces):
 
     @override
     async def merge(self, repo_id: int, head: Source, base: Source) -> Merge | None:
-        mirror, branch = self._mirror(repo_id), base.ref.removeprefix("refs/heads/")
-        for source in (head, base):
-            await mirror.provide(source, keep=None)
+        branch = base.ref.removeprefix("refs/heads/")
+        await self._fetch(repo_id, head, base)
         self.git.begin("merge")
         if base.sha in self.git.ancestors(head.sha):
             return None
