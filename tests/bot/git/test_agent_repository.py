@@ -11,6 +11,7 @@ import pytest
 from bot.git import agent_repository
 from bot.git.agent_repository import OBJECTS, Refs
 from bot.git.blobs import open_blobs
+from bot.git.lfs import format_pointer
 from bot.git.mirror import Source
 from bot.git.snapshots import Snapshots
 from bot.git.tree import Tree
@@ -79,6 +80,17 @@ async def test_git_finds_an_edit_of_the_same_size(origin: Origin, workspaces: Wo
     async with workspaces.open("job", REPO, source(origin, sha), refs=Refs(branch="main")) as tree:
         (tree.path / "a").write_text("2\n")
         assert git(tree.path, "status", "--porcelain") == "M a"
+
+
+async def test_a_file_in_git_lfs_stays_a_pointer(origin: Origin, workspaces: Workspaces) -> None:
+    pointer = format_pointer("4d7a" * 16, 12_345)
+    sha = origin.commit({".gitattributes": "*.bin filter=lfs diff=lfs merge=lfs -text\n", "a.bin": pointer})
+    async with workspaces.open("job", REPO, source(origin, sha), refs=Refs(branch="main")) as tree:
+        (tree.path / "a.bin").touch()  # git reads it again
+        assert git(tree.path, "status", "--porcelain") == ""
+        (tree.path / "a.bin").unlink()
+        git(tree.path, "checkout", "--", "a.bin")
+        assert (tree.path / "a.bin").read_bytes() == pointer
 
 
 async def test_a_fork_has_no_branch_on_the_remote(origin: Origin, workspaces: Workspaces) -> None:
