@@ -13,8 +13,9 @@ from pathlib import Path
 from statistics import median
 
 from bench.measure import Figure
-from bot.git.agent_repository import Refs
-from bot.git.mirror import Source
+from bot.git.agent_repository import Refs, plan_repository
+from bot.git.mirror import Mirror, Source
+from bot.git.process import Git
 from bot.git.workspace import Workspaces
 
 FILES = 4_000
@@ -111,18 +112,25 @@ def _add_base(source: Path, sha: str) -> str:
 
 
 async def _write_repository(root: Path, source: Path, sha: str, base: str) -> tuple[float, int]:
-    """Seconds that the `.git` of a pull request's job adds, least of seven by turns, and its bytes on the disk."""
-    workspaces = Workspaces(root / "with-repositories")
-    wanted = Source(url=str(source), token="", ref="refs/heads/main", sha=sha)
-    refs = Refs(branch="main", base=Source(url=str(source), token="", ref="refs/heads/base", sha=base))
-    async with workspaces.open("warm", 1, wanted, refs=refs) as tree:
+    """Seconds for the `.git` of a pull request's job, the median of nine, and its bytes on the disk."""
+    workspaces, url = Workspaces(root / "with-repositories"), str(source)
+    wanted = Source(url=url, token="", ref="refs/heads/main", sha=sha)
+    refs = Refs(branch="main", base=Source(url=url, token="", ref="refs/heads/base", sha=base))
+    seconds = []
+    async with workspaces.open("job", 1, wanted, refs=refs) as tree:
+        assert refs.base is not None
+        assert tree.repository is not None
+        index = Path(shutil.copy2(tree.path / ".git" / "index", root / "index"))
+        mirrors = root / "with-repositories" / "mirrors"
+        mirror = Mirror(path=mirrors / "1.git", lock=mirrors / "1.lock")
+        for _ in range(9):
+            begun = time.perf_counter()
+            await mirror.provide(refs.base, keep="job.base")
+            repository = await plan_repository(tree.path, mirror, wanted, refs, objects=tree.repository.objects)
+            await repository.write(Git(git_dir=tree.git_dir), sha, index=index)
+            seconds.append(time.perf_counter() - begun)
         size = sum(path.lstat().st_blocks * _BLOCK for path in (tree.path / ".git").rglob("*"))
-    seconds: dict[bool, list[float]] = {True: [], False: []}
-    for number in range(14):
-        begun = time.perf_counter()
-        async with workspaces.open(f"job{number}", 1, wanted, refs=refs if number % 2 else None):
-            seconds[bool(number % 2)].append(time.perf_counter() - begun)
-    return min(seconds[True]) - min(seconds[False]), size
+    return median(seconds), size
 
 
 def _check_out(mirror: Path, target: Path, sha: str) -> float:
