@@ -84,7 +84,7 @@ def select_members(body: bytes | mmap.mmap, names: Collection[str]) -> bytes:
         end = start and start.end()
         while end is not None and (key := _KEY.match(body, end)):
             end = _value_end(body, key.end())
-            if key[1] in keys:
+            if key[1] in keys or b"\\" in key[1]:  # an escaped name may be one of them
                 members.append(view[key.start(1) : end])
         is_object = end is not None and _END.match(body, end)
         return b"{%b}" % b",".join(members) if is_object else bytes(body)

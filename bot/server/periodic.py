@@ -125,8 +125,8 @@ async def run_sweeps(shared: JobServices, engine: JobEngine) -> AsyncIterator[No
     async with background(
         _sweep_periodically(shared, engine),
         _retry_storing(shared, engine),
-        _repeat(shared.workspaces.prepare_checkout),
-        _repeat(shared.workspaces.remove_ended),
+        _repeat(("checkouts", shared.workspaces.prepare_checkout)),
+        _repeat(("files of ended jobs", shared.workspaces.remove_ended)),
     ):
         yield
 
@@ -183,6 +183,6 @@ async def _retry_storing(shared: JobServices, engine: JobEngine) -> None:
         await asyncio.sleep(_MINUTE_SECONDS)
 
 
-async def _repeat(task: Callable[[], Awaitable[None]]) -> None:
+async def _repeat(sweep: Sweep) -> None:
     while True:
-        await task()
+        await sweep_all((sweep,))

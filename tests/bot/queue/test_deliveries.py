@@ -34,6 +34,11 @@ def test_the_members_are_those_of_the_whole_object(document: dict[str, object], 
     assert json.loads(select_members(body, {"action", "issue"})) == members
 
 
+def test_the_last_of_equal_names_counts_however_it_is_written() -> None:
+    body = rb'{"a": 1, "a": 2, "b": 3, "\u0061": 4, "\"a": 5}'
+    assert json.loads(select_members(body, {"a"}))["a"] == json.loads(body)["a"]
+
+
 @pytest.mark.parametrize(
     "body",
     [b"", b"x", b"[]", b'[{"a": 1}]', b"{", b'{"a"', b'{"a":', b'{"a": 1', b'{"b": "x', b'{"b": [[]', b'{"a": 1} x'],

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -266,6 +268,22 @@ async def test_without_the_database_nothing_is_taken_for_ended(tmp_path: Path) -
     left = left_by("perhaps-live", tmp_path)
     await sweep_all(job_sweeps(services(tmp_path), _Unreachable()))
     assert all(path.exists() for path in left)
+
+
+async def test_files_of_jobs_are_removed_after_an_error_of_the_disk_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removals, is_repeated = count(), asyncio.Event()
+
+    async def remove(_workspaces: Workspaces) -> None:
+        if not next(removals):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        is_repeated.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Workspaces, "remove_ended", remove)
+    async with asyncio.timeout(30), run_sweeps(services(tmp_path), InMemoryEngine()):
+        await is_repeated.wait()
 
 
 async def test_the_checkout_of_the_next_job_is_prepared_while_a_job_runs(tmp_path: Path) -> None:
