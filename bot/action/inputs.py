@@ -345,8 +345,8 @@ def _reason_to_ignore(
             reason=f"on `{delivery.event}` the workflow file is the pull request's own, and this one comes from a "
             "fork; to support forks, run the workflow on `pull_request_target`"
         )
-    own = isinstance(command, Edit | StartRecipe) and place.head.startswith(own_prefixes(request.branch_prefix))
-    if own and delivery.event in _EVENTS_OF_OWN_WORK:
+    is_own = not place.from_fork and place.head.startswith(own_prefixes(request.branch_prefix))
+    if is_own and isinstance(command, Edit | StartRecipe) and delivery.event in _EVENTS_OF_OWN_WORK:
         return IgnoredDelivery(reason=f"`{place.head}` is one of the bot's own branches, which a person decides about")
     sender = _sender(delivery)
     if delivery.event in WRITERS_ONLY or sender is None:

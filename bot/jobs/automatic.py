@@ -1,6 +1,6 @@
 """Skip automatic reviews and fixes of failed checks that are disabled or pointless.
 
-Start with `ci_skip_outcome` and `review_skip_reason`. Facts are requested only until they decide.
+Start with `skip_outcome`. Facts are requested only until they decide.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ async def skip_outcome(context: JobContext, snapshot: ThreadSnapshot) -> JobOutc
             base = await base_source(context, snapshot, source)
             merge = await context.services.workspaces.merge(snapshot.repo.id, source, base)
             is_clean = merge is None or not merge.conflicts
-        reason = "it has no conflict with its base branch" if is_clean else ""
+        reason = "It has no conflict with its base branch." if is_clean else ""
     return Refused(reason=reason, is_silent=True) if reason else None
 
 

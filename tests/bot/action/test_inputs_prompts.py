@@ -144,6 +144,8 @@ def test_the_bots_own_work_starts_no_more_of_it() -> None:
     assert "one of the bot's own branches," in why_not("workflow_run", workflow_run__head_branch="codepilot/branch-x")
     assert "one of the bot's own branches," in why_not("pull_request", pull_request__head__ref="codepilot/branch-x")
     assert the_job("push", of=asked(ref="refs/heads/codepilot/x", branch_prefix="bots/")).thread.branch
+    fork = {"pull_request__head__repo": {"id": 99}, "pull_request__head__ref": "codepilot/branch-x"}
+    assert the_job("pull_request_target", **fork).thread.number == 8
     # Looking at it harms nobody.
     reviewed = the_job("pull_request", of=asked(None, command="review"), pull_request__head__ref="codepilot/branch-x")
     assert reviewed.command == Review()
