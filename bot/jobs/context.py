@@ -17,12 +17,14 @@ from agent_runtime import AsyncRuntime, Event, Network, Policy, Session, Session
 from bot.domain.access import Bounds
 from bot.domain.errors import QueueError
 from bot.domain.job import Job
+from bot.git.tree import Tree
 from bot.git.workspace import Workspaces
 from bot.github.client import GitHub
 from bot.github.issues import Reaction
 from bot.github.rate_limit import Urgency
-from bot.github.types import CommentTarget, GitHubError, PullFacts
+from bot.github.types import CommentTarget, GitHubError, PullFacts, RepoFacts
 from bot.jobs.access import AccessChecks
+from bot.jobs.faults import is_patience_over
 from bot.jobs.posts import StatusComment, reply_target
 from bot.jobs.record import StoredRecord
 from bot.jobs.setup import Setup
@@ -31,7 +33,9 @@ from bot.jobs.storage import FileJobSessions, JobSessions, RunResults, SavedJob
 from bot.permissions.levels import Conventions, Refusal
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.markdown import Allowlist
-from bot.publishing.outcome import Refused
+from bot.publishing.outcome import Published, Refused
+from bot.publishing.plan import Publication
+from bot.publishing.publish import Target, publish
 from bot.publishing.redact import Redactor
 from bot.publishing.render import claimed_job_id, settings_to_inputs, sign_marker, signed_job
 from bot.publishing.status_view import StatusView, build_log, pack_log, prepend_attempts, unpack_log
@@ -307,6 +311,22 @@ class JobContext:
                 await self.github.threads.remove_label(repo.full_name, number, name)
             except GitHubError as error:
                 log.warning("the label %s was not removed: %s", name, error)
+
+    async def publish(
+        self, publication: Publication, repo: RepoFacts, pusher: Tree, *, dry_run: bool, replay: bool = False
+    ) -> Published:
+        return await publish(
+            self.github,
+            self.record.published,
+            publication,
+            job=self.job,
+            target=Target(repo=repo, branch_prefix=self.branch_prefix),
+            pusher=pusher,
+            redactor=self.services.redactor,
+            replay=replay,
+            dry_run=dry_run,
+            last_try=is_patience_over(await self.record.read()),
+        )
 
     async def refuse(self, refusal: Refusal) -> Refused:
         """Refuse the job: reply once per cause and hour in a thread, else react."""

@@ -30,7 +30,6 @@ from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot, check_access, fetch_snapshot
 from bot.jobs.admission import Assignment, add_pull, branch_number, decide, pin_format, read_format, refresh_pull
 from bot.jobs.context import JobContext
-from bot.jobs.faults import is_patience_over
 from bot.jobs.material import compare_pull
 from bot.jobs.record import Request
 from bot.jobs.repo_settings import find_pull_template
@@ -53,7 +52,7 @@ from bot.publishing.outcome import (
     Waiting,
 )
 from bot.publishing.plan import REMEDIES, CommitTarget, Publication, add_marker, plan_publication, plan_undo, withhold
-from bot.publishing.publish import ReviewTarget, Target, publish, publish_review
+from bot.publishing.publish import ReviewTarget, publish_review
 from bot.publishing.render import COMPLETION_LIMIT
 from bot.publishing.review import comment_key, commented_paths, extract_prose, parse_review
 from bot.publishing.screening import ChangePreview, Objection, fits_comment, show_files, split_sections
@@ -99,18 +98,13 @@ async def deliver(
         part = await remove_blocked(tree, change, publication.blocked, context.github.redact_text)
         if part.rest is not None:
             publication = await _plan(context, assignment, current, run, part.rest, left_out=publication.blocked)
-    published = await publish(
-        context.github,
-        context.record.published,
+    published = await context.publish(
         publication,
-        job=context.job,
-        target=Target(repo=snapshot.repo, branch_prefix=context.branch_prefix),
-        pusher=tree,
-        redactor=context.services.redactor,
+        snapshot.repo,
+        tree,
         # What a person approved, and what was proven, is this very tree, and no other.
         replay=grant.replay and not approved_tree and not denial and context.job.origin.kind != "ci",
         dry_run=grant.dry_run,
-        last_try=is_patience_over(await context.record.read()),
     )
     if published.replayed:
         context.state.add_edits(math.inf, math.inf)  # no check ran on the result
@@ -539,16 +533,7 @@ async def revert_commit(
         if not access.may_command:
             withheld = Omission(cause="refused", reason=NO_WRITE_ACCESS.reason)
             publication = Publication(commit=None, pull_request=None, withheld=withheld)
-        published = await publish(
-            context.github,
-            context.record.published,
-            publication,
-            job=context.job,
-            target=Target(repo=access.repo, branch_prefix=context.branch_prefix),
-            pusher=tree,
-            redactor=context.services.redactor,
-            dry_run=grant.dry_run,
-        )
+        published = await context.publish(publication, access.repo, tree, dry_run=grant.dry_run)
     if published.withheld:
         return Failed(files=change.files, published=published)
     completion = None if published.dry_run_note else f"I reverted commit {code(grant.bound_to_sha[:10])}."
