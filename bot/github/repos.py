@@ -62,7 +62,7 @@ class _Permission(types.Facts):
 
 
 class BranchRule(types.Facts):
-    """A rule of a ruleset; `ruleset_id` is None for classic protection, whose exemptions nobody without it can read.
+    """A rule of a ruleset, or of classic protection: its `ruleset_id` is None, and only GitHub has its exemptions.
 
     https://docs.github.com/rest/repos/rules#get-rules-for-a-branch
     """
@@ -198,7 +198,7 @@ class Repos:
         return tuple(reference.ref.removeprefix("refs/heads/") for reference in references or ())
 
     async def find_branches(self, repo: str, names: Sequence[str]) -> frozenset[str]:
-        """Return which branches exist; none if GitHub does not let the bot read it."""
+        """Return the existing ones of some branches; none if GitHub does not let the bot read them."""
         try:
             return frozenset(name for name, _ in await self._read_branches(repo, names))
         except types.GitHubError as error:
@@ -207,7 +207,7 @@ class Repos:
             return frozenset()
 
     async def read_rules(self, repo: str, branch: str, *, is_new: bool) -> tuple[BranchRule, ...]:
-        """Return the rules for a branch; of one that is new, without classic protection. None if they are unknown."""
+        """Return the rules for a branch, for a new one without classic protection; empty if they are unknown."""
         action, path = f"read the rules for {branch} of {repo}", f"/repos/{repo}/rules/branches/{quote(branch)}"
         try:
             if is_new:

@@ -354,7 +354,7 @@ class ReviewKeys(_Model):
 
 
 class CommitKeys(_Model):
-    """How commits are described."""
+    """Titles and trailers of commits."""
 
     title: Annotated[str, StringConstraints(min_length=1, max_length=60), AfterValidator(_title)] = "auto"
     """The titles of commits and pull requests: `plain`, `conventional` (`fix(api): …`), a template with `{summary}`,
