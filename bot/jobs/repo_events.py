@@ -193,10 +193,7 @@ def build_push_review(push: Job) -> Job:
 
 
 async def _start_merges(context: JobContext, branch: str) -> None:
-    """Start a merge into each of the bot's own pull requests into a branch that moved.
-
-    Each gets one for each commit of the branch. GitHub computes meanwhile which of them conflict.
-    """
+    """Start one merge of a branch's new commit into each of the bot's own pull requests against that branch."""
     if (
         not branch
         or not context.services.is_long_running
@@ -207,7 +204,7 @@ async def _start_merges(context: JobContext, branch: str) -> None:
     prefixes = await read_own_prefixes(context)
     tip = await context.github.repos.branch_head(repo, branch)
     for pull in await context.github.pulls.list_own_into(repo, branch, prefixes, author_id=me.id):
-        await context.github.pulls.get(repo, pull.number)
+        await context.github.pulls.get(repo, pull.number)  # GitHub then computes whether it conflicts
         job = replace(
             event,
             id=job_id("merge", event.repo.id, f"{pull.number}:{tip}"),
