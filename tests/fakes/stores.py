@@ -55,7 +55,8 @@ class FakeJobSessions(FileJobSessions):
 
     @override
     def files(self, job_id: str, *, max_bytes: int) -> Mapping[str, bytes] | None:
-        return {}  # the job can be saved, and not resumed
+        # The job can be saved, and not resumed.
+        return {} if len(self.events(job_id)) <= max_bytes else None
 
     @override
     def put(self, job_id: str, files: Mapping[str, bytes]) -> None:

@@ -168,6 +168,7 @@ async def test_an_answer_without_a_saved_run_is_refused_with_the_remedy(tmp_path
     [
         ("bot.git.tree.MAX_CARRIED_BYTES", "too large for a waiting workflow run."),
         ("bot.git.tree._MAX_FILES", "too large for a waiting workflow run."),
+        ("bot.jobs.handover._MAX_SESSION_BYTES", "conversation is too long to be stored between two workflow runs."),
         ("bot.jobs.storage.MAX_SEALED_BYTES", "the limit for a waiting workflow run is 0."),
     ],
 )
