@@ -20,6 +20,7 @@ _LISTED = re.compile(r"\n *([0-9]{1,9}) \|([^\n]*)")
 # Of these, git, the tools and the host's decoding may make others.
 _UNCERTAIN = re.compile(r"[^!-~]+")
 _MAX_NAMES = 50
+_GENERATED = frozenset({"generated", "lock file"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,15 +29,22 @@ class Unread:
 
     Attributes:
         names: of the first ones, each with its kind and size.
+        generated: number of lock, generated and binary files among `total`.
         changed: number of all changed files, without ignored ones.
         ignored: names of files that the repository leaves out of reviews, as far as they are listed.
     """
 
     names: tuple[tuple[str, str], ...] = ()
     total: int = 0
+    generated: int = 0
     changed: int = 0
     ignored: tuple[str, ...] = ()
     ignored_total: int = 0
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether more than lock, generated and binary files are unread, or no file was read."""
+        return self.generated < self.total or self.total == self.changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +141,7 @@ def find_unread(
     `sections` are those of files that the run touched.
     """
     by_path = {section.path: section for section in sections}
-    names, total = list[tuple[str, str]](), 0
+    names, total, generated = list[tuple[str, str]](), 0, 0
     kept = [file for file in files if file.path not in ignored]
     for file in kept:
         if not file.lines and not (file.binary and file.status != "deleted"):
@@ -144,7 +152,7 @@ def find_unread(
         patch_lines = sum(line[:1] in {"+", "-"} for hunk in hunks for line in hunk.lines)
         if file.lines and patch_lines == file.lines and not unread:
             continue
-        total += 1
+        total, generated = total + 1, generated + (file.binary or file.mark in _GENERATED)
         if len(names) < _MAX_NAMES:
             part = f", {len(unread)} of {len(hunks)} parts" if 0 < len(unread) < len(hunks) else ""
             names.append((_name(file), f"{replace(file, previous='').facts}{part}"))
@@ -152,6 +160,7 @@ def find_unread(
     return Unread(
         names=tuple(names),
         total=total,
+        generated=generated,
         changed=len(kept),
         ignored=left_out[:_MAX_NAMES],
         ignored_total=len(left_out),

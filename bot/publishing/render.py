@@ -59,6 +59,7 @@ _STATES: dict[State, tuple[str, str]] = {
     "refused": ("🚫", "Refused"),
 }
 _PARTIAL_REVIEW = ("⚠️", "Reviewed in part")
+_SOURCE_REVIEW = ("✅", "Reviewed, except for lock, generated or binary files")
 _RUNNING_STATES: frozenset[State] = frozenset({"queued", "working"})
 
 STARTED_BY_CI = "Started by CI:"
@@ -200,8 +201,8 @@ def status_title(view: StatusView) -> tuple[str, str]:
         sign, words = _STATES["parked"]
         return sign, f"{words} for {view.outcome.service}"
     if view.verdict is None:
-        if view.is_partial_review:
-            return _PARTIAL_REVIEW
+        if view.unreviewed is not None:
+            return _PARTIAL_REVIEW if view.unreviewed.is_partial else _SOURCE_REVIEW
         is_withheld = isinstance(view.outcome, Finished) and view.published.withheld is not None
         return ("⚠️", "Not published") if is_withheld else _STATES[view.state]
     sign, words = headline(view.verdict, view.progress.judged_checks)
@@ -252,15 +253,12 @@ def render_account(progress: Progress, verdict: Verdict, *, partial: bool) -> st
 
 def explain_result(view: StatusView) -> str:
     """Return why the headline is not "checks passed" or, of a review, "Done"."""
-    checks, outcome, unread = view.progress.judged_checks, view.outcome, view.progress.unread
-    why = unread_part = ""
+    checks, outcome, why = view.progress.judged_checks, view.outcome, ""
     if view.verdict is not None:
         partial = outcome is not None and outcome.partial
         changed, failed = bool(view.files or checks), view.progress.setup_failed
         why = explain(view.verdict, checks, changed=changed, setup_failed=failed, partial=partial)
-    if view.is_partial_review and unread is not None:
-        unread_part = describe_unread(unread, "reviewed")
-    return "\n\n".join(filter(None, [why, unread_part]))
+    return describe_unread(view.unreviewed, "reviewed") if view.unreviewed is not None else why
 
 
 def headline(verdict: Verdict, checks: Sequence[Check]) -> tuple[str, str]:
@@ -632,7 +630,8 @@ def check_conclusion(view: StatusView, *, blocking: bool) -> Conclusion:
         result = "timed_out"
     if view.verdict is not None:
         result = _VERDICTS[view.verdict]
-    if result == "success" and (view.published.withheld or view.is_partial_review):
+    is_partial = view.unreviewed is not None and view.unreviewed.is_partial
+    if result == "success" and (view.published.withheld or is_partial):
         result = "neutral"
     return result if blocking or result in _PASSING else "neutral"
 

@@ -111,9 +111,7 @@ def reading_notes(unread: Unread | None) -> list[str]:
     """Render the files that a review did not read, and those that it left out on request."""
     notes = []
     if unread is not None and unread.total:
-        counts = f"{unread.total:,} of {unread.changed:,} changed files, or parts of them"
-        names = [f"{code(escape_unseen(name))} ({facts})" for name, facts in unread.names]
-        notes.append(_list_files("Not reviewed", counts, names, unread.total))
+        notes.append(_list_files("Not reviewed", *_count_unread(unread), unread.total))
     if unread is not None and unread.ignored_total:
         counts = f"{plural(unread.ignored_total, 'file')}, by `review.ignore`"
         names = [code(escape_unseen(name)) for name in unread.ignored]
@@ -126,15 +124,24 @@ def _list_files(head: str, counts: str, names: Sequence[str], total: int) -> str
         return f"**{head}** ({counts}): {', '.join(names)}."
     listed = "\n".join(f"- {name}" for name in names[_FEW_NAMES:])
     listed += f"\n- and {total - len(names):,} more" if total > len(names) else ""
-    first = f"{', '.join(names[:_FEW_NAMES])} and {total - _FEW_NAMES:,} more"
+    first = _first_names(names, total)
     return f"**{head}** ({counts}): {first}.\n\n<details><summary>More files</summary>\n\n{listed}\n\n</details>"
 
 
 def describe_unread(unread: Unread, verb: str) -> str:
     """Return a sentence about the changed files that no step read."""
-    names = ", ".join(f"{code(escape_unseen(name))} ({facts})" for name, facts in unread.names[:_FEW_NAMES])
-    more = f" and {unread.total - _FEW_NAMES:,} more" if unread.total > _FEW_NAMES else ""
-    return f"Not {verb}: {unread.total:,} of {unread.changed:,} changed files, or parts of them: {names}{more}."
+    counts, names = _count_unread(unread)
+    return f"Not {verb}: {counts}: {_first_names(names, unread.total)}."
+
+
+def _count_unread(unread: Unread) -> tuple[str, list[str]]:
+    names = [f"{code(escape_unseen(name))} ({facts})" for name, facts in unread.names]
+    return f"{unread.total:,} of {unread.changed:,} changed files, or parts of them", names
+
+
+def _first_names(names: Sequence[str], total: int) -> str:
+    more = f" and {total - _FEW_NAMES:,} more" if total > _FEW_NAMES else ""
+    return f"{', '.join(names[:_FEW_NAMES])}{more}"
 
 
 def comment_key(path: str, body: str) -> tuple[str, str]:

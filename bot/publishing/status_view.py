@@ -283,11 +283,11 @@ class StatusView:
         return self.outcome.verdict if isinstance(self.outcome, Finished) else None
 
     @property
-    def is_partial_review(self) -> bool:
-        """Whether a review ended without reading all changes."""
+    def unreviewed(self) -> Unread | None:
+        """The files that a finished review did not read; None if it read all."""
         unread = self.progress.unread
         is_review = isinstance(self.outcome, Finished) and self.outcome.review is not None
-        return is_review and unread is not None and unread.total > 0
+        return unread if is_review and unread is not None and unread.total else None
 
     @property
     def pending(self) -> PendingView | None:

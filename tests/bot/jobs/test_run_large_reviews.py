@@ -42,9 +42,18 @@ async def test_the_reviewer_learns_of_the_source_behind_a_lock_file(tmp_path: Pa
             f"Looks good.\n\n**Not reviewed** (1 of 2 changed files, or parts of them): {lock}.\n"
         )
         assert [comment.path for comment in stage.hub.review_comments(stage.repo, number)] == ["src/app.js"]
-        assert end.status.startswith("### ⚠️ Reviewed in part · ")
+        headline = "Reviewed, except for lock, generated or binary files"
+        assert end.status.startswith(f"### ✅ {headline} · ")
         assert f"Not reviewed: 1 of 2 changed files, or parts of them: {lock}." in end.status
-        assert "✅" not in end.status
+        check = stage.check_of(end.job_id)
+        assert (check.conclusion, check.title) == ("success", f"{headline}: /codepilot review")
+
+
+@pytest.mark.parametrize("files", [{"vendor/dep.js": LOCK, "src/app.js": APP}, {"package-lock.json": LOCK * 3}])
+async def test_a_review_without_source_or_of_nothing_is_one_in_part(tmp_path: Path, files: Mapping[str, str]) -> None:
+    async with open_seam(tmp_path, [reviewed()]) as stage:
+        end = await stage.ask(open_pull(stage, files), "/codepilot review")
+        assert end.status.startswith("### ⚠️ Reviewed in part · ")
         check = stage.check_of(end.job_id)
         assert (check.conclusion, check.title) == ("neutral", "Reviewed in part: /codepilot review")
 
@@ -64,7 +73,7 @@ async def test_lines_that_a_later_step_read_are_no_gap(tmp_path: Path) -> None:
     async with open_seam(tmp_path, [*steps, reviewed()], [steps[0], reviewed()]) as stage:
         number = open_pull(stage, {"package-lock.json": LOCK, "src/app.js": APP})
         assert (await stage.ask(number, "/codepilot review")).status.startswith("### ✅ Done · ")
-        assert (await stage.ask(number, "/codepilot review")).status.startswith("### ⚠️ Reviewed in part · ")
+        assert (await stage.ask(number, "/codepilot review")).status.startswith("### ✅ Reviewed, except for lock, ")
 
 
 async def test_files_that_the_repository_leaves_out_are_named_and_no_gap(tmp_path: Path) -> None:
@@ -131,7 +140,7 @@ async def test_unread_files_are_named_after_a_restart_between_the_run_and_its_re
         stage.hub.fail("reviews.create", outage(), 1)
         end = await stage.ask(number, "/codepilot review")
         assert len(stage.providers) == 1
-        assert end.status.startswith("### ⚠️ Reviewed in part · ")
+        assert end.status.startswith("### ✅ Reviewed, except for lock, ")
         assert "**Not reviewed** (1 of 2" in stage.hub.reviews(stage.repo, number)[0].body
 
 

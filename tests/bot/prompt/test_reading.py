@@ -193,7 +193,18 @@ def test_files_without_lines_need_no_reading_but_binary_ones_are_named() -> None
     moved = ChangedFile(path="b.py", previous="a.py", status="renamed")
     image = ChangedFile(path="logo.png", status="added", binary=True, size=1_234)
     gone = ChangedFile(path="old.png", status="deleted", binary=True, size=9)
-    assert unread([], [(moved, None), (image, None), (gone, None)]).names == (("logo.png", "new, binary, 1,234 bytes"),)
+    gaps = unread([], [(moved, None), (image, None), (gone, None)])
+    assert gaps.names == (("logo.png", "new, binary, 1,234 bytes"),)
+    assert not gaps.is_partial
+
+
+def test_unread_lock_and_generated_files_beside_others_make_no_review_in_part() -> None:
+    paths = ("uv.lock", "a_pb2.py", "vendor/a.py", "a.min.js")
+    for path, count in zip(paths, (1, 1, 0, 0), strict=True):
+        file = new_file(path, ["x"])[0].with_mark({})
+        gaps = unread([started(PATCH)], [(FILE, SECTION), (file, None)])
+        assert (gaps.generated, gaps.is_partial) == (count, not count), path
+        assert unread([], [(file, None)]).is_partial, "nothing was read"
 
 
 def test_names_are_bounded_and_counts_are_not() -> None:
