@@ -11,9 +11,8 @@ WITHDRAWN = (
     "completion repeats the withdrawn one.]"
 )
 UNSETTLED = (
-    "[The completion was withdrawn, once, because of commands of this step: {commands}. Look at them, then finish "
-    "again, saying what is open. Programs that still run then are ended. An empty completion repeats the withdrawn "
-    "one.]"
+    "[The completion was withdrawn, once, because of these commands: {commands}. Look at them, then finish again, "
+    "saying what is open. Programs that still run then are ended. An empty completion repeats the withdrawn one.]"
 )
 NOTHING_PROVEN = (
     "An empty completion repeats the withdrawn one only in a step that acts and succeeds. Act again, or finish in "

@@ -85,8 +85,6 @@ class Loop:
     """Consecutive steps with the same calls."""
     withdrawn: list[str] = field(default_factory=list, init=False)
     """Completions of failed steps, and of one whose commands failed or did not end."""
-    asked_again: bool = field(default=False, init=False)
-    """Whether a completion of the run was withdrawn because of commands."""
 
     async def run(self, saved: SavedStep | None = None, note: str = "") -> Outcome:
         """Take steps until the task is finished, a limit is reached or the network is lost.
@@ -139,7 +137,6 @@ class Loop:
                 self.repeats.count(record.calls, reply.contents)
             if reply.completion and record.observed and record.observed.withdrew:
                 self.withdrawn.append(reply.completion)
-                self.asked_again = self.asked_again or record.observed.ok
         return reply
 
     def _check_limits(self) -> Outcome | None:
@@ -244,7 +241,7 @@ class Loop:
             completion = reply.prose
         if completion is not None:
             self.calls.begin_step()
-            if unsettled := await self.settle_commands(step, is_known=True):
+            if unsettled := await self._settle_commands(step, is_known=True):
                 self._withdraw(step, completion)
                 self._observe(
                     step, reply, f"{self.calls.output.text()}\n\n{unsettled}", ok=True, unfit=False, withdrew=True
@@ -282,7 +279,7 @@ class Loop:
             ok, failure = False, clip(str(error), _FAILURE_CHARS)
         completion = self._effective_completion(reply)
         is_known = not self.state.progress.last_calls
-        unsettled = await self.settle_commands(step, is_known=is_known) if completion is not None and ok else ""
+        unsettled = await self._settle_commands(step, is_known=is_known) if completion is not None and ok else ""
         prints = "\n\n".join(filter(None, (output.text(), failure)))
         parts = [prints, "" if ok else self.transport.store_unreached(), await self._read_changes(self.files.end_step)]
         withdrew = completion is not None and (not ok or bool(unsettled))
@@ -308,22 +305,22 @@ class Loop:
             outcome = self.state.outcome(Status.REPEATED_CALLS, reason=reason)
         return outcome
 
-    async def settle_commands(self, step: int, *, is_known: bool = False) -> str:
+    async def _settle_commands(self, step: int, *, is_known: bool) -> str:
         """Wait for commands of the last calls that still run; return the note that asks again, once in a run.
 
         In a chat, programs outlive the run. With `is_known`, the model has seen the results that there are.
         """
-        if self.chat or self.asked_again or step >= self.limits.max_steps or self._check_limits() is not None:
+        progress = self.state.progress
+        is_last = step >= self.limits.max_steps or self._check_limits() is not None
+        if self.chat or is_last or progress.has_unsettled_completion:
             return ""
         seconds = self.state.clock.seconds
         deadline = seconds + min(_SETTLE_SECONDS, (self.limits.max_seconds - seconds) / 2)
-        running = [result.command for result in self.state.progress.command_results() if result.is_running]
-        for result in self.state.progress.command_results():
-            if result.is_running:
-                await self.calls.follow(result.terminal, max(0.0, deadline - self.state.clock.seconds))
+        running = {result.command: result.terminal for result in progress.command_results() if result.is_running}
+        for terminal in running.values():
+            await self.calls.follow(terminal, max(0.0, deadline - self.state.clock.seconds))
         results = self.state.progress.command_results()
         commands = "; ".join(r.problem for r in results if r.problem and (r.command in running or not is_known))
-        self.asked_again = bool(commands)
         return prompts.UNSETTLED.format(commands=commands) if commands else ""
 
     def _withdraw(self, step: int, completion: str) -> None:
@@ -457,7 +454,7 @@ class Calls:
                 return None
 
     async def follow(self, terminal: str, seconds: float) -> None:
-        """Wait for the end of a terminal's command with the agent's own tool, where that needs nobody's approval."""
+        """Wait for the end of a terminal's command with the agent's own tool, if that needs no approval."""
         args: dict[str, Plain] = {"session_id": terminal, "timeout": seconds}
         is_permitted = isinstance(self._policy.decide(CallFacts(tool=_FOLLOW, args=args)), Permitted)
         if is_permitted and _FOLLOW in self._registry.originals:

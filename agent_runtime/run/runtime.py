@@ -108,8 +108,7 @@ class AsyncRuntime:
             db_url: of `db`, for example `sqlite:///codepilot.db`.
             listeners: called with every event.
             hooks: existing handlers.
-            state_key: signs paused runs; machines share it to resume each other's. By default in
-                `~/.codepilot/state.key`.
+            state_key: signs paused runs, for all machines that resume them; by default `~/.codepilot/state.key`.
             console: asks questions that no handler answers.
             resumable: whether a run whose caller is cancelled can be resumed; by default it ends as stopped.
             request_prefix: for child runs.
@@ -141,8 +140,7 @@ class AsyncRuntime:
         self._work: asyncio.Task[Outcome] | None = None
         self._lock = asyncio.Lock()
         self._resets = self._aborts = 0
-        self._resumable = resumable
-        self._closed = False
+        self._resumable, self._closed = resumable, False
         self._former_providers: list[Provider] = []
 
     async def __aenter__(self) -> Self:

@@ -161,6 +161,12 @@ class RunProgress:
         self._position = len(events)
         return self
 
+    @property
+    def has_unsettled_completion(self) -> bool:
+        """Whether a completion of a successful step was withdrawn, because of commands."""
+        observations = (record.observed for record in self.steps)
+        return any(observed is not None and observed.ok and observed.withdrew for observed in observations)
+
     def command_results(self) -> list[CommandResult]:
         """Return the last result of each command that the last step with calls ran or followed."""
         commands: dict[str, str] = {}
@@ -305,9 +311,8 @@ class CommandResult:
 
     @property
     def problem(self) -> str:
-        """Why a completion does not count yet, for the model; empty if it does."""
-        end = f"ended with exit code {self.exit_code}" if self.exit_code else ""
-        end = _ENDS.get(self.status, end)
+        """Description for the model of an end that keeps a completion from counting; empty for another end."""
+        end = _ENDS.get(self.status) or (f"ended with exit code {self.exit_code}" if self.exit_code else "")
         return f"`{' '.join(self.command.split())[:_COMMAND_CHARS]}` in {self.terminal} {end}" if end else ""
 
 

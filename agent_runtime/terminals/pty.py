@@ -124,9 +124,9 @@ class Pty(abc.ABC):
         return await asyncio.to_thread(foreground_state, self.leader, group, has_timed_reads=has_timed_reads)
 
     @property
-    def family(self) -> ProcessFamily | None:
-        """The program and its children; None if they cannot be listed."""
-        return None
+    @abc.abstractmethod
+    def family(self) -> ProcessFamily:
+        """The program and its children."""
 
     def list_background(self) -> tuple[str, ...]:
         """List the command lines of children in the background; blocks."""
@@ -134,8 +134,7 @@ class Pty(abc.ABC):
             without = {self.leader, os.tcgetpgrp(self.fd)}
         except OSError:  # it ended meanwhile
             return ()
-        family = self.family
-        return () if family is None else family.programs(ARGV, without=without)
+        return self.family.programs(ARGV, without=without)
 
     def has_ended(self) -> bool:
         """Whether the program has ended, where there is no `end_fd`."""

@@ -145,7 +145,7 @@ async def test_a_later_run_of_the_same_command_counts(script: Script) -> None:
         assert (await runtime.run("Do it")).steps == 1
 
 
-async def test_a_command_that_never_ends_is_told_once_and_listed_at_the_end(
+async def test_a_command_that_never_ends_is_reported_once_and_listed_at_the_end(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "_SETTLE_SECONDS", 0.01)
@@ -186,7 +186,9 @@ async def test_an_interrupted_command_and_an_ended_terminal_are_no_reason_to_ask
 
 
 @pytest.mark.parametrize("settings", [{"policy": Policy(limits=RunLimits(max_steps=1))}, {"chat": True}])
-async def test_nobody_is_asked_in_the_last_step_or_in_a_chat(script: Script, settings: dict[str, object]) -> None:
+async def test_no_completion_is_withdrawn_in_the_last_step_or_in_a_chat(
+    script: Script, settings: dict[str, object]
+) -> None:
     async with script.start([script.reply(run("false"))], **settings) as runtime:
         outcome = await runtime.run("Do it")
     assert (outcome.status, outcome.steps) == (Status.FINISHED, 1)
