@@ -236,20 +236,24 @@ async def describe_change(git: Git, folder: Path, base: str, tree: str) -> Chang
     patch = await asyncio.to_thread(lambda: whole.read_bytes().decode("utf-8", errors="surrogateescape"))
     blob_ids = [entry.blob for entry in entries if entry.blob != NO_BLOB and entry.new_mode != GITLINK]
     contents = await read_blobs(git, folder / "contents", blob_ids)
-    files = [
-        FileChange(
-            path=os.fsdecode(entry.path),
-            status=KINDS[entry.status],
-            old_mode=entry.old_mode,
-            new_mode=entry.new_mode,
-            added=entry.added,
-            removed=entry.removed,
-            binary=entry.binary,
-            content=contents.get(entry.blob),
+
+    def list_files() -> tuple[FileChange, ...]:
+        return tuple(
+            FileChange(
+                path=os.fsdecode(entry.path),
+                status=KINDS[entry.status],
+                old_mode=entry.old_mode,
+                new_mode=entry.new_mode,
+                added=entry.added,
+                removed=entry.removed,
+                binary=entry.binary,
+                content=contents.get(entry.blob),
+            )
+            for entry in entries
         )
-        for entry in entries
-    ]
-    change = Change(base_sha=base, tree_sha=tree, files=tuple(files), patch=patch, patch_file=whole)
+
+    files = await asyncio.to_thread(list_files)
+    change = Change(base_sha=base, tree_sha=tree, files=files, patch=patch, patch_file=whole)
     if not change.changed_links:
         return change
     # Targets of all symbolic links.
