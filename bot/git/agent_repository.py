@@ -18,7 +18,7 @@ from bot.git.diff import NO_BLOB
 from bot.git.errors import GitError
 from bot.git.filesystem import discard, grant_owner, open_root
 from bot.git.merge import Merge
-from bot.git.mirror import Mirror, Source
+from bot.git.mirror import HISTORY_DEPTH, Mirror, Source
 from bot.git.process import Git
 
 OBJECTS = "/run/codepilot/objects"
@@ -80,6 +80,7 @@ class AgentRepository:
         folder: the `.git`.
         objects: the mirror's objects, as the sandbox sees them.
         refs: lines of `packed-refs` for the remote branches and tags.
+        shallow: the commits whose parents the mirror lacks, a line each.
         base: the remote branch to compare with; empty for none.
         merge_base: of HEAD and `base`; empty if they have no common history.
     """
@@ -92,13 +93,15 @@ class AgentRepository:
     config: str
     refs: tuple[str, ...]
     tags: int
+    shallow: str = ""
     merge: Merge | None = None
 
     @property
     def summary(self) -> str:
         """Content of the repository, for the agent."""
         tags = [f"{self.tags:,} tag{'s' if self.tags > 1 else ''}"] if self.tags else []
-        parts = ["its history", *tags]
+        history = f"its last commits ({HISTORY_DEPTH} or more)" if self.shallow else "its history"
+        parts = [history, *tags]
         if self.base:
             fork = f"merge base {self.merge_base[:10]}" if self.merge_base else "no common history"
             parts.append(f"{self.base} ({fork})")
@@ -142,6 +145,7 @@ class AgentRepository:
             "config": self.config,
             "packed-refs": "".join(f"{line}\n" for line in (f"{sha} refs/heads/{self.branch}", *self.refs)),
             "objects/info/alternates": f"{self.objects}\n",
+            **({"shallow": self.shallow} if self.shallow else {}),
         }
         for name, text in contents.items():
             (folder / name).write_bytes(os.fsencode(text))
@@ -179,6 +183,7 @@ async def plan_repository(files: Path, mirror: Mirror, source: Source, refs: Ref
         config=_config(source.url, refs),
         refs=(*_remote_lines(remote), *tags),
         tags=sum(not line.startswith("^") for line in tags),
+        shallow=await asyncio.to_thread(mirror.shallow.read_text) if mirror.shallow.exists() else "",
         merge=refs.merge,
     )
 

@@ -48,6 +48,8 @@ _PULL = re.compile(r"refs/pull/\d+/head")
 _FETCH = ("fetch", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance")
 _FETCH_REFS = "refs/mirror/"
 _TAGS = "refs/tags"
+HISTORY_DEPTH = 50
+"""Commits of a history that is too large to be fetched."""
 _LOCKS = ("*.lock", "refs/**/*.lock", "objects/*.lock", "objects/pack/*.lock", "objects/info/**/*.lock")
 """Locations of git's lock files; loose objects have none."""
 _REMOVED = ".removed-"
@@ -123,6 +125,11 @@ class Mirror:
     @property
     def git(self) -> Git:
         return Git(git_dir=self.path, environment=self.environment, bounds=ProcessBounds(seconds=self.seconds))
+
+    @property
+    def shallow(self) -> Path:
+        """Git's list of the commits whose parents are left out, if the whole history is too large to be fetched."""
+        return self.path / "shallow"
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
@@ -292,13 +299,25 @@ class Mirror:
                 raise
 
     async def _fetch_ref(self, source: Source, refspec: str, *, tags: bool = False) -> None:
+        """Fetch a refspec; of a branch whose history is too large, the last commits."""
+        try:
+            await self._fetch_pack(source, refspec, *(() if tags else ("--no-tags",)))
+        except FetchTooLargeError:
+            # A stranger's pull request is only small if the whole history is here.
+            if source.is_pull and not self.shallow.exists():
+                raise
+            await self._fetch_pack(source, refspec, "--no-tags", f"--depth={HISTORY_DEPTH}")
+
+    async def _fetch_pack(self, source: Source, refspec: str, *options: str) -> None:
         """Fetch a refspec with retries; a failed fetch leaves nothing.
 
         The objects arrive as one pack, so the kernel's file size limit bounds the fetch.
+
+        Raises:
+            FetchTooLargeError: the pack exceeds the limit.
         """
         max_bytes = self.limits.pull_bytes if source.is_pull else self.limits.fetch_bytes
         git = replace(self.git, bounds=ProcessBounds(seconds=self.seconds, file_bytes=max_bytes))
-        options = () if tags else ("--no-tags",)
 
         async def fetch() -> bytes:
             try:
@@ -391,6 +410,8 @@ async def create_repository(git: Git, mirror: Mirror) -> None:
     (git.git_dir / "info" / "attributes").write_text(_ATTRIBUTES)
     # Like `clone --shared`: objects are read from the mirror, where the keep ref protects them.
     (git.git_dir / "objects" / "info" / "alternates").write_text(f"{mirror.path}/objects\n")
+    if mirror.shallow.exists():
+        (git.git_dir / "shallow").write_bytes(mirror.shallow.read_bytes())
 
 
 class CheckoutCache:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from bot.git.agent_repository import Refs
 from bot.git.errors import FetchTooLargeError
-from bot.git.mirror import MirrorLimits, Source
+from bot.git.mirror import HISTORY_DEPTH, MirrorLimits, Source
 from bot.git.workspace import Workspaces
 from tests.origin import Origin, git
 
@@ -77,6 +78,33 @@ async def test_a_pull_request_brings_no_more_than_it_may_and_nothing_of_it_stays
         assert named in caught.value.reason
     assert "`CODEPILOT_PULL_FETCH_MB`" in caught.value.remedy
     assert objects(mirror_of(tmp_path)) < MIB // 4
+
+
+async def test_of_a_long_history_the_last_commits_are_fetched(origin: Origin, tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path / "state", limits=LIMITS, pauses=(0.0,), shows_objects=False)
+    for _ in range(3):
+        origin.commit({"large.bin": os.urandom(2 * MIB)})
+    origin.commit({"large.bin": None, "a.txt": "1\n"})
+    for number in range(HISTORY_DEPTH):
+        origin.commit({"a.txt": f"{number}\n"}, f"Count to {number}")
+    origin.git("tag", "v1")
+    source, refs = branch(origin), Refs(branch="main")
+    async with workspaces.open("job", REPO, source, refs=refs) as tree:
+        assert tree.repository is not None
+        assert tree.repository.summary == f"its last commits ({HISTORY_DEPTH} or more)"
+        assert len(git(tree.path, "log", "--format=%s").splitlines()) == HISTORY_DEPTH
+        assert git(tree.path, "fsck") == ""
+        (tree.path / "a.txt").write_text("mine\n")
+        sha = await tree.commit(await tree.change(), message="Fix it")
+        await tree.push(sha, branch="main", expected=source.sha, url=origin.url, token="")
+    assert origin.git("show", f"{sha}:a.txt") == "mine"
+    # A later commit arrives alone.
+    origin.git("reset", "--quiet", "--hard", sha)
+    origin.commit({"a.txt": "next\n"})
+    async with workspaces.open("job-2", REPO, branch(origin), refs=refs) as tree:
+        assert len(git(tree.path, "log", "--format=%s").splitlines()) == HISTORY_DEPTH + 2
+        assert (await tree.revert(branch(origin).sha)).files
+    assert objects(mirror_of(tmp_path)) < MIB // 2
 
 
 async def test_loose_objects_count_as_well(origin: Origin, workspaces: Workspaces, tmp_path: Path) -> None:
