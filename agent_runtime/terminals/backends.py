@@ -243,7 +243,9 @@ class _SandboxPty(Pty):
         if ended:
             self.exit_code = await self._init.wait_exit_code(self._mark, within=_LAST_SECONDS)
         if not await self.family.kill(within=_LAST_SECONDS):
-            await self._init.close()  # it forks faster than it is killed
+            # It forks faster than it is killed. If it does not end now either, the backend cannot be closed.
+            with contextlib.suppress(SandboxError):
+                await self._init.close()
         if not ended:
             self.exit_code = await self._init.wait_exit_code(self._mark, within=_LAST_SECONDS)
         if (breach := self._watcher.verdict()) is not None:
@@ -507,6 +509,7 @@ class _Container:
         self._watcher: Watcher | None = None
         self._release = weakref.finalize(self, _release, self._process)
         self._startup_output = ""
+        self._is_stuck = False
 
     @property
     def is_alive(self) -> bool:
@@ -589,12 +592,12 @@ class _Container:
         """Remove the container; idempotent.
 
         Raises:
-            SandboxError: the engine does not answer, so its programs may still run.
+            SandboxError: the engine does not answer, so its programs may still run; the next call asks again.
         """
-        was_alive = self.is_alive
-        code = await asyncio.to_thread(_run_to_end, self._docker.remove(self.name)) if was_alive else 0
+        if self.is_alive or self._is_stuck:
+            self._is_stuck = await asyncio.to_thread(_run_to_end, self._docker.remove(self.name)) is None
         await asyncio.to_thread(self._release)
-        if code is None:
+        if self._is_stuck:
             cause = BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
             raise SandboxError("The container's engine did not confirm that its programs have ended.") from cause
 
@@ -658,7 +661,9 @@ class _ContainerPty(SpawnedPty):
         if self.fd < 0:
             return
         if self._container.is_alive and await self._container.run_script(_KILL, self._inner_mark) != 0:
-            await self._container.close()  # it forks faster than it is killed, or the engine is stuck
+            # It forks faster than it is killed, or the engine is stuck; then the backend cannot be closed either.
+            with contextlib.suppress(SandboxError):
+                await self._container.close()
         await super().finish(ended=True)
         self.breach_message = self._container.breach_message
 

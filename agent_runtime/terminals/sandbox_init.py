@@ -138,7 +138,7 @@ class SandboxInit:
         """Kill the sandbox and wait for its processes' end; idempotent.
 
         Raises:
-            SandboxError: a process does not end, e.g. because it waits for a disk.
+            SandboxError: a process does not end, e.g. because it waits for a disk; the next call waits again.
         """
         self._socket.close()
         first, self.pidfd = self.pidfd, -1
@@ -157,6 +157,9 @@ class SandboxInit:
                 await _wait_readable(first, _END_SECONDS)
             while self.is_alive or not _is_empty(first):
                 if time.monotonic() > deadline:  # a program that still writes must not be taken for an ended one
+                    if first >= 0:
+                        self._descriptors.append(first)
+                    self.pidfd, first = first, -1
                     raise SandboxError(
                         f"Programs of the sandbox did not end within {_END_SECONDS:.0f} s of being killed."
                     ) from BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))

@@ -24,6 +24,7 @@ from agent_runtime.sandbox.select import Local
 from agent_runtime.terminals import backends, sandbox_init
 from agent_runtime.terminals.backends import Backend, create_backend
 from agent_runtime.terminals.command import CommandReport
+from agent_runtime.terminals.processes import ProcessFamily
 from agent_runtime.terminals.sandbox_init import SandboxInit
 from agent_runtime.terminals.terminal import Terminal
 from tests.containers import IMAGE, StandIn
@@ -420,9 +421,11 @@ async def test_a_terminal_s_processes_end_with_it_and_no_others(container_place:
 async def test_a_container_whose_engine_does_not_answer_is_not_taken_for_an_ended_one(
     engine: StandIn, container_place: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await Terminal("main", backend=container_place).run("true", timeout=20)
+    terminal = Terminal("main", backend=container_place)
+    await terminal.run("true", timeout=20)
     with monkeypatch.context() as patched:
         patched.setattr(backends, "_run_to_end", lambda _launch: None)
+        await terminal.close()
         with pytest.raises(SandboxError, match="did not confirm"):
             await container_place.close()
     await eventually(lambda: not engine.containers)  # the end of its client's input ends it, too
@@ -484,13 +487,21 @@ async def test_the_container_ends_with_its_owner(engine: StandIn, tmp_path: Path
     await eventually(lambda: not engine.containers)
 
 
+@pytest.mark.parametrize("first", ["the sandbox", "a terminal"])
 async def test_a_sandbox_whose_programs_do_not_end_is_not_taken_for_a_closed_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
+    async def kill(_family: ProcessFamily, **_: float) -> bool:
+        return False
+
     backend = create_backend(Bubblewrap(SandboxSettings()), tmp_path)
-    await run(Terminal("main", backend=backend), "true")
+    terminal = Terminal("main", backend=backend)
+    await run(terminal, "true")
     monkeypatch.setattr(sandbox_init, "_END_SECONDS", 0.0)
     monkeypatch.setattr(sandbox_init, "_is_empty", lambda _pidfd: False)
+    if first == "a terminal":
+        monkeypatch.setattr(ProcessFamily, "kill", kill)
+        await terminal.close()
     with pytest.raises(SandboxError, match="did not end") as caught:
         await backend.close()
     assert isinstance(caught.value.__cause__, BlockingIOError)
