@@ -139,17 +139,13 @@ class Hunk:
     lines: tuple[str, ...]
     heading: str = ""
 
-    @property
-    def old_count(self) -> int:
-        return sum(line[:1] in {" ", "-"} for line in self.lines)
-
-    @property
-    def new_count(self) -> int:
-        return sum(line[:1] in {" ", "+"} for line in self.lines)
+    def count(self, marks: str) -> int:
+        """Return the number of lines with one of the marks."""
+        return sum(line.startswith(tuple(marks)) for line in self.lines)
 
     @property
     def text(self) -> str:
-        header = f"@@ -{self.old},{self.old_count} +{self.new},{self.new_count} @@{self.heading}"
+        header = f"@@ -{self.old},{self.count(' -')} +{self.new},{self.count(' +')} @@{self.heading}"
         return "\n".join([header, *self.lines])
 
     def head(self, count: int) -> Hunk:
@@ -220,16 +216,16 @@ def _read_hunk(lines: list[str], at: int, start: re.Match[str]) -> tuple[Hunk, i
 def _parse_path(line: str) -> str:
     name = line[4:].rstrip("\t")
     if name.startswith('"') and name.endswith('"'):
-        name = unquote_name(name[1:-1].encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+        name = unquote_name(name[1:-1])
     return "" if name == "/dev/null" else name[2:]
 
 
-def unquote_name(name: bytes) -> bytes:
+def unquote_name(name: str) -> str:
     def unescape(escape: re.Match[bytes]) -> bytes:
         return bytes([int(escape[1], 8) & 0xFF]) if len(escape[1]) > 1 else _ESCAPES.get(escape[1], escape[1])
 
     # https://git-scm.com/docs/git-config#Documentation/git-config.txt-corequotePath
-    return _ESCAPE.sub(unescape, name)
+    return _ESCAPE.sub(unescape, name.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
 
 def quote_name(name: str) -> str:
@@ -237,11 +233,8 @@ def quote_name(name: str) -> str:
     if name.isprintable() and not {'"', "\\"} & set(name):
         return name
     raw = name.encode("utf-8", "surrogateescape").decode("latin-1")
-    return f'"{_QUOTED.sub(_octal, raw)}"'
-
-
-def _octal(char: re.Match[str]) -> str:
-    return f"\\{ord(char[0]):03o}"
+    quoted = _QUOTED.sub(lambda char: f"\\{ord(char[0]):03o}", raw)
+    return f'"{quoted}"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +252,8 @@ class DiffLines:
             right = diff_lines.hunks.setdefault((section.path, "RIGHT"), {})
             for hunk in section.hunks:
                 number += 1
-                left |= dict.fromkeys(range(hunk.old, hunk.old + hunk.old_count), number)
-                right |= dict.fromkeys(range(hunk.new, hunk.new + hunk.new_count), number)
+                left |= dict.fromkeys(range(hunk.old, hunk.old + hunk.count(" -")), number)
+                right |= dict.fromkeys(range(hunk.new, hunk.new + hunk.count(" +")), number)
         return diff_lines
 
     def contain(self, path: str, side: Side, first: int, last: int) -> bool:

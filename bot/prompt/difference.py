@@ -267,7 +267,7 @@ class _Choice:
 
     def count(self, file: ChangedFile) -> int:
         """Return the number of changed lines shown."""
-        return sum(line[:1] in {"+", "-"} for hunk in self.hunks.get(file.path, ()) for line in hunk.lines)
+        return sum(hunk.count("+-") for hunk in self.hunks.get(file.path, ()))
 
     def is_whole(self, file: ChangedFile) -> bool:
         return file.path in self.hunks and self.count(file) == file.lines
@@ -306,7 +306,7 @@ class _Choice:
                 break
             count, size = count + 1, size + added
         cut = hunk.head(count)
-        return cut, size if size >= _LEAST_PART and any(line[:1] in {"+", "-"} for line in cut.lines) else 0
+        return cut, size if size >= _LEAST_PART and cut.count("+-") else 0
 
     def _text(self, section: Section, number: int) -> str:
         key = section.path, number

@@ -85,8 +85,7 @@ class Reading:
             return self._have("RIGHT", section.path, added)
         removed = [(old, text) for mark, old, _, text in lines if mark == "-"]
         around = [(new, text) for mark, _, new, text in lines if mark == " "]
-        paths = (section.path, section.previous)
-        return any(self._have("LEFT", path, removed) for path in paths) or self._have("RIGHT", section.path, around)
+        return self._have("LEFT", section.previous, removed) or self._have("RIGHT", section.path, around)
 
     def _have(self, side: Side, path: str, lines: Sequence[tuple[int, str]]) -> bool:
         return bool(lines) and all(
@@ -119,7 +118,7 @@ class Reading:
             for mark, old, new, line in (line for hunk in section.hunks for line in hunk.numbered):
                 shown = None if is_chosen else line
                 if mark != "+":
-                    self._add(section.previous or section.path, "LEFT", old, shown)
+                    self._add(section.previous, "LEFT", old, shown)
                 if mark != "-":
                     self._add(section.path, "RIGHT", new, shown)
 
@@ -149,8 +148,7 @@ def find_unread(
         section = by_path.get(file.path, Section(path=file.path))
         hunks = section.hunks
         unread = [hunk for hunk in hunks if not reading.has_read(section, hunk)]
-        patch_lines = sum(line[:1] in {"+", "-"} for hunk in hunks for line in hunk.lines)
-        if file.lines and patch_lines == file.lines and not unread:
+        if file.lines and sum(hunk.count("+-") for hunk in hunks) == file.lines and not unread:
             continue
         total, generated = total + 1, generated + (file.binary or file.mark in _GENERATED)
         if len(names) < _MAX_NAMES:

@@ -321,10 +321,7 @@ def _find_section(patch: str, start: int) -> int:
 def _section_path(names: str) -> str | None:
     if names.startswith('"'):
         quoted = _QUOTED_NAME.match(names)
-        if quoted is None:
-            return None
-        raw = unquote_name(quoted[1].encode("utf-8", "surrogateescape"))
-        return raw.decode("utf-8", "surrogateescape").removeprefix("a/")
+        return None if quoted is None else unquote_name(quoted[1]).removeprefix("a/")
     half = len(names) // 2
     before, after = names[:half], names[half + 1 :]
     same = before.startswith("a/") and after == f"b/{before[2:]}"

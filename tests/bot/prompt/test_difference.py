@@ -128,8 +128,8 @@ def test_a_single_huge_hunk_is_cut_at_a_line_with_a_header_that_counts() -> None
     text = difference_of({"a.py": [f"line {n}" for n in range(50_000)]}).render(20_000)
     [section] = parse_patch(text)
     [hunk] = section.hunks
-    assert hunk.lines[-1] == f"+line {hunk.new_count - 1}"
-    assert f"[cut: {hunk.new_count:,} of the 50,000 changed lines of this file are shown]" in text
+    assert hunk.lines[-1] == f"+line {hunk.count('+') - 1}"
+    assert f"[cut: {hunk.count('+'):,} of the 50,000 changed lines of this file are shown]" in text
     assert 15_000 < len(text) <= 20_000
 
 
