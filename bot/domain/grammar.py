@@ -506,11 +506,12 @@ VERBS: tuple[Verb, ...] = (
 """All verbs, in the order of the help. Add a new one here and to `Command`."""
 
 _PLACE = r"(?:this|the|my|our) (?:branch|pr|pull request)"
-_BASE = r"(?:(?:the )?base(?: branch)?|(?:the )?`?(?P<branch>[^\s`,;:]+?)`?(?: branch)?)"
+_BASE = r"(?:(?:the )?base(?: branch)?|(?:the )?`?(?P<branch>[^\s`,;:]{0,254}?[^\s`,;:.!])`?(?: branch)?)"
 _USUAL_BASES = frozenset({"main", "master", "trunk", "develop", "dev"})
 _CONFLICTS = r"(?:(?:all|any) )?(?:(?:the|these|those|its|our|my) )?(?:(?:remaining|git) )?(?:merge )?conflicts?"
+_MERGE_END = r"(?:[.!]*+|(?:[.!,;:]++\s++|[.!]*+[^\S\n]*+\n\s*+)(?P<how>.*))"
 _MERGES = tuple(
-    re.compile(rf"(?is)(?:please )?{words}(?: please)?[.!]*(?:(?:[.!,;:]+\s+|\s*\n\s*)(?P<how>.*))?")
+    re.compile(rf"(?is)(?:please )?{words}(?: please)?{_MERGE_END}")
     for words in (
         rf"(?:resolve|fix|solve) {_CONFLICTS}(?: (?:here|in {_PLACE}|of {_PLACE}))?(?: (?:with|from|against) {_BASE})?",
         rf"merge {_BASE} (?:in|into) {_PLACE}(?: and (?:resolve|fix|solve) {_CONFLICTS})?",

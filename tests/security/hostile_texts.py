@@ -30,6 +30,7 @@ _REPEATED = {
     "blanks": " ",
     "statements": "a;",
     "dots": "a.",
+    "full stops": ".",
     "dotted keys": "a.a.a.a = 1\n",
     "assignments": "a = b\n",
     "pairs": "a: b\n",

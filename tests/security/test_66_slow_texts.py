@@ -35,7 +35,7 @@ from agent_runtime.workspace.patches import count_hunks, parse_patch
 from bot.ci_logs.log_formats import excerpt, failing_lines
 from bot.ci_logs.workflow import describe_job
 from bot.domain import difference
-from bot.domain.grammar import parse_command
+from bot.domain.grammar import parse_command, parse_merge_request
 from bot.permissions.levels import allowed_commands
 from bot.permissions.repo_config import parse_config, parse_recipe
 from bot.prompt import sanitize
@@ -186,6 +186,7 @@ def _(text: str) -> None:
     parse_command(text, triggers=("/codepilot",))
     parse_command(f"/codepilot {text}", triggers=("/codepilot",))
     parse_command(f"/codepilot fix --{text}", triggers=("/codepilot",))
+    parse_merge_request(f"resolve conflicts with a{text}x")
 
 
 @_on_the_loop("error of a model service", 250_000)
