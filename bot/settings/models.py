@@ -109,7 +109,7 @@ class AgentSettings:
     setup_cache_gb: Annotated[int, Field(ge=0, le=10_000), Spec("10")] = 10
     """Gigabytes of `setup:` results to cache for later jobs on the same machine; 0 disables the cache."""
     fetch_mb: Annotated[int, Field(ge=1, le=1_000_000), Spec("4096")] = 1024
-    """The size limit in megabytes of one fetch of a repository; of a larger history, the last 50 commits are fetched."""
+    """The size limit in megabytes of a fetch of a repository; of a larger history, the last 50 commits are fetched."""
     pull_fetch_mb: Annotated[int, Field(ge=1, le=1_000_000), Spec("512")] = 256
     """The size limit in megabytes of the commits that a pull request adds; anybody may open one."""
     mirrors_gb: Annotated[int, Field(ge=1, le=100_000), Spec("100")] = 20
