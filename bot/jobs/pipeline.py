@@ -345,8 +345,8 @@ async def _work(context: JobContext, snapshot: ThreadSnapshot) -> JobOutcome:
             await state.record.update(lambda record: replace(record, is_acknowledged=True))
         if record.greeted_at is None:
             await state.comment.show(status_view(context))
-            record = await state.record.update(lambda record: replace(record, greeted_at=time.time()))
-        state.shown_at = record.greeted_at or time.time()
+            await state.record.update(lambda record: replace(record, greeted_at=time.time()))
+            state.is_shown = True
     elif (skipped := await skip_outcome(context, snapshot)) is not None:
         return skipped
     source = await head_source(context, snapshot)
@@ -391,7 +391,7 @@ async def _execute(
         state.run_url = posted.url if posted is not None else ""
     view, seconds = partial(status_view, context), context.services.edit_seconds
     # Without a thread there is only the check run, which is just made.
-    stale = context.job.thread.has_comments and time.time() - state.shown_at >= seconds
+    stale = context.job.thread.has_comments and not state.is_shown
     async with state.comment.refreshing(view, seconds=seconds, stale=stale, check=state.check):
         if isinstance(command, Undo):
             return await revert_commit(context, snapshot, grant, settings, source)

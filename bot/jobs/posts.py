@@ -97,7 +97,7 @@ class StatusComment:
     ) -> AsyncIterator[None]:
         """Update the comment and, less often, the check run while the body runs; errors are logged.
 
-        `seconds` is the first interval, see `edit_pause`; `stale` updates at once.
+        `seconds` is the first interval, see `edit_pause`. `stale` updates at once: the comment shows another state.
         """
         interval = _CHECK_INTERVAL if self._job.thread.has_comments else 1
 
@@ -106,7 +106,7 @@ class StatusComment:
             while True:
                 if shown is not None:
                     await asyncio.sleep(edit_pause(time.monotonic() - begun, seconds, self._github.poll_backoff))
-                await self._github.wait_until_idle()
+                    await self._github.wait_until_idle()
                 now = view()
                 # The clock alone is no news, but once a minute: every edit counts against the installation's budget.
                 if shown is not None and (

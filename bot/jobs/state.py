@@ -121,7 +121,7 @@ class RunState:
         continues: the pull request that the job continues.
         branch_prefix: of new branches; empty for the operator's.
         notify: events to notify about.
-        shown_at: when the comment of a command was posted, in seconds since the epoch; else 0.
+        is_shown: whether this attempt has posted the comment, which says that the job runs.
         keeps_files: whether the workspace stays for a later attempt.
         events: of the agent's session, after a segment of its run; a workflow step stores no session.
     """
@@ -139,7 +139,7 @@ class RunState:
     continues: PullLink | None = None
     branch_prefix: str = ""
     notify: tuple[Notify, ...] = ()
-    shown_at: float = 0.0
+    is_shown: bool = False
     keeps_files: bool = False
     events: Sequence[Event] = ()
 

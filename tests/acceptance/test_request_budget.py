@@ -13,7 +13,7 @@ from localhub import Exchange, LocalHub
 from tests.stage import FILES, FIX, SEE_IT_FAIL, Stage, staged
 from tests.waiting import eventually
 
-REQUESTS, WRITES = 16, 6
+REQUESTS, WRITES = 17, 7
 COMMANDS = 30
 REVIEW = "````completion\nIt adds a topic.\n\n```json\n[]\n```\n````\n"
 
@@ -23,7 +23,7 @@ def writes(calls: list[str]) -> list[str]:
     return [each for each in calls if not each.startswith(("GET ", "QUERY ")) and "/access_tokens" not in each]
 
 
-async def test_the_simplest_job_makes_at_most_sixteen_requests_of_which_six_write(
+async def test_the_simplest_job_makes_at_most_seventeen_requests_of_which_seven_write(
     hub: LocalHub, tmp_path: Path
 ) -> None:
     async with staged(hub, tmp_path, [FIX], [FIX]) as stage:

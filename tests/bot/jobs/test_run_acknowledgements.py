@@ -9,8 +9,13 @@ import pytest
 
 from bot.domain.job import JobState
 from bot.jobs.record import RecordedEnding, with_ending
+from tests.fakes.agent import execute, reply, wait_for_test
 from tests.fakes.github import outage
-from tests.seam import COMPLETION, FIX, open_seam
+from tests.seam import ASKING, COMPLETION, FIX, NOTHING_LEFT, open_seam
+from tests.waiting import eventually
+
+RARE_EDITS = {"edit_seconds": 3600.0}
+"""An hour between two edits of a run's progress: what is seen before is a change of its state."""
 
 
 async def test_a_command_has_its_reaction_and_comment_before_its_job_runs(tmp_path: Path) -> None:
@@ -26,6 +31,32 @@ async def test_a_command_has_its_reaction_and_comment_before_its_job_runs(tmp_pa
         assert stage.bot_comments(issue.number) == [end.status]
         assert COMPLETION in end.status
         assert stage.calls.count("comments.react") == 1
+
+
+async def test_the_comment_says_that_a_job_runs_as_soon_as_it_does(tmp_path: Path) -> None:
+    script = [reply(wait_for_test()), *FIX]
+    async with open_seam(tmp_path, script, acknowledges=True, services=RARE_EDITS) as stage:
+        issue = stage.issue()
+        job_id = await stage.job_of(stage.say(issue.number, "/codepilot fix"))
+        assert "Waiting its turn" in stage.bot_comments(issue.number)[0]
+        await stage.at_work()
+        await eventually(lambda: "Working on it" in stage.bot_comments(issue.number)[0])
+        assert stage.calls.count("comments.edit") == 1
+        await stage.let_go(job_id)
+        assert (await stage.ended(job_id)).state is JobState.DONE
+
+
+async def test_the_comment_of_an_answered_request_says_that_the_job_runs_again(tmp_path: Path) -> None:
+    script = [reply(execute("sh deploy.sh")), reply(wait_for_test()), NOTHING_LEFT]
+    async with open_seam(tmp_path, script, operator=ASKING, services=RARE_EDITS) as stage:
+        issue = stage.issue()
+        _, pause = await stage.paused_fix(issue.number)
+        assert "Waiting for you" in pause.status
+        stage.say(issue.number, f"/codepilot approve {pause.request_id}")
+        await stage.at_work()
+        await eventually(lambda: "Working on it" in stage.bot_comments(issue.number)[0])
+        await stage.let_go(pause.job_id)
+        assert (await stage.ended(pause.job_id)).state is JobState.DONE
 
 
 @pytest.mark.parametrize("words", ["/codepilot stop", "/codepilot help"])
