@@ -48,6 +48,35 @@ query ($owner: String!, $name: String!, $number: Int!) {{
   }}
 }}
 """
+_LABELLED = """
+settings: timelineItems(last: 100, itemTypes: [LABELED_EVENT]) {
+  nodes {
+    ... on LabeledEvent {
+      createdAt label { name }
+      actor {
+        __typename login ... on Bot { id: databaseId }
+        ... on Mannequin { id: databaseId } ... on Organization { id: databaseId } ... on User { id: databaseId }
+      }
+    }
+  }
+}
+"""
+# Strangers rename and edit their issues, but set no labels: each kind of event has a list of its own.
+LABELS = f"""
+query ($owner: String!, $name: String!, $number: Int!) {{
+  repository(owner: $owner, name: $name) {{
+    issueOrPullRequest(number: $number) {{
+      ... on Issue {{
+        {_LABELLED} title body lastEditedAt
+        renames: timelineItems(last: 1, itemTypes: [RENAMED_TITLE_EVENT]) {{
+          nodes {{ ... on RenamedTitleEvent {{ createdAt }} }}
+        }}
+      }}
+      ... on PullRequest {{ {_LABELLED} }}
+    }}
+  }}
+}}
+"""
 BRANCH = f"""
 query ($owner: String!, $name: String!, $ref: String!) {{
   repository(owner: $owner, name: $name) {{

@@ -52,6 +52,13 @@ class Threads:
         variables = {"owner": owner, "name": name, "ref": f"refs/heads/{branch}"}
         return await self._snapshot(f"read branch {branch} of {repo}", graphql.BRANCH, variables)
 
+    async def label_history(self, repo: str, number: int) -> types.LabelHistory:
+        (owner, _, name), action = repo.partition("/"), f"read the labels of {repo}#{number}"
+        variables = {"owner": owner, "name": name, "number": number}
+        answer = await self.connection.graphql(action, graphql.LABELS, variables, needs="repository", writes=False)
+        data = types.parse(dict[str, Any], action, answer["repository"])
+        return types.parse(types.LabelHistory, action, data.get("issueOrPullRequest"))
+
     async def get(self, repo: str, number: int) -> types.ThreadFacts:
         path = f"/repos/{repo}/issues/{number}"
         return await self.connection.read(types.ThreadFacts, f"read {repo}#{number}", path)

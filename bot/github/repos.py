@@ -192,6 +192,16 @@ class Repos:
             return None
         return None if reference is None else reference.sha
 
+    async def list_pushes(self, repo: str, branch: str) -> tuple[types.PushFacts, ...]:
+        """Return the newest changes of a branch, at most 100; commits' own dates are anybody's to choose.
+
+        https://docs.github.com/rest/repos/repos#list-repository-activities
+        """
+        ref, action = f"refs/heads/{branch}", f"read the pushes to {branch} of {repo}"
+        query = {"ref": ref, "per_page": 100}
+        pushes = await self.connection.read(tuple[types.PushFacts, ...], action, f"/repos/{repo}/activity", query)
+        return tuple(push for push in pushes if push.ref == ref)
+
     async def list_branches(self, repo: str, prefix: str) -> tuple[str, ...]:
         action, path = f"look for branches {prefix} of {repo}", f"/repos/{repo}/git/matching-refs/heads/{quote(prefix)}"
         references = await self.connection.find(list[_Reference], action, path)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, TypeVar, cast, get_args
@@ -14,6 +15,7 @@ from pydantic import (
     AfterValidator,
     AliasChoices,
     AliasPath,
+    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -71,6 +73,14 @@ def _user(value: object) -> object:
     if isinstance(value, dict):
         return {"id": value.get("id") or 0, "login": value.get("login", "ghost")}
     return value or Actor(id=0, login="ghost")
+
+
+def _labeller(value: object) -> object:
+    """Return an account with the suffix that GraphQL leaves out of an App's login."""
+    if not isinstance(value, dict) or "__typename" not in value:
+        return value
+    suffix = "[bot]" if value["__typename"] == "Bot" else ""
+    return {"id": value.get("id") or 0, "login": f"{value.get('login', '')}{suffix}"}
 
 
 def _names(value: object) -> object:
@@ -216,6 +226,65 @@ class Snapshot(Facts):
     @classmethod
     def _without_issue(cls, value: object) -> object:
         return None if isinstance(value, dict) and value.get("__typename") == "Issue" else value
+
+
+class LabelSetting(Facts):
+    """One time that a label was set; `actor` is None for a deleted account."""
+
+    name: str = Field(validation_alias=AliasPath("label", "name"))
+    actor: Annotated[Actor | None, BeforeValidator(_labeller)] = None
+    at: AwareDatetime = Field(validation_alias="createdAt")
+
+
+class _Rename(Facts):
+    at: AwareDatetime = Field(validation_alias="createdAt")
+
+
+class LabelHistory(Facts):
+    """The settings of a thread's labels; for an issue also its text, and the times of its last changes."""
+
+    settings: tuple[LabelSetting, ...] = Field(validation_alias=AliasPath("settings", "nodes"))
+    title: str = ""
+    body: Text = ""
+    edited_at: AwareDatetime | None = Field(default=None, validation_alias="lastEditedAt")
+    renames: tuple[_Rename, ...] = Field(default=(), validation_alias=AliasPath("renames", "nodes"))
+
+    def last_setting(self, name: str) -> LabelSetting | None:
+        named = (setting for setting in self.settings if setting.name.casefold() == name.casefold())
+        return max(named, key=lambda setting: setting.at, default=None)
+
+    def is_text_older_than(self, moment: datetime) -> bool:
+        """Whether the text is from before a moment; a change in its very second may be from after it."""
+        changes = [rename.at for rename in self.renames] + ([self.edited_at] if self.edited_at else [])
+        return all(change < moment for change in changes)
+
+
+class PushFacts(Facts):
+    """A change of a branch, at the time that GitHub received it."""
+
+    ref: str
+    after: str
+    at: AwareDatetime = Field(validation_alias="timestamp")
+
+
+def head_at(pushes: Sequence[PushFacts], moment: datetime, head: str) -> str:
+    """Return the commit of a branch at a moment; empty unless the pushes prove it.
+
+    Times have whole seconds, so the order of a second is unknown.
+
+    Args:
+        pushes: the branch's newest ones.
+        moment: before the present.
+        head: the present commit; if the newest push did not bring it, the list is not up to date.
+    """
+    commits: dict[datetime, set[str]] = {}
+    for push in pushes:
+        commits.setdefault(push.at, set()).add(push.after)
+    last = max((at for at in commits if at <= moment), default=None)
+    if last is None or last == moment or head not in commits[max(commits)]:
+        return ""
+    [*others, commit] = commits[last]
+    return "" if others else commit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 from bot.domain.access import Bounds, Role, can_command, is_app, is_workflow_command
@@ -22,11 +24,14 @@ from bot.github.types import (
     CommentFacts,
     GitHubError,
     JobFacts,
+    LabelHistory,
+    PullFacts,
     PullLink,
     RepoFacts,
     ReviewFacts,
     RunFacts,
     Snapshot,
+    head_at,
     thread_not_found,
 )
 from bot.permissions.levels import ThreadState
@@ -201,6 +206,24 @@ class PhaseReader:
 
     async def file_at(self, repo: str, path: str) -> bytes | None:
         return await self._cached(("file", repo, path), lambda: self._github.repos.read_file(repo, path))
+
+    async def label_history(self, repo: str, number: int) -> LabelHistory:
+        return await self._cached(("labels", repo, number), lambda: self._github.threads.label_history(repo, number))
+
+    async def head_at(self, pull: PullFacts, repo_id: int, moment: datetime) -> str:
+        """Return the head of a pull request at a moment; empty unless GitHub's record of pushes proves it."""
+        name, branch = pull.head_repo, pull.head_ref
+        if name is None:
+            return ""
+        try:
+            pushes = await self._cached(("pushes", name, branch), lambda: self._github.repos.list_pushes(name, branch))
+            # The owner of a fork could have given another repository its name, one with the commit from before.
+            is_same = pull.head_repo_id == repo_id or (await self._github.repos.get(name)).id == pull.head_repo_id
+        except GitHubError as error:
+            if error.limited or error.status not in {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}:
+                raise
+            return ""
+        return head_at(pushes, moment, pull.head_sha) if is_same else ""
 
     async def comments(self, repo: str, number: int) -> tuple[CommentFacts, ...]:
         return await self._cached(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-from bot.domain.access import Tally, ThreadLabel
+from bot.domain.access import LabelGrant, Tally, ThreadLabel, text_binding
 from bot.domain.branch_rules import RULE_KINDS
 from bot.domain.commands import BareCommand, Fix, Undo, Work
 from bot.git.change import Change
@@ -71,6 +71,8 @@ async def decide(
         if level is None:
             continue
         grant = stored.get(name.casefold())
+        if grant is None and level != "read-only":
+            grant = await _read_label(context, snapshot, name)
         labeller = grant.labeller if grant else None
         known = labeller if labeller and context.services.bounds.is_allowed_user(labeller.login) else None
         role = await snapshot.reader.role_of(snapshot.repo.full_name, known.id, known.login) if known else "none"
@@ -89,6 +91,33 @@ async def decide(
             tally=Tally() if is_resumed else await context.ledger.tally(context.job),
         )
     )
+
+
+async def _read_label(context: JobContext, snapshot: ThreadSnapshot, name: str) -> LabelGrant | None:
+    """Return who set a label for which commit or text, and store it; None unless GitHub's own times prove it."""
+    job, repo, reader = context.job, snapshot.repo, snapshot.reader
+    if job.origin.unverified is not None:  # no label raises it
+        return None
+    history = await reader.label_history(repo.full_name, job.thread.number)
+    setting, bound_to = history.last_setting(name), ""
+    if setting is None or setting.actor is None:
+        return None
+    if snapshot.facts.pull is not None:
+        bound_to = await reader.head_at(snapshot.facts.pull, repo.id, setting.at)
+    elif history.is_text_older_than(setting.at):
+        bound_to = text_binding(history.title, history.body)
+    if not bound_to:
+        return None
+    grant = LabelGrant(
+        repo_id=repo.id,
+        number=job.thread.number,
+        name=name,
+        labeller=setting.actor,
+        bound_to=bound_to,
+        at=setting.at.timestamp(),
+    )
+    await context.ledger.save_label(grant)
+    return grant
 
 
 async def resume_base(context: JobContext) -> str | None:

@@ -219,7 +219,10 @@ def _default_level(request: AccessRequest) -> LevelDecision:
 
 def _voided_note(request: AccessRequest, label: ThreadLabel) -> str:
     if not label.bound_to:
-        return f"I removed the label `{label.name}`, because I do not know who set it on what. Set it again."
+        return (
+            f"I removed the label `{label.name}`, because I have no record of who set it, or for which commit. Set it "
+            f"again, or set `level` in `{request.config.path}` on the base branch."
+        )
     if request.job.thread.kind == "issue":
         return (
             f"I removed the label `{label.name}`: this issue's text has changed since it was set. Review it, and set "
@@ -233,7 +236,7 @@ def _voided_note(request: AccessRequest, label: ThreadLabel) -> str:
 
 def _label_objection(request: AccessRequest, label: ThreadLabel) -> str:
     if label.labeller is None:
-        return "I do not know who set it. Remove it and set it again."
+        return "I have no record of who set it. Remove it and set it again."
     if not can_command(label.role):
         return f"{label.labeller.login}, who set it, has no write access here. Somebody with write access must set it."
     if is_fork(request) and request.facts.author_id in {None, label.labeller.id}:

@@ -23,6 +23,7 @@ from localhub.state.model import (
     Comment,
     CommitStatus,
     Issue,
+    IssueEvent,
     Label,
     Pull,
     PullRequestReview,
@@ -108,9 +109,48 @@ def thread(call: Call, repo: Repo, value: Issue) -> Json:
         "labels": connection(lambda: labels_of(call, repo, value), partial(label)),
         "assignees": connection(lambda: value.assignees, partial(person, call)),
         "comments": connection(lambda: site.store.comments_of(value), partial(comment, call, repo)),
+        "lastEditedAt": iso_or_none(value.body_edited_at),
+        "timelineItems": partial(_timeline, call, value),
         **_authored_fields(call, repo, value),
     }
     return shown if value.pull is None else shown | _pull(call, repo, value, value.pull)
+
+
+_TIMELINE: Mapping[str, str] = {"labeled": "LABELED_EVENT", "renamed": "RENAMED_TITLE_EVENT"}
+"""The events of a timeline that the hub shows here, with the names of their types."""
+
+
+def _timeline(
+    call: Call,
+    value: Issue,
+    info: GraphQLResolveInfo[Any],
+    *,
+    itemTypes: Sequence[str] = (),  # noqa: N803 - GraphQL's name
+    **page: Any,  # noqa: ANN401 - GraphQL's names
+) -> Json:
+    wanted = set(itemTypes or _TIMELINE.values())
+    found = [each for each in call.site.store.history_of(value) if _TIMELINE.get(each.event) in wanted]
+    shown: Json = connection(lambda: found, partial(_timeline_event, call))(info, **page)
+    return shown
+
+
+def _timeline_event(call: Call, value: IssueEvent) -> Json:
+    """`LabeledEvent` or `RenamedTitleEvent`."""
+    shown: Json = {"actor": person(call, value.actor_id), "createdAt": iso(value.created_at)}
+    if value.label is not None:
+        return shown | {
+            "__typename": "LabeledEvent",
+            "id": node_id("LabeledEvent", value.id),
+            "label": label(value.label),
+        }
+    old, new = value.renamed or ("", "")
+    kind = "RenamedTitleEvent"
+    return shown | {
+        "__typename": kind,
+        "id": node_id(kind, value.id),
+        "previousTitle": old,
+        "currentTitle": new,
+    }
 
 
 def matches_filter(call: Call, value: Issue, criteria: Mapping[str, Any]) -> bool:

@@ -114,6 +114,8 @@ def create_repo(site: Site, draft: NewRepo) -> Repo:
         pushed_at=now,
     )
     site.store.heads[made.id] = branches.heads_of(made)
+    if fork is None:  # as if pushed
+        branches.record_activities(site, made, owner, {}, site.store.heads[made.id])
     return site.store.repos.put(made)
 
 

@@ -15,7 +15,7 @@ from localhub.api.routing import Call
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
 from localhub.operations import threads, webhooks, workflow_files
-from localhub.state.model import Issue, Pull, Release, Repo, User
+from localhub.state.model import Activity, Issue, Pull, Release, Repo, User
 from localhub.state.store import Json, Site
 from localhub.views import git as git_views
 
@@ -40,11 +40,35 @@ def sync(site: Site, repo: Repo, pusher: User) -> None:
         return
     site.store.heads[repo.id] = after
     site.store.repos.put(replace(repo, pushed_at=site.now()))
+    record_activities(site, repo, pusher, before, after)
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name, git.NULL_SHA), after.get(name, git.NULL_SHA)
         if old != new:
             webhooks.emit(site, "push", repo, pusher, push_payload(site, repo, pusher, branch=name, old=old, new=new))
     _update_pulls(site, repo, before, after, pusher)
+
+
+def record_activities(site: Site, repo: Repo, actor: User, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Record the changes of branches that `GET …/activity` lists."""
+    for name in sorted(before.keys() | after.keys()):
+        old, new = before.get(name, git.NULL_SHA), after.get(name, git.NULL_SHA)
+        if old == new:
+            continue
+        kind = "push" if git.NULL_SHA in {old, new} or git.is_ancestor(repo.path, old, new) else "force_push"
+        kind = {old: "branch_creation", new: "branch_deletion"}.get(git.NULL_SHA, kind)
+        is_merge = any(issue.pull is not None and issue.pull.merge_commit_sha == new for issue in site.store.issues)
+        site.store.activities.put(
+            Activity(
+                id=site.store.new_id(),
+                repo_id=repo.id,
+                ref=f"refs/heads/{name}",
+                before=old,
+                after=new,
+                kind="pr_merge" if is_merge else kind,
+                actor_id=actor.id,
+                at=site.now(),
+            )
+        )
 
 
 def _update_pulls(site: Site, repo: Repo, before: Mapping[str, str], after: Mapping[str, str], pusher: User) -> None:

@@ -190,7 +190,9 @@ def retitle(site: Site, old: Issue, sender: User, title: str, body: str | None) 
         changes["body"] = {"from": old.body or ""}
     if not changes:
         return old
-    new = site.store.issues.put(replace(old, title=title, body=body, updated_at=site.now()))
+    now = site.now()
+    edited_at = now if "body" in changes else old.body_edited_at
+    new = site.store.issues.put(replace(old, title=title, body=body, updated_at=now, body_edited_at=edited_at))
     if "title" in changes:
         record_event(site, new, sender, "renamed", renamed=(old.title, title))
     announce(site, new, sender, "edited", {"changes": changes})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from urllib.parse import urlencode
 
 from localhub.api import rules
 from localhub.api.auth import HubError, can_write, invalid, not_found, or_404, role_of, unprocessable
-from localhub.api.routing import Call, Response, Routes, listed
+from localhub.api.routing import Call, Response, Routes, listed, page_size
 from localhub.git import plumbing as git
 from localhub.operations import branches, threads
 from localhub.state.model import Label, Release, Repo, User
@@ -64,6 +65,28 @@ def one_branch(call: Call) -> Response:
             "protection_url": f"{url}/protection",
         }
     )
+
+
+@routes.on("GET", REPO + "/activity", allow="contents:read")
+def activity(call: Call) -> Response:
+    """Changes of branches, newest first unless asked otherwise; pages have cursors and no numbers."""
+    ref, kind = call.query.get("ref", ""), call.query.get("activity_type")
+    found = [
+        each
+        for each in call.site.store.activities
+        if each.repo_id == call.repo.id
+        and ref in {"", each.ref, each.ref.removeprefix("refs/heads/")}
+        and kind in {None, each.kind}
+    ]
+    found = found if call.query.get("direction") == "asc" else found[::-1]
+    ids, size = [str(each.id) for each in found], page_size(call)
+    start = ids.index(call.query["after"]) + 1 if call.query.get("after") in ids else 0
+    end = ids.index(call.query["before"]) if call.query.get("before") in ids else len(found)
+    shown = found[start:end][-size:] if "before" in call.query else found[start:end][:size]
+    rest = shown and found.index(shown[-1]) + 1 < len(found)
+    query = urlencode({**call.query, "after": shown[-1].id}) if rest else ""
+    headers = {"Link": f'<{call.site.api_url}{call.path}?{query}>; rel="next"'} if rest else {}
+    return Response(body=[git_views.activity(call.site, each) for each in shown], headers=headers)
 
 
 @routes.on("GET", REPO + "/rules/branches/{branch}", allow="metadata:read")

@@ -194,6 +194,7 @@ class Issue:
     closed_by: int | None = None
     app_id: int | None = None
     pull: Pull | None = None
+    body_edited_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,6 +280,20 @@ class IssueEvent:
     label: Label | None = None
     assignee_id: int | None = None
     renamed: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """A change of a branch, by a push or by a request."""
+
+    id: int
+    repo_id: int
+    ref: str
+    before: str
+    after: str
+    kind: str
+    actor_id: int
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import jwt
 
 from localhub.state.model import (
+    Activity,
     App,
     Artifact,
     CheckRun,
@@ -109,6 +110,7 @@ class Store:
     issues: Table[Issue] = field(default_factory=Table)
     comments: Table[Comment] = field(default_factory=Table)
     history: Table[IssueEvent] = field(default_factory=Table)
+    activities: Table[Activity] = field(default_factory=Table)
     reviews: Table[PullRequestReview] = field(default_factory=Table)
     review_comments: Table[ReviewComment] = field(default_factory=Table)
     reactions: Table[Reaction] = field(default_factory=Table)

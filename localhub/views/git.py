@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
-from localhub.state.model import Release, Repo, User
+from localhub.state.model import Activity, Release, Repo, User
 from localhub.state.store import Json, Site, iso, iso_or_none, node_id
 from localhub.views import accounts as account_views
 
@@ -302,4 +302,18 @@ def release(site: Site, repo: Repo, value: Release) -> Json:
         "published_at": iso_or_none(value.published_at),
         "author": account_views.user_by_id(site, value.author_id),
         "assets": [],
+    }
+
+
+def activity(site: Site, value: Activity) -> Json:
+    """`activity`."""
+    return {
+        "id": value.id,
+        "node_id": node_id("Push", value.id),
+        "before": value.before,
+        "after": value.after,
+        "ref": value.ref,
+        "timestamp": iso(value.at),
+        "activity_type": value.kind,
+        "actor": account_views.user_by_id(site, value.actor_id),
     }

@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import fields, is_dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -135,9 +136,9 @@ class World:
             return type(value).__name__, self._plain({each.name: getattr(value, each.name) for each in fields(value)})
         if isinstance(value, Mapping):
             return {str(key): self._plain(each, str(key)) for key, each in value.items()}
-        if isinstance(value, str):
-            varies = name.endswith("_at") or name == "node_id"
-            return bool(value) if varies else _VARYING.sub(self._ordinal, value)
+        if isinstance(value, str | datetime):
+            varies = name.endswith("_at") or name == "node_id" or isinstance(value, datetime)
+            return bool(value) if varies else _VARYING.sub(self._ordinal, str(value))
         if isinstance(value, int) and value >= _FIRST_ID:
             return self._ordinal_of(str(value))
         return [self._plain(each) for each in value] if isinstance(value, list | tuple | frozenset) else value

@@ -143,6 +143,27 @@ async def a_renamed_repository(w: World) -> None:
 
 
 @scenario
+async def labels_and_pushes(w: World) -> None:
+    repo, other = w.filled_repo(), w.people.add_app("other").bot.login
+    issue, pull = w.people.open_issue(repo, author="mona", title="Begin", body="Text", labels=["bug"]), w.pull(repo)
+    await w.ask(w.github.threads.label_history(w.name, issue.number))
+    w.people.edit_thread(repo, issue.number, by="mona", title="Begin again", body="Other text")
+    for thread in (issue, pull):
+        for login in ("mona", other):
+            w.people.label(repo, thread.number, "codepilot:auto", by=login)
+            w.people.label(repo, thread.number, by="mona")
+        await w.ask(w.github.threads.label_history(w.name, thread.number))
+    await w.ask(w.github.threads.label_history(w.name, _MISSING))
+    w.people.commit(repo, {"a.txt": "2\n"}, message="Two", author="mona", branch="topic")
+    w.set_branch(repo, "gone", w_head(w, repo))
+    w.set_branch(repo, "gone", None)
+    for branch in ("main", "topic", "gone", "absent"):
+        await w.ask(w.github.repos.list_pushes(w.name, branch))
+    w.permit(contents="")
+    await w.ask(w.github.repos.list_pushes(w.name, "main"))
+
+
+@scenario
 async def files(w: World) -> None:
     repo = w.filled_repo()
     w.people.commit(repo, {"a.txt": "other\n"}, message="Other", author="mona", branch="topic")

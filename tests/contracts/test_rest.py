@@ -115,6 +115,7 @@ async def _threads(hub: LocalHub, user: Client, bot: Client) -> None:
     await _ok(user, "POST", f"{R}/labels", 201, {"name": "bug", "color": "ff0000", "description": "It is broken"})
     await _ok(bot, "GET", f"{R}/labels")
     await _ok(bot, "GET", f"{R}/labels/bug")
+    await _ok(bot, "GET", f"{R}/activity?ref=main&per_page=1&activity_type=branch_creation&direction=desc")
     issue = {"title": "It breaks", "body": "Really", "labels": ["bug"], "assignees": ["mona"]}
     await _ok(user, "POST", f"{R}/issues", 201, issue)
     await _ok(bot, "GET", f"{R}/issues?state=all&labels=bug&sort=updated&direction=asc&per_page=1&page=1")

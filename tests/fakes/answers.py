@@ -194,6 +194,13 @@ def demand_rules(request: Request, repo: FakeRepo, branch: str, commits: Sequenc
     refuse([rule for each in rulesets for rule in each.rules], branch, commits, is_new=is_new)
 
 
+@route("GET", "activity", "contents:read")
+def pushes(request: Request) -> list[Json]:
+    found = [push for push in request.repo.pushes if push[0] == request.query["ref"]]
+    shown = found[::-1][: int(request.query["per_page"])]
+    return [{"ref": ref, "after": sha, "timestamp": iso(at)} for ref, sha, at in shown]
+
+
 @route("GET", "rules/branches/{*}", "metadata:read")
 def rules_of_branch(request: Request, branch: str) -> list[Json]:
     rulesets = [each for each in request.repo.rulesets_for(branch) if not each.classic]

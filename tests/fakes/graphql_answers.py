@@ -9,7 +9,7 @@ from typing import Any
 from bot.github import graphql
 from localhub.api.auth import HubError
 from localhub.api.routing import check_length
-from tests.fakes.answers import create_branch, demand_rules, demand_workflow_access, open_pull, repo_json
+from tests.fakes.answers import create_branch, demand_rules, demand_workflow_access, iso, open_pull, repo_json
 from tests.fakes.routing import Json, Request, demand_writable
 from tests.fakes.site import (
     FakeFile,
@@ -38,6 +38,9 @@ def graphql_answer(request: Request, query: str, variables: Mapping[str, Any]) -
         hidden = not {request.app.permissions.get(name) for name in ("issues", "pull_requests")} & {"read", "write"}
         shown = None if thread is None or (repo.installed and hidden) else _graphql_thread(request, repo, thread)
         return {"repository": _graphql_facts(request, repo) | {"issueOrPullRequest": shown}}
+    if query == graphql.LABELS:
+        thread = repo.threads.get(variables["number"])
+        return {"repository": {"issueOrPullRequest": thread and _labels(request, thread)}}
     refs = {name: ref for name, ref in variables.items() if name not in {"owner", "name"}}
     for with_rules in (False, True):
         if query == graphql.branches_query(len(refs), with_rules=with_rules):
@@ -123,6 +126,22 @@ def _graphql_thread(request: Request, repo: FakeRepo, thread: FakeThread) -> Jso
         "head": None if home is None else {"repo_id": home.id, "repo_name": home.full_name},
         "baseRef": _target(base_head),
     }
+
+
+def _labels(request: Request, thread: FakeThread) -> Json:
+    """Return the history of a thread's labels."""
+    nodes = []
+    for name, user_id, at in thread.settings:
+        user = request.site.users[user_id]
+        actor = {"__typename": user.type, "id": user.id, "login": user.login.removesuffix("[bot]")}
+        nodes.append({"createdAt": iso(at), "label": {"name": name}, "actor": actor})
+    shown: Json = {"settings": {"nodes": nodes[-100:]}}
+    if thread.pull is not None:
+        return shown
+    renames = [] if thread.renamed_at is None else [{"createdAt": iso(thread.renamed_at)}]
+    edited_at = thread.edited_at and iso(thread.edited_at)
+    texts = {"title": thread.title, "body": thread.body or "", "lastEditedAt": edited_at}
+    return {**shown, **texts, "renames": {"nodes": renames}}
 
 
 def _blob(file: FakeFile | None) -> Json | None:

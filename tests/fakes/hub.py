@@ -225,13 +225,12 @@ class FakeHub(FakeSite):
         thread.pull.draft = draft
         self._send_thread("converted_to_draft" if draft else "ready_for_review", repo, thread, self.user(by))
 
+    @override
     def edit_thread(
         self, repo: FakeRepo, number: int, *, by: str, title: str | None = None, body: str | None = None
     ) -> None:
-        thread = repo.threads[number]
-        thread.title = thread.title if title is None else title
-        thread.body = thread.body if body is None else body
-        self._send_thread("edited", repo, thread, self.user(by))
+        FakeSite.edit_thread(self, repo, number, by=by, title=title, body=body)
+        self._send_thread("edited", repo, repo.threads[number], self.user(by))
 
     @override
     def move_branch(self, repo: FakeRepo, branch: str, sha: str | None) -> None:

@@ -148,7 +148,11 @@ class FakePull:
 
 @dataclass(slots=True)
 class FakeThread:
-    """An issue, or a pull request when `pull` is set."""
+    """An issue, or a pull request when `pull` is set.
+
+    Attributes:
+        settings: names of labels with the account that set each, and when.
+    """
 
     id: int
     number: int
@@ -161,6 +165,9 @@ class FakeThread:
     comments: list[FakeComment] = field(default_factory=list)
     reactions: list[tuple[int, str]] = field(default_factory=list)
     pull: FakePull | None = None
+    settings: list[tuple[str, int, datetime]] = field(default_factory=list)
+    renamed_at: datetime | None = None
+    edited_at: datetime | None = None
 
 
 @dataclass(slots=True)
@@ -262,6 +269,7 @@ class FakeRepo:
     statuses: list[FakeStatus] = field(default_factory=list, repr=False)
     runs: list[FakeRun] = field(default_factory=list, repr=False)
     artifacts: list[FakeArtifact] = field(default_factory=list, repr=False)
+    pushes: list[tuple[str, str, datetime]] = field(default_factory=list, repr=False)
     rulesets: list[Ruleset] = field(default_factory=list, repr=False)
 
     def rulesets_for(self, branch: str, *, without: str = "") -> list[Ruleset]:
@@ -543,6 +551,7 @@ class FakeSite:
             repo.branches.pop(branch, None)
         else:
             repo.branches[branch] = sha
+        repo.pushes.append((f"refs/heads/{branch}", sha or "0" * 40, self.now()))
         for home in self.repos.values():
             for thread in home.threads.values():
                 if thread.pull is not None and thread.state == "open":
@@ -577,8 +586,8 @@ class FakeSite:
         self, repo: FakeRepo, *, author: str, title: str, body: str | None = None, labels: Iterable[str] = ()
     ) -> FakeThread:
         number, author_id = max(repo.threads, default=0) + 1, self.user(author).id
-        thread = FakeThread(self.new_id(), number, author_id, title, body, labels=list(labels))
-        repo.threads[number] = thread
+        thread = repo.threads[number] = FakeThread(self.new_id(), number, author_id, title, body)
+        FakeSite.label(self, repo, number, *labels, by=author)
         return thread
 
     def open_pull(
@@ -674,7 +683,18 @@ class FakeSite:
         return repo.checks
 
     def label(self, repo: FakeRepo, number: int, *labels: str, by: str) -> None:
-        repo.threads[number].labels = list(labels)
+        thread, now, user_id = repo.threads[number], self.now(), self.user(by).id
+        thread.settings += [(label, user_id, now) for label in labels if label not in thread.labels]
+        thread.labels = list(labels)
+
+    def edit_thread(
+        self, repo: FakeRepo, number: int, *, by: str, title: str | None = None, body: str | None = None
+    ) -> None:
+        thread, now = repo.threads[number], self.now()
+        thread.renamed_at = thread.renamed_at if title in {None, thread.title} else now
+        thread.edited_at = thread.edited_at if body in {None, thread.body} else now
+        thread.title = thread.title if title is None else title
+        thread.body = thread.body if body is None else body
 
     def close(self, repo: FakeRepo, number: int, *, by: str) -> None:
         repo.threads[number].state = "closed"

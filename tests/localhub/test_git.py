@@ -163,3 +163,22 @@ async def test_one_reference_is_found_without_a_list_of_all(
 def test_no_file_but_a_reference_is_read(world: World, name: str) -> None:
     assert plumbing.ref(world.repo.path, name) is None
     assert all(ref.name.startswith("refs/heads/") for ref in plumbing.refs(world.repo.path, name))
+
+
+async def test_the_activity_lists_the_changes_of_a_branch_newest_first_in_pages_with_cursors(world: World) -> None:
+    hub, repo, path = world.hub, world.repo, "/repos/acme/widgets/activity?ref=refs/heads/topic"
+    first = hub.commit(repo, {"n.txt": "1\n"}, message="One", author="mona", branch="topic")
+    second = hub.commit(repo, {"n.txt": "2\n"}, message="Two", author="mona", branch="topic")
+    plumbing.update_ref(repo.path, "refs/heads/topic", first)
+    hub.sync(repo, author="mona")
+    plumbing.delete_ref(repo.path, "refs/heads/topic")
+    hub.sync(repo, author="mona")
+    page = await world.bot.ask("GET", f"{path}&per_page=3")
+    assert [(each["activity_type"], each["after"]) for each in page.body] == [
+        ("branch_deletion", plumbing.NULL_SHA),
+        ("force_push", first),
+        ("push", second),
+    ]
+    following = page.headers["Link"].partition("<")[2].partition(">")[0]
+    [oldest] = (await world.bot.ask("GET", following)).body
+    assert (oldest["activity_type"], oldest["before"], oldest["after"]) == ("branch_creation", plumbing.NULL_SHA, first)

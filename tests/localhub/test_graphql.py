@@ -82,3 +82,46 @@ async def test_queries_are_parsed_for_real(world: World) -> None:
     assert (await run(world.bot, "{ viewer { invented } }")).body["errors"][0]["message"].startswith("Cannot query")
     assert (await run(world.bot, "{ viewer")).body["errors"]
     assert (await run(world.nobody, "{ viewer { login } }")).status == 401
+
+
+TIMELINE = """
+query ($last: Int!) {
+  repository(owner: "acme", name: "widgets") {
+    issue(number: 1) {
+      lastEditedAt
+      timelineItems(last: $last, itemTypes: [LABELED_EVENT, RENAMED_TITLE_EVENT]) {
+        totalCount
+        nodes {
+          __typename
+          ... on LabeledEvent { label { name } actor { __typename login } }
+          ... on RenamedTitleEvent { previousTitle currentTitle }
+        }
+      }
+    }
+  }
+}
+"""
+
+
+async def test_a_timeline_has_the_last_events_of_the_kinds_that_are_asked_for(world: World) -> None:
+    hub, repo = world.hub, world.repo
+    issue = hub.open_issue(repo, author="mona", title="Old", body="Text", labels=["bug"])
+    hub.edit_thread(repo, issue.number, by="mona", title="New")
+    hub.comment(repo, issue.number, author="mona", body="Hello")
+    hub.label(repo, issue.number, "help", by="mona")
+    reply = await run(world.bot, TIMELINE, last=2)
+    shown = reply.body["data"]["repository"]["issue"]
+    assert shown["lastEditedAt"] is None
+    assert shown["timelineItems"] == {
+        "totalCount": 3,
+        "nodes": [
+            {"__typename": "RenamedTitleEvent", "previousTitle": "Old", "currentTitle": "New"},
+            {
+                "__typename": "LabeledEvent",
+                "label": {"name": "help"},
+                "actor": {"__typename": "User", "login": "mona"},
+            },
+        ],
+    }
+    hub.edit_thread(repo, issue.number, by="mona", body="Other text")
+    assert (await run(world.bot, TIMELINE, last=1)).body["data"]["repository"]["issue"]["lastEditedAt"]

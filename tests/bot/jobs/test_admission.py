@@ -13,7 +13,7 @@ from bot.domain.access import Bounds, LabelGrant, Role, Tally
 from bot.domain.commands import Ask, BareCommand, Command, Fix, Options, Review, Undo
 from bot.domain.job import Actor, Job, Origin, Thread
 from bot.git.errors import BranchGoneError
-from bot.github.types import PullFacts
+from bot.github.types import LabelHistory, PullFacts
 from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import (
@@ -59,7 +59,8 @@ async def _decided(
     ]
     ledger = SimpleNamespace(labels=answering(tuple(labels)), tally=answering(Tally(thread=earlier_runs)))
     services = SimpleNamespace(bounds=Bounds(limits=RunLimits(), allowed_users=allowed_users))
-    here = snapshot(labels=standing, reader=SimpleNamespace(role_of=answering(role)), head_sha=HEAD)
+    reader = SimpleNamespace(role_of=answering(role), label_history=answering(LabelHistory(settings=())))
+    here = snapshot(labels=standing, reader=reader, head_sha=HEAD)
     context = context_of(InMemoryEngine(), a_job(kind="pull"), services=services, ledger=ledger)
     return await decide(context, here, RepoConfig(), is_resumed=again)
 

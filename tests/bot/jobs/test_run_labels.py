@@ -328,3 +328,77 @@ async def test_the_author_of_a_fork_allows_nothing_with_a_label_and_a_push_voids
         end = await stage.ask(pull.number, "/codepilot fix")
         assert end.state is JobState.REFUSED
         assert stage.providers == []
+
+
+async def label_unheard(stage: Seam, thread: FakeThread, name: str = "codepilot:auto", *, by: str = "mona") -> None:
+    """Set a label of which the bot gets no delivery, as before its installation, between a past and a future."""
+    stage.advance(60.0)
+    stage.hub.is_connected = False
+    stage.hub.add_label(stage.repo, thread.number, name, by=by)
+    stage.hub.is_connected = True
+    stage.advance(60.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_label_without_a_delivery_allows_what_githubs_history_proves(tmp_path: Path, kind: str) -> None:
+    async with open_seam(tmp_path, FIX, operator=ASKING) as stage:
+        thread = open_thread(stage, kind)
+        await label_unheard(stage, thread)
+        end = await stage.ask(thread.number, "/codepilot fix")
+        assert end.state is JobState.DONE, end
+        assert "permission: `auto`" in end.status
+        assert thread.labels == ["codepilot:auto"]
+        assert stage.hub.calls.count("threads.label_history") == 1
+        assert stage.hub.calls.count("repos.list_pushes") == (kind == "pull")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_label_without_a_delivery_has_the_role_of_the_person_who_set_it(tmp_path: Path, kind: str) -> None:
+    async with open_seam(tmp_path, FIX, operator=ASKING) as stage:
+        thread = open_thread(stage, kind)
+        await label_unheard(stage, thread, by="helper")
+        await stage.waits(stage.say(thread.number, "/codepilot fix"))
+        assert "helper, who set it, has no write access here." in stage.bot_comments(thread.number)[0]
+
+
+def edit_title(stage: Seam, thread: FakeThread) -> None:
+    stage.hub.edit_thread(stage.repo, thread.number, by="mona", title="Another title")
+
+
+def edit_body(stage: Seam, thread: FakeThread) -> None:
+    stage.hub.edit_thread(stage.repo, thread.number, by="mona", body="Run `make mischief`.")
+
+
+def push(stage: Seam, _thread: FakeThread) -> None:
+    stage.hub.commit(stage.repo, {"evil.sh": "x\n"}, message="More", author="mona", branch="topic")
+
+
+CHANGES = {"title": ("issue", edit_title), "body": ("issue", edit_body), "push": ("pull", push)}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("is_later", [True, False], ids=["later", "in the same second"])
+async def test_a_label_without_a_delivery_is_void_after_a_change(
+    tmp_path: Path,
+    change: str,
+    is_later: bool,  # noqa: FBT001 - of the parameters
+) -> None:
+    kind, make_change = CHANGES[change]
+    async with open_seam(tmp_path, FIX, operator=ASKING) as stage:
+        thread = open_thread(stage, kind)
+        await label_unheard(stage, thread)
+        stage.advance(-60.0 if not is_later else 0.0)
+        stage.hub.is_connected = False
+        make_change(stage, thread)
+        if not is_later:  # the second of the label, however long this took
+            thread.renamed_at = thread.renamed_at and thread.settings[-1][2]
+            thread.edited_at = thread.edited_at and thread.settings[-1][2]
+            stage.repo.pushes[-1] = (*stage.repo.pushes[-1][:2], thread.settings[-1][2])
+        stage.hub.is_connected = True
+        stage.advance(60.0)
+        await stage.waits(stage.say(thread.number, "/codepilot fix"))
+        [status] = stage.bot_comments(thread.number)
+        proven = is_later and kind == "pull"
+        reason = "it was set on commit" if proven else "because I have no record of who set it, or for which commit."
+        assert reason in status
+        assert thread.labels == []
