@@ -5,14 +5,13 @@ Commits are made through GraphQL, so that GitHub signs them. There is deliberate
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Annotated, Any, cast, get_args
 from urllib.parse import quote
 
-from pydantic import AfterValidator, AliasChoices, AliasPath, BeforeValidator, Field, RootModel
+from pydantic import AfterValidator, AliasChoices, AliasPath, Base64Bytes, BeforeValidator, Field, RootModel
 
 from bot.domain.access import Role
 from bot.domain.job import Actor
@@ -27,7 +26,7 @@ _ACTIONS_LOGIN = "github-actions[bot]"
 class _Content(types.FolderFile):
     name: str
     encoding: types.Text = ""
-    content: types.Text = ""
+    content: Annotated[Base64Bytes, BeforeValidator(lambda text: text or "")] = b""
 
 
 class _Contents(RootModel[_Content | list[_Content]]):
@@ -152,7 +151,7 @@ class Repos:
             return None
         if file.encoding != "base64":  # over 1 MB GitHub gives the content only with the blob
             raise types.FileTooLargeError(repo, path, file.size)
-        return base64.b64decode(file.content)
+        return file.content
 
     async def list_installed(self) -> tuple[types.RepoFacts, ...]:
         action, path = "list the installation's repositories", "/installation/repositories"
@@ -238,7 +237,8 @@ class Repos:
         variables = {"owner": owner, "name": name, **refs}
         answer = await self.connection.graphql(action, query, variables, needs="repository", writes=False)
         facts = types.parse(dict[str, _BranchFacts | None], action, answer["repository"])
-        return [(branch, found) for branch, found in zip(names, facts.values(), strict=True) if found is not None]
+        branches = zip(names, map(facts.get, refs), strict=True)
+        return [(branch, branch_facts) for branch, branch_facts in branches if branch_facts is not None]
 
     async def is_bound_by(self, repo: str, ruleset_id: int) -> bool:
         """Whether a ruleset certainly applies to the bot's pushes."""

@@ -705,7 +705,7 @@ def parse_json(action: str, text: str, *, status: int = _OK, quotable: bool = Tr
     beginning = " ".join(text[: 4 * _SHOWN_CHARS].split())[:_SHOWN_CHARS].replace("`", "'")
     quote = f", but `{beginning}`" if quotable else ""
     try:
-        data = json.loads(text)
+        data = _load_json(text)
     except (ValueError, RecursionError) as error:
         raise unreadable_answer(action, status, f"not JSON{quote}") from error
     if not isinstance(data, dict | list):
@@ -713,9 +713,16 @@ def parse_json(action: str, text: str, *, status: int = _OK, quotable: bool = Tr
     return data
 
 
+def _load_json(text: str) -> Any:  # noqa: ANN401 - parsed JSON
+    data = json.loads(text)
+    if "\\ud" in text or "\\uD" in text:  # half a surrogate pair is in no file, address or comment
+        json.dumps(data, ensure_ascii=False).encode()
+    return data
+
+
 def parse_json_object(text: str) -> dict[str, Any]:
     try:
-        data = json.loads(text)
+        data = _load_json(text)
     except (ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}
@@ -744,3 +751,6 @@ def parse(shape: type[Shape], action: str, data: object) -> Shape:
         problems = error.errors(include_input=False, include_url=False)[:_SHOWN_FIELDS]
         fields = ", ".join(f"`{'.'.join(map(str, problem['loc'])) or 'data'}`" for problem in problems)
         raise unreadable_answer(action, _OK, f"an answer without a valid {fields}") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # From a validator that expects another type; pydantic converts only a ValueError.
+        raise unreadable_answer(action, _OK, f"an answer of another form ({type(error).__name__})") from error
