@@ -343,7 +343,7 @@ async def check_github(settings: Settings | None) -> list[Finding]:
         *findings,
         judge_webhook(use.webhook, checks_certificate=use.checks_certificate),
         judge_deliveries(use.attempts, time.time()),
-        judge_installations(use.installations, answer.slug),
+        judge_installations(use.installations, answer.slug, suspended=use.suspended),
     ]
 
 
@@ -416,11 +416,17 @@ def judge_deliveries(attempts: Sequence[Attempt], now: float) -> Finding:
     return verdict(name, f"{summary}, {when:%d %B %H:%M} UTC", _DELIVERY_FIXES.get(newest.status, _UNANSWERED))
 
 
-def judge_installations(count: int, slug: str) -> Finding:
+def judge_installations(count: int, slug: str, *, suspended: int = 0) -> Finding:
     name = "installations"
     if not count:
         return warning(name, "none", f"Install {slug} from its page on GitHub, in your repositories.")
-    return good(name, f"{count} account{'' if count == 1 else 's'}")
+    summary = f"{count} account{'' if count == 1 else 's'}"
+    if suspended:
+        fix = (
+            "The account's owner unsuspends the App under Settings, GitHub Apps; until then, the bot cannot work there."
+        )
+        return warning(name, f"{summary}, {suspended} of them suspended", fix)
+    return good(name, summary)
 
 
 _ONLINE_TOKENS = 16  # the least that every service takes

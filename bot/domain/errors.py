@@ -27,6 +27,7 @@ _PERMANENT = (
     "over its data quota",
     "lfs is disabled",
     "can not upload",
+    "json web token could not be decoded",
 )
 """Texts of permanent refusals."""
 

@@ -89,6 +89,7 @@ async def read_app_usage(access: AppAccess) -> AppUsage:
         checks_certificate=str(hook.insecure_ssl) == "0",
         attempts=attempts,
         installations=len(installations),
+        suspended=sum(bool(installation.suspended_at) for installation in installations),
     )
 
 
@@ -104,12 +105,14 @@ class AppUsage:
     Attributes:
         webhook: its URL; empty when off.
         attempts: the newest 100, newest first.
+        suspended: how many of the installations are suspended.
     """
 
     webhook: str
     checks_certificate: bool
     attempts: tuple[Attempt, ...]
     installations: int
+    suspended: int = 0
 
 
 class Installation(Facts):

@@ -42,10 +42,12 @@ from bot.git.process import (
 from bot.github.auth import AppIdentity, Identity, InstallationAuth, Token, TokenStore
 from bot.github.rate_limit import Limits, RequestBudget, RequestPace, Reserve, Urgency, parse_number
 from bot.github.types import (
+    APP_REMOVED,
     Answer,
     BotIdentity,
     Facts,
     GitHubError,
+    AppRemovedError,
     Shape,
     error_messages,
     parse,
@@ -243,17 +245,33 @@ class GitHubConnection(Closeable):
         return "token", auth
 
     async def mint(self, auth: InstallationAuth, repo: str = "", permissions: Mapping[str, str] | None = None) -> Token:
-        answer = await self.json(
-            _MintedToken,
-            f"create a token for {repo or 'the installation'}",
-            "POST",
-            f"/app/installations/{auth.installation_id}/access_tokens",
-            {**({"repositories": [repo.partition("/")[2]]} if repo else {}), "permissions": dict(permissions or {})},
-            as_app=True,
-            repeat=True,
-            secret=True,
-        )
+        action, path = f"create a token for {repo or 'the installation'}", f"/app/installations/{auth.installation_id}"
+        repos = {"repositories": [repo.partition("/")[2]]} if repo else {}
+        body = repos | {"permissions": dict(permissions or {})}
+        try:
+            answer = await self.json(
+                _MintedToken,
+                action,
+                "POST",
+                f"{path}/access_tokens",
+                body,
+                as_app=True,
+                repeat=True,
+                secret=True,
+            )
+        except GitHubError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                await self._check_installation(action, path)
+            raise
         return Token.expiring_in((answer.expires_at - auth.app.now()).total_seconds(), answer.token)
+
+    async def _check_installation(self, action: str, path: str) -> None:
+        """Raise `AppRemovedError` if GitHub says 404 to a second question, too; it also sends one by mistake."""
+        try:
+            await self.request(action, "GET", path, as_app=True)
+        except GitHubError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                raise AppRemovedError(action, error.status, error.message, APP_REMOVED) from error
 
     async def exchange(
         self, verb: str, url: str, headers: Mapping[str, str], body: bytes

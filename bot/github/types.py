@@ -532,6 +532,10 @@ class Answer:
     data: Any
 
 
+APP_REMOVED = (
+    "The App is no longer installed there, or no longer exists. Install it again if it is to work there, and check "
+    "CODEPILOT_APP_ID."
+)
 _ACCESS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
 _ALL_OF_A_JOB = "contents=write,issues=write,pull_requests=write"
 _ASK = "Report this to the bot's operator."
@@ -551,7 +555,7 @@ _REMEDIES = (
     ("rate limit", "Wait until the limit is reset, then give the command again."),
 )
 _BY_STATUS = {
-    401: "Check that the token or the App's private key is still valid.",
+    401: "Check that the token or the App's private key is still valid; `codepilot doctor` tests the key.",
     403: "Check which permission the App is missing in its settings.",
     404: "Check that it still exists, and that the App is installed on the repository.",
     408: "Give the command again later.",
@@ -613,6 +617,18 @@ class GitHubError(BotError):
     def may_have_succeeded(self) -> bool:
         """Whether GitHub may have performed the request."""
         return self.is_transient and not self.limited
+
+
+class AppRemovedError(GitHubError):
+    """The App is no longer installed, or was deleted. Nothing can be reported there, now or later."""
+
+    @property
+    def certainty(self) -> Certainty:
+        return "definite"
+
+    @property
+    def can_report_later(self) -> bool:
+        return False
 
 
 class HeadMovedError(GitHubError):

@@ -117,6 +117,7 @@ class Worker:
                 if disposition is None:
                     log.exception("given up")
                     reason = str(error) if isinstance(error, BotError) else "The bot has an internal error."
+                    reason = public_text(error) if isinstance(error, GitHubError) else reason
                     await reports.store_fault(self._contexts, job, reason)
                     await self._contexts.services.store_log(job)
                     disposition = JobEnded(state=JobState.FAILED, reason=reason, report_delay=0.0)
@@ -124,12 +125,14 @@ class Worker:
             return disposition
 
     async def _put_off(self, job: Job, error: Exception) -> Disposition | None:
-        """Return to the queue after a fault that is not the job's; its requests and reports are repeated then."""
-        fault = classify(error)
-        if fault is None and not isinstance(error, GitHubError):
+        """Return to the queue after a fault that is not the job's; None after the patience, and for other errors."""
+        record, fault = StoredRecord(self._contexts.queue, job.id), classify(error)
+        outage = None if fault is None else (await record.read()).service_outage
+        # The attempt itself may have recorded the fault, just before the end of the patience.
+        pause = 0.0 if outage is None else outage.retry_at - time.time()
+        seconds = pause if pause > 0 else await self._patience.pause(record, fault)
+        if seconds is None:
             return None
-        pause = await self._patience.pause(StoredRecord(self._contexts.queue, job.id), fault)
-        seconds = self._patience.longest_pause if pause is None else pause
         log.warning("%s; trying again in %.0f s", str(error).rstrip("."), seconds)
         return JobReleased(held_seconds=seconds)
 

@@ -82,7 +82,7 @@ async def store_fault(contexts: JobContextFactory, job: Job, reason: str) -> Non
     await store_ending(record, RecordedEnding(state=JobState.FAILED, body=body, proven=stored.is_shown))
 
 
-async def post_ending(context: JobContext) -> float | None:
+async def post_ending(context: JobContext, *, log_level: int = logging.WARNING) -> float | None:
     """Post the stored ending; return the seconds until the next attempt, or None if settled."""
     record, job, comment = context.record, context.job, context.state.comment
     stored = await record.read()
@@ -101,7 +101,7 @@ async def post_ending(context: JobContext) -> float | None:
         comments = [extra_comment(context, name) for name in (await record.read()).parts]
         may_duplicate = any([await posted.fold_late() for posted in (comment, *comments)])
     except GitHubError as error:
-        is_settled = not _may_succeed_later(error)
+        is_settled = not _may_succeed_later(error, log_level)
     draft = ending.check
     if draft is None and stored.check.requests and (head_sha := stored.check.head_sha) is not None:
         # The ending has no draft, or one of another version: the check run ends all the same.
@@ -115,15 +115,15 @@ async def post_ending(context: JobContext) -> float | None:
             await check.put(draft)
             may_duplicate = await check.fold_late(draft) or may_duplicate
         except GitHubError as error:
-            is_settled = is_settled and not _may_succeed_later(error)
+            is_settled = is_settled and not _may_succeed_later(error, log_level)
     if not is_settled:
         return 0.0
     # A second comment or check run of ours may turn up yet.
     return LATE_SECONDS if may_duplicate else None
 
 
-def _may_succeed_later(error: GitHubError) -> bool:
-    log.warning("the job's result could not be reported: %s", error)
+def _may_succeed_later(error: GitHubError, log_level: int) -> bool:
+    log.log(log_level, "the job's result could not be reported: %s", error)
     return error.can_report_later
 
 
@@ -135,7 +135,7 @@ async def post_pending(contexts: JobContextFactory, pending: PendingReport) -> b
     try:
         async with contexts.open(pending.job) as context:
             # What is only looked for is looked for once.
-            seconds = await post_ending(context)
+            seconds = await post_ending(context, log_level=logging.DEBUG)  # the log has the first failure
             is_settled = seconds is None or seconds > 0.0
     except OtherVersionError as error:
         log.warning("the job's result is not reported now: %s", error)

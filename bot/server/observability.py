@@ -10,6 +10,7 @@ import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from http import HTTPStatus
 from importlib.metadata import version
 from threading import Thread
 
@@ -46,6 +47,7 @@ _MAX_INSTALLATIONS = 100
 
 _PHASE_SECONDS = (0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600)
 _START_SPANS = frozenset({"sandbox start", "interpreter start"})
+_REFUSALS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
 _TOKENS = {
     "cache_read": "gen_ai.usage.cache_read.input_tokens",
     "cache_write": "gen_ai.usage.cache_creation.input_tokens",
@@ -79,6 +81,9 @@ class Metrics(SpanProcessor):
         )
         self._model_failures = counter("codepilot_model_failures", "Model calls that were not answered.", ["model"])
         self._sandbox_failures = counter("codepilot_sandbox_failures", "Sandboxes that could not be started.")
+        self._app_refusals = counter(
+            "codepilot_github_app_refusals", "Requests as the App that GitHub refused, by HTTP status.", ["status"]
+        )
         self._jobs = gauge("codepilot_jobs", "Jobs that have not ended, by state; of all processes.", ["state"])
         self._oldest = gauge(
             "codepilot_oldest_queued_job_age_seconds",
@@ -110,6 +115,8 @@ class Metrics(SpanProcessor):
             self._count_model(attributes, failed=failed)
         elif span.name in _START_SPANS and failed and attributes.get("error.type") != "CancelledError":
             self._sandbox_failures.inc()
+        elif attributes.get("url.template") == "/app" and attributes.get("http.response.status_code") in _REFUSALS:
+            self._app_refusals.labels(attributes["http.response.status_code"]).inc()
 
     def _count_model(self, attributes: Mapping[str, AttributeValue], *, failed: bool) -> None:
         model = attributes["gen_ai.request.model"]

@@ -412,6 +412,7 @@ def delivered(*attempts: Attempt) -> Finding:
         (delivered(attempt("b", 0)), "bad", "no answer"),
         (doctor.judge_installations(2, "bot"), "good", "2 accounts"),
         (doctor.judge_installations(0, "bot"), "warning", "none"),
+        (doctor.judge_installations(2, "bot", suspended=1), "warning", "2 accounts, 1 of them suspended"),
         (doctor.judge_git("git version 2.39.5"), "good", "2.39.5"),
         (doctor.judge_git("git version 2.17.1 (Apple Git-1)"), "bad", "2.17.1"),
         (doctor.judge_git(""), "bad", "not found"),

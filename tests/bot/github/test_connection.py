@@ -27,7 +27,7 @@ from bot.github.connection import (
     InstallationSession,
 )
 from bot.github.rate_limit import Limits, RequestBudget
-from bot.github.types import GitHubError, remedy_for
+from bot.github.types import AppRemovedError, GitHubError, remedy_for
 from localhub import Exchange, LocalHub
 from tests.changes import a_change, a_file
 from tests.github_world import World
@@ -276,6 +276,8 @@ async def test_an_error_of_graphql_that_passes_is_waited_for(world: World, troub
         (403, "Forbidden", True),
         (403, "Resource not accessible by integration", False),
         (403, "Repository was archived so is read-only.", False),
+        (403, "This installation has been suspended", False),
+        (401, "A JSON web token could not be decoded", False),
         (422, "Validation Failed", False),
     ],
 )
@@ -306,7 +308,7 @@ class Jobs:
         async with GitHub.for_installation(
             self._world.app.id,
             self._world.app.private_key_pem,
-            self._installation,
+            self.installation,
             self._world.hub.api_url,
             redact=str,
             on_mint=self.learned.append,
@@ -316,10 +318,10 @@ class Jobs:
 
     @property
     def session(self) -> InstallationSession:
-        return self._session.for_installation(self._installation)
+        return self._session.for_installation(self.installation)
 
     @property
-    def _installation(self) -> int:
+    def installation(self) -> int:
         [installation] = [each.id for each in self._world.hub._site.store.installations]
         return installation
 
@@ -375,6 +377,42 @@ async def test_a_token_that_github_knows_no_more_is_replaced_at_once(world: Worl
         world.hub._site.store.tokens = {}
         assert (await github.repos.get(world.name)).full_name == world.name
     assert jobs.mints == 2
+
+
+async def test_an_app_that_is_no_longer_installed_is_a_definite_answer(world: World, jobs: Jobs) -> None:
+    async with jobs.client() as github:
+        world.hub.uninstall(jobs.installation)
+        jobs.calls.clear()
+        with pytest.raises(AppRemovedError, match="no longer installed") as error:
+            await github.repos.get(world.name)
+    token = f"/app/installations/{github._connection.auth.installation_id}"  # type: ignore[union-attr] # an App's
+    assert jobs.calls == [f"POST {token}/access_tokens", f"GET {token}"]
+    assert error.value.certainty == "definite"
+    assert not error.value.can_report_later
+
+
+async def test_one_refusal_of_a_token_is_not_believed(world: World, jobs: Jobs) -> None:
+    world.hub.faults.add("POST", "*/access_tokens", "404", times=1)
+    async with jobs.client() as github:
+        with pytest.raises(GitHubError, check=lambda error: error.certainty == "doubtful"):
+            await github.repos.get(world.name)
+        assert (await github.repos.get(world.name)).full_name == world.name
+
+
+async def test_a_suspended_installation_and_a_wrong_key_are_definite_answers(world: World, jobs: Jobs) -> None:
+    world.hub.suspend(jobs.installation)
+    async with jobs.client() as github:
+        with pytest.raises(GitHubError, match="suspended") as suspended:
+            await github.repos.get(world.name)
+    other_key = world.hub.add_app("other").private_key_pem
+    async with GitHub.for_installation(
+        world.app.id, other_key, jobs.installation, world.hub.api_url, redact=str
+    ) as github:
+        with pytest.raises(GitHubError, match="codepilot doctor") as wrong_key:
+            await github.repos.get(world.name)
+    errors = (suspended.value, wrong_key.value)
+    assert [(error.status, error.certainty) for error in errors] == [(403, "definite"), (401, "definite")]
+    assert all(error.can_report_later for error in errors)  # the operator may mend both within a week
 
 
 def minting(value: str, *, minted_at: float | None = None) -> Callable[[], Awaitable[Token]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from bot.jobs import pipeline as worker_module
 from bot.jobs.context import JobContext, JobContextFactory, JobServices
 from bot.jobs.faults import Patience
 from bot.jobs.pipeline import Worker
-from bot.jobs.record import CheckRecord, StoredRecord
+from bot.jobs.record import CheckRecord, ServiceOutage, StoredRecord
 from bot.publishing.markdown import Allowlist
 from bot.publishing.outcome import JobOutcome
 from bot.publishing.redact import Redactor
@@ -88,13 +89,41 @@ async def _ran(error: Exception, job: Job | None = None) -> tuple[InMemoryEngine
     return engine, stored
 
 
-@pytest.mark.parametrize("error", [DOWN, REFUSED, OtherVersionError("a newer version's")])
+@pytest.mark.parametrize("error", [DOWN, OtherVersionError("a newer version's")])
 async def test_a_job_that_cannot_go_on_here_and_now_is_put_off_and_not_charged(error: BotError) -> None:
     engine, stored = await _ran(error)
     assert (stored.state, stored.attempts) == (JobState.QUEUED, 0)
     assert (await StoredRecord(engine, "j1").read()).ending is None
     # It is held: it is not the next at once.
     assert not await engine.run_next(Worker(cast("JobContextFactory", None), Patience()))
+
+
+async def test_a_definite_answer_of_github_ends_the_job() -> None:
+    engine, stored = await _ran(REFUSED)
+    assert (stored.state, stored.reason) == (JobState.FAILED, str(REFUSED))
+    ending = (await StoredRecord(engine, "j1").read()).ending
+    assert ending is not None
+    assert "Could not read octo/calc" in ending.body
+
+
+async def test_a_job_is_put_off_no_longer_than_the_patience() -> None:
+    now = time.time()
+    over = ServiceOutage(
+        service="GitHub", reason="GitHub answered 502.", since=now - 9.0, retry_at=now - 2.0, until=now - 1.0
+    )
+    states = []
+    for outage in (
+        over,
+        replace(over, retry_at=now + 50.0),
+    ):  # recorded by this attempt, which the patience still covers
+        engine = InMemoryEngine()
+        await engine.accept(a_job())
+        await StoredRecord(engine, "j1").update(lambda record, due=outage: replace(record, service_outage=due))
+        await engine.run_next(Worker(cast("JobContextFactory", _Contexts(engine, DOWN)), Patience(seconds=8.0)))
+        stored = await engine.get("j1")
+        assert stored is not None
+        states.append(stored.state)
+    assert states == [JobState.FAILED, JobState.QUEUED]
 
 
 async def test_a_fault_of_ours_fails_one_job_whose_ending_is_kept_without_its_words(

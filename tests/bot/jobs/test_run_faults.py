@@ -6,6 +6,7 @@ The tables of docs/server.md, "When something fails", cell by cell.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import stat
@@ -19,12 +20,12 @@ from agent_runtime import CommandEnd, CommandRunner, SandboxError, SessionError
 from bot.domain.errors import StorageError
 from bot.domain.job import JobState
 from bot.git.errors import BranchGoneError, CloneError, GitError, PushFailedError
-from bot.github.types import GitHubError
+from bot.github.types import Answer, AppRemovedError, GitHubError
 from bot.jobs.faults import ACCESS_PATIENCE_SECONDS, PATIENCE_SECONDS
 from bot.jobs.posts import StatusComment
 from bot.queue.records import Signal
 from tests.fakes.agent import Script, ScriptedAgent, do, execute, reply, wait_for_test, write
-from tests.fakes.github import forbidden, no_answer, not_found, outage
+from tests.fakes.github import FakeConnection, forbidden, no_answer, not_found, outage
 from tests.fakes.site import FakeComment
 from tests.fakes.workspaces import FakeMirror
 from tests.seam import COMPLETION, FIX, FIXED_CALC, End, Seam, open_seam
@@ -479,6 +480,32 @@ async def test_a_stop_does_not_wait_for_a_doubtful_answer(tmp_path: Path, *, has
         assert stage.clock() - since < ACCESS_PATIENCE_SECONDS
         assert end.state is JobState.STOPPED, end
         assert stage.pulls() == []
+
+
+REMOVED = AppRemovedError("create a token for the installation", 404, "Not Found", "Install it.")
+SUSPENDED = GitHubError("create a token for the installation", 403, "This installation has been suspended", "Wait.")
+
+
+@pytest.mark.parametrize("error", [REMOVED, SUSPENDED], ids=["removed", "suspended"])
+async def test_a_job_without_its_app_ends_at_once_and_the_log_has_it_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: GitHubError
+) -> None:
+    async def refuse(*_: object, **__: object) -> Answer:
+        raise error
+
+    async with open_seam(tmp_path, FIX) as stage:
+        command = stage.say(stage.issue().number, "/codepilot fix")
+        with patch.object(FakeConnection, "request", refuse):
+            assert (await stage.end_of(command)).state is JobState.FAILED
+            for _ in range(10):
+                stage.advance(3600.0)
+                await stage.settle()
+        warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+        assert [record.getMessage() for record in warnings] == [f"the job's result could not be reported: {error}"]
+        stage.advance(3600.0)
+        await stage.settle()
+        # A suspension ends; an App that was removed has nothing to say there.
+        assert bool(stage.bot_comments(1)) is (error is SUSPENDED)
 
 
 def clone_without_answer() -> CloneError:

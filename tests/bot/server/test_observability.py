@@ -96,6 +96,19 @@ async def test_a_sandbox_that_does_not_start_is_counted_and_one_that_was_given_u
     assert (await _read(metrics))["codepilot_sandbox_failures_total",] == 1
 
 
+async def test_refusals_of_the_app_are_counted_by_status() -> None:
+    metrics, provider = Metrics(), TracerProvider()
+    provider.add_span_processor(metrics)
+    for template, status in (("/app", 401), ("/app", 404), ("/app", 404), ("/app", 201), ("/app", 502), ("/user", 404)):
+        attributes = {"url.template": template, "http.response.status_code": status}
+        provider.get_tracer("codepilot").start_span("POST", attributes=attributes).end()
+    counts = {name: value for name, value in (await _read(metrics)).items() if "app_refusals_total" in name[0]}
+    assert counts == {
+        ("codepilot_github_app_refusals_total", "401"): 1,
+        ("codepilot_github_app_refusals_total", "404"): 2,
+    }
+
+
 async def test_of_very_many_installations_those_with_the_least_left_are_told() -> None:
     session = AppSession(0.0)
     for number in range(1, 1000):
