@@ -44,10 +44,10 @@ from bot.github.rate_limit import Limits, RequestBudget, RequestPace, Reserve, U
 from bot.github.types import (
     APP_REMOVED,
     Answer,
+    AppRemovedError,
     BotIdentity,
     Facts,
     GitHubError,
-    AppRemovedError,
     Shape,
     error_messages,
     parse,

@@ -25,6 +25,7 @@ from pydantic import (
     ValidationInfo,
     field_validator,
 )
+from typing_extensions import override
 
 from bot.domain.branch_rules import find_rule
 from bot.domain.difference import Side
@@ -623,10 +624,12 @@ class AppRemovedError(GitHubError):
     """The App is no longer installed, or was deleted. Nothing can be reported there, now or later."""
 
     @property
+    @override
     def certainty(self) -> Certainty:
         return "definite"
 
     @property
+    @override
     def can_report_later(self) -> bool:
         return False
 

@@ -23,7 +23,7 @@ from bot.jobs import pipeline as worker_module
 from bot.jobs.context import JobContext, JobContextFactory, JobServices
 from bot.jobs.faults import Patience
 from bot.jobs.pipeline import Worker
-from bot.jobs.record import CheckRecord, ServiceOutage, StoredRecord
+from bot.jobs.record import CheckRecord, JobRecord, ServiceOutage, StoredRecord
 from bot.publishing.markdown import Allowlist
 from bot.publishing.outcome import JobOutcome
 from bot.publishing.redact import Redactor
@@ -106,6 +106,10 @@ async def test_a_definite_answer_of_github_ends_the_job() -> None:
     assert "Could not read octo/calc" in ending.body
 
 
+def _with_outage(outage: ServiceOutage, record: JobRecord) -> JobRecord:
+    return replace(record, service_outage=outage)
+
+
 async def test_a_job_is_put_off_no_longer_than_the_patience() -> None:
     now = time.time()
     over = ServiceOutage(
@@ -118,7 +122,7 @@ async def test_a_job_is_put_off_no_longer_than_the_patience() -> None:
     ):  # recorded by this attempt, which the patience still covers
         engine = InMemoryEngine()
         await engine.accept(a_job())
-        await StoredRecord(engine, "j1").update(lambda record, due=outage: replace(record, service_outage=due))
+        await StoredRecord(engine, "j1").update(partial(_with_outage, outage))
         await engine.run_next(Worker(cast("JobContextFactory", _Contexts(engine, DOWN)), Patience(seconds=8.0)))
         stored = await engine.get("j1")
         assert stored is not None

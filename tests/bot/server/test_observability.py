@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRatioBased
 from opentelemetry.trace import NonRecordingSpan, StatusCode, set_span_in_context
+from opentelemetry.util.types import AttributeValue
 from prometheus_client.parser import text_string_to_metric_families
 from typing_extensions import override
 
@@ -100,7 +101,7 @@ async def test_refusals_of_the_app_are_counted_by_status() -> None:
     metrics, provider = Metrics(), TracerProvider()
     provider.add_span_processor(metrics)
     for template, status in (("/app", 401), ("/app", 404), ("/app", 404), ("/app", 201), ("/app", 502), ("/user", 404)):
-        attributes = {"url.template": template, "http.response.status_code": status}
+        attributes: dict[str, AttributeValue] = {"url.template": template, "http.response.status_code": status}
         provider.get_tracer("codepilot").start_span("POST", attributes=attributes).end()
     counts = {name: value for name, value in (await _read(metrics)).items() if "app_refusals_total" in name[0]}
     assert counts == {
