@@ -2,7 +2,8 @@
 
 A text is a command if its first line in the author's own words begins with a trigger: `/codepilot <verb> …`. Quotes,
 code blocks and HTML comments before it are skipped. A line below a quote belongs to it until a blank line, as Markdown
-renders it. Where Markdown is ambiguous there is no command.
+renders it. Where Markdown is ambiguous there is no command. The old mail and the signature below a reply by e-mail are
+not part of the text (`mail_reply.py`).
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from bot.domain.commands import (
     is_recipe_name,
     is_safe_branch,
 )
+from bot.domain.mail_reply import split_reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,7 @@ class ParsedCommand:
     text_above: str = ""
 
 
+LINE_END = re.compile(r"\r\n|\r|\n")
 _QUOTE = re.compile(r" {0,3}>")
 _FENCE = re.compile(r" {0,3}(?P<mark>`{3,}(?=[^`]*$)|~{3,})")
 _COMMENT = re.compile(r" {0,3}<!--")
@@ -75,7 +78,7 @@ def parse_command(comment_body: str, *, triggers: Sequence[str]) -> ParsedComman
     Triggers and verbs are whole words, matched without case. A trigger alone is `Help`; an unknown first word makes the
     text `BareCommand`, or `UnknownVerb` if it is a mistyped verb.
     """
-    lines = re.split(r"\r\n|\r|\n", comment_body)
+    lines, _ = split_reply(LINE_END.split(comment_body))
     start = _find_command_line(lines)
     match = None if start is None else _CALL.fullmatch(lines[start])
     if start is None or match is None:
@@ -367,7 +370,8 @@ def _continue(text: str, _: Options) -> Command:
 
 
 def _approve(text: str, _: Options) -> Command:
-    words = text.split()
+    # A quote of the request is not the author's text.
+    words = " ".join(line for line in text.split("\n") if not _QUOTE.match(line)).split()
     like = _LIKE in words
     text = " ".join(word for word in words if word != _LIKE)
     if (text and not _REQUEST_ID.fullmatch(text)) or words.count(_LIKE) > 1:

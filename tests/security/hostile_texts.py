@@ -34,6 +34,8 @@ _REPEATED = {
     "dotted keys": "a.a.a.a = 1\n",
     "assignments": "a = b\n",
     "pairs": "a: b\n",
+    "attributions": "2024-01-02 10:00:\n",
+    "mail headers": "From: a\nDate:\n",
     "parentheses": "(",
     "mixed brackets": "([{",
     "calls": "a(",

@@ -35,7 +35,8 @@ from agent_runtime.workspace.patches import count_hunks, parse_patch
 from bot.ci_logs.log_formats import excerpt, failing_lines
 from bot.ci_logs.workflow import describe_job
 from bot.domain import difference
-from bot.domain.grammar import parse_command, parse_merge_request
+from bot.domain.grammar import LINE_END, parse_command, parse_merge_request
+from bot.domain.mail_reply import split_reply
 from bot.permissions.levels import allowed_commands
 from bot.permissions.repo_config import parse_config, parse_recipe
 from bot.prompt import sanitize
@@ -184,9 +185,23 @@ def _(text: str) -> None:
 @_on_the_loop("comment", 65_536)
 def _(text: str) -> None:
     parse_command(text, triggers=("/codepilot",))
+
+
+@_on_the_loop("command of a comment", 65_536)
+def _(text: str) -> None:
     parse_command(f"/codepilot {text}", triggers=("/codepilot",))
+
+
+@_on_the_loop("options of a comment", 65_536)
+def _(text: str) -> None:
     parse_command(f"/codepilot fix --{text}", triggers=("/codepilot",))
     parse_merge_request(f"resolve conflicts with a{text}x")
+
+
+@_on_the_loop("reply by e-mail", 65_536)
+def _(text: str) -> None:
+    split_reply(LINE_END.split(f"a\n\n{text}"))
+    split_reply(LINE_END.split(f"a\n\nOn 2024-01-02 10:00, ann wrote:\n> a\n{text}"))
 
 
 @_on_the_loop("error of a model service", 250_000)
