@@ -376,7 +376,7 @@ def main() -> None:
         package = (error.name or "").partition(".")[0]
         if package not in {"localhub", *_SERVICE_PACKAGES}:
             raise
-        remedy = "; install it with: pip install 'codepilot-bot[service]'" if package in _SERVICE_PACKAGES else ""
+        remedy = "; install codepilot-bot[service]" if package in _SERVICE_PACKAGES else ""
         click.echo(f"codepilot: {error}{remedy}", err=True)
         sys.exit(2)
 

@@ -11,8 +11,8 @@ from sphinx.highlighting import lexers
 
 HERE = Path(__file__).resolve().parent
 PARTS = {
-    "Guides": ["first-pull-request", "configure", "operate", "secure", "Embed <library>"],
-    "The project": ["tour", "architecture", "security"],
+    "Guides": ["install", "first-pull-request", "configure", "operate", "secure", "Embed <library>"],
+    "The project": ["tour", "architecture", "security", "release"],
 }
 
 project = "Codepilot"

@@ -26,7 +26,7 @@ try:
     )
 except ModuleNotFoundError as error:
     raise ImportError(
-        f"The local hub needs the package {error.name}: pip install 'codepilot-bot[hub]'", name=__name__
+        f"The local hub needs the package {error.name}: install codepilot-bot[hub]", name=__name__
     ) from error
 
 __all__ = [

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import functools
+import hashlib
 import importlib.metadata
+import json
+import os
 import re
 import subprocess
 import sys
@@ -17,16 +20,24 @@ from pathlib import Path
 
 import pytest
 
+from tests.script_files import load_script
 from tests.source_files import PACKAGES, ROOT, modules, repository_files, tree_of
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("dist")
-    argv = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
-    done = subprocess.run(argv, cwd=out, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"the wheel does not build:\n{done.stdout}{done.stderr}"
-    (built,) = out.glob("*.whl")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of a release, built and checked by the script that the release workflow runs."""
+    out = tmp_path_factory.mktemp("release")
+    environment = {**os.environ, "PY": sys.executable}
+    argv = [str(ROOT / "scripts" / "build-release"), str(out)]
+    done = subprocess.run(argv, cwd=out, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"the release does not build:\n{done.stdout}{done.stderr}"
+    return out
+
+
+@pytest.fixture(scope="module")
+def wheel(release: Path) -> Path:
+    (built,) = (release / "dist").glob("*.whl")
     return built
 
 
@@ -59,6 +70,58 @@ def test_the_wheel_holds_every_file_of_the_packages_and_no_other(contents: froze
     assert packed == ours, f"missing: {sorted(ours - packed)}; too much: {sorted(packed - ours)}"
 
 
+def test_the_bill_of_materials_names_every_locked_package_with_its_hashes(release: Path) -> None:
+    (path,) = release.glob("*.cdx.json")
+    bill = json.loads(path.read_text(encoding="utf-8"))
+    locked = (ROOT / "requirements" / "run.lock").read_text(encoding="utf-8")
+    assert bill["bomFormat"] == "CycloneDX"
+    assert bill["metadata"]["component"]["version"] == PROJECT["version"]
+    assert {(each["name"], each["version"]) for each in bill["components"]} == set(_LOCKED.findall(locked))
+    for each in bill["components"]:
+        assert each["externalReferences"][0]["hashes"], f"{each['name']} has no hash"
+
+
+def test_the_checksums_are_those_of_the_files_that_are_released(release: Path) -> None:
+    released = [*(release / "dist").iterdir(), *release.glob("*.cdx.json")]
+    sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in released}
+    lines = (release / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    assert len(sums) == 3
+    assert {name: value for value, name in (line.split() for line in lines)} == sums
+
+
+def test_a_release_has_the_tag_of_its_version_and_dated_changes() -> None:
+    section = load_script("release-notes").section
+    changes = "# Changes\n\n## 1.2.0, 2027-01-31\n\n### Commands\n\n- One.\n\n## 1.1.0, not released\n\n- Two.\n"
+    assert section(changes, "v1.2.0", "1.2.0") == "### Commands\n\n- One."
+    for tag, version, remedy in (
+        ("v1.3.0", "1.2.0", "tag v1.2.0"),
+        ("v1.1.0", "1.1.0", "write the date"),
+        ("v1.0.0", "1.0.0", "no heading: ## 1.0.0"),
+        ("v1x2.0", "1x2.0", "no heading"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(remedy)):
+            section(changes, tag, version)
+
+
+def test_no_text_sends_a_user_to_an_index_before_the_first_release() -> None:
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    if re.search(r"^## \S+, \d{4}-", changes, re.MULTILINE):
+        pytest.skip("there is a release: correct docs/install.md, and remove this test")
+    texts = [ROOT / path for path in repository_files() if path.suffix in {".md", ".py"} and path.parts[0] != "tests"]
+    wrong = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in texts
+        for line in path.read_text(encoding="utf-8").partition("\n## Once a version is released")[0].splitlines()
+        if re.search(r"pip install\b.*codepilot-bot(?!\[\w+\] @ git)", line)
+    ]
+    assert not wrong, "\n  ".join(["it is not on PyPI; see docs/install.md:", *wrong])
+
+
+def test_the_changes_begin_with_the_version_of_the_project() -> None:
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(r"^## (\S+),", changes, re.MULTILINE)[1] == PROJECT["version"]  # type: ignore[index]
+
+
 def test_the_wheel_says_that_it_is_typed_and_under_which_licence(contents: frozenset[str]) -> None:
     assert {f"{package}/py.typed" for package in PACKAGES} <= contents
     assert [name for name in contents if name.endswith(".dist-info/licenses/LICENSE")]
@@ -75,6 +138,7 @@ def test_the_metadata_names_the_command_and_the_python(wheel: Path, contents: fr
     assert "codepilot = bot.__main__:main" in entry_points
 
 
+_LOCKED = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 DECLARED: dict[str, list[str]] = {"core": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
 NOT_IMPORTED = {

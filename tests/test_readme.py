@@ -24,9 +24,9 @@ def recorder() -> ModuleType:
 
 def test_it_is_short_and_names_the_commands_to_begin_with() -> None:
     assert len(_README.splitlines()) < 200
-    for command in ("make demo", "make test", "pip install codepilot-bot", "codepilot app create"):
+    for command in ("make demo", "make test", "pip install .", "codepilot app create"):
         assert command in _README
-    assert _README.index("pip install codepilot-bot") < _README.index("docs/configure.md")
+    assert _README.index("pip install .") < _README.index("docs/configure.md")
 
 
 def test_the_badges_say_what_the_project_file_says() -> None:

@@ -68,8 +68,7 @@ def require_extra(module: str, extra: str) -> None:
         is_installed = False
     if not is_installed:
         raise SettingsError(
-            f"The provider `{extra}` needs a package that is not installed; install it with: "
-            f"pip install 'codepilot-bot[{extra}]'"
+            f"The provider `{extra}` needs a package that is not installed; install codepilot-bot[{extra}]"
         )
 
 

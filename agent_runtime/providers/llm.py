@@ -67,7 +67,7 @@ class LLMProvider:
             )
         self._options = options or ModelOptions()
         if find_spec("llm") is None:
-            raise SettingsError("The provider `llm` needs the package llm: pip install codepilot-bot[llm]")
+            raise SettingsError("The provider `llm` needs the package llm: install codepilot-bot[llm]")
         import llm  # noqa: PLC0415 - an optional extra, and slow to load
 
         name = model or str(llm.get_default_model())  # type: ignore[no-untyped-call]  # llm leaves it untyped

@@ -87,7 +87,5 @@ def open_database(db_url: str) -> SessionDatabase:
     try:
         from agent_runtime.sessions.tables import SessionDatabase  # noqa: PLC0415 - an optional extra, and heavy
     except ModuleNotFoundError as error:
-        raise SettingsError(
-            f"Sessions in a database need SQLAlchemy ({error}): pip install 'codepilot-bot[db]'"
-        ) from error
+        raise SettingsError(f"Sessions in a database need SQLAlchemy ({error}): install codepilot-bot[db]") from error
     return SessionDatabase(db_url)

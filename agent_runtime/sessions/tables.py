@@ -206,8 +206,8 @@ def _create_engine(url: str) -> Engine:
         ) from None
     except ModuleNotFoundError as error:
         raise SettingsError(
-            f"The driver of db_url is not installed: {error}. For PostgreSQL, begin it with postgresql:// and type: "
-            "pip install 'codepilot-bot[db]'"
+            f"The driver of db_url is not installed: {error}. For PostgreSQL, begin it with postgresql:// and "
+            "install codepilot-bot[db]"
         ) from None
     if engine.dialect.is_async:
         raise SettingsError(f"db_url names the asynchronous driver {engine.driver}; leave it out or name another.")

@@ -269,7 +269,7 @@ def check_database(settings: Settings) -> Finding:
             JobStore(url).close_sync()
         check_database(url)
     except ImportError as error:
-        return bad("database", str(error), "pip install 'codepilot-bot[service]'")
+        return bad("database", str(error), "install codepilot-bot[service]")
     except QueueError as error:
         return bad("database", f"{name} cannot be used", f"{error}. {fix}")
     finally:

@@ -98,7 +98,7 @@ def open_blobs(url: str, access: BlobAccess | None = None) -> BlobStore:
         return S3Blobs(parts.netloc, parts.path.strip("/"), access or BlobAccess())
     except ModuleNotFoundError as error:
         raise ConfigError(
-            (f"CODEPILOT_STORAGE_URL={url} needs the extra `service`; run: pip install 'codepilot-bot[service]'",)
+            (f"CODEPILOT_STORAGE_URL={url} needs the extra `service`; install codepilot-bot[service]",)
         ) from error
 
 

@@ -288,7 +288,7 @@ def test_an_address_is_refused_because_plugins_know_theirs(plugin: Plugin) -> No
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_runtime.providers.llm.find_spec", lambda name: None)
-    with pytest.raises(SettingsError, match=r"pip install codepilot-bot\[llm\]"):
+    with pytest.raises(SettingsError, match=r"install codepilot-bot\[llm\]"):
         provider_for("llm", model="parrot")
 
 
