@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -214,6 +214,13 @@ class RegisteredApp(Facts):
     client_secret: str = Field(repr=False)
 
 
+_INVALID: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "contents": ("git/refs", {"ref": "codepilot", "sha": "0" * 40}),
+    "pull_requests": ("pulls", {"title": "", "head": "", "base": ""}),
+}
+"""Requests that can never succeed, by the permission that they need."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tokens:
     """Tokens for git; `on_mint` is called with each before its use. A plain token is returned unchanged."""
@@ -236,13 +243,37 @@ class Tokens:
 
     async def can_write_workflows(self) -> bool | None:
         """Whether workflow files can be changed; None if unknown, with a plain token."""
-        app, auth = self.connection.app, self.connection.auth
-        if app is None or not isinstance(auth, InstallationAuth):
+        auth = self.connection.auth
+        if not isinstance(auth, InstallationAuth):
             return None
-        path = f"/app/installations/{auth.installation_id}"
-        action = "read the App's installation"
-        installation = await self.connection.json(Installation, action, "GET", path, as_app=True)
-        return installation.permissions.get("workflows") == "write"
+        return (await self._granted(auth)).get("workflows") == "write"
+
+    async def find_missing(self, repo: str, names: Collection[str]) -> tuple[str, ...]:
+        """Return the permissions, of `contents` and `pull_requests`, to write with which the token surely lacks.
+
+        GitHub tells a workflow's token nothing about its permissions. It refuses an invalid request for a missing
+        permission first.
+        """
+        auth = self.connection.auth
+        if isinstance(auth, InstallationAuth):
+            await self.connection.token()
+            held = auth.tokens.permissions(())
+            if held and not all(held.get(name) == "write" for name in names):
+                held = await self._granted(auth)  # perhaps accepted since
+            return tuple(name for name in names if held and held.get(name) != "write")
+        missing = []
+        for name in names:
+            path, body = _INVALID[name]
+            try:
+                action = f"check the permission {name}"
+                await self.connection.request(action, "POST", f"/repos/{repo}/{path}", body, writes=False)
+            except GitHubError as error:
+                missing += [name] if error.lacks_permission else []
+        return tuple(missing)
+
+    async def _granted(self, auth: InstallationAuth) -> Mapping[str, str]:
+        path, action = f"/app/installations/{auth.installation_id}", "read the App's installation"
+        return (await self.connection.json(Installation, action, "GET", path, as_app=True)).permissions
 
     async def _token(self, repo: str, permissions: Mapping[str, str]) -> str:
         auth = self.connection.auth

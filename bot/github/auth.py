@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -119,6 +119,10 @@ class TokenStore:
             self._tokens[scope] = token
             return token.value
 
+    def permissions(self, scope: Scope) -> Mapping[str, str]:
+        token = self._tokens.get(scope)
+        return token.permissions if token is not None else {}
+
     def refuse(self, value: str, *, outright: bool, proven: bool = False) -> bool:
         """Forget a refused token; return whether to retry with a new one.
 
@@ -146,11 +150,12 @@ class Token:
     value: str
     minted_at: float
     expires_at: float
+    permissions: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def expiring_in(cls, seconds: float, value: str) -> Token:
+    def expiring_in(cls, seconds: float, value: str, permissions: Mapping[str, str] | None = None) -> Token:
         now = time.time()
-        return cls(value=value, minted_at=now, expires_at=now + seconds)
+        return cls(value=value, minted_at=now, expires_at=now + seconds, permissions=permissions or {})
 
 
 @lru_cache(maxsize=4)

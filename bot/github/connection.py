@@ -263,7 +263,8 @@ class GitHubConnection(Closeable):
             if error.status == HTTPStatus.NOT_FOUND:
                 await self._check_installation(action, path)
             raise
-        return Token.expiring_in((answer.expires_at - auth.app.now()).total_seconds(), answer.token)
+        lifetime = (answer.expires_at - auth.app.now()).total_seconds()
+        return Token.expiring_in(lifetime, answer.token, answer.permissions)
 
     async def _check_installation(self, action: str, path: str) -> None:
         """Raise `AppRemovedError` if GitHub says 404 to a second question, too; it also sends one by mistake."""
@@ -315,6 +316,7 @@ class _MintedToken(Facts):
     token: str = Field(repr=False)
     expires_at: datetime
     """By GitHub's clock."""
+    permissions: Mapping[str, str] | None = None
 
 
 class _Request(GitHubAPI):

@@ -6,6 +6,7 @@ Start with `decide`; an `Assignment` is its result. All attempts of a job have t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -20,7 +21,7 @@ from bot.github.types import PullFacts
 from bot.jobs.access import ThreadSnapshot, branch_head
 from bot.jobs.context import JobContext
 from bot.jobs.setup import RepoSettings
-from bot.permissions.levels import SIGNED_ONLY, AccessRequest, Grant, Refusal, fallback_prefix
+from bot.permissions.levels import SIGNED_ONLY, AccessRequest, Grant, Publish, Refusal, fallback_prefix
 from bot.permissions.permissions import grant_for, resolve_command
 from bot.permissions.repo_config import PATH, RepoConfig
 from bot.publishing.commit_format import CommitFormat, choose_format
@@ -335,6 +336,27 @@ async def check_rules(
             return Refusal(cause="branch-rules", variant=words, reason=f"{reason} {kind.remedy}")
     notes += [SIGNED_ONLY] if grant.signed_only else []
     return replace(grant, notes=(*grant.notes, *notes))
+
+
+_NEEDS: Mapping[Publish, tuple[str, ...]] = {
+    "new_branch": ("contents", "pull_requests"),
+    "pull_branch": ("contents",),
+    "review": ("pull_requests",),
+    "description": ("pull_requests",),
+}
+
+
+async def check_permissions(context: JobContext, repo: str, grant: Grant) -> tuple[str, str] | None:
+    """Return why the result surely could not be published, and the remedy; None if it may."""
+    names = () if grant.dry_run or await resume_base(context) is not None else _NEEDS.get(grant.publish, ())
+    missing = [f"`{name.replace('_', '-')}: write`" for name in await context.github.tokens.find_missing(repo, names)]
+    if not missing:
+        return None
+    if context.services.is_long_running:
+        words = f"Grant the App {' and '.join(missing)} in its settings, then accept it in the installation."
+    else:
+        words = f"Add {' and '.join(missing)} to `permissions:` of the workflow's job."
+    return f"The token lacks {' and '.join(missing)}, so nothing could be published. I have not started.", words
 
 
 def _move_to_pull(snapshot: ThreadSnapshot, pull: PullFacts) -> ThreadSnapshot:

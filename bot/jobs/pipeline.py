@@ -35,6 +35,7 @@ from bot.jobs.access import ThreadSnapshot, check_access, confirm_refusal, fetch
 from bot.jobs.admission import (
     Assignment,
     base_source,
+    check_permissions,
     check_rules,
     decide,
     find_branch,
@@ -385,6 +386,8 @@ async def _execute(
     context: JobContext, snapshot: ThreadSnapshot, grant: Grant, settings: RepoSettings, source: Source
 ) -> JobOutcome:
     state = context.state
+    if (problem := await check_permissions(context, snapshot.repo.full_name, grant)) is not None:
+        return replace(await fail_job(context, *problem), misconfigured=True)
     command = resolve_command(context.job.command, kind=context.job.thread.kind, config=settings.config)
     if context.services.is_long_running:
         state.check = _check_run(context, grant.bound_to_sha)

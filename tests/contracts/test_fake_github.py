@@ -89,6 +89,7 @@ async def a_client_with_a_workflows_token(w: World) -> None:
     async with w.workflow_client() as github:
         await w.ask(github.accounts.me())
         await w.ask(github.tokens.can_write_workflows())
+        await w.ask(github.tokens.find_missing(w.name, ("contents", "pull_requests")))
         await w.ask(github.comments.create(w.name, on_thread(issue.number), "Hello"))
         w.note((await github.tokens.for_clone(w.name)) == (await github.tokens.for_push(w.name)))
         github.tokens.forget(w.name)
@@ -108,6 +109,9 @@ async def tokens(w: World) -> None:
     w.github.tokens.forget(w.name)
     w.note(clone == await w.github.tokens.for_clone(w.name))
     await w.ask(w.github.tokens.can_write_workflows())
+    await w.ask(w.github.tokens.find_missing(w.name, ("contents", "pull_requests")))
+    w.permit(contents="read")
+    await w.ask(w.github.tokens.find_missing(w.name, ("contents", "pull_requests")))
     await w.ask(w.github.tokens.for_clone(f"{w.owner}/absent"))
     w.permit(workflows="")
     await w.ask(w.github.tokens.can_write_workflows())

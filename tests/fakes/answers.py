@@ -76,7 +76,8 @@ def create_token(request: Request, _installation_id: str) -> Json:
     expires = datetime.now(UTC).timestamp() + 3600
     # No part of it may stand in a text, e.g. twelve zeros, which would be redacted.
     token = object_id("token", b"%d" % request.site.new_id())[:36]
-    return {"token": f"ghs_{token}", "expires_at": datetime.fromtimestamp(expires, UTC).isoformat()}
+    expires_at = datetime.fromtimestamp(expires, UTC).isoformat()
+    return {"token": f"ghs_{token}", "expires_at": expires_at, "permissions": request.body.get("permissions") or held}
 
 
 @route("GET", "installation/repositories")

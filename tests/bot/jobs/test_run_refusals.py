@@ -298,3 +298,21 @@ async def test_a_default_branch_that_is_gone_is_told_as_that(tmp_path: Path) -> 
         assert end.state is JobState.REFUSED, end
         assert "The branch `main`," in end.status
         assert "deleted or renamed" in end.status
+
+
+async def test_an_app_without_a_permission_says_so_before_the_model_is_asked(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, FIX) as stage:
+        stage.hub.app.permissions |= {"contents": "read"}
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert end.state is JobState.FAILED
+        assert "The token lacks `contents: write`, so nothing could be published. I have not started." in end.status
+        assert "Grant the App `contents: write` in its settings, then accept it in the installation." in end.status
+        assert stage.providers == []
+
+
+async def test_a_permission_that_was_accepted_since_the_token_was_made_counts(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, FIX, FIX) as stage:
+        stage.hub.app.permissions |= {"contents": "read"}
+        assert (await stage.ask(stage.issue().number, "/codepilot fix")).state is JobState.FAILED
+        stage.hub.app.permissions |= {"contents": "write"}
+        assert (await stage.ask(stage.issue().number, "/codepilot fix")).state is JobState.DONE

@@ -193,3 +193,69 @@ async def test_without_the_input_a_call_is_denied_and_the_run_continues(tmp_path
         status = bodies(stage)[1]
         assert "**Denied, because nobody can approve calls in this run**" in status
         assert WAITING["CODEPILOT_SESSION_KEY"] not in status
+
+
+@pytest.mark.parametrize(
+    ("held", "missing"),
+    [
+        ({"contents": "read"}, "`contents: write`"),
+        ({"pull_requests": "read"}, "`pull-requests: write`"),
+        ({"contents": "read", "pull_requests": ""}, "`contents: write` and `pull-requests: write`"),
+    ],
+)
+async def test_a_missing_permission_of_the_token_ends_the_job_before_the_model_is_paid(
+    tmp_path: Path, held: Mapping[str, str], missing: str
+) -> None:
+    async with open_seam(tmp_path, FIX) as stage:
+        stage.hub.workflow_app.permissions |= held
+        issue = stage.issue()
+        stage.say(issue.number, "/codepilot fix")
+        run = await run_step(stage, "issue_comment")
+        assert run.ended is JobState.FAILED
+        assert re.search(r"^conclusion<<\w+\nmisconfigured$", run.outputs, re.MULTILINE)
+        assert stage.providers == []
+        for text in ("\n".join(bodies(stage, issue.number)), run.summary):
+            assert f"The token lacks {missing}, so nothing could be published." in text
+            assert f"Add {missing} to `permissions:` of the workflow's job." in text
+
+
+@pytest.mark.parametrize("command", ["/codepilot explain", "/codepilot fix --dry-run"])
+async def test_work_that_publishes_nothing_needs_no_permission_to_write_files(tmp_path: Path, command: str) -> None:
+    async with open_seam(tmp_path, FIX if "fix" in command else DIAGNOSIS) as stage:
+        stage.hub.workflow_app.permissions |= {"contents": "read", "pull_requests": ""}
+        stage.say(stage.issue().number, command)
+        run = await run_step(stage, "issue_comment")
+        assert run.ended is JobState.DONE, run.summary
+        assert "tokens.find_missing" in stage.hub.calls
+
+
+async def test_a_check_of_permissions_without_a_clear_answer_refuses_nothing(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, FIX) as stage:
+        stage.say(stage.issue().number, "/codepilot fix")
+        stage.hub.fail("tokens.find_missing", outage(503), times=2)
+        run = await run_step(stage, "issue_comment")
+        assert run.ended is JobState.DONE, run.summary
+        assert stage.hub.take_fault("tokens.find_missing") is None
+        assert len(stage.pulls()) == 1
+
+
+LABELLED = {"CODEPILOT_LEVEL": "ask", "CODEPILOT_NETWORK": "pypi.org"}
+
+
+@pytest.mark.parametrize("kind", ["issue", "pull"])
+@pytest.mark.parametrize("setter", ["mona", "helper"])
+async def test_a_label_counts_in_a_workflow_if_a_person_with_write_access_set_it(
+    tmp_path: Path, kind: str, setter: str
+) -> None:
+    async with open_seam(tmp_path, [ASK]) as stage:
+        stage.hub.add_collaborator(stage.repo, "helper", "triage")
+        thread = stage.issue() if kind == "issue" else stage.pull()
+        stage.advance(60.0)
+        stage.hub.add_label(stage.repo, thread.number, "codepilot:auto", by=setter)
+        stage.advance(60.0)
+        stage.say(thread.number, "/codepilot fix")
+        run = await run_step(stage, "issue_comment", **LABELLED)
+        level = "auto" if setter == "mona" else "ask"
+        assert f"permission: `{level}`" in "\n".join(bodies(stage, thread.number))
+        assert ("helper, who set it, has no write access here" in run.summary) is (setter == "helper")
+        assert thread.labels == ["codepilot:auto"]
