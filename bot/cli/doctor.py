@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import re
 import secrets
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -388,9 +390,11 @@ def judge_webhook(url: str, *, checks_certificate: bool) -> Finding:
 
 
 _RECENT_SECONDS = 24 * 3600
+_INSTALLATION = frozenset({"installation", "installation_repositories"})
+_WRONG_SECRET = 401
 _UNANSWERED = "Check that GitHub reaches the address (DNS, firewall, proxy, certificate), and the bot's log."
 _DELIVERY_FIXES = {
-    401: "CODEPILOT_WEBHOOK_SECRET differs from the secret in the App's settings: make them the same.",
+    _WRONG_SECRET: "CODEPILOT_WEBHOOK_SECRET differs from the secret in the App's settings: make them the same.",
     404: "The address leads elsewhere: it must be the one of `codepilot serve`, with the path /webhook.",
 }
 
@@ -398,10 +402,20 @@ _DELIVERY_FIXES = {
 def judge_deliveries(attempts: Sequence[Attempt], now: float) -> Finding:
     """Judge the newest delivery attempts; a later success of the same delivery counts."""
     name = "deliveries"
-    # GitHub pings a new App before its bot can be started.
-    recent = [each for each in attempts if now - each.at < _RECENT_SECONDS and each.event != "ping"]
+    first = min((each.at for each in attempts if each.status in range(200, 300)), default=math.inf)
+    tries = Counter(each.guid for each in attempts)
+    # An App is registered and installed before its bot is started, which then requests what failed once more.
+    set_up = [
+        each
+        for each in attempts
+        if each.event == "ping"
+        or (each.event in _INSTALLATION and each.at < first and tries[each.guid] == 1 and each.status != _WRONG_SECRET)
+    ]
+    recent = [each for each in attempts if now - each.at < _RECENT_SECONDS and each not in set_up]
     if not recent:
-        return skip(name, "GitHub has sent none in the last 24 hours")
+        return skip(
+            name, f"GitHub has sent none in the last 24 hours{', except when the App was set up' if set_up else ''}"
+        )
     arrived = {each.guid for each in recent if each.status in range(200, 300)}
     lost = [each for each in recent if each.guid not in arrived]
     if not lost:

@@ -111,6 +111,17 @@ async def test_deliveries_that_nobody_took_are_told(environ: dict[str, str], hub
     assert "2 not accepted in the last 24 hours; the last: issue_comment, no answer" in found["deliveries"].summary
 
 
+async def test_an_app_installed_before_the_first_start_of_its_server_is_well(
+    environ: dict[str, str], hub: LocalHub
+) -> None:
+    other = hub.add_repo("mona/other", owner="mona")
+    hub.install(hub.app(int(environ["CODEPILOT_APP_ID"])), other)
+    await eventually(lambda: any(each.status.startswith("failed to connect") for each in hub.deliveries))
+    findings = await examine(survey(environ), online=False)
+    assert [each for each in findings if each.verdict == "bad"] == []
+    assert {each.name: each.verdict for each in findings}["deliveries"] == "skipped"
+
+
 async def test_an_app_that_is_not_named_cannot_be_checked(environ: dict[str, str]) -> None:
     del environ["CODEPILOT_APP_ID"]
     assert [(each.name, each.verdict) for each in await examine_app(survey(environ))] == [("settings", "bad")]
@@ -388,8 +399,12 @@ ALL = {each.name: each.level for each in PERMISSIONS}
 HEARD = tuple(each.name for each in EVENTS)
 
 
-def attempt(guid: str, status: int, *, hours: float = 1.0) -> Attempt:
-    return Attempt(id=1, guid=guid, event="issue_comment", at=NOW.timestamp() - hours * 3600, status=status)
+def attempt(guid: str, status: int, *, hours: float = 1.0, event: str = "issue_comment") -> Attempt:
+    return Attempt(id=1, guid=guid, event=event, at=NOW.timestamp() - hours * 3600, status=status)
+
+
+def installed(status: int, *, guid: str = "i", hours: float = 2.0) -> Attempt:
+    return attempt(guid, status, hours=hours, event="installation")
 
 
 def delivered(*attempts: Attempt) -> Finding:
@@ -410,6 +425,11 @@ def delivered(*attempts: Attempt) -> Finding:
         (delivered(attempt("b", 202), attempt("a", 502)), "warning", "1 not accepted"),
         (delivered(attempt("b", 401), attempt("a", 202)), "bad", "issue_comment, answered 401, 22 November 11:00"),
         (delivered(attempt("b", 0)), "bad", "no answer"),
+        (delivered(installed(0), attempt("p", 0, event="ping")), "skipped", "except when the App was set up"),
+        (delivered(attempt("b", 202), installed(404)), "good", "1 in the last 24 hours, all accepted"),
+        (delivered(installed(502), attempt("b", 202, hours=3)), "bad", "installation, answered 502"),
+        (delivered(installed(502), installed(502)), "bad", "installation, answered 502"),
+        (delivered(installed(401)), "bad", "installation, answered 401"),
         (doctor.judge_installations(2, "bot"), "good", "2 accounts"),
         (doctor.judge_installations(0, "bot"), "warning", "none"),
         (doctor.judge_installations(2, "bot", suspended=1), "warning", "2 accounts, 1 of them suspended"),
