@@ -129,7 +129,7 @@ class ModelSettings:
         key = self.api_key(environ)
         cloud = CATALOG[self.provider].cloud
         settings = cloud.read(os.environ if environ is None else environ) if cloud else {}
-        options = replace(self.options, key_variable=self.key_variable, cloud=settings)
+        options = replace(self.options, key_variable=self.key_variable or "`api_key_env`", cloud=settings)
         return provider_for(self.provider, model=self.name, api_key=key, base_url=self.base_url, options=options)
 
 

@@ -104,11 +104,12 @@ class ModelUnreachableError(ModelError):
 
 
 class ModelOutageError(ModelUnreachableError):
-    """The service is down, overloaded or rate-limited; retry after so many seconds."""
+    """The service is down, overloaded, rate-limited or `offline` from here; retry after so many seconds."""
 
-    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+    def __init__(self, message: str, *, retry_after: float | None = None, offline: bool = False) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.offline = offline
 
 
 class ModelRejectedError(ModelError):
@@ -137,6 +138,7 @@ FormatCode = Literal[
     "multiple_control",
     "completion_first",
     "control_syntax",
+    "missing_tool",
     "ambiguous",
     "filename_mismatch",
     "empty",
@@ -144,10 +146,11 @@ FormatCode = Literal[
 
 
 class FormatError(Interrupt):
-    """A reply that violates the protocol."""
+    """A reply that violates the protocol; `reason` replaces the transport's text for people."""
 
-    def __init__(self, code: FormatCode, message: str) -> None:
+    def __init__(self, code: FormatCode, message: str, *, reason: str = "") -> None:
         super().__init__(message)
+        self.reason = reason
         self.code: FormatCode = code
 
 

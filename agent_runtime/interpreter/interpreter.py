@@ -36,6 +36,7 @@ from agent_runtime.interpreter.source import (
     Suspended,
     bound_names,
     discarded_calls,
+    find_missing_tools,
     parse_code,
     parse_findings,
     render_findings,
@@ -339,6 +340,13 @@ async def start_block(
         worker.blocks -= 1  # no block started; reuse the number
         findings = parse_findings(error.display())
         failures = [finding for finding in findings if finding.must_fail(tools=tools, bound=worker.bound)]
+        if missing := find_missing_tools(failures, source):
+            text = f"{', '.join(missing)}, which this task does not have; its tools are: {', '.join(sorted(tools))}."
+            raise FormatError(
+                "missing_tool",
+                f"The control block was not run: it calls {text}\n{render_findings(failures, source)}",
+                reason=f"The model called {text} Give a task that needs no other, or try again.",
+            ) from error
         if failures:
             raise FormatError(
                 "control_syntax",

@@ -6,7 +6,7 @@ import ast
 import base64
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
@@ -171,6 +171,14 @@ class Diagnostic:
             return is_constant and " | Literal[" not in match["given"]
         redefinition = _TOOL_REDEFINITION.search(self.message)
         return self.rule == "invalid-assignment" and redefinition is not None and redefinition["name"] in tools
+
+
+def find_missing_tools(findings: Iterable[Diagnostic], source: str) -> list[str]:
+    """Return the names of calls that nothing defines."""
+    calls = (node.func for node in ast.walk(parse_code(source)) if isinstance(node, ast.Call))
+    called = {name.id for name in calls if isinstance(name, ast.Name)}
+    named = (_NAME_PATTERNS[0].search(each.message) for each in findings if each.rule == "unresolved-reference")
+    return sorted({match["name"] for match in named if match} & called)
 
 
 def render_findings(findings: list[Diagnostic], source: str) -> str:

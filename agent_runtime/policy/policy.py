@@ -44,6 +44,7 @@ class RunLimits:
         max_repeated_calls: steps in a row with identical calls.
         max_seconds: wall time without waits for a person or an unavailable service.
         outage_seconds: wait before the run ends as `model_unavailable`.
+        offline_seconds: the same while the run has never reached it.
     """
 
     max_steps: int = 30
@@ -53,6 +54,7 @@ class RunLimits:
     max_repeated_calls: int = 5
     max_seconds: float = 1800.0
     outage_seconds: float = 300.0
+    offline_seconds: float = 0.0
     max_calls_per_step: int = 200
     max_output_chars_per_step: int = 60_000
 

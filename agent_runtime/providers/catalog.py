@@ -21,7 +21,7 @@ from agent_runtime.providers.models import ModelOptions, load_prices
 from agent_runtime.providers.openai import OpenAIClient, OpenAIProvider
 from agent_runtime.providers.protocol import Provider
 from agent_runtime.providers.scripted import MODEL, scripted_provider
-from agent_runtime.providers.sdk import KeyedApi, is_own_address, validate_url
+from agent_runtime.providers.sdk import KEY_ARGUMENT, KeyedApi, is_own_address, validate_url
 
 if TYPE_CHECKING:
     import ssl
@@ -144,7 +144,7 @@ class AzureProvider(OpenAIClient):
             name="Azure OpenAI",
             model=model,
             url=validate_url(cloud[self.cloud.address], default=""),
-            key_variable="AZURE_OPENAI_AD_TOKEN" if self._token else "AZURE_OPENAI_API_KEY",
+            key_variable=KEY_ARGUMENT if api_key else f"AZURE_OPENAI_{'AD_TOKEN' if self._token else 'API_KEY'}",
             secret=self._token or cloud["AZURE_OPENAI_API_KEY"],
         )
         super().__init__(service, options=options, api=options.api or "chat", compatible=False)

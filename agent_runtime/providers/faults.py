@@ -15,9 +15,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
@@ -50,6 +52,7 @@ class AttemptFailedError(Exception):
         billed: the service began to work.
         silent: read time-out; counts as billed.
         unreadable: if it stays so, the reason is not an outage.
+        tries: maximum, if the host cannot be reached.
         detail: text for the log only.
     """
 
@@ -62,6 +65,7 @@ class AttemptFailedError(Exception):
     billed: bool = False
     silent: bool = False
     unreadable: bool = False
+    tries: int | None = None
     detail: str = ""
 
     def __post_init__(self) -> None:
@@ -82,6 +86,9 @@ class ModelService:
     key_variable: str
     secret: str = field(default="", repr=False)
     is_foreign: bool = False
+    # As the user calls them.
+    model_setting: str = "`model`"
+    url_setting: str = "`base_url`"
 
     @property
     def address(self) -> str:
@@ -137,12 +144,12 @@ _REJECTIONS: Mapping[str, str] = {
     _BAD_KEY: "{name} did not accept the API key (HTTP 401). Check {key}.",
     _FORBIDDEN: (
         "{name} accepts the API key but does not let it use model {model!r} (HTTP 403). "
-        "Choose another `model`, or set {key} to a key that may use it."
+        "Choose another model with {model_setting}, or set {key} to a key that may use it."
     ),
     _NO_CREDIT: "The account at {name} has no credit left. Top it up, or set {key} to another's key.",
     _UNKNOWN_MODEL: (
-        "{name} knows no model {model!r} ({text}). Set `model` to one that your key can use, and check `base_url` if "
-        "you have set it."
+        "{name} knows no model {model!r} ({text}). Set {model_setting} to one that your key can use, and check "
+        "{url_setting} if you have set it."
     ),
 }
 """Texts for errors that a person can fix."""
@@ -189,7 +196,7 @@ def classify(failure: AttemptFailedError, service: ModelService) -> AttemptFaile
     if meaning == _OVERFLOW:
         return ContextOverflowError(
             f"The conversation no longer fits into the context window of model {service.model!r} at {service.name} "
-            f"({service.sanitize(failure.message)}). Choose a `model` with a larger one, or split the task."
+            f"({service.sanitize(failure.message)}). Choose a model with a larger one, or split the task."
         )
     words = service.sanitize(" ".join(filter(None, [failure.code, failure.message])))
     text = ": ".join(filter(None, [f"HTTP {failure.status}" if failure.status else "", words]))
@@ -199,7 +206,14 @@ def classify(failure: AttemptFailedError, service: ModelService) -> AttemptFaile
         return replace(failure, message=text or "an error without a text", detail=service.redact(failure.detail))
     rejection = rejection or "{name} refused the request to model {model!r} ({text})."
     return ModelRejectedError(
-        rejection.format(name=service.name, model=service.model, key=service.key_variable, text=text)
+        rejection.format(
+            name=service.name,
+            model=service.model,
+            key=service.key_variable,
+            model_setting=service.model_setting,
+            url_setting=service.url_setting,
+            text=text,
+        )
     )
 
 
@@ -218,7 +232,7 @@ def _meaning(failure: AttemptFailedError, status: int | None) -> str:
 def refusal(reason: str, service: ModelService) -> ModelRefusedError:
     return ModelRefusedError(
         f"{service.name}'s model {service.model!r} declined to answer ({service.sanitize(reason)}). "
-        f"Rephrase the task, or choose another `model`."
+        f"Rephrase the task, or choose another model."
     )
 
 
@@ -263,12 +277,35 @@ def describe_error(
     if kinds & _READ_TIMEOUTS:
         return AttemptFailedError("no answer in time", silent=True, detail=detail)
     if is_network_error(cause):
+        if not is_answered and (offline := _explain_offline(cause)) is not None:
+            return AttemptFailedError(offline[0], tries=offline[1], detail=detail)
         summary = "the connection broke off" if is_answered else "no connection"
     elif is_answered or isinstance(error, UnicodeDecodeError | json.JSONDecodeError):
         summary = "invalid data"
     else:
         return None
     return AttemptFailedError(f"{summary} ({type(cause).__name__})", billed=has_started, detail=detail)
+
+
+_OFFLINE_TRIES = 3
+_NO_ROUTE = frozenset({errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTUNREACH})
+
+
+def _explain_offline(error: BaseException) -> tuple[str, int] | None:
+    """Return why a host cannot be reached, and how often to try."""
+    if type(error).__name__ == "ConnectTimeout":
+        return "its host did not answer", 1  # that took long enough
+    seen: list[BaseException] = [error]
+    for each in seen:
+        if isinstance(each, socket.gaierror):
+            return "the name of its host cannot be resolved", _OFFLINE_TRIES
+        if isinstance(each, ConnectionRefusedError):
+            return "its host refuses connections", _OFFLINE_TRIES
+        if isinstance(each, OSError) and each.errno in _NO_ROUTE:
+            return "there is no route to its host", _OFFLINE_TRIES
+        causes = each.exceptions if isinstance(each, BaseExceptionGroup) else (each.__cause__ or each.__context__,)
+        seen += [cause for cause in causes if cause is not None and all(cause is not other for other in seen)]
+    return None
 
 
 def read_error(body: object) -> tuple[str, str]:

@@ -84,7 +84,7 @@ class LLMProvider:
         if self._options.images and not _supported_images(self._model):
             raise SettingsError(
                 f"The package llm says that {self._model.model_id!r} takes no images, so `images` cannot be true. "
-                f"Leave it out, or choose another `model`."
+                f"Leave it out, or choose another model."
             )
         self._key = (api_key or "").strip() or None
         self._service = ModelService(

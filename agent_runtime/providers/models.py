@@ -47,7 +47,7 @@ class ModelOptions:
         api: of `openai`; by default `responses`, or `chat` with `base_url`.
         cache_key: of `openai`; routes requests with a common prefix to one cache.
         reasoning_effort: `none` and `minimal` for `openai` only.
-        key_variable: source of the key, for errors.
+        key_variable, model_setting, url_setting: names for errors.
         cloud: of `bedrock`, `vertex` and `azure`, by their SDKs' variables.
         images: None to decide by the model's name.
     """
@@ -63,6 +63,8 @@ class ModelOptions:
     script: Path | None = None
     script_text: str | None = field(default=None, repr=False)
     key_variable: str | None = None
+    model_setting: str = "`model`"
+    url_setting: str = "`base_url`"
     cloud: Mapping[str, str] = field(default_factory=dict, repr=False)
     images: bool | None = None
 
@@ -216,7 +218,7 @@ def thinking_param(model: str, thinking: Thinking) -> ThinkingConfigParam | None
         case "always":
             raise SettingsError(
                 f"Model {model!r} always thinks, so `thinking` cannot be disabled. Remove `thinking` and set "
-                f"`reasoning_effort` to 'low', or choose another `model`."
+                f"`reasoning_effort` to 'low', or choose another model."
             )
         case "between_tools":
             return {"type": "between_tools"}

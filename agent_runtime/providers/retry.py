@@ -110,6 +110,7 @@ class RetryPolicy:
                 or billed == _MAX_BILLED_ATTEMPTS
                 or (fault.silent and not has_started)  # it may think still
                 or (fault.retry_after or 0.0) > self.longest_retry_after
+                or (fault.tries is not None and number >= fault.tries)
             )
             wait = None if is_last else self.wait(number, fault.retry_after)
             yield ReplyFault(reason=str(fault), billed=is_billed, silent=fault.silent, wait=wait)
@@ -123,10 +124,17 @@ def _exhausted_error(
 ) -> ModelUnreachableError:
     tries = f"{attempts} attempts" if attempts > 1 else "1 attempt"
     log.warning("%s (%s) failed in %s: %s %s", service.name, service.address, tries, last, last.detail)
+    if last.tries is not None:
+        text = (
+            f"{service.name} cannot be reached from this machine ({tries}): {last}. Check the machine's network (DNS, "
+            f"firewall, proxy), and {service.url_setting} if you have set it."
+        )
+        return ModelOutageError(text, offline=True)
     text = f"{service.name} gave no whole reply from model {service.model!r} in {tries}; the last one: {last}. "
     if last.unreadable:
-        return ModelUnreachableError(f"{text}Check `model` and `base_url`, or choose another provider.")
-    text += "Try again later, or choose another `model` or provider."
+        remedy = f"Check {service.model_setting} and {service.url_setting}, or choose another provider."
+        return ModelUnreachableError(text + remedy)
+    text += "Try again later, or choose another model or provider."
     if may_think:
         text += " It may still be thinking: raise `silence` if it needs longer."
     return ModelOutageError(text, retry_after=last.retry_after)
@@ -239,6 +247,7 @@ def _chain_error(faults: Sequence[tuple[str, ModelError]]) -> ModelError:
     text = f"None of the {len(faults)} models of the fallback chain could answer:\n{causes}"
     outages = [error for _, error in faults if isinstance(error, ModelOutageError)]
     if outages:
-        return ModelOutageError(text, retry_after=min(error.retry_after or 0.0 for error in outages) or None)
+        wait = min(error.retry_after or 0.0 for error in outages) or None
+        return ModelOutageError(text, retry_after=wait, offline=all(error.offline for error in outages))
     rejected = any(isinstance(error, ModelRejectedError) for _, error in faults)
     return ModelRejectedError(text) if rejected else ModelUnreachableError(text)

@@ -10,7 +10,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -38,7 +38,7 @@ SILENCE_SECONDS = 300.0
 THINKING_SILENCE_SECONDS = 900.0
 """Read timeout for others; large models think for over ten minutes."""
 
-_CONNECT_SECONDS = 10.0
+_CONNECT_SECONDS = 8.0
 
 
 _DOCUMENTS = frozenset({"application/json", "text/html"})
@@ -62,7 +62,8 @@ _C = TypeVar("_C", bound=_Client)
 
 class SdkProvider(ABC, Generic[_C]):
     def __init__(self, service: ModelService, options: ModelOptions) -> None:
-        self._service, self._options = service, cap_max_tokens(options, service.model)
+        self._options = cap_max_tokens(options, service.model)
+        self._service = replace(service, model_setting=options.model_setting, url_setting=options.url_setting)
         self._cached_client: _C | None = None
 
     @property
@@ -196,6 +197,9 @@ async def yield_cooperatively(events: AsyncIterable[_T]) -> AsyncGenerator[_T]:
         yield event
 
 
+KEY_ARGUMENT = "the argument `api_key`"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedApi:
     """An API with one key; `hosts` are its official ones, with subdomains."""
@@ -211,7 +215,7 @@ class KeyedApi:
         self, options: ModelOptions, *, api_key: str | None, model: str | None, base_url: str | None
     ) -> ModelService:
         own = is_own_address(base_url, self.hosts)
-        variable = options.key_variable or self.key_variable
+        variable = options.key_variable or KEY_ARGUMENT
         return ModelService(
             name=self.name,
             model=model or self.default_model,
@@ -254,7 +258,7 @@ _NO_KEY = "no-key"
 def _validate_key(api_key: str | None, *, provider: str, variable: str, optional: bool = False) -> str:
     key = (api_key or "").strip() or (_NO_KEY if optional else "")
     if not key:
-        raise SettingsError(f"The provider `{provider}` needs an API key: set {variable}, or pass api_key=.")
+        raise SettingsError(f"The provider `{provider}` needs an API key: set {variable}.")
     if not key.isascii() or not key.isprintable() or " " in key:
         raise SettingsError(
             f"The API key for `{provider}` holds a space or another character no key has: check {variable}."

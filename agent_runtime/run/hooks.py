@@ -219,6 +219,7 @@ def install_defaults(hooks: HookSystem) -> Callable[[str], str | None] | None:
         (EventType.SECURITY_ERROR, _print_error),
         (EventType.RUNTIME_ERROR, _print_error),
         (EventType.COMPLETION_WITHDRAWN, _print_withdrawal),
+        (EventType.MODEL_AWAITED, _print_wait),
         (EventType.MAX_STEPS, _print_max_steps),
         (EventType.PAUSED, _print_pause),
         (EventType.END, _print_end),
@@ -252,6 +253,10 @@ def _print_question(question: str, **_: object) -> None:
 
 def _print_error(error: str, **_: object) -> None:
     _print(f"\n{error}")
+
+
+def _print_wait(reason: str, seconds: float, **_: object) -> None:
+    _print(f"\nNo reply: {reason}; trying again in {seconds:.0f} s")
 
 
 def _print_max_steps(**_: object) -> None:

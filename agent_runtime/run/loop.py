@@ -55,6 +55,7 @@ _SETTLE_SECONDS = 60.0
 _FOLLOW = "read_output"
 _FAILURE_CHARS = 30_000
 _RECORDED_CHARS = 10_000
+_NOT_RUN = frozenset({"control_syntax", "missing_tool"})
 _NO_OUTPUT = "[done, without output]"
 _MIN_EXCERPT_CHARS = 400
 _MAX_NOTES = 30
@@ -179,10 +180,10 @@ class Loop:
             self.format_errors += 1
             count, most, outcome = self.format_errors, self.limits.max_format_errors, None
             text = f"[Format error {count} of {most} in a row: {error.code}. Nothing was run.]\n{error}"
-            self.state.emit(Refused(error=text) if error.code == "control_syntax" else Faulted(error=text))
+            self.state.emit(Refused(error=text) if error.code in _NOT_RUN else Faulted(error=text))
             self.state.record(Observed(step=step, text=text, ok=False))
             if count >= most:
-                reason = self.transport.explain_format_errors(error.code, count)
+                reason = error.reason or self.transport.explain_format_errors(error.code, count)
                 outcome = self.state.outcome(Status.FORMAT_ERRORS, reason=reason)
         await self.state.session.commit()
         return outcome
@@ -274,7 +275,8 @@ class Loop:
             )
         except FormatError as error:  # nothing ran, but the contents are stored
             notes = filter(None, [self.transport.store_unreached(), await self._read_changes(self.files.end_step)])
-            raise FormatError(error.code, "\n".join([str(error), "\n\n".join(notes)]).rstrip()) from error
+            text = "\n".join([str(error), "\n\n".join(notes)]).rstrip()
+            raise FormatError(error.code, text, reason=error.reason) from error
         except Interrupt as error:
             ok, failure = False, clip(str(error), _FAILURE_CHARS)
         completion = self._effective_completion(reply)

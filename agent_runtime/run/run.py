@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from agent_runtime.core.errors import (
 )
 from agent_runtime.core.events import ModelAwaited, Observed, Parked, Recovered, Replied, ReplyBroken, Resumed, Started
 from agent_runtime.core.values import Outcome, Status, Task, Usage
+from agent_runtime.policy.policy import RunLimits
 from agent_runtime.prompts import notes
 from agent_runtime.providers.protocol import (
     CallChunk,
@@ -261,7 +263,7 @@ class Run:
         conversation.provider = PatientProvider(
             agent.provider,
             self.state,
-            seconds=agent.policy.limits.outage_seconds,
+            limits=agent.policy.limits,
             clock_and_random=agent.clock_and_random,
             spent=conversation.estimate_usage,
         )
@@ -298,13 +300,13 @@ class PatientProvider(WrappedProvider):
         provider: Provider,
         state: RunState,
         *,
-        seconds: float,
+        limits: RunLimits,
         clock_and_random: ClockAndRandom,
         spent: Callable[[str, str], Usage],
     ) -> None:
         super().__init__(provider)
         self._state, self._spent = state, spent
-        self._seconds, self._clock_and_random = seconds, clock_and_random
+        self._limits, self._clock_and_random, self._has_answered = limits, clock_and_random, False
 
     async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
         """Answer a request; see `Provider.reply`. Attempts are numbered over all pauses."""
@@ -322,6 +324,7 @@ class PatientProvider(WrappedProvider):
                                 case ReplyFault():
                                     self._count_fault(chunk, faults)
                                 case _:
+                                    self._has_answered = True
                                     if isinstance(chunk, TextChunk | CallChunk):
                                         untimed.close()
                                         text = chunk.text if isinstance(chunk, TextChunk) else chunk.arguments
@@ -336,7 +339,9 @@ class PatientProvider(WrappedProvider):
                     most = MAX_BILLED_PAUSE if faults.billed else MAX_PAUSE
                     backoff = min(FIRST_PAUSE * 2.0 ** (tries - 1), most) * (0.5 + chance / 2)
                     pause = max(backoff, error.retry_after or 0.0)
-                    if faults.is_costly or faults.waited + pause > self._seconds:
+                    limits, offline = self._limits, error.offline and not self._has_answered
+                    seconds = min(limits.outage_seconds, limits.offline_seconds if offline else math.inf)
+                    if faults.is_costly or faults.waited + pause > seconds:
                         raise
                     untimed.close()  # replaces an earlier pause of the clock
                     untimed.enter_context(self._state.clock.pause())
@@ -363,7 +368,7 @@ class PatientProvider(WrappedProvider):
         if faults.is_costly:
             raise ModelOutageError(
                 f"Model {self._inner.model!r} broke off {faults.billed} replies to the same request, which its service "
-                f"has probably charged for; the last one: {fault.reason}. Try again later, or choose another `model`."
+                f"has probably charged for; the last one: {fault.reason}. Try again later, or choose another model."
             )
         faults.waited += fault.wait
         self._state.emit(ModelAwaited(reason=fault.reason, seconds=fault.wait))

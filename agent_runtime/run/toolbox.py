@@ -309,7 +309,7 @@ def _require_tool_calls(provider: Provider) -> None:
     if tool_calling(provider) == "unsupported":
         raise SettingsError(
             f"The model {provider.model!r} has no tool calls of its own, or its provider does not pass them on, "
-            "so `transport` cannot be `tools`. Leave it out, or choose another `model`."
+            "so `transport` cannot be `tools`. Leave it out, or choose another model."
         )
 
 

@@ -149,7 +149,7 @@ class BlockTransport(Transport[BlockReply]):
     def explain_format_errors(self, code: FormatCode, count: int) -> str:
         return (
             f"{count} replies of the model in a row did not have the expected form; the last one {_FAULTS[code]}. "
-            "Try again, or choose another `model`."
+            "Try again, or choose another model."
         )
 
     @override

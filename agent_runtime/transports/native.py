@@ -240,7 +240,7 @@ class NativeTransport(Transport[NativeReply]):
         if code == "truncated":
             fault, remedy = "was cut off at the length limit", "Raise `max_tokens`, or divide the task"
         else:
-            fault, remedy = "was empty", "Try again, or choose another `model`"
+            fault, remedy = "was empty", "Try again, or choose another model"
         return f"{count} replies in a row could not be used; the last one {fault}. {remedy}."
 
 

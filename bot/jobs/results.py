@@ -51,7 +51,15 @@ from bot.publishing.outcome import (
     Stopped,
     Waiting,
 )
-from bot.publishing.plan import REMEDIES, CommitTarget, Publication, add_marker, plan_publication, plan_undo, withhold
+from bot.publishing.plan import (
+    CommitTarget,
+    Publication,
+    add_marker,
+    explain_end,
+    plan_publication,
+    plan_undo,
+    withhold,
+)
 from bot.publishing.publish import ReviewTarget, publish_review
 from bot.publishing.render import COMPLETION_LIMIT
 from bot.publishing.review import comment_key, commented_paths, extract_prose, parse_review
@@ -284,9 +292,10 @@ async def _conclude(  # noqa: PLR0917 - the values of its one caller
     if not isinstance(command, Edit | Review | Describe):
         published = replace(published, withheld=None)
     run = replace(run, output_json=context.github.redact_text(run.output_json))
+    reason, remedy = explain_end(run)
     facts: dict[str, Any] = {
-        "reason": run.reason or "",
-        "remedy": REMEDIES.get(run.status, ""),
+        "reason": reason,
+        "remedy": remedy,
         "notes": notes or (change.notes if is_fix else ()),
         "run": run,
         "completion": await asyncio.to_thread(extract_prose, run.summary or "") if review else run.summary,

@@ -200,7 +200,8 @@ def _neutralize_match(match: re.Match[str], allowed: Allowlist) -> str:
     if match["target"] is None:
         url = match["url"]
         is_allowed = allowed.permits_match(match) if url is None else allowed.permits_link(url.rstrip(".,:;!?)*_~"))
-        return match[0] if is_allowed else code(match[0])
+        address = match[0].rstrip(".,:;!?")  # the rest is the sentence's
+        return match[0] if is_allowed else code(address) + match[0][len(address) :]
     label, target = match["label"], match["target"]
     if not match["image"] and allowed.permits_link(target):
         return f"[{_escape_active(label, allowed)}]({target})"

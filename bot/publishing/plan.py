@@ -387,7 +387,7 @@ def _reject_proof(proof: Rerun, grant: Grant, change: Change, removed: tuple[Obj
 _MARKER_ROOM = 200
 
 _NARROWER = "Try again with a narrower goal, or ask the operator to raise the limit."
-REMEDIES = {
+_REMEDIES = {
     Status.PAUSED: "Allow such commands with `allow` in `.github/codepilot.yml` on the base branch, or with the "
     "action's input `allow-commands`. Answer a question in the text of a new command.",
     Status.MAX_STEPS: "Try again with a narrower goal, or ask the operator to raise `CODEPILOT_MAX_STEPS`.",
@@ -397,13 +397,26 @@ REMEDIES = {
     Status.REPEATED_CALLS: "Try again with more detail, or ask the operator to choose a stronger model.",
     Status.FORMAT_ERRORS: "Try again; if it happens again, ask the operator to choose a stronger model.",
     Status.INVALID_OUTPUT: "Try again, simplify the action's input `output-schema`, or choose a stronger model.",
-    Status.FAILED: "Fix the cause, then give the same command again.",
-    Status.SANDBOX_FAILED: "Fix the cause, or ask the operator to raise the limit; then try again.",
+    Status.FAILED: "Ask the operator to read the bot's log, then give the same command again.",
+    Status.SANDBOX_FAILED: "Ask the operator to read the bot's log or to raise the limit, then try again.",
     Status.MODEL_UNAVAILABLE: "When the model service is available again, give the same command again.",
     Status.NETWORK_LOST: "Try again; if it happens again, use the network less, or ask the operator to read the "
     "bot's log.",
 }
 """Advice for a run that did not finish."""
+
+_ADVICE = re.compile(r"(?<=[.)] )(?:Check|Choose|Give|Raise|Rephrase|Set|Top it up|Try again)\b.*", re.DOTALL)
+
+
+def explain_end(run: Outcome) -> tuple[str, str]:
+    """Return why a run did not finish, and the advice for it, which an error has at the end of its text."""
+    reason = run.reason or ""
+    advice = _ADVICE.search(reason) if run.status in {Status.FAILED, Status.FORMAT_ERRORS} else None
+    if advice is None:
+        return reason, _REMEDIES.get(run.status, "")
+    again = " Then give the same command again." if run.status is Status.FAILED else ""
+    return reason[: advice.start()].rstrip(), f"{advice[0]}{again}"
+
 
 FIX_CI_PREFIX = "fix-ci-"
 """Prefix of branches that fix failed checks, after the prefix of all branches."""

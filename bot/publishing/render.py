@@ -492,12 +492,16 @@ def status_footer(view: StatusView) -> str:
 _ASSIGNMENT = re.compile(
     r"`CODEPILOT_(?P<quoted>[A-Z_]+)=(?P<text>[^`\n]*)`|\bCODEPILOT_(?P<bare>[A-Z_]+)=(?P<word>[^\s`,;]+)"
 )
-_VARIABLE = re.compile(r"(?:the )?`?\bCODEPILOT_([A-Z][A-Z_]*[A-Z])\b`?")
+_VARIABLE = re.compile(
+    r"(?:the )?`?\b(?:CODEPILOT_([A-Z][A-Z_]*[A-Z])|(ANTHROPIC_API_KEY|DASHSCOPE_API_KEY|OPENAI_API_KEY))\b`?"
+)
 
 
 def settings_to_inputs(text: str) -> str:
-    """Replace `CODEPILOT_*` variables by the action's inputs, the only form workflows know."""
-    return _VARIABLE.sub(lambda match: f"the input `{_input_name(match[1])}`", _ASSIGNMENT.sub(_input_assignment, text))
+    """Replace the variables of settings by the action's inputs, the only form workflows know."""
+    return _VARIABLE.sub(
+        lambda match: f"the input `{_input_name(match[1] or match[2])}`", _ASSIGNMENT.sub(_input_assignment, text)
+    )
 
 
 def _input_assignment(match: re.Match[str]) -> str:

@@ -263,6 +263,8 @@ def build_model(settings: AgentSettings) -> Provider:
             script=Path(settings.model) if scripted else None,
             images=True if settings.pictures == "on" else None,
             key_variable=settings.key_variable,
+            model_setting="CODEPILOT_MODEL",
+            url_setting="CODEPILOT_BASE_URL",
             cloud=settings.cloud,
         ),
     )

@@ -206,18 +206,20 @@ class AgentSettings:
 
     @property
     def key_variable(self) -> str | None:
-        """The key's environment variable; None for the provider's default."""
+        """The key's environment variable, if it has one."""
         is_other_address = self.base_url_key is not None or not CATALOG[self.provider].is_own(self.base_url)
-        return "CODEPILOT_API_KEY" if is_other_address else None
+        return "CODEPILOT_API_KEY" if is_other_address else CATALOG[self.provider].key_variable
 
     @property
     def limits(self) -> RunLimits:
         """Limits of one run."""
+        patience = min(self.model_patience, self.outage_seconds)
         return RunLimits(
             max_steps=self.max_steps,
             max_cost_usd=self.max_cost_usd,
             max_seconds=self.max_seconds,
-            outage_seconds=min(self.model_patience, self.outage_seconds),
+            outage_seconds=patience,
+            offline_seconds=patience,
         )
 
     @property

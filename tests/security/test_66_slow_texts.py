@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 from mcp_types import jsonrpc_message_adapter
 
-from agent_runtime import Policy, Rule
+from agent_runtime import Outcome, Policy, Rule, Status
 from agent_runtime.agent.document import read_document
 from agent_runtime.context.relevant_code import read_clues
 from agent_runtime.core.errors import FormatError, SettingsError
@@ -44,6 +44,7 @@ from bot.prompt.difference import Difference, order_files
 from bot.publishing import markdown, review, screening
 from bot.publishing.commit_format import CommitFormat
 from bot.publishing.description import Description, parse_description
+from bot.publishing.plan import explain_end
 from bot.publishing.redact import Redactor
 from tests.security.hostile_texts import SHAPES, Read, faults
 
@@ -85,6 +86,11 @@ def _in_a_thread(name: str, size: int) -> Callable[[Read], Read]:
 @_on_the_loop("prose of a reply", 64_000)
 def _(text: str) -> None:
     parse(text)
+
+
+@_on_the_loop("advice of an error", 64_000)
+def _(text: str) -> None:
+    explain_end(Outcome(status=Status.FAILED, reason=text))
 
 
 @_on_the_loop("control block", 10_000)

@@ -31,6 +31,7 @@ from agent_runtime.context.transcript import (
 from agent_runtime.core.errors import ContextOverflowError, ModelError, ModelUnreachableError
 from agent_runtime.core.events import Archived, Recorded, ReplyBroken, Shrunk, Summarised
 from agent_runtime.core.values import IMAGE_TOKENS, Usage
+from agent_runtime.policy.policy import RunLimits
 from agent_runtime.providers.protocol import (
     CallChunk,
     Chunk,
@@ -354,7 +355,7 @@ async def test_a_summary_that_broke_off_is_charged_by_an_estimate() -> None:
     talk.add(*task_of("more", 6, chars=3_000), *NOW)
     state, spent = RunState(talk.session, HookSystem()), talk.conversation.estimate_usage
     talk.conversation.provider = PatientProvider(
-        talk.model, state, seconds=0.0, clock_and_random=ClockAndRandom(), spent=spent
+        talk.model, state, limits=RunLimits(outage_seconds=0.0), clock_and_random=ClockAndRandom(), spent=spent
     )
     await talk.conversation.request("now")
     [broken] = talk.recorded(ReplyBroken)

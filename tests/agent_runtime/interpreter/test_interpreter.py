@@ -148,21 +148,22 @@ async def test_an_uncaught_tool_error_names_the_line(interpreter: Interpreter, d
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "code", "told"),
     [
-        ("execute(1, 'x')", "Expected `str`, found `Literal[1]`"),
-        ("read_file('a', depth=2)", "`depth` does not match any known parameter"),
-        ("read_fil('a')", "Name `read_fil` used when not defined"),
-        ("import subprocess", "Cannot resolve imported module `subprocess`"),
-        ("open('/etc/passwd')", "Name `open` used when not defined"),
+        ("execute(1, 'x')", "control_syntax", "Expected `str`, found `Literal[1]`"),
+        ("read_file('a', depth=2)", "control_syntax", "`depth` does not match any known parameter"),
+        ("read_fil('a')", "missing_tool", "Name `read_fil` used when not defined"),
+        ("import subprocess", "control_syntax", "Cannot resolve imported module `subprocess`"),
+        ("read_fil", "control_syntax", "Name `read_fil` used when not defined"),
+        ("open('/etc/passwd')", "missing_tool", "Name `open` used when not defined"),
     ],
 )
 async def test_blocks_that_fail_the_type_check_do_not_run(
-    interpreter: Interpreter, desk: Desk, source: str, told: str
+    interpreter: Interpreter, desk: Desk, source: str, code: str, told: str
 ) -> None:
     with pytest.raises(FormatError) as refusal:
         await run(interpreter, desk, f"execute('main', 'rm -rf x')\n{source}")
-    assert refusal.value.code == "control_syntax"
+    assert refusal.value.code == code
     assert told in str(refusal.value)
     assert "line 2" in str(refusal.value)
     assert desk.transcript == []

@@ -130,28 +130,31 @@ async def _full() -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("place", "kind"),
+    ("place", "words", "offline"),
     [
-        pytest.param(_refusing, "ConnectError", id="refused"),
-        pytest.param(_resetting, "ReadError", id="reset"),
-        pytest.param(_without_tls, "ConnectError", id="no TLS"),
-        pytest.param(_without_a_name, "ConnectError", id="no such name"),
-        pytest.param(_full, "ConnectTimeout", id="connect time-out"),
+        pytest.param(_refusing, r"\(3 attempts\): its host refuses connections", True, id="refused"),
+        pytest.param(_resetting, r"3 attempts; the last one: no connection \(ReadError\)", False, id="reset"),
+        pytest.param(_without_tls, r"3 attempts; the last one: no connection \(ConnectError\)", False, id="no TLS"),
+        pytest.param(_without_a_name, r"\(3 attempts\): the name of its host cannot be", True, id="no such name"),
+        pytest.param(_full, r"\(1 attempt\): its host did not answer", True, id="connect time-out"),
     ],
 )
 async def test_a_failed_connection_is_an_outage(
     wire: Wire,
     place: Callable[[], AbstractAsyncContextManager[str]],
-    kind: str,
+    words: str,
     monkeypatch: pytest.MonkeyPatch,
+    *,
+    offline: bool,
 ) -> None:
     monkeypatch.setattr(sdk, "_CONNECT_SECONDS", 0.2)
     async with place() as url:
         provider = provider_at(url, wire, options())
-        with pytest.raises(ModelOutageError, match=rf"3 attempts.*no connection \({kind}\)") as caught:
+        with pytest.raises(ModelOutageError, match=words) as caught:
             await collect(provider.reply(conversation()))
         await provider.close()
     assert url.partition("//")[2] not in str(caught.value)
+    assert caught.value.offline is offline
 
 
 async def test_a_request_that_cannot_be_encoded_is_definite(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:

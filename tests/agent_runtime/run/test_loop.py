@@ -200,9 +200,20 @@ async def test_words_alone_get_corrective_turns_in_a_job_and_then_end_it(bench: 
     assert "Your reply" not in str(outcome)
     assert str(outcome) == (
         "3 replies of the model in a row did not have the expected form; the last one neither acted nor ended the "
-        "task. Try again, or choose another `model`."
+        "task. Try again, or choose another model."
     )
     assert len(bench.observed()) == 3
+
+
+async def test_a_tool_that_the_task_lacks_is_named_with_those_that_it_has(bench: Bench) -> None:
+    outcome = await bench.run(*['```codepilot\nread_file("a")\nsend_mail("b")\nundo()\n```\n'] * 3)
+    assert outcome.status is Status.FORMAT_ERRORS
+    assert str(outcome) == (
+        "The model called send_mail, undo, which this task does not have; its tools are: execute, read_file, "
+        "write_file. Give a task that needs no other, or try again."
+    )
+    assert "it calls send_mail, undo, which this task does not have" in bench.observed()[0]
+    assert bench.diary.entries == []
 
 
 async def test_a_corrected_reply_resets_the_count_of_format_errors(bench: Bench) -> None:

@@ -44,7 +44,7 @@ from agent_runtime.providers.protocol import Chunk, ReplyFault, ReplyStart, Requ
 from agent_runtime.run.run import MAX_BILLED, MAX_SILENT, PatientProvider
 from agent_runtime.run.state import RunClock, RunState
 from tests.agent_runtime.providers.answers import DEFINITE, OUTAGES
-from tests.agent_runtime.providers.conversations import WIRES, Naps, collect, conversation, provider_on
+from tests.agent_runtime.providers.conversations import WIRES, Naps, collect, conversation, provider_at, provider_on
 from tests.model_server import Breaks, Fails, ModelServer, Received, Reply, Wire
 
 if TYPE_CHECKING:
@@ -139,6 +139,33 @@ async def test_every_kind_of_outage_of_five_minutes_is_survived(world: World, an
         outcome = await runtime.run("Write it.")
     assert (outcome.status, outcome.steps) == (Status.FINISHED, 2), outcome.reason
     assert len(world.events_of(ReplyBroken)) <= MAX_BILLED
+
+
+@pytest.mark.parametrize(("patience", "shortest", "longest"), [(0.0, 1.0, 5.0), (300.0, 100.0, 320.0)])
+async def test_a_service_that_was_never_reached_is_tried_for_seconds(
+    world: World, patience: float, shortest: float, longest: float
+) -> None:
+    world.naps.attempts, world.limits = 5, RunLimits(offline_seconds=patience)
+    async with world.runtime(provider_at("http://models.invalid", "chat", world.options)) as runtime:
+        outcome = await runtime.run("Write it.")
+    assert (outcome.status, outcome.steps) == (Status.MODEL_UNAVAILABLE, 0)
+    assert "cannot be reached from this machine" in str(outcome)
+    assert shortest <= world.clock <= longest
+    assert "the name of its host cannot be resolved" in str(world.events_of(ModelAwaited)[0])
+
+
+async def test_a_service_that_answered_before_is_waited_for_while_it_cannot_be_reached(world: World) -> None:
+    class Cut(ScriptedProvider):
+        @override
+        async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
+            if 0 < world.clock < 100 or (len(request.messages) > 1 and not world.clock):
+                raise ModelOutageError("cut off", offline=True)
+            async for chunk in super().reply(request):
+                yield chunk
+
+    async with world.runtime(Cut([WRITES, DONE])) as runtime:
+        assert (await runtime.run("Write it.")).status is Status.FINISHED
+    assert world.clock >= 100
 
 
 @pytest.mark.parametrize("answer", ["a connection that breaks in the text", "a stream that stalls in the text"])
@@ -241,7 +268,9 @@ async def test_the_runs_clock_stands_still_while_a_service_is_down(text: str) ->
     state = RunState(InMemorySession(), HookSystem())
     state.clock = Clock()
     around = ClockAndRandom(sleep=sleep, token=lambda _: "ffff")
-    patient = PatientProvider(Down(["Here."]), state, seconds=60.0, clock_and_random=around, spent=lambda *_: Usage())
+    patient = PatientProvider(
+        Down(["Here."]), state, limits=RunLimits(outage_seconds=60.0), clock_and_random=around, spent=lambda *_: Usage()
+    )
     reply = await collect(patient.reply(conversation()))
     assert reply.text == "Here."
     assert told == ["stopped", "sleep 10", "going", "stopped", "sleep 20", "going"]

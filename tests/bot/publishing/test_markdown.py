@@ -44,6 +44,7 @@ from tests.github_page import ALLOWED, foreign, hostile_text, live_in
         ),
         ("https://github.example/octo/other/issues/3", "`https://github.example/octo/other/issues/3`"),
         ("see www.evil.example", "see `www.evil.example`"),
+        ("Check http://10.0.0.1:8080/v1. Then", "Check `http://10.0.0.1:8080/v1`. Then"),
         ("[x]: https://evil.example\n\n[x]", "\\[x]: `https://evil.example`\n\n[x]"),
         ("/codepilot fix it", "\\/codepilot fix it"),
         ("- /assign @hubot", "- \\/assign `@hubot`"),

@@ -15,7 +15,7 @@ from bot.git.change import Change, FileChange
 from bot.permissions.levels import Grant
 from bot.publishing.checks import Check, Rerun, Verdict
 from bot.publishing.commit_format import CONVENTIONAL, CommitFormat
-from bot.publishing.plan import CommitTarget, Publication, plan_publication, plan_undo, withhold
+from bot.publishing.plan import CommitTarget, Publication, explain_end, plan_publication, plan_undo, withhold
 from bot.publishing.screening import Objection
 from bot.publishing.status_view import Progress
 from tests.builders import a_job
@@ -68,6 +68,31 @@ def planned(
         progress=progress,
         verdict=verdict,
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "reason", "remedy"),
+    [
+        (
+            Status.FAILED,
+            "A service did not accept the API key (HTTP 401). Check ANTHROPIC_API_KEY.",
+            "A service did not accept the API key (HTTP 401).",
+            "Check ANTHROPIC_API_KEY. Then give the same command again.",
+        ),
+        (
+            Status.FORMAT_ERRORS,
+            "3 replies were cut off. Try again, or choose another model.",
+            "3 replies were cut off.",
+            "Try again, or choose another model.",
+        ),
+        (Status.FAILED, "It broke.", "It broke.", "Ask the operator to read the bot's log, then give the same command"),
+        (Status.TIMEOUT, "Too long. Check it.", "Too long. Check it.", "Try again with a narrower goal"),
+    ],
+)
+def test_the_advice_for_a_run_that_failed_names_its_cause(status: Status, text: str, reason: str, remedy: str) -> None:
+    shown = explain_end(Outcome(status=status, reason=text))
+    assert shown[0] == reason
+    assert shown[1].startswith(remedy)
 
 
 def test_commits_and_pull_requests_have_a_title_in_the_repositorys_format() -> None:

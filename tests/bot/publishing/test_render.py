@@ -262,6 +262,7 @@ def test_a_marker_is_valid_in_its_own_thread_only() -> None:
         ("can raise the limit (`CODEPILOT_CAPS=user=…`).", "can raise the limit (`caps: user=…`)."),
         ("set CODEPILOT_SANDBOX=bubblewrap, or", "set `sandbox: bubblewrap`, or"),
         ("raise CODEPILOT_FETCH_MB", "raise the input `fetch-mb`"),
+        ("Check ANTHROPIC_API_KEY.", "Check the input `anthropic-api-key`."),
         ("`CODEPILOT_` begins their names", "`CODEPILOT_` begins their names"),
     ],
 )

@@ -14,14 +14,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from agent_runtime import SandboxSettings, SessionError, pick_sandbox
+from agent_runtime import ModelRejectedError, SandboxSettings, SessionError, pick_sandbox
 from bot.__main__ import cli
 from bot.domain.errors import ConfigError, QueueError
 from bot.jobs.storage import DatabaseJobSessions, FileJobSessions, PatchBlobs, PatchFiles
+from bot.publishing.render import settings_to_inputs
 from bot.server import build
-from bot.server.build import open_storage, visible_directories
+from bot.server.build import build_model, open_storage, visible_directories
 from bot.server.serve import build_service
 from bot.settings.load import load
+from bot.settings.models import AgentSettings
+from tests.agent_runtime.providers.conversations import collect, conversation
+from tests.model_server import Fails, ModelServer
 from tests.postgres import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]
@@ -190,3 +194,23 @@ def test_the_operator_prints_a_patch_by_the_id_of_its_job(
 
 def _printed(environ: Mapping[str, str], job_id: str) -> Result:
     return CliRunner().invoke(cli, ["patch", job_id], env=dict(environ))
+
+
+@pytest.mark.parametrize(
+    ("status", "server", "workflow"),
+    [
+        (401, "Check CODEPILOT_API_KEY.", "Check the input `api-key`."),
+        (404, "Set CODEPILOT_MODEL to", "Set the input `model` to"),
+        (404, "check CODEPILOT_BASE_URL if", "check the input `base-url` if"),
+    ],
+)
+async def test_an_error_of_the_model_calls_each_setting_as_its_user_does(
+    status: int, server: str, workflow: str
+) -> None:
+    async with ModelServer(replies=[Fails(status, "x", "no")]) as service:
+        model = build_model(AgentSettings(provider="openai", model="m", base_url=service.url_openai))
+        with pytest.raises(ModelRejectedError) as caught:
+            await collect(model.reply(conversation()))
+        await model.close()
+    assert server in str(caught.value)
+    assert workflow in settings_to_inputs(str(caught.value))

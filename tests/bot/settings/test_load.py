@@ -66,7 +66,7 @@ def test_the_smallest_settings_get_their_defaults(environ: dict[str, str]) -> No
     agent = settings.agent
     assert (agent.provider, agent.model, agent.base_url) == ("anthropic", "claude-sonnet-5-5", None)
     assert (agent.sandbox, agent.trigger, agent.trusted_bots) == ("auto", "/codepilot", TrustedBots())
-    assert agent.limits == RunLimits(max_steps=30, max_cost_usd=5, max_seconds=1800)
+    assert agent.limits == RunLimits(max_steps=30, max_cost_usd=5, max_seconds=1800, offline_seconds=300)
     assert agent.data_dir == Path("codepilot-data")
     assert not agent.network
 
@@ -167,7 +167,9 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
     assert (agent.sandbox, agent.trigger) == ("bubblewrap", "@fixer")
     assert agent.trusted_bots == TrustedBots(ids=frozenset({1}), logins=frozenset({"renovate[bot]"}))
     assert (agent.allowed_users, agent.review_on) == (frozenset({"mona", "octo-cat"}), frozenset({"opened", "push"}))
-    assert agent.limits == RunLimits(max_steps=7, max_cost_usd=None, max_seconds=60, outage_seconds=120)
+    assert agent.limits == RunLimits(
+        max_steps=7, max_cost_usd=None, max_seconds=60, outage_seconds=120, offline_seconds=120
+    )
     assert (agent.model_patience, agent.model_silence, agent.max_candidates) == (120, 1200, 5)
     assert agent.model_transport == "tools"
     assert (agent.triggers, agent.start_label, agent.level) == (("@fixer", "/codepilot"), "bot, go", "auto")
