@@ -174,7 +174,7 @@ class Worker:
             await state.comment.show(view)
             if state.comment.edited_at:
                 await waiting.record_shown(state.record, at=state.comment.edited_at)
-            await notify(context, f"waiting-{request_id}", notice_text(view, state.notify))
+            await notify(context, f"waiting-{request_id}", notice_text(view, state.notify), view)
         except GitHubError as error:
             if await self._patience.pause(state.record, classify(error)) is not None:
                 raise  # the job is to be taken up again to tell it

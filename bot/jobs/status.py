@@ -116,8 +116,11 @@ def notice_text(view: StatusView, events: tuple[Notify, ...]) -> str:
     return f"{code(view.command)} {verb} after {duration(view.seconds)}"
 
 
-async def notify(context: JobContext, event: str, text: str) -> None:
+async def notify(context: JobContext, event: str, text: str, view: StatusView | None = None) -> None:
     """Post a notice in its own comment, once across worker restarts; `event` is its unique name.
+
+    Args:
+        view: of a request, which the notice contains.
 
     Raises:
         GitHubError: the request failed.
@@ -128,7 +131,7 @@ async def notify(context: JobContext, event: str, text: str) -> None:
         return
     url = record.comment.posted.url if record.comment.posted is not None else ""
     comment, allowed = extra_comment(context, name), context.services.allowed(job)
-    await comment.put(await asyncio.to_thread(render_notice, text, allowed, url=url, marker=comment.marker))
+    await comment.put(await asyncio.to_thread(render_notice, text, allowed, url=url, marker=comment.marker, view=view))
 
 
 async def post_parts(context: JobContext, view: StatusView) -> tuple[str, ...]:

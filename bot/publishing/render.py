@@ -114,11 +114,19 @@ def render_reply(text: str, allowed: Allowlist, *, job_id: str, marker: str = ""
     return defuse(body, allowed, BotMarkup(marker=marker, tags=True), limit=COMMENT_LIMIT)
 
 
-def render_notice(text: str, allowed: Allowlist, *, url: str, marker: str) -> str:
-    """Render a comment that notifies the requesting user, with a link; edits of the status comment notify nobody."""
+def render_notice(text: str, allowed: Allowlist, *, url: str, marker: str, view: StatusView | None = None) -> str:
+    """Render a comment that notifies the requesting user, with a link; edits of the status comment notify nobody.
+
+    Args:
+        view: adds its request and the lines to answer it with, for people who read only the mail.
+    """
     place = f" ([status]({url}))" if url else ""
-    body = f"@{allowed.login} {escape_markdown(text, allowed, limit=_NOTE_LIMIT)}{place}.\n\n{marker}"
-    markup = BotMarkup(marker=marker, links=frozenset({url} - {""}), tags=True)
+    lead = f"@{allowed.login} {escape_markdown(text, allowed, limit=_NOTE_LIMIT)}{place}."
+    markup, body = BotMarkup(marker=marker, links=frozenset({url} - {""}), tags=True), f"{lead}\n\n{marker}"
+    if view is not None and view.pending is not None:
+        markup = replace(markup, links=markup.links | frozenset(view.pending.part_urls))
+        values = _template_values(view)
+        body = _TEMPLATES.get_template("notice.md.j2").render(lead=lead, view=values, marker=marker).strip()
     return defuse(body, allowed, markup, limit=COMMENT_LIMIT)
 
 

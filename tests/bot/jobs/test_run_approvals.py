@@ -48,6 +48,28 @@ async def test_a_run_waits_with_the_call_its_preview_and_two_lines_to_answer(tmp
         assert set(stage.buttons_of(pause.job_id)) == {"Approve", "Deny", "Stop"}
 
 
+async def test_a_call_is_approved_in_a_reply_to_the_notices_mail(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, ASKS, operator=ASKING) as stage:
+        issue = stage.issue()
+        command, pause = await stage.paused_fix(issue.number)
+        [notice] = stage.notices(issue.number)
+        assert "```bash\n" in notice
+        assert "echo ran >> ran.txt" in notice
+        lines = notice.splitlines()
+        approval = f"/codepilot approve {pause.request_id}"
+        assert approval in lines
+        assert f"/codepilot deny {pause.request_id}" in lines
+        old = "\n".join(f"> {line}" for line in lines)
+        attribution = "On Tue, Jan 2, 2024 at 10:00 AM codepilot[bot] ***@***.***>\nwrote:"
+        only_quoted = stage.say(issue.number, f"{attribution}\n\n{old}")
+        assert await stage.still_waits(pause)
+        assert stage.reactions(only_quoted) == []
+        stage.say(issue.number, f"{approval}\n\nSent from my iPhone\n\n{attribution}\n\n{old}\n")
+        end = await stage.end_of(command)
+        assert end.state is JobState.DONE, end
+        assert_ran_once(stage)
+
+
 async def test_a_command_that_cannot_be_shown_whole_is_refused_to_the_model(tmp_path: Path) -> None:
     """Too long to be read, or with a part that would be shown as `[redacted]`; one that is only tall is shown."""
     commands = ("touch " + "x" * 30_000, "echo -----BEGIN RSA PRIVATE KEY-----; touch evil", "\n" * 300 + "touch tail")

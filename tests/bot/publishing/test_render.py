@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -19,12 +20,14 @@ from bot.publishing.outcome import PendingView
 from bot.publishing.render import (
     answer_commands,
     render_check,
+    render_notice,
     render_reply,
     render_status,
     settings_to_inputs,
     sign_marker,
     signed_job,
 )
+from bot.publishing.screening import PREVIEW_LIMIT
 from bot.publishing.status_view import Activity, DeniedCall, StatusView
 from tests.builders import a_job
 from tests.changes import a_file
@@ -189,11 +192,61 @@ def test_no_preview_leaves_its_block(lines: list[str]) -> None:
     pending = PendingView(
         kind="publication", request_id="7f3a91c0", trigger="/codepilot", preview=text, language="diff"
     )
-    body = render_status(a_view(state="waiting", pending=pending))
-    fences = [token for token in MarkdownIt("commonmark").parse(body) if token.type == "fence"]
-    assert len(fences) == 2 + bool(text.strip("\n"))
-    assert fences[-2].content == "/codepilot approve 7f3a91c0\n"
-    assert is_harmless(body.replace(MARKER, "").replace("<sub>", "").replace("</sub>", ""), ALLOWED)
+    view = a_view(state="waiting", pending=pending)
+    notice = render_notice("It waits", ALLOWED, url="", marker=MARKER, view=view)
+    for body in (render_status(view), notice):
+        fences = [token for token in MarkdownIt("commonmark").parse(body) if token.type == "fence"]
+        assert len(fences) == 2 + bool(text.strip("\n"))
+        assert fences[-2].content == "/codepilot approve 7f3a91c0\n"
+        own = map(re.escape, (MARKER, "<sub>", "</sub>", "<details><summary>The request</summary>", "</details>"))
+        assert is_harmless(re.sub("|".join(own), "", body), ALLOWED)
+
+
+def test_a_notice_has_the_request_and_the_lines_to_answer_it_with() -> None:
+    pending = PendingView(
+        kind="permission",
+        request_id="7f3a91c0",
+        trigger="/codepilot",
+        reason="`make deploy` is on no list.",
+        preview="make deploy",
+        language="bash",
+    )
+    view = a_view(state="waiting", pending=pending)
+    assert render_notice("It waits", ALLOWED, url="", marker=MARKER, view=view) == (
+        "@mona It waits.\n"
+        "\n"
+        "<details><summary>The request</summary>\n"
+        "\n"
+        "**This requires your approval.** `make deploy` is on no list.\n"
+        "\n"
+        "```bash\nmake deploy\n```\n"
+        "\n"
+        "</details>\n"
+        "\n"
+        "Answer with one of these:\n"
+        "\n"
+        "```\n/codepilot approve 7f3a91c0\n```\n"
+        "\n"
+        "```\n/codepilot deny 7f3a91c0\n```\n"
+        "\n"
+        f"{MARKER}"
+    )
+
+
+def test_a_notice_of_a_long_request_links_its_parts_and_fits() -> None:
+    urls = ("https://github.example/octo/calc/issues/7#issuecomment-1", "https://github.example/octo/calc/issues/7#2")
+    pending = PendingView(kind="publication", request_id="7f3a91c0", trigger="/codepilot", part_urls=urls)
+    notice = render_notice("It waits", ALLOWED, url="", marker=MARKER, view=a_view(state="waiting", pending=pending))
+    assert f"[part 1]({urls[0]}) · [part 2]({urls[1]})" in notice
+    longest = replace(pending, part_urls=(), preview="x" * (PREVIEW_LIMIT - 10), reason="z" * 6_000)
+    notice = render_notice("It waits", ALLOWED, url="", marker=MARKER, view=a_view(state="waiting", pending=longest))
+    assert notice.endswith(f"```\n/codepilot deny 7f3a91c0\n```\n\n{MARKER}")
+
+
+def test_a_notice_of_a_plan_has_the_plan() -> None:
+    pending = PendingView(kind="plan", request_id="7f3a91c0", trigger="/codepilot")
+    view = a_view(state="waiting", pending=pending, completion="1. Add a test.")
+    assert "1. Add a test.\n\n**This is a plan." in render_notice("It waits", ALLOWED, url="", marker=MARKER, view=view)
 
 
 def test_a_long_preview_is_cut_and_keeps_its_answers() -> None:
