@@ -22,6 +22,8 @@ from localhub.state.store import Site
 T = TypeVar("T")
 
 DOCUMENTATION = "https://docs.github.com/rest"
+SCOPES = "gist, read:org, repo, workflow"
+"""Of each person's token."""
 
 
 class HubError(Exception):
@@ -134,7 +136,7 @@ class Viewer:
     permissions: Permissions = field(default_factory=dict)
 
 
-ANONYMOUS = Viewer(key="nobody")
+ANONYMOUS = Viewer(key="")
 
 
 def viewer_of(site: Site, headers: Mapping[str, str]) -> Viewer:
@@ -157,10 +159,17 @@ def viewer_of(site: Site, headers: Mapping[str, str]) -> Viewer:
 
 
 def _password(credentials: str) -> str:
+    """The token, which may also stand as the user: with an empty password, or `x-oauth-basic`."""
     try:
-        return base64.b64decode(credentials, validate=True).decode().partition(":")[2]
+        user, _, password = base64.b64decode(credentials, validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError) as error:
         raise bad_credentials() from error
+    return user if password in {"", "x-oauth-basic"} else password
+
+
+def scopes_of(viewer: Viewer) -> Mapping[str, str]:
+    """The headers about the scopes of a token, which those of Apps do not have."""
+    return {"X-OAuth-Scopes": SCOPES, "X-Accepted-OAuth-Scopes": ""} if viewer.user and not viewer.app else {}
 
 
 def _viewer_of_token(site: Site, token: str) -> Viewer:

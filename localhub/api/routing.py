@@ -6,6 +6,7 @@ A route demands its permission before its handler runs; `demand_types` refuses a
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from localhub.api.auth import HubError, Viewer, demand, invalid, not_found, or_4
 from localhub.state.model import Issue, Repo, Role, User
 from localhub.state.store import HasId, Site, Table
 
+log = logging.getLogger(__name__)
+API_VERSIONS = ("2022-11-28",)
 RAW, DIFF, PATCH = (f"application/vnd.github.{kind}" for kind in ("raw", "diff", "patch"))
 
 # https://docs.github.com/rest/using-the-rest-api/getting-started-with-the-rest-api#media-types
@@ -65,6 +68,7 @@ class Call:
 
     site: Site
     viewer: Viewer
+    method: str
     template: str
     path: str
     params: Mapping[str, str]
@@ -168,7 +172,12 @@ Handler: TypeAlias = Callable[[Call], Response]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """The handler of a method and path, and the permission that it needs (empty: the handler checks)."""
+    """The handler of a method and path.
+
+    Attributes:
+        permission: that it needs; empty if the handler checks.
+        takes: the fields of the body, or for GET the parameters of the query, that it reads; empty: any.
+    """
 
     method: str
     template: str
@@ -176,6 +185,7 @@ class Route:
     permission: str = ""
     level: str = "read"
     role: Role = "read"
+    takes: frozenset[str] = frozenset()
 
     @property
     def accepted(self) -> str:
@@ -193,7 +203,22 @@ class Route:
         if call.target is not None and call.target.archived and self.method != "GET":
             raise HubError(403, "Repository was archived so is read-only.")
         demand_types(call.body)
+        self._demand_served(call)
         return self.handler(call)
+
+    def _demand_served(self, call: Call) -> None:
+        """Refuse a field or parameter that GitHub may know and the hub does not: ignored, it gives a wrong answer.
+
+        Raises:
+            HubError: 422.
+        """
+        kind, given = ("parameter", call.query) if self.method == "GET" else ("field", call.body)
+        unserved = [name for name, value in given.items() if value and name not in (self.takes or given)]
+        if unserved:
+            names = ", ".join(unserved)
+            message = f"The local hub does not serve the {kind} {names} of {self.method} {self.template}."
+            log.warning("%s", message)
+            raise HubError(422, message)
 
 
 class Routes:
@@ -202,7 +227,9 @@ class Routes:
     def __init__(self) -> None:
         self.all: list[Route] = []
 
-    def on(self, method: str, template: str, allow: str = "", role: Role | None = None) -> Callable[[Handler], Handler]:
+    def on(
+        self, method: str, template: str, allow: str = "", role: Role | None = None, *, takes: str = ""
+    ) -> Callable[[Handler], Handler]:
         """Register the decorated function for `template`, spelt as in GitHub's API description.
 
         Args:
@@ -210,6 +237,7 @@ class Routes:
             template: the path after the API's root.
             allow: `permission:level`; several permissions with `|` when any of them does. Empty: the handler checks.
             role: the weakest role of a user that may; by default `read` to read and `write` to write.
+            takes: the fields of the body, or for GET the parameters of the query, that the handler reads.
         """
         permission, _, level = allow.partition(":")
 
@@ -222,6 +250,7 @@ class Routes:
                     permission=permission,
                     level=level or "read",
                     role=role or ("write" if level == "write" else "read"),
+                    takes=frozenset({*takes.split(), *(("page", "per_page") if method == "GET" else ("",))}),
                 )
             )
             return handler

@@ -152,8 +152,28 @@ def create(path: Path, default_branch: str) -> None:
 
 
 def fetch_all(path: Path, source: Path) -> None:
-    """Copy every branch and tag of another local repository."""
+    """Copy every branch and tag of another local repository or bundle, and its objects of Git LFS.
+
+    Raises:
+        HubGitError: git cannot read it, or it is a shallow clone, which GitHub takes no push from either.
+    """
+    is_folder = source.is_dir()
+    if is_folder and text(source, "rev-parse", "--is-shallow-repository") == "true":
+        raise HubGitError("it is a shallow clone, without the whole history; first run in it: git fetch --unshallow")
     run(path, "fetch", "--quiet", str(source.resolve()), "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+    large = large_objects(source / text(source, "rev-parse", "--git-common-dir")) if is_folder else None
+    if large is not None and large.is_dir():
+        shutil.copytree(large, large_objects(path))
+
+
+def large_objects(path: Path) -> Path:
+    """The folder of a git directory's objects of Git LFS: `ab/cd/abcd…`."""
+    return path / "lfs" / "objects"
+
+
+def large_object(path: Path, oid: str) -> Path:
+    """The file of an object of Git LFS."""
+    return large_objects(path) / oid[:2] / oid[2:4] / oid
 
 
 def resolve(path: Path, revision: str, kind: str = "commit") -> str | None:

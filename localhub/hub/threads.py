@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from localhub.git import plumbing as git
 from localhub.hub.accounts import AccountActions
 from localhub.operations import checks, pulls, threads
 from localhub.operations.pulls import NewComment
@@ -135,8 +136,8 @@ class ThreadActions(AccountActions):
 
     def large_files(self, repo: Repo) -> dict[str, bytes]:
         """The objects that Git LFS keeps for a repository, by their ids."""
-        with self._site.lock:
-            return {oid: content for (repo_id, oid), content in self._site.store.large.items() if repo_id == repo.id}
+        files = git.large_objects(repo.path).rglob("*")
+        return {file.name: file.read_bytes() for file in files if file.is_file()}
 
     def issue(self, repo: Repo, number: int) -> Issue:
         """An issue or pull request as it is now.

@@ -17,7 +17,7 @@ from typing import TypeVar
 from urllib.parse import urlencode
 
 from localhub.api.auth import HubError, can_read, not_accessible, not_found, or_404, unprocessable
-from localhub.api.routing import Call, Response, Routes, listed, page_size, wrapped
+from localhub.api.routing import API_VERSIONS, Call, Response, Routes, listed, page_size, wrapped
 from localhub.operations import webhooks
 from localhub.state.model import App, Installation, InstallationToken, Repo, WebhookDelivery
 from localhub.state.store import Json, Table, iso
@@ -98,7 +98,7 @@ def user_by_id(call: Call) -> Response:
 
 @routes.on("GET", "/rate_limit")
 def rate_limit(call: Call) -> Response:
-    """The requests left in this hour: the hub counts them, but never refuses one on its own."""
+    """The requests left in this hour: the hub counts them, but refuses only those without a token."""
     left = {
         name: call.site.rates.remaining(call.viewer.key, call.site.now(), name)
         for name in ("core", "search", "graphql")
@@ -146,6 +146,12 @@ _ROOT: Mapping[str, str] = {
 def root(call: Call) -> Response:
     """The addresses of the API; clients request them to check their token."""
     return Response(body={name: f"{call.site.api_url}/{path}" for name, path in _ROOT.items()})
+
+
+@routes.on("GET", "/versions")
+def versions(_call: Call) -> Response:
+    """The versions of the API that the hub knows."""
+    return Response(body=list(API_VERSIONS))
 
 
 @routes.on("GET", "/meta")
@@ -197,7 +203,9 @@ def one_installation(call: Call) -> Response:
     return Response(body=account_views.installation(call.site, _installation_of(call)))
 
 
-@routes.on("POST", "/app/installations/{installation_id}/access_tokens")
+@routes.on(
+    "POST", "/app/installations/{installation_id}/access_tokens", takes="permissions repositories repository_ids"
+)
 def create_token(call: Call) -> Response:
     """A token for an hour, narrowed to repositories and permissions if asked."""
     installation, site = _installation_of(call), call.site
@@ -298,7 +306,7 @@ def hook_config(call: Call) -> Response:
     return Response(body={"content_type": "json", "insecure_ssl": "0", "url": app.webhook_url, **secret})
 
 
-@routes.on("GET", "/app/hook/deliveries")
+@routes.on("GET", "/app/hook/deliveries", takes="cursor status")
 def deliveries(call: Call) -> Response:
     """Deliveries that were attempted, newest first, a page at a time by the cursor of the `Link` header."""
     app, status, cursor = _app_of_jwt(call), call.query.get("status"), call.query.get("cursor", "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from localhub.api.auth import HubError, invalid, not_accessible, not_found, unprocessable
@@ -26,7 +27,12 @@ ACTIONS = REPO + "/actions"
 CONCLUSIONS = ("success", "failure", "neutral", "cancelled", "skipped", "timed_out", "action_required")
 
 
-@routes.on("POST", REPO + "/check-runs", allow="checks:write")
+@routes.on(
+    "POST",
+    REPO + "/check-runs",
+    allow="checks:write",
+    takes="actions completed_at conclusion details_url external_id head_sha name output started_at status",
+)
 def create_check_run(call: Call) -> Response:
     """Start a check run on a commit."""
     app, store = _app(call), call.site.store
@@ -57,7 +63,12 @@ def create_check_run(call: Call) -> Response:
     return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
-@routes.on("PATCH", REPO + "/check-runs/{check_run_id}", allow="checks:write")
+@routes.on(
+    "PATCH",
+    REPO + "/check-runs/{check_run_id}",
+    allow="checks:write",
+    takes="actions completed_at conclusion details_url external_id name output started_at status",
+)
 def update_check_run(call: Call) -> Response:
     """Change a check run of one's own."""
     app, old = _app(call), call.row(call.site.store.check_runs, "check_run_id")
@@ -171,7 +182,7 @@ def _suite_of(call: Call) -> list[CheckRun]:
     return found
 
 
-@routes.on("GET", REPO + "/commits/{ref}/check-suites", allow="checks:read")
+@routes.on("GET", REPO + "/commits/{ref}/check-suites", allow="checks:read", takes="app_id")
 def list_commit_suites(call: Call) -> Response:
     """A commit's check suites, one for each App that has check runs there."""
     sha = commit_named(call, call.params["ref"]).sha
@@ -185,7 +196,7 @@ def list_commit_suites(call: Call) -> Response:
     return wrapped(call, "check_suites", found, lambda runs: checks_views.check_suite(call.site, call.repo, runs))
 
 
-@routes.on("GET", REPO + "/commits/{ref}/check-runs", allow="checks:read")
+@routes.on("GET", REPO + "/commits/{ref}/check-runs", allow="checks:read", takes="app_id check_name filter status")
 def list_commit_check_runs(call: Call) -> Response:
     """A commit's check runs; `filter=all` keeps older ones of the same name."""
     sha = commit_named(call, call.params["ref"]).sha
@@ -215,13 +226,20 @@ def one_workflow(call: Call) -> Response:
     return Response(body=checks_views.workflow(call.site, call.repo, _workflow_of(call)))
 
 
-@routes.on("GET", ACTIONS + "/runs", allow="actions:read")
+@routes.on(
+    "GET", ACTIONS + "/runs", allow="actions:read", takes="actor branch event exclude_pull_requests head_sha status"
+)
 def list_workflow_runs(call: Call) -> Response:
     """The repository's runs."""
     return _list_runs(call, [run for run in call.site.store.workflow_runs if run.repo_id == call.repo.id])
 
 
-@routes.on("GET", ACTIONS + "/workflows/{workflow_id}/runs", allow="actions:read")
+@routes.on(
+    "GET",
+    ACTIONS + "/workflows/{workflow_id}/runs",
+    allow="actions:read",
+    takes="actor branch event exclude_pull_requests head_sha status",
+)
 def list_runs_of_workflow(call: Call) -> Response:
     """A workflow's runs."""
     workflow = _workflow_of(call)
@@ -249,7 +267,12 @@ def _list_runs(call: Call, runs: list[WorkflowRun]) -> Response:
         and query.get("status", "queued" if run.is_queued else "completed") in _states(run)
         and query.get("actor", users[run.actor_id].login) == users[run.actor_id].login
     ]
-    return wrapped(call, "workflow_runs", kept, lambda run: checks_views.run(call.site, call.repo, run))
+    return wrapped(call, "workflow_runs", kept, partial(_show_run, call))
+
+
+def _show_run(call: Call, run: WorkflowRun, attempt: int | None = None) -> Json:
+    hidden: Json = {"pull_requests": []} if call.query.get("exclude_pull_requests") == "true" else {}
+    return checks_views.run(call.site, call.repo, run, attempt=attempt) | hidden
 
 
 def _states(run: WorkflowRun) -> set[str]:
@@ -257,20 +280,18 @@ def _states(run: WorkflowRun) -> set[str]:
     return {"queued"} if run.is_queued else {"completed", run.conclusion}
 
 
-@routes.on("GET", ACTIONS + "/runs/{run_id}", allow="actions:read")
+@routes.on("GET", ACTIONS + "/runs/{run_id}", allow="actions:read", takes="exclude_pull_requests")
 def one_workflow_run(call: Call) -> Response:
     """One run."""
-    return Response(body=checks_views.run(call.site, call.repo, call.row(call.site.store.workflow_runs, "run_id")))
+    return Response(body=_show_run(call, call.row(call.site.store.workflow_runs, "run_id")))
 
 
-@routes.on("GET", ACTIONS + "/runs/{run_id}/attempts/{attempt_number}", allow="actions:read")
+@routes.on(
+    "GET", ACTIONS + "/runs/{run_id}/attempts/{attempt_number}", allow="actions:read", takes="exclude_pull_requests"
+)
 def one_attempt(call: Call) -> Response:
     """One attempt of a run."""
-    return Response(
-        body=checks_views.run(
-            call.site, call.repo, call.row(call.site.store.workflow_runs, "run_id"), attempt=_attempt(call)
-        )
-    )
+    return Response(body=_show_run(call, call.row(call.site.store.workflow_runs, "run_id"), _attempt(call)))
 
 
 @routes.on("POST", ACTIONS + "/runs/{run_id}/rerun-failed-jobs", allow="actions:write", role="write")
@@ -283,7 +304,7 @@ def rerun_failed_jobs(call: Call) -> Response:
     return Response(status=201, body={})
 
 
-@routes.on("GET", ACTIONS + "/runs/{run_id}/jobs", allow="actions:read")
+@routes.on("GET", ACTIONS + "/runs/{run_id}/jobs", allow="actions:read", takes="filter")
 def list_run_jobs(call: Call) -> Response:
     """The jobs of a run's newest attempt, or with `filter=all` of every one."""
     run, every = call.row(call.site.store.workflow_runs, "run_id"), call.query.get("filter") == "all"
@@ -307,14 +328,14 @@ def _attempt(call: Call) -> int:
     return number
 
 
-@routes.on("GET", ACTIONS + "/runs/{run_id}/artifacts", allow="actions:read")
+@routes.on("GET", ACTIONS + "/runs/{run_id}/artifacts", allow="actions:read", takes="name")
 def list_run_artifacts(call: Call) -> Response:
     """The artifacts of a run, newest first."""
     run = call.row(call.site.store.workflow_runs, "run_id")
     return _list_artifacts(call, [each for each in call.site.store.artifacts if each.run_id == run.id])
 
 
-@routes.on("GET", ACTIONS + "/artifacts", allow="actions:read")
+@routes.on("GET", ACTIONS + "/artifacts", allow="actions:read", takes="name")
 def list_artifacts(call: Call) -> Response:
     """The artifacts of the repository's runs, newest first."""
     return _list_artifacts(call, [each for each in call.site.store.artifacts if each.repo_id == call.repo.id])

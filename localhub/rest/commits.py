@@ -55,7 +55,7 @@ def commit_named(call: Call, revision: str) -> git.Commit:
     return git.commit(call.repo.path, sha)
 
 
-@routes.on("GET", REPO + "/commits", allow=READ)
+@routes.on("GET", REPO + "/commits", allow=READ, takes="author committer path sha since until")
 def list_commits(call: Call) -> Response:
     """History from a branch, tag or SHA, newest first."""
     start = commit_named(call, call.query.get("sha", call.repo.default_branch))
@@ -133,7 +133,7 @@ def combined_status(call: Call) -> Response:
     )
 
 
-@routes.on("POST", REPO + "/statuses/{sha}", allow="statuses:write")
+@routes.on("POST", REPO + "/statuses/{sha}", allow="statuses:write", takes="context description state target_url")
 def create_status(call: Call) -> Response:
     """Add a status to a commit."""
     state = call.text("state", "CommitStatus")
@@ -201,7 +201,7 @@ def one_ref(call: Call) -> Response:
     return Response(body=git_views.ref(call.site, call.repo, found))
 
 
-@routes.on("POST", GIT + "/refs", allow=WRITE)
+@routes.on("POST", GIT + "/refs", allow=WRITE, takes="ref sha")
 def create_ref(call: Call) -> Response:
     """Make a reference."""
     made = branches.create_ref(call, call.repo, call.text("ref", "Reference"), call.text("sha", "Reference"))
@@ -209,7 +209,7 @@ def create_ref(call: Call) -> Response:
     return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
-@routes.on("PATCH", GIT + "/refs/{ref}", allow=WRITE)
+@routes.on("PATCH", GIT + "/refs/{ref}", allow=WRITE, takes="force sha")
 def update_ref(call: Call) -> Response:
     """Move a reference, forward only unless `force`."""
     name, sha, path = _full_name(call), call.text("sha", "Reference"), call.repo.path
@@ -246,7 +246,7 @@ def one_git_commit(call: Call) -> Response:
     return Response(body=git_views.git_commit(call.site, call.repo, git.commit(call.repo.path, sha)))
 
 
-@routes.on("POST", GIT + "/commits", allow=WRITE)
+@routes.on("POST", GIT + "/commits", allow=WRITE, takes="author committer message parents tree")
 def create_git_commit(call: Call) -> Response:
     """Make a commit; without an author of its own it is the viewer's, and signed for Apps."""
     path, tree = _filled(call).path, call.text("tree", "Commit")
@@ -275,7 +275,7 @@ def _person(call: Call, fields: Mapping[str, str] | None, default: User) -> git.
     return git.Person(name=fields.get("name", default.login), email=fields.get("email", default.email), date=date)
 
 
-@routes.on("GET", GIT + "/trees/{tree_sha}", allow=READ)
+@routes.on("GET", GIT + "/trees/{tree_sha}", allow=READ, takes="recursive")
 def one_tree(call: Call) -> Response:
     """A tree, by its SHA or that of a commit or a branch's name."""
     sha = or_404(git.resolve(call.repo.path, call.params["tree_sha"], "tree"))
@@ -283,7 +283,7 @@ def one_tree(call: Call) -> Response:
     return Response(body=git_views.tree(call.site, call.repo, sha, entries))
 
 
-@routes.on("POST", GIT + "/trees", allow=WRITE)
+@routes.on("POST", GIT + "/trees", allow=WRITE, takes="base_tree tree")
 def create_tree(call: Call) -> Response:
     """Make a tree, on top of `base_tree` if given."""
     path, given = _filled(call).path, call.body.get("base_tree")
@@ -337,7 +337,7 @@ def one_blob(call: Call) -> Response:
     return Response(body=git_views.blob(call.site, call.repo, sha, content))
 
 
-@routes.on("POST", GIT + "/blobs", allow=WRITE)
+@routes.on("POST", GIT + "/blobs", allow=WRITE, takes="content encoding")
 def create_blob(call: Call) -> Response:
     """Store a blob from text or base64."""
     text, path = call.text("content", "Blob"), _filled(call).path
@@ -369,7 +369,7 @@ def _full_name(call: Call) -> str:
     return f"refs/{call.params['ref']}"
 
 
-@routes.on("GET", REPO + "/readme", allow=READ)
+@routes.on("GET", REPO + "/readme", allow=READ, takes="ref")
 def readme(call: Call) -> Response:
     """The README in the root folder."""
     at, sha = _revision(call)
@@ -377,7 +377,7 @@ def readme(call: Call) -> Response:
     return _file(call, found, at)
 
 
-@routes.on("GET", REPO + "/contents/{path}", allow=READ)
+@routes.on("GET", REPO + "/contents/{path}", allow=READ, takes="ref")
 def contents(call: Call) -> Response:
     """A file in base64 (or as it is, for the raw media type), a folder's entries, a link, or a submodule."""
     at, sha = _revision(call)
@@ -394,7 +394,7 @@ def contents(call: Call) -> Response:
     return _file(call, entry, at)
 
 
-@routes.on("PUT", REPO + "/contents/{path}", allow=WRITE)
+@routes.on("PUT", REPO + "/contents/{path}", allow=WRITE, takes="branch content message sha")
 def put_contents(call: Call) -> Response:
     """Make or change a file by a commit; to change one takes the blob that it replaces."""
     encoded = "".join(call.text("content", "Content").split())
@@ -413,7 +413,7 @@ def put_contents(call: Call) -> Response:
     return Response(status=201 if there is None else 200, body=body)
 
 
-@routes.on("DELETE", REPO + "/contents/{path}", allow=WRITE)
+@routes.on("DELETE", REPO + "/contents/{path}", allow=WRITE, takes="branch message sha")
 def delete_contents(call: Call) -> Response:
     """Delete a file by a commit."""
     if _replaced(call) is None:

@@ -40,7 +40,7 @@ SubjectOf: TypeAlias = Callable[[Call], Issue | Comment | ReviewComment]
 """Finds the subject of a reaction that a request's path names."""
 
 
-@routes.on("GET", ISSUES, allow=READ)
+@routes.on("GET", ISSUES, allow=READ, takes="assignee creator direction labels mentioned since sort state")
 def list_issues(call: Call) -> Response:
     """Issues and pull requests, newest first unless asked otherwise."""
     query = call.query
@@ -74,7 +74,7 @@ def _is_assigned(call: Call, issue: Issue, login: str) -> bool:
     return login.lower() in {call.site.store.users[number].login.lower() for number in issue.assignees}
 
 
-@routes.on("POST", ISSUES, allow="issues:write", role="read")
+@routes.on("POST", ISSUES, allow="issues:write", role="read", takes="assignee assignees body labels title")
 def create_issue(call: Call) -> Response:
     """Open an issue; labels and assignees of those who may not set them are dropped silently, as on GitHub."""
     title = call.body.get("title")
@@ -91,13 +91,13 @@ def create_issue(call: Call) -> Response:
         labels=_label_names(call) if allowed else (),
         app_id=call.app_id,
     )
-    people = _assignees(call) if allowed else []
+    people = [*_assignees(call), *_assignee(call)] if allowed else []
     if people:
         issue = threads.set_assignees(call.site, issue, call.user, people)
     return Response(status=201, body=show(call, issue), headers={"Location": _url(call, issue)})
 
 
-@routes.on("GET", ISSUES + "/comments", allow=READ)
+@routes.on("GET", ISSUES + "/comments", allow=READ, takes="since")
 def list_all_comments(call: Call) -> Response:
     """Comments of the whole repository, oldest first."""
     found = [c for c in call.site.store.comments if c.repo_id == call.repo.id]
@@ -110,7 +110,7 @@ def one_issue(call: Call) -> Response:
     return Response(body=show(call, call.issue()))
 
 
-@routes.on("PATCH", ISSUE, allow=WRITE, role="read")
+@routes.on("PATCH", ISSUE, allow=WRITE, role="read", takes="assignee assignees body labels state state_reason title")
 def edit_issue(call: Call) -> Response:
     """Change title, text, state, labels or assignees."""
     issue, body, site = call.issue(), call.body, call.site
@@ -120,8 +120,8 @@ def edit_issue(call: Call) -> Response:
     issue = threads.retitle(site, issue, call.user, title, text)
     if "labels" in body:
         issue = threads.set_labels(site, issue, call.user, _label_names(call))
-    if "assignees" in body:
-        issue = threads.set_assignees(site, issue, call.user, _assignees(call))
+    if "assignees" in body or "assignee" in body:
+        issue = threads.set_assignees(site, issue, call.user, [*_assignees(call), *_assignee(call)])
     state = body.get("state", issue.state)
     if state not in {"open", "closed"}:
         raise invalid("Issue", "state", "invalid")
@@ -149,7 +149,7 @@ def one_comment(call: Call) -> Response:
     return Response(body=threads_views.comment(call.site, call.repo, _comment_of(call)))
 
 
-@routes.on("PATCH", COMMENT, allow=WRITE, role="read")
+@routes.on("PATCH", COMMENT, allow=WRITE, role="read", takes="body")
 def edit_comment(call: Call) -> Response:
     """Change a comment."""
     old = _comment_of(call)
@@ -167,14 +167,14 @@ def delete_comment(call: Call) -> Response:
     return Response(status=204)
 
 
-@routes.on("GET", ISSUE + "/comments", allow=READ)
+@routes.on("GET", ISSUE + "/comments", allow=READ, takes="since")
 def list_comments(call: Call) -> Response:
     """A thread's comments, oldest first."""
     found = _updated_since(call, call.site.store.comments_of(call.issue()))
     return listed(call, found, lambda c: threads_views.comment(call.site, call.repo, c))
 
 
-@routes.on("POST", ISSUE + "/comments", allow=WRITE, role="read")
+@routes.on("POST", ISSUE + "/comments", allow=WRITE, role="read", takes="body")
 def create_comment(call: Call) -> Response:
     """Add a comment; an App needs the permission for this kind of thread."""
     issue = call.issue()
@@ -206,7 +206,7 @@ def _comment_body(call: Call) -> str:
     return text
 
 
-@routes.on("PUT", ISSUE + "/lock", allow=WRITE)
+@routes.on("PUT", ISSUE + "/lock", allow=WRITE, takes="lock_reason")
 def lock(call: Call) -> Response:
     """Close a thread's conversation to all but writers."""
     if call.text("lock_reason", "Issue", "resolved") not in {"off-topic", "too heated", "resolved", "spam"}:
@@ -234,13 +234,13 @@ def _relabel(call: Call, names: list[str]) -> Response:
     return Response(body=account_views.labels_of(call.site, call.repo, changed))
 
 
-@routes.on("POST", ISSUE + "/labels", allow=WRITE, role="triage")
+@routes.on("POST", ISSUE + "/labels", allow=WRITE, role="triage", takes="labels")
 def add_labels(call: Call) -> Response:
     """Add labels to a thread."""
     return _relabel(call, [*call.issue().labels, *_label_names(call)])
 
 
-@routes.on("PUT", ISSUE + "/labels", allow=WRITE, role="triage")
+@routes.on("PUT", ISSUE + "/labels", allow=WRITE, role="triage", takes="labels")
 def set_labels(call: Call) -> Response:
     """Replace a thread's labels."""
     return _relabel(call, _label_names(call))
@@ -274,7 +274,7 @@ def _label_names(call: Call) -> list[str]:
     return [str(name) for name in names]
 
 
-@routes.on("POST", ISSUE + "/assignees", allow=WRITE, role="triage")
+@routes.on("POST", ISSUE + "/assignees", allow=WRITE, role="triage", takes="assignees")
 def add_assignees(call: Call) -> Response:
     """Assign more people."""
     issue = call.issue()
@@ -283,7 +283,7 @@ def add_assignees(call: Call) -> Response:
     return Response(status=201, body=threads_views.issue(call.site, call.repo, changed))
 
 
-@routes.on("DELETE", ISSUE + "/assignees", allow=WRITE, role="triage")
+@routes.on("DELETE", ISSUE + "/assignees", allow=WRITE, role="triage", takes="assignees")
 def remove_assignees(call: Call) -> Response:
     """Unassign people."""
     issue, gone = call.issue(), {user.id for user in _assignees(call)}
@@ -296,7 +296,13 @@ def _assignees(call: Call) -> list[User]:
     return [threads.require_user(call.site, login) for login in call.texts("assignees", "Issue")]
 
 
-@routes.on("GET", "/search/issues")
+def _assignee(call: Call) -> list[User]:
+    """The one assignee of the older kind of request."""
+    login = call.text("assignee", "Issue", "")
+    return [threads.require_user(call.site, login)] if login else []
+
+
+@routes.on("GET", "/search/issues", takes="order q sort")
 def search_issues(call: Call) -> Response:
     """Issues and pull requests that fit `q`."""
     found = threads.search(call.site, call.viewer, call.query.get("q", ""))
@@ -354,8 +360,12 @@ _REACTION_SUBJECTS: tuple[tuple[str, str, SubjectOf], ...] = (
 )
 
 for _path, _permission, _subject_of in _REACTION_SUBJECTS:
-    routes.on("GET", f"{_path}/reactions", allow=f"{_permission}:read")(partial(_list_reactions, _subject_of))
-    routes.on("POST", f"{_path}/reactions", allow=f"{_permission}:write", role="read")(partial(_react, _subject_of))
+    routes.on("GET", f"{_path}/reactions", allow=f"{_permission}:read", takes="content")(
+        partial(_list_reactions, _subject_of)
+    )
+    routes.on("POST", f"{_path}/reactions", allow=f"{_permission}:write", role="read", takes="content")(
+        partial(_react, _subject_of)
+    )
     routes.on("DELETE", _path + "/reactions/{reaction_id}", allow=f"{_permission}:write", role="read")(
         partial(_delete_reaction, _subject_of)
     )

@@ -45,7 +45,7 @@ REVIEW_RESOURCE = "PullRequestReview"
 COMMENT_RESOURCE = "PullRequestReviewComment"
 
 
-@routes.on("GET", PULLS, allow=READ)
+@routes.on("GET", PULLS, allow=READ, takes="base direction head sort state")
 def list_pulls(call: Call) -> Response:
     """Pull requests, newest first unless asked otherwise."""
     state, site = call.query.get("state", "open"), call.site
@@ -59,11 +59,14 @@ def list_pulls(call: Call) -> Response:
             and call.query.get("base", issue.pull.base_ref) == issue.pull.base_ref
         ):
             found.append(issue)
-    found.sort(key=lambda issue: issue.number, reverse=call.query.get("direction", "desc") == "desc")
+    found.sort(
+        key=lambda issue: issue.updated_at if call.query.get("sort") == "updated" else issue.created_at,
+        reverse=call.query.get("direction", "desc") == "desc",
+    )
     return listed(call, found, lambda issue: threads_views.pull_simple(site, call.repo, issue))
 
 
-@routes.on("POST", PULLS, allow=WRITE, role="read")
+@routes.on("POST", PULLS, allow=WRITE, role="read", takes="base body draft head maintainer_can_modify title")
 def create_pull(call: Call) -> Response:
     """Open a pull request."""
     wanted = pulls.NewPull(
@@ -81,7 +84,7 @@ def create_pull(call: Call) -> Response:
     return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
-@routes.on("GET", PULLS + "/comments", allow=READ)
+@routes.on("GET", PULLS + "/comments", allow=READ, takes="direction sort")
 def all_comments(call: Call) -> Response:
     """Comments on lines in the whole repository."""
     store = call.site.store
@@ -104,7 +107,7 @@ def one_pull(call: Call) -> Response:
     return Response(body=body)
 
 
-@routes.on("PATCH", PULL, allow=WRITE, role="read")
+@routes.on("PATCH", PULL, allow=WRITE, role="read", takes="base body maintainer_can_modify state title")
 def edit_pull(call: Call) -> Response:
     """Change title, text, base or state; an author may, whose branch is in a fork."""
     issue, inner = pull_of(call)
@@ -146,13 +149,13 @@ def requested_reviewers(call: Call) -> Response:
     )
 
 
-@routes.on("POST", PULL + "/requested_reviewers", allow=WRITE)
+@routes.on("POST", PULL + "/requested_reviewers", allow=WRITE, takes="reviewers")
 def request_reviewers(call: Call) -> Response:
     """Ask more people for a review."""
     return _respond_reviewers(call, call.texts("reviewers", "PullRequest"), 201)
 
 
-@routes.on("DELETE", PULL + "/requested_reviewers", allow=WRITE)
+@routes.on("DELETE", PULL + "/requested_reviewers", allow=WRITE, takes="reviewers")
 def unrequest_reviewers(call: Call) -> Response:
     """Ask people for a review no longer."""
     return _respond_reviewers(call, [], 200, without=call.texts("reviewers", "PullRequest"))
@@ -176,7 +179,7 @@ def is_merged(call: Call) -> Response:
     return Response(status=204)
 
 
-@routes.on("PUT", PULL + "/merge", allow="contents:write")
+@routes.on("PUT", PULL + "/merge", allow="contents:write", takes="commit_message commit_title merge_method sha")
 def merge(call: Call) -> Response:
     """Merge."""
     issue, inner = pull_of(call)
@@ -196,7 +199,7 @@ def one_comment(call: Call) -> Response:
     return _respond_comment(call, review_comment_of(call))
 
 
-@routes.on("PATCH", COMMENT, allow=WRITE, role="read")
+@routes.on("PATCH", COMMENT, allow=WRITE, role="read", takes="body")
 def edit_comment(call: Call) -> Response:
     """Change a comment on a line."""
     old = review_comment_of(call)
@@ -213,14 +216,20 @@ def delete_comment(call: Call) -> Response:
     return Response(status=204)
 
 
-@routes.on("GET", PULL + "/comments", allow=READ)
+@routes.on("GET", PULL + "/comments", allow=READ, takes="direction sort")
 def comments(call: Call) -> Response:
     """A pull request's comments on lines."""
     issue, _ = pull_of(call)
     return _list_review_comments(call, call.site.store.review_comments_of(issue))
 
 
-@routes.on("POST", PULL + "/comments", allow=WRITE, role="read")
+@routes.on(
+    "POST",
+    PULL + "/comments",
+    allow=WRITE,
+    role="read",
+    takes="body commit_id in_reply_to line path side start_line start_side",
+)
 def create_comment(call: Call) -> Response:
     """Comment on a line of the difference; `in_reply_to` answers another comment instead."""
     issue = _writable(call)
@@ -236,7 +245,7 @@ def create_comment(call: Call) -> Response:
     return _respond_comment(call, made, 201)
 
 
-@routes.on("POST", PULL + "/comments/{comment_id}/replies", allow=WRITE, role="read")
+@routes.on("POST", PULL + "/comments/{comment_id}/replies", allow=WRITE, role="read", takes="body")
 def reply(call: Call) -> Response:
     """Answer a comment; GitHub takes no replies to replies."""
     return _reply(call, _writable(call), call.number("comment_id"))
@@ -251,7 +260,7 @@ def list_reviews(call: Call) -> Response:
     return listed(call, found, lambda value: threads_views.review(call.site, call.repo, value))
 
 
-@routes.on("POST", PULL + "/reviews", allow=WRITE, role="read")
+@routes.on("POST", PULL + "/reviews", allow=WRITE, role="read", takes="body comments commit_id event")
 def create_review(call: Call) -> Response:
     """Review a pull request in one go; without an event the review is pending."""
     issue = _writable(call)
@@ -277,7 +286,7 @@ def one_review(call: Call) -> Response:
     return Response(body=threads_views.review(call.site, call.repo, _review_of(call)))
 
 
-@routes.on("PUT", REVIEW, allow=WRITE, role="read")
+@routes.on("PUT", REVIEW, allow=WRITE, role="read", takes="body")
 def edit_review(call: Call) -> Response:
     """Change the words of a review."""
     old = _review_of(call)
@@ -286,7 +295,7 @@ def edit_review(call: Call) -> Response:
     return Response(body=threads_views.review(call.site, call.repo, made))
 
 
-@routes.on("POST", REVIEW + "/events", allow=WRITE, role="read")
+@routes.on("POST", REVIEW + "/events", allow=WRITE, role="read", takes="body event")
 def submit_review(call: Call) -> Response:
     """Submit a pending review."""
     issue, old = _writable(call), _review_of(call)
@@ -308,7 +317,7 @@ def discard_review(call: Call) -> Response:
     return Response(body=threads_views.review(call.site, call.repo, old))
 
 
-@routes.on("PUT", REVIEW + "/dismissals", allow=WRITE)
+@routes.on("PUT", REVIEW + "/dismissals", allow=WRITE, takes="event message")
 def dismiss(call: Call) -> Response:
     """Take the weight from an approval or a request for changes."""
     old = _review_of(call)

@@ -67,7 +67,7 @@ def one_branch(call: Call) -> Response:
     )
 
 
-@routes.on("GET", REPO + "/activity", allow="contents:read")
+@routes.on("GET", REPO + "/activity", allow="contents:read", takes="activity_type after before direction ref")
 def activity(call: Call) -> Response:
     """Changes of branches, newest first unless asked otherwise; pages have cursors and no numbers."""
     ref, kind = call.query.get("ref", ""), call.query.get("activity_type")
@@ -171,7 +171,7 @@ def list_labels(call: Call) -> Response:
     return listed(call, found, lambda label: account_views.label(call.site, repo, label))
 
 
-@routes.on("POST", REPO + "/labels", allow="issues|pull_requests:write")
+@routes.on("POST", REPO + "/labels", allow="issues|pull_requests:write", takes="color description name")
 def create_label(call: Call) -> Response:
     """Add a label to the repository."""
     name = call.text("name", "Label")
@@ -188,7 +188,7 @@ def one_label(call: Call) -> Response:
     return Response(body=account_views.label(call.site, call.repo, _label_of(call)))
 
 
-@routes.on("PATCH", LABEL, allow="issues|pull_requests:write")
+@routes.on("PATCH", LABEL, allow="issues|pull_requests:write", takes="color description new_name")
 def edit_label(call: Call) -> Response:
     """Change a label, also on the threads that have it."""
     old = _label_of(call)
@@ -268,7 +268,7 @@ def one_release(call: Call) -> Response:
     return _release_response(call, _release_of(call))
 
 
-@routes.on("POST", RELEASES, allow="contents:write")
+@routes.on("POST", RELEASES, allow="contents:write", takes="body draft name prerelease tag_name target_commitish")
 def create_release(call: Call) -> Response:
     """Make a release, and its tag unless that is there or the release is a draft."""
     tag, site = call.text("tag_name", RESOURCE), call.site
@@ -293,7 +293,7 @@ def create_release(call: Call) -> Response:
     return _release_response(call, _save_release(call, made, was_draft=True), 201)
 
 
-@routes.on("PATCH", RELEASE, allow="contents:write")
+@routes.on("PATCH", RELEASE, allow="contents:write", takes="body draft name prerelease tag_name target_commitish")
 def edit_release(call: Call) -> Response:
     """Change a release; a draft that no longer is one is published."""
     old = _release_of(call)

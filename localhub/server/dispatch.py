@@ -25,8 +25,8 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from localhub.api.auth import ANONYMOUS, HubError, MovedError, Viewer, can_read, not_found, viewer_of
-from localhub.api.routing import Call, Response, Route
+from localhub.api.auth import ANONYMOUS, HubError, MovedError, Viewer, can_read, not_found, scopes_of, viewer_of
+from localhub.api.routing import API_VERSIONS, Call, Response, Route, log
 from localhub.graphql import endpoint
 from localhub.rest import all_routes
 from localhub.server.downloads import FULL, with_html
@@ -40,6 +40,8 @@ BY_NUMBER = "/repositories/{repository_id}"
 """GitHub answers every address of a repository here too, and redirects here from a former name."""
 
 NOT_MODIFIED = 304
+# https://docs.github.com/rest/using-the-rest-api/troubleshooting-the-rest-api#rate-limit-errors
+_GOOD_NEWS = "(But here's the good news: Authenticated requests get a higher rate limit.)"
 # https://docs.github.com/rest/using-the-rest-api/getting-started-with-the-rest-api#user-agent
 _NO_USER_AGENT = "Request forbidden by administrative rules. Please make sure your request has a User-Agent header.\n"
 
@@ -109,6 +111,7 @@ class Server:
             try:
                 viewer = viewer_of(self.site, request.headers)
                 key = viewer.key
+                self._demand_answerable(request, route, key)
                 if fault is not None and fault.trouble.startswith("graphql_"):
                     return _graphql_answer_of(fault), self.site.rates.headers(key, self.site.now(), "graphql")
                 if fault is not None and fault.trouble != "drop_answer":
@@ -119,7 +122,7 @@ class Server:
             except HubError as error:
                 answer = Response(status=error.status, body=error.body(), headers=error.headers)
             tag = f'W/"{hashlib.sha256(answer.content()).hexdigest()}"'
-            if _is_reading(request) and answer.status == 200 and request.headers.get("If-None-Match") == tag:  # noqa: PLR2004 - OK
+            if _is_reading(request) and answer.status == 200 and _matches(request, tag):  # noqa: PLR2004 - OK
                 answer = Response(status=NOT_MODIFIED, body=b"")
             accepted = {"X-Accepted-GitHub-Permissions": route.accepted} if viewer.installation is not None else {}
             resource = _rate_limit_of(route)
@@ -128,15 +131,27 @@ class Server:
             return answer, {
                 **self.site.rates.headers(key, self.site.now(), resource),
                 **accepted,
+                **scopes_of(viewer),
                 "ETag": tag,
                 "X-GitHub-Media-Type": "github.v3; format=json",
+                "X-GitHub-Api-Version-Selected": API_VERSIONS[0],
             }
+
+    def _demand_answerable(self, request: web.Request, route: Route, key: str) -> None:
+        """Refuse an unknown version of the API, and a stranger who has asked too often."""
+        version = request.headers.get("X-GitHub-Api-Version", API_VERSIONS[0])
+        if version not in API_VERSIONS:
+            raise HubError(400, f"Invalid API version: {version}. Supported versions: {', '.join(API_VERSIONS)}")
+        left = self.site.rates.remaining(key, self.site.now(), _rate_limit_of(route))["remaining"]
+        if not key and not left and route.template != "/rate_limit":
+            raise HubError(403, f"API rate limit exceeded for {request.remote}. {_GOOD_NEWS}")
 
     def _call(self, request: web.Request, route: Route, raw: bytes, viewer: Viewer) -> Call:
         params = dict(request.match_info)
         return Call(
             site=self.site,
             viewer=viewer,
+            method=request.method,
             template=route.template,
             path=request.path.removeprefix("/api/v3"),
             params={"path": "", **params},
@@ -192,6 +207,12 @@ def _handler(route: Route) -> Callable[[web.Request], Any]:
     return handle
 
 
+def _matches(request: web.Request, tag: str) -> bool:
+    """Whether one of the tags of `If-None-Match` is this one; a weak tag and a strong one are the same there."""
+    tags = [each.strip() for each in request.headers.get("If-None-Match", "").split(",")]
+    return "*" in tags or tag.removeprefix("W/") in {each.removeprefix("W/") for each in tags}
+
+
 def _is_reading(request: web.Request) -> bool:
     return request.method in {"GET", "HEAD"}
 
@@ -234,7 +255,8 @@ def _pattern(template: str) -> str:
     return template
 
 
-def _answer_not_found(_call: Call) -> Response:
+def _answer_not_found(call: Call) -> Response:
+    log.warning("The local hub does not serve %s %s", call.method, call.path)
     raise not_found()
 
 

@@ -10,12 +10,14 @@ import hashlib
 import hmac
 import json
 import re
+from pathlib import Path
 from typing import Any, Literal
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from localhub.api.auth import HubError, demand, or_404, viewer_of
+from localhub.git import plumbing as git
 from localhub.server.dispatch import Faults, hang_up
 from localhub.state.model import Repo
 from localhub.state.store import Json, Site
@@ -73,7 +75,7 @@ class LargeFiles:
         entry: dict[str, Any] = {"oid": oid, "size": size, "authenticated": True}
         if not _OID.fullmatch(oid) or not isinstance(size, int) or size < 0:
             return {**entry, "error": {"code": 422, "message": "Invalid object"}}
-        there = (repo.id, oid) in self._site.store.large
+        there = git.large_object(repo.path, oid).exists()
         if operation == "download" and not there:
             return {**entry, "error": {"code": 404, "message": "Object does not exist"}}
         if operation == "upload" and there:
@@ -92,21 +94,28 @@ class LargeFiles:
         content = await request.read()
         if hashlib.sha256(content).hexdigest() != key[1]:
             raise HubError(400, "The content is not the object's")
-        with self._site.lock:
-            self._site.store.large[key] = content
+        file = self._file(key)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
         return web.Response()
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
-        return web.Response(body=self._object(self._check_authorization(request)))
+        return web.FileResponse(self._object(self._check_authorization(request)))
 
     async def _verify(self, request: web.Request) -> web.StreamResponse:
         key, asked = self._check_authorization(request), await _read_json(request)
-        if asked.get("oid") != key[1] or asked.get("size") != len(self._object(key)):
+        if asked.get("oid") != key[1] or asked.get("size") != self._object(key).stat().st_size:
             raise HubError(422, "The object is not the one that was announced")
         return web.Response()
 
-    def _object(self, key: tuple[int, str]) -> bytes:
-        return or_404(self._site.store.large.get(key))
+    def _object(self, key: tuple[int, str]) -> Path:
+        file = self._file(key)
+        return or_404(file if file.exists() else None)
+
+    def _file(self, key: tuple[int, str]) -> Path:
+        repo_id, oid = key
+        with self._site.lock:
+            return git.large_object(or_404(self._site.store.repos.get(repo_id)).path, oid)
 
     def _repo(self, request: web.Request, level: Literal["read", "write"]) -> Repo:
         viewer = viewer_of(self._site, request.headers)

@@ -522,6 +522,7 @@ class Upload:
 
 
 LIMIT = 5000
+ANONYMOUS_LIMIT = 60
 WINDOW = 3600
 
 
@@ -539,8 +540,8 @@ class RateCounter:
     def remaining(self, key: str, now: datetime, resource: str) -> dict[str, int]:
         """The requests left in this hour: `rate-limit`."""
         window = _window(now)
-        used = self._used.get((key, resource, window), 0)
-        return {"limit": LIMIT, "used": used, "remaining": max(LIMIT - used, 0), "reset": (window + 1) * WINDOW}
+        used, limit = self._used.get((key, resource, window), 0), LIMIT if key else ANONYMOUS_LIMIT
+        return {"limit": limit, "used": used, "remaining": max(limit - used, 0), "reset": (window + 1) * WINDOW}
 
     def headers(self, key: str, now: datetime, resource: str) -> dict[str, str]:
         """The `X-RateLimit-…` headers."""

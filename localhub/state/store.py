@@ -96,7 +96,6 @@ class Store:
         labels: by repository id and lower-case name.
         heads: branches as last announced to the world, by repository id; git itself is the truth.
         signed: commits that the hub made and vouches for.
-        large: what Git LFS keeps, by repository id and object id.
         signing_key: signs the addresses of attachments.
         conversions: the codes for Apps that were made of a manifest, and their ids; each works once.
         former_names: repository ids by lower-case `owner/name` under which they were known before.
@@ -123,7 +122,6 @@ class Store:
     releases: Table[Release] = field(default_factory=Table)
     deliveries: Table[WebhookDelivery] = field(default_factory=Table)
     uploads: Table[Upload] = field(default_factory=Table)
-    large: dict[tuple[int, str], bytes] = field(default_factory=dict)
     tokens: dict[str, InstallationToken] = field(default_factory=dict)
     roles: dict[tuple[int, int], Role] = field(default_factory=dict)
     labels: dict[tuple[int, str], Label] = field(default_factory=dict)

@@ -97,7 +97,17 @@ async def _listed(who: Client, path: str) -> list[dict[str, object]]:
 
 
 async def _accounts(user: Client, itself: Client, bot: Client, installation: int, repo_id: int) -> None:
-    for path in ("/", "/user", "/users/mona", "/users/codepilot%5Bbot%5D", "/user/repos", "/rate_limit", "/meta", R):
+    for path in (
+        "/",
+        "/user",
+        "/users/mona",
+        "/users/codepilot%5Bbot%5D",
+        "/user/repos",
+        "/rate_limit",
+        "/meta",
+        "/versions",
+        R,
+    ):
         await _ok(user, "GET", path)
     await _ok(bot, "GET", f"/user/{user.hub.add_user('mona').id}")
     for path in ("", "/branches", "/branches/main", "/collaborators", "/collaborators/mona/permission", "/readme"):

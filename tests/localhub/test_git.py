@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -182,3 +183,22 @@ async def test_the_activity_lists_the_changes_of_a_branch_newest_first_in_pages_
     following = page.headers["Link"].partition("<")[2].partition(">")[0]
     [oldest] = (await world.bot.ask("GET", following)).body
     assert (oldest["activity_type"], oldest["before"], oldest["after"]) == ("branch_creation", plumbing.NULL_SHA, first)
+
+
+async def test_a_shallow_source_is_refused_and_objects_of_lfs_are_copied(world: World, tmp_path: Path) -> None:
+    source, content = tmp_path / "source", b"large"
+    await git_output(tmp_path, "init", "--quiet", "--initial-branch=main", str(source))
+    for text in ("1", "2"):
+        (source / "a.txt").write_text(text)
+        await git_output(source, "add", ".")
+        await git_output(source, "commit", "--quiet", "--message", text)
+    oid = sha256(content).hexdigest()
+    place = plumbing.large_object(source / ".git", oid)
+    place.parent.mkdir(parents=True)
+    place.write_bytes(content)
+    await git_output(tmp_path, "clone", "--quiet", "--depth=1", f"file://{source}", "shallow")
+    with pytest.raises(ValueError, match=r"shallow clone.*git fetch --unshallow"):
+        world.hub.add_repo("acme/shallow", source=tmp_path / "shallow")
+    full = world.hub.add_repo("acme/full", source=source)
+    for repo in (full, world.hub.add_repo("mona/full", fork_of=full)):
+        assert world.hub.large_files(repo) == {oid: content}

@@ -224,3 +224,66 @@ async def test_many_files_are_looked_at_with_few_processes(world: World, monkeyp
 async def test_half_of_a_surrogate_pair_is_no_json(world: World, body: Mapping[str, object]) -> None:
     reply = await world.owner.ask("POST", f"{R}/issues", body)
     assert (reply.status, reply.body["message"]) == (400, "Problems parsing JSON")
+
+
+async def test_a_field_or_parameter_that_the_hub_does_not_serve_is_refused_and_logged(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = [
+        await world.owner.ask("POST", f"{R}/issues", {"title": "One", "type": "Bug"}),
+        await world.owner.ask("GET", f"{R}/issues?type=Bug"),
+    ]
+    assert [reply.status for reply in refused] == [422, 422]
+    assert "does not serve the field type of POST /repos/{owner}/{repo}/issues." in refused[0].body["message"]
+    assert world.hub._site.store.issues_of(world.repo) == []
+    assert (await world.owner.ask("GET", f"{R}/pages")).status == 404
+    served = [record.getMessage() for record in caplog.records if "does not serve" in record.getMessage()]
+    assert [line.partition(" serve ")[2].partition(" of")[0] for line in served] == [
+        "the field type",
+        "the parameter type",
+        "GET /repos/acme/widgets/pages",
+    ]
+
+
+async def test_an_issue_takes_one_assignee_as_well_as_several(world: World) -> None:
+    made = await world.owner.ask("POST", f"{R}/issues", {"title": "One", "assignee": "eve", "assignees": ["mona"]})
+    assert [each["login"] for each in made.body["assignees"]] == ["mona", "eve"]
+    changed = await world.owner.ask("PATCH", f"{R}/issues/1", {"assignee": "mona"})
+    assert [each["login"] for each in changed.body["assignees"]] == ["mona"]
+
+
+async def test_one_of_several_tags_is_enough(world: World) -> None:
+    tag = (await world.owner.ask("GET", R)).headers["ETag"]
+    strong = tag.removeprefix("W/")
+    statuses = [
+        (await world.owner.ask("GET", R, **{"If-None-Match": wanted})).status
+        for wanted in (f'"other", {tag}', strong, "*", '"other"')
+    ]
+    assert statuses == [304, 304, 304, 200]
+
+
+async def test_an_unknown_version_of_the_api_is_refused(world: World) -> None:
+    replies = [
+        await world.owner.ask("GET", R, **{"X-GitHub-Api-Version": version}) for version in ("2022-11-28", "2020-01-01")
+    ]
+    assert [reply.status for reply in replies] == [200, 400]
+    assert replies[0].headers["X-GitHub-Api-Version-Selected"] == "2022-11-28"
+    assert (await world.owner.ask("GET", "/versions")).body == ["2022-11-28"]
+
+
+async def test_a_token_may_be_the_user_and_people_have_scopes(world: World) -> None:
+    for pair in (f"{world.mona.token}:", f"{world.mona.token}:x-oauth-basic", f"mona:{world.mona.token}"):
+        basic = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        reply = await world.nobody.ask("GET", "/user", Authorization=basic)
+        assert reply.body["login"] == "mona"
+        assert "repo" in reply.headers["X-OAuth-Scopes"]
+    assert "X-OAuth-Scopes" not in (await world.bot.ask("GET", R)).headers
+
+
+async def test_a_stranger_without_a_token_asks_sixty_times_an_hour(world: World) -> None:
+    replies = [await world.nobody.ask("GET", R) for _ in range(61)]
+    assert replies[0].headers["X-RateLimit-Limit"] == "60"
+    assert [reply.status for reply in replies[59:]] == [200, 403]
+    assert "rate limit exceeded" in replies[60].body["message"]
+    assert (await world.nobody.ask("GET", "/rate_limit")).body["rate"]["remaining"] == 0
+    assert (await world.owner.ask("GET", R)).status == 200
