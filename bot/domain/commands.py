@@ -145,22 +145,30 @@ class Approve:
     Attributes:
         request_id: empty for the only pending request.
         like: also approve the run's further calls that match the displayed pattern.
+        word: the word in place of the verb, such as `yes`; it answers a question.
     """
 
     request_id: str = ""
     like: bool = False
+    word: str = ""
     verb: Literal["approve"] = "approve"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deny:
+    """Deny a pending call, publication or plan; `word` is as of `Approve`."""
+
     request_id: str = ""
     why: str = ""
+    word: str = ""
     verb: Literal["deny"] = "deny"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
+    """Stop the jobs of the thread; `word` is as of `Approve`."""
+
+    word: str = ""
     verb: Literal["stop"] = "stop"
 
 
@@ -203,6 +211,18 @@ class UnknownVerb:
 class BadUsage:
     reason: str
     verb: Literal["malformed"] = "malformed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unclear:
+    """Words that may be an answer, a stop or work.
+
+    Attributes:
+        words: at most 40 characters.
+    """
+
+    words: str
+    verb: Literal["unclear"] = "unclear"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +325,7 @@ WORK_VERBS: Mapping[str, type[Work]] = {kind().verb: kind for kind in get_args(W
 Steering = Continue | Approve | Deny | Stop | Retry | ShowStatus
 """Commands that change or report other jobs of the thread; they never wait for them."""
 
-Talk = Help | UnknownVerb | BadUsage
+Talk = Help | UnknownVerb | BadUsage | Unclear
 """Commands that are answered immediately."""
 
 RepoEvent = LabelEvent | AssignEvent | PushEvent | CloseEvent | AccessLost | ChecksFailed | RecipeDue

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from bot.domain.commands import (
     DEFAULT_TRIGGER,
     RECIPE_DIR,
+    WORK_VERBS,
     Approve,
     Ask,
     BadUsage,
@@ -37,6 +38,7 @@ from bot.domain.commands import (
     StartRecipe,
     Stop,
     Test,
+    Unclear,
     Undo,
     UnknownVerb,
     Work,
@@ -44,6 +46,7 @@ from bot.domain.commands import (
     is_safe_branch,
 )
 from bot.domain.mail_reply import split_reply
+from bot.domain.short_words import POLITE, PUNCTUATION, SHORT_WORDS, Meaning, find_meaning, find_opening, split_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +54,14 @@ class ParsedCommand:
     """A command in a comment.
 
     Attributes:
-        above: quotes, code and HTML comments above the command.
+        text_above: quotes, code and HTML comments above the command.
+        left_out: the first line of a second command, which ends the first one's text; else empty.
     """
 
     command: Command
     trigger: str
     text_above: str = ""
+    left_out: str = ""
 
 
 LINE_END = re.compile(r"\r\n|\r|\n")
@@ -64,48 +69,108 @@ _QUOTE = re.compile(r" {0,3}>")
 _FENCE = re.compile(r" {0,3}(?P<mark>`{3,}(?=[^`]*$)|~{3,})")
 _COMMENT = re.compile(r" {0,3}<!--")
 _INDENTED = re.compile(r" {0,3}\t| {4}")
+_IS_SPECIAL = re.compile(r" {0,3}[\t>`~<]| {4}|\s*$")
+"""Lines that may be blank, indented or the start of a quote, a fence or a comment: a quick test for long texts."""
 _STARTS_A_BLOCK = re.compile(r" {0,3}(?:[-+*#<=_|]|\d{1,9}[.)])")
 """Lines that end a quote above them without a blank line."""
 
 _CALL = re.compile(r" {0,3}(?P<trigger>\S+)(?P<rest>(?:\s.*)?)")
+_CALLS_AGAIN = re.compile(r" {0,3}[/@]")
 _FIRST_WORD = re.compile(r"\s*(?P<word>\S+)(?P<rest>.*)")
 _MAX_WORD = 40
+_MAX_LINE = 100
 
 
 def parse_command(comment_body: str, *, triggers: Sequence[str]) -> ParsedCommand | None:
-    """Return the command in a comment, or None.
+    """Return the first command in a comment, or None.
 
-    Triggers and verbs are whole words, matched without case. A trigger alone is `Help`; an unknown first word makes the
-    text `BareCommand`, or `UnknownVerb` if it is a mistyped verb.
+    Triggers and verbs are whole words, matched without case and punctuation after them. A trigger alone is `Help`; an
+    unknown first word makes the text `BareCommand`, or `UnknownVerb` if it is a mistyped verb.
     """
     lines, _ = split_reply(LINE_END.split(comment_body))
-    start = _find_command_line(lines)
-    match = None if start is None else _CALL.fullmatch(lines[start])
-    if start is None or match is None:
+    own_lines = _find_own_lines(lines)
+    start = next(own_lines, None)
+    call = None if start is None else _match_call(lines[start], triggers)
+    if start is None or call is None:
         return None
-    word = match["trigger"]
-    # Some non-ASCII letters, such as the Kelvin sign, become ASCII in lower case; they do not match.
-    matching = (text for text in triggers if word == text or (word.isascii() and word.lower() == text.lower()))
-    trigger = next(matching, None)
-    if trigger is None:
+    # A line that begins with the trigger and has no verb is text, as in a sentence about the bot.
+    calls = (number for number in own_lines if _CALLS_AGAIN.match(lines[number]))
+    second = next((number for number in calls if _begins_command(lines[number], triggers)), len(lines))
+    return ParsedCommand(
+        command=_parse_verb(call[1], lines[start + 1 : second]),
+        trigger=call[0],
+        text_above="\n".join(lines[:start]),
+        left_out="".join(lines[second : second + 1]).strip()[:_MAX_LINE],
+    )
+
+
+def _match_call(line: str, triggers: Sequence[str]) -> tuple[str, str] | None:
+    """Return the trigger that a line begins with, and the rest of the line."""
+    match = _CALL.fullmatch(line)
+    if match is None:
         return None
-    above = "\n".join(lines[:start])
-    return ParsedCommand(command=_parse_verb(match["rest"], lines[start + 1 :]), trigger=trigger, text_above=above)
+    for word in (match["trigger"], match["trigger"].rstrip(",:")):
+        # Some non-ASCII letters, such as the Kelvin sign, become ASCII in lower case; they do not match.
+        matching = (text for text in triggers if word == text or (word.isascii() and word.lower() == text.lower()))
+        if (trigger := next(matching, None)) is not None:
+            return trigger, match["rest"]
+    return None
+
+
+def _begins_command(line: str, triggers: Sequence[str]) -> bool:
+    call = _match_call(line, triggers)
+    first = None if call is None else _FIRST_WORD.fullmatch(call[1])
+    if call is None or first is None:
+        return False
+    return _find_verb(first["word"]) is not None or find_meaning(call[1]) in _VERB_OF
 
 
 def _parse_verb(line: str, below: list[str]) -> Command:
+    text = _join_text(line, below)
     first = _FIRST_WORD.fullmatch(line)
     if first is None or first["word"] == "--help":
         return Help()
-    word, rest = first["word"], first["rest"]
+    own_text = _without_quotes(text)
+    if meaning := find_meaning(own_text):
+        return _answer_in_words(meaning, own_text)
+    words, (word, rest) = split_words(text), first.group("word", "rest")
+    if word.rstrip(PUNCTUATION).lower() in POLITE and len(words) == 1 and _find_verb(words[0]):
+        word, rest, below = words[0], "", []
     verb = _find_verb(word)
-    if verb is None:
-        nearest = _find_similar_verb(word)
-        return _parse_bare(line, below) if nearest is None else UnknownVerb(word=word[:_MAX_WORD], nearest=nearest)
+    if verb is not None:
+        return _parse_text(verb, rest, below)
+    nearest = _find_similar_verb(word, alone=text == word)
+    return _parse_bare(line, below) if nearest is None else UnknownVerb(word=word[:_MAX_WORD], nearest=nearest)
+
+
+def _parse_text(verb: Verb, line: str, below: list[str]) -> Command:
     if verb.options is None:
-        return verb.make(_join_text(rest, below), Options())
-    parsed = parse_options(rest, allowed=verb.options, of=f"`{verb.name}`")
-    return parsed if isinstance(parsed, BadUsage) else verb.make(_join_text(parsed.text, below), parsed.options)
+        return verb.make(_join_text(line, below), Options())
+    parsed = parse_options(line, allowed=verb.options, of=f"`{verb.name}`")
+    if isinstance(parsed, BadUsage):
+        return parsed
+    goal = _join_text(parsed.text, below)
+    if verb.name in WORK_VERBS and "--" not in line.split() and find_meaning(goal) in {"stop", "no", "unclear"}:
+        return Unclear(words=f"{verb.name} {goal}"[:_MAX_WORD])
+    return verb.make(goal, parsed.options)
+
+
+def _answer_in_words(meaning: Meaning, text: str) -> Command:
+    """Return the command that short words mean; those that begin with a verb are the verb.
+
+    A yes or no answers a question word for word, so a longer text is none.
+    """
+    words = split_words(text)[:1]
+    word = "" if words and words[0] in _VERBS_BY_NAME else " ".join(text.split())
+    match meaning:
+        case "stop":
+            return Stop(word=word[:_MAX_WORD])
+        case "yes":
+            return Approve(word=word)
+        case "no" if find_meaning(text):
+            return Deny(word=word)
+        case _:
+            return Unclear(words=" ".join(text.split())[:_MAX_WORD])
 
 
 def _parse_bare(line: str, below: list[str]) -> Command:
@@ -119,36 +184,44 @@ def _parse_bare(line: str, below: list[str]) -> Command:
         return BadUsage(reason=f"Options follow the command: write `{verb.name}` first.")
     if not text:
         return BadUsage(reason="There are options, but no command word and no text. Add what to do.")
+    meaning = None if "--" in line.split() else find_meaning(text) or find_opening(text)
+    if meaning is not None:
+        return _answer_in_words(meaning, text)
     return BareCommand(goal=text, options=parsed.options)
+
+
+def _without_quotes(text: str) -> str:
+    """Return a text without the quotes below it, such as one of the request."""
+    return "\n".join(line for line in text.split("\n") if not _QUOTE.match(line)).strip()
 
 
 def _join_text(line: str, below: list[str]) -> str:
     return "\n".join([line, *below]).strip()
 
 
-def _find_command_line(lines: list[str]) -> int | None:
+def _find_own_lines(lines: list[str]) -> Iterator[int]:
+    """Yield the indices of the author's own lines until one where Markdown is ambiguous."""
     number, below_quote = 0, False
     while number < len(lines):
         line = lines[number]
-        if not line.strip():
-            below_quote = False
-        elif _QUOTE.match(line):
-            below_quote = True
+        if not below_quote and not _IS_SPECIAL.match(line):
+            yield number
+        elif not line.strip() or _QUOTE.match(line):
+            below_quote = bool(line.strip())
         elif fence := _FENCE.match(line):
             number = _find_fence_end(lines, number, fence["mark"])
         elif _COMMENT.match(line):
             end = _find_comment_end(lines, number)
             if end is None:
-                return None
+                return
             number = end
         elif _INDENTED.match(line):
             pass
         elif not below_quote:
-            return number
+            yield number
         elif _STARTS_A_BLOCK.match(line):
-            return None
+            return
         number += 1
-    return None
 
 
 def _find_fence_end(lines: list[str], start: int, mark: str) -> int:
@@ -370,8 +443,8 @@ def _continue(text: str, _: Options) -> Command:
 
 
 def _approve(text: str, _: Options) -> Command:
-    # A quote of the request is not the author's text.
-    words = " ".join(line for line in text.split("\n") if not _QUOTE.match(line)).split()
+    words = _without_quotes(text).split()
+    words = [word.rstrip(PUNCTUATION) for word in words if word.strip(PUNCTUATION).lower() not in POLITE]
     like = _LIKE in words
     text = " ".join(word for word in words if word != _LIKE)
     if (text and not _REQUEST_ID.fullmatch(text)) or words.count(_LIKE) > 1:
@@ -384,8 +457,8 @@ def _approve(text: str, _: Options) -> Command:
 
 def _deny(text: str, _: Options) -> Command:
     first = text.split(maxsplit=1)[0] if text else ""
-    if _REQUEST_ID.fullmatch(first):
-        return Deny(request_id=first.lower(), why=text[len(first) :].strip())
+    if _REQUEST_ID.fullmatch(request_id := first.rstrip(PUNCTUATION)):
+        return Deny(request_id=request_id.lower(), why=text[len(first) :].strip())
     return Deny(why=text)
 
 
@@ -509,6 +582,10 @@ VERBS: tuple[Verb, ...] = (
 )
 """All verbs, in the order of the help. Add a new one here and to `Command`."""
 
+_VERBS_BY_NAME = {verb.name: verb for verb in VERBS}
+
+_VERB_OF: Mapping[Meaning | None, str] = {"stop": "stop", "yes": "approve", "no": "deny"}
+
 _PLACE = r"(?:this|the|my|our) (?:branch|pr|pull request)"
 _BASE = r"(?:(?:the )?base(?: branch)?|(?:the )?`?(?P<branch>[^\s`,;:]{0,254}?[^\s`,;:.!])`?(?: branch)?)"
 _USUAL_BASES = frozenset({"main", "master", "trunk", "develop", "dev"})
@@ -540,25 +617,24 @@ def parse_merge_request(goal: str) -> Resolve | None:
     return Resolve(goal=(match["how"] or "").strip(), branch=branch)
 
 
-_VERBS_BY_NAME = {verb.name: verb for verb in VERBS}
 _SHORT_VERB_LENGTH = 4
 
 
 def _find_verb(word: str) -> Verb | None:
-    return _VERBS_BY_NAME.get(word.lower()) if word.isascii() else None
+    return _VERBS_BY_NAME.get(word.rstrip(PUNCTUATION).lower()) if word.isascii() else None
 
 
-def _find_similar_verb(word: str) -> str | None:
-    """Return the verb that the word probably means.
+def _find_similar_verb(word: str, *, alone: bool) -> str | None:
+    """Return the verb that the word probably means; a word `alone` may be a mistyped one for stop or no.
 
     Short verbs are one letter away from ordinary words (`tests`, `task`): for them only a transposition, a doubled
-    letter or trailing punctuation counts.
+    letter or a question mark counts.
     """
-    word = word.lower()
-    stripped = word.rstrip(",.:;!?")
-    for name in _VERBS_BY_NAME:
-        is_similar = is_transposition(stripped, name) or _has_doubled_letter(stripped, name)
-        if stripped == name or is_similar or (len(name) > _SHORT_VERB_LENGTH and is_typo(stripped, name)):
+    stripped = word.lower().rstrip(f"?{PUNCTUATION}")
+    others = {text: _VERB_OF[meaning] for text, meaning in SHORT_WORDS.items() if meaning in {"stop", "no"}}
+    for text, name in {**dict(zip(_VERBS_BY_NAME, _VERBS_BY_NAME, strict=True)), **(others if alone else {})}.items():
+        is_similar = is_transposition(stripped, text) or _has_doubled_letter(stripped, text)
+        if stripped == text or is_similar or (len(text) > _SHORT_VERB_LENGTH and is_typo(stripped, text)):
             return name
     return None
 

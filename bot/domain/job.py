@@ -194,6 +194,7 @@ class Job:
         actor: permissions are decided for this account.
         other_actors: accounts whose permissions count too, e.g. the one that triggered a re-run workflow.
         head_sha: the pull request's head at the time of the command; empty if unknown, and for an issue.
+        left_out: the first line of a second command in the same text, which is not done; else empty.
     """
 
     id: str
@@ -207,6 +208,7 @@ class Job:
     other_actors: tuple[Actor, ...] = ()
     trigger: str = DEFAULT_TRIGGER
     head_sha: str = ""
+    left_out: str = ""
     recipe: RecipeBounds | None = None
 
     @property

@@ -340,6 +340,7 @@ def make_job(
     command: Command,
     trigger: str = "",
     head_sha: str = "",
+    left_out: str = "",
     unique: str = "",
 ) -> Job:
     """Make a job in the delivery's repository; `unique` identifies the origin, by default the delivery."""
@@ -354,6 +355,7 @@ def make_job(
         installation=delivery.installation,
         trigger=trigger or profile.triggers[0],
         head_sha=head_sha,
+        left_out=left_out,
     )
 
 

@@ -379,6 +379,7 @@ def _job_from_text(
         command=parsed.command,
         trigger=parsed.trigger,
         head_sha=payload.subject.head_sha,
+        left_out=parsed.left_out,
         unique=unique,
     )
 

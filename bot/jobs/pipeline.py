@@ -22,7 +22,7 @@ from agent_runtime import (
     Status,
     traced,
 )
-from bot.domain.commands import Help, RepoEvent, Resolve, StartRecipe, Steering, Talk, Undo, Work
+from bot.domain.commands import BareCommand, Help, RepoEvent, Resolve, StartRecipe, Steering, Talk, Undo, Work
 from bot.domain.errors import BotError, OtherVersionError, QueueError, StorageError, WrongInputError
 from bot.domain.job import Job, JobState
 from bot.git.errors import CloneError, GitError, WorkspaceError
@@ -290,7 +290,20 @@ async def run_job(context: JobContext) -> JobOutcome:
     if not access.may_command and await resume_base(context) is None:
         return await context.refuse(NO_WRITE_ACCESS)
     await restore_start(context)
-    snapshot = fetch_snapshot(job, access)
+    snapshot, left_out = fetch_snapshot(job, access), ""
+    if job.left_out:
+        left_out = f"Only the first command of a comment is done. Not done: {code(job.left_out)}. Write it in another."
+        state.warn(left_out)
+    outcome = await _dispatch(context, command, snapshot)
+    if left_out and (outcome.reply or outcome.is_silent):  # without a status comment, which has the warning
+        reply = "\n\n".join(filter(None, (outcome.reply, left_out)))
+        outcome = replace(outcome, reply=reply, is_silent=False)
+    return outcome
+
+
+async def _dispatch(
+    context: JobContext, command: Work | BareCommand | Undo | StartRecipe | Steering | Talk, snapshot: ThreadSnapshot
+) -> JobOutcome:
     if isinstance(command, StartRecipe | Steering | Talk):
         return await _run_at_once(context, command, snapshot)
     target = await resolve_undo_target(context, snapshot) if isinstance(command, Undo) else snapshot

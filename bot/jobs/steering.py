@@ -22,6 +22,7 @@ from bot.domain.commands import (
     Steering,
     Stop,
     Talk,
+    Unclear,
     UnknownVerb,
 )
 from bot.domain.grammar import render_help
@@ -34,11 +35,12 @@ from bot.jobs.record import ApprovalAnswer, Request, RequestView, with_ending
 from bot.permissions.levels import Refusal
 from bot.permissions.permissions import approver_refusal
 from bot.prompt.sanitize import clean
-from bot.publishing.markdown import code, duration, fence
+from bot.publishing.markdown import code, duration, fence, one_line
 from bot.publishing.outcome import Finished, JobOutcome, Stopped
 from bot.queue.records import Signal, StoredJob
 
 _MESSAGE_CHARS = 8_000
+_WORDS_CHARS = 40
 _NO_JOB = "No job is running in this thread."
 
 
@@ -54,13 +56,15 @@ async def steer(context: JobContext, command: Steering, snapshot: ThreadSnapshot
     jobs = await context.queue.jobs_in_thread(context.job.repo.id, context.job.thread.key)
     try:
         match command:
-            case Stop():
-                await _stop(context, jobs)
+            case Stop(word=word):
+                await _stop(context, jobs, word)
             case Continue(message=message):
                 # A hostile text takes a second, in which other jobs must go on.
                 await _continue(context, jobs, await asyncio.to_thread(clean, message, limit=_MESSAGE_CHARS))
-            case Approve(request_id=request_id, like=like):
-                await _answer(context, snapshot, jobs, request_id, approved=True, note="", like=like)
+            case Approve(request_id=request_id, like=like, word=word):
+                await _answer(context, snapshot, jobs, request_id, approved=True, word=word, like=like)
+            case Deny(word=word) if word:
+                await _answer(context, snapshot, jobs, "", approved=False, word=word)
             case Deny(request_id=request_id, why=why):
                 reason = await asyncio.to_thread(clean, why, limit=_MESSAGE_CHARS)
                 is_shown = any(each.startswith(request_id) for each in await _shown_requests(context, jobs))
@@ -84,12 +88,13 @@ async def steer(context: JobContext, command: Steering, snapshot: ThreadSnapshot
     return Finished(is_silent=True)
 
 
-async def _stop(context: JobContext, jobs: tuple[StoredJob, ...]) -> None:
+async def _stop(context: JobContext, jobs: tuple[StoredJob, ...], word: str) -> None:
     if any(entry.state in LIVE_STATES for entry in jobs):
         await context.record.update(lambda record: replace(record, answering=""))
         await stop_all(context, jobs, f"Stopped by @{context.job.actor.login}.")
     elif (await context.record.read()).answering is None:  # else an earlier attempt has stopped them
-        raise _NoMatchError("nothing-to-stop", _NO_JOB)
+        work = f" If {code(word)} is work, write {code(f'{context.job.trigger} fix')} and what to do." if word else ""
+        raise _NoMatchError("nothing-to-stop", f"{_NO_JOB}{work}")
 
 
 async def stop_all(context: JobContext, jobs: tuple[StoredJob, ...], reason: str) -> None:
@@ -158,7 +163,8 @@ async def _answer(
     request_id: str,
     *,
     approved: bool,
-    note: str,
+    note: str = "",
+    word: str = "",
     like: bool = False,
 ) -> None:
     # A second attempt of this command must not answer the next request.
@@ -166,7 +172,10 @@ async def _answer(
     if earlier is not None and not await _is_open(context, jobs, earlier):
         await _resume_answered(context, jobs)
         return
-    target, request = await _select(context, jobs, earlier or request_id, "approve" if approved else "deny")
+    target, request = await _select(context, jobs, earlier or request_id, "approve" if approved else "deny", word)
+    if word and request.kind == "question":
+        await _store_answer(context, target, request, approved=True, note=word)
+        return
     if approved and request.kind == "question":
         remedy = f"Answer it with `{context.job.trigger} continue` and your text."
         raise _NoMatchError("question", f"{code(request.request_id)} is a question. {remedy}")
@@ -204,7 +213,9 @@ async def _resume_answered(context: JobContext, jobs: tuple[StoredJob, ...]) -> 
             await context.queue.wake(entry.job.id)
 
 
-async def _select(context: JobContext, jobs: tuple[StoredJob, ...], request_id: str, verb: str) -> tuple[Job, Request]:
+async def _select(
+    context: JobContext, jobs: tuple[StoredJob, ...], request_id: str, verb: str, word: str
+) -> tuple[Job, Request]:
     requests = await _open_requests(context, jobs)
     shown = await _shown_requests(context, jobs)
     # One that is about to be shown can be answered by nobody but who guesses its id.
@@ -212,7 +223,15 @@ async def _select(context: JobContext, jobs: tuple[StoredJob, ...], request_id: 
     if not request_id:
         # An answer without an id can only be about the one request that its author has read.
         if not readable:
-            raise _NoMatchError("no-such-request", "No request is waiting here.")
+            trigger, reason = context.job.trigger, "No request is waiting here."
+            if any(entry.state in LIVE_STATES for entry in jobs):
+                lines = "\n\n".join(map(fence, (f"{trigger} stop", f"{trigger} continue {word or '<message>'}")))
+                reason = (
+                    f"No request is waiting here. To steer the job that is under way, write one of these:\n\n{lines}"
+                )
+            elif word:
+                reason = f"{reason} If {code(word)} is work, write {code(f'{trigger} fix')} and what to do."
+            raise _NoMatchError("no-such-request", reason)
         stored = await context.queue.get(context.job.id)
         arrived = stored.enqueued_at if stored is not None else 0.0
         latest = shown[readable[0].request_id]
@@ -323,6 +342,7 @@ def build_retry(old: Job, *, asked_by: Job, has_pull: bool = False) -> Job:
         actor=asked_by.actor,
         other_actors=(),
         trigger=asked_by.trigger if has_words else old.trigger,
+        left_out="",
         origin=origin,
         command=command,
         head_sha="",
@@ -353,6 +373,10 @@ def answer_to(command: Talk, *, trigger: str, recipes: str = "") -> str:
     """
     more = f"{code(f'{trigger} help')} lists all commands."
     match command:
+        case Unclear(words=words):
+            lines = "\n\n".join(fence(f"{trigger} {verb}") for verb in ("approve", "deny", "stop"))
+            text = f"It is not clear what {code(one_line(words, _WORDS_CHARS))} means. Write the line that you mean:"
+            return f"{text}\n\n{lines}\n\nFor work, write {code(f'{trigger} fix')} and what to do. {more}"
         case UnknownVerb(word=word, nearest=nearest):
             hint = f" Did you mean {code(f'{trigger} {nearest}')}?" if nearest else ""
             return f"There is no command {code(word)}.{hint} {more}"

@@ -35,6 +35,7 @@ from bot.domain.commands import (
     StartRecipe,
     Stop,
     Test,
+    Unclear,
     Undo,
     UnknownVerb,
 )
@@ -68,6 +69,7 @@ COMMANDS: tuple[Command, ...] = (
     Help(),
     UnknownVerb(word="fxi", nearest="fix"),
     BadUsage(reason="x"),
+    Unclear(words="hold on"),
     LabelEvent(label="codepilot:auto", bound_to="a" * 40),
     PushEvent(head_sha="b" * 40),
     ChecksFailed(run_id=1, name="CI", conclusion="failure", head_sha="c" * 40, branch="main"),

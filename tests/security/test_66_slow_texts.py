@@ -210,6 +210,12 @@ def _(text: str) -> None:
     split_reply(LINE_END.split(f"a\n\nOn 2024-01-02 10:00, ann wrote:\n> a\n{text}"))
 
 
+@_on_the_loop("comment with two commands", 65_536)
+def _(text: str) -> None:
+    parse_command(f"/codepilot fix\n{text}\n/codepilot no, {text[:100]}", triggers=("/codepilot",))
+    parse_command(f"/codepilot please do not {text}", triggers=("/codepilot",))
+
+
 @_on_the_loop("error of a model service", 250_000)
 def _(text: str) -> None:
     _SERVICE.sanitize(text)

@@ -72,6 +72,13 @@ def _parse(words: str) -> Command | None:
         ("/codepilot  \t\nfix this", Help()),
         ("/codepilot help me please", Help()),
         ("/codepilot --help", Help()),
+        ("/codepilot: fix it", Fix(goal="it")),
+        ("/codepilot, FIX. the sum", Fix(goal="the sum")),
+        ("/codepilot fix.", Fix()),
+        ("/codepilot fix: it", Fix(goal="it")),
+        ("/codepilot Review!", Review()),
+        ("/codepilot please undo", Undo()),
+        ("/codepilot Please, retry!", Retry()),
         ("> someone wrote\n\n/codepilot fix", Fix(goal="")),
         ("```\ncode\n```\n/codepilot fix", Fix(goal="")),
         ("~~~~\n~~~\n/codepilot help\n~~~~\n/codepilot fix", Fix(goal="")),
@@ -95,6 +102,8 @@ def test_a_command_is_found(comment: str, command: Command) -> None:
         ("undo", Undo()),
         ("continue use the other one\n--model x", Continue(message="use the other one\n--model x")),
         ("approve", Approve()),
+        ("approve 7f3a, please!", Approve(request_id="7f3a")),
+        ("deny 7f3a: too much", Deny(request_id="7f3a", why="too much")),
         ("approve 7F3a", Approve(request_id="7f3a")),
         ("approve 7f3a --like", Approve(request_id="7f3a", like=True)),
         ("approve --like", Approve(like=True)),
@@ -121,7 +130,7 @@ def test_every_verb_takes_what_belongs_to_it(words: str, command: Command) -> No
     [
         ("continue", "requires a message"),
         ("continue \n ", "requires a message"),
-        ("approve it", "4 to 8 hexadecimal digits"),
+        ("approve them", "4 to 8 hexadecimal digits"),
         ("approve 7f3", "4 to 8 hexadecimal digits"),
         ("approve 7f3a9c210", "4 to 8 hexadecimal digits"),
         ("approve 7f3a but leave the tests alone", "To approve under a condition, deny and say why."),
@@ -150,7 +159,9 @@ def test_what_cannot_be_meant_is_answered_with_the_remedy(words: str, remedy: st
         ("aprove 7f3a", "approve"),
         ("statsu", "status"),
         ("HELPP", "help"),
-        ("fix: it", "fix"),
+        ("fix? it", "fix"),
+        ("cancle", "stop"),
+        ("abrot", "stop"),
         ("tset", "test"),
         ("explian this", "explain"),
         ("reviews", "review"),
@@ -209,7 +220,8 @@ def test_the_kelvin_sign_is_no_k() -> None:
         "/codepilots fix",
         "/codepilot-fix",
         "/codepilot/fix",
-        "/codepilot, fix",
+        "/codepilot. fix",
+        "/codepilot; fix",
         "codepilot fix",
         "//codepilot fix",
         "- /codepilot fix",
@@ -258,6 +270,30 @@ def test_any_of_the_triggers_counts_and_is_taken_literally() -> None:
     )
     assert parse_command("@botax fix it", triggers=triggers) is None
     assert parse_command("/codepilot fix it", triggers=("@bot.x",)) is None
+
+
+@pytest.mark.parametrize(
+    ("comment", "command", "left_out"),
+    [
+        ("/codepilot stop\n/codepilot fix the sum", Stop(), "/codepilot fix the sum"),
+        ("/codepilot fix the sum\n\n  /CODEPILOT: Review!\nthe tests", Fix(goal="the sum"), "/CODEPILOT: Review!"),
+        ("/codepilot approve 7f3a\n/codepilot approve 9c21", Approve(request_id="7f3a"), "/codepilot approve 9c21"),
+        ("/codepilot undo\n/codepilot lgtm", Undo(), "/codepilot lgtm"),
+        ("/codepilot fix a\n@bot review\n/codepilot test", Fix(goal="a"), "@bot review"),
+        ("/codepilot fix\n/codepilot review " + "x" * 200, Fix(), "/codepilot review " + "x" * 82),
+        ("/codepilot fix\n/codepilot is great", Fix(goal="/codepilot is great"), ""),
+        ("/codepilot fix\n/codepilot", Fix(goal="/codepilot"), ""),
+        ("/codepilot fix\n> /codepilot stop", Fix(goal="> /codepilot stop"), ""),
+        ("/codepilot fix\n```\n/codepilot stop\n```", Fix(goal="```\n/codepilot stop\n```"), ""),
+        ("/codepilot fix\n<!--\n/codepilot stop", Fix(goal="<!--\n/codepilot stop"), ""),
+    ],
+)
+def test_a_second_command_ends_the_text_of_the_first_and_is_named(
+    comment: str, command: Command, left_out: str
+) -> None:
+    parsed = parse_command(comment, triggers=(TRIGGER, "@bot"))
+    assert parsed is not None
+    assert (parsed.command, parsed.left_out) == (command, left_out)
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)

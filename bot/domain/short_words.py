@@ -1,0 +1,89 @@
+"""Short words after a trigger that mean stop, yes or no, in place of a verb. Pure; `grammar` makes commands of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import product
+from typing import Literal
+
+Meaning = Literal["stop", "yes", "no", "unclear", "thanks"]
+"""`unclear` is for words of several meanings and for a pause, `thanks` for politeness alone."""
+
+_STOPS = "stop|cancel|abort|halt|quit|kill|end|terminate|interrupt"
+_THINGS = "|it|that|this|all|everything|now|here|immediately|the job|this job|the run|this run|the work|working"
+_OTHER_STOPS = "ok stop|okay stop|no stop|cancelled|canceled|aborted|enough|stop_sign|octagonal_sign|🛑|✋|⛔"
+_YES = (
+    "yes|y|yep|yeah|yup|sure|ok|okay|okey|alright|all right|fine|good|great|perfect|excellent|lgtm|sgtm|looks good|"
+    "looks good to me|sounds good|approve|approve it|approve this|approve that|approved|accept|accept it|accepted|"
+    "agree|agreed|i agree|confirm|confirmed|affirmative|correct|right|exactly|absolutely|certainly|definitely|"
+    "of course|go|go ahead|go for it|go on|do it|do it now|yes do|do that|do so|proceed|carry on|ship it|+1|thumbsup|"
+    "ok_hand|white_check_mark|heavy_check_mark|👍|👌|✅|✔|☑|🆗|💯"
+)
+_NO = (
+    "no|n|nope|nah|no way|not now|never|never mind|nevermind|forget it|forget about it|forget that|leave it|"
+    "don't|dont|do not|don't do it|dont do it|do not do it|don't do that|do not do that|do nothing|deny|deny it|"
+    "deny this|deny that|denied|reject|reject it|rejected|decline|declined|refuse|refused|veto|disagree|disapprove|"
+    "not approved|not ok|not okay|negative|-1|thumbsdown|👎|❌|✖|🚫|🙅"
+)
+_UNCLEAR = (
+    "wait|wait a moment|wait a minute|hold on|hang on|hold it|hold|pause|not yet|not so fast|maybe|perhaps|later|"
+    "no problem|no worries"
+)
+SHORT_WORDS: Mapping[str, Meaning] = {
+    **dict.fromkeys(
+        (f"{stop} {thing}".strip() for stop, thing in product(_STOPS.split("|"), _THINGS.split("|"))), "stop"
+    ),
+    **dict.fromkeys(_OTHER_STOPS.split("|"), "stop"),
+    **dict.fromkeys(_YES.split("|"), "yes"),
+    **dict.fromkeys(_NO.split("|"), "no"),
+    **dict.fromkeys(_UNCLEAR.split("|"), "unclear"),
+}
+"""Words and phrases, and their meanings."""
+POLITE = frozenset(
+    {"please", "pls", "plz", "thanks", "thank", "thx", "ty", "you", "kindly", "just", "hey", "hi", "hello"}
+)
+"""Words that say nothing about the meaning."""
+PUNCTUATION = ",.:;!"
+"""Punctuation after a word that does not change its meaning, as a question mark does."""
+
+_SYMBOLS = frozenset(text for text in SHORT_WORDS if not text.isascii())
+_MAX_CHARS, _MAX_PHRASE_WORDS = 200, 4
+_CLAUSE_END = re.compile(r"[,.;!](?=\s|$)|\s[-\u2013\u2014]\s|\n")
+_PROHIBITION = re.compile(r"(?:please\s+)?(?:don['\u2019]?t|do\s+not)\s", re.IGNORECASE)
+
+
+def find_meaning(text: str) -> Meaning | None:
+    """Return the meaning of a text that has only words for stop, yes and no, and politeness."""
+    if len(text) > _MAX_CHARS or not text.strip():
+        return None
+    words, meanings = split_words(text), set[Meaning]()
+    while words:
+        phrases = (" ".join(words[:count]) for count in range(_MAX_PHRASE_WORDS, 0, -1))
+        phrase = next((phrase for phrase in phrases if phrase in SHORT_WORDS), None)
+        if phrase is None:
+            return None
+        meanings.add(SHORT_WORDS[phrase])
+        del words[: phrase.count(" ") + 1]
+    if not meanings:
+        return "thanks"
+    return meanings.pop() if len(meanings) == 1 and "?" not in text else "unclear"
+
+
+def find_opening(text: str) -> Meaning | None:
+    """Return the meaning of a text's first clause if it may forbid the rest; a text about a word has none."""
+    meaning = find_meaning(_CLAUSE_END.split(text[:_MAX_CHARS], maxsplit=1)[0])
+    if _PROHIBITION.match(text):
+        return "unclear"
+    return meaning if meaning in {"stop", "no", "unclear"} else None
+
+
+def split_words(text: str) -> list[str]:
+    """Split the first characters of a text into words in lower case, without politeness and decoration."""
+    characters = (
+        f" {char} " if char in _SYMBOLS else char.lower() if char.isascii() else char if char.isalnum() else " "
+        for char in text[:_MAX_CHARS].replace("\u2019", "'")
+    )
+    words = (word.strip(f"?()*_\"'{PUNCTUATION}") for word in "".join(characters).split())
+    meaningful = (word for word in words if word in _SYMBOLS or word == "--" or any(map(str.isalnum, word)))
+    return [word for word in meaningful if word not in POLITE]
