@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,13 +21,14 @@ from bot.domain.access import BotProfile
 from bot.domain.errors import ConfigError
 from bot.domain.job import Job
 from bot.git.process import PAUSES as GIT_PAUSES
-from bot.github.app import OAuthClient, list_installation_ids, open_deliveries
+from bot.github.app import OAuthClient, describe_app, list_installation_ids, open_deliveries
 from bot.github.client import GitHub
 from bot.github.connection import SECONDS_BETWEEN_WRITES, AppSession
 from bot.jobs.acknowledger import HOLD_SECONDS, Acknowledger
 from bot.jobs.context import JobContextFactory, JobServices, Listener
 from bot.jobs.faults import Patience
 from bot.jobs.pipeline import Worker
+from bot.jobs.posts import background
 from bot.jobs.record import has_progress
 from bot.jobs.repo_events import EventFilter
 from bot.publishing.markdown import redact_inertly
@@ -50,6 +52,8 @@ log = logging.getLogger(__name__)
 
 _LONGEST_PAUSE_SECONDS = 60.0
 """How long a running job waits for GitHub."""
+_MENTION_SECONDS = 5.0
+_APP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
 
 
 async def serve(settings: Settings, watchdog: Watchdog, *, works: bool = True) -> None:
@@ -59,7 +63,10 @@ async def serve(settings: Settings, watchdog: Watchdog, *, works: bool = True) -
     async with _run_service(settings, works=works) as bot:
         await asyncio.to_thread(webhook.sweep_deliveries, settings.agent.data_dir)
         _freeze_garbage_collector()
-        async with _listen(bot.runner, settings.host, settings.port, "CODEPILOT_PORT") as address:
+        async with (
+            listen_for_mentions(settings, bot.webhook),
+            _listen(bot.runner, settings.host, settings.port, "CODEPILOT_PORT") as address,
+        ):
             log.info("listening on http://%s/webhook, data in %s", address, settings.agent.data_dir)
             watchdog.start()
             async with bot.redelivery.run(), bot.scheduler.run() if bot.scheduler else nullcontext():
@@ -105,6 +112,30 @@ async def _listen(runner: web.AppRunner, host: str, port: int, setting: str) -> 
         await runner.cleanup()
 
 
+@asynccontextmanager
+async def listen_for_mentions(settings: Settings, options: WebhookOptions) -> AsyncIterator[None]:
+    """Add the App's name to the triggers before the body, or while it runs if GitHub does not answer soon."""
+    has_asked, access = asyncio.Event(), read_app_access(settings)
+
+    async def add_name() -> None:
+        while settings.mentions:
+            app = await describe_app(access)
+            if _APP_NAME.fullmatch(app.slug):
+                names = (f"@{app.slug}", f"@{app.slug}[bot]")
+                options.profile = replace(options.profile, triggers=(*options.profile.triggers, *names))
+                break
+            log.warning("commands that begin with the App's name are not heard yet: %s", app.refused)
+            has_asked.set()
+            await asyncio.sleep(_LONGEST_PAUSE_SECONDS)
+        has_asked.set()
+
+    async with background(add_name()):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_MENTION_SECONDS):
+                await has_asked.wait()
+        yield
+
+
 def _freeze_garbage_collector() -> None:
     """Exempt start-up objects from garbage collection, which blocks the event loop for 0.1 s per full collection."""
     gc.collect()
@@ -116,12 +147,14 @@ class BotService:
     """A bot in one process; its parts are not started.
 
     Attributes:
+        webhook: the options of the receiver.
         scheduler: None if disabled.
     """
 
     queue: DurableEngine
     worker: DurableWorker
     runner: web.AppRunner
+    webhook: WebhookOptions
     redelivery: Redelivery
     monitor: web.AppRunner
     scheduler: Scheduler | None
@@ -191,15 +224,15 @@ async def build_service(
         )
         skip_reason = EventFilter(queue, ledger, shared.configs, review_on=settings.agent.review_on).drop_reason
         accepted, answered = acknowledger.acknowledge, metrics.count_delivery
-        app = make_app(
-            _webhook_options(settings), queue, on_accepted=accepted, skip_reason=skip_reason, on_response=answered
-        )
+        options = _webhook_options(settings)
+        app = make_app(options, queue, on_accepted=accepted, skip_reason=skip_reason, on_response=answered)
         _add_dashboard(app, settings, queue, shared, session)
         read = partial(metrics.render, queue, session)
         yield BotService(
             queue=queue,
             worker=worker,
             runner=make_runner(app),
+            webhook=options,
             monitor=make_runner(add_monitoring(app, queue, read, settings.metrics_token, lambda: worker.draining)),
             redelivery=_redelivery(settings, store),
             scheduler=_scheduler(settings, schedules, ledger, github_of) if schedules else None,

@@ -53,11 +53,12 @@ _NOT_APP_WEBHOOK = (
 _PRINTABLE_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class WebhookOptions:
     """Options of the webhook.
 
     Attributes:
+        profile: replaced when the App's name is known.
         read_seconds: limit for receiving a body; GitHub gives up after 10 s.
         held_seconds: delay of work, so that it can be acknowledged first.
         folder: for large deliveries; None for the system's temporary directory.

@@ -270,6 +270,8 @@ class Settings:
     drain_seconds: Annotated[int, Field(ge=0, le=3600), Spec("300")] = 20
     """Seconds that running jobs may continue after SIGTERM; then they return to the queue and are resumed by another
     worker or after the restart."""
+    mentions: Annotated[bool, Spec("no")] = True
+    """Whether a command may also begin with the App's own name, such as `@my-codepilot`, `yes` or `no`."""
     schedules: Annotated[bool, Spec("no")] = True
     """Whether recipes of repositories run on their schedules, `yes` or `no`."""
     host: Annotated[str, Spec("0.0.0.0")] = "127.0.0.1"  # noqa: S104 - shown as an example

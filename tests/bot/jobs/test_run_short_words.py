@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bot.domain.job import JobState
 from tests.fakes.agent import Script, ask_user, execute, reply, wait_for_test, write
-from tests.seam import ASKING, FIX, FIXED_CALC, NOTHING_LEFT, open_seam
+from tests.seam import ASKING, FIX, FIXED_CALC, NOTHING_LEFT, Seam, open_seam
+from tests.stage import FILES
 
 WAITS: Script = [reply(wait_for_test()), NOTHING_LEFT]
 NEEDS_APPROVAL: Script = [reply(write("calc.py", FIXED_CALC), execute("sh deploy.sh")), NOTHING_LEFT]
@@ -161,3 +164,59 @@ async def test_the_comment_of_work_names_the_second_command_while_it_runs_and_wh
         assert end.state is JobState.DONE
         assert NOT_DONE.format("review") in end.status
         assert "/codepilot review" not in stage.providers[0].opening
+
+
+def _hear_mentions(stage: Seam) -> None:
+    stage.profile = replace(stage.profile, triggers=("/codepilot", "@codepilot", "@codepilot[bot]"))
+
+
+@pytest.mark.parametrize("mention", ["@codepilot", "@Codepilot:", "@codepilot[bot],"])
+async def test_a_mention_commands_and_the_lines_to_answer_with_begin_with_it(tmp_path: Path, mention: str) -> None:
+    async with open_seam(tmp_path, NEEDS_APPROVAL, operator=ASKING) as stage:
+        _hear_mentions(stage)
+        number = stage.issue().number
+        command = stage.say(number, f"{mention} fix it")
+        pause = await stage.pause_of(command)
+        assert f"\n{mention.rstrip(':,').lower()} approve {pause.request_id}\n" in pause.status
+        stage.say(number, f"{mention} yes")
+        assert (await stage.end_of(command)).state is JobState.DONE
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "Ask @codepilot fix it",
+        "Thanks.\n\n@codepilot fix it",
+        "> @codepilot fix it",
+        "```\n@codepilot fix it\n```",
+        "`@codepilot fix it`",
+        "@codepilots fix it",
+        "@codepilot-x fix it",
+        "@octo/codepilot fix it",
+        "me@codepilot fix it",
+    ],
+)
+async def test_a_mention_elsewhere_commands_nothing(tmp_path: Path, body: str) -> None:
+    async with open_seam(tmp_path) as stage:
+        _hear_mentions(stage)
+        assert "no command" in (await stage.answer(stage.say(stage.issue().number, body)))["reason"]
+
+
+async def test_a_mention_by_a_bot_or_by_the_bot_itself_commands_nothing(tmp_path: Path) -> None:
+    async with open_seam(tmp_path) as stage:
+        _hear_mentions(stage)
+        stage.hub.add_user("helper[bot]")
+        number = stage.issue().number
+        for author in ("helper[bot]", stage.app.bot.login):
+            answer = await stage.answer(stage.say(number, "@codepilot fix it", author=author))
+            assert answer["status"] == "ignored"
+            assert "bots cannot give commands" in answer["reason"]
+
+
+async def test_a_repository_that_lists_its_triggers_hears_no_mention(tmp_path: Path) -> None:
+    files: Mapping[str, str] = {**FILES, ".github/codepilot.yml": "triggers: [/codepilot]\n"}
+    async with open_seam(tmp_path, files=files) as stage:
+        _hear_mentions(stage)
+        command = stage.say(stage.issue().number, "@codepilot fix it")
+        assert (await stage.end_of(command)).state is JobState.REFUSED
+        assert stage.providers == []

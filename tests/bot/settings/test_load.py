@@ -119,6 +119,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
         "CODEPILOT_JOBS": "9",
         "CODEPILOT_JOBS_PER_REPOSITORY": "3",
         "CODEPILOT_DRAIN_SECONDS": "45",
+        "CODEPILOT_MENTIONS": "no",
         "CODEPILOT_SCHEDULES": "no",
         "CODEPILOT_DOCKER_IMAGE": "python@sha256:1",
         "CODEPILOT_DOCKER_PROGRAM": "podman",
@@ -151,6 +152,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
     assert (settings.host, settings.port, settings.jobs, settings.drain_seconds) == ("::1", 0, 9, 45)
     assert settings.jobs_per_repository == 3
     assert [str(each) for each in settings.trusted_proxies] == ["127.0.0.1/32", "10.0.0.0/8", "::1/128"]
+    assert not settings.mentions
     assert not settings.schedules
     assert (settings.log_format, settings.metrics_port, settings.otlp_endpoint) == (
         "json",
