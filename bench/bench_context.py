@@ -8,6 +8,7 @@ about how many steps a runtime needs.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import json.decoder
 import tempfile
@@ -44,6 +45,9 @@ STEPS = 30
 SIZES = (10, 10_000)
 READING_STEPS, READ = 60, (8_000, 20_000)
 """Steps of a run that only reads, and the characters that each shows: about 1,800 and 4,400 tokens."""
+PRICED_STEPS = (3, 10, STEPS)
+_LONG_REPLY = 1_000
+"""Tokens that a model may add to each scripted reply: an assumption, not a measurement."""
 _LEAST_CACHED = 1_024
 """Tokens below which neither provider caches a prompt."""
 _CODEPILOT_PROMPT, _CODEPILOT_TREE, _SHELL_PROMPT, _TOOLS_PROMPT = 4_500, 1_500, 700, 1_200
@@ -105,6 +109,7 @@ def measure() -> list[Figure]:
     small, large = (asyncio.run(_request_ms(size)) for size in SIZES)
     return [
         *(_figure(exchanges, service) for service in SERVICES),
+        *(_price(exchanges[:steps], service) for service in SERVICES for steps in PRICED_STEPS),
         *(asyncio.run(_reading(size)) for size in READ),
         Figure(label=f"making a request, {SIZES[0]} messages (median)", value=small, unit="ms", bound=1),
         Figure(label=f"making a request, {SIZES[1]:,} messages (median)", value=large, unit="ms", bound=1),
@@ -127,6 +132,26 @@ def _figure(exchanges: Sequence[Exchange], service: Service) -> Figure:
         unit="",
         bound=1.05,
         note=f"{beside} (the ideal: ${ideal:.3f})",
+    )
+
+
+def _price(exchanges: Sequence[Exchange], service: Service) -> Figure:
+    """US dollars of a run with short replies; the note has those of one whose model writes more, also to itself."""
+    sent = _ours(exchanges, service)
+    wordy = [
+        dataclasses.replace(
+            each,
+            read=each.read + max(0, step - 1) * _LONG_REPLY,
+            written=each.written + (_LONG_REPLY if step else 0),
+            out=each.out + _LONG_REPLY,
+        )
+        for step, each in enumerate(sent)
+    ]
+    return Figure(
+        label=f"a run of {len(exchanges)} steps with `{service.model}`",
+        value=_cost(sent, service.rate),
+        unit="dollars",
+        note=f"{_cost(wordy, service.rate):.3f} if each reply has {_LONG_REPLY:,} more tokens",
     )
 
 

@@ -1,4 +1,4 @@
-"""The README: what its badges, its picture and its links say is true."""
+"""The README: what its badges, its figures and its links say is true."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def recorder() -> ModuleType:
 
 
 def test_it_is_short_and_names_the_commands_to_begin_with() -> None:
-    assert len(_README.splitlines()) < 200
+    assert len(_README.splitlines()) < 120
     for command in ("make demo", "make test", "pip install .", "codepilot app create"):
         assert command in _README
     assert _README.index("pip install .") < _README.index("docs/configure.md")
@@ -45,22 +45,32 @@ def test_the_badges_say_what_the_project_file_says() -> None:
     assert project["tool"]["mypy"]["strict"]
 
 
-def test_there_are_seven_promises_before_the_picture_each_with_the_page_that_explains_it() -> None:
-    promises = re.findall(r"^\d\. .*?(?=^\d\. |\n\n)", _README.partition("demo.svg)")[0], re.MULTILINE | re.DOTALL)
+def test_there_are_seven_promises_each_with_the_page_that_explains_it() -> None:
+    section = _README.partition("## Seven promises")[2].partition("\n## ")[0]
+    promises = re.findall(r"^\d\. .*?(?=^\d\. |\n\n|\Z)", section, re.MULTILINE | re.DOTALL)
     assert len(promises) == 7
     assert [promise for promise in promises if "](docs/" not in promise] == []
 
 
 def test_each_source_of_the_comparison_is_named_once_and_used() -> None:
-    sources = re.findall(r"^\[(?P<name>[\w-]+)\]: (?P<url>\S+)$", _README, re.MULTILINE)
+    page = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
+    sources = re.findall(r"^\[(?P<name>[\w-]+)\]: (?P<url>\S+)$", page, re.MULTILINE)
     names = [name for name, _ in sources]
     assert len(names) == len(set(names))
-    assert [name for name in names if f"][{name}]" not in _README] == []
-    assert set(re.findall(r"\]\[([\w-]+)\]", _README)) == set(names)
+    assert [name for name in names if f"][{name}]" not in page] == []
+    assert set(re.findall(r"\]\[([\w-]+)\]", page)) == set(names)
     assert [url for _, url in sources if not url.startswith("https://")] == []
 
 
-def test_the_picture_shows_the_demo_to_its_end_and_loads_and_runs_nothing() -> None:
+def test_the_price_of_a_fix_is_the_measured_one() -> None:
+    costs = (ROOT / "docs" / "costs.md").read_text(encoding="utf-8")
+    low, high = (re.search(rf"^\| {steps} steps.*?\| \$(.*?) to \$(\S+) ", costs, re.MULTILINE) for steps in (3, 30))
+    assert low
+    assert high
+    assert f"**${float(low[1]):.2f} to ${float(high[2]):.2f}**" in _README
+
+
+def test_the_picture_of_the_demo_shows_it_to_its_end_and_loads_and_runs_nothing() -> None:
     drawing = ET.parse(_PICTURE)  # noqa: S314 - a file of this repository
     used = {element.tag.removeprefix(_SVG) for element in drawing.iter()}
     assert used <= {"svg", "title", "style", "rect", "circle", "g", "text"}

@@ -6,17 +6,21 @@ import re
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html import unescape
 from http import HTTPStatus
 from urllib.parse import quote
 
 import aiohttp
+import cmarkgfm
 import pytest
+from cmarkgfm.cmark import Options
 from markupsafe import escape
 
 from bot.demo.tour import read_tour
 from tests.acceptance.test_demo import environment
 from tests.forked import codepilot
 from tests.hub_pages import browser
+from tests.script_files import load_script
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(300)]
@@ -92,11 +96,28 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 async def test_the_tour(demo: Demo) -> None:
     """One test, because workers of the tests would each start a demo for tests of their own."""
+    await _the_picture_of_the_readme_shows_the_comment(demo)
     await _the_issue_opens_each_thread_with_the_comment_filled_in(demo)
     await _every_entry_does_what_it_says(demo, list(TOUR))
     await _every_entry_does_what_it_says(demo, list(reversed(TOUR)))
     await _the_fix_can_be_asked_for_again(demo)
     await _what_the_tour_does_not_know_gets_an_answer_that_names_it(demo)
+
+
+async def _the_picture_of_the_readme_shows_the_comment(demo: Demo) -> None:
+    """Compare the words; times, token counts and ids differ from run to run."""
+    recorder = load_script("record-comment")
+    [body] = await demo.said(1)
+    shown = re.sub(r"(?s)<!--.*?-->|(?<=</summary>).*?(?=</details>)", "", body)
+    rendered = cmarkgfm.github_flavored_markdown_to_html(shown, Options.CMARK_OPT_UNSAFE)
+    words = _words(unescape(re.sub(r"<[^>]*>", " ", rendered)))
+    recorded = _words(recorder.text_of(recorder.PICTURE.read_bytes()))
+    assert len(recorded) > 60
+    assert words == recorded, "the bot's comment has changed; run scripts/record-comment"
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W\d_]{2,}", " ".join(each for each in text.split() if not re.search(r"\d", each)))
 
 
 async def _every_entry_does_what_it_says(demo: Demo, order: list[str]) -> None:
